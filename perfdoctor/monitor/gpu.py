@@ -1,0 +1,136 @@
+"""The GPUs as NVML sees them: a thin seam, so that everything above it runs without a driver.
+
+Every question may be unsupported on some board (MIG, vGPU, unified memory): then that one answer is None.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCard:
+    """What does not change while a job runs."""
+
+    index: int
+    name: str
+    memory_bytes: int
+    """0 when the board does not say."""
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process with a compute context on a GPU."""
+
+    pid: int
+    """In the host's process namespace: in a container it may match nothing."""
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU at one moment."""
+
+    index: int
+    utilisation: float | None
+    """Fraction of the driver's last sampling period in which any kernel ran: 1.0 does not mean full use."""
+    memory_used_bytes: int | None
+    sm_clock_mhz: int | None
+    throttle_reasons: int | None
+    """Bit mask, nvmlClocksEventReasons: 0x8, 0x40, 0x80 (hardware) and 0x20 (software thermal) cost time."""
+    processes: tuple[GpuProcess, ...]
+
+
+class NvmlGpus:
+    """All GPUs of this machine; none, with a reason in `absent`, where NVML cannot be used."""
+
+    def __init__(self, library: Any | None = None) -> None:
+        """Starts NVML; raises nothing. `library` stands for the module `pynvml`, imported only here."""
+        self._library: Any = None
+        self._handles: tuple[Any, ...] = ()
+        self.absent = ""
+        """Why there are no GPUs, as a clause; "" when there are some."""
+        try:
+            library = library if library is not None else importlib.import_module("pynvml")
+        except ImportError as error:
+            self.absent = f"pynvml cannot be imported: {error}"
+            return
+        # The second is what newer bindings raise when the driver knows only an older version of a function.
+        mismatch = getattr(library, "NVMLLibraryMismatchError", library.NVMLError)
+        self._errors: tuple[type[BaseException], ...] = (library.NVMLError, mismatch, OSError)
+        try:
+            library.nvmlInit()
+        except self._errors as error:
+            self.absent = f"NVML: {error}"
+            return
+        self._library = library
+        count = self._ask(library.nvmlDeviceGetCount) or 0
+        found = (self._ask(library.nvmlDeviceGetHandleByIndex, index) for index in range(count))
+        self._handles = tuple(handle for handle in found if handle is not None)
+        if not self._handles:
+            self.absent = "NVML lists no GPU"
+
+    def cards(self) -> tuple[GpuCard, ...]:
+        """The GPUs by index."""
+        if not self._handles:
+            return ()
+        driver = _text(self._ask(self._library.nvmlSystemGetDriverVersion))
+        cards = []
+        for index, handle in enumerate(self._handles):
+            memory = self._ask(self._library.nvmlDeviceGetMemoryInfo, handle)
+            cards.append(
+                GpuCard(
+                    index=index,
+                    name=_text(self._ask(self._library.nvmlDeviceGetName, handle)),
+                    memory_bytes=0 if memory is None else int(memory.total),
+                    driver=driver,
+                )
+            )
+        return tuple(cards)
+
+    def read(self) -> tuple[GpuReading, ...]:
+        """Every GPU now."""
+        return tuple(self._read(index, handle) for index, handle in enumerate(self._handles))
+
+    def close(self) -> None:
+        """Stops NVML; later readings are empty."""
+        if self._library is not None:
+            self._ask(self._library.nvmlShutdown)
+        self._library, self._handles = None, ()
+
+    def _read(self, index: int, handle: Any) -> GpuReading:
+        nvml = self._library
+        rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        reasons = self._ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+        if reasons is None:  # its name before driver 535
+            reasons = self._ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        clock = self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
+        processes = self._ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
+        return GpuReading(
+            index=index,
+            utilisation=None if rates is None else rates.gpu / 100,
+            memory_used_bytes=None if memory is None else int(memory.used),
+            sm_clock_mhz=None if clock is None else int(clock),
+            throttle_reasons=None if reasons is None else int(reasons),
+            processes=tuple(
+                GpuProcess(int(p.pid), None if p.usedGpuMemory is None else int(p.usedGpuMemory)) for p in processes
+            ),
+        )
+
+    def _ask(self, question: Callable[..., T], *arguments: Any) -> T | None:
+        try:
+            return question(*arguments)
+        except self._errors:
+            return None  # not supported here, or the GPU fell off the bus
+
+
+def _text(value: Any) -> str:
+    """Bindings before 12 answer in bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "unknown")

@@ -1,0 +1,86 @@
+"""Names of the files in a run directory, and nothing about what is in them.
+
+run.json        what was started and how it ended, by the launcher
+machine.json    what the job could use, by the monitor
+host.jsonl      samples from outside the job, by the monitor
+process-*.jsonl one file per Python process, by the probe
+job.out         the job's output, when it was not passed through
+control.sock    the Unix socket between launcher and probe, while the job runs
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ..errors import PerfdoctorError
+from ..exits import Exit
+
+OWNER_ONLY = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """One recording on disk."""
+
+    path: Path
+
+    @property
+    def run_file(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def machine_file(self) -> Path:
+        return self.path / "machine.json"
+
+    @property
+    def host_file(self) -> Path:
+        return self.path / "host.jsonl"
+
+    @property
+    def job_output(self) -> Path:
+        return self.path / "job.out"
+
+    @property
+    def control_socket(self) -> Path:
+        return self.path / "control.sock"
+
+    def process_files(self) -> Iterator[Path]:
+        """The probe's files, oldest process first as far as names tell."""
+        yield from sorted(self.path.glob("process-*.jsonl"))
+
+    @classmethod
+    def create(cls, parent: Path, name: str) -> RunDirectory:
+        """A new directory `<parent>/<UTC time>-<name>`, readable by its owner only.
+
+        Raises PerfdoctorError when it cannot be made.
+        """
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+        safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in name)[:40] or "job"
+        for attempt in range(100):
+            path = parent / (f"{stamp}-{safe}" if attempt == 0 else f"{stamp}-{safe}-{attempt}")
+            try:
+                parent.mkdir(parents=True, exist_ok=True)
+                path.mkdir(mode=OWNER_ONLY)
+            except FileExistsError:
+                if not parent.is_dir():
+                    raise _unwritable(parent, "a file is in the way") from None
+                continue
+            except OSError as error:
+                raise _unwritable(parent, error.strerror or str(error)) from error
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise _unwritable(parent, "not writable")
+            return cls(path.resolve())
+        raise _unwritable(parent, "100 runs in one second")
+
+
+def _unwritable(parent: Path, why: str) -> PerfdoctorError:
+    return PerfdoctorError(
+        f"cannot make a run directory in {parent}: {why}",
+        slug="run-directory",
+        advice="name a writable place with --runs DIR",
+        exit_code=Exit.USAGE,
+    )

@@ -1,0 +1,423 @@
+"""A recording in memory: what one process wrote, typed, with its columns as arrays.
+
+Nothing is interpreted here. Times are nanoseconds of CLOCK_MONOTONIC, durations microseconds, as in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessHeader:
+    """The first record of a file."""
+
+    pid: int
+    ppid: int
+    t: int
+    forked: bool = False
+    spawned: bool = False
+    python: str = ""
+    executable: str = ""
+    module: str = ""
+    cpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TorchImport:
+    """Torch was imported, or could not be."""
+
+    version: str = ""
+    cuda: str | None = None
+    hip: str | None = None
+    cpus: int = 0
+    script: str = ""
+    cwd: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What the first optimizer updates."""
+
+    optimizer: str = ""
+    foreach: bool | None = None
+    fused: bool | None = None
+    dtypes: Mapping[str, int] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorState:
+    """Python's collector at the second step."""
+
+    enabled: bool = True
+    thresholds: tuple[int, ...] = ()
+    frozen: int = 0
+    full_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CudaDevice:
+    """The CUDA device in use."""
+
+    name: str = ""
+    capability: tuple[int, int] = (0, 0)
+    total_bytes: int = 0
+    tf32_matmul: bool = False
+    allocator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Torch's settings at the second step boundary."""
+
+    intra_op: int = 0
+    inter_op: int = 0
+    os_threads: int = 0
+    cpus: int = 0
+    default_dtype: str = "float32"
+    capability: str = ""
+    mkldnn: bool = True
+    bf16_native: bool | None = None
+    fp16_native: bool | None = None
+    anomaly: bool = False
+    deterministic: bool = False
+    frameworks: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
+    allocator: str = "glibc"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    parameters: Parameters | None = None
+    autocast: str = ""
+    scaler_site: int = -2
+    gc: CollectorState = field(default_factory=CollectorState)
+    unit_ns: float = 0.0
+    start_us: int = 0
+    compiled: bool = False
+    cuda: CudaDevice | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderMade:
+    """A DataLoader was constructed."""
+
+    id: int
+    site: int = -1
+    dataset: str = ""
+    length: int | None = None
+    batch_size: int | None = None
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    start_method: str = ""
+    collate: str = ""
+    getitems: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IteratorMade:
+    """An iterator of a loader was started."""
+
+    loader: int
+    step: int
+    us: int
+    t: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSeen:
+    """What one of the first batches of a loader holds."""
+
+    loader: int
+    samples: int = 0
+    bytes: int = 0
+    dtypes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FullCollection:
+    """One generation-2 collection, or any that somebody asked for (`site` >= 0)."""
+
+    step: int
+    us: int
+    generation: int = 2
+    collected: int = 0
+    site: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Collections:
+    """Collections since the last such record, by generation."""
+
+    step: int
+    counts: tuple[int, ...]
+    us: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Calls of a wrapped function since the last such record."""
+
+    kind: str
+    site: int
+    count: int
+    us: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ungraded:
+    """Forwards in evaluation mode whose graph nobody used."""
+
+    step: int
+    site: int
+    count: int
+    us: int
+
+
+@dataclass(frozen=True, slots=True)
+class CudaCounters:
+    """Statistics of torch's CUDA allocator; totals since the start."""
+
+    num_alloc_retries: int = 0
+    num_device_alloc: int = 0
+    num_device_free: int = 0
+    num_ooms: int = 0
+    allocated_peak: int = 0
+    reserved_peak: int = 0
+    inactive_split: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Counters of a process, totals since its start."""
+
+    t: int
+    step: int
+    utime_us: int = 0
+    stime_us: int = 0
+    minflt: int = 0
+    majflt: int = 0
+    nvcsw: int = 0
+    nivcsw: int = 0
+    maxrss_kb: int = 0
+    thread_us: int = 0
+    delay_us: int | None = None
+    rchar: int = 0
+    read_bytes: int = 0
+    events: int = 0
+    own_us: int = 0
+    window_us: int = 0
+    cuda: CudaCounters | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHeader:
+    """This process is a data-loader worker."""
+
+    worker: int
+    workers: int = 0
+    ppid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSample:
+    """Counters of a worker, totals since its start."""
+
+    t: int
+    fetched: int = 0
+    delay_us: int | None = None
+    rchar: int = 0
+    read_bytes: int = 0
+    os_threads: int = 0
+    intra_op: int = 0
+    affinity: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One kind of operator in the operator window; microseconds and calls of the whole window."""
+
+    name: str
+    dtype: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    calls: int = 0
+    self_us: int = 0
+    total_us: int = 0
+    flops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One operator timed in its own type and in float32."""
+
+    name: str
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    us: float = 0.0
+    float32_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpsWindow:
+    """The operator window."""
+
+    steps: int = 1
+    aten: int = 0
+    ops: tuple[OpRow, ...] = ()
+    prices: tuple[Price, ...] = ()
+    threads: tuple[tuple[int, float], ...] = ()
+    """Intra-op threads and the microseconds that a round of the largest operators took with them."""
+    self_us: Mapping[str, int] = field(default_factory=dict)
+    device: Mapping[str, int] = field(default_factory=dict)
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCall:
+    """Calls of one kind from one line in the call-site window."""
+
+    kind: str
+    site: int
+    detail: str = ""
+    count: int = 0
+    us: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SitesWindow:
+    """The call-site window."""
+
+    steps: int = 1
+    ops: int = 0
+    calls: tuple[SiteCall, ...] = ()
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSite:
+    """A place in the user's code."""
+
+    id: int
+    file: str
+    line: int
+    function: str = ""
+    via: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A hook that raised."""
+
+    hook: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Rows of one kind; every array has the same length."""
+
+    arrays: Mapping[str, Ints]
+
+    def __getitem__(self, name: str) -> Ints:
+        return self.arrays[name]
+
+    def __len__(self) -> int:
+        return min((len(column) for column in self.arrays.values()), default=0)
+
+
+BoundaryKind = Literal["optimizer", "batch", "forward"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecording:
+    """One file: one process."""
+
+    header: ProcessHeader
+    torch: TorchImport | None
+    worker: WorkerHeader | None
+    settings: Settings | None
+    steps: Columns
+    """The probe's step columns, and `step`, `boundary` (index into `BOUNDARIES`), `marked` (in or just after a
+    window), `end_ns` (when the step ended)."""
+    batches: Columns
+    fetches: Columns
+    samples: tuple[Sample, ...]
+    worker_samples: tuple[WorkerSample, ...]
+    loaders: tuple[LoaderMade, ...]
+    iterators: tuple[IteratorMade, ...]
+    batches_seen: tuple[BatchSeen, ...]
+    collections: tuple[Collections, ...]
+    full_collections: tuple[FullCollection, ...]
+    calls: tuple[Call, ...]
+    ungraded: tuple[Ungraded, ...]
+    sites: Mapping[int, CodeSite]
+    ops: OpsWindow | None
+    call_sites: SitesWindow | None
+    tracked_objects: int | None
+    faults: tuple[Fault, ...]
+    ended: bool
+    size_bytes: int
+    problems: tuple[str, ...] = ()
+    """What could not be read: a cut last line, an unknown kind."""
+
+    @property
+    def role(self) -> Literal["rank", "worker", "helper"]:
+        """A rank has taken steps; a worker said so; anything else helps."""
+        if self.worker is not None:
+            return "worker"
+        return "rank" if len(self.steps) else "helper"
+
+    @property
+    def rank(self) -> int:
+        """From the environment that every launcher sets; 0 without one."""
+        return int(self._environment.get("RANK", "0") or 0)
+
+    @property
+    def world_size(self) -> int:
+        return int(self._environment.get("WORLD_SIZE", "1") or 1)
+
+    @property
+    def _environment(self) -> Mapping[str, str]:
+        if self.settings is not None:
+            return self.settings.environment
+        return self.torch.environment if self.torch is not None else {}
+
+
+BOUNDARIES: tuple[BoundaryKind, ...] = ("optimizer", "batch", "forward")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """run.json: what was started and how it ended."""
+
+    command: tuple[str, ...] = ()
+    cwd: str = ""
+    started: str = ""
+    version: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Allow-listed variables as the launcher found them."""
+    end: str = "unknown"
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A whole run directory, but for the monitor's files."""
+
+    facts: RunFacts
+    processes: tuple[ProcessRecording, ...]
+    problems: tuple[str, ...] = ()

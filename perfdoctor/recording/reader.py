@@ -1,0 +1,267 @@
+"""Reads a run directory. Tolerates a cut last line, unknown kinds and unknown fields; refuses what is foreign.
+
+Files grow while the job runs, so a `ProcessFile` can be read again and again: it parses only what is new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from ..errors import PerfdoctorError
+from ..injected._perfdoctor_probe import records
+from . import model
+from .directory import RunDirectory
+
+T = TypeVar("T")
+Record = Mapping[str, Any]
+
+_BATCH_COLUMNS = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
+_FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _build(kind: type[T], record: Record, **replaced: Any) -> T:
+    """A dataclass from a record: fields it lacks keep their defaults, fields unknown here are ignored."""
+    names = {f.name for f in fields(cast(Any, kind))}
+    return kind(**{**{name: _tuples(record[name]) for name in names if name in record}, **replaced})
+
+
+class ProcessFile:
+    """One probe file, parsed as far as it has been written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+        self._tail = b""
+        self._records: dict[str, list[Record]] = {}
+        self._problems: dict[str, int] = {}
+        self._boundary = 0
+
+    def refresh(self) -> None:
+        """Parse what has been appended since the last call."""
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            data = self._tail + file.read()
+            self._offset = file.tell()
+        lines = data.split(b"\n")
+        self._tail = lines.pop()
+        for line in lines:
+            try:
+                record = json.loads(line)
+                kind = record["k"]
+            except (ValueError, TypeError, KeyError):
+                self._problem("a line that is not a record")
+                continue
+            if kind == "process" and record.get("version", 0) > records.VERSION:
+                raise PerfdoctorError(
+                    f"{self.path.name} was written by a newer perfdoctor "
+                    f"(format {record['version']}, this one reads up to {records.VERSION})",
+                    slug="newer-recording",
+                    advice="upgrade perfdoctor: pip install --upgrade perfdoctor",
+                )
+            # A step's boundary kind is that of the last `boundary` record before it.
+            if kind == "boundary":
+                self._boundary = model.BOUNDARIES.index(record["kind"])
+            elif kind == "steps":
+                record["boundary"] = self._boundary
+            self._records.setdefault(kind, []).append(record)
+
+    def _problem(self, what: str) -> None:
+        self._problems[what] = self._problems.get(what, 0) + 1
+
+    def _all(self, kind: str) -> Sequence[Record]:
+        return self._records.get(kind, ())
+
+    def _last(self, kind: str) -> Record | None:
+        found = self._all(kind)
+        return found[-1] if found else None
+
+    @property
+    def step_count(self) -> int:
+        """Steps on disk so far."""
+        last = self._last("steps")
+        return int(last["first"]) + int(last["n"]) if last else 0
+
+    def steps(self) -> model.Columns:
+        """The step rows, with `step`, `boundary` and `marked` columns added."""
+        blocks = self._all("steps")
+        names = (*records.STEP_COLUMNS, "step", "boundary", "marked", "end_ns")
+        if not blocks:
+            return model.Columns({name: np.empty(0, np.int64) for name in names})
+        columns = {name: _column(blocks, name) for name in records.STEP_COLUMNS}
+        columns["step"] = np.concatenate([np.arange(b["first"], b["first"] + b["n"]) for b in blocks])
+        columns["boundary"] = np.repeat(np.array([b["boundary"] for b in blocks]), np.array([b["n"] for b in blocks]))
+        columns["end_ns"] = _end_times(blocks, columns["wall_us"])
+        marked = [step for b in blocks for step in b.get("marked", ())]
+        columns["marked"] = np.isin(columns["step"], marked).astype(np.int64)
+        return model.Columns(columns)
+
+    def recording(self) -> model.ProcessRecording | None:
+        """Everything read so far; None when even the first record is missing."""
+        header = self._last("process")
+        if header is None:
+            return None
+        problems = [f"{self.path.name}: {what} ({count})" for what, count in self._problems.items()]
+        if self._tail:
+            problems.append(f"{self.path.name}: the last line is cut")
+        windows = {w["name"]: w for w in self._all("window")}
+        torch_import = self._last("torch")
+        tracked = self._last("tracked")
+        worker = self._last("worker")
+        return model.ProcessRecording(
+            header=_build(model.ProcessHeader, header),
+            torch=_build(model.TorchImport, torch_import) if torch_import else None,
+            worker=_build(model.WorkerHeader, worker) if worker else None,
+            settings=_settings(self._last("settings")),
+            steps=self.steps(),
+            batches=_columns(self._all("batches"), _BATCH_COLUMNS),
+            fetches=_columns(self._all("fetches"), _FETCH_COLUMNS),
+            samples=tuple(_sample(record) for record in self._all("sample")),
+            worker_samples=tuple(_build(model.WorkerSample, r) for r in self._all("worker_sample")),
+            loaders=tuple(_build(model.LoaderMade, r) for r in self._all("loader")),
+            iterators=tuple(_build(model.IteratorMade, r) for r in self._all("iter")),
+            batches_seen=tuple(_build(model.BatchSeen, r) for r in self._all("batch")),
+            collections=tuple(_build(model.Collections, r) for r in self._all("gc")),
+            full_collections=tuple(_build(model.FullCollection, r) for r in self._all("full_gc")),
+            calls=tuple(_build(model.Call, r) for r in self._all("call")),
+            ungraded=tuple(_build(model.Ungraded, r) for r in self._all("ungraded")),
+            sites={r["id"]: _build(model.CodeSite, r) for r in self._all("site")},
+            ops=_ops(windows.get("ops")),
+            call_sites=_call_sites(windows.get("sites")),
+            tracked_objects=int(tracked["objects"]) if tracked else None,
+            faults=tuple(_build(model.Fault, r) for r in self._all("fault")),
+            ended=bool(self._all("end")),
+            size_bytes=self._offset,
+            problems=tuple(problems),
+        )
+
+
+def _end_times(blocks: Sequence[Record], wall_us: model.Ints) -> model.Ints:
+    """When each step ended: back from the block's last boundary by the steps' own lengths."""
+    ends, start = [], 0
+    for block in blocks:
+        stop = start + block["n"]
+        walls = wall_us[start:stop]
+        ends.append(block["t"] - 1000 * (walls.sum() - np.cumsum(walls)))
+        start = stop
+    return np.concatenate(ends)
+
+
+def _column(blocks: Sequence[Record], name: str) -> model.Ints:
+    # A column whose entries were all the same was written as one number; one this version lacks is zero.
+    return np.concatenate(
+        [
+            np.full(b["n"], value, np.int64)
+            if not isinstance(value := b.get(name, 0), list)
+            else np.asarray(value, np.int64)
+            for b in blocks
+        ]
+    )
+
+
+def _columns(blocks: Sequence[Record], names: Sequence[str]) -> model.Columns:
+    if not blocks:
+        return model.Columns({name: np.empty(0, np.int64) for name in names})
+    return model.Columns({name: _column(blocks, name) for name in names})
+
+
+def _settings(record: Record | None) -> model.Settings | None:
+    if record is None:
+        return None
+    parameters, cuda = record.get("parameters"), record.get("cuda")
+    return _build(
+        model.Settings,
+        record,
+        parameters=_build(model.Parameters, parameters) if parameters else None,
+        gc=_build(model.CollectorState, record.get("gc", {})),
+        cuda=_build(model.CudaDevice, cuda) if cuda else None,
+    )
+
+
+def _sample(record: Record) -> model.Sample:
+    cuda = record.get("cuda")
+    counters = None
+    if cuda is not None:
+        counters = model.CudaCounters(
+            num_alloc_retries=cuda.get("num_alloc_retries", 0),
+            num_device_alloc=cuda.get("num_device_alloc", 0),
+            num_device_free=cuda.get("num_device_free", 0),
+            num_ooms=cuda.get("num_ooms", 0),
+            allocated_peak=cuda.get("allocated_bytes.all.peak", 0),
+            reserved_peak=cuda.get("reserved_bytes.all.peak", 0),
+            inactive_split=cuda.get("inactive_split_bytes.all.current", 0),
+        )
+    return _build(model.Sample, record, cuda=counters)
+
+
+def _ops(record: Record | None) -> model.OpsWindow | None:
+    if record is None:
+        return None
+    return _build(
+        model.OpsWindow,
+        record,
+        ops=tuple(_build(model.OpRow, r) for r in record.get("ops", ())),
+        prices=tuple(_build(model.Price, r) for r in record.get("prices", ())),
+    )
+
+
+def _call_sites(record: Record | None) -> model.SitesWindow | None:
+    if record is None:
+        return None
+    return _build(model.SitesWindow, record, calls=tuple(_build(model.SiteCall, r) for r in record.get("calls", ())))
+
+
+def read_facts(directory: RunDirectory) -> model.RunFacts:
+    """run.json. Raises PerfdoctorError when the directory is not a recording."""
+    try:
+        record = json.loads(directory.run_file.read_text())
+    except (OSError, ValueError) as error:
+        raise PerfdoctorError(
+            f"{directory.path} is not a perfdoctor recording: "
+            f"{'run.json is damaged' if isinstance(error, ValueError) else 'there is no run.json in it'}",
+            slug="not-a-recording",
+            advice="name a directory that `perfdoctor check` wrote (.perfdoctor/runs/...)",
+        ) from error
+    if not isinstance(record, dict) or not str(record.get("schema", "")).startswith("perfdoctor.run/"):
+        raise PerfdoctorError(
+            f"{directory.path}/run.json belongs to another program",
+            slug="foreign-recording",
+            advice="name a directory that `perfdoctor check` wrote (.perfdoctor/runs/...)",
+        )
+    if int(record["schema"].partition("/")[2]) > records.VERSION:
+        raise PerfdoctorError(
+            f"{directory.path} was written by a newer perfdoctor ({record['schema']})",
+            slug="newer-recording",
+            advice="upgrade perfdoctor: pip install --upgrade perfdoctor",
+        )
+    return _build(model.RunFacts, record)
+
+
+def read(directory: RunDirectory) -> model.Recording:
+    """The whole recording. Raises PerfdoctorError when it is none, or a newer one."""
+    facts = read_facts(directory)
+    processes = []
+    problems: list[str] = []
+    for path in directory.process_files():
+        file = ProcessFile(path)
+        try:
+            file.refresh()
+        except OSError as error:
+            problems.append(f"{path.name}: {error.strerror}")
+            continue
+        process = file.recording()
+        if process is None:
+            problems.append(f"{path.name}: no complete record")
+            continue
+        problems.extend(process.problems)
+        processes.append(process)
+    return model.Recording(facts, tuple(processes), tuple(problems))
