@@ -1,0 +1,254 @@
+"""What a check says: its outcome, its findings, and the numbers behind both.
+
+Numbers travel as typed measurements, never inside text: a message is a template whose `{placeholders}` name
+measurements, and `report/wording.py` alone turns them into words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, Literal, TypeVar
+
+from ..evidence.model import Evidence
+
+Unit = Literal["ms", "us", "s", "share", "count", "bytes", "bytes/s", "ratio", "flops", "text"]
+"""`share` is a fraction of 1; `ratio` a factor (2.0 is "2.0x"); `text` an identifier, printed as it is."""
+
+
+class Severity(str, Enum):
+    """How much the finding costs, by measurement; the order is that of `RANK`."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+    @property
+    def rank(self) -> int:
+        return {"note": 0, "warning": 1, "error": 2}[self.value]
+
+
+class Confidence(str, Enum):
+    """How sure the cause is, given what this run could see."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Part(str, Enum):
+    """The part of the step that a finding's cost is billed to, so that no millisecond is billed twice."""
+
+    INPUT_WAIT = "input_wait"
+    GC = "gc"
+    COMPUTE = "compute"
+    """Forward, backward and optimizer together."""
+    OTHER = "other"
+    """Outside forward, backward and optimizer; drawn from the same pool as `COMPUTE`."""
+    EPOCH = "epoch"
+    """Not in the steady step at all: what an epoch's start or a validation run adds, spread over the steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One number (or identifier) with its name and unit."""
+
+    name: str
+    value: float | int | str
+    unit: Unit
+    label: str = ""
+    """What to call it in a report; the name with spaces when empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in the user's code."""
+
+    file: str
+    line: int
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What to do about it."""
+
+    text: str
+    code: str = ""
+    """Ready to paste: Python, or a shell line."""
+    language: Literal["python", "bash"] = "python"
+    risk: str = ""
+    """What may go wrong, in one sentence; empty when nothing may."""
+    remedies: tuple[str, ...] = ()
+    """Names of remedies a trial could apply to prove it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """What the fix is worth, per steady step."""
+
+    ceiling_ms: float
+    """The time that would vanish if the cost vanished whole."""
+    low_ms: float
+    high_ms: float
+    """The range the fix is predicted to save; `0 <= low <= high <= ceiling`."""
+    share: float
+    """`ceiling_ms` over the steady step."""
+    method: str
+    """How it was predicted, in one sentence."""
+    part: Part = Part.COMPUTE
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low_ms <= self.high_ms <= self.ceiling_ms * (1 + 1e-9):
+            raise ValueError(f"savings out of order: 0 <= {self.low_ms} <= {self.high_ms} <= {self.ceiling_ms}")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause of lost time, with its cost, place, and fix.
+
+    `message`, `reasoning`, the texts and code of `fix`, and `savings.method` are templates over the names in
+    `evidence`; a literal brace is doubled.
+    """
+
+    id: str
+    """The check's code and a kebab name, stable for ever: `PD03.too-few-workers`."""
+    severity: Severity
+    confidence: Confidence
+    message: str
+    """One sentence: `the loop waits {wait_ms} a step for its next batch`."""
+    evidence: tuple[Measurement, ...]
+    fix: Fix
+    savings: Savings
+    location: Location | None = None
+    reasoning: str = ""
+    """Why this cause and not another."""
+    rank_note: str = ""
+    """Which ranks have it, when there are several: "all ranks", "rank 3 only"."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Stable over runs: no line number and no value goes into it."""
+        place = f"{self.location.file}\0{self.location.function}" if self.location else "\0"
+        return hashlib.sha256(f"{self.id}\0{place}".encode()).hexdigest()[:32]
+
+
+class OutcomeKind(str, Enum):
+    """The five ways a check can end; `silence never looks like health`."""
+
+    FOUND = "found"
+    CLEAR = "clear"
+    NOT_APPLICABLE = "not-applicable"
+    CANNOT_TELL = "cannot-tell"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a check ended. Build it with `found`, `clear`, `not_applicable` or `cannot_tell`."""
+
+    kind: OutcomeKind
+    reason: str = ""
+    """One sentence, a template over `measurements`; for `cannot-tell` also how to get the evidence."""
+    measurements: tuple[Measurement, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def found(*findings: Finding, measurements: tuple[Measurement, ...] = ()) -> Outcome:
+    """At least one finding."""
+    if not findings:
+        raise ValueError("found() needs a finding; say clear() with the numbers that clear it")
+    return Outcome(OutcomeKind.FOUND, findings=findings, measurements=measurements)
+
+
+def clear(reason: str, *measurements: Measurement) -> Outcome:
+    """Looked at and fine; `measurements` are the numbers that say so."""
+    if not measurements:
+        raise ValueError("clear() needs the numbers that clear it")
+    return Outcome(OutcomeKind.CLEAR, reason, measurements)
+
+
+def not_applicable(reason: str) -> Outcome:
+    """The question does not arise in this job."""
+    return Outcome(OutcomeKind.NOT_APPLICABLE, reason)
+
+
+def cannot_tell(reason: str) -> Outcome:
+    """Evidence is missing; `reason` says which and how to get it."""
+    return Outcome(OutcomeKind.CANNOT_TELL, reason)
+
+
+L = TypeVar("L")
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Generic[L]):
+    """A check as the registry finds it: the module attribute `CHECK`."""
+
+    code: str
+    """`PD03`."""
+    name: str
+    """`etl`."""
+    title: str
+    """For a report's table, a few words."""
+    limits: L
+    """A frozen dataclass of thresholds; every field can be set in the configuration by its kebab name."""
+    examine: Callable[[Evidence, L], Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """A check's outcome with its name, as the diagnosis keeps it."""
+
+    code: str
+    name: str
+    title: str
+    outcome: Outcome
+    suppressed: tuple[SuppressedFinding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressedFinding:
+    """A finding that the configuration silences, with the reason given there."""
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class IntegrityNote:
+    """Something that limits how far the run can be trusted (codes PD90 and up)."""
+
+    code: str
+    """`PD92`."""
+    name: str
+    """`contended-machine`."""
+    severity: Severity
+    message: str
+    measurements: tuple[Measurement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """What all fixes together save, per steady step; never the plain sum of the findings' savings."""
+
+    low_ms: float
+    high_ms: float
+    step_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Everything a report needs besides the evidence itself."""
+
+    evidence: Evidence
+    """The slowest rank's."""
+    checks: tuple[CheckResult, ...]
+    """In code order."""
+    ranked: tuple[Finding, ...]
+    """All findings, the largest predicted saving first."""
+    combined: Combined | None
+    """None without findings or without a step."""
+    integrity: tuple[IntegrityNote, ...] = ()

@@ -1,0 +1,77 @@
+"""Finds the checks: those in `perfdoctor.checks` by file, a third party's by entry point. A check that fails to
+load fails the run: a doctor that silently looks at less is worse than none."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Any
+
+from ..errors import PerfdoctorError
+from ..exits import Exit
+from .findings import Check
+
+GROUP = "perfdoctor.checks"
+
+GUIDE = (
+    ("PD01", "backend", "wrong or unused device"),
+    ("PD02", "cudnn", "cuDNN and native kernels"),
+    ("PD03", "etl", "data loading"),
+    ("PD04", "gc", "garbage collection"),
+    ("PD05", "batch-size", "batch size"),
+    ("PD06", "shared-model", "one model, several threads"),
+    ("PD07", "dtype", "data types"),
+    ("PD08", "workspaces", "memory allocation"),
+    ("PD09", "network", "layers of the network"),
+    ("PD10", "cpu-ops", "syncs and CPU-only operators"),
+    ("PD11", "vector-extensions", "vector extensions"),
+    ("PD12", "other-processes", "other processes"),
+    ("PD13", "omp-threads", "OpenMP threads"),
+)
+"""The thirteen steps of Deeplearning4j's guide, in its order: code, name, title."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A check and the documentation of its module."""
+
+    check: Check[Any]
+    doc: str
+
+
+def discover() -> tuple[Registered, ...]:
+    """All checks, by code. Raises PerfdoctorError when one does not load or two share a code."""
+    package = importlib.import_module("perfdoctor.checks")
+    names = [module.name for module in pkgutil.iter_modules(package.__path__, "perfdoctor.checks.")]
+    found = [_load(name) for name in names if not name.rpartition(".")[2].startswith("_")]
+    found += [_load(entry.value.partition(":")[0]) for entry in entry_points(group=GROUP)]
+    by_code: dict[str, Registered] = {}
+    for registered in found:
+        code = registered.check.code
+        if code in by_code:
+            raise _broken(code, f"two checks have the code {code}")
+        by_code[code] = registered
+    return tuple(by_code[code] for code in sorted(by_code))
+
+
+def _load(module_name: str) -> Registered:
+    try:
+        module: ModuleType = importlib.import_module(module_name)
+    except Exception as error:
+        raise _broken(module_name, f"{type(error).__name__}: {error}") from error
+    check = getattr(module, "CHECK", None)
+    if not isinstance(check, Check):
+        raise _broken(module_name, "it has no attribute CHECK of type perfdoctor.api.Check")
+    return Registered(check, module.__doc__ or "")
+
+
+def _broken(name: str, why: str) -> PerfdoctorError:
+    return PerfdoctorError(
+        f"the check {name} cannot be loaded: {why}",
+        slug="check-load",
+        advice="mend or uninstall the package that brings it; nothing was judged",
+        exit_code=Exit.INTERNAL,
+    )

@@ -1,0 +1,191 @@
+"""From samples of the machine to `Host`, and from machine.json to `Machine`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ..recording.host import CpuSample, HostSample, JobSample, NeighbourSample
+from ..recording.machine import MachineRecord
+from .model import Gpu, Host, Machine, Missing, Neighbour
+
+LEAST_SAMPLES = 2
+"""Fewer whole samples in the span, and those that only overlap it are used too."""
+MOST_NEIGHBOURS = 5
+CONTEXT_BYTES = 64 << 20
+"""A CUDA context takes more than this (100 to 500 MiB in practice), so a GPU whose memory grew by less since
+the first sample was not touched. It stands in for pids, which NVML does not tell inside a container."""
+
+T = TypeVar("T")
+
+
+def build_host(samples: Sequence[HostSample], start_ns: int, end_ns: int) -> Host | Missing:
+    """The machine between two moments of CLOCK_MONOTONIC; `samples` are all of the run, in any order.
+
+    Means are weighted by time. Memory available is the least, the job's memory the most, swap-in the sum.
+    """
+    chosen = samples_between(samples, start_ns, end_ns)
+    if not chosen:
+        return Missing(
+            "no sample of the machine falls into the steady steps",
+            "run longer, with more --steps" if samples else "record the job again with perfdoctor as its parent",
+        )
+    jobs = [(s.job, s.interval_ns) for s in chosen if s.job is not None]
+    cpus = [(s.cpus, s.interval_ns) for s in chosen if s.cpus is not None]
+    both = [(s, s.interval_ns) for s in chosen if s.job is not None and s.cpus is not None]
+    available = [s.memory_available_bytes for s in chosen if s.memory_available_bytes is not None]
+    if not both or not available:
+        lost = "CPU time" if not both else "memory"
+        return Missing(f"the {lost} of the job and its machine could not be read", "see the monitor's faults")
+    return Host(
+        samples=len(chosen),
+        job_cpus=_mean(jobs, _job_cpus),
+        others_cpus=max(0.0, _mean(both, _others_cpus)),
+        idle_cpus=_mean(cpus, lambda cpu: cpu.idle + cpu.iowait),
+        steal_share=_ratio(_mean(cpus, lambda cpu: cpu.steal), _mean(cpus, _all_cpus)),
+        job_run_delay_share=_run_delay_share([job for job, _ in jobs]),
+        throttled_share=_throttled_share(chosen),
+        pressure_share=_pressure_share(chosen),
+        memory_available_bytes=min(available),
+        swap_in_bytes=float(sum(s.swap_in_bytes or 0 for s in chosen)),
+        peak_job_bytes=max(job.rss_bytes for job, _ in jobs),
+        neighbours=_neighbours(_scans_between(samples, start_ns, end_ns)),
+        gpu_utilisation=_gpu_utilisation(samples, chosen),
+    )
+
+
+def build_monitor_cpus(samples: Sequence[HostSample], start_ns: int, end_ns: int) -> float | Missing:
+    """CPU cores that perfdoctor itself used between two moments, for `OwnCost.monitor_cpus`."""
+    chosen = samples_between(samples, start_ns, end_ns)
+    own = [(s.own_cpus, s.interval_ns) for s in chosen if s.own_cpus is not None]
+    return _mean(own, float) if own else Missing("no sample of the machine falls into the steady steps")
+
+
+def build_machine(record: MachineRecord) -> Machine:
+    """The machine as the job found it when it started."""
+    return Machine(
+        cpu_model=record.cpu_model,
+        logical_cpus=record.logical_cpus,
+        physical_cores=record.physical_cores,
+        affinity_cpus=record.affinity_cpus,
+        quota_cpus=record.quota_cpus,
+        memory_bytes=record.memory_bytes,
+        kernel=record.kernel,
+        page_fault_ns=record.page_fault_ns,
+        gpus=tuple(Gpu(gpu.index, gpu.name, gpu.memory_bytes, gpu.driver) for gpu in record.gpus),
+    )
+
+
+def samples_between(samples: Sequence[HostSample], start_ns: int, end_ns: int) -> tuple[HostSample, ...]:
+    """Samples whose whole interval lies in the span; when those are too few, all that overlap it."""
+    inside = [s for s in samples if s.monotonic_ns - s.interval_ns >= start_ns and s.monotonic_ns <= end_ns]
+    if len(inside) >= LEAST_SAMPLES:
+        return tuple(inside)
+    return tuple(s for s in samples if s.monotonic_ns > start_ns and s.monotonic_ns - s.interval_ns < end_ns)
+
+
+def _job_cpus(job: JobSample) -> float:
+    return job.user_cpus + job.system_cpus
+
+
+def _others_cpus(sample: HostSample) -> float:
+    """Busy CPU that is neither the job's nor ours. Clock ticks of the two sides differ by a few per cent."""
+    if sample.cpus is None or sample.job is None:
+        return 0.0
+    return sample.cpus.busy - _job_cpus(sample.job) - (sample.own_cpus or 0.0)
+
+
+def _all_cpus(cpu: CpuSample) -> float:
+    return cpu.busy + cpu.idle + cpu.iowait + cpu.steal
+
+
+def _run_delay_share(jobs: Sequence[JobSample]) -> float | Missing:
+    pairs = [(job.run_ns, job.run_delay_ns) for job in jobs if job.run_ns is not None and job.run_delay_ns is not None]
+    if not pairs:
+        return Missing("the kernel keeps no schedstat", "use a kernel with CONFIG_SCHED_INFO")
+    run, delay = sum(run for run, _ in pairs), sum(delay for _, delay in pairs)
+    return _ratio(delay, run + delay)
+
+
+def _throttled_share(samples: Sequence[HostSample]) -> float | Missing:
+    """Groups without a quota count no periods: then nothing was throttled."""
+    readings = [s.throttling for s in samples if s.throttling is not None]
+    if not readings:
+        return Missing("no CPU control group is visible")
+    return _ratio(sum(r.throttled_periods for r in readings), sum(r.periods for r in readings))
+
+
+def _pressure_share(samples: Sequence[HostSample]) -> float | Missing:
+    pressures = [(s.pressure_avg10, s.interval_ns) for s in samples if s.pressure_avg10 is not None]
+    if not pressures:
+        return Missing("the kernel reports no CPU pressure", "start it with psi=1")
+    return _mean(pressures, float)
+
+
+def _scans_between(samples: Sequence[HostSample], start_ns: int, end_ns: int) -> list[NeighbourSample]:
+    """Scans that overlap the span; they are longer than samples, so that few would lie inside."""
+    return [
+        s.neighbours
+        for s in samples
+        if s.neighbours is not None and s.monotonic_ns > start_ns and s.monotonic_ns - s.neighbours.interval_ns < end_ns
+    ]
+
+
+def _neighbours(scans: Sequence[NeighbourSample]) -> tuple[Neighbour, ...]:
+    """Mean over the scans: what a scan does not list used little during it."""
+    total_ns = sum(scan.interval_ns for scan in scans)
+    used: defaultdict[tuple[int, str, str], float] = defaultdict(float)
+    for scan in scans:
+        for process in scan.top:
+            used[process.pid, process.command, process.user] += process.cpus * scan.interval_ns
+    largest = sorted(used.items(), key=lambda item: (-item[1], item[0]))[:MOST_NEIGHBOURS]
+    return tuple(Neighbour(pid, command, user, core_ns / total_ns) for (pid, command, user), core_ns in largest)
+
+
+def _gpu_utilisation(samples: Sequence[HostSample], chosen: Sequence[HostSample]) -> float | Missing:
+    """Mean over the GPUs that the job uses and over time."""
+    if all(s.gpus is None for s in chosen):
+        return Missing("NVML could not be read")
+    if not any(s.gpus for s in chosen):
+        return Missing("no GPU")
+    in_use = _gpus_in_use(samples, chosen)
+    if not in_use:
+        return Missing("the job was seen on no GPU")
+    rates = [
+        (gpu.utilisation, s.interval_ns)
+        for s in chosen
+        for gpu in s.gpus or ()
+        if gpu.index in in_use and gpu.utilisation is not None
+    ]
+    return _mean(rates, float) if rates else Missing("the GPU does not report its utilisation (MIG)")
+
+
+def _gpus_in_use(samples: Sequence[HostSample], chosen: Sequence[HostSample]) -> set[int]:
+    """Those with a process of the job; without any, those whose memory grew since the run's first sample."""
+    by_pid = {
+        gpu.index
+        for s in chosen
+        for gpu in s.gpus or ()
+        if any(process.pid in s.job_gpu_pids for process in gpu.processes)
+    }
+    if by_pid:
+        return by_pid
+    first = min((s for s in samples if s.gpus), key=lambda s: s.monotonic_ns)
+    before = {gpu.index: gpu.memory_used_bytes for gpu in first.gpus or ()}
+    return {
+        gpu.index
+        for s in chosen
+        for gpu in s.gpus or ()
+        if (gpu.memory_used_bytes or 0) - (before.get(gpu.index) or 0) >= CONTEXT_BYTES
+    }
+
+
+def _mean(values: Sequence[tuple[T, int]], of: Callable[[T], float]) -> float:
+    """Of a quantity of each sample, weighted by the time it covers."""
+    total = sum(weight for _, weight in values)
+    return sum(of(value) * weight for value, weight in values) / total if total else 0.0
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0

@@ -1,0 +1,162 @@
+"""Loaders: what waiting for them cost, and what making a batch took, wherever that was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..recording.model import Columns, LoaderMade, ProcessRecording, WorkerSample
+from .model import Fetch, Loader, Missing, WorkerThreads
+from .places import Places
+from .stats import trimmed_mean
+from .steady import Selection
+
+_FIRST_FETCHES = 2
+"""Batches of each worker that are left out: imports, page faults, cold caches."""
+
+
+def build(
+    process: ProcessRecording, workers: Sequence[ProcessRecording], selection: Selection, places: Places
+) -> tuple[Loader, ...]:
+    """The loaders that the steady steps drew from, the one waited for longest first."""
+    steady = np.isin(process.batches["step"], selection.column("step"))
+    loaders = []
+    for made in process.loaders:
+        mine = process.batches["loader"] == made.id
+        if (mine & steady).any():
+            mine_workers = workers if made.num_workers else ()
+            loaders.append(_loader(made, process, mine_workers, mine, steady, selection, places))
+    return tuple(sorted(loaders, key=lambda loader: -loader.wait_ms * loader.steady_batches_per_step))
+
+
+def _loader(
+    made: LoaderMade,
+    process: ProcessRecording,
+    workers: Sequence[ProcessRecording],
+    mine: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    steady: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    selection: Selection,
+    places: Places,
+) -> Loader:
+    batches = process.batches
+    first = batches["first"] == 1
+    chosen = mine & steady
+    # The first batch of an iterator is told apart, unless every batch is one (an iterator per step).
+    if (chosen & ~first).sum() >= chosen.sum() / 2:
+        chosen &= ~first
+    waits = batches["wait_us"][chosen] / 1000
+    depth = batches["depth"][chosen]
+    known = depth[depth >= 0]
+    iterators = [iterator for iterator in process.iterators if iterator.loader == made.id]
+    first_waits = batches["wait_us"][mine & first] / 1000
+    sizes = [seen.bytes for seen in process.batches_seen if seen.loader == made.id]
+    return Loader(
+        site=places.site(made.site),
+        dataset=made.dataset,
+        batch_size=made.batch_size,
+        num_workers=made.num_workers,
+        prefetch_factor=made.prefetch_factor,
+        pin_memory=made.pin_memory,
+        persistent_workers=made.persistent_workers,
+        start_method=made.start_method if made.num_workers else "",
+        batches=int(chosen.sum()),
+        wait_ms=float(waits.mean()) if waits.size else 0.0,
+        wait_p95_ms=float(np.percentile(waits, 95)) if waits.size else 0.0,
+        empty_share=float((known == 0).mean())
+        if known.size
+        else Missing("no queue: batches are made in the training process"),
+        transport_ms=float((batches["transport_us"][chosen] / 1000).mean()) if chosen.any() else 0.0,
+        transport_bytes=float(batches["transport_bytes"][chosen].mean()) if chosen.any() else 0.0,
+        iterators=len(iterators),
+        iterator_start_ms=_iterator_start_ms([it.us / 1000 for it in iterators], list(first_waits)),
+        batches_per_iterator=float(mine.sum()) / max(1, len(iterators)),
+        fetch=_fetch(process, workers, made.num_workers, max(sizes, default=0), selection),
+        worker_threads=_worker_threads(workers),
+        steady_batches_per_step=float(chosen.sum()) / selection.count,
+    )
+
+
+def _iterator_start_ms(creation: list[float], first_waits: list[float]) -> float:
+    """Mean over the iterators after the first one, which also pays for imports; over all if it is alone."""
+    totals = [made + waited for made, waited in zip(creation, first_waits, strict=False)]
+    later = totals[1:] or totals
+    return float(np.mean(later)) if later else 0.0
+
+
+def _fetch(
+    process: ProcessRecording,
+    workers: Sequence[ProcessRecording],
+    num_workers: int,
+    batch_bytes: int,
+    selection: Selection,
+) -> Fetch | Missing:
+    makers = workers if num_workers else (process,)
+    columns = [_settled(maker.fetches) for maker in makers]
+    rows = {name: np.concatenate([c[name] for c in columns]) if columns else np.empty(0) for name in _COLUMNS}
+    count = int(rows["getitem_us"].size)
+    if count == 0:
+        return Missing(
+            "no batch was timed where it is made"
+            + (f" ({num_workers} workers, {len(workers)} of them seen)" if num_workers else ""),
+            "",
+        )
+    means = {name: trimmed_mean(values / 1000) for name, values in rows.items()}
+    if num_workers:
+        delay, read, disk = _worker_counters([worker.worker_samples for worker in workers])
+    else:
+        delay, read, disk = _own_counters(selection, means["getitem_us"] + means["collate_us"])
+    return Fetch(
+        batches=count,
+        getitem_ms=means["getitem_us"],
+        getitem_cpu_ms=means["getitem_cpu_us"],
+        collate_ms=means["collate_us"],
+        collate_cpu_ms=means["collate_cpu_us"],
+        run_delay_ms=delay,
+        read_bytes=read,
+        disk_bytes=disk,
+        batch_bytes=batch_bytes or Missing("the batches hold no tensors"),
+    )
+
+
+_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us")
+
+
+def _settled(fetches: Columns) -> Columns:
+    skip = _FIRST_FETCHES if len(fetches) > 2 * _FIRST_FETCHES else 0
+    return Columns({name: fetches[name][skip:] for name in _COLUMNS})
+
+
+def _worker_counters(series: Sequence[tuple[WorkerSample, ...]]) -> tuple[float, float, float]:
+    """Run delay (ms), bytes read and bytes from storage, per batch, over all workers."""
+    delay = read = disk = 0.0
+    batches = 0
+    for samples in series:
+        if len(samples) < 2 or samples[-1].fetched == samples[0].fetched:
+            continue
+        first, last = samples[0], samples[-1]
+        batches += last.fetched - first.fetched
+        delay += ((last.delay_us or 0) - (first.delay_us or 0)) / 1000
+        read += last.rchar - first.rchar
+        disk += last.read_bytes - first.read_bytes
+    return (delay / batches, read / batches, disk / batches) if batches else (0.0, 0.0, 0.0)
+
+
+def _own_counters(selection: Selection, fetch_ms: float) -> tuple[float, float, float]:
+    """The same where the training thread makes the batches: its run delay, by the share that loading takes."""
+    step_ms = float(selection.column("wall_us").mean()) / 1000
+    delay = (selection.per_step("delay_us") or 0.0) / 1000
+    share = min(1.0, fetch_ms / step_ms) if step_ms > 0 else 0.0
+    return delay * share, selection.per_step("rchar") or 0.0, selection.per_step("read_bytes") or 0.0
+
+
+def _worker_threads(workers: Sequence[ProcessRecording]) -> WorkerThreads | Missing:
+    last = [worker.worker_samples[-1] for worker in workers if worker.worker_samples]
+    if not last:
+        return Missing("no worker was seen")
+    return WorkerThreads(
+        intra_op=max(sample.intra_op for sample in last),
+        os_threads=max(sample.os_threads for sample in last),
+        affinity_cpus=min(len(sample.affinity) for sample in last),
+        distinct_affinities=len({sample.affinity for sample in last}),
+    )

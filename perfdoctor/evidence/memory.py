@@ -1,0 +1,85 @@
+"""Memory of the training process: page faults and the C allocator, torch's CUDA allocator, useless graphs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from ..recording.model import ProcessRecording
+from .model import CallSite, CudaMemory, EvalWithGrad, HostMemory, Missing
+from .places import Places
+from .steady import Selection
+
+_ALLOCATOR_VARIABLES = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "THP_MEM_ALLOC_ENABLE")
+
+
+def host(process: ProcessRecording, selection: Selection, places: Places) -> HostMemory | Missing:
+    """Counters of the C side, per steady step."""
+    faults, system, user = (selection.per_step(name) for name in ("minflt", "stime_us", "utime_us"))
+    if faults is None or system is None or user is None or process.settings is None:
+        return Missing("too few counter samples in the steady span", "let the job run longer")
+    peak = max((sample.maxrss_kb for sample in process.samples), default=0) * 1024
+    environment = process.settings.environment
+    return HostMemory(
+        minor_faults=faults,
+        system_cpu_ms=system / 1000,
+        user_cpu_ms=user / 1000,
+        peak_rss_bytes=peak or Missing("the process wrote no counters"),
+        allocator=process.settings.allocator,
+        malloc_settings=tuple(
+            (name, value) for name, value in sorted(environment.items()) if name.startswith(_ALLOCATOR_VARIABLES)
+        ),
+        eval_with_grad=_eval_with_grad(process, selection, places),
+        empty_cache=calls(process, selection, places, "empty_cache"),
+    )
+
+
+def calls(process: ProcessRecording, selection: Selection, places: Places, kind: str) -> tuple[CallSite, ...]:
+    """Calls of one wrapped function in the steady span, by line."""
+    totals: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for call in process.calls:
+        if call.kind == kind and call.step > selection.first:
+            totals[call.site][0] += call.count
+            totals[call.site][1] += call.us
+    found = [
+        CallSite(kind, site, count / selection.span, us / 1000 / selection.span)
+        for number, (count, us) in totals.items()
+        if (site := places.find(number)) is not None
+    ]
+    return tuple(sorted(found, key=lambda call: -call.ms_per_step))
+
+
+def _eval_with_grad(process: ProcessRecording, selection: Selection, places: Places) -> EvalWithGrad | None:
+    seen = [record for record in process.ungraded if record.step > selection.first]
+    if not seen:
+        return None
+    return EvalWithGrad(
+        site=places.site(seen[-1].site),
+        forwards=sum(record.count for record in seen),
+        forward_ms=sum(record.us for record in seen) / 1000 / selection.span,
+    )
+
+
+def cuda(process: ProcessRecording, selection: Selection) -> CudaMemory | Missing:
+    """Torch's CUDA caching allocator over the steady span."""
+    device = process.settings.cuda if process.settings else None
+    if device is None:
+        return Missing("the job does not use CUDA")
+    if selection.samples is None:
+        return Missing("too few counter samples in the steady span", "let the job run longer")
+    first, last = (sample.cuda for sample in selection.samples)
+    if first is None or last is None:
+        return Missing("the CUDA allocator gave no statistics")
+    span = selection.samples[1].step - selection.samples[0].step
+    environment = process.settings.environment if process.settings else {}
+    return CudaMemory(
+        backend=device.allocator,
+        caching=environment.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "0") in ("", "0"),
+        alloc_retries_per_step=(last.num_alloc_retries - first.num_alloc_retries) / span,
+        device_allocs_per_step=(last.num_device_alloc - first.num_device_alloc) / span,
+        device_frees_per_step=(last.num_device_free - first.num_device_free) / span,
+        peak_allocated_bytes=last.allocated_peak,
+        peak_reserved_bytes=last.reserved_peak,
+        total_bytes=device.total_bytes,
+        inactive_split_bytes=last.inactive_split,
+        ooms=last.num_ooms - first.num_ooms,
+    )

@@ -1,0 +1,74 @@
+"""What the two windows saw: operators by type and shape, and telling lines."""
+
+from __future__ import annotations
+
+from ..recording.model import OpsWindow, ProcessRecording, SitesWindow
+from .model import CallSite, DtypePrice, Missing, Op, OpProfile, ThreadPrice
+from .places import Places
+
+_REMEDY = "let the job run for 20 steps or more"
+
+
+def profile(window: OpsWindow | None) -> OpProfile | Missing:
+    """The operator window, per step."""
+    if window is None:
+        return Missing("the operator window was not reached", _REMEDY)
+    if window.missing:
+        return Missing(f"the operator window could not open: {window.missing}")
+    steps = max(1, window.steps)
+    copies = {name: us for name, us in window.device.items() if "HtoD" in name}
+    kernels = window.device.get("kernels")
+    return OpProfile(
+        steps=steps,
+        ops=tuple(
+            Op(
+                name=row.name.removeprefix("aten::"),
+                dtype=row.dtype,
+                shapes=_shapes(row.shapes),
+                device="cpu",
+                calls_per_step=row.calls / steps,
+                self_ms_per_step=row.self_us / 1000 / steps,
+                total_ms_per_step=row.total_us / 1000 / steps,
+                flops_per_step=row.flops / steps,
+            )
+            for row in window.ops
+        ),
+        ops_per_step=window.aten / steps,
+        self_ms_per_step=sum(window.self_us.values()) / 1000 / steps,
+        self_ms_by_dtype=tuple((dtype, us / 1000 / steps) for dtype, us in sorted(window.self_us.items())),
+        prices=tuple(
+            DtypePrice(
+                price.name.removeprefix("aten::"),
+                _shapes(price.shapes),
+                price.dtype,
+                price.us / 1000,
+                price.float32_us / 1000,
+            )
+            for price in window.prices
+        ),
+        thread_prices=tuple(ThreadPrice(threads, us / 1000) for threads, us in window.threads),
+        device_copies_ms=sum(copies.values()) / 1000 / steps,
+        pageable_copies_ms=sum(us for name, us in copies.items() if "Pageable" in name) / 1000 / steps,
+        device_busy_ms=None if kernels is None else kernels / 1000 / steps,
+    )
+
+
+def call_sites(process: ProcessRecording, places: Places) -> tuple[CallSite, ...] | Missing:
+    """The call-site window, per step, the most expensive line first."""
+    window: SitesWindow | None = process.call_sites
+    if window is None:
+        return Missing("the call-site window was not reached", _REMEDY)
+    if window.missing:
+        return Missing(f"the call-site window could not open: {window.missing}")
+    steps = max(1, window.steps)
+    found = [
+        CallSite(call.kind, site, call.count / steps, call.us / 1000 / steps, call.detail)
+        for call in window.calls
+        if (site := places.find(call.site)) is not None
+    ]
+    return tuple(sorted(found, key=lambda call: -call.ms_per_step))
+
+
+def _shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
+    """`[64, 256] [256, 512]`; scalars and absent arguments are left out."""
+    return " ".join(str(list(shape)) for shape in shapes if shape)

@@ -1,0 +1,63 @@
+"""Types and threads, from torch's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..recording.model import ProcessRecording
+from .model import Missing, Precision, Threads
+from .places import Places
+from .steady import Selection
+
+_NO_SETTINGS = Missing("the job ended before its second step")
+_THREAD_VARIABLES = ("OMP_", "KMP_", "GOMP_", "MKL_NUM", "OPENBLAS_NUM", "NUMEXPR_")
+
+
+def precision(process: ProcessRecording, places: Places) -> Precision | Missing:
+    """Types in use and what the hardware does with them."""
+    settings = process.settings
+    if settings is None:
+        return _NO_SETTINGS
+    parameters = settings.parameters
+    unknown = Missing("this build of torch does not say")
+    return Precision(
+        default_dtype=settings.default_dtype,
+        parameter_dtypes=tuple(sorted(parameters.dtypes.items(), key=lambda item: -item[1])) if parameters else (),
+        parameter_devices=parameters.devices if parameters else (),
+        autocast_dtype=settings.autocast,
+        grad_scaler=settings.scaler_site >= -1,
+        bf16_native=unknown if settings.bf16_native is None else settings.bf16_native,
+        fp16_native=unknown if settings.fp16_native is None else settings.fp16_native,
+        compute_capability=settings.cuda.capability if settings.cuda else None,
+        tf32_matmul=settings.cuda.tf32_matmul if settings.cuda else None,
+        grad_scaler_site=places.find(settings.scaler_site),
+        batch_dtypes=tuple(sorted({dtype for seen in process.batches_seen for dtype in seen.dtypes})),
+    )
+
+
+def threads(
+    process: ProcessRecording, selection: Selection | None, launch_environment: Mapping[str, str]
+) -> Threads | Missing:
+    """Threads of a rank and the knobs that set them."""
+    settings = process.settings
+    if settings is None:
+        return _NO_SETTINGS
+    switches = selection.per_step("nivcsw") if selection else None
+    environment = settings.environment
+    return Threads(
+        intra_op=settings.intra_op,
+        inter_op=settings.inter_op,
+        os_threads=settings.os_threads,
+        job_affinity_cpus=settings.cpus,
+        launch_affinity_cpus=process.header.cpus,
+        openmp_runtimes=settings.pools,
+        variables=tuple(
+            (name, value) for name, value in sorted(environment.items()) if name.startswith(_THREAD_VARIABLES)
+        ),
+        torchrun_default=(
+            environment.get("OMP_NUM_THREADS") == "1"
+            and "TORCHELASTIC_RUN_ID" in environment
+            and "OMP_NUM_THREADS" not in launch_environment
+        ),
+        switches_per_step=switches or 0.0,
+    )

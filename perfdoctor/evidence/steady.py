@@ -1,0 +1,221 @@
+"""The steady step: which steps count (`select`), and where their time goes (`measure`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..recording.model import BOUNDARIES, Columns, Ints, ProcessRecording, Sample
+from .model import Missing, Parts, Step
+from .stats import block_interval, mad, trimmed_mean
+
+Mask = npt.NDArray[np.bool_]
+
+MIN_STEADY = 5
+"""Fewer steady steps tell nothing: the first is always left out, and a median needs company."""
+_SETTLED = 1.10
+"""The warm-up is over when five steps in a row have a median within 10 % of the second half's."""
+_RUN = 5
+_REGULAR_SHARE = 0.2
+"""What happens in more than a fifth of the steps is how this loop works, not an irregularity."""
+_BURSTY = ("input_wait", "gc", "checkpoint")
+_SMOOTH = ("forward", "backward", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The steady steps of one process."""
+
+    kind: int
+    """Index into `BOUNDARIES`."""
+    rows: Columns
+    """The rows of that kind."""
+    mask: Mask
+    """Over `rows`: the steady steps."""
+    warmup: int
+    windowed: int
+    irregular: Mask
+    first: int
+    """Number of the first step after the warm-up."""
+    last: int
+    """One past the number of the last step."""
+    start_ns: int
+    end_ns: int
+    samples: tuple[Sample, Sample] | None
+    """First and last counters inside the span, clear of the windows where possible."""
+
+    @property
+    def count(self) -> int:
+        return int(self.mask.sum())
+
+    @property
+    def span(self) -> int:
+        """Steps after the warm-up, steady or not."""
+        return self.last - self.first
+
+    def column(self, name: str) -> Ints:
+        """A column of the steady steps."""
+        return self.rows[name][self.mask]
+
+    def holds(self, step: int) -> bool:
+        """Whether an event in step number `step` belongs to the steady span."""
+        return self.first <= step < self.last
+
+    def per_step(self, name: str) -> float | None:
+        """Growth of a `Sample` counter per step; None without two samples, or when they lack it."""
+        if self.samples is None:
+            return None
+        first, last = (getattr(sample, name) for sample in self.samples)
+        if first is None or last is None:
+            return None
+        return float(last - first) / (self.samples[1].step - self.samples[0].step)
+
+
+def warmup_length(wall_us: Ints) -> int:
+    """Number of leading steps that are warm-up; at least 1, at most half."""
+    n = len(wall_us)
+    if n < 2 * _RUN:
+        return min(1, n)
+    settled = float(np.median(wall_us[n // 2 :])) * _SETTLED
+    for start in range(1, n // 2):
+        if np.median(wall_us[start : start + _RUN]) <= settled:
+            return start
+    return n // 2
+
+
+def select(process: ProcessRecording) -> Selection | Missing:
+    """The steady steps, or why there are none."""
+    if len(process.steps) == 0:
+        return Missing("no step was seen")
+    kind = _main_kind(process.steps)
+    rows = _only(process.steps, process.steps["boundary"] == kind)
+    numbers, clean = rows["step"], rows["marked"] == 0
+    warm = warmup_length(rows["wall_us"][clean])
+    kept = numbers[clean]
+    first = int(kept[warm]) if warm < len(kept) else int(numbers[-1]) + 1
+    after = numbers >= first
+    irregular = _irregular(process, rows) & after & clean
+    mask = after & clean & ~irregular
+    count = int(mask.sum())
+    if count < MIN_STEADY:
+        return Missing(
+            f"only {count} steady {'step' if count == 1 else 'steps'} of {len(rows)} were seen and at least "
+            f"{MIN_STEADY} are needed",
+            "let the job run longer",
+        )
+    begin = int(np.flatnonzero(after)[0])
+    return Selection(
+        kind=kind,
+        rows=rows,
+        mask=mask,
+        warmup=int((~after & clean).sum()),
+        windowed=int((~clean).sum()),
+        irregular=irregular,
+        first=first,
+        last=int(numbers[-1]) + 1,
+        start_ns=int(rows["end_ns"][begin] - 1000 * rows["wall_us"][begin]),
+        end_ns=int(rows["end_ns"][-1]),
+        samples=_sample_pair(process.samples, first, numbers[~clean]),
+    )
+
+
+def measure(process: ProcessRecording, selection: Selection) -> Step:
+    """The steady step of a selection."""
+    ms = {name: selection.column(f"{name}_us") / 1000 for name in ("wall", "cpu", *_BURSTY, *_SMOOTH)}
+    other = ms["wall"] - sum(ms[name] for name in (*_BURSTY, *_SMOOTH))
+    parts = Parts(
+        **{name: float(ms[name].mean()) for name in _BURSTY},
+        **{name: trimmed_mean(ms[name]) for name in _SMOOTH},
+        other=max(0.0, trimmed_mean(other)),
+    )
+    step_ms = parts.total
+    low, high = block_interval(ms["wall"])
+    # The interval is that of the plain mean; the step leaves out hiccups, so it is moved along.
+    shift = step_ms - float(ms["wall"].mean())
+    extra = (selection.rows["wall_us"][selection.irregular] / 1000 - step_ms).clip(min=0).sum()
+    process_cpu = [selection.per_step(name) for name in ("utime_us", "stime_us")]
+    delay = selection.per_step("delay_us")
+    no_counters = Missing("too few counter samples in the steady span", "let the job run longer")
+    return Step(
+        boundary=BOUNDARIES[selection.kind],
+        count=selection.count,
+        seconds=float(ms["wall"].sum()) / 1000,
+        warmup=selection.warmup,
+        windowed=selection.windowed,
+        irregular=int(selection.irregular.sum()),
+        irregular_ms=float(extra) / max(1, selection.span),
+        step_ms=step_ms,
+        parts=parts,
+        median_ms=float(np.median(ms["wall"])),
+        mad_ms=mad(ms["wall"]),
+        low_ms=max(0.0, low + shift),
+        high_ms=high + shift,
+        cpu_ms=trimmed_mean(ms["cpu"]),
+        process_cpu_ms=no_counters if None in process_cpu else sum(x or 0.0 for x in process_cpu) / 1000,
+        run_delay_ms=no_counters if delay is None else delay / 1000,
+        micro_batches=float(np.median(selection.column("micro"))),
+        samples=_samples_per_step(process, selection),
+        first_step_s=_first_step_s(process),
+        slope=_slope(ms["wall"]),
+    )
+
+
+def _only(rows: Columns, mask: Mask) -> Columns:
+    return Columns({name: column[mask] for name, column in rows.arrays.items()})
+
+
+def _main_kind(steps: Columns) -> int:
+    """Steps that end at an optimizer step are the loop, once there are enough; else the commonest kind."""
+    counts = np.bincount(steps["boundary"], minlength=len(BOUNDARIES))
+    return 0 if counts[0] >= MIN_STEADY else int(counts.argmax())
+
+
+def _irregular(process: ProcessRecording, rows: Columns) -> Mask:
+    """Steps that held something else: the start of an epoch, a validation run, a checkpoint."""
+    found = np.zeros(len(rows), dtype=bool)
+    starts = np.isin(rows["step"], [iterator.step for iterator in process.iterators])
+    micro = rows["micro"]
+    usual = np.bincount(micro).argmax() if len(micro) else 0
+    for odd in (starts, micro != usual, rows["checkpoint_us"] > 0):
+        if odd.mean() <= _REGULAR_SHARE:
+            found |= odd
+    return found
+
+
+def _sample_pair(samples: tuple[Sample, ...], first: int, windowed: Ints) -> tuple[Sample, Sample] | None:
+    """The widest pair of samples in the span; after the last window if that leaves enough steps."""
+    inside = [sample for sample in samples if sample.step >= first]
+    if windowed.size:
+        clear = [sample for sample in inside if sample.step > int(windowed[-1]) + 1]
+        if len(clear) >= 2 and clear[-1].step - clear[0].step >= MIN_STEADY:
+            inside = clear
+    if len(inside) < 2 or inside[-1].step == inside[0].step:
+        return None
+    return inside[0], inside[-1]
+
+
+def _samples_per_step(process: ProcessRecording, selection: Selection) -> float | Missing:
+    sizes: dict[int, int] = {}
+    for seen in process.batches_seen:
+        sizes[seen.loader] = max(seen.samples, sizes.get(seen.loader, 0))
+    steady = np.isin(process.batches["step"], selection.column("step"))
+    loaders = process.batches["loader"][steady]
+    if not loaders.size or not any(sizes.values()):
+        return Missing("the loop takes its batches from something other than a DataLoader")
+    return float(sum(sizes.get(int(loader), 0) for loader in loaders)) / selection.count
+
+
+def _first_step_s(process: ProcessRecording) -> float | Missing:
+    if not len(process.steps):
+        return Missing("no step was seen")
+    return float(process.steps["end_ns"][0] - process.header.t) / 1e9
+
+
+def _slope(wall_ms: npt.NDArray[np.float64]) -> float:
+    """Median of the last third over that of the first, minus 1; 0 below 30 steps, where it means nothing."""
+    third = wall_ms.size // 3
+    if third < 10:
+        return 0.0
+    return float(np.median(wall_ms[-third:]) / np.median(wall_ms[:third])) - 1
