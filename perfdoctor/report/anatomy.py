@@ -1,0 +1,91 @@
+"""Where the steady step goes, as data that every renderer draws in its own way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..evidence.model import Parts
+
+SMALLEST_SHARE = 0.005
+"""Parts below this share of the step are merged: half a per cent is less than a run's noise."""
+
+REST = "rest"
+
+LABELS = {
+    "input_wait": "waiting for data",
+    "forward": "forward pass",
+    "backward": "backward pass",
+    "optimizer": "optimizer step",
+    "checkpoint": "saving checkpoints",
+    "gc": "garbage collection",
+    "other": "other code in the loop",
+    REST: "rest",
+}
+"""What each part of the step is called in a report."""
+
+GLYPHS = {
+    "input_wait": "█",
+    "forward": "▓",
+    "backward": "▒",
+    "optimizer": "░",
+    "checkpoint": "▚",
+    "gc": "╳",
+    "other": "─",
+    REST: "·",
+}
+"""One character per part, so that a bar reads without colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One part of the step."""
+
+    part: str
+    """A field of `Parts`, or `REST`."""
+    label: str
+    ms: float
+    share: float
+    """Of the step."""
+
+    @property
+    def glyph(self) -> str:
+        return GLYPHS[self.part]
+
+
+def dissect(parts: Parts) -> tuple[Slice, ...]:
+    """The parts in the order in which they happen, those under `SMALLEST_SHARE` merged into the rest."""
+    total = parts.total
+    if total <= 0:
+        return ()
+    shares = {name: ms / total for name, ms in parts.as_dict().items()}
+    slices = [
+        Slice(name, LABELS[name], value * total, value) for name, value in shares.items() if value >= SMALLEST_SHARE
+    ]
+    rest = sum(value for value in shares.values() if 0 < value < SMALLEST_SHARE)
+    if rest > 0:
+        slices.append(Slice(REST, LABELS[REST], rest * total, rest))
+    return tuple(slices)
+
+
+def cells(slices: tuple[Slice, ...], width: int) -> tuple[int, ...]:
+    """How many of `width` characters each slice gets: in proportion, at least one, `width` in all.
+
+    Largest remainders first; a slice gets nothing only where there are more slices than characters.
+    """
+    if not slices or width <= 0:
+        return tuple(0 for _ in slices)
+    shown = slices[:width]
+    spare = width - len(shown)
+    total = sum(piece.share for piece in shown)
+    exact = [max(0.0, piece.share / total * width - 1) for piece in shown]
+    scale = spare / sum(exact) if sum(exact) > 0 else 0.0
+    whole = [int(value * scale) for value in exact]
+    by_remainder = sorted(range(len(shown)), key=lambda i: (whole[i] - exact[i] * scale, i))
+    for i in by_remainder[: spare - sum(whole)]:
+        whole[i] += 1
+    return tuple(1 + extra for extra in whole) + tuple(0 for _ in slices[width:])
+
+
+def bar(slices: tuple[Slice, ...], width: int) -> str:
+    """The step as `width` characters."""
+    return "".join(piece.glyph * n for piece, n in zip(slices, cells(slices, width), strict=True))

@@ -1,0 +1,282 @@
+"""A diagnosis prepared for the renderers: every template filled, every number worded, every string clean.
+
+The console and the markdown report draw this; neither looks into a diagnosis for words of its own.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from dataclasses import dataclass
+
+from ..diagnosis.findings import (
+    CheckResult,
+    Diagnosis,
+    Finding,
+    IntegrityNote,
+    Location,
+    Measurement,
+    Outcome,
+    OutcomeKind,
+    Severity,
+)
+from ..evidence.model import Missing, Step
+from . import wording
+from .anatomy import Slice, dissect
+from .trust import Row, environment_rows, trust_rows
+from .verdict import combined, verdict
+
+MARKS = {
+    OutcomeKind.CLEAR: "✓",
+    OutcomeKind.NOT_APPLICABLE: "-",
+    OutcomeKind.CANNOT_TELL: "?",
+    OutcomeKind.CRASHED: "☠",
+}
+SEVERITY_MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.NOTE: "i"}
+
+OUTCOME_WORDS = {
+    OutcomeKind.FOUND: "found",
+    OutcomeKind.CLEAR: "clear",
+    OutcomeKind.NOT_APPLICABLE: "not applicable",
+    OutcomeKind.CANNOT_TELL: "cannot tell",
+    OutcomeKind.CRASHED: "crashed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SliceText:
+    """One part of the step in words."""
+
+    piece: Slice
+    time: str
+    """In the unit and with the decimals of the whole step."""
+    share: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindingText:
+    """One finding in words."""
+
+    number: int
+    """Its place in the ranking, from 1."""
+    finding: Finding
+    mark: str
+    message: str
+    where: str
+    """`train.py:41 in main`; "" without a place."""
+    ranks: str
+    reasoning: str
+    evidence: tuple[tuple[str, str], ...]
+    """Label and value."""
+    cost: str
+    saves: str
+    method: str
+    fix: str
+    code: str
+    risk: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckText:
+    """One check in words."""
+
+    result: CheckResult
+    mark: str
+    outcome: str
+    text: str
+    """What was found, the numbers that clear it, or why there is no answer."""
+    measurements: tuple[tuple[str, str], ...]
+    """Label and value of each measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressedText:
+    """A finding that the configuration silences."""
+
+    id: str
+    message: str
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoteText:
+    """An integrity note in words."""
+
+    code: str
+    name: str
+    mark: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Everything that a report says, in the order in which it says it."""
+
+    verdict: str
+    step: str
+    """The length of the steady step; "" without one."""
+    anatomy: tuple[SliceText, ...]
+    """Empty without a step."""
+    findings: tuple[FindingText, ...]
+    overlap: str
+    """That the estimates must not be added, and what they come to; "" with fewer than two findings."""
+    checks: tuple[CheckText, ...]
+    suppressed: tuple[SuppressedText, ...]
+    trust: tuple[Row, ...]
+    notes: tuple[NoteText, ...]
+    environment: tuple[Row, ...]
+    summary: str
+
+
+def prepare(diagnosis: Diagnosis) -> Content:
+    """The diagnosis in words."""
+    step = diagnosis.evidence.step
+    step_ms = None if isinstance(step, Missing) else step.step_ms
+    return Content(
+        verdict=verdict(diagnosis),
+        step="" if step_ms is None else wording.duration(step_ms),
+        anatomy=() if isinstance(step, Missing) else anatomy_text(step),
+        findings=tuple(finding_text(i, f, step_ms) for i, f in enumerate(diagnosis.ranked, 1)),
+        overlap=_overlap(diagnosis),
+        checks=tuple(_check_text(result) for result in diagnosis.checks),
+        suppressed=tuple(
+            SuppressedText(
+                s.finding.id,
+                filled(s.finding.message, s.finding.evidence),
+                place(s.finding.location),
+                wording.clean(s.reason),
+            )
+            for result in diagnosis.checks
+            for s in result.suppressed
+        ),
+        trust=trust_rows(diagnosis.evidence),
+        notes=tuple(_note_text(note) for note in diagnosis.integrity),
+        environment=environment_rows(diagnosis.evidence),
+        summary=summary(diagnosis),
+    )
+
+
+def anatomy_text(step: Step) -> tuple[SliceText, ...]:
+    """The parts of the step in words."""
+    return tuple(
+        SliceText(piece, wording.aligned(piece.ms, step.parts.total), wording.share(piece.share))
+        for piece in dissect(step.parts)
+    )
+
+
+def filled(template: str, measurements: tuple[Measurement, ...]) -> str:
+    """A sentence of a check, with its numbers and without control characters."""
+    return wording.clean(wording.fill(template, measurements))
+
+
+def place(location: Location | None) -> str:
+    """The place as `train.py:41 in main`; "" without one."""
+    if location is None:
+        return ""
+    function = f" in {location.function}" if location.function else ""
+    return wording.clean(f"{location.file}:{location.line}{function}")
+
+
+def finding_text(number: int, finding: Finding, step_ms: float | None) -> FindingText:
+    """One finding in words. Message, reasoning, method and all of the fix are templates over the evidence."""
+    numbers = finding.evidence
+    return FindingText(
+        number=number,
+        finding=finding,
+        mark=SEVERITY_MARKS[finding.severity],
+        message=wording.sentence(filled(finding.message, numbers)),
+        where=place(finding.location),
+        ranks=wording.clean(finding.rank_note),
+        reasoning=wording.sentence(filled(finding.reasoning, numbers)),
+        evidence=_pairs(numbers),
+        cost=wording.cost(finding.savings),
+        saves=wording.saving(finding.savings, step_ms),
+        method=_basis(filled(finding.savings.method, numbers)),
+        fix=wording.sentence(filled(finding.fix.text, numbers)),
+        code=textwrap.dedent(filled(finding.fix.code, numbers)).strip("\n"),
+        risk=wording.sentence(filled(finding.fix.risk, numbers)),
+    )
+
+
+def summary(diagnosis: Diagnosis) -> str:
+    """The count of it all: "8 of 13 checks clear, 2 findings (1 error, 1 warning), 3 not applicable"."""
+    kinds = Counter(result.outcome.kind for result in diagnosis.checks)
+    severities = Counter(finding.severity for finding in diagnosis.ranked)
+    counted = [wording.plural(severities[s], s.value) for s in Severity if severities[s]]
+    findings = wording.plural(len(diagnosis.ranked), "finding")
+    parts = [
+        f"{kinds[OutcomeKind.CLEAR]} of {wording.plural(len(diagnosis.checks), 'check')} clear",
+        f"{findings} ({', '.join(counted)})" if counted else "no findings",
+    ]
+    silenced = sum(len(result.suppressed) for result in diagnosis.checks)
+    if silenced:
+        parts.append(f"{silenced} suppressed")
+    for kind in (OutcomeKind.NOT_APPLICABLE, OutcomeKind.CANNOT_TELL, OutcomeKind.CRASHED):
+        if kinds[kind]:
+            parts.append(f"{kinds[kind]} {OUTCOME_WORDS[kind]}")
+    return ", ".join(parts)
+
+
+def _basis(method: str) -> str:
+    return f"Basis: {method.strip().rstrip('.')}." if method.strip() else ""
+
+
+def _overlap(diagnosis: Diagnosis) -> str:
+    if len(diagnosis.ranked) < 2:
+        return ""
+    text = "The estimates overlap, do not add them"
+    after = combined(diagnosis)
+    if not after or diagnosis.combined is None:
+        return f"{text}."
+    now = wording.duration(diagnosis.combined.step_ms)
+    number = len(diagnosis.ranked)
+    fixes = "both fixes" if number == 2 else f"all {number} fixes"
+    return f"{text}: {fixes} together would bring the step from {now} to {after}."
+
+
+def _check_text(result: CheckResult) -> CheckText:
+    outcome = result.outcome
+    return CheckText(
+        result=result,
+        mark=_mark(outcome),
+        outcome=OUTCOME_WORDS[outcome.kind],
+        text=_check_sentence(result),
+        measurements=_pairs(outcome.measurements),
+    )
+
+
+def _check_sentence(result: CheckResult) -> str:
+    outcome = result.outcome
+    parts = []
+    if outcome.findings:
+        parts = [
+            f"{finding.id.partition('.')[2] or finding.id} ({wording.cost(finding.savings)})"
+            for finding in outcome.findings
+        ]
+    elif outcome.reason:
+        parts = [wording.clean(wording.fill_reason(outcome.reason, outcome.measurements)).rstrip(".")]
+        if outcome.measurements and not wording.placeholders(outcome.reason):
+            parts[0] += f" ({', '.join(f'{name} {value}' for name, value in _pairs(outcome.measurements))})"
+    if result.suppressed:
+        parts.append(f"{wording.plural(len(result.suppressed), 'finding')} suppressed")
+    return ", ".join(parts)
+
+
+def _mark(outcome: Outcome) -> str:
+    if outcome.findings:
+        return SEVERITY_MARKS[max((f.severity for f in outcome.findings), key=lambda s: s.rank)]
+    return MARKS.get(outcome.kind, "!")
+
+
+def _note_text(note: IntegrityNote) -> NoteText:
+    return NoteText(
+        note.code,
+        note.name,
+        SEVERITY_MARKS[note.severity],
+        wording.sentence(wording.clean(wording.fill_reason(note.message, note.measurements))),
+    )
+
+
+def _pairs(measurements: tuple[Measurement, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((wording.clean(wording.label(m)), wording.clean(wording.quantity(m))) for m in measurements)

@@ -1,0 +1,113 @@
+"""The verdict: one sentence about where the steady step goes and what it could be."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..diagnosis.findings import Diagnosis, OutcomeKind, Part
+from ..evidence.model import Missing, Parts, Step
+from . import wording
+from .anatomy import LABELS
+
+UNEXPLAINED_SHARE = 0.2
+"""With this share of the step outside forward, backward and optimizer, "nothing found" is not good news."""
+
+_PART_WORDS = {
+    Part.INPUT_WAIT: LABELS["input_wait"],
+    Part.GC: LABELS["gc"],
+    Part.COMPUTE: "computing (forward, backward and optimizer)",
+    Part.OTHER: "outside forward, backward and optimizer",
+}
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    """Where the steady step goes and what it could be, in one sentence."""
+    step = diagnosis.evidence.step
+    if isinstance(step, Missing):
+        return _without_step(diagnosis, step)
+    takes = f"{_subject(diagnosis)} takes {wording.duration(step.step_ms)}"
+    if diagnosis.ranked:
+        part = diagnosis.ranked[0].savings.part
+        spent = _spent(step.parts, part)
+        if spent > 0:
+            takes += f", of which {_amount(spent, step)} is {_PART_WORDS[part]}"
+        return f"{takes}; {_prospect(diagnosis)}."
+    large = _unexplained(step)
+    return f"{takes}{large}{', but' if large else ';'} {_nothing_found(diagnosis, bool(large))}."
+
+
+def combined(diagnosis: Diagnosis) -> str:
+    """The step with all fixes: "9 to 12 ms (2.1x to 2.8x faster)"; "" without a prediction."""
+    together = diagnosis.combined
+    if together is None or together.high_ms <= 0:
+        return ""
+    after = wording.span(max(0.0, together.step_ms - together.high_ms), max(0.0, together.step_ms - together.low_ms))
+    return f"{after} ({wording.faster(together.low_ms, together.high_ms, together.step_ms)})"
+
+
+def _without_step(diagnosis: Diagnosis, step: Missing) -> str:
+    text = f"No steady step was measured: {wording.clean(step.reason)}"
+    if step.remedy:
+        text += f"; {wording.clean(step.remedy)}"
+    if diagnosis.ranked:
+        number = wording.plural(len(diagnosis.ranked), "finding")
+        verb = "does" if len(diagnosis.ranked) == 1 else "do"
+        text += f" ({number} below {verb} not depend on it)"
+    return f"{text}."
+
+
+def _subject(diagnosis: Diagnosis) -> str:
+    ranks = diagnosis.evidence.job.local_ranks
+    if ranks > 1:
+        return f"The steady step of rank {diagnosis.evidence.rank}, the slowest of {wording.count(ranks)},"
+    return "The steady step"
+
+
+def _spent(parts: Parts, part: Part) -> float:
+    return {
+        Part.INPUT_WAIT: parts.input_wait,
+        Part.GC: parts.gc,
+        Part.COMPUTE: parts.compute,
+        Part.OTHER: parts.other + parts.checkpoint,
+    }[part]
+
+
+def _amount(ms: float, step: Step) -> str:
+    return f"{wording.duration(ms)} ({wording.share(ms / step.step_ms if step.step_ms else 0.0)})"
+
+
+def _prospect(diagnosis: Diagnosis) -> str:
+    number = len(diagnosis.ranked)
+    fixes = "the fix below" if number == 1 else f"the {number} fixes below"
+    after = combined(diagnosis)
+    if not after:
+        return f"{fixes} {'saves' if number == 1 else 'save'} no time that this run could predict"
+    return f"{fixes} would bring it to {after}"
+
+
+def _unexplained(step: Step) -> str:
+    """Names the largest part that is not compute, when those parts together are large."""
+    outside = {
+        name: ms for name, ms in step.parts.as_dict().items() if name not in ("forward", "backward", "optimizer")
+    }
+    if step.step_ms <= 0 or sum(outside.values()) < UNEXPLAINED_SHARE * step.step_ms:
+        return ""
+    name, ms = max(outside.items(), key=lambda item: item[1])
+    return f", of which {_amount(ms, step)} is {LABELS[name]}"
+
+
+def _nothing_found(diagnosis: Diagnosis, unexplained: bool) -> str:
+    kinds = Counter(check.outcome.kind for check in diagnosis.checks)
+    blind, crashed = kinds[OutcomeKind.CANNOT_TELL], kinds[OutcomeKind.CRASHED]
+    if not diagnosis.checks:
+        return "no check was asked to look at it"
+    who = "none of the checks that could tell" if blind or crashed else "none of the checks"
+    text = f"{who} found {'a cause to fix' if unexplained else 'a cost worth fixing'}"
+    if blind or crashed:
+        gaps = [f"{blind} could not tell"] * bool(blind) + [f"{crashed} crashed"] * bool(crashed)
+        text += f"; {wording.listing(gaps)}"
+    silenced = sum(len(check.suppressed) for check in diagnosis.checks)
+    if silenced:
+        verb = "is" if silenced == 1 else "are"
+        text += f" ({wording.plural(silenced, 'finding')} {verb} suppressed by the configuration)"
+    return text

@@ -1,0 +1,315 @@
+"""Numbers as words: the only place that formats a number for a person.
+
+Measurements get three significant digits, predictions two: a prediction that says "12.37 ms" claims more than
+it knows. Every sentence that a check writes is a template whose `{name}` placeholders name its measurements.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+
+from ..diagnosis.findings import Measurement, Savings
+
+MEASURED_DIGITS = 3
+PREDICTED_DIGITS = 2
+
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
+_ESCAPE_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
+)
+_BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Text
+
+
+def clean(text: str) -> str:
+    """Text from outside, safe to print: no escape sequences, no control characters but newline and tab."""
+    text = _ESCAPE_SEQUENCE.sub("", text).encode("utf-8", "replace").decode("utf-8")
+    return "".join(c for c in text if c in "\n\t" or (unicodedata.category(c) != "Cc" and c not in _BIDI_CONTROLS))
+
+
+def fill(template: str, measurements: Iterable[Measurement]) -> str:
+    """The template with each `{name}` replaced by that measurement; `{{` and `}}` are literal braces.
+
+    Raises ValueError for a name that no measurement has and for a single brace.
+    """
+    by_name = {measurement.name: measurement for measurement in measurements}
+
+    def replace(match: re.Match[str]) -> str:
+        token, name = match.group(0), match.group(1)
+        if token in ("{{", "}}"):
+            return token[0]
+        if name is None:
+            raise ValueError(f"single {token!r} in {template!r}: write {token * 2!r} for a literal brace")
+        if name not in by_name:
+            known = ", ".join(sorted(by_name)) or "none"
+            raise ValueError(f"no measurement named {name!r} for {template!r}; there are: {known}")
+        return quantity(by_name[name])
+
+    return _PLACEHOLDER.sub(replace, template)
+
+
+def fill_reason(text: str, measurements: tuple[Measurement, ...]) -> str:
+    """A reason, which is a template only where it has measurements.
+
+    Without any it may quote an exception or a file name, braces and all.
+    """
+    return fill(text, measurements) if measurements else text
+
+
+def placeholders(template: str) -> frozenset[str]:
+    """The names that a template uses."""
+    return frozenset(name for match in _PLACEHOLDER.finditer(template) if (name := match.group(1)))
+
+
+def label(measurement: Measurement) -> str:
+    """What to call a measurement: its label, or its name in words without the unit."""
+    if measurement.label:
+        return measurement.label
+    name = measurement.name
+    if measurement.unit in ("ms", "us", "s", "bytes") and not name.endswith(f"_per_{measurement.unit}"):
+        name = name.removesuffix(f"_{measurement.unit}")
+    return name.replace("_", " ")
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """The number and its noun: "1 fix", "2 fixes"; `many` when it is not `one` with an s."""
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+
+
+def listing(items: Iterable[str]) -> str:
+    """The items in a sentence: "a, b and c"."""
+    *head, last = list(items) or [""]
+    return f"{', '.join(head)} and {last}" if head else last
+
+
+def sentence(text: str) -> str:
+    """With a capital first letter, unless it begins with a name such as `num_workers`, and a full stop."""
+    text = text.strip()
+    if not text:
+        return ""
+    start = text[0].upper() if text.split(maxsplit=1)[0].rstrip(",:").isalpha() else text[0]
+    return start + text[1:] + ("" if text[-1] in ".!?:" else ".")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Numbers
+
+
+def quantity(measurement: Measurement) -> str:
+    """The value with its unit: "14.2 ms", "61 %", "412 MiB", "2.1x"."""
+    value = measurement.value
+    if isinstance(value, str) or measurement.unit == "text":
+        return str(value)
+    return _FORMATS[measurement.unit](value) if math.isfinite(value) else "unknown"
+
+
+def duration(ms: float, digits: int = MEASURED_DIGITS) -> str:
+    """A time in the unit that suits it: "42.0 µs", "0.42 ms", "14.2 ms", "1.30 s", "2 min 05 s"."""
+    if ms < 0:
+        return "-" + duration(-ms, digits)
+    ms = _rounded(ms, digits)
+    if ms == 0:
+        return "0 ms"
+    if ms >= 60_000:
+        return _clock(ms)
+    unit, per_unit = _time_unit(ms)
+    return f"{_fixed(ms / per_unit, _decimals(ms / per_unit, digits))} {unit}"
+
+
+def elapsed(seconds: float) -> str:
+    """A running clock, in whole seconds so that it does not flicker: "12 s", "2 min 05 s"."""
+    return f"{int(seconds)} s" if seconds < 60 else _clock(int(seconds) * 1000)
+
+
+def aligned(ms: float, whole_ms: float) -> str:
+    """A part of a time, in the unit and with the decimals of the whole, so that a column of parts adds up."""
+    whole_ms = _rounded(whole_ms, MEASURED_DIGITS)
+    unit, per_unit = _time_unit(whole_ms)
+    decimals = _decimals(whole_ms / per_unit, MEASURED_DIGITS)
+    text = _fixed(ms / per_unit, decimals)
+    if ms > 0 and float(text.replace(",", "")) == 0:
+        text = f"<{10**-decimals:.{decimals}f}"
+    return f"{text} {unit}"
+
+
+def share(fraction: float) -> str:
+    """A fraction of 1 as per cent: "61 %", "3.4 %", "<0.1 %"."""
+    percent = abs(fraction) * 100
+    sign = "-" if fraction < 0 else ""
+    if percent == 0:
+        return "0 %"
+    if percent < 0.05:
+        return f"{sign}<0.1 %"
+    return f"{sign}{percent:.1f} %" if percent < 9.95 else f"{sign}{_thousands(round(percent))} %"
+
+
+def count(number: float) -> str:
+    """Whole numbers with thousands separators; others with three digits, trailing zeros dropped."""
+    if isinstance(number, int) or (abs(number) >= 1000):
+        return _thousands(round(number))
+    rounded = _rounded(number, MEASURED_DIGITS)
+    return _trimmed(f"{rounded:.{_decimals(rounded, MEASURED_DIGITS, at_most=9)}f}")
+
+
+def ratio(factor: float) -> str:
+    """A factor with two digits: "2.1x", "12x", "0.85x"."""
+    rounded = _rounded(factor, 2 if abs(factor) < 100 else 3)
+    return f"{_fixed(rounded, _decimals(rounded, 2))}x"
+
+
+def size(number: float) -> str:
+    """Bytes in binary units: "437 B", "12.6 MiB", "1.50 GiB"."""
+    if number < 0:
+        return "-" + size(-number)
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        scaled = _rounded(number / 1024**power, 3)
+        if scaled >= 1:
+            return f"{_fixed(scaled, _decimals(scaled, 3))} {unit}"
+    return f"{number:.0f} B"
+
+
+def flops(number: float) -> str:
+    """Floating-point operations in decimal units: "12.3 GFLOP"."""
+    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        scaled = _rounded(number / 10**power, 3)
+        if scaled >= 1:
+            return f"{_fixed(scaled, _decimals(scaled, 3))} {prefix}FLOP"
+    return f"{number:.0f} FLOP"
+
+
+def cores(number: float) -> str:
+    """CPU use in cores kept busy: "1.0 cores", "0.03 cores"."""
+    return f"{number:.1f} cores" if number >= 0.95 or number == 0 else f"{number:.2f} cores"
+
+
+def rate(number: float) -> str:
+    """Samples or batches per second, as in the performance line of a log: "1385.3"."""
+    return f"{number:.1f}" if number >= 0.1 or number == 0 else f"{number:.2g}"
+
+
+def plain_ms(ms: float) -> str:
+    """Milliseconds for a log line, always in ms so that a column of them compares: "23.1 ms", "0.05 ms"."""
+    return f"{ms:.1f} ms" if ms >= 0.1 or ms == 0 else f"{ms:.1g} ms"
+
+
+def plain_number(value: float) -> str:
+    """Three digits for a machine that draws a chart: no unit, no separators, no exponent."""
+    rounded = _rounded(value, MEASURED_DIGITS)
+    return _trimmed(f"{rounded:.{_decimals(rounded, MEASURED_DIGITS, at_most=9)}f}")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Ranges and predictions
+
+
+def span(low_ms: float, high_ms: float, digits: int = PREDICTED_DIGITS) -> str:
+    """A range of times in one unit: "12 to 14 ms", "13 ms" when both round to it, "up to 14 ms" from zero."""
+    low, high = _rounded(low_ms, digits), _rounded(high_ms, digits)
+    if high <= 0:
+        return "0 ms"
+    if high >= 60_000:
+        texts = [_clock(value) if value >= 60_000 else duration(value, digits) for value in (low, high)]
+        return texts[0] if texts[0] == texts[1] else f"{texts[0]} to {texts[1]}"
+    unit, per_unit = _time_unit(high)
+    decimals = _decimals(high / per_unit, digits)
+    low_text, high_text = _fixed(low / per_unit, decimals), _fixed(high / per_unit, decimals)
+    if low_text == high_text:
+        return f"{high_text} {unit}"
+    return f"up to {high_text} {unit}" if float(low_text) == 0 else f"{low_text} to {high_text} {unit}"
+
+
+def faster(low_ms: float, high_ms: float, step_ms: float) -> str:
+    """What saving `low_ms` to `high_ms` of a step does to the speed: "1.4x to 1.6x faster"."""
+    low, high = (step_ms / max(step_ms - saved, step_ms / 1000) for saved in (low_ms, high_ms))
+    if high < 1.005:
+        return "less than 1.01x faster"
+    if low > 100:
+        return "more than 100x faster"
+    decimals = 2 if high < 1.1 else 1 if high < 10 else 0
+    low_text, high_text = (f"{factor:.{decimals}f}x" for factor in (low, high))
+    if high > 100:
+        high_text = "more than 100x"
+    if low_text == high_text:
+        return f"{high_text} faster"
+    if float(low_text[:-1]) <= 1:
+        return f"up to {high_text} faster"
+    return f"{low_text} to {high_text} faster"
+
+
+def saving(savings: Savings, step_ms: float | None) -> str:
+    """What a fix is predicted to save: "11 to 13 ms a step of the 14.2 ms that this costs (1.8x to ...)"."""
+    if savings.high_ms <= 0:
+        return "none that this run could predict"
+    text = f"{span(savings.low_ms, savings.high_ms)} a step"
+    if savings.ceiling_ms > savings.high_ms * 1.005:
+        text += f" of the {duration(savings.ceiling_ms)} that this costs"
+    return f"{text} ({faster(savings.low_ms, savings.high_ms, step_ms)})" if step_ms else text
+
+
+def cost(savings: Savings) -> str:
+    """What the problem costs now, as a share of the step where that is known: "57 % of the step"."""
+    if savings.ceiling_ms <= 0:
+        return "no time in this run"
+    if savings.share > 0:
+        return f"{share(savings.share)} of the step"
+    return f"{duration(savings.ceiling_ms)} a step"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Digits
+
+
+def _rounded(value: float, digits: int) -> float:
+    return float(f"{value:.{digits - 1}e}")
+
+
+def _decimals(value: float, digits: int, at_most: int = 2) -> int:
+    """Decimals that show `digits` significant digits of a value already rounded to them."""
+    if value == 0:
+        return 0
+    return min(at_most, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return f"{value:,.{decimals}f}"
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _thousands(number: int) -> str:
+    return f"{number:,d}"
+
+
+def _time_unit(ms: float) -> tuple[str, float]:
+    """The unit for a time and its milliseconds."""
+    if ms >= 1000:
+        return "s", 1000.0
+    return ("ms", 1.0) if ms >= 0.1 else ("µs", 0.001)
+
+
+def _clock(ms: float) -> str:
+    seconds = round(ms / 1000)
+    if seconds >= 3600:
+        return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+    return f"{seconds // 60} min {seconds % 60:02d} s"
+
+
+_FORMATS: dict[str, Callable[[float], str]] = {
+    "ms": duration,
+    "us": lambda value: duration(value / 1000),
+    "s": lambda value: duration(value * 1000),
+    "share": share,
+    "count": count,
+    "bytes": size,
+    "bytes/s": lambda value: f"{size(value)}/s",
+    "ratio": ratio,
+    "flops": flops,
+}

@@ -1,0 +1,261 @@
+"""Diagnoses built by hand: small, but with everything a report has to show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perfdoctor.diagnosis.findings import (
+    CheckResult,
+    Combined,
+    Confidence,
+    Diagnosis,
+    Finding,
+    Fix,
+    IntegrityNote,
+    Location,
+    Measurement,
+    Outcome,
+    OutcomeKind,
+    Part,
+    Savings,
+    Severity,
+    SuppressedFinding,
+    cannot_tell,
+    clear,
+    found,
+    not_applicable,
+)
+from perfdoctor.evidence.model import (
+    Evidence,
+    Host,
+    Job,
+    JobEnd,
+    Machine,
+    Missing,
+    Neighbour,
+    OwnCost,
+    Parts,
+    ProbeFault,
+    Step,
+)
+
+UNSEEN = Missing("not part of this test")
+
+WORKERS = Finding(
+    id="PD03.too-few-workers",
+    severity=Severity.ERROR,
+    confidence=Confidence.HIGH,
+    message="the loop waits {wait_ms} a step for the next batch, {wait_share} of the step",
+    evidence=(
+        Measurement("wait_ms", 14.2, "ms", "wait for each batch"),
+        Measurement("wait_share", 14.2 / 24.8, "share", "share of the step"),
+        Measurement("empty_share", 0.953, "share", "arrivals that found the queue empty"),
+        Measurement("fetch_ms", 21.94, "ms", "time a worker needs for a batch"),
+        Measurement("num_workers", 1, "count"),
+    ),
+    fix=Fix(
+        text="use 3 worker processes instead of {num_workers}, and keep them between epochs",
+        code=(
+            "loader = DataLoader(\n"
+            "    dataset,\n"
+            "    num_workers=3,\n"
+            "    persistent_workers=True,\n"
+            "    **{{'batch_size': 32}},\n"
+            ")"
+        ),
+        risk="Each worker holds a copy of the dataset object in memory",
+        remedies=("loader-workers",),
+    ),
+    savings=Savings(
+        ceiling_ms=14.2,
+        low_ms=11.2,
+        high_ms=13.4,
+        share=14.2 / 24.8,
+        method="the measured fetch time divided over 2 to 3 workers, less the cost of passing a batch on",
+        part=Part.INPUT_WAIT,
+    ),
+    location=Location("train.py", 41, "main"),
+    reasoning=(
+        "a worker needs {fetch_ms} for a batch while the model needs less, it computes nearly all of that "
+        "time, and CPUs are free"
+    ),
+    rank_note="all ranks",
+)
+
+EXPLICIT_GC = Finding(
+    id="PD04.explicit-collect",
+    severity=Severity.WARNING,
+    confidence=Confidence.MEDIUM,
+    message="gc.collect() runs {calls} times a step and takes {gc_ms}",
+    evidence=(Measurement("calls", 0.5, "count"), Measurement("gc_ms", 2.4, "ms")),
+    fix=Fix(
+        text="take the call out of the loop",
+        code="# delete: gc.collect()",
+        risk="memory held by reference cycles is freed later",
+    ),
+    savings=Savings(2.4, 2.2, 2.4, 2.4 / 24.8, "the time inside these calls", Part.GC),
+    location=Location("train.py", 57, "train_epoch"),
+)
+
+STEP = Step(
+    boundary="optimizer",
+    count=200,
+    seconds=4.96,
+    warmup=12,
+    windowed=8,
+    irregular=2,
+    irregular_ms=0.8,
+    step_ms=24.8,
+    parts=Parts(input_wait=14.2, forward=2.6, backward=4.1, optimizer=1.2, checkpoint=0.05, gc=2.4, other=0.25),
+    median_ms=24.5,
+    mad_ms=0.6,
+    low_ms=24.31,
+    high_ms=25.22,
+    cpu_ms=9.9,
+    process_cpu_ms=10.4,
+    run_delay_ms=0.31,
+    micro_batches=1.0,
+    samples=32.0,
+    first_step_s=2.4,
+)
+
+HOST = Host(
+    samples=50,
+    job_cpus=1.4,
+    others_cpus=0.3,
+    idle_cpus=0.3,
+    steal_share=0.0,
+    job_run_delay_share=0.02,
+    throttled_share=Missing("no CPU quota"),
+    pressure_share=Missing("no PSI"),
+    memory_available_bytes=4 << 30,
+    swap_in_bytes=0.0,
+    peak_job_bytes=412 << 20,
+    neighbours=(Neighbour(731, "python other.py", "ann", 0.25),),
+)
+
+EVIDENCE = Evidence(
+    rank=0,
+    machine=Machine("EPYC 9354", 2, 1, 2, None, 8 << 30, "6.18.0", 240.0),
+    job=Job(
+        command=("python", "train.py", "--name", "a b"),
+        cwd="/home/ann/job",
+        python_version="3.11.7",
+        torch_version="2.13.0",
+        torch_build="cpu",
+        started="2026-11-20T23:50:00Z",
+        end=JobEnd("stopped"),
+        world_size=1,
+        local_ranks=1,
+        workers=1,
+        helpers=0,
+        frameworks=("transformers", "accelerate"),
+        environment=(("OMP_NUM_THREADS", "1"), ("CUDA_VISIBLE_DEVICES", "")),
+    ),
+    step=STEP,
+    loaders=UNSEEN,
+    gc=UNSEEN,
+    memory=UNSEEN,
+    cuda_memory=UNSEEN,
+    ops=UNSEEN,
+    call_sites=UNSEEN,
+    precision=UNSEEN,
+    threads=UNSEEN,
+    host=HOST,
+    own_cost=OwnCost(8.2, 35.0, 120.0, 0.012, 0.012, 62.0),
+)
+
+CHECKS = (
+    CheckResult("PD03", "etl", "data loading", found(WORKERS)),
+    CheckResult("PD04", "gc", "garbage collection", found(EXPLICIT_GC)),
+    CheckResult(
+        "PD07",
+        "dtype",
+        "data types",
+        clear("all {flops} a step run in float32", Measurement("flops", 1.23e10, "flops")),
+    ),
+    CheckResult("PD08", "workspaces", "memory reuse", not_applicable("the job uses no GPU memory")),
+    CheckResult(
+        "PD13",
+        "omp-threads",
+        "threads and CPUs",
+        cannot_tell("no threads were recorded; run with --steps 50 or more"),
+    ),
+)
+
+
+def two_findings() -> Diagnosis:
+    """Slow data loading and an explicit collection; the combined saving is less than the sum."""
+    return Diagnosis(EVIDENCE, CHECKS, (WORKERS, EXPLICIT_GC), Combined(12.8, 15.8, 24.8))
+
+
+def healthy() -> Diagnosis:
+    """A fast step, every check clear."""
+    parts = Parts(input_wait=0.01, forward=0.9, backward=1.3, optimizer=0.4, other=0.04)
+    step = replace(STEP, step_ms=parts.total, parts=parts, median_ms=2.6, mad_ms=0.05, low_ms=2.6, high_ms=2.7)
+    checks = (
+        CheckResult(
+            "PD03",
+            "etl",
+            "data loading",
+            clear("the loader keeps up", Measurement("wait_ms", 0.01, "ms")),
+        ),
+        CheckResult(
+            "PD04",
+            "gc",
+            "garbage collection",
+            clear("collections take {gc_share} of the step", Measurement("gc_share", 0.0, "share")),
+        ),
+    )
+    return Diagnosis(replace(EVIDENCE, step=step), checks, (), None)
+
+
+def no_step() -> Diagnosis:
+    """The job crashed before its first step."""
+    job = replace(EVIDENCE.job, end=JobEnd("crashed", exit_code=1, detail="ValueError: boom"))
+    evidence = replace(
+        EVIDENCE,
+        job=job,
+        step=Missing("the job ended before its second optimizer step", "run it for at least 20 steps"),
+        host=Missing("the job ended within the first sample"),
+        own_cost=Missing("no step to measure it on"),
+    )
+    checks = tuple(replace(check, outcome=cannot_tell("there is no steady step")) for check in CHECKS)
+    note = IntegrityNote("PD90", "too-few-steps", Severity.ERROR, "no step was seen")
+    return Diagnosis(evidence, checks, (), None, (note,))
+
+
+def troubled() -> Diagnosis:
+    """A crashed check, a suppressed finding, a busy machine, a failed hook, 8 ranks, and hostile text."""
+    hostile = replace(
+        WORKERS,
+        message="a|b waits {wait_ms} in [red]x[/red] `y` <module>\x1b[31m",
+        rank_note="rank 3 only",
+    )
+    checks = (
+        replace(CHECKS[0], outcome=found(hostile)),
+        replace(
+            CHECKS[1],
+            outcome=clear("nothing else in {gc_ms}", Measurement("gc_ms", 2.4, "ms")),
+            suppressed=(SuppressedFinding(EXPLICIT_GC, "needed for the leak test | see #12"),),
+        ),
+        replace(CHECKS[2], outcome=Outcome(OutcomeKind.CRASHED, "KeyError: '{x}'\nsecond line")),
+        *CHECKS[3:],
+    )
+    note = IntegrityNote(
+        "PD92",
+        "contended-machine",
+        Severity.WARNING,
+        "other processes used {others} of the CPU time",
+        (Measurement("others", 0.42, "share"),),
+    )
+    evidence = replace(
+        EVIDENCE,
+        rank=3,
+        job=replace(EVIDENCE.job, world_size=16, local_ranks=8),
+        probe_faults=(ProbeFault("DataLoader.__init__", "AttributeError: no [bold]site[/bold]"),),
+    )
+    return Diagnosis(evidence, checks, (hostile,), Combined(11.2, 13.4, 24.8), (note,))
+
+
+ALL = (two_findings, healthy, no_step, troubled)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+
+import diagnosis_samples as samples
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from perfdoctor.diagnosis.findings import Diagnosis, Fix
+from perfdoctor.report.console import render_console
+
+WIDTHS = (40, 80, 120, 200)
+
+
+def shown(diagnosis: Diagnosis, width: int = 100, verbose: bool = False) -> str:
+    console = Console(file=io.StringIO(), width=width, record=True, force_terminal=False)
+    console.print(render_console(diagnosis, next_command="perfdoctor report RUN", verbose=verbose))
+    return console.export_text()
+
+
+def assert_order(text: str, *pieces: str) -> None:
+    places = [text.find(piece) for piece in pieces]
+    assert -1 not in places, pieces[places.index(-1)]
+    assert places == sorted(places)
+
+
+def test_the_report_comes_in_the_promised_order() -> None:
+    assert_order(
+        shown(samples.two_findings()),
+        "The steady step takes 24.8 ms",
+        "Where the steady step goes (24.8 ms)",
+        "█████",
+        "waiting for data        14.2 ms   57 %",
+        "1. [✗] PD03.too-few-workers",
+        "2. [!] PD04.explicit-collect",
+        "[✗] PD03 etl",
+        "[✓] PD07 dtype",
+        "[-] PD08 workspaces",
+        "[?] PD13 omp-threads",
+        "How far to trust this run",
+        "1 of 5 checks clear, 2 findings (1 error, 1 warning)",
+        "The estimates overlap, do not add them: both fixes together",
+        "Next: perfdoctor report RUN",
+    )
+
+
+def test_a_finding_shows_place_cause_evidence_saving_fix_and_risk_in_order() -> None:
+    assert_order(
+        shown(samples.two_findings()),
+        "high confidence",
+        "The loop waits 14.2 ms a step for the next batch, 57 % of the step.",
+        "train.py:41 in main, all ranks",
+        "A worker needs 21.9 ms",
+        "arrivals that found the queue empty  95 %",
+        "11 to 13 ms a step",
+        "Basis: the measured fetch time",
+        "Use 3 worker processes instead of 1",
+        "    loader = DataLoader(\n        dataset,",
+        "**{'batch_size': 32},",
+        "Each worker holds a copy",
+    )
+
+
+def test_clear_checks_show_the_numbers_that_clear_them() -> None:
+    text = shown(samples.healthy())
+    assert "clear: the loader keeps up (wait 10.0 µs)" in text
+    assert "clear: collections take 0 % of the step" in text
+    assert "2 of 2 checks clear, no findings." in text
+    assert "do not add" not in text
+
+
+def test_without_a_step_there_is_no_anatomy_but_everything_else() -> None:
+    text = shown(samples.no_step())
+    assert text.startswith("No steady step was measured")
+    assert "Where the steady step goes" not in text
+    assert "it failed with exit code 1; ValueError: boom" in text
+    assert "[✗] PD90 too-few-steps: No step was seen." in text
+
+
+def test_trouble_is_shown_whole() -> None:
+    text = shown(samples.troubled(), width=120)
+    assert "[☠] PD07 dtype       crashed: KeyError: '{x}'" in text
+    assert "second line" in text
+    assert "1 finding suppressed by the configuration" in text
+    assert "needed for the leak test | see #12" in text
+    assert "[!] PD92 contended-machine: Other processes used 42 % of the CPU time." in text
+    assert "DataLoader.__init__ was switched off after AttributeError: no [bold]site[/bold]" in text
+    assert "rank 3 only" in text
+    assert "1 suppressed, 1 not applicable, 1 cannot tell, 1 crashed" in text
+
+
+def test_text_that_looks_like_markup_is_printed_as_it_is() -> None:
+    text = shown(samples.troubled())
+    assert "a|b waits 14.2 ms in [red]x[/red] `y` <module>." in text
+    assert "\x1b" not in text
+
+
+def test_verbose_adds_measurements_and_the_environment() -> None:
+    brief, full = (shown(samples.troubled(), verbose=verbose) for verbose in (False, True))
+    for extra in ("python train.py --name 'a b'", "EPYC 9354", "OMP_NUM_THREADS=1", "gc: 2.40 ms"):
+        assert extra in full
+        assert extra not in brief
+
+
+@pytest.mark.parametrize("make", samples.ALL, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_line_is_too_long_or_ends_in_blanks(make: object, width: int) -> None:
+    assert callable(make)
+    for line in shown(make(), width, verbose=True).splitlines():
+        assert cell_len(line) <= min(width, 120)
+        assert line == line.rstrip()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_word_is_lost_at_any_width(width: int) -> None:
+    wide = re.findall(r"[\w.,:/<%=\[\]'*()-]+", shown(samples.two_findings(), 120))
+    joined = "".join(shown(samples.two_findings(), width).split())
+    assert [word for word in wide if word not in joined] == []
+
+
+def test_long_code_is_folded_and_not_cropped() -> None:
+    line = "x = f(" + ", ".join(f"'argument {i}'" for i in range(30)) + ")"
+    finding = replace(samples.WORKERS, fix=Fix("do it", line))
+    text = shown(replace(samples.two_findings(), ranked=(finding,)), 80)
+    assert line in "".join(piece.removeprefix("    ") for piece in text.splitlines())
+
+
+def test_colour_changes_no_character() -> None:
+    def printed(**options: object) -> str:
+        console = Console(file=io.StringIO(), width=80, record=True, **options)  # type: ignore[arg-type]
+        console.print(render_console(samples.two_findings(), next_command="x"))
+        return console.export_text()
+
+    coloured = printed(force_terminal=True, color_system="truecolor")
+    assert coloured == printed(force_terminal=False, no_color=True)
