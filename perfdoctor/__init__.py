@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from .version import VERSION as __version__
+from .version import VERSION
+
+__version__ = VERSION
 
 __all__ = ["__version__"]

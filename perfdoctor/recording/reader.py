@@ -105,6 +105,13 @@ class ProcessFile:
         columns["marked"] = np.isin(columns["step"], marked).astype(np.int64)
         return model.Columns(columns)
 
+    def samples_per_step(self) -> float | None:
+        """Samples per step so far, by the sizes of the first batches; None without a loader."""
+        sizes = {r["loader"]: r["samples"] for r in self._all("batch")}
+        batches = _columns(self._all("batches"), _BATCH_COLUMNS)
+        total = sum(sizes.get(int(loader), 0) for loader in batches["loader"])
+        return total / self.step_count if total and self.step_count else None
+
     def recording(self) -> model.ProcessRecording | None:
         """Everything read so far; None when even the first record is missing."""
         header = self._last("process")

@@ -1,0 +1,212 @@
+"""The command line: parse, call, print, exit. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from .errors import PerfdoctorError
+from .exits import Exit
+from .version import VERSION
+
+app = typer.Typer(
+    name="perfdoctor",
+    help="A performance doctor for PyTorch training jobs.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PERFDOCTOR"},
+)
+
+INTERRUPTED = 130
+"""What a shell reports for a program that SIGINT ended: the second Ctrl-C."""
+
+_COMMAND = "perfdoctor.command"
+
+
+class _Command(TyperCommand):
+    """Every option is also a variable, PERFDOCTOR_CHECK_STEPS; one line in the README says so, not each help line."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for parameter in self.params:
+            parameter.show_envvar = False  # type: ignore[attr-defined]
+
+
+class _JobCommand(_Command):
+    """Leaves everything after the script to the job, and notices `-- ANY COMMAND`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            before = args[: args.index("--")]
+            with_value = {opt for param in self.params for opt in param.opts if not getattr(param, "is_flag", True)}
+            positional = [
+                word
+                for index, word in enumerate(before)
+                if not word.startswith("-") and not (index and before[index - 1] in with_value)
+            ]
+            ctx.meta[_COMMAND] = not positional
+        return super().parse_args(ctx, args)
+
+
+# Options that several commands share.
+_Output = Annotated[
+    list[str] | None,
+    typer.Option("--output", "-o", metavar="FORMAT[:FILE]", help="console, markdown or json; may be repeated."),
+]
+_ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration to use.")]
+_Select = Annotated[list[str] | None, typer.Option("--select", metavar="CODES", help="Checks or findings to report.")]
+_Ignore = Annotated[
+    list[str] | None, typer.Option("--ignore", metavar="CODES", help="Checks or findings to leave out.")
+]
+_FailOn = Annotated[
+    str | None, typer.Option("--fail-on", metavar="LEVEL", help="error, warning or never: when to exit with 1.")
+]
+_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the numbers of every check.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"perfdoctor {VERSION}")
+        raise typer.Exit
+
+
+@app.command(
+    cls=_JobCommand,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+    short_help="Run a training job, find what costs time, and report.",
+)
+def check(
+    ctx: typer.Context,
+    job: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SCRIPT [ARGS]", show_default=False, help="The program and what it gets."),
+    ] = None,
+    module: Annotated[str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steady steps to observe (200).", show_default=False)] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Seconds of steady training to observe (60).", show_default=False)
+    ] = None,
+    to_end: Annotated[bool, typer.Option("--to-end", help="Let the job finish instead of ending it.")] = False,
+    patience: Annotated[
+        float | None, typer.Option(help="Seconds to wait for a step (300).", show_default=False)
+    ] = None,
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
+    ] = None,
+    job_output: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="live, passthrough or file: where the job's output goes."),
+    ] = None,
+    log_every: Annotated[
+        int | None, typer.Option(metavar="N", help="Print a line every N steps.", show_default=False)
+    ] = None,
+    output: _Output = None,
+    config: _ConfigFile = None,
+    select: _Select = None,
+    ignore: _Ignore = None,
+    fail_on: _FailOn = None,
+    runs: Annotated[Path | None, typer.Option(metavar="DIR", help="Where recordings go (.perfdoctor/runs).")] = None,
+    verbose: _Verbose = False,
+) -> None:
+    """Run a training job unchanged, watch it, and report what costs time and what the fix is worth.
+
+    SCRIPT and everything after it belong to the job. To run something other than a Python script, put it
+    after `--`: perfdoctor check -- torchrun --nproc-per-node 2 train.py
+    """
+    from .commands import check as command
+
+    options = command.Options(
+        words=tuple(job or ()),
+        verbatim=bool(ctx.meta.get(_COMMAND)),
+        module=module,
+        python=python,
+        to_end=to_end,
+        job_output=job_output,
+        log_every=log_every,
+        outputs=tuple(output or ()),
+        verbose=verbose,
+        settings=command.Settings(config, select, ignore, fail_on, steps, seconds, patience, runs),
+    )
+    try:
+        code = int(command.run(options))
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    raise typer.Exit(code)
+
+
+@app.command(cls=_Command, short_help="Judge a recording again and show its report.")
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A directory in .perfdoctor/runs.")],
+    output: _Output = None,
+    config: _ConfigFile = None,
+    select: _Select = None,
+    ignore: _Ignore = None,
+    fail_on: _FailOn = None,
+    verbose: _Verbose = False,
+) -> None:
+    """Judge a recording again, without running the job and without torch."""
+    from .commands import check as command
+
+    settings = command.Settings(config, select, ignore, fail_on)
+    raise typer.Exit(int(command.report(run, settings, tuple(output or ()), verbose)))
+
+
+@app.command(cls=_Command, short_help="Explain a check.")
+def explain(
+    code: Annotated[str | None, typer.Argument(metavar="CODE", help="PD03, etl, or PD03.too-few-workers.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All checks.")] = False,
+    output_format: Annotated[str, typer.Option("--format", metavar="FORMAT", help="text or markdown.")] = "text",
+) -> None:
+    """Say what a check looks at, why it costs time, how to fix it, and when it stays silent."""
+    from .commands import explain as command
+
+    typer.echo(command.render(code, every, output_format))
+
+
+@app.command(cls=_Command, short_help="Describe this machine and its torch, to paste into an issue.")
+def env(
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    python: Annotated[str | None, typer.Option(metavar="PATH", help="Interpreter whose torch to ask.")] = None,
+) -> None:
+    """Describe this machine and the torch that a job would use. Always exits with 0."""
+    import json
+
+    from .environment import read_environment
+    from .launch.command import python_for_jobs
+
+    environment = read_environment(python or python_for_jobs())
+    typer.echo(json.dumps(environment.as_dict(), indent=2) if as_json else environment.as_text())
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point: the one place where errors become advice and exit codes."""
+    try:
+        app(args=argv)
+    except PerfdoctorError as error:
+        _complain(f"perfdoctor: {error.message}", f"  {error.advice} [{error.slug}]")
+        sys.exit(int(error.exit_code))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone
+        sys.exit(int(Exit.OK))
+    except Exception:
+        _complain(
+            traceback.format_exc().rstrip(),
+            "perfdoctor: this is a bug of perfdoctor, not of your job.",
+            f"  Please report it with the lines above and the output of `perfdoctor env` (version {VERSION}).",
+        )
+        sys.exit(int(Exit.INTERNAL))
+
+
+def _complain(*lines: str) -> None:
+    print("\n".join(lines), file=sys.stderr)

@@ -1,0 +1,186 @@
+"""`perfdoctor check` and `perfdoctor report`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from .. import config as configuration
+from ..config import Config
+from ..diagnosis.findings import Diagnosis
+from ..errors import PerfdoctorError
+from ..evidence.model import Missing
+from ..exits import Exit
+from ..judge import exit_code, judge
+from ..launch import command as commands
+from ..launch.job import OutputMode
+from ..recording.directory import RunDirectory
+from ..session import Request, record
+from . import outputs
+from .watch import watcher
+
+_MODES = ("live", "passthrough", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Command-line options that lie over the configuration file; None leaves a setting alone."""
+
+    config: Path | None = None
+    select: Sequence[str] | None = None
+    ignore: Sequence[str] | None = None
+    fail_on: str | None = None
+    steps: int | None = None
+    seconds: float | None = None
+    patience: float | None = None
+    runs: Path | None = None
+
+    def resolve(self) -> Config:
+        """The configuration in force. Raises PerfdoctorError."""
+        return configuration.load(Path.cwd(), self.config).merged(
+            select=self.select,
+            ignore=self.ignore or (),
+            fail_on=self.fail_on,
+            steps=self.steps,
+            seconds=self.seconds,
+            patience=self.patience,
+            runs=self.runs,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`perfdoctor check`, as typed."""
+
+    words: tuple[str, ...]
+    """The script and its arguments, or the command after `--`."""
+    verbatim: bool
+    """The command came after `--`."""
+    module: str | None
+    python: str | None
+    to_end: bool
+    job_output: str | None
+    log_every: int | None
+    outputs: tuple[str, ...]
+    verbose: bool
+    settings: Settings
+
+
+def run(options: Options) -> Exit:
+    """Record, judge, report. What cannot work is refused before the job starts."""
+    config = options.settings.resolve()
+    command = _command(options)
+    where = outputs.parse(options.outputs)
+    mode = _output_mode(options)
+    if options.log_every is not None and options.log_every < 1:
+        raise PerfdoctorError("--log-every needs a number of steps", slug="log-every", advice="--log-every 10")
+    directory = RunDirectory.create(config.runs, command.name)
+    request = Request(
+        command=command,
+        config=config,
+        to_end=options.to_end,
+        output=mode,
+        # A program that reads our stdout must not get the job's lines too.
+        stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
+    )
+    with watcher(directory, mode, config.steps, options.log_every) as show:
+        record(request, directory, show)
+    diagnosis = judge(directory, config)
+    outputs.write(diagnosis, where, next_command=_next(diagnosis, directory, command), verbose=options.verbose)
+    _explain_failure(diagnosis, directory, command, mode)
+    return exit_code(diagnosis, config.fail_on)
+
+
+def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -> Exit:
+    """Judge an old recording again."""
+    config = settings.resolve()
+    where = outputs.parse(words)
+    directory = RunDirectory(run)
+    diagnosis = judge(directory, config)
+    outputs.write(diagnosis, where, next_command=_next(diagnosis, directory, None), verbose=verbose)
+    return exit_code(diagnosis, config.fail_on)
+
+
+def _command(options: Options) -> commands.Command:
+    python = options.python or commands.python_for_jobs()
+    words = options.words
+    if options.verbatim:
+        if options.module:
+            raise PerfdoctorError(
+                "-m MODULE and a command after -- exclude each other",
+                slug="two-commands",
+                advice="perfdoctor check -m package.train [ARGS], or perfdoctor check -- COMMAND [ARGS]",
+            )
+        return commands.verbatim(words)
+    if options.module:
+        return commands.module(python, options.module, words)
+    if not words:
+        raise PerfdoctorError(
+            "there is nothing to run", slug="nothing-to-run", advice="perfdoctor check train.py [ARGS]"
+        )
+    arguments = words[2:] if words[1:2] == ("--",) else words[1:]
+    return commands.script(python, words[0], arguments)
+
+
+def _output_mode(options: Options) -> OutputMode:
+    mode = options.job_output
+    if mode is None:
+        on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+        return "live" if on_terminal and options.log_every is None else "passthrough"
+    if mode not in _MODES:
+        raise PerfdoctorError(
+            f"there is no --job-output {mode}", slug="job-output", advice=f"use one of {', '.join(_MODES)}"
+        )
+    return cast(Literal["live", "passthrough", "file"], mode)
+
+
+def _next(diagnosis: Diagnosis, directory: RunDirectory, command: commands.Command | None) -> str:
+    """The command a user would type next."""
+    path = os.path.relpath(directory.path)
+    shown = shlex.quote(path if not path.startswith("..") else str(directory.path))
+    if diagnosis.ranked:
+        return f"perfdoctor explain {diagnosis.ranked[0].id.partition('.')[0]}"
+    if isinstance(diagnosis.evidence.step, Missing):
+        return "perfdoctor env"
+    return f"perfdoctor report {shown} --output markdown:report.md"
+
+
+def _explain_failure(
+    diagnosis: Diagnosis, directory: RunDirectory, command: commands.Command, mode: OutputMode
+) -> None:
+    """One line on stderr when the job failed or showed no step: what happened and what to do."""
+    end = diagnosis.evidence.job.end
+    lines = []
+    if end.kind == "crashed":
+        hint = f"; its output is in {directory.job_output}" if mode != "passthrough" else ""
+        detail = f" ({end.detail})" if end.detail else ""
+        lines.append(f"perfdoctor: the job failed with exit code {end.exit_code}{detail}{hint}")
+    elif end.kind == "killed":
+        lines.append(f"perfdoctor: the job was killed by signal {end.signal} ({end.detail})")
+    elif end.kind == "timeout":
+        lines.append(f"perfdoctor: {end.detail}; the job was ended (wait longer with --patience SECONDS)")
+    step = diagnosis.evidence.step
+    if isinstance(step, Missing) and end.kind != "timeout":
+        lines.append(f"perfdoctor: nothing to judge: {step}")
+        lines.extend(_advice(step, command))
+    if lines:
+        print("\n".join(lines), file=sys.stderr)
+
+
+def _advice(step: Missing, command: commands.Command) -> list[str]:
+    option = commands.skips_site(command.argv)
+    if option:
+        return [f"  {option} keeps PYTHONPATH and sitecustomize out, and the probe with them: run without it"]
+    if "no training or inference step" in step.reason:
+        return [
+            "  seen are loops that call optimizer.step(), draw from a DataLoader, or call a torch.nn.Module;",
+            "  a job that prepares data for long needs --patience, one that ends early needs more steps",
+        ]
+    if "could not be imported" in step.reason or "never imported torch" in step.reason:
+        return [f"  the job ran under {command.argv[0]}; choose another interpreter with --python PATH"]
+    return []

@@ -1,0 +1,50 @@
+"""`perfdoctor explain`: a check's documentation, from its docstring."""
+
+from __future__ import annotations
+
+import difflib
+
+from ..diagnosis.registry import GUIDE, Registered, discover
+from ..errors import PerfdoctorError
+from ..report.explain import explain_markdown, explain_text
+
+
+def render(code: str | None, every: bool, output_format: str) -> str:
+    """The pages asked for, as text or markdown. Raises PerfdoctorError for an unknown check or format."""
+    if output_format not in ("text", "markdown"):
+        raise PerfdoctorError(
+            f"there is no format {output_format}", slug="unknown-format", advice="use --format text or markdown"
+        )
+    checks = discover()
+    if every:
+        chosen = list(checks)
+    elif code is None:
+        return "\n".join(
+            [f"{c.check.code}  {c.check.name:<18} {c.check.title}" for c in checks]
+            + ["", "perfdoctor explain CODE   says more about one of them"]
+        )
+    else:
+        chosen = [_find(code, checks)]
+    page = explain_markdown if output_format == "markdown" else explain_text
+    return "\n\n".join(page(c.doc, code=c.check.code, name=c.check.name, title=c.check.title).rstrip() for c in chosen)
+
+
+def _find(code: str, checks: tuple[Registered, ...]) -> Registered:
+    wanted = code.partition(".")[0].lower()
+    for registered in checks:
+        if wanted in (registered.check.code.lower(), registered.check.name):
+            return registered
+    planned = next((c for c, name, _ in GUIDE if wanted in (c.lower(), name)), None)
+    if planned:
+        raise PerfdoctorError(
+            f"{planned} is a step of the guide that this version of perfdoctor has no check for yet",
+            slug="check-not-there",
+            advice="perfdoctor explain lists the checks that are there",
+        )
+    names = [name for c in checks for name in (c.check.code, c.check.name)]
+    close = difflib.get_close_matches(code, names, n=1, cutoff=0.5)
+    raise PerfdoctorError(
+        f"there is no check {code}",
+        slug="unknown-check",
+        advice=f"did you mean {close[0]}?" if close else "perfdoctor explain lists them all",
+    )

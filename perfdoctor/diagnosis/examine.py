@@ -1,0 +1,197 @@
+"""Runs the checks on every rank's evidence and makes one diagnosis of it: merged, billed once, ranked."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Any
+
+from ..config import Config, is_selected
+from ..evidence.model import Evidence, Missing, Parts, RunEvidence
+from .findings import (
+    Check,
+    CheckResult,
+    Combined,
+    Diagnosis,
+    Finding,
+    Outcome,
+    OutcomeKind,
+    Part,
+    cannot_tell,
+)
+from .integrity import notes
+from .registry import GUIDE
+from .suppress import CommentLookup, Sifted, sift, suppression_notes
+
+_NOT_THERE = "this step of the guide has no check in this version of perfdoctor yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the configuration has to say, and where to ask about comments in the user's source."""
+
+    config: Config
+    today: date
+    comment: CommentLookup
+
+
+def examine(run: RunEvidence, checks: Sequence[tuple[Check[Any], Any]], rules: Rules) -> Diagnosis:
+    """A diagnosis of `run` by `checks`, each with its limits; checks that are not selected are left out."""
+    slowest = run.slowest
+    wanted = [(check, limits) for check, limits in checks if is_selected(check.code, rules.config)]
+    results, sifted = [], []
+    for check, limits in wanted:
+        outcome = _outcome(check, limits, run, slowest)
+        kept = sift(outcome.findings, rules.config, rules.today, rules.comment)
+        sifted.append(kept)
+        results.append(CheckResult(check.code, check.name, check.title, _without(outcome, kept), kept.suppressed))
+    there = {check.code for check, _ in checks}
+    results += [
+        CheckResult(code, name, title, cannot_tell(_NOT_THERE))
+        for code, name, title in GUIDE
+        if code not in there and is_selected(code, rules.config)
+    ]
+    results = _billed(sorted(results, key=lambda result: result.code), slowest)
+    judged = {r.code for r in results if r.outcome.kind in (OutcomeKind.FOUND, OutcomeKind.CLEAR)}
+    return Diagnosis(
+        evidence=slowest,
+        checks=tuple(results),
+        ranked=ranked(results),
+        combined=combined(results, slowest),
+        integrity=(*notes(run, results), *suppression_notes(rules.config, sifted, judged, rules.today)),
+    )
+
+
+def _without(outcome: Outcome, sifted: Sifted) -> Outcome:
+    """The outcome without its suppressed findings; clear when none is left."""
+    if outcome.kind is not OutcomeKind.FOUND or sifted.kept == outcome.findings:
+        return outcome
+    if sifted.kept:
+        return replace(outcome, findings=sifted.kept)
+    return Outcome(OutcomeKind.CLEAR, "all its findings are suppressed", outcome.measurements)
+
+
+def ranked(results: Sequence[CheckResult]) -> tuple[Finding, ...]:
+    """All findings, by the middle of what they are predicted to save."""
+    findings = [finding for result in results for finding in result.outcome.findings]
+    return tuple(sorted(findings, key=lambda f: (-(f.savings.low_ms + f.savings.high_ms), -f.savings.share, f.id)))
+
+
+def _outcome(check: Check[Any], limits: Any, run: RunEvidence, slowest: Evidence) -> Outcome:
+    return _merged([(evidence, _run(check, limits, evidence)) for evidence in run.ranks], slowest)
+
+
+def _run(check: Check[Any], limits: Any, evidence: Evidence) -> Outcome:
+    """One check on one rank; what it raises becomes an outcome, and the other checks go on."""
+    try:
+        return check.examine(evidence, limits)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
+        return Outcome(OutcomeKind.CRASHED, f"{type(error).__name__}: {error} ({where})")
+
+
+def _merged(outcomes: Sequence[tuple[Evidence, Outcome]], slowest: Evidence) -> Outcome:
+    """One outcome for all ranks: a crash shows, then findings, then what the slowest rank says."""
+    crashed = next((outcome for _, outcome in outcomes if outcome.kind is OutcomeKind.CRASHED), None)
+    if crashed is not None:
+        return crashed
+    of_slowest = next(outcome for evidence, outcome in outcomes if evidence is slowest)
+    found = [(evidence, finding) for evidence, outcome in outcomes for finding in outcome.findings]
+    if not found:
+        return of_slowest
+    by_fingerprint: dict[str, list[tuple[Evidence, Finding]]] = {}
+    for evidence, finding in found:
+        by_fingerprint.setdefault(finding.fingerprint, []).append((evidence, finding))
+    merged = []
+    for group in by_fingerprint.values():
+        # The costliest rank speaks for all: a step is as slow as its slowest rank.
+        _, worst = max(group, key=lambda pair: pair[1].savings.ceiling_ms)
+        merged.append(replace(worst, rank_note=_ranks(group, len(outcomes))))
+    measurements = of_slowest.measurements or next(o.measurements for _, o in outcomes if o.findings)
+    return Outcome(OutcomeKind.FOUND, measurements=measurements, findings=tuple(merged))
+
+
+def _ranks(group: Sequence[tuple[Evidence, Finding]], total: int) -> str:
+    if total == 1:
+        return ""
+    numbers = sorted(evidence.rank for evidence, _ in group)
+    if len(numbers) == total:
+        return "all ranks"
+    if len(numbers) == 1:
+        return f"rank {numbers[0]} only"
+    return "ranks " + ", ".join(map(str, numbers))
+
+
+# -- billing ----------------------------------------------------------------------------------------------
+
+
+def _pools(parts: Parts, irregular_ms: float) -> dict[str, float]:
+    """Milliseconds that can be saved, by pool. Compute and `other` share one: threads and types act on both."""
+    rest = parts.total - parts.input_wait - parts.gc
+    return {"input": parts.input_wait, "gc": parts.gc, "rest": rest, "epoch": irregular_ms}
+
+
+_POOL = {
+    Part.INPUT_WAIT: "input",
+    Part.GC: "gc",
+    Part.COMPUTE: "rest",
+    Part.OTHER: "rest",
+    Part.EPOCH: "epoch",
+}
+
+
+def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]:
+    """Cap the ceilings so that no millisecond is billed twice: the larger saving is billed first."""
+    if isinstance(evidence.step, Missing):
+        return results
+    left = _pools(evidence.step.parts, evidence.step.irregular_ms)
+    capped: dict[int, Finding] = {}
+    for finding in ranked(results):
+        pool = _POOL[finding.savings.part]
+        scale = min(1.0, left[pool] / finding.savings.ceiling_ms) if finding.savings.ceiling_ms > 0 else 1.0
+        left[pool] -= finding.savings.ceiling_ms * scale
+        capped[id(finding)] = finding if scale == 1.0 else replace(finding, savings=_scaled(finding, scale))
+    return [
+        replace(
+            result,
+            outcome=replace(result.outcome, findings=tuple(capped[id(f)] for f in result.outcome.findings)),
+        )
+        for result in results
+    ]
+
+
+def _scaled(finding: Finding, scale: float) -> Any:
+    saved = finding.savings
+    return replace(
+        saved,
+        ceiling_ms=saved.ceiling_ms * scale,
+        low_ms=saved.low_ms * scale,
+        high_ms=saved.high_ms * scale,
+        share=saved.share * scale,
+    )
+
+
+def combined(results: Sequence[CheckResult], evidence: Evidence) -> Combined | None:
+    """All fixes together. Within a pool they act on what the others left; between pools they add up.
+
+    What is saved at the start of an epoch is not part of the steady step and stays out.
+    """
+    findings = ranked(results)
+    if isinstance(evidence.step, Missing) or not findings:
+        return None
+    pools = _pools(evidence.step.parts, 0.0)
+    kept_if_low = dict.fromkeys(pools, 1.0)
+    kept_if_high = dict.fromkeys(pools, 1.0)
+    for finding in findings:
+        pool = _POOL[finding.savings.part]
+        if pools[pool] > 0:
+            kept_if_low[pool] *= 1 - min(1.0, finding.savings.low_ms / pools[pool])
+            kept_if_high[pool] *= 1 - min(1.0, finding.savings.high_ms / pools[pool])
+    return Combined(
+        low_ms=sum(ms * (1 - kept_if_low[pool]) for pool, ms in pools.items()),
+        high_ms=sum(ms * (1 - kept_if_high[pool]) for pool, ms in pools.items()),
+        step_ms=evidence.step.step_ms,
+    )

@@ -1,0 +1,90 @@
+"""How far to trust this run: codes PD90 and up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..evidence.model import Evidence, Missing, RunEvidence
+from .findings import CheckResult, IntegrityNote, Measurement, OutcomeKind, Severity
+
+_FEW_STEPS = 20
+"""Below, the interval of the step is wider than most findings."""
+_STARVED = 0.10
+"""Share of its runnable time that the job waited for a CPU: the field's threshold for contention."""
+_CROWDED_CPUS = 0.5
+"""CPU of other processes in cores, when no core is left idle."""
+_IDLE_CPUS = 0.5
+_OVERHEAD = 0.01
+"""perfdoctor's own promise for steps of 5 ms and more."""
+
+
+def notes(run: RunEvidence, results: Sequence[CheckResult]) -> tuple[IntegrityNote, ...]:
+    """Everything that limits what the numbers are worth."""
+    evidence = run.slowest
+    found = [*_steps(evidence), *_contention(evidence), *_overhead(evidence)]
+    found += [
+        IntegrityNote("PD94", "check-crashed", Severity.ERROR, f"{result.code} {result.name} crashed")
+        for result in results
+        if result.outcome.kind is OutcomeKind.CRASHED
+    ]
+    found += [
+        IntegrityNote("PD95", "recording-incomplete", Severity.NOTE, note.replace("{", "{{").replace("}", "}}"))
+        for note in run.notes[:5]
+    ]
+    return tuple(found)
+
+
+def _steps(evidence: Evidence) -> list[IntegrityNote]:
+    step = evidence.step
+    if isinstance(step, Missing):
+        reason = str(step).replace("{", "{{").replace("}", "}}")
+        return [IntegrityNote("PD90", "too-few-steps", Severity.ERROR, reason)]
+    if step.count >= _FEW_STEPS:
+        return []
+    return [
+        IntegrityNote(
+            "PD90",
+            "too-few-steps",
+            Severity.WARNING,
+            "only {steps} steady steps were seen; let the job run longer for firmer numbers",
+            (Measurement("steps", step.count, "count"),),
+        )
+    ]
+
+
+def _contention(evidence: Evidence) -> list[IntegrityNote]:
+    host = evidence.host
+    if isinstance(host, Missing):
+        return []
+    delay = host.job_run_delay_share
+    starved = not isinstance(delay, Missing) and delay > _STARVED
+    crowded = host.others_cpus > _CROWDED_CPUS and host.idle_cpus < _IDLE_CPUS
+    if not starved and not crowded:
+        return []
+    measurements = [Measurement("others_cpus", host.others_cpus, "count", "cores used by other processes")]
+    message = "the machine was contended: other processes used {others_cpus} cores"
+    if not isinstance(delay, Missing):
+        measurements.append(Measurement("delay", delay, "share", "of its runnable time the job waited for a CPU"))
+        message += ", and the job waited for a CPU for {delay} of its runnable time"
+    return [IntegrityNote("PD92", "contended-machine", Severity.WARNING, message, tuple(measurements))]
+
+
+def _overhead(evidence: Evidence) -> list[IntegrityNote]:
+    cost, step = evidence.own_cost, evidence.step
+    if isinstance(cost, Missing) or isinstance(step, Missing):
+        return []
+    share = cost.hooks_us_per_step / 1000 / step.step_ms
+    if share <= _OVERHEAD:
+        return []
+    return [
+        IntegrityNote(
+            "PD93",
+            "own-overhead",
+            Severity.NOTE,
+            "perfdoctor's hooks took {hooks} a step, {share} of it: steps this short are measured less exactly",
+            (
+                Measurement("hooks", cost.hooks_us_per_step / 1000, "ms"),
+                Measurement("share", share, "share"),
+            ),
+        )
+    ]

@@ -1,0 +1,46 @@
+"""From a run directory to a diagnosis. Needs no job and no torch, so an old recording can be judged again."""
+
+from __future__ import annotations
+
+from datetime import date
+from functools import partial
+from pathlib import Path
+
+from .config import Config, apply_limits, require_known_codes
+from .diagnosis.examine import Rules, examine
+from .diagnosis.findings import Diagnosis, OutcomeKind
+from .diagnosis.registry import GUIDE, discover
+from .evidence.build import build
+from .evidence.model import Missing
+from .exits import Exit, worst
+from .recording.directory import RunDirectory
+from .recording.host import read_host_file
+from .recording.machine import read_machine_file
+from .recording.reader import read
+from .suppression import inline_suppression
+
+
+def judge(directory: RunDirectory, config: Config) -> Diagnosis:
+    """Read, build evidence, run the checks. Raises PerfdoctorError for a directory that is no recording."""
+    recording = read(directory)
+    run = build(recording, read_machine_file(directory.machine_file), read_host_file(directory.host_file))
+    registered = [entry.check for entry in discover()]
+    require_known_codes(config, {*(check.code for check in registered), *(code for code, _, _ in GUIDE)})
+    checks = [(check, apply_limits(check, config.rule(check.code).limits, config.source)) for check in registered]
+    comment = partial(inline_suppression, cwd=Path(recording.facts.cwd))
+    return examine(run, checks, Rules(config, date.today(), comment))
+
+
+def exit_code(diagnosis: Diagnosis, fail_on: str) -> Exit:
+    """What the shell gets for a diagnosis."""
+    codes = [Exit.OK]
+    if any(result.outcome.kind is OutcomeKind.CRASHED for result in diagnosis.checks):
+        codes.append(Exit.INTERNAL)
+    if diagnosis.evidence.job.end.kind in ("crashed", "killed"):
+        codes.append(Exit.JOB_FAILED)
+    if isinstance(diagnosis.evidence.step, Missing):
+        codes.append(Exit.NOT_MEASURABLE)
+    least = {"error": 2, "warning": 1}.get(fail_on)
+    if least is not None and any(finding.severity.rank >= least for finding in diagnosis.ranked):
+        codes.append(Exit.FINDINGS)
+    return worst(*codes)

@@ -1,0 +1,135 @@
+"""The launcher's end of the control channel: a listening Unix socket in the run directory.
+
+Every rank connects at its first step boundary and sends heartbeats; commands go down the same connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_LARGEST = 65536
+
+
+@dataclass(slots=True)
+class Beat:
+    """What a rank has said since the last look; sums over `steps` steps."""
+
+    steps: int = 0
+    wall_us: int = 0
+    wait_us: int = 0
+    samples: int = 0
+    gc: int = 0
+    gc_us: int = 0
+
+
+@dataclass(slots=True)
+class Rank:
+    """One connected rank."""
+
+    connection: socket.socket
+    pid: int = 0
+    rank: int = 0
+    step: int = 0
+    beat: Beat = field(default_factory=Beat)
+    total: Beat = field(default_factory=Beat)
+    failure: str = ""
+    """Why the probe cannot write, while it cannot."""
+    stopping: bool = False
+
+
+class ControlServer:
+    """Accepts ranks, keeps their last word, passes commands on."""
+
+    def __init__(self, directory: Path) -> None:
+        """Listen in `directory`. A socket that cannot be made leaves the server deaf, and the job unaffected."""
+        self.ranks: list[Rank] = []
+        self.path = directory / "control.sock"
+        self._selector = selectors.DefaultSelector()
+        self._listener: socket.socket | None = None
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            # A socket address holds 107 bytes; through /proc the name of any directory fits.
+            listener.bind(f"/proc/self/fd/{descriptor}/control.sock")
+            listener.listen(64)
+            listener.setblocking(False)
+            self._listener = listener
+            self._selector.register(listener, selectors.EVENT_READ, None)
+        except OSError:
+            listener.close()
+        finally:
+            os.close(descriptor)
+
+    def poll(self, timeout_s: float) -> None:
+        """Wait up to `timeout_s` for something to happen, and take note of it."""
+        for key, _ in self._selector.select(timeout_s):
+            if key.data is None:
+                self._accept()
+            else:
+                self._receive(key.data)
+
+    def send(self, rank: Rank, command: Mapping[str, object]) -> None:
+        """Pass a command down; a rank that is gone does not matter."""
+        with contextlib.suppress(OSError):
+            rank.connection.send(json.dumps(command).encode())
+
+    def close(self) -> None:
+        """Let all ranks go; their jobs run on."""
+        for rank in list(self.ranks):
+            self._drop(rank)
+        self._selector.close()
+        if self._listener is not None:
+            self._listener.close()
+        self.path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        with contextlib.suppress(OSError):
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            rank = Rank(connection)
+            self.ranks.append(rank)
+            self._selector.register(connection, selectors.EVENT_READ, rank)
+
+    def _receive(self, rank: Rank) -> None:
+        while True:
+            try:
+                data = rank.connection.recv(_LARGEST)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._drop(rank)
+                return
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                _note(rank, json.loads(data))
+
+    def _drop(self, rank: Rank) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(rank.connection)
+        rank.connection.close()
+        if rank in self.ranks:
+            self.ranks.remove(rank)
+
+
+def _note(rank: Rank, message: Mapping[str, object]) -> None:
+    kind = message["k"]
+    if kind == "hello":
+        rank.pid, rank.rank = int(str(message["pid"])), int(str(message["rank"]))
+    elif kind == "beat":
+        rank.step = int(str(message["step"]))
+        rank.failure = str(message.get("failure", ""))
+        for name in ("steps", "wall_us", "wait_us", "samples", "gc", "gc_us"):
+            value = int(str(message.get(name, 0)))
+            setattr(rank.beat, name, getattr(rank.beat, name) + value)
+            setattr(rank.total, name, getattr(rank.total, name) + value)
+    elif kind == "stopping":
+        rank.stopping = True

@@ -1,0 +1,153 @@
+"""Starts the job unchanged, keeps run.json, and knows how the job ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Literal
+
+from ..errors import PerfdoctorError
+from ..exits import Exit
+from ..recording.directory import RunDirectory
+from ..injected._perfdoctor_probe import records
+from ..version import VERSION
+from . import tree
+from .command import Command
+from .environment import job_environment, recorded
+from .masking import masked
+
+OutputMode = Literal["live", "passthrough", "file"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the job ended; kinds as in `evidence.model.JobEnd`."""
+
+    kind: str
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+
+
+class Job:
+    """A running job."""
+
+    def __init__(self, command: Command, process: subprocess.Popen[bytes], directory: RunDirectory) -> None:
+        self.command = command
+        self.process = process
+        self.directory = directory
+        self.started = time.monotonic()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def poll(self) -> int | None:
+        """The exit status once the job has ended; negative for a signal, as in subprocess."""
+        tree.reap(self.pid)
+        return self.process.poll()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for the end; None when it did not come in time."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self, grace_s: float = 5.0) -> None:
+        """End it with all its processes."""
+        tree.end(self.pid, grace_s)
+        self.wait(5.0)
+
+    def end_orphans(self) -> None:
+        """After the job has ended: end what it left behind in our process tree."""
+        if tree.descendants():
+            tree.end(self.pid, grace_s=1.0)
+
+    def ended_by_itself(self, status: int) -> Ending:
+        """What an exit status means that perfdoctor did not cause."""
+        if status == 0:
+            return Ending("finished", 0)
+        if status < 0:
+            return Ending("killed", None, -status, _signal_name(-status))
+        if status > 128 and status - 128 in set(signal.Signals):
+            # How a shell, and torchrun's agent, report a child that a signal killed.
+            return Ending("crashed", status, None, f"probably {_signal_name(status - 128)} in a child")
+        return Ending("crashed", status)
+
+
+def start(
+    command: Command,
+    directory: RunDirectory,
+    *,
+    windows: Sequence[str],
+    output: OutputMode,
+    stdout: int | IO[bytes] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Job:
+    """Start the job with the probe on its path; `stdout` replaces ours in `passthrough`.
+
+    Raises PerfdoctorError when the program cannot be started.
+    """
+    base = os.environ if environment is None else environment
+    write_facts(
+        directory,
+        command=masked(command.argv),
+        cwd=str(Path.cwd()),
+        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        version=VERSION,
+        environment=recorded(base),
+    )
+    tree.become_subreaper()
+    # What we have printed comes before what the job prints.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    out: int | IO[bytes] | None = stdout
+    err: int | None = None
+    if output != "passthrough":
+        out = err = os.open(directory.job_output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        process = subprocess.Popen(
+            command.argv, env=job_environment(base, directory.path, windows), stdout=out, stderr=err
+        )
+    except OSError as error:
+        raise PerfdoctorError(
+            f"cannot start {command.argv[0]}: {error.strerror}",
+            slug="cannot-start",
+            advice="check that it is executable",
+            exit_code=Exit.USAGE,
+        ) from error
+    finally:
+        if err is not None:
+            os.close(err)
+    return Job(command, process, directory)
+
+
+def write_facts(directory: RunDirectory, **facts: object) -> None:
+    """Add `facts` to run.json, which is replaced as a whole so that it is never half written."""
+    try:
+        known = json.loads(directory.run_file.read_text())
+    except (OSError, ValueError):
+        known = {"schema": f"perfdoctor.run/{records.VERSION}"}
+    known.update(facts)
+    temporary = directory.run_file.with_suffix(".tmp")
+    temporary.touch(mode=0o600)
+    temporary.write_text(json.dumps(known, indent=1, sort_keys=True))
+    temporary.replace(directory.run_file)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
