@@ -7,6 +7,7 @@ error that names the file and the key: a misspelled threshold that is passed ove
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os.path
 import re
 import sys
@@ -112,7 +113,7 @@ class Config:
         """
         given = {"fail-on": fail_on, "steps": steps, "seconds": seconds, "patience": patience}
         options = Table({key: value for key, value in given.items() if value is not None}, None, "--")
-        chosen = Selection(None if select is None else _split(select), _split(extend_select), _split(ignore))
+        chosen = Selection(_split(select) if select else None, _split(extend_select), _split(ignore))
         return dataclasses.replace(
             self,
             selections=self.selections if chosen == Selection() else (*self.selections, chosen),
@@ -131,9 +132,11 @@ def load(start: Path, explicit: Path | None = None) -> Config:
     """
     start = start.absolute()
     if explicit is None:
-        return next((c for d in (start, *start.parents) if (c := _from_directory(d)) is not None), None) or Config(
-            runs=start / Config().runs
-        )
+        for directory in (start, *start.parents):
+            config = _from_directory(directory)
+            if config is not None:
+                return config
+        return Config(runs=start / Config().runs)
     path = start / explicit
     if not os.path.isfile(path):  # noqa: PTH113
         raise PerfdoctorError(
@@ -200,7 +203,7 @@ def apply_limits(check: Check[L], overrides: Mapping[str, LimitValue], source: P
     except ValueError as error:
         raise PerfdoctorError(
             f"`rules.{check.code}`{table.place}: {error}",
-            slug="config-bad-value",
+            slug="config-bad-threshold",
             advice=f"`perfdoctor explain {check.code}` says what each threshold means.",
         ) from error
 
@@ -258,46 +261,44 @@ def _from_directory(directory: Path) -> Config | None:
 
 def _section(path: Path) -> Table | None:
     """`[tool.perfdoctor]`; None when the file does not have it."""
-    text = _read(path)
-    if "perfdoctor" not in text:  # somebody else's file, whatever is wrong with it
+    raw = _read(path)
+    if b"perfdoctor" not in raw:  # somebody else's file, whatever is wrong with it
         return None
-    tool = _parse(text, path).get("tool")
+    tool = _parse(raw, path).get("tool")
     if not isinstance(tool, dict) or "perfdoctor" not in tool:
         return None
     return Table(tool, path, "tool.").table("perfdoctor")
 
 
-def _read(path: Path) -> str:
+def _read(path: Path) -> bytes:
     try:
-        raw = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise PerfdoctorError(
             f"{path} cannot be read: {error.strerror or error}",
             slug="config-unreadable",
             advice="Make it readable, or name another file with `--config`.",
         ) from error
+
+
+def _parse(raw: bytes, path: Path) -> Mapping[str, object]:
     try:
-        return raw.decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = raw[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         raise _syntax_error(path, line, column, "a byte that is not UTF-8") from error
-
-
-def _parse(text: str, path: Path) -> Mapping[str, object]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+    # Not an import statement: a type checker would look for both, and only one is ever installed.
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        said = str(error)
-        at = re.search(r" \(at line (\d+), column (\d+)\)$", said)
-        if at is None:  # "(at end of document)"
-            last = text.rpartition("\n")[2]
-            raise _syntax_error(path, text.count("\n") + 1, len(last) + 1, said) from error
-        raise _syntax_error(path, int(at[1]), int(at[2]), said[: at.start()]) from error
+        document: dict[str, object] = toml.loads(text)
+    except (ValueError, RecursionError) as error:  # not TOMLDecodeError alone: a number of 5,000 digits
+        said, at_end = str(error), " (at end of document)"
+        if at := re.search(r" \(at line (\d+), column (\d+)\)$", said):
+            raise _syntax_error(path, int(at[1]), int(at[2]), said[: at.start()]) from error
+        lines = text.split("\n") if said.endswith(at_end) else [""]
+        raise _syntax_error(path, len(lines), len(lines[-1]) + 1, said.removesuffix(at_end)) from error
+    return document
 
 
 def _syntax_error(path: Path, line: int, column: int, what: str) -> PerfdoctorError:

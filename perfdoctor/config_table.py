@@ -16,6 +16,9 @@ from .errors import PerfdoctorError
 
 LimitValue = bool | int | float | str
 """What a threshold can be."""
+WORTH_SUGGESTING = 0.5
+"""difflib's ratio below which two words have little in common; its own default of 0.6 misses `expiry`, `expires`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -49,10 +52,12 @@ class Table:
 
     def text(self, key: str, default: str) -> str:
         """A string that is not empty."""
-        value = self.values.get(key, default)
+        value = self.values.get(key)
+        if key not in self.values:
+            return default
         if not isinstance(value, str):
             raise self.wrong(key, "a string")
-        if key in self.values and not value.strip():
+        if not value.strip():
             raise self.wrong(key, "a string that is not empty")
         return value
 
@@ -73,14 +78,18 @@ class Table:
 
     def whole(self, key: str, default: int) -> int:
         """A whole number, 1 or more."""
-        value = self.values.get(key, default)
+        value = self.values.get(key)
+        if key not in self.values:
+            return default
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self.wrong(key, "a whole number, 1 or more")
         return value
 
     def number(self, key: str, default: float) -> float:
         """A finite number above 0."""
-        value = _finite(self.values.get(key, default))
+        if key not in self.values:
+            return default
+        value = _finite(self.values[key])
         if value is None or value <= 0:
             raise self.wrong(key, "a number above 0")
         return value
@@ -155,9 +164,11 @@ class Table:
 
 def nearest(word: str, valid: Iterable[str]) -> str:
     """`; the nearest is "steps"`, whatever the case and the hyphens; "" when nothing comes near."""
-    plain = {option.lower(): option for option in valid}
-    close = difflib.get_close_matches(word.lower().replace("_", "-"), plain, n=1, cutoff=0.5)
-    return f"; the nearest is `{plain[close[0]]}`" if close else ""
+    said = word.lower().replace("_", "-")
+    # Not get_close_matches(), which takes the last of equals: PD3 is nearer to PD03 than to PD13.
+    likeness = {option: difflib.SequenceMatcher(None, said, option.lower()).ratio() for option in valid}
+    best = max(likeness, key=lambda option: likeness[option], default="")
+    return f"; the nearest is `{best}`" if best and likeness[best] >= WORTH_SUGGESTING else ""
 
 
 def _finite(value: object) -> float | None:

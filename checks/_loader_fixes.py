@@ -1,0 +1,53 @@
+"""Fixes for loaders, in the words of the framework that builds them."""
+
+from __future__ import annotations
+
+from perfdoctor.api import Fix, Job
+
+
+def workers(job: Job, count: int) -> Fix:
+    """More workers."""
+    if "transformers" in job.frameworks:
+        code = f"TrainingArguments(..., dataloader_num_workers={count}, dataloader_persistent_workers=True)"
+    else:
+        code = f"DataLoader(dataset, ..., num_workers={count}, persistent_workers=True)"
+    return Fix(
+        text="Let worker processes make the batches while the model trains.",
+        code=code,
+        risk="Each worker holds a copy of the data set object, and draws its own random numbers.",
+        remedies=("etl.workers",),
+    )
+
+
+def fewer_workers(job: Job) -> Fix:
+    """None at all."""
+    option = "dataloader_num_workers=0" if "transformers" in job.frameworks else "num_workers=0"
+    call = "TrainingArguments" if "transformers" in job.frameworks else "DataLoader"
+    return Fix(
+        text="Make the batches in the training process: that takes less time than receiving them.",
+        code=f"{call}(..., {option})",
+        remedies=("etl.workers",),
+    )
+
+
+def persistent_workers() -> Fix:
+    """Workers that outlive an epoch."""
+    return Fix(
+        text="Keep the workers from one epoch to the next.",
+        code="DataLoader(dataset, ..., persistent_workers=True)",
+        risk="The workers' copy of the data set is not renewed between epochs.",
+        remedies=("etl.persistent-workers",),
+    )
+
+
+def batched_indexing() -> Fix:
+    """One index operation per batch instead of one per sample."""
+    return Fix(
+        text="Fetch whole batches: give the data set a `__getitems__` that indexes once, or let a BatchSampler hand "
+        "index lists to a data set of tensors.",
+        code="loader = DataLoader(\n    dataset,  # dataset[list_of_indices] returns a batch\n"
+        "    sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False),\n"
+        "    batch_size=None,\n)",
+        risk="`collate_fn` is no longer called; the data set must return finished batches.",
+        remedies=("etl.replay",),
+    )

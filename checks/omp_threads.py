@@ -1,0 +1,334 @@
+"""OpenMP threads: as many as the CPUs can run, and no fight over them.
+
+What it looks at
+----------------
+Intra-op threads times ranks against the CPUs this job may use (affinity and cgroup quota), what the job's own
+largest operators take with one thread, with the present number, and with as many as there are CPUs (timed in the
+training process), run delay and throttling, workers and what binds them.
+
+Why it costs time
+-----------------
+OpenMP threads meet at a barrier after each operator, and libgomp's wait for each other by spinning: 300,000 turns
+when there are as many threads as CPUs. One busy neighbour is enough to make every barrier last a time slice: two
+threads on two CPUs beside one neighbour took 31 to 66 times as long as one thread. A container's CPU quota does
+the same, because no OpenMP runtime reads it. The other way round, torchrun sets one thread per rank.
+
+Example
+-------
+    docker run --cpus 2 ...      # on 48 cores: torch starts 48 threads for 2 CPUs' worth of time
+    torchrun --nproc-per-node 2  # sets OMP_NUM_THREADS=1, 7 of 8 cores idle
+
+How to fix
+----------
+Set OMP_NUM_THREADS to usable CPUs divided by ranks; on a shared machine also OMP_WAIT_POLICY=PASSIVE. Let
+binding variables not reach the data-loader workers.
+
+When it stays silent
+--------------------
+When the present number is within 10 % of the best that was timed, whatever the settings say: 16 threads on two
+idle CPUs were measured to cost only 4 %.
+
+Limits
+------
+Operators are timed for some ten milliseconds in one place of the run; a neighbour that was idle just then is not
+seen in the prices, only in the run delay. Pools of other libraries (OpenCV, BLAS of NumPy) are counted, not timed.
+
+References
+----------
+- Deeplearning4j, "How to debug performance issues", step 13
+- GCC, libgomp manual: GOMP_SPINCOUNT
+- llvm/llvm-project#225493, OpenMathLib/OpenBLAS#6059: quotas are ignored
+- torch/distributed/run.py: "Setting OMP_NUM_THREADS environment variable for each process to be 1"
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from perfdoctor.api import (
+    Check,
+    Confidence,
+    Evidence,
+    Finding,
+    Fix,
+    Loader,
+    Measurement,
+    Missing,
+    Outcome,
+    Part,
+    Step,
+    ThreadPrice,
+    Threads,
+    WorkerThreads,
+    cannot_tell,
+    clear,
+    found,
+    location,
+    milliseconds,
+    savings,
+    severity,
+    share,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds."""
+
+    min_share: float = 0.10
+    """Share of the step that another number of threads would save, from timed operators: their noise is 5 %."""
+    error_share: float = 0.25
+    run_delay: float = 0.10
+    """Share of its runnable time that the job waits for a CPU, from which on CPUs are contended."""
+    throttled: float = 0.05
+    """Share of quota periods in which the job was throttled."""
+
+
+_PRICE_KEEPS = (0.5, 1.0)
+"""Share of the timed operators' gain that the whole step keeps: small operators scale less than large ones."""
+_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+
+
+def examine(evidence: Evidence, limits: Limits) -> Outcome:
+    """The thread count by its price, quota throttling, then the workers."""
+    step, threads = evidence.step, evidence.threads
+    if isinstance(step, Missing):
+        return cannot_tell(f"there is no steady step: {step}")
+    if isinstance(threads, Missing):
+        return cannot_tell(f"threads were not counted: {threads}")
+    case = _Case(evidence, step, threads, limits)
+    findings = [*case.thread_count(), *case.workers()]
+    if findings:
+        return found(*findings, measurements=case.shared())
+    if not case.prices:
+        if case.demand <= case.usable and case.delay < limits.run_delay:
+            return clear("{threads} threads on {usable} usable CPUs, and none of them waited", *case.shared())
+        return cannot_tell(
+            "no operator could be timed with other numbers of threads, so what the present one costs is not known"
+        )
+    return clear(
+        "with {threads} threads on {usable} usable CPUs the largest operators take {priced} of the best time found",
+        *case.shared(),
+        Measurement("priced", case.price_now / case.best.milliseconds, "ratio", "operator time over the best"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    evidence: Evidence
+    step: Step
+    threads: Threads
+    limits: Limits
+
+    @property
+    def usable(self) -> float:
+        """CPUs that one rank can use."""
+        return max(1.0, self.evidence.machine.usable_cpus)
+
+    @property
+    def ranks(self) -> int:
+        return max(1, self.evidence.job.local_ranks)
+
+    @property
+    def demand(self) -> int:
+        return self.threads.intra_op * self.ranks
+
+    @property
+    def delay(self) -> float:
+        host = self.evidence.host
+        if isinstance(host, Missing) or isinstance(host.job_run_delay_share, Missing):
+            return 0.0
+        return host.job_run_delay_share
+
+    @property
+    def throttled(self) -> float:
+        host = self.evidence.host
+        if isinstance(host, Missing) or isinstance(host.throttled_share, Missing):
+            return 0.0
+        return host.throttled_share
+
+    @property
+    def prices(self) -> tuple[ThreadPrice, ...]:
+        ops = self.evidence.ops
+        return () if isinstance(ops, Missing) else ops.thread_prices
+
+    @property
+    def price_now(self) -> float:
+        return next((p.milliseconds for p in self.prices if p.threads == self.threads.intra_op), 0.0)
+
+    @property
+    def best(self) -> ThreadPrice:
+        return min(self.prices, key=lambda price: price.milliseconds)
+
+    @property
+    def compute_ms(self) -> float:
+        """The part of the step that intra-op threads work on."""
+        return self.step.step_ms - self.step.parts.input_wait - self.step.parts.gc
+
+    def shared(self) -> tuple[Measurement, ...]:
+        found_prices = [
+            milliseconds(f"with_{price.threads}", price.milliseconds, f"largest operators with {_count(price.threads)}")
+            for price in self.prices
+        ]
+        return (
+            Measurement("threads", self.threads.intra_op, "count", "intra-op threads"),
+            Measurement("ranks", self.ranks, "count", "ranks on this machine"),
+            Measurement("usable", self.usable, "count", "usable CPUs"),
+            share("delay", self.delay, "of its runnable time the job waited for a CPU"),
+            *found_prices,
+        )
+
+    # -- the number of threads ----------------------------------------------------------------------------
+
+    def thread_count(self) -> list[Finding]:
+        """Another number of threads, when timed operators say that it pays."""
+        if not self.prices or not self.price_now:
+            return []
+        best, now = self.best, self.price_now
+        gain = 1 - best.milliseconds / now
+        ceiling = gain * self.compute_ms
+        if best.threads == self.threads.intra_op or ceiling / self.step.step_ms < self.limits.min_share:
+            return []
+        name, message, reasoning = self._diagnosis(best)
+        low, high = (fraction * ceiling for fraction in _PRICE_KEEPS)
+        return [
+            Finding(
+                id=f"PD13.{name}",
+                severity=severity(ceiling / self.step.step_ms, self.limits.min_share, self.limits.error_share),
+                confidence=Confidence.HIGH if gain > 0.3 else Confidence.MEDIUM,
+                message=message,
+                reasoning=reasoning,
+                evidence=(
+                    *self.shared(),
+                    Measurement("best", best.threads, "count", "best number of threads found"),
+                    Measurement("slower", now / best.milliseconds, "ratio", "operators now over the best"),
+                    share("throttled", self.throttled, "of quota periods throttled"),
+                ),
+                fix=self._fix(name, best.threads),
+                savings=savings(
+                    self.step,
+                    Part.COMPUTE,
+                    ceiling=ceiling,
+                    low=low,
+                    high=high,
+                    method="the job's largest operators timed in its own process with each number of threads; the "
+                    "rest of the step gains half of that or all",
+                ),
+            )
+        ]
+
+    def _diagnosis(self, best: ThreadPrice) -> tuple[str, str, str]:
+        fewer = best.threads < self.threads.intra_op
+        slower = "the largest operators take {slower} of the time they take with {best}"
+        if not fewer:
+            if self.threads.torchrun_default:
+                return (
+                    "torchrun-single-thread",
+                    "torchrun gave each rank one thread while {usable} CPUs serve {ranks} ranks: " + slower,
+                    "OMP_NUM_THREADS was not set, so torchrun set it to 1",
+                )
+            return (
+                "too-few-threads",
+                "{threads} threads leave CPUs idle: " + slower,
+                "{usable} CPUs are usable by {ranks} ranks",
+            )
+        if self.throttled > self.limits.throttled:
+            return (
+                "more-threads-than-quota",
+                "{threads} threads a rank share a quota of {usable} CPUs: " + slower,
+                "the job was throttled in {throttled} of its periods; OpenMP does not read the quota",
+            )
+        if self.demand > math.ceil(self.usable):
+            return (
+                "too-many-threads",
+                "{threads} threads a rank, {ranks} ranks, on {usable} usable CPUs: " + slower,
+                "threads that find no CPU keep the others waiting at each operator's end",
+            )
+        if self.delay > self.limits.run_delay:
+            return (
+                "spin-collapse",
+                "{threads} threads fight with other processes for {usable} CPUs: " + slower,
+                "there are as many threads as CPUs, so OpenMP's wait for each other by spinning, and the job waits for "
+                "a CPU {delay} of its runnable time",
+            )
+        return (
+            "too-many-threads",
+            "{threads} threads are too many for operators this small: " + slower,
+            "starting and joining threads takes longer than they save",
+        )
+
+    def _fix(self, name: str, best: int) -> Fix:
+        lines = f"OMP_NUM_THREADS={best}"
+        if name == "spin-collapse":
+            lines += " OMP_WAIT_POLICY=PASSIVE"
+        program = "torchrun ..." if "torchrun" in name else "python train.py"
+        return Fix(
+            text=f"Run with {_count(best)}"
+            + (
+                ", and let waiting threads sleep instead of spin."
+                if name == "spin-collapse"
+                else " per rank."
+                if self.ranks > 1
+                else "."
+            ),
+            code=f"{lines} {program}\n# or, in the program: torch.set_num_threads({best})",
+            language="bash",
+            risk="Sums are taken in another order, so the last digits of results may differ.",
+            remedies=(f"threads={best}", "threads.passive") if name == "spin-collapse" else (f"threads={best}",),
+        )
+
+    # -- workers ------------------------------------------------------------------------------------------
+
+    def workers(self) -> list[Finding]:
+        """Workers that all sit on the same few CPUs, because a binding variable put them there."""
+        loaders = self.evidence.loaders
+        if isinstance(loaders, Missing):
+            return []
+        return [
+            finding
+            for loader in loaders
+            if not isinstance(loader.worker_threads, Missing)
+            and (finding := self._pinned(loader, loader.worker_threads)) is not None
+        ]
+
+    def _pinned(self, loader: Loader, workers: WorkerThreads) -> Finding | None:
+        binding = [name for name in _BINDING if self.threads.variable(name)]
+        bound = workers.affinity_cpus < self.threads.launch_affinity_cpus and workers.distinct_affinities == 1
+        wait = self.step.parts.input_wait
+        if not binding or not bound or wait / self.step.step_ms < self.limits.min_share:
+            return None
+        return Finding(
+            id="PD13.workers-pinned",
+            severity=severity(wait / self.step.step_ms, self.limits.min_share, self.limits.error_share),
+            confidence=Confidence.HIGH,
+            message="all {workers} workers run on the same {cpus} CPU, and the loop waits {wait_ms} a step for them",
+            reasoning="{binding} binds the main thread to a CPU when torch is imported, and workers inherit that",
+            evidence=(
+                Measurement("workers", loader.num_workers, "count", "workers"),
+                Measurement("cpus", workers.affinity_cpus, "count", "CPUs a worker may use"),
+                milliseconds("wait_ms", wait, "wait for data per step"),
+                Measurement("binding", ", ".join(binding), "text", "variables that bind"),
+            ),
+            location=location(loader.site),
+            fix=Fix(
+                text="Drop the variable, or give the workers their CPUs back.",
+                code="def unbind(worker_id):\n    os.sched_setaffinity(0, range(os.cpu_count()))\n\n"
+                "loader = DataLoader(..., worker_init_fn=unbind)",
+            ),
+            savings=savings(
+                self.step,
+                Part.INPUT_WAIT,
+                ceiling=wait,
+                low=0.3 * wait,
+                high=0.95 * wait,
+                method="the measured wait; how much of it goes depends on the CPUs that the workers get",
+            ),
+        )
+
+
+def _count(threads: int) -> str:
+    return f"{threads} thread" if threads == 1 else f"{threads} threads"
+
+
+CHECK = Check(code="PD13", name="omp-threads", title="OpenMP threads", limits=Limits(), examine=examine)
