@@ -77,6 +77,7 @@ class Limits:
     min_share: float = 0.05
     """A conversion touches every file of a project; less is not worth that."""
     error_share: float = 0.25
+    """A judgement: a quarter of the step is worth a change of type even where it must be tested."""
     scaler_min_share: float = 0.01
     """A gradient scaler that does nothing is one line to remove."""
 
@@ -115,6 +116,12 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     shared = _shared(ops, precision)
     if findings:
         return found(*findings, measurements=shared)
+    for dtype, native in (("float16", precision.fp16_native), ("bfloat16", precision.bf16_native)):
+        if native is not True and _unpriced_half(case, dtype):
+            return cannot_tell(
+                f"the operators in {dtype} could not be timed in float32, so what {dtype} costs on this CPU is not "
+                "known; run the job in float32 and compare"
+            )
     return clear(
         "{float32_share} of the operators' time is in float32, {float64_share} in float64, {half_share} in half "
         "precision",
@@ -184,7 +191,7 @@ def _slow_type(case: _Case, dtype: str) -> list[Finding]:
             severity=severity(cost_share, case.limits.min_share, case.limits.error_share),
             confidence=Confidence.HIGH if prices else Confidence.MEDIUM,
             message=f"{{cost_ms}} of each step is arithmetic in {dtype}, {{flop_share}} of all floating-point "
-            "operations" + ("" if ratio is None else "; in float32 the same operators take 1/{ratio} of the time"),
+            "operations" + ("" if ratio is None else "; in float32 the same operators run {ratio} as fast"),
             reasoning=_why(case, dtype),
             evidence=(
                 milliseconds("cost_ms", cost, f"operators in {dtype} per step"),
@@ -204,6 +211,13 @@ def _slow_type(case: _Case, dtype: str) -> list[Finding]:
             ),
         )
     ]
+
+
+def _unpriced_half(case: _Case, dtype: str) -> bool:
+    """Whether much of a CPU's step is in a half type that nothing priced."""
+    share_of_step = case.in_step(case.ops.self_ms(dtype)) / case.step.step_ms
+    priced = any(price.dtype == dtype for price in case.ops.prices)
+    return not case.evidence.on_cuda and not priced and share_of_step >= case.limits.min_share
 
 
 def _saved(ratio: float | None, factor: float) -> float:

@@ -27,8 +27,9 @@ workers where each epoch starts them anew, pinned memory where copies to the dev
 
 When it stays silent
 --------------------
-When the exposed wait is below 5 % of the step. `num_workers=0` with a loader that keeps up is no finding. On a
-GPU, a wait that is hidden behind queued kernels is not counted.
+When the exposed wait is below 5 % of the step. `num_workers=0` with a loader that keeps up is no finding, nor are
+the up to 2 ms that any hand-over from a worker takes, nor a loader's own bookkeeping. On a GPU, a wait that is
+hidden behind queued kernels is not counted.
 
 Limits
 ------
@@ -46,7 +47,7 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfdoctor.api import (
     Check,
@@ -73,7 +74,7 @@ from perfdoctor.api import (
 )
 
 from ._loader_fixes import batched_indexing, fewer_workers, persistent_workers, workers
-from ._overlap import Overlap, overlap
+from ._overlap import HANDOVER_MS, Overlap, overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Limits:
     min_share: float = 0.05
     """Share of the step spent waiting: the field's usual lower bound (TensorBoard's plugin 5 %, TraceML 10 %)."""
     error_share: float = 0.20
+    """A judgement: from a fifth of the step on, loading is the first thing to mend."""
     min_wait_ms: float = 0.05
     """Below, the wait is the loader's own bookkeeping (20 to 40 us a batch) and no setting shortens it."""
 
@@ -98,7 +100,9 @@ _REBUILT = 1.5
 _CHEAP_SAMPLE_MS = 0.1
 """Up to this time per sample, `__getitem__` is Python overhead rather than work."""
 _WORTH = 0.5
-"""Workers must win back half of the wait, or their cost is not worth it."""
+"""Workers must win back half of the wait, between best and worst case, or their cost is not worth it."""
+_BOOKKEEPING_MS = 0.5
+"""What a loader without workers takes per batch beside making it: 0.02 ms on an idle machine, 0.3 on a busy one."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -115,8 +119,11 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     wait = _exposed_wait(evidence, step)
     shared = _shared(step, wait, loaders[0])
     findings = [*restarts, *copies]
+    # What an epoch's start costs has a finding of its own; the other causes answer for the rest.
+    wait -= sum(f.savings.ceiling_ms for f in restarts if f.savings.part is Part.INPUT_WAIT)
     if wait / step.step_ms >= limits.min_share and wait >= limits.min_wait_ms:
-        findings.insert(0, _waiting(evidence, loaders[0], step, wait, limits))
+        cause = _waiting(evidence, loaders[0], step, wait, limits)
+        findings = [cause, *findings] if cause else findings
     if findings:
         return found(*findings, measurements=shared)
     return clear("the loader keeps up: the loop waits {wait_ms} a step for data ({wait_share})", *shared)
@@ -151,23 +158,44 @@ def _exposed_wait(evidence: Evidence, step: Step) -> float:
 # -- why the loop waits -----------------------------------------------------------------------------------
 
 
-def _waiting(evidence: Evidence, loader: Loader, step: Step, wait: float, limits: Limits) -> Finding:
-    """One finding for the wait of the loader that is waited for longest."""
+def _waiting(evidence: Evidence, loader: Loader, step: Step, wait: float, limits: Limits) -> Finding | None:
+    """One finding for the wait of the loader that is waited for longest; None where no setting shortens it."""
     case = _Case(evidence, loader, step, wait, limits)
     if loader.batches_per_iterator <= _REBUILT and loader.iterators > 2:
         return _rebuilt_iterator(case)
     fetch = loader.fetch
     if isinstance(fetch, Missing):
-        return _unknown(case, fetch)
+        reason = f"why is not known: {str(fetch).replace('{', '{{').replace('}', '}}')}"
+        return _unknown(case, reason)
     model = overlap(evidence, loader, step, fetch)
     if loader.num_workers and not isinstance(loader.empty_share, Missing) and loader.empty_share < _EMPTY:
-        return _transport(case, fetch, model)
+        # The queue counts a batch as it enters the pipe: workers that are too slow for the loop explain their wait.
+        too_slow = fetch.total_ms * loader.steady_batches_per_step / loader.num_workers - model.train_ms
+        if too_slow < _WORTH * wait:
+            return _transport(case, fetch, model)
     if fetch.total_ms > 0 and fetch.run_delay_ms / fetch.total_ms >= _STARVED:
         return _no_cpu_left(case, fetch)
+    made = fetch.total_ms * loader.steady_batches_per_step
+    if not loader.num_workers and made < 0.5 * wait:
+        return _beside_making(case, fetch, model, made)
     wanted = model.workers()
-    if wanted > loader.num_workers and model.saved_with(wanted)[1] >= _WORTH * wait:
+    if wanted > loader.num_workers and sum(model.saved_with(wanted)) / 2 >= _WORTH * wait:
         return _too_few_workers(case, fetch, model, wanted)
     return _costly_part(case, fetch, model)
+
+
+def _beside_making(case: _Case, fetch: Fetch, model: Overlap, made: float) -> Finding | None:
+    """No workers, and most of the wait is not spent on making batches."""
+    if case.wait - made > _BOOKKEEPING_MS * max(1.0, case.loader.steady_batches_per_step):
+        return _unknown(
+            case,
+            "the data set and `collate_fn` take {make_ms} a batch; the rest goes into the sampler, into pinning "
+            "memory, or into a few slow batches",
+            fetch,
+        )
+    if made < max(case.limits.min_wait_ms, case.limits.min_share * case.step.step_ms):
+        return None
+    return _costly_part(replace(case, wait=made), fetch, model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +220,7 @@ class _Case:
         method: str,
         extra: tuple[Measurement, ...] = (),
         confidence: Confidence = Confidence.HIGH,
+        lanes: int = 0,
     ) -> Finding:
         cost_share = self.wait / self.step.step_ms
         return Finding(
@@ -203,7 +232,9 @@ class _Case:
             evidence=(*_shared(self.step, self.wait, self.loader), *extra),
             location=location(self.loader.site),
             fix=fix,
-            savings=savings(self.step, Part.INPUT_WAIT, ceiling=self.wait, low=low, high=high, method=method),
+            savings=savings(
+                self.step, Part.INPUT_WAIT, ceiling=self.wait, low=low, high=high, method=method, lanes=lanes
+            ),
         )
 
 
@@ -240,12 +271,13 @@ def _too_few_workers(case: _Case, fetch: Fetch, model: Overlap, wanted: int) -> 
         "too-few-workers",
         "the loop waits {wait_ms} a step for data, {wait_share} of it: " + current,
         f"a batch takes {{make_ms}} to make, mostly {doing}, while training takes {{train_ms}}; "
-        "{wanted} workers would make batches during training",
+        f"{{wanted}} {'worker' if wanted == 1 else 'workers'} would make batches during training",
         workers(case.evidence.job, wanted),
         low=low,
         high=high,
         method="overlap model: the step cannot be shorter than training, than making a batch shared among the "
         "workers, or than their CPU time on the usable CPUs; plus 0.3 to 2 ms for handing a batch over",
+        lanes=wanted,
         extra=(
             *_fetch_measurements(fetch),
             milliseconds("train_ms", model.train_ms, "the rest of the step"),
@@ -303,7 +335,9 @@ def _costly_part(case: _Case, fetch: Fetch, model: Overlap) -> Finding:
         name,
         "the loop waits {wait_ms} a step for data, {wait_share} of it: "
         f"making a batch takes {{make_ms}}, mostly {doing}",
-        "more workers would not keep up on {cpus} usable CPUs, so the batch itself must become cheaper",
+        "handing batches over from workers would cost what it saves, so the batch itself must become cheaper"
+        if not case.loader.num_workers and model.make_ms < model.handover_ms[1]
+        else "more workers would not keep up on {cpus} usable CPUs, so the batch itself must become cheaper",
         Fix(text=text, code=code, risk="None for the results, if the samples stay the same."),
         low=0.25 * ceiling * case.wait,
         high=0.9 * ceiling * case.wait,
@@ -345,7 +379,7 @@ def _no_cpu_left(case: _Case, fetch: Fetch) -> Finding:
     )
 
 
-def _transport(case: _Case, fetch: Fetch, model: Overlap) -> Finding:
+def _transport(case: _Case, fetch: Fetch, model: Overlap) -> Finding | None:
     loader = case.loader
     extra = (
         *_fetch_measurements(fetch),
@@ -358,8 +392,8 @@ def _transport(case: _Case, fetch: Fetch, model: Overlap) -> Finding:
         ),
     )
     made_here = fetch.total_ms * loader.steady_batches_per_step
-    if made_here < case.wait:
-        # Making the batch costs less than receiving it: the textbook's workers are the problem.
+    if made_here < min(case.wait, model.handover_ms[1]):
+        # Making the batch costs less than receiving it ever could: the textbook's workers are the problem.
         return case.finding(
             "needless-workers",
             "the loop waits {wait_ms} a step for data, {wait_share} of it, to receive batches that take only "
@@ -371,6 +405,8 @@ def _transport(case: _Case, fetch: Fetch, model: Overlap) -> Finding:
             method="the wait, less what making the batch in the training process takes",
             extra=extra,
         )
+    if case.wait <= HANDOVER_MS[1] * max(1.0, loader.steady_batches_per_step):
+        return None
     return case.finding(
         "transport",
         "the loop waits {wait_ms} a step for data, {wait_share} of it, although batches are ready: handing them over "
@@ -416,15 +452,16 @@ def _rebuilt_iterator(case: _Case) -> Finding:
     )
 
 
-def _unknown(case: _Case, fetch: Missing) -> Finding:
+def _unknown(case: _Case, reasoning: str, fetch: Fetch | None = None) -> Finding:
     return case.finding(
         "input-wait",
         "the loop waits {wait_ms} a step for data, {wait_share} of it",
-        f"why is not known: {str(fetch).replace('{', '{{').replace('}', '}}')}",
-        Fix(text="Time the data set's `__getitem__` and `collate_fn` where they run."),
+        reasoning,
+        Fix(text="Time the data set's `__getitem__`, `collate_fn` and the sampler where they run."),
         low=0.0,
         high=case.wait,
         method="a bound: the whole wait",
+        extra=_fetch_measurements(fetch) if fetch else (),
         confidence=Confidence.LOW,
     )
 
@@ -433,7 +470,7 @@ def _unknown(case: _Case, fetch: Missing) -> Finding:
 
 
 def _restarted_workers(loader: Loader, step: Step, limits: Limits) -> Finding | None:
-    """Workers that each epoch starts anew. Their start is not in the steady step, so it has a part of its own."""
+    """Workers that each epoch starts anew. Their start is rarely in the steady step, so it has a part of its own."""
     if not loader.num_workers or loader.persistent_workers or loader.iterators < 2:
         return None
     if loader.batches_per_iterator <= _REBUILT:
@@ -442,6 +479,9 @@ def _restarted_workers(loader: Loader, step: Step, limits: Limits) -> Finding | 
     cost_share = cost / step.step_ms
     if cost_share < limits.min_share:
         return None
+    # Where epochs are so short that their starts are part of the usual step, the wait holds them.
+    part = Part.EPOCH if step.irregular_ms >= 0.5 * cost else Part.INPUT_WAIT
+    ceiling = cost if part is Part.EPOCH else min(cost, step.parts.input_wait)
     return Finding(
         id="PD03.workers-restarted",
         severity=severity(cost_share, limits.min_share, limits.error_share),
@@ -454,17 +494,17 @@ def _restarted_workers(loader: Loader, step: Step, limits: Limits) -> Finding | 
             milliseconds("start_ms", loader.iterator_start_ms, "starting workers and getting the first batch"),
             Measurement("batches", loader.batches_per_iterator, "count", "batches per epoch"),
             milliseconds("cost_ms", cost, "that start per step"),
-            share("cost_share", cost_share, "on top of the steady step"),
+            share("cost_share", cost_share, "on top of the steady step" if part is Part.EPOCH else "of the step"),
             Measurement("start_method", loader.start_method or "fork", "text", "start method"),
         ),
         location=location(loader.site),
         fix=persistent_workers(),
         savings=savings(
             step,
-            Part.EPOCH,
-            ceiling=cost,
-            low=0.5 * cost,
-            high=0.95 * cost,
+            part,
+            ceiling=ceiling,
+            low=0.5 * ceiling,
+            high=0.95 * ceiling,
             method="the measured start of an epoch, of which a warm worker's first batch remains",
         ),
     )

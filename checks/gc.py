@@ -77,8 +77,12 @@ class Limits:
     min_share: float = 0.05
     """Below, collections are noise; the automatic collector of a healthy loop costs 0 to 1 %."""
     error_share: float = 0.10
+    """A judgement: only collections that the loop asks for reach a tenth of the step."""
 
 
+_NAMED = 0.02
+"""Share of the step from which on a cause is named once collections together cost too much: a healthy loop's
+automatic collections stay below."""
 _AUTOMATIC_RETURNS = 0.15
 """Share of an explicit collection's time that may come back: without it the automatic collector, whose counters
 it kept at zero, has work again."""
@@ -94,12 +98,13 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if isinstance(gc, Missing):
         return cannot_tell(f"collections were not seen: {gc}")
     shared = _shared_measurements(gc, step)
-    findings = [
-        _explicit(site, gc, step, limits) for site in gc.explicit if site.ms_per_step / step.step_ms >= limits.min_share
-    ]
-    automatic_share = gc.automatic_ms_per_step / step.step_ms
-    if automatic_share >= limits.min_share:
-        findings.append(_automatic(gc, step, evidence.job.world_size, limits))
+    findings = []
+    # Several lines may each cost little and together too much.
+    if gc.ms_per_step / step.step_ms >= limits.min_share:
+        named = min(_NAMED, limits.min_share) * step.step_ms
+        findings = [_explicit(site, gc, step, limits) for site in gc.explicit if site.ms_per_step >= named]
+        if gc.automatic_ms_per_step >= named:
+            findings.append(_automatic(gc, step, evidence.job.world_size, limits))
     if findings:
         return found(*findings, measurements=shared)
     return clear("collections take {gc_ms} a step ({gc_share}), with {full_per_step} full ones a step", *shared)

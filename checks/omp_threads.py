@@ -79,6 +79,7 @@ class Limits:
     min_share: float = 0.10
     """Share of the step that another number of threads would save, from timed operators: their noise is 5 %."""
     error_share: float = 0.25
+    """A judgement: far above what the choice between two sane numbers of threads is worth."""
     run_delay: float = 0.10
     """Share of its runnable time that the job waits for a CPU, from which on CPUs are contended."""
     throttled: float = 0.05
@@ -101,8 +102,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     findings = [*case.thread_count(), *case.workers()]
     if findings:
         return found(*findings, measurements=case.shared())
-    if not case.prices:
-        if case.demand <= case.usable and case.delay < limits.run_delay:
+    if not case.price_now:
+        if case.demand <= case.usable and case.delay is not None and case.delay < limits.run_delay:
             return clear("{threads} threads on {usable} usable CPUs, and none of them waited", *case.shared())
         return cannot_tell(
             "no operator could be timed with other numbers of threads, so what the present one costs is not known"
@@ -135,11 +136,15 @@ class _Case:
         return self.threads.intra_op * self.ranks
 
     @property
-    def delay(self) -> float:
+    def delay(self) -> float | None:
+        """Share of its runnable time that the job waited for a CPU; of the training thread where no more is known."""
         host = self.evidence.host
-        if isinstance(host, Missing) or isinstance(host.job_run_delay_share, Missing):
-            return 0.0
-        return host.job_run_delay_share
+        if not isinstance(host, Missing) and not isinstance(host.job_run_delay_share, Missing):
+            return host.job_run_delay_share
+        delay = self.step.run_delay_ms
+        if isinstance(delay, Missing) or delay + self.step.cpu_ms <= 0:
+            return None
+        return delay / (delay + self.step.cpu_ms)
 
     @property
     def throttled(self) -> float:
@@ -159,7 +164,9 @@ class _Case:
 
     @property
     def best(self) -> ThreadPrice:
-        return min(self.prices, key=lambda price: price.milliseconds)
+        """The cheapest; of more threads than now only as many as there are CPUs for on all ranks."""
+        most = max(self.threads.intra_op, math.ceil(self.usable) // self.ranks)
+        return min((p for p in self.prices if p.threads <= most), key=lambda price: price.milliseconds)
 
     @property
     def compute_ms(self) -> float:
@@ -175,7 +182,7 @@ class _Case:
             Measurement("threads", self.threads.intra_op, "count", "intra-op threads"),
             Measurement("ranks", self.ranks, "count", "ranks on this machine"),
             Measurement("usable", self.usable, "count", "usable CPUs"),
-            share("delay", self.delay, "of its runnable time the job waited for a CPU"),
+            *(() if self.delay is None else (share("delay", self.delay, "of its runnable time waiting for a CPU"),)),
             *found_prices,
         )
 
@@ -186,6 +193,8 @@ class _Case:
         if not self.prices or not self.price_now:
             return []
         best, now = self.best, self.price_now
+        if best.threads > self.threads.intra_op and not self.threads.torchrun_default:
+            return []  # fewer threads than CPUs were chosen by the job or its caller: that is their decision
         gain = 1 - best.milliseconds / now
         ceiling = gain * self.compute_ms
         if best.threads == self.threads.intra_op or ceiling / self.step.step_ms < self.limits.min_share:
@@ -222,16 +231,10 @@ class _Case:
         fewer = best.threads < self.threads.intra_op
         slower = "the largest operators take {slower} of the time they take with {best}"
         if not fewer:
-            if self.threads.torchrun_default:
-                return (
-                    "torchrun-single-thread",
-                    "torchrun gave each rank one thread while {usable} CPUs serve {ranks} ranks: " + slower,
-                    "OMP_NUM_THREADS was not set, so torchrun set it to 1",
-                )
             return (
-                "too-few-threads",
-                "{threads} threads leave CPUs idle: " + slower,
-                "{usable} CPUs are usable by {ranks} ranks",
+                "torchrun-single-thread",
+                "torchrun gave each rank one thread while {usable} CPUs serve {ranks} ranks: " + slower,
+                "OMP_NUM_THREADS was not set, so torchrun set it to 1",
             )
         if self.throttled > self.limits.throttled:
             return (
@@ -245,7 +248,7 @@ class _Case:
                 "{threads} threads a rank, {ranks} ranks, on {usable} usable CPUs: " + slower,
                 "threads that find no CPU keep the others waiting at each operator's end",
             )
-        if self.delay > self.limits.run_delay:
+        if self.delay is not None and self.delay > self.limits.run_delay:
             return (
                 "spin-collapse",
                 "{threads} threads fight with other processes for {usable} CPUs: " + slower,

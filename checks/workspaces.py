@@ -79,9 +79,11 @@ class Limits:
     min_share: float = 0.05
     """Share of the step: below, raising thresholds is not worth the memory it keeps."""
     error_share: float = 0.20
+    """A judgement; the step that gained 1.77x had 43 %."""
     max_retries_per_step: float = 0.01
     """Allocations that failed and flushed the CUDA cache; zero in steady state."""
     max_fragmentation: float = 0.3
+    """Share of the reserved memory unused at the peak, from which on retries are blamed on its cutting up."""
 
 
 _FAULT_SPREAD = (0.7, 1.6)
@@ -115,6 +117,11 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         findings += _cuda(evidence.cuda_memory, step, limits)
     if findings:
         return found(*findings, measurements=shared)
+    if not isinstance(evidence.cuda_memory, Missing) and not evidence.cuda_memory.caching:
+        return cannot_tell(
+            "the CUDA caching allocator is switched off and no driver allocation was counted, so its cost is not "
+            "known; run once without PYTORCH_NO_CUDA_MEMORY_CACHING and compare"
+        )
     if fault_ns is None and memory.system_share > limits.min_share:
         return cannot_tell("the cost of a page fault could not be measured on this machine, so system time has no name")
     return clear("{faults} page faults a step take about {faults_ms} ({faults_share})", *shared)
@@ -233,8 +240,8 @@ def _evaluation(evaluation: EvalWithGrad | None, step: Step, limits: Limits) -> 
     low, high = (fraction * evaluation.forward_ms for fraction in _GRAPH_SAVES)
     if high / step.step_ms < limits.min_share:
         return []
-    # With training in the loop, validation lies outside the steady step.
-    part = Part.COMPUTE if step.boundary != "optimizer" else Part.EPOCH
+    # Validation lies outside the steady step; a frozen teacher, or validation in every other step, does not.
+    part = Part.EPOCH if step.irregular_ms >= 0.5 * evaluation.forward_ms else Part.COMPUTE
     return [
         Finding(
             id="PD08.grad-in-evaluation",
@@ -267,7 +274,7 @@ def _evaluation(evaluation: EvalWithGrad | None, step: Step, limits: Limits) -> 
 
 def _cuda(memory: CudaMemory, step: Step, limits: Limits) -> list[Finding]:
     """What the CUDA allocator asks of the driver in steady state; each such call synchronises the device."""
-    if not memory.caching:
+    if not memory.caching and memory.device_allocs_per_step > 0:
         return [_cuda_finding("caching-disabled", memory, step, limits, memory.device_allocs_per_step)]
     if memory.alloc_retries_per_step > limits.max_retries_per_step:
         name = "fragmentation" if memory.fragmentation > limits.max_fragmentation else "alloc-retries"

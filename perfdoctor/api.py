@@ -109,7 +109,9 @@ def location(site: Site | Missing | None) -> Location | None:
     return Location(site.file, site.line, site.function)
 
 
-def savings(step: Step, part: Part, *, ceiling: float, low: float, high: float, method: str) -> Savings:
+def savings(
+    step: Step, part: Part, *, ceiling: float, low: float, high: float, method: str, lanes: int = 0
+) -> Savings:
     """Per-step savings in ms, put in order: no bound below zero or above the ceiling, no ceiling above the step."""
     top = min(max(0.0, ceiling), step.step_ms)
     upper = min(max(0.0, high), top)
@@ -120,6 +122,7 @@ def savings(step: Step, part: Part, *, ceiling: float, low: float, high: float, 
         share=top / step.step_ms if step.step_ms > 0 else 0.0,
         method=method,
         part=part,
+        lanes=lanes,
     )
 
 

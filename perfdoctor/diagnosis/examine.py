@@ -19,6 +19,7 @@ from .findings import (
     Outcome,
     OutcomeKind,
     Part,
+    Savings,
     cannot_tell,
 )
 from .integrity import notes
@@ -86,11 +87,14 @@ def _outcome(check: Check[Any], limits: Any, run: RunEvidence, slowest: Evidence
 def _run(check: Check[Any], limits: Any, evidence: Evidence) -> Outcome:
     """One check on one rank; what it raises becomes an outcome, and the other checks go on."""
     try:
-        return check.examine(evidence, limits)
+        outcome: object = check.examine(evidence, limits)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
         return Outcome(OutcomeKind.CRASHED, f"{type(error).__name__}: {error} ({where})")
+    if isinstance(outcome, Outcome):
+        return outcome
+    return Outcome(OutcomeKind.CRASHED, f"it returned {type(outcome).__name__}, not an Outcome")
 
 
 def _merged(outcomes: Sequence[tuple[Evidence, Outcome]], slowest: Evidence) -> Outcome:
@@ -102,11 +106,13 @@ def _merged(outcomes: Sequence[tuple[Evidence, Outcome]], slowest: Evidence) -> 
     found = [(evidence, finding) for evidence, outcome in outcomes for finding in outcome.findings]
     if not found:
         return of_slowest
-    by_fingerprint: dict[str, list[tuple[Evidence, Finding]]] = {}
+    same: dict[tuple[str, int], list[tuple[Evidence, Finding]]] = {}
     for evidence, finding in found:
-        by_fingerprint.setdefault(finding.fingerprint, []).append((evidence, finding))
+        # Fingerprints hold no line, so that they outlive edits; two lines of one function are still two findings.
+        line = finding.location.line if finding.location else 0
+        same.setdefault((finding.fingerprint, line), []).append((evidence, finding))
     merged = []
-    for group in by_fingerprint.values():
+    for group in same.values():
         # The costliest rank speaks for all: a step is as slow as its slowest rank.
         _, worst = max(group, key=lambda pair: pair[1].savings.ceiling_ms)
         merged.append(replace(worst, rank_note=_ranks(group, len(outcomes))))
@@ -175,7 +181,8 @@ def _scaled(finding: Finding, scale: float) -> Any:
 
 
 def combined(results: Sequence[CheckResult], evidence: Evidence) -> Combined | None:
-    """All fixes together. Within a pool they act on what the others left; between pools they add up.
+    """All fixes together. Within a pool they act on what the others left; between pools they add up, except that
+    what is to run beside the rest of the step (loading, in workers) needs enough of that rest to be left.
 
     What is saved at the start of an epoch is not part of the steady step and stays out.
     """
@@ -183,15 +190,22 @@ def combined(results: Sequence[CheckResult], evidence: Evidence) -> Combined | N
     if isinstance(evidence.step, Missing) or not findings:
         return None
     pools = _pools(evidence.step.parts, 0.0)
-    kept_if_low = dict.fromkeys(pools, 1.0)
-    kept_if_high = dict.fromkeys(pools, 1.0)
-    for finding in findings:
-        pool = _POOL[finding.savings.part]
-        if pools[pool] > 0:
-            kept_if_low[pool] *= 1 - min(1.0, finding.savings.low_ms / pools[pool])
-            kept_if_high[pool] *= 1 - min(1.0, finding.savings.high_ms / pools[pool])
-    return Combined(
-        low_ms=sum(ms * (1 - kept_if_low[pool]) for pool, ms in pools.items()),
-        high_ms=sum(ms * (1 - kept_if_high[pool]) for pool, ms in pools.items()),
-        step_ms=evidence.step.step_ms,
+    low, high = (
+        _saved_together([(_POOL[f.savings.part], getattr(f.savings, bound), f.savings) for f in findings], pools)
+        for bound in ("low_ms", "high_ms")
     )
+    return Combined(low_ms=low, high_ms=max(low, high), step_ms=evidence.step.step_ms)
+
+
+def _saved_together(savings: Sequence[tuple[str, float, Savings]], pools: dict[str, float]) -> float:
+    """Milliseconds that all of `savings`, (pool, milliseconds, where from), take off the step."""
+    left = dict(pools)
+    for pool, saved_ms, _ in savings:
+        if pools[pool] > 0:
+            left[pool] *= 1 - min(1.0, saved_ms / pools[pool])
+    beside = [(saved.ceiling_ms, saved.lanes) for _, _, saved in savings if saved.lanes]
+    if beside:
+        rest = left["rest"] + left["gc"]
+        # A batch that takes longer than the new rest of the step is waited for again.
+        left["input"] = max(left["input"], *(ms / lanes - rest for ms, lanes in beside))
+    return sum(pools.values()) - sum(left.values())

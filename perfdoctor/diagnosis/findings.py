@@ -99,6 +99,9 @@ class Savings:
     method: str
     """How it was predicted, in one sentence."""
     part: Part = Part.COMPUTE
+    lanes: int = 0
+    """0: the time is gone. Otherwise it runs beside the rest of the step in this many processes, and what is saved
+    depends on how much rest the other fixes leave."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_ms <= self.high_ms <= self.ceiling_ms * (1 + 1e-9):

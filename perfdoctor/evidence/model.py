@@ -411,7 +411,9 @@ class ThreadPrice:
 
     threads: int
     milliseconds: float
-    """One round of them all; comparable between the entries of one run only."""
+    """One round of them all, mean; comparable between the entries of one run only."""
+    rounds: int = 1
+    """Rounds, half a second or more apart."""
 
 
 @dataclass(frozen=True, slots=True)

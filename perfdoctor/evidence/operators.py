@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ..recording.model import OpsWindow, ProcessRecording, SitesWindow
 from .model import CallSite, DtypePrice, Missing, Op, OpProfile, ThreadPrice
 from .places import Places
@@ -9,8 +11,9 @@ from .places import Places
 _REMEDY = "let the job run for 20 steps or more"
 
 
-def profile(window: OpsWindow | None) -> OpProfile | Missing:
+def profile(process: ProcessRecording) -> OpProfile | Missing:
     """The operator window, per step."""
+    window: OpsWindow | None = process.ops
     if window is None:
         return Missing("the operator window was not reached", _REMEDY)
     if window.missing:
@@ -46,10 +49,21 @@ def profile(window: OpsWindow | None) -> OpProfile | Missing:
             )
             for price in window.prices
         ),
-        thread_prices=tuple(ThreadPrice(threads, us / 1000) for threads, us in window.threads),
+        thread_prices=_thread_prices(process.thread_rounds),
         device_copies_ms=sum(copies.values()) / 1000 / steps,
         pageable_copies_ms=sum(us for name, us in copies.items() if "Pageable" in name) / 1000 / steps,
         device_busy_ms=None if kernels is None else kernels / 1000 / steps,
+    )
+
+
+def _thread_prices(rounds: Sequence[Mapping[int, float]]) -> tuple[ThreadPrice, ...]:
+    """Means over the rounds that timed every number of threads: they lie seconds apart, and neighbours come and go."""
+    counts = sorted({threads for one in rounds for threads in one})
+    whole = [one for one in rounds if len(one) == len(counts)]
+    return tuple(
+        ThreadPrice(threads, sum(one[threads] for one in whole) / len(whole) / 1000, len(whole))
+        for threads in counts
+        if whole
     )
 
 

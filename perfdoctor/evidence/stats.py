@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 Array = npt.NDArray[np.float64]
 
@@ -15,8 +14,9 @@ _RESAMPLES = 1000
 
 
 def trimmed_mean(values: Array) -> float:
-    """5 % trimmed mean; 0 for no values."""
-    return float(stats.trim_mean(values, TRIM)) if values.size else 0.0
+    """5 % trimmed mean; 0 for no values. (Importing scipy.stats for it would take 0.7 s.)"""
+    cut = int(values.size * TRIM)
+    return float(np.sort(values)[cut : values.size - cut].mean()) if values.size else 0.0
 
 
 def mad(values: Array) -> float:

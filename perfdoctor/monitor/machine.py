@@ -49,6 +49,11 @@ class MachineReading:
     gpus_absent: str
     """Why there are none, as a clause; "" when there are some."""
 
+    @property
+    def usable_cpus(self) -> float:
+        """CPUs that the job may keep busy at once: its affinity, capped by the quota."""
+        return self.affinity_cpus if self.quota_cpus is None else min(self.affinity_cpus, self.quota_cpus)
+
 
 def read_machine(root: Path = Path("/"), gpus: NvmlGpus | None = None) -> MachineReading:
     """Reads it and measures a page fault (10 to 50 ms). `root` is where /proc and /sys are looked for.

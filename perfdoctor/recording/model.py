@@ -275,8 +275,6 @@ class OpsWindow:
     aten: int = 0
     ops: tuple[OpRow, ...] = ()
     prices: tuple[Price, ...] = ()
-    threads: tuple[tuple[int, float], ...] = ()
-    """Intra-op threads and the microseconds that a round of the largest operators took with them."""
     self_us: Mapping[str, int] = field(default_factory=dict)
     device: Mapping[str, int] = field(default_factory=dict)
     missing: str = ""
@@ -364,6 +362,8 @@ class ProcessRecording:
     sites: Mapping[int, CodeSite]
     ops: OpsWindow | None
     call_sites: SitesWindow | None
+    thread_rounds: tuple[Mapping[int, float], ...]
+    """Rounds of the largest operators: intra-op threads -> microseconds."""
     tracked_objects: int | None
     faults: tuple[Fault, ...]
     ended: bool
@@ -381,17 +381,22 @@ class ProcessRecording:
     @property
     def rank(self) -> int:
         """From the environment that every launcher sets; 0 without one."""
-        return int(self._environment.get("RANK", "0") or 0)
+        return _number(self._environment.get("RANK"), 0)
 
     @property
     def world_size(self) -> int:
-        return int(self._environment.get("WORLD_SIZE", "1") or 1)
+        return _number(self._environment.get("WORLD_SIZE"), 1)
 
     @property
     def _environment(self) -> Mapping[str, str]:
         if self.settings is not None:
             return self.settings.environment
         return self.torch.environment if self.torch is not None else {}
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    """RANK and WORLD_SIZE are anybody's to set; only a launcher's numbers count."""
+    return int(text) if text is not None and text.isdecimal() else otherwise
 
 
 BOUNDARIES: tuple[BoundaryKind, ...] = ("optimizer", "batch", "forward")
@@ -412,6 +417,8 @@ class RunFacts:
     signal: int | None = None
     detail: str = ""
     elapsed_s: float = 0.0
+    problems: tuple[str, ...] = ()
+    """What the launcher knows to be missing from the recording."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Files grow while the job runs, so a `ProcessFile` can be read again and again: i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -91,9 +92,12 @@ class ProcessFile:
         last = self._last("steps")
         return int(last["first"]) + int(last["n"]) if last else 0
 
-    def steps(self) -> model.Columns:
-        """The step rows, with `step`, `boundary` and `marked` columns added."""
-        blocks = self._all("steps")
+    def steps(self, since: int = 0) -> model.Columns:
+        """The step rows, with `step`, `boundary` and `marked` columns added.
+
+        Whole blocks: with `since`, from the block that holds that step.
+        """
+        blocks = [block for block in self._all("steps") if block["first"] + block["n"] > since]
         names = (*records.STEP_COLUMNS, "step", "boundary", "marked", "end_ns")
         if not blocks:
             return model.Columns({name: np.empty(0, np.int64) for name in names})
@@ -144,6 +148,7 @@ class ProcessFile:
             sites={r["id"]: _build(model.CodeSite, r) for r in self._all("site")},
             ops=_ops(windows.get("ops")),
             call_sites=_call_sites(windows.get("sites")),
+            thread_rounds=tuple({int(n): float(us) for n, us in r["us"]} for r in self._all("threads")),
             tracked_objects=int(tracked["objects"]) if tracked else None,
             faults=tuple(_build(model.Fault, r) for r in self._all("fault")),
             ended=bool(self._all("end")),
@@ -238,13 +243,14 @@ def read_facts(directory: RunDirectory) -> model.RunFacts:
             slug="not-a-recording",
             advice="name a directory that `perfdoctor check` wrote (.perfdoctor/runs/...)",
         ) from error
-    if not isinstance(record, dict) or not str(record.get("schema", "")).startswith("perfdoctor.run/"):
+    schema = re.fullmatch(r"perfdoctor\.run/(\d+)", str(record.get("schema"))) if isinstance(record, dict) else None
+    if schema is None:
         raise PerfdoctorError(
             f"{directory.path}/run.json belongs to another program",
             slug="foreign-recording",
             advice="name a directory that `perfdoctor check` wrote (.perfdoctor/runs/...)",
         )
-    if int(record["schema"].partition("/")[2]) > records.VERSION:
+    if int(schema[1]) > records.VERSION:
         raise PerfdoctorError(
             f"{directory.path} was written by a newer perfdoctor ({record['schema']})",
             slug="newer-recording",
@@ -257,7 +263,7 @@ def read(directory: RunDirectory) -> model.Recording:
     """The whole recording. Raises PerfdoctorError when it is none, or a newer one."""
     facts = read_facts(directory)
     processes = []
-    problems: list[str] = []
+    problems = list(facts.problems)
     for path in directory.process_files():
         file = ProcessFile(path)
         try:

@@ -1,0 +1,311 @@
+"""One ill run for every finding that the built-in checks can make; the tests of each check and the contract use it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samples import CUDA_MEMORY, FETCH, LOADER, healthy, on_gpu, step, with_
+
+from perfdoctor.evidence.model import (
+    CallSite,
+    CollectSite,
+    DtypePrice,
+    EvalWithGrad,
+    Evidence,
+    Fetch,
+    Loader,
+    Missing,
+    Op,
+    Parts,
+    Site,
+    ThreadPrice,
+)
+
+IN_PROCESS = Missing("no queue: batches are made in the training process")
+GC_LINE = Site("train.py", 31, "train_epoch")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD03
+
+
+def fetch(
+    getitem: tuple[float, float] = (0.01, 0.01), collate: tuple[float, float] = (0.5, 0.5), **changes: Any
+) -> Fetch:
+    """Wall and CPU time of the two halves of making a batch, ms."""
+    return with_(
+        FETCH,
+        getitem_ms=getitem[0],
+        getitem_cpu_ms=getitem[1],
+        collate_ms=collate[0],
+        collate_cpu_ms=collate[1],
+        **{"run_delay_ms": 0.0, "read_bytes": 0.0, "batch_bytes": 100_000.0, **changes},
+    )
+
+
+def waiting(wait_ms: float, made: Fetch | Missing, *, train_ms: float = 5.0, cpus: int = 2, **loader: Any) -> Evidence:
+    """A loop that trains for 5 ms on one of two CPUs and waits for its one loader, which has one worker."""
+    changed: Loader = with_(
+        LOADER,
+        **{
+            "num_workers": 1,
+            "wait_ms": wait_ms,
+            "wait_p95_ms": 1.5 * wait_ms,
+            "empty_share": 1.0,
+            "fetch": made,
+            **loader,
+        },
+    )
+    if not changed.num_workers:
+        changed = with_(changed, empty_share=IN_PROCESS, start_method="", prefetch_factor=None, transport_ms=0.0)
+    parts = Parts(input_wait=wait_ms, forward=0.3 * train_ms, backward=0.6 * train_ms, optimizer=0.1 * train_ms)
+    own_cpu = 0.0 if changed.num_workers or isinstance(made, Missing) else made.getitem_cpu_ms + made.collate_cpu_ms
+    seen = step(parts, cpu_ms=train_ms + own_cpu, process_cpu_ms=train_ms + own_cpu, run_delay_ms=0.0)
+    return with_(
+        healthy(),
+        step=seen,
+        loaders=(changed,),
+        machine__affinity_cpus=cpus,
+        machine__logical_cpus=cpus,
+        gc=Missing("not part of this case"),
+        ops=Missing("not part of this case"),
+        memory=Missing("not part of this case"),
+    )
+
+
+def pageable_copies(copies_ms: float = 5.0) -> Evidence:
+    return on_gpu(ops__device_copies_ms=copies_ms, ops__pageable_copies_ms=copies_ms)
+
+
+def restarted_workers(start_ms: float = 100.0, epoch: float = 10.0, irregular_ms: float | None = None) -> Evidence:
+    """Workers that every epoch starts anew; what that takes lies in irregular steps."""
+    extra = start_ms / epoch if irregular_ms is None else irregular_ms
+    return with_(
+        healthy(),
+        loader__persistent_workers=False,
+        loader__iterators=20,
+        loader__iterator_start_ms=start_ms,
+        loader__batches_per_iterator=epoch,
+        step__irregular=19,
+        step__irregular_ms=extra,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD04
+
+
+def explicit_collections(share: float = 0.5, *lines: Site) -> Evidence:
+    """Every step collects, in each of the lines alike, for that share of the step together."""
+    sites = lines or (GC_LINE,)
+    cost = 20.0 * share / (1 - share)
+    each = tuple(CollectSite(site, 1.0, cost / len(sites), cost / len(sites)) for site in sites)
+    return with_(
+        healthy(),
+        step=step(Parts(input_wait=0.0, forward=8.0, backward=10.0, optimizer=2.0, gc=cost)),
+        gc__ms_per_step=cost,
+        gc__automatic_ms_per_step=0.0,
+        gc__per_step=(0.0, 0.0, float(len(sites))),
+        gc__full_pause_ms=cost / len(sites),
+        gc__longest_pause_ms=1.3 * cost / len(sites),
+        gc__full_collected=12.0,
+        gc__explicit=each,
+    )
+
+
+def automatic_collections(share: float = 0.3, ranks: int = 1) -> Evidence:
+    cost = 20.0 * share / (1 - share)
+    return with_(
+        healthy(),
+        step=step(Parts(forward=8.0, backward=10.0, optimizer=2.0, gc=cost)),
+        gc__ms_per_step=cost,
+        gc__automatic_ms_per_step=cost,
+        gc__per_step=(3.0, 0.3, 0.05),
+        gc__full_pause_ms=60.0,
+        gc__longest_pause_ms=90.0,
+        job__world_size=ranks,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD07
+
+_SHAPES = "[32, 512] [512, 512]"
+
+
+def slow_type(dtype: str, profiled_ms: float = 20.0, ratio: float | None = 2.2, **changes: Any) -> Evidence:
+    """All products in one type, profiled for so long a step; `ratio` over float32 was measured."""
+    price = () if ratio is None else (DtypePrice("mm", _SHAPES, dtype, 1.0, 1.0 / ratio),)
+    return with_(
+        healthy(),
+        **{
+            "ops__ops": (
+                Op("mm", dtype, _SHAPES, "cpu", profiled_ms, profiled_ms, profiled_ms, 4e8),
+                Op("add", "float32", "[512]", "cpu", 10.0, 1.0, 1.0, 1e6),
+            ),
+            "ops__self_ms_per_step": max(22.0, profiled_ms + 1.0),
+            "ops__self_ms_by_dtype": ((dtype, profiled_ms), ("float32", max(1.0, 22.0 - profiled_ms))),
+            "ops__prices": price,
+            "precision__parameter_dtypes": ((dtype, 1_000_000),),
+            "precision__batch_dtypes": (dtype,),
+            "call_sites": (CallSite("float64", Site("train.py", 40, "forward"), 10.0, 5.0),),
+            **changes,
+        },
+    )
+
+
+def float64_on_gpu(share: float = 0.5) -> Evidence:
+    ops = (
+        Op("mm", "float64", _SHAPES, "cpu", 8.0, 0.2, 0.2, share * 1e9),
+        Op("mm", "float32", _SHAPES, "cpu", 8.0, 0.2, 0.2, (1 - share) * 1e9),
+    )
+    return on_gpu(ops__ops=ops, ops__device_busy_ms=20.0)
+
+
+def idle_tensor_cores(share: float = 0.3, **changes: Any) -> Evidence:
+    """float32 products that take this share of the step at the H100's 67 TFLOP/s."""
+    flops = share * 25e-3 * 67e12
+    return on_gpu(
+        **{
+            "precision__tf32_matmul": False,
+            "ops__ops": (Op("mm", "float32", "[4096, 4096] [4096, 4096]", "cpu", 8.0, 0.1, 0.1, flops),),
+            **changes,
+        }
+    )
+
+
+def needless_scaler(cost_ms: float = 1.0, **changes: Any) -> Evidence:
+    scaling = Op("_amp_foreach_non_finite_check_and_unscale_", "float32", "[512]", "cpu", 1.0, cost_ms, cost_ms, 0.0)
+    return with_(
+        healthy(),
+        **{
+            "ops__ops": (*healthy().ops.ops, scaling),
+            "precision__grad_scaler": True,
+            "precision__grad_scaler_site": Site("train.py", 9, "main"),
+            "precision__autocast_dtype": "bfloat16",
+            **changes,
+        },
+    )
+
+
+def conversions(cost_ms: float = 5.0, *kinds: str, **changes: Any) -> Evidence:
+    kinds = kinds or ("float32->float64", "float64->float32")
+    calls = tuple(
+        CallSite("convert", Site("train.py", 50 + i, "forward"), 4.0, cost_ms / len(kinds), kind)
+        for i, kind in enumerate(kinds)
+    )
+    return with_(healthy(), **{"call_sites": calls, **changes})
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD08
+
+
+def churn(faults_ms: float = 6.0, system_ms: float | None = None, **changes: Any) -> Evidence:
+    """So many page faults at 500 ns each, in a kernel that worked as long or for `system_ms`."""
+    return with_(
+        healthy(),
+        **{
+            "memory__minor_faults": faults_ms * 1e6 / 500.0,
+            "memory__system_cpu_ms": faults_ms if system_ms is None else system_ms,
+            **changes,
+        },
+    )
+
+
+def emptied_cache(cost_ms: float = 2.0) -> Evidence:
+    calls = (CallSite("empty_cache", Site("train.py", 61, "train_epoch"), 1.0, cost_ms),)
+    return on_gpu(memory__empty_cache=calls)
+
+
+def graph_in_evaluation(forward_ms: float = 10.0, **changes: Any) -> Evidence:
+    """Validation between the training steps, whose forwards record graphs."""
+    evaluation = EvalWithGrad(Site("train.py", 70, "validate"), 400, forward_ms)
+    return with_(
+        healthy(),
+        **{"memory__eval_with_grad": evaluation, "step__irregular": 2, "step__irregular_ms": forward_ms, **changes},
+    )
+
+
+def cuda_allocator(**changes: Any) -> Evidence:
+    return on_gpu(cuda_memory=with_(CUDA_MEMORY, **changes))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD13
+
+
+def priced_threads(now: int, prices: dict[int, float], cpus: int = 2, **changes: Any) -> Evidence:
+    """`now` threads on so many CPUs, and what the largest operators take with 1, 2, ... threads."""
+    return with_(
+        healthy(),
+        **{
+            "machine__affinity_cpus": cpus,
+            "machine__logical_cpus": cpus,
+            "threads__intra_op": now,
+            "ops__thread_prices": tuple(ThreadPrice(threads, ms) for threads, ms in prices.items()),
+            **changes,
+        },
+    )
+
+
+def pinned_workers(wait_ms: float = 10.0, **changes: Any) -> Evidence:
+    return with_(
+        healthy(),
+        **{
+            "step": step(Parts(input_wait=wait_ms, forward=8.0, backward=14.0, optimizer=2.0)),
+            "threads__variables": (("OMP_PLACES", "cores"), ("OMP_PROC_BIND", "close")),
+            "threads__job_affinity_cpus": 1,
+            "loader__worker_threads__affinity_cpus": 1,
+            "loader__worker_threads__distinct_affinities": 1,
+            **changes,
+        },
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------
+
+ILL: dict[str, Evidence] = {
+    "PD03.too-few-workers": waiting(20.0, fetch((19.0, 1.0)), train_ms=10.0, num_workers=0),
+    "PD03.storage": waiting(14.6, fetch((60.0, 1.0)), num_workers=16),
+    "PD03.transform": waiting(22.3, fetch((25.0, 17.0), (0.7, 0.7), run_delay_ms=8.0), empty_share=0.95),
+    "PD03.collate": waiting(10.3, fetch((0.01, 0.01), (15.0, 13.0)), empty_share=0.72),
+    "PD03.per-sample-indexing": waiting(2.0, fetch((1.2, 1.2), (0.7, 0.7)), num_workers=0, batch_size=256),
+    "PD03.no-cpu-left": waiting(30.0, fetch((25.0, 8.0), run_delay_ms=17.0)),
+    "PD03.needless-workers": waiting(2.0, fetch(), empty_share=0.0, transport_ms=0.9),
+    "PD03.transport": waiting(
+        40.0, fetch((20.0, 20.0)), empty_share=0.0, transport_ms=38.0, transport_bytes=18_000.0, num_workers=4
+    ),
+    "PD03.iterator-rebuilt": waiting(
+        57.0, fetch(), num_workers=0, iterators=200, iterator_start_ms=57.0, batches_per_iterator=1.0
+    ),
+    "PD03.input-wait": waiting(10.0, Missing("no batch was timed where it is made (2 workers, {0} of them seen)")),
+    "PD03.workers-restarted": restarted_workers(),
+    "PD03.pageable-copies": pageable_copies(),
+    "PD04.explicit-collect": explicit_collections(),
+    "PD04.automatic-collections": automatic_collections(),
+    "PD07.float64": slow_type("float64"),
+    "PD07.float16-emulated": slow_type("float16", ratio=180.0),
+    "PD07.bfloat16-emulated": slow_type("bfloat16", ratio=40.0, precision__bf16_native=False),
+    "PD07.tensor-cores-unused": idle_tensor_cores(),
+    "PD07.needless-grad-scaler": needless_scaler(),
+    "PD07.conversions": conversions(),
+    "PD08.allocator-churn": churn(),
+    "PD08.empty-cache": emptied_cache(),
+    "PD08.grad-in-evaluation": graph_in_evaluation(),
+    "PD08.caching-disabled": cuda_allocator(caching=False, device_allocs_per_step=40.0),
+    "PD08.fragmentation": cuda_allocator(
+        alloc_retries_per_step=0.2, device_allocs_per_step=4.0, peak_allocated_bytes=5 << 30
+    ),
+    "PD08.alloc-retries": cuda_allocator(alloc_retries_per_step=0.2, device_allocs_per_step=4.0),
+    "PD13.too-many-threads": priced_threads(16, {1: 10.0, 2: 6.0, 16: 12.0}),
+    "PD13.torchrun-single-thread": priced_threads(
+        1, {1: 10.0, 4: 3.0}, cpus=8, threads__torchrun_default=True, job__local_ranks=2, job__world_size=2
+    ),
+    "PD13.more-threads-than-quota": priced_threads(
+        48, {1: 10.0, 2: 6.0, 48: 90.0}, cpus=48, machine__quota_cpus=2.0, host__throttled_share=0.6
+    ),
+    "PD13.spin-collapse": priced_threads(2, {1: 10.0, 2: 310.0}, host__job_run_delay_share=0.4, host__others_cpus=1.0),
+    "PD13.workers-pinned": pinned_workers(),
+}
+"""Finding id -> a run that has it, and for its check nothing else."""

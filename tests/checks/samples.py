@@ -1,0 +1,282 @@
+"""Evidence built by hand: a healthy run, an empty one, and what a test changes about them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from perfdoctor.diagnosis.findings import Finding, Outcome, OutcomeKind
+from perfdoctor.evidence.model import (
+    CudaMemory,
+    Evidence,
+    Fetch,
+    GarbageCollection,
+    Host,
+    HostMemory,
+    Job,
+    JobEnd,
+    Loader,
+    Machine,
+    Missing,
+    Op,
+    OpProfile,
+    OwnCost,
+    Parts,
+    Precision,
+    Site,
+    Step,
+    ThreadPrice,
+    Threads,
+    WorkerThreads,
+)
+
+T = TypeVar("T")
+
+NOT_SEEN = Missing("not part of this test", "look elsewhere")
+LOADER_LINE = Site("train.py", 12, "main")
+
+MACHINE = Machine(
+    cpu_model="EPYC 9354",
+    logical_cpus=4,
+    physical_cores=4,
+    affinity_cpus=4,
+    quota_cpus=None,
+    memory_bytes=16 << 30,
+    kernel="6.18.0",
+    page_fault_ns=500.0,
+)
+JOB = Job(
+    command=("python", "train.py"),
+    cwd="/home/ann/job",
+    python_version="3.11.7",
+    torch_version="2.13.0",
+    torch_build="cpu",
+    started="2026-11-20T23:50:00Z",
+    end=JobEnd("stopped"),
+    world_size=1,
+    local_ranks=1,
+    workers=2,
+    helpers=0,
+    frameworks=(),
+    environment=(("OMP_NUM_THREADS", "1"),),
+)
+FETCH = Fetch(
+    batches=200,
+    getitem_ms=12.0,
+    getitem_cpu_ms=11.5,
+    collate_ms=1.0,
+    collate_cpu_ms=1.0,
+    run_delay_ms=0.2,
+    read_bytes=1e6,
+    disk_bytes=0.0,
+    batch_bytes=1_000_000.0,
+)
+LOADER = Loader(
+    site=LOADER_LINE,
+    dataset="Images",
+    batch_size=32,
+    num_workers=2,
+    prefetch_factor=2,
+    pin_memory=False,
+    persistent_workers=True,
+    start_method="fork",
+    batches=200,
+    wait_ms=0.3,
+    wait_p95_ms=0.6,
+    empty_share=0.01,
+    transport_ms=0.2,
+    transport_bytes=437.0,
+    iterators=1,
+    iterator_start_ms=60.0,
+    batches_per_iterator=210.0,
+    fetch=FETCH,
+    worker_threads=WorkerThreads(intra_op=1, os_threads=2, affinity_cpus=4, distinct_affinities=1),
+)
+CUDA_MEMORY = CudaMemory(
+    backend="native",
+    caching=True,
+    alloc_retries_per_step=0.0,
+    device_allocs_per_step=0.0,
+    device_frees_per_step=0.0,
+    peak_allocated_bytes=9 << 30,
+    peak_reserved_bytes=10 << 30,
+    total_bytes=80 << 30,
+    inactive_split_bytes=0,
+    ooms=0,
+)
+
+
+def step(parts: Parts, **changes: Any) -> Step:
+    """A steady step that is the sum of its parts, on one busy CPU."""
+    whole = parts.total
+    seen = Step(
+        boundary="optimizer",
+        count=200,
+        seconds=0.2 * whole,
+        warmup=5,
+        windowed=8,
+        irregular=0,
+        irregular_ms=0.0,
+        step_ms=whole,
+        parts=parts,
+        median_ms=whole,
+        mad_ms=0.02 * whole,
+        low_ms=0.98 * whole,
+        high_ms=1.02 * whole,
+        cpu_ms=whole - parts.input_wait,
+        process_cpu_ms=whole - parts.input_wait,
+        run_delay_ms=0.01 * whole,
+        micro_batches=1.0,
+        samples=32.0,
+        first_step_s=2.4,
+    )
+    return replace(seen, **changes)
+
+
+def healthy() -> Evidence:
+    """25 ms on a CPU, with a loader that keeps up and everything measured."""
+    return Evidence(
+        rank=0,
+        machine=MACHINE,
+        job=JOB,
+        step=step(Parts(input_wait=0.3, forward=8.0, backward=14.0, optimizer=2.0, gc=0.1, other=0.6)),
+        loaders=(LOADER,),
+        gc=GarbageCollection(
+            ms_per_step=0.1,
+            automatic_ms_per_step=0.1,
+            per_step=(0.05, 0.005, 0.0),
+            full_pause_ms=0.0,
+            longest_pause_ms=0.4,
+            full_collected=0.0,
+            explicit=(),
+            tracked_objects=170_000,
+            frozen_objects=0,
+            enabled=True,
+        ),
+        memory=HostMemory(
+            minor_faults=40.0,
+            system_cpu_ms=0.3,
+            user_cpu_ms=24.0,
+            peak_rss_bytes=600 << 20,
+            allocator="glibc",
+            malloc_settings=(),
+            eval_with_grad=None,
+            empty_cache=(),
+        ),
+        cuda_memory=Missing("the job does not use CUDA"),
+        ops=OpProfile(
+            steps=3,
+            ops=(
+                Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 14.0, 14.0, 1.3e8),
+                Op("mm", "float32", "[512, 32] [32, 512]", "cpu", 16.0, 6.0, 6.0, 2.6e8),
+            ),
+            ops_per_step=120.0,
+            self_ms_per_step=22.0,
+            self_ms_by_dtype=(("", 1.0), ("float32", 21.0)),
+            thread_prices=(ThreadPrice(1, 4.0), ThreadPrice(2, 4.2), ThreadPrice(4, 4.4)),
+        ),
+        call_sites=(),
+        precision=Precision(
+            default_dtype="float32",
+            parameter_dtypes=(("float32", 1_000_000),),
+            parameter_devices=("cpu",),
+            autocast_dtype="",
+            grad_scaler=False,
+            bf16_native=True,
+            fp16_native=False,
+            compute_capability=None,
+            tf32_matmul=None,
+            batch_dtypes=("float32", "int64"),
+        ),
+        threads=Threads(
+            intra_op=1,
+            inter_op=2,
+            os_threads=4,
+            job_affinity_cpus=4,
+            launch_affinity_cpus=4,
+            openmp_runtimes=("libgomp",),
+            variables=(("OMP_NUM_THREADS", "1"),),
+            torchrun_default=False,
+            switches_per_step=0.1,
+        ),
+        host=Host(
+            samples=10,
+            job_cpus=1.6,
+            others_cpus=0.1,
+            idle_cpus=2.3,
+            steal_share=0.0,
+            job_run_delay_share=0.01,
+            throttled_share=0.0,
+            pressure_share=0.01,
+            memory_available_bytes=8 << 30,
+            swap_in_bytes=0.0,
+            peak_job_bytes=1 << 30,
+            neighbours=(),
+        ),
+        own_cost=OwnCost(8.0, 35.0, 100.0, 0.01, 0.01, 60.0),
+    )
+
+
+def empty() -> Evidence:
+    """A run in which nothing was measured."""
+    known = {"rank": 0, "machine": MACHINE, "job": JOB, "probe_faults": ()}
+    return Evidence(**known, **{f.name: NOT_SEEN for f in fields(Evidence) if f.name not in known})
+
+
+def with_(evidence: T, **changes: Any) -> T:
+    """A copy with other fields; `part__field` reaches into a part, `loader__field` into the first loader."""
+    plain: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        part, _, rest = name.partition("__")
+        if rest:
+            nested.setdefault(part, {})[rest] = value
+        else:
+            plain[name] = value
+    changed = replace(evidence, **plain) if plain else evidence
+    for part, inner in nested.items():
+        if part == "loader":
+            first, *others = changed.loaders
+            changed = replace(changed, loaders=(with_(first, **inner), *others))
+        else:
+            changed = replace(changed, **{part: with_(getattr(changed, part), **inner)})
+    return changed
+
+
+def on_gpu(evidence: Evidence | None = None, **changes: Any) -> Evidence:
+    """The same on an H100: parameters on the device, which is busy for most of the step."""
+    return with_(
+        evidence or healthy(),
+        **{
+            "precision__parameter_devices": ("cuda:0",),
+            "precision__compute_capability": (9, 0),
+            "precision__tf32_matmul": True,
+            "ops__device_busy_ms": 20.0,
+            "cuda_memory": CUDA_MEMORY,
+            **changes,
+        },
+    )
+
+
+def only(outcome: Outcome) -> Finding:
+    """The one finding of an outcome."""
+    assert outcome.kind is OutcomeKind.FOUND, outcome
+    assert len(outcome.findings) == 1, [finding.id for finding in outcome.findings]
+    return outcome.findings[0]
+
+
+def is_clear(outcome: Outcome) -> bool:
+    """Looked at and fine, with the numbers that say so."""
+    assert outcome.kind is OutcomeKind.CLEAR, outcome
+    return bool(outcome.measurements)
+
+
+def ids(outcome: Outcome) -> list[str]:
+    """The findings' ids, in the order of the check."""
+    return [finding.id for finding in outcome.findings]
+
+
+def number(outcome: Outcome | Finding, name: str) -> float:
+    """The value of a measurement."""
+    measurements = outcome.evidence if isinstance(outcome, Finding) else outcome.measurements
+    return next(float(m.value) for m in measurements if m.name == name)

@@ -1,0 +1,207 @@
+"""What every check owes, a third party's too: documentation, five honest outcomes, and savings in order."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import dataclasses
+import importlib
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from ills import ILL
+from samples import empty, healthy, on_gpu
+
+from perfdoctor.diagnosis.findings import Check, Finding, OutcomeKind
+from perfdoctor.diagnosis.registry import GUIDE, Registered, discover
+from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.report import wording
+from perfdoctor.report.explain import missing_sections
+
+REGISTERED = discover()
+EVERY_CHECK = pytest.mark.parametrize("entry", REGISTERED, ids=lambda entry: entry.check.code)
+EVERY_ILLNESS = pytest.mark.parametrize("illness", ILL)
+
+
+def _module(check: Check) -> ModuleType:
+    return importlib.import_module(check.examine.__module__)
+
+
+def _sources(check: Check) -> list[Path]:
+    """The check's file and the siblings that it shares."""
+    file = Path(_module(check).__file__ or "")
+    return [file, *sorted(file.parent.glob("_*.py"))]
+
+
+def _findings(illness: str) -> list[tuple[Check, Evidence, Finding]]:
+    evidence = ILL[illness]
+    return [
+        (entry.check, evidence, finding)
+        for entry in REGISTERED
+        for finding in entry.check.examine(evidence, entry.check.limits).findings
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The module
+
+
+@EVERY_CHECK
+def test_the_documentation_has_all_its_sections(entry: Registered) -> None:
+    assert missing_sections(entry.doc) == ()
+
+
+@EVERY_CHECK
+def test_the_code_and_the_name_are_those_of_the_guide(entry: Registered) -> None:
+    assert re.fullmatch(r"PD\d\d", entry.check.code)
+    assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", entry.check.name)
+    assert entry.check.title
+    in_guide = {code: name for code, name, _ in GUIDE}
+    assert in_guide.get(entry.check.code, entry.check.name) == entry.check.name
+
+
+def test_codes_and_names_are_unique() -> None:
+    assert len({entry.check.code for entry in REGISTERED}) == len(REGISTERED)
+    assert len({entry.check.name for entry in REGISTERED}) == len(REGISTERED)
+
+
+@EVERY_CHECK
+def test_every_threshold_has_a_reason(entry: Registered) -> None:
+    limits = entry.check.limits
+    assert dataclasses.is_dataclass(limits)
+    assert type(limits).__dataclass_params__.frozen
+    undocumented = _undocumented_fields(Path(_module(entry.check).__file__ or ""), type(limits).__name__)
+    assert undocumented == []
+
+
+def _undocumented_fields(file: Path, class_name: str) -> list[str]:
+    """Fields of a class with neither a docstring below nor a comment above."""
+    source = file.read_text()
+    lines = source.splitlines()
+    (body,) = (
+        node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == class_name
+    )
+    missing: list[str] = []
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue
+        docstring = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        comment = lines[node.lineno - 2].strip().startswith("#")
+        if not (docstring or comment):
+            missing.append(node.target.id)
+    return missing
+
+
+@EVERY_CHECK
+def test_a_check_imports_the_api_its_siblings_and_the_standard_library(entry: Registered) -> None:
+    for file in _sources(entry.check):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name.partition(".")[0] for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            else:
+                assert not isinstance(node, ast.ImportFrom) or node.level == 1, f"{file.name} imports from above"
+                continue
+            foreign = [n for n in names if n != "perfdoctor.api" and n not in sys.stdlib_module_names]
+            assert foreign == [], f"{file.name} imports {foreign}"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The outcomes
+
+
+@EVERY_CHECK
+@pytest.mark.parametrize("run", [healthy, on_gpu], ids=["cpu", "gpu"])
+def test_a_healthy_run_is_clear_with_numbers(entry: Registered, run: object) -> None:
+    outcome = entry.check.examine(run(), entry.check.limits)  # type: ignore[operator]
+    assert outcome.kind in (OutcomeKind.CLEAR, OutcomeKind.NOT_APPLICABLE), outcome
+    assert outcome.kind is OutcomeKind.NOT_APPLICABLE or outcome.measurements
+    assert wording.fill_reason(outcome.reason, outcome.measurements)
+
+
+@EVERY_CHECK
+def test_without_evidence_no_check_claims_health(entry: Registered) -> None:
+    outcome = entry.check.examine(empty(), entry.check.limits)
+    assert outcome.kind in (OutcomeKind.CANNOT_TELL, OutcomeKind.NOT_APPLICABLE)
+    assert outcome.reason
+
+
+@EVERY_CHECK
+@pytest.mark.parametrize("part", [f.name for f in dataclasses.fields(Evidence) if f.name not in ("rank", "job")])
+@pytest.mark.parametrize("run", [healthy, on_gpu], ids=["cpu", "gpu"])
+def test_one_missing_part_crashes_nothing_and_makes_no_finding(entry: Registered, part: str, run: object) -> None:
+    if part in ("machine", "probe_faults"):
+        return
+    evidence = dataclasses.replace(run(), **{part: Missing("it was not seen", "look")})  # type: ignore[operator]
+    outcome = entry.check.examine(evidence, entry.check.limits)
+    assert outcome.kind is not OutcomeKind.FOUND
+    assert wording.fill_reason(outcome.reason, outcome.measurements)
+
+
+@EVERY_CHECK
+def test_a_check_is_a_function_of_the_evidence(entry: Registered) -> None:
+    for evidence in (healthy(), on_gpu(), empty(), *ILL.values()):
+        before = copy.deepcopy(evidence)
+        first = entry.check.examine(evidence, entry.check.limits)
+        assert first == entry.check.examine(evidence, entry.check.limits)
+        assert evidence == before
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The findings
+
+
+def test_every_check_has_an_ill_run() -> None:
+    """A new check is held to what follows only when `ills.py` has evidence for its findings."""
+    ours = {entry.check.code for entry in REGISTERED if entry.check.examine.__module__.startswith("perfdoctor.checks.")}
+    assert ours == {illness.partition(".")[0] for illness in ILL}
+
+
+@EVERY_ILLNESS
+def test_an_ill_run_has_its_finding_and_for_its_check_no_other(illness: str) -> None:
+    mine = [finding.id for check, _, finding in _findings(illness) if illness.startswith(check.code)]
+    assert mine == [illness]
+
+
+@EVERY_ILLNESS
+def test_finding_ids_are_the_checks_code_and_a_kebab_name(illness: str) -> None:
+    for check, _, finding in _findings(illness):
+        assert re.fullmatch(rf"{check.code}\.[a-z][a-z0-9]*(-[a-z0-9]+)*", finding.id)
+
+
+@EVERY_ILLNESS
+def test_savings_are_in_order_and_within_the_step(illness: str) -> None:
+    for _, evidence, finding in _findings(illness):
+        saved = finding.savings
+        assert not isinstance(evidence.step, Missing)
+        assert 0 <= saved.low_ms <= saved.high_ms <= saved.ceiling_ms <= evidence.step.step_ms
+        assert saved.share == pytest.approx(saved.ceiling_ms / evidence.step.step_ms)
+        assert saved.ceiling_ms > 0
+
+
+@EVERY_ILLNESS
+def test_every_text_fills_with_the_findings_own_numbers(illness: str) -> None:
+    for _, _, finding in _findings(illness):
+        fix = finding.fix
+        texts = (finding.message, finding.reasoning, fix.text, fix.code, fix.risk, finding.savings.method)
+        for template in texts:
+            assert "unknown" not in wording.fill(template, finding.evidence).split()
+        assert finding.message and finding.reasoning and fix.text and finding.savings.method
+
+
+@EVERY_ILLNESS
+def test_measurements_have_unique_names(illness: str) -> None:
+    for _, _, finding in _findings(illness):
+        names = [measurement.name for measurement in finding.evidence]
+        assert len(names) == len(set(names))
+
+
+@EVERY_ILLNESS
+def test_python_in_a_fix_is_python(illness: str) -> None:
+    for _, _, finding in _findings(illness):
+        if finding.fix.code and finding.fix.language == "python":
+            ast.parse(wording.fill(finding.fix.code, finding.evidence))

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ills import ILL, conversions, float64_on_gpu, idle_tensor_cores, needless_scaler, slow_type
+from perfdoctor.checks.dtype import CHECK, examine
+from samples import healthy, ids, is_clear, number, on_gpu, only, with_
+
+from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Evidence, Missing
+
+
+def _examined(evidence: Evidence) -> Outcome:
+    return examine(evidence, CHECK.limits)
+
+
+def _found(evidence: Evidence) -> Finding:
+    return only(_examined(evidence))
+
+
+@pytest.mark.parametrize("part", ["step", "ops", "precision"])
+def test_without_steps_operators_or_types_nothing_is_claimed(part: str) -> None:
+    outcome = _examined(with_(healthy(), **{part: Missing("it was not seen")}))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "it was not seen" in outcome.reason
+
+
+def test_a_float32_job_is_clear_with_its_shares() -> None:
+    outcome = _examined(healthy())
+    assert is_clear(outcome)
+    assert number(outcome, "float32_share") == pytest.approx(21 / 22)
+    assert number(outcome, "float64_share") == 0
+
+
+# ---------------------------------------------------------------------------------------------------------
+# float64
+
+
+def test_float64_arithmetic_is_found_with_its_price_and_first_line() -> None:
+    finding = _found(ILL["PD07.float64"])
+    assert finding.id == "PD07.float64"
+    assert finding.severity is Severity.ERROR
+    assert finding.confidence is Confidence.HIGH
+    assert finding.savings.part is Part.COMPUTE
+    assert number(finding, "ratio") == pytest.approx(2.2)
+    assert finding.location is not None and finding.location.line == 40
+
+
+def test_what_float32_saves_is_the_measured_ratio() -> None:
+    saved = _found(slow_type("float64", 20.0, ratio=2.2)).savings
+    assert saved.low_ms < 20.0 * (1 - 1 / 2.2) < saved.high_ms
+
+
+def test_float64_in_a_cheap_loss_is_fine() -> None:
+    outcome = _examined(slow_type("float64", 0.5))
+    assert is_clear(outcome)
+    assert number(outcome, "float64_share") > 0
+
+
+def test_float64_that_float32_would_not_beat_is_fine() -> None:
+    assert is_clear(_examined(slow_type("float64", 20.0, ratio=1.05)))
+    assert is_clear(_examined(slow_type("float64", 20.0, ratio=0.9)))
+    assert _found(slow_type("float64", 20.0, ratio=1.2)).id == "PD07.float64"
+
+
+@pytest.mark.parametrize(("profiled_ms", "count"), [(1.9, 0), (2.2, 1)])
+def test_float64_counts_by_what_it_costs_over_float32(profiled_ms: float, count: int) -> None:
+    """At 2.2x and 15 % of spread, twice, 65 % of the time can vanish: 5 % of 25 ms are 1.92 ms in float64."""
+    assert len(_examined(slow_type("float64", profiled_ms)).findings) == count
+
+
+def test_profiled_time_is_scaled_to_the_ordinary_step() -> None:
+    """The profiler made the operators take 50 ms; the step has 24.9 for them."""
+    finding = _found(slow_type("float64", 49.0))
+    assert number(finding, "cost_ms") == pytest.approx(49.0 * 24.9 / 50.0)
+
+
+def test_operators_that_could_not_be_replayed_are_priced_by_their_bytes() -> None:
+    finding = _found(slow_type("float64", 20.0, ratio=None))
+    assert finding.confidence is Confidence.MEDIUM
+    assert "bytes" in finding.savings.method
+    assert finding.savings.high_ms == pytest.approx(10.0)
+    assert "ratio" not in [m.name for m in finding.evidence]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "code"),
+    [
+        ({"precision__default_dtype": "float64"}, "set_default_dtype", "set_default_dtype(torch.float32)"),
+        ({}, "so are the batches", "model.float()"),
+        ({"precision__batch_dtypes": ("float32",)}, "the model was converted", "model.float()"),
+        ({"precision__parameter_dtypes": (("float32", 9),)}, "batches arrive in float64", "x.float()"),
+        (
+            {"precision__parameter_dtypes": (("float32", 9),), "precision__batch_dtypes": ()},
+            "a part of the model",
+            "x.float()",
+        ),
+    ],
+)
+def test_where_float64_comes_from_is_told_apart(changes: dict[str, Any], reason: str, code: str) -> None:
+    finding = _found(slow_type("float64", **changes))
+    assert reason in finding.reasoning
+    assert code in finding.fix.code
+
+
+def test_without_the_call_sites_float64_has_no_line() -> None:
+    assert _found(slow_type("float64", call_sites=Missing("the window was not reached"))).location is None
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.06, None), (0.07, Severity.WARNING), (0.5, Severity.ERROR)])
+def test_on_a_gpu_float64_is_weighed_by_operations(share: float, severity: Severity | None) -> None:
+    outcome = _examined(float64_on_gpu(share))  # the device is busy for 20 of 25 ms
+    assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
+
+
+def test_on_a_gpu_without_device_times_float64_is_not_priced() -> None:
+    assert is_clear(_examined(with_(float64_on_gpu(0.5), ops__device_busy_ms=None)))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Half precision on a CPU
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_an_emulated_half_type_is_found_by_its_price(dtype: str) -> None:
+    finding = _found(ILL[f"PD07.{dtype}-emulated"])
+    assert finding.id == f"PD07.{dtype}-emulated"
+    assert finding.severity is Severity.ERROR
+    assert "autocast('cpu', enabled=False)" in finding.fix.code
+
+
+def test_bfloat16_that_the_hardware_multiplies_is_fine() -> None:
+    assert is_clear(_examined(slow_type("bfloat16", ratio=0.45)))
+    assert is_clear(_examined(slow_type("bfloat16", ratio=None, precision__bf16_native=True)))
+
+
+@pytest.mark.parametrize("native", [False, Missing("this build of torch does not say")])
+def test_a_half_type_without_hardware_and_price_cannot_be_judged(native: object) -> None:
+    outcome = _examined(slow_type("float16", ratio=None, precision__fp16_native=native))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "float16" in outcome.reason
+
+
+def test_a_little_of_an_unpriced_half_type_is_fine() -> None:
+    assert is_clear(_examined(slow_type("float16", 0.5, ratio=None)))
+
+
+def test_half_precision_on_a_gpu_is_fine() -> None:
+    assert is_clear(_examined(on_gpu(slow_type("float16", ratio=180.0), precision__autocast_dtype="float16")))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Tensor cores
+
+
+def test_float32_products_beside_idle_tensor_cores_are_found() -> None:
+    finding = _found(ILL["PD07.tensor-cores-unused"])
+    assert finding.id == "PD07.tensor-cores-unused"
+    assert number(finding, "cost_ms") == pytest.approx(7.5)
+    assert 0 < finding.savings.low_ms < finding.savings.high_ms < 7.5
+    assert "TF32" in finding.fix.code
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision__tf32_matmul": True},
+        {"precision__autocast_dtype": "bfloat16"},
+        {"precision__compute_capability": (6, 1)},
+        {"precision__compute_capability": None},
+        {"precision__parameter_devices": ("cpu",)},
+    ],
+)
+def test_tensor_cores_that_are_used_or_not_there_are_fine(changes: dict[str, Any]) -> None:
+    assert is_clear(_examined(idle_tensor_cores(**changes)))
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.049, 0), (0.051, 1)])
+def test_products_count_from_five_per_cent_of_the_step_on(share: float, count: int) -> None:
+    assert len(_examined(idle_tensor_cores(share)).findings) == count
+
+
+def test_tf32_is_advised_only_where_there_is_any() -> None:
+    volta = _found(idle_tensor_cores(precision__compute_capability=(7, 0)))
+    assert "TF32" not in volta.fix.code + volta.fix.text
+    assert "autocast" in volta.fix.code
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The gradient scaler
+
+
+def test_a_scaler_without_float16_is_found_by_its_time() -> None:
+    finding = _found(ILL["PD07.needless-grad-scaler"])
+    assert finding.id == "PD07.needless-grad-scaler"
+    assert finding.severity is Severity.NOTE
+    assert finding.location is not None and finding.location.line == 9
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision__grad_scaler": False},
+        {"precision__autocast_dtype": "float16"},
+        {"ops__self_ms_by_dtype": (("float16", 1.0), ("float32", 20.0))},
+    ],
+)
+def test_a_scaler_that_is_off_or_has_float16_to_scale_is_fine(changes: dict[str, Any]) -> None:
+    assert is_clear(_examined(needless_scaler(**changes)))
+
+
+@pytest.mark.parametrize(("cost_ms", "count"), [(0.24, 0), (0.26, 1), (0.0, 0)])
+def test_a_scaler_counts_from_one_per_cent_on(cost_ms: float, count: int) -> None:
+    assert len(_examined(needless_scaler(cost_ms)).findings) == count
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Conversions
+
+
+def test_conversions_back_and_forth_are_found_at_the_costliest_line() -> None:
+    finding = _found(ILL["PD07.conversions"])
+    assert finding.id == "PD07.conversions"
+    assert finding.location is not None and finding.location.line == 50
+    assert finding.savings.ceiling_ms == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(("cost_ms", "count"), [(1.2, 0), (1.3, 1)])
+def test_conversions_count_from_five_per_cent_on(cost_ms: float, count: int) -> None:
+    assert len(_examined(conversions(cost_ms)).findings) == count
+
+
+def test_a_conversion_one_way_is_fine() -> None:
+    assert is_clear(_examined(conversions(5.0, "uint8->float32", "float32->float64")))
+
+
+def test_what_autocast_converts_is_its_own_business() -> None:
+    pair = ("float32->bfloat16", "bfloat16->float32")
+    assert is_clear(_examined(conversions(5.0, *pair, precision__autocast_dtype="bfloat16")))
+    assert ids(_examined(conversions(5.0, *pair))) == ["PD07.conversions"]
+
+
+def test_without_the_call_sites_conversions_are_not_seen() -> None:
+    assert is_clear(_examined(conversions(call_sites=Missing("the window was not reached"))))

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ills import ILL, pinned_workers, priced_threads
+from perfdoctor.checks.omp_threads import CHECK, examine
+from samples import healthy, ids, is_clear, number, only, with_
+
+from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Evidence, Missing
+
+
+def _examined(evidence: Evidence) -> Outcome:
+    return examine(evidence, CHECK.limits)
+
+
+def _found(evidence: Evidence) -> Finding:
+    return only(_examined(evidence))
+
+
+def _name(evidence: Evidence) -> str:
+    return _found(evidence).id.partition(".")[2]
+
+
+@pytest.mark.parametrize("part", ["step", "threads"])
+def test_without_steps_or_threads_nothing_is_claimed(part: str) -> None:
+    outcome = _examined(with_(healthy(), **{part: Missing("it was not seen")}))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "it was not seen" in outcome.reason
+
+
+# ---------------------------------------------------------------------------------------------------------
+# By price, not by setting
+
+
+def test_sixteen_threads_on_two_idle_cpus_are_fine_when_they_cost_nothing() -> None:
+    """They were measured to cost 4 %."""
+    outcome = _examined(priced_threads(16, {1: 10.0, 2: 5.8, 16: 6.0}))
+    assert is_clear(outcome)
+    assert number(outcome, "priced") == pytest.approx(6.0 / 5.8)
+
+
+def test_sixteen_threads_that_cost_are_too_many() -> None:
+    finding = _found(ILL["PD13.too-many-threads"])
+    assert finding.id == "PD13.too-many-threads"
+    assert finding.severity is Severity.ERROR
+    assert "OMP_NUM_THREADS=2" in finding.fix.code
+    assert finding.savings.part is Part.COMPUTE
+
+
+def test_threads_are_too_many_for_small_operators_even_on_idle_cpus() -> None:
+    finding = _found(priced_threads(4, {1: 2.0, 4: 5.0}, cpus=4))
+    assert finding.id == "PD13.too-many-threads"
+    assert "operators this small" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("price", "severity"),
+    [(9.1, None), (8.8, Severity.WARNING), (7.6, Severity.WARNING), (7.3, Severity.ERROR)],
+)
+def test_another_number_of_threads_must_save_a_tenth_of_the_step(price: float, severity: Severity | None) -> None:
+    outcome = _examined(priced_threads(2, {1: price, 2: 10.0}))
+    assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
+
+
+def test_waiting_for_data_gains_nothing_from_threads() -> None:
+    """Half of the gain is left when half of the step is waiting."""
+    evidence = priced_threads(2, {1: 8.5, 2: 10.0}, step__parts__input_wait=12.5, step__parts__backward=1.8)
+    assert is_clear(_examined(evidence))
+
+
+def test_the_gain_is_that_of_the_timed_operators_or_half_of_it() -> None:
+    saved = _found(priced_threads(2, {1: 5.0, 2: 10.0})).savings
+    assert saved.high_ms == pytest.approx(0.5 * (25.0 - 0.3 - 0.1))
+    assert saved.low_ms == pytest.approx(saved.high_ms / 2)
+
+
+def test_a_small_gain_is_less_certain() -> None:
+    assert _found(priced_threads(2, {1: 5.0, 2: 10.0})).confidence is Confidence.HIGH
+    assert _found(priced_threads(2, {1: 8.0, 2: 10.0})).confidence is Confidence.MEDIUM
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Too few
+
+
+def test_fewer_threads_than_cpus_are_the_jobs_own_choice() -> None:
+    outcome = _examined(priced_threads(1, {1: 10.0, 2: 6.0}))
+    assert is_clear(outcome)
+    assert number(outcome, "priced") == pytest.approx(10.0 / 6.0)  # and the price of it is shown
+
+
+def test_the_single_thread_that_torchrun_sets_is_named() -> None:
+    finding = _found(ILL["PD13.torchrun-single-thread"])
+    assert finding.id == "PD13.torchrun-single-thread"
+    assert "OMP_NUM_THREADS=4 torchrun" in finding.fix.code
+    assert "per rank" in finding.fix.text
+
+
+def test_ranks_that_share_the_cpus_get_no_thread_of_the_others() -> None:
+    """One rank alone would be faster with two threads; two ranks on two CPUs would fight."""
+    evidence = priced_threads(1, {1: 10.0, 2: 5.5}, threads__torchrun_default=True, job__local_ranks=2)
+    assert is_clear(_examined(evidence))
+
+
+def test_a_quota_is_not_exceeded_by_the_advice() -> None:
+    prices = {1: 10.0, 2: 6.0, 48: 3.0}
+    evidence = priced_threads(1, prices, cpus=48, machine__quota_cpus=2.0, threads__torchrun_default=True)
+    assert number(_found(evidence), "best") == 2
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Too many, and why
+
+
+def test_threads_beyond_a_quota_are_named_by_the_throttling() -> None:
+    finding = _found(ILL["PD13.more-threads-than-quota"])
+    assert finding.id == "PD13.more-threads-than-quota"
+    assert number(finding, "usable") == 2.0
+    assert number(finding, "throttled") == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    ("throttled", "name"),
+    [(0.06, "more-threads-than-quota"), (0.04, "too-many-threads"), (Missing("no quota"), "too-many-threads")],
+)
+def test_without_throttling_a_quota_is_not_blamed(throttled: object, name: str) -> None:
+    assert _name(with_(ILL["PD13.more-threads-than-quota"], host__throttled_share=throttled)) == name
+
+
+def test_a_busy_neighbour_makes_threads_spin() -> None:
+    finding = _found(ILL["PD13.spin-collapse"])
+    assert finding.id == "PD13.spin-collapse"
+    assert "OMP_WAIT_POLICY=PASSIVE" in finding.fix.code
+    assert number(finding, "slower") == pytest.approx(31.0)
+    assert number(finding, "delay") == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("delay", "name"), [(0.11, "spin-collapse"), (0.09, "too-many-threads")])
+def test_spinning_needs_contended_cpus(delay: float, name: str) -> None:
+    assert _name(with_(ILL["PD13.spin-collapse"], host__job_run_delay_share=delay)) == name
+
+
+def test_more_threads_than_cpus_do_not_spin_long() -> None:
+    """libgomp spins 300,000 turns only while there are no more threads than CPUs."""
+    assert _name(priced_threads(4, {1: 10.0, 4: 30.0}, host__job_run_delay_share=0.4)) == "too-many-threads"
+
+
+@pytest.mark.parametrize(
+    ("host", "run_delay_ms", "name"),
+    [
+        (Missing("no samples"), 10.0, "spin-collapse"),
+        (Missing("no samples"), 0.1, "too-many-threads"),
+        (Missing("no samples"), Missing("no schedstat"), "too-many-threads"),
+    ],
+)
+def test_without_the_monitor_the_training_thread_tells_of_contention(
+    host: object, run_delay_ms: object, name: str
+) -> None:
+    evidence = with_(ILL["PD13.spin-collapse"], host=host, step__run_delay_ms=run_delay_ms)
+    assert _name(evidence) == name
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Without prices
+
+
+@pytest.mark.parametrize("prices", [{}, {2: 10.0}])
+def test_threads_that_never_waited_are_clear_without_a_price(prices: dict[int, float]) -> None:
+    outcome = _examined(priced_threads(1, prices))
+    assert is_clear(outcome)
+    assert "none of them waited" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"host__job_run_delay_share": 0.2},
+        {"threads__intra_op": 4},
+        {"host": Missing("no samples"), "step__run_delay_ms": Missing("no schedstat")},
+    ],
+)
+def test_contended_or_unseen_threads_cannot_be_judged_without_a_price(changes: dict[str, Any]) -> None:
+    assert _examined(priced_threads(1, {}, **changes)).kind is OutcomeKind.CANNOT_TELL
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Workers
+
+
+def test_workers_bound_to_one_cpu_are_found_with_the_variable() -> None:
+    finding = _found(ILL["PD13.workers-pinned"])
+    assert finding.id == "PD13.workers-pinned"
+    assert finding.savings.part is Part.INPUT_WAIT
+    assert "OMP_PROC_BIND" in str(finding.evidence)
+    assert finding.location is not None and finding.location.line == 12
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"threads__variables": (("OMP_NUM_THREADS", "1"),)},
+        {"loader__worker_threads__affinity_cpus": 4},
+        {"loader__worker_threads__distinct_affinities": 2},
+        {"loader__worker_threads": Missing("no worker was seen")},
+        {"loaders": Missing("not seen")},
+        {"threads__launch_affinity_cpus": 1},  # there was only one to begin with
+    ],
+)
+def test_workers_with_room_or_of_their_own_choice_are_fine(changes: dict[str, Any]) -> None:
+    assert is_clear(_examined(with_(pinned_workers(), **changes)))
+
+
+@pytest.mark.parametrize(("wait_ms", "count"), [(2.6, 0), (2.7, 1)])
+def test_pinned_workers_that_keep_up_are_fine(wait_ms: float, count: int) -> None:
+    assert len(_examined(pinned_workers(wait_ms)).findings) == count
+
+
+def test_threads_and_workers_are_two_findings() -> None:
+    evidence = with_(pinned_workers(), ops=priced_threads(2, {1: 5.0, 2: 10.0}).ops, threads__intra_op=2)
+    assert ids(_examined(evidence)) == ["PD13.too-many-threads", "PD13.workers-pinned"]

@@ -1,0 +1,419 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import pytest
+
+from perfdoctor.config import Config, Rule, Selection
+from perfdoctor.diagnosis.examine import Rules, examine
+from perfdoctor.diagnosis.findings import (
+    Check,
+    Confidence,
+    Diagnosis,
+    Finding,
+    Fix,
+    Location,
+    Measurement,
+    Outcome,
+    OutcomeKind,
+    Part,
+    Savings,
+    Severity,
+    cannot_tell,
+    clear,
+    found,
+    not_applicable,
+)
+from perfdoctor.diagnosis.registry import GUIDE
+from perfdoctor.evidence.model import Evidence, Job, JobEnd, Machine, Missing, Parts, RunEvidence, Step
+from perfdoctor.suppression import MalformedComment, Suppression
+
+UNSEEN = Missing("not part of this test")
+PARTS = Parts(input_wait=10.0, forward=5.0, backward=8.0, optimizer=2.0, gc=5.0)
+STEP = Step(
+    boundary="optimizer",
+    count=200,
+    seconds=6.0,
+    warmup=5,
+    windowed=8,
+    irregular=4,
+    irregular_ms=4.0,
+    step_ms=30.0,
+    parts=PARTS,
+    median_ms=30.0,
+    mad_ms=0.5,
+    low_ms=29.5,
+    high_ms=30.5,
+    cpu_ms=20.0,
+    process_cpu_ms=20.0,
+    run_delay_ms=0.1,
+    micro_batches=1.0,
+    samples=32.0,
+    first_step_s=2.0,
+)
+RANK = Evidence(
+    rank=0,
+    machine=Machine("CPU", 4, 4, 4, None, 8 << 30, "6.18.0", 500.0),
+    job=Job(
+        command=("python", "train.py"),
+        cwd="/home/ann/job",
+        python_version="3.11.7",
+        torch_version="2.13.0",
+        torch_build="cpu",
+        started="2026-11-20T23:50:00Z",
+        end=JobEnd("stopped"),
+        world_size=1,
+        local_ranks=1,
+        workers=0,
+        helpers=0,
+        frameworks=(),
+        environment=(),
+    ),
+    step=STEP,
+    loaders=UNSEEN,
+    gc=UNSEEN,
+    memory=UNSEEN,
+    cuda_memory=UNSEEN,
+    ops=UNSEEN,
+    call_sites=UNSEEN,
+    precision=UNSEEN,
+    threads=UNSEEN,
+    host=UNSEEN,
+    own_cost=UNSEEN,
+)
+SEEN = Measurement("seen_ms", 1.0, "ms")
+
+
+def _finding(
+    id_: str,
+    ceiling: float,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    part: Part = Part.COMPUTE,
+    line: int = 1,
+) -> Finding:
+    top = ceiling if high is None else high
+    return Finding(
+        id=id_,
+        severity=Severity.WARNING,
+        confidence=Confidence.HIGH,
+        message="it costs {cost_ms}",
+        evidence=(Measurement("cost_ms", ceiling, "ms"),),
+        fix=Fix("mend it"),
+        savings=Savings(ceiling, top if low is None else low, top, ceiling / 30.0, "by decree", part),
+        location=Location("train.py", line, "main"),
+    )
+
+
+def _check(code: str, says: Outcome | Callable[[Evidence], Outcome]) -> tuple[Check[None], None]:
+    def judge(evidence: Evidence, _: None) -> Outcome:
+        return says if isinstance(says, Outcome) else says(evidence)
+
+    return Check(code, f"name-{code}", f"title of {code}", None, judge), None
+
+
+def _finds(code: str, *findings: Finding) -> tuple[Check[None], None]:
+    return _check(code, found(*findings))
+
+
+def _examined(
+    *checks: tuple[Check[Any], Any],
+    ranks: tuple[Evidence, ...] = (RANK,),
+    config: Config | None = None,
+    comment: Suppression | MalformedComment | None = None,
+) -> Diagnosis:
+    rules = Rules(config or Config(), date(2030, 6, 15), lambda _: comment)
+    return examine(RunEvidence(ranks), checks, rules)
+
+
+def _outcome(diagnosis: Diagnosis, code: str) -> Outcome:
+    return next(result.outcome for result in diagnosis.checks if result.code == code)
+
+
+def _ranks(*step_ms: float) -> tuple[Evidence, ...]:
+    """Ranks with steps of these lengths."""
+    return tuple(
+        dataclasses.replace(RANK, rank=rank, step=dataclasses.replace(STEP, step_ms=ms))
+        for rank, ms in enumerate(step_ms)
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Outcomes
+
+
+def test_a_check_that_raises_is_crashed_and_the_others_go_on() -> None:
+    def broken(_: Evidence) -> Outcome:
+        raise KeyError("{x}")
+
+    diagnosis = _examined(_check("PD03", broken), _finds("PD04", _finding("PD04.x", 3.0)))
+    crashed = _outcome(diagnosis, "PD03")
+    assert crashed.kind is OutcomeKind.CRASHED
+    assert "KeyError: '{x}'" in crashed.reason
+    assert "test_examine.py:" in crashed.reason
+    assert [finding.id for finding in diagnosis.ranked] == ["PD04.x"]
+
+
+def test_a_check_that_returns_no_outcome_is_crashed() -> None:
+    diagnosis = _examined(_check("PD03", lambda _: None), _check("PD04", clear("fine", SEEN)))  # type: ignore[arg-type, return-value]
+    assert _outcome(diagnosis, "PD03").kind is OutcomeKind.CRASHED
+    assert "NoneType" in _outcome(diagnosis, "PD03").reason
+    assert _outcome(diagnosis, "PD04").kind is OutcomeKind.CLEAR
+
+
+def test_a_crashed_check_is_an_integrity_error() -> None:
+    def broken(_: Evidence) -> Outcome:
+        raise ValueError
+
+    notes = [note for note in _examined(_check("PD03", broken)).integrity if note.code == "PD94"]
+    assert [(note.name, note.severity) for note in notes] == [("check-crashed", Severity.ERROR)]
+    assert "PD03 name-PD03" in notes[0].message
+    assert not [n for n in _examined(_check("PD03", not_applicable("no"))).integrity if n.code == "PD94"]
+
+
+def test_a_crash_on_one_rank_shows_although_others_have_findings() -> None:
+    def broken_on_one(evidence: Evidence) -> Outcome:
+        if evidence.rank == 1:
+            raise ZeroDivisionError
+        return found(_finding("PD03.x", 1.0))
+
+    diagnosis = _examined(_check("PD03", broken_on_one), ranks=_ranks(30, 30))
+    assert _outcome(diagnosis, "PD03").kind is OutcomeKind.CRASHED
+    assert diagnosis.ranked == ()
+
+
+@pytest.mark.parametrize("said", [clear("fine", SEEN), not_applicable("no loader"), cannot_tell("no step")])
+def test_what_a_check_says_is_kept(said: Outcome) -> None:
+    assert _outcome(_examined(_check("PD03", said)), "PD03") == said
+
+
+def test_checks_stand_in_the_order_of_their_codes() -> None:
+    codes = [result.code for result in _examined(_finds("PD42", _finding("PD42.x", 1.0))).checks]
+    assert codes == sorted([*(code for code, _, _ in GUIDE), "PD42"])
+
+
+def test_steps_of_the_guide_without_a_check_say_that_they_are_not_there() -> None:
+    diagnosis = _examined(_check("PD03", clear("fine", SEEN)))
+    outcome = _outcome(diagnosis, "PD01")
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "no check in this version" in outcome.reason
+    assert [r.code for r in diagnosis.checks if r.code == "PD03"] == ["PD03"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Configuration
+
+
+def test_checks_that_are_not_selected_are_left_out() -> None:
+    config = Config(selections=(Selection(select=("PD03", "PD05"), ignore=("PD05",)),))
+    ran: list[str] = []
+
+    def noticed(evidence: Evidence) -> Outcome:
+        ran.append("PD05")
+        return clear("fine", SEEN)
+
+    diagnosis = _examined(_check("PD03", clear("fine", SEEN)), _check("PD05", noticed), config=config)
+    assert [result.code for result in diagnosis.checks] == ["PD03"]
+    assert ran == []
+
+
+def test_a_suppressed_finding_is_kept_apart_with_its_reason_and_saves_nothing() -> None:
+    config = Config(suppressions=(Suppression("PD03.x", "known", origin="suppress[1]"),))
+    check = _finds("PD03", _finding("PD03.x", 4.0), _finding("PD03.y", 2.0))
+    diagnosis = _examined(check, config=config)
+    result = next(r for r in diagnosis.checks if r.code == "PD03")
+    assert [(s.finding.id, s.reason) for s in result.suppressed] == [("PD03.x", "known")]
+    assert [finding.id for finding in diagnosis.ranked] == ["PD03.y"]
+    assert diagnosis.combined is not None
+    assert diagnosis.combined.high_ms == pytest.approx(2.0)
+
+
+def test_a_check_with_all_findings_suppressed_is_clear_and_says_why() -> None:
+    diagnosis = _examined(_finds("PD03", _finding("PD03.x", 4.0)), comment=Suppression("PD03", "as planned"))
+    outcome = _outcome(diagnosis, "PD03")
+    assert outcome.kind is OutcomeKind.CLEAR
+    assert "suppressed" in outcome.reason
+    assert diagnosis.combined is None
+
+
+def test_the_level_of_a_rule_replaces_the_measured_one() -> None:
+    config = Config(rules=(Rule("PD03", level="error"),))
+    (finding,) = _examined(_finds("PD03", _finding("PD03.x", 4.0)), config=config).ranked
+    assert finding.severity is Severity.ERROR
+
+
+def test_a_check_gets_its_limits() -> None:
+    def judge(_: Evidence, limits: float) -> Outcome:
+        return clear("fine", Measurement("limit", limits, "count"))
+
+    check = Check("PD03", "etl", "loading", 1.0, judge)
+    assert _outcome(_examined((check, 7.0)), "PD03").measurements[0].value == 7.0
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Ranks
+
+
+@pytest.mark.parametrize(
+    ("ill", "total", "note"),
+    [
+        ({0, 1, 2, 3}, 4, "all ranks"),
+        ({3}, 4, "rank 3 only"),
+        ({0, 2}, 4, "ranks 0, 2"),
+        ({0}, 1, ""),
+    ],
+)
+def test_a_finding_says_which_ranks_have_it(ill: set[int], total: int, note: str) -> None:
+    def some(evidence: Evidence) -> Outcome:
+        return found(_finding("PD03.x", 3.0)) if evidence.rank in ill else clear("fine", SEEN)
+
+    (finding,) = _examined(_check("PD03", some), ranks=_ranks(*[30.0] * total)).ranked
+    assert finding.rank_note == note
+
+
+def test_the_costliest_rank_speaks_for_all() -> None:
+    def growing(evidence: Evidence) -> Outcome:
+        return found(_finding("PD03.x", 1.0 + evidence.rank))
+
+    (finding,) = _examined(_check("PD03", growing), ranks=_ranks(30, 30, 30)).ranked
+    assert finding.savings.ceiling_ms == 3.0
+
+
+def test_without_findings_the_slowest_rank_speaks() -> None:
+    def named(evidence: Evidence) -> Outcome:
+        return clear("rank {rank}", Measurement("rank", evidence.rank, "count"))
+
+    diagnosis = _examined(_check("PD03", named), ranks=_ranks(30, 50, 40))
+    assert diagnosis.evidence.rank == 1
+    assert _outcome(diagnosis, "PD03").measurements[0].value == 1
+
+
+def test_two_lines_of_one_function_stay_two_findings() -> None:
+    check = _finds("PD04", _finding("PD04.x", 3.0, line=10), _finding("PD04.x", 2.0, line=20))
+    for ranks, note in ((_ranks(30), ""), (_ranks(30, 30), "all ranks")):
+        diagnosis = _examined(check, ranks=ranks)
+        assert [f.location.line for f in diagnosis.ranked if f.location] == [10, 20]
+        assert {f.rank_note for f in diagnosis.ranked} == {note}
+
+
+def test_a_run_without_a_step_is_judged_without_billing() -> None:
+    nobody = dataclasses.replace(RANK, step=Missing("no step was seen"))
+    diagnosis = _examined(_check("PD03", cannot_tell("no step")), ranks=(nobody,))
+    assert diagnosis.combined is None
+    assert diagnosis.ranked == ()
+    assert "PD90" in [note.code for note in diagnosis.integrity]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Ranking and billing
+
+
+def test_findings_are_ranked_by_the_middle_of_what_they_save() -> None:
+    diagnosis = _examined(
+        _finds("PD03", _finding("PD03.sure", 3.0, low=2.5)),
+        _finds("PD04", _finding("PD04.vague", 4.0, low=0.0)),
+        _finds("PD07", _finding("PD07.large", 7.0, low=5.0)),
+    )
+    assert [finding.id for finding in diagnosis.ranked] == ["PD07.large", "PD03.sure", "PD04.vague"]
+
+
+def test_what_costs_the_same_is_ranked_by_name() -> None:
+    findings = [_finding(f"PD03.{name}", 2.0) for name in "cab"]
+    assert [f.id for f in _examined(_finds("PD03", *findings)).ranked] == ["PD03.a", "PD03.b", "PD03.c"]
+
+
+POOLS = [
+    (Part.INPUT_WAIT, Part.INPUT_WAIT, 10.0),
+    (Part.GC, Part.GC, 5.0),
+    (Part.COMPUTE, Part.OTHER, 15.0),
+    (Part.EPOCH, Part.EPOCH, 4.0),
+]
+
+
+@pytest.mark.parametrize(("part", "other", "pool_ms"), POOLS)
+def test_no_millisecond_is_billed_twice(part: Part, other: Part, pool_ms: float) -> None:
+    first = _finding("PD03.first", 0.8 * pool_ms, part=part)
+    second = _finding("PD04.second", 0.6 * pool_ms, low=0.3 * pool_ms, part=other)
+    diagnosis = _examined(_finds("PD03", first), _finds("PD04", second))
+    billed = {finding.id: finding.savings for finding in diagnosis.ranked}
+    assert billed["PD03.first"] == first.savings  # the larger saving is billed first, and whole
+    assert sum(saved.ceiling_ms for saved in billed.values()) == pytest.approx(pool_ms)
+    cut = billed["PD04.second"]
+    assert cut.low_ms == pytest.approx(0.1 * pool_ms)
+    assert cut.share == pytest.approx(cut.ceiling_ms / 30.0)
+
+
+def test_pools_do_not_touch_each_other() -> None:
+    findings = [_finding(f"PD03.{part.value}", ms, part=part) for part, _, ms in POOLS]
+    diagnosis = _examined(_finds("PD03", *findings))
+    assert {f.id: f.savings.ceiling_ms for f in diagnosis.ranked} == {f.id: f.savings.ceiling_ms for f in findings}
+
+
+def test_all_together_never_exceeds_the_step_and_its_epochs() -> None:
+    greedy = [_finding(f"PD{n:02d}.all", 30.0, part=part) for n, part in enumerate((*Part, *Part), start=20)]
+    diagnosis = _examined(*(_finds(f.id[:4], f) for f in greedy))
+    assert sum(f.savings.ceiling_ms for f in diagnosis.ranked) == pytest.approx(30.0 + STEP.irregular_ms)
+    for finding in diagnosis.ranked:
+        saved = finding.savings
+        assert 0 <= saved.low_ms <= saved.high_ms <= saved.ceiling_ms
+
+
+def test_fixes_in_one_pool_together_save_less_than_their_sum() -> None:
+    check = _finds("PD03", _finding("PD03.a", 6.0), _finding("PD03.b", 6.0, line=2))
+    combined = _examined(check).combined
+    assert combined is not None
+    assert combined.high_ms == pytest.approx(15.0 * (1 - (1 - 6 / 15) ** 2))
+    assert combined.high_ms < 12.0
+
+
+def test_fixes_in_two_pools_add_up() -> None:
+    a, b = _finding("PD03.a", 6.0, low=3.0), _finding("PD03.b", 4.0, low=2.0, part=Part.GC)
+    combined = _examined(_finds("PD03", a, b)).combined
+    assert combined is not None
+    assert (combined.low_ms, combined.high_ms) == (pytest.approx(5.0), pytest.approx(10.0))
+    assert combined.step_ms == 30.0
+
+
+def test_what_epochs_save_is_no_part_of_the_steady_step() -> None:
+    combined = _examined(_finds("PD03", _finding("PD03.a", 4.0, part=Part.EPOCH))).combined
+    assert combined is not None
+    assert combined.high_ms == 0.0
+
+
+def _loading(lanes: int) -> Finding:
+    """A wait of 10 ms that workers would hide behind the other 20."""
+    finding = _finding("PD03.a", 10.0, part=Part.INPUT_WAIT)
+    return dataclasses.replace(finding, savings=dataclasses.replace(finding.savings, lanes=lanes))
+
+
+@pytest.mark.parametrize(
+    ("lanes", "compute_ms", "together_ms"),
+    [
+        (1, 5.0, 15.0),  # 15 ms of training still hide the 10 ms that one worker takes
+        (1, 13.0, 20.0),  # 7 ms of training do not: 3 ms are waited for again
+        (2, 13.0, 23.0),  # two workers need 5
+        (0, 13.0, 23.0),  # the wait is gone, not hidden
+    ],
+)
+def test_what_runs_beside_the_step_needs_enough_of_it_left(lanes: int, compute_ms: float, together_ms: float) -> None:
+    checks = (_finds("PD03", _loading(lanes)), _finds("PD07", _finding("PD07.b", compute_ms)))
+    combined = _examined(*checks).combined
+    assert combined is not None
+    assert combined.high_ms == pytest.approx(together_ms)
+    assert combined.low_ms <= combined.high_ms
+
+
+def test_everything_together_saves_no_more_than_the_step() -> None:
+    greedy = [_finding(f"PD{n:02d}.all", 30.0, part=part) for n, part in enumerate((*Part, *Part), start=20)]
+    combined = _examined(*(_finds(f.id[:4], f) for f in greedy)).combined
+    assert combined is not None
+    assert combined.low_ms <= combined.high_ms <= 30.0
+
+
+def test_examining_twice_gives_the_same() -> None:
+    check = _finds("PD03", _finding("PD03.a", 20.0), _finding("PD03.b", 6.0, line=2))
+    assert _examined(check, ranks=_ranks(30, 40)) == _examined(check, ranks=_ranks(30, 40))

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recordings import (
+    NOWHERE,
+    PID,
+    WALL_US,
+    batches,
+    fetches,
+    iterator,
+    loader,
+    process,
+    recorded,
+    sample,
+    selected,
+    site,
+    steps,
+    worker,
+    worker_sample,
+)
+
+from perfdoctor.evidence import loading
+from perfdoctor.evidence.model import Fetch, Loader, Missing, Site, WorkerThreads
+from perfdoctor.evidence.places import Places
+from perfdoctor.recording.model import ProcessRecording
+
+N = 40
+
+
+def _loaders(rank: ProcessRecording, *workers: ProcessRecording, places: Places = NOWHERE) -> tuple[Loader, ...]:
+    return loading.build(rank, workers, selected(rank), places)
+
+
+def _loader(rank: ProcessRecording, *workers: ProcessRecording) -> Loader:
+    (only,) = _loaders(rank, *workers)
+    return only
+
+
+def _fetch(loader: Loader) -> Fetch:
+    assert not isinstance(loader.fetch, Missing), loader.fetch
+    return loader.fetch
+
+
+def _worker(directory: Path, *records: dict[str, Any], number: int = 0) -> ProcessRecording:
+    pid = PID + 1 + number
+    return recorded(directory, process(pid, ppid=PID, forked=True), worker(number), *records, pid=pid)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The wait
+
+
+def test_the_first_batch_of_an_iterator_is_told_apart(tmp_path: Path) -> None:
+    first = [1 if i % 20 == 0 else 0 for i in range(N)]
+    waits = [100_000 if f else 2_000 for f in first]
+    rank = recorded(
+        tmp_path,
+        loader(num_workers=2),
+        iterator(0, us=90_000),
+        iterator(20, us=10_000),
+        steps(WALL_US, N),
+        batches(range(N), waits, first=first, depth=1),
+    )
+    found = _loader(rank)
+    assert found.wait_ms == pytest.approx(2.0)
+    assert found.wait_p95_ms == pytest.approx(2.0)
+    assert found.iterators == 2
+    assert found.iterator_start_ms == pytest.approx(110.0)  # the very first also pays for imports
+    assert found.batches_per_iterator == 20
+
+
+def test_an_iterator_for_each_step_is_nothing_but_first_batches(tmp_path: Path) -> None:
+    rank = recorded(
+        tmp_path,
+        loader(),
+        *(iterator(i, us=1_000) for i in range(N)),
+        steps(WALL_US, N),
+        batches(range(N), 5_000, first=1),
+    )
+    found = _loader(rank)
+    assert found.wait_ms == pytest.approx(5.0)
+    assert found.batches_per_iterator == 1
+    assert found.iterator_start_ms == pytest.approx(6.0)
+
+
+def test_batches_of_steps_that_do_not_count_do_not_count(tmp_path: Path) -> None:
+    waits = [1_000] * N
+    waits[0] = waits[20] = 70_000
+    rank = recorded(tmp_path, loader(), steps(WALL_US, N, marked=[20]), batches(range(N), waits))
+    found = _loader(rank)
+    assert found.wait_ms == pytest.approx(1.0)
+    assert found.batches == N - 2
+
+
+def test_the_share_of_empty_arrivals_is_known_with_workers_only(tmp_path: Path) -> None:
+    depth = [0 if i % 4 == 0 else 2 for i in range(N)]
+    with_workers = recorded(tmp_path, loader(num_workers=2), steps(WALL_US, N), batches(range(N), 0, depth=depth))
+    assert _loader(with_workers).empty_share == pytest.approx(9 / 39)
+    without = recorded(tmp_path, loader(), steps(WALL_US, N), batches(range(N), 0))
+    assert isinstance(_loader(without).empty_share, Missing)
+
+
+def test_handing_over_is_counted_per_batch(tmp_path: Path) -> None:
+    rank = recorded(
+        tmp_path,
+        loader(num_workers=1),
+        steps(WALL_US, N),
+        batches(range(N), 0, transport_us=900, transport_bytes=437),
+    )
+    assert (_loader(rank).transport_ms, _loader(rank).transport_bytes) == (pytest.approx(0.9), 437)
+
+
+def test_gradient_accumulation_draws_several_batches_a_step(tmp_path: Path) -> None:
+    rank = recorded(
+        tmp_path, loader(), steps(WALL_US, N, micro=4), batches([i for i in range(N) for _ in range(4)], 500)
+    )
+    assert _loader(rank).steady_batches_per_step == pytest.approx(4.0)
+
+
+def test_a_loader_that_no_steady_step_drew_from_is_left_out(tmp_path: Path) -> None:
+    rank = recorded(
+        tmp_path,
+        loader(1),
+        loader(2, dataset="Validation"),
+        steps(WALL_US, N),
+        batches(range(N), 0),
+        batches([0], 0, loader=2),
+    )
+    assert _loader(rank).dataset == "Images"
+
+
+def test_the_loader_waited_for_longest_comes_first(tmp_path: Path) -> None:
+    rank = recorded(
+        tmp_path,
+        loader(1, dataset="fast"),
+        loader(2, dataset="slow"),
+        steps(WALL_US, N),
+        batches(range(N), 100),
+        batches(range(N), 900, loader=2),
+    )
+    assert [found.dataset for found in _loaders(rank)] == ["slow", "fast"]
+
+
+def test_a_loop_without_a_loader_has_none(tmp_path: Path) -> None:
+    assert _loaders(recorded(tmp_path, steps(WALL_US, N))) == ()
+
+
+def test_the_line_and_the_settings_of_the_loader_are_kept(tmp_path: Path) -> None:
+    made = loader(site=3, num_workers=2, prefetch_factor=4, persistent_workers=True, start_method="spawn")
+    rank = recorded(tmp_path, site(3, 12), made, steps(WALL_US, N), batches(range(N), 0))
+    (found,) = _loaders(rank, places=Places(rank.sites, "/home/ann/job"))
+    assert found.site == Site("train.py", 12, "main")
+    assert (found.num_workers, found.prefetch_factor, found.start_method) == (2, 4, "spawn")
+    assert found.persistent_workers
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Making a batch
+
+
+def test_batches_are_timed_where_the_workers_make_them(tmp_path: Path) -> None:
+    rank = recorded(
+        tmp_path,
+        loader(num_workers=2),
+        {"k": "batch", "loader": 1, "samples": 32, "bytes": 4096},
+        steps(WALL_US, N),
+        batches(range(N), 0, depth=0),
+    )
+    makers = [
+        _worker(
+            tmp_path,
+            # The first two pay for imports and cold caches.
+            fetches([500_000, 90_000] + [20_000] * 18, getitem_cpu_us=5_000, collate_us=1_000, collate_cpu_us=900),
+            worker_sample(2, delay_us=1_000, rchar=1_000, read_bytes=0),
+            worker_sample(20, delay_us=37_000, rchar=181_000, read_bytes=90_000),
+            number=number,
+        )
+        for number in (0, 1)
+    ]
+    fetch = _fetch(_loader(rank, *makers))
+    assert fetch.batches == 36
+    assert fetch.getitem_ms == pytest.approx(20.0)
+    assert fetch.getitem_cpu_ms == pytest.approx(5.0)
+    assert (fetch.collate_ms, fetch.collate_cpu_ms) == (pytest.approx(1.0), pytest.approx(0.9))
+    assert fetch.run_delay_ms == pytest.approx(2.0)
+    assert (fetch.read_bytes, fetch.disk_bytes) == (pytest.approx(10_000), pytest.approx(5_000))
+    assert fetch.batch_bytes == 4096
+    # Of 15 ms off the CPU, the run delay is taken off by share.
+    assert fetch.getitem_blocked_ms == pytest.approx(15.0 - 2.0 * 15.0 / 15.1)
+
+
+def test_without_workers_the_training_process_makes_the_batches(tmp_path: Path) -> None:
+    rank = recorded(
+        tmp_path,
+        loader(),
+        steps(WALL_US, 100),
+        batches(range(100), 4_000),
+        fetches([3_000] * 100, getitem_cpu_us=2_000, collate_us=1_000, collate_cpu_us=1_000),
+        sample(10, delay_us=0, rchar=0, read_bytes=0),
+        sample(90, delay_us=80_000, rchar=8_000, read_bytes=800),
+    )
+    fetch = _fetch(_loader(rank))
+    assert fetch.total_ms == pytest.approx(4.0)
+    assert fetch.run_delay_ms == pytest.approx(1.0 * 0.4)  # of 1 ms a step, by the share that loading takes
+    assert (fetch.read_bytes, fetch.disk_bytes) == (pytest.approx(100), pytest.approx(10))
+    assert isinstance(fetch.batch_bytes, Missing)
+
+
+def test_workers_that_were_not_seen_leave_the_making_open(tmp_path: Path) -> None:
+    rank = recorded(tmp_path, loader(num_workers=3), steps(WALL_US, N), batches(range(N), 0, depth=0))
+    found = _loader(rank)
+    assert isinstance(found.fetch, Missing)
+    assert "3 workers, 0 of them seen" in found.fetch.reason
+    assert isinstance(found.worker_threads, Missing)
+
+
+def test_workers_are_not_taken_for_those_of_a_loader_without_any(tmp_path: Path) -> None:
+    rank = recorded(tmp_path, loader(), steps(WALL_US, N), batches(range(N), 0), fetches([1_000] * N))
+    stray = _worker(tmp_path, fetches([90_000] * 20))
+    assert _fetch(_loader(rank, stray)).getitem_ms == pytest.approx(1.0)
+
+
+def test_a_worker_with_one_sample_has_times_but_no_counters(tmp_path: Path) -> None:
+    rank = recorded(tmp_path, loader(num_workers=1), steps(WALL_US, N), batches(range(N), 0, depth=0))
+    fetch = _fetch(_loader(rank, _worker(tmp_path, fetches([20_000] * 20), worker_sample(20, delay_us=9))))
+    assert fetch.getitem_ms == pytest.approx(20.0)
+    assert (fetch.run_delay_ms, fetch.read_bytes) == (0.0, 0.0)
+
+
+def test_a_worker_that_made_nothing_between_its_samples_has_no_counters(tmp_path: Path) -> None:
+    rank = recorded(tmp_path, loader(num_workers=1), steps(WALL_US, N), batches(range(N), 0, depth=0))
+    idle = (worker_sample(20, rchar=1_000), worker_sample(20, rchar=9_000))
+    assert _fetch(_loader(rank, _worker(tmp_path, fetches([20_000] * 20), *idle))).read_bytes == 0.0
+
+
+def test_a_worker_without_scheduler_statistics_has_no_delay(tmp_path: Path) -> None:
+    rank = recorded(tmp_path, loader(num_workers=1), steps(WALL_US, N), batches(range(N), 0, depth=0))
+    samples = (worker_sample(0, delay_us=None), worker_sample(20, delay_us=None))
+    assert _fetch(_loader(rank, _worker(tmp_path, fetches([20_000] * 20), *samples))).run_delay_ms == 0.0
+
+
+@pytest.mark.parametrize(("second", "distinct"), [([0], 1), ([1], 2)])
+def test_workers_that_share_a_cpu_are_told_from_those_with_one_each(
+    tmp_path: Path, second: list[int], distinct: int
+) -> None:
+    rank = recorded(tmp_path, loader(num_workers=2), steps(WALL_US, N), batches(range(N), 0, depth=0))
+    makers = [
+        _worker(tmp_path, worker_sample(9, os_threads=3 + i, intra_op=1, affinity=cpus), number=i)
+        for i, cpus in enumerate(([0], second))
+    ]
+    assert _loader(rank, *makers).worker_threads == WorkerThreads(1, 4, 1, distinct)

@@ -1,0 +1,225 @@
+"""Who imports whom, read from the sources: stages depend on earlier stages only, and the probe on nothing."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROBE = "perfdoctor.injected._perfdoctor_probe"
+
+BASICS = ("perfdoctor.errors", "perfdoctor.exits")
+CONFIGURATION = ("perfdoctor.config", "perfdoctor.config_table", "perfdoctor.suppression")
+FRONT = ("perfdoctor.cli", "perfdoctor.commands", "perfdoctor.report")
+FROM_THE_JOB = (f"{PROBE}.records", "perfdoctor.recording.directory", "perfdoctor.version", *BASICS)
+
+ALLOWED: dict[str, tuple[str, ...]] = {
+    PROBE: (),
+    "perfdoctor.launch": FROM_THE_JOB,
+    "perfdoctor.monitor": FROM_THE_JOB,
+    "perfdoctor.recording": (f"{PROBE}.records", *BASICS),
+    "perfdoctor.evidence": ("perfdoctor.recording",),
+    "perfdoctor.checks": ("perfdoctor.api",),
+    "perfdoctor.api": ("perfdoctor.diagnosis.findings", "perfdoctor.evidence.model"),
+    "perfdoctor.diagnosis": ("perfdoctor.evidence.model", "perfdoctor.config", "perfdoctor.suppression", *BASICS),
+    "perfdoctor.report": ("perfdoctor.diagnosis.findings", "perfdoctor.evidence.model", "perfdoctor.version", *BASICS),
+    "perfdoctor.config": (*CONFIGURATION, *BASICS),
+    "perfdoctor.config_table": (*CONFIGURATION, *BASICS),
+    "perfdoctor.suppression": (*CONFIGURATION, *BASICS),
+    "perfdoctor.errors": ("perfdoctor.exits",),
+    "perfdoctor.exits": (),
+    "perfdoctor.version": (),
+}
+"""Package or module -> what it may import of ours besides its own siblings."""
+
+TYPES_ONLY = dict.fromkeys(CONFIGURATION, ("perfdoctor.diagnosis.findings",))
+"""What it may name under `if TYPE_CHECKING` besides."""
+
+NOT_THE_FRONT = ("perfdoctor.observe", "perfdoctor.session", "perfdoctor.judge", "perfdoctor.environment")
+"""These may import anything but the front."""
+
+BEFORE_TORCH: dict[str, set[str]] = {
+    "__init__": {"os"},
+    "process": {"os", "sys", "time"},
+    "recorder": {"os", "time"},
+    "records": set(),
+    "torch_import": {"sys", "time"},
+}
+"""Modules of the probe that run before the job's first line, and what they may import: all of it is loaded in a bare
+interpreter, or built in, so no file of the user's can be shadowed by it."""
+
+
+def _sources() -> Iterator[tuple[str, Path]]:
+    """Every module of ours with its dotted name."""
+    for top, package in ((ROOT / "perfdoctor", "perfdoctor"), (ROOT / "checks", "perfdoctor.checks")):
+        for path in sorted(top.rglob("*.py")):
+            parts = [package, *path.relative_to(top).with_suffix("").parts]
+            yield ".".join(parts).removesuffix(".__init__"), path
+
+
+SOURCES = dict(_sources())
+
+
+def _is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def _imports(module: str, path: Path) -> Iterator[tuple[str, bool]]:
+    """Everything that a module imports, as dotted names; and whether for types only."""
+    is_package = path.name == "__init__.py"
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node in typing_only
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = module.split(".")
+                above = above[: len(above) - node.level + is_package]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                # `from .x import y` imports the module x, unless y is a module itself.
+                yield (name if name in SOURCES else base), node in typing_only
+
+
+def _ours(module: str) -> list[tuple[str, bool]]:
+    found = _imports(module, SOURCES[module])
+    return [(name, typed) for name, typed in found if _is_within(name, "perfdoctor") or "_perfdoctor_probe" in name]
+
+
+def _home(module: str) -> str:
+    """The longest entry of the table that holds the module."""
+    return max((entry for entry in ALLOWED if _is_within(module, entry)), key=len, default="")
+
+
+# ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_module_has_a_place_in_the_table() -> None:
+    free = ("perfdoctor", "perfdoctor.__main__", *NOT_THE_FRONT, *FRONT, "perfdoctor.injected")
+    lost = [m for m in SOURCES if not _home(m) and not any(_is_within(m, f) for f in free[1:]) and m not in free]
+    assert lost == [], "say in ALLOWED what a new stage may import"
+
+
+@pytest.mark.parametrize("module", [m for m in SOURCES if _home(m)])
+def test_imports_go_one_way(module: str) -> None:
+    home = _home(module)
+    for name, types_only in _ours(module):
+        allowed = (home, *ALLOWED[home], *(TYPES_ONLY.get(home, ()) if types_only else ()))
+        assert any(_is_within(name, a) for a in allowed), f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("module", NOT_THE_FRONT)
+def test_what_happens_behind_the_command_line_does_not_know_it(module: str) -> None:
+    for name, _ in _ours(module):
+        assert not any(_is_within(name, front) for front in FRONT), f"{module} imports {name}"
+
+
+def test_no_check_is_imported_by_name() -> None:
+    importers = {
+        module
+        for module in SOURCES
+        for name, _ in _ours(module)
+        if _is_within(name, "perfdoctor.checks") and not _is_within(module, "perfdoctor.checks")
+    }
+    assert importers == set()
+
+
+@pytest.mark.parametrize("module", [m for m in SOURCES if _is_within(m, PROBE)])
+def test_the_probe_needs_the_standard_library_and_torch(module: str) -> None:
+    for name, _ in _imports(module, SOURCES[module]):
+        top = name.partition(".")[0]
+        assert _is_within(name, PROBE) or top == "torch" or top in sys.stdlib_module_names, f"{module} imports {name}"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Before torch
+
+
+def _at_import(path: Path) -> set[str]:
+    """Absolute imports outside of functions, and inside of those that run before torch: all but deferred ones."""
+    return {
+        name.partition(".")[0]
+        for name, _ in _imports(f"{PROBE}.{path.stem}".removesuffix(".__init__"), path)
+        if not _is_within(name, PROBE)
+    }
+
+
+@pytest.mark.parametrize("name", BEFORE_TORCH)
+def test_before_torch_only_these_modules_are_imported(name: str) -> None:
+    assert _at_import(ROOT / "perfdoctor/injected/_perfdoctor_probe" / f"{name}.py") <= BEFORE_TORCH[name]
+
+
+def test_before_torch_the_probe_imports_of_itself_only_what_is_listed() -> None:
+    folder = ROOT / "perfdoctor/injected/_perfdoctor_probe"
+    for name in BEFORE_TORCH:
+        tree = ast.parse((folder / f"{name}.py").read_text())
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom) and node.level:
+                names = [node.module] if node.module else [alias.name for alias in node.names]
+                assert set(names) <= set(BEFORE_TORCH), f"{name} imports {names}"
+
+
+def test_what_the_probe_imports_before_torch_is_in_a_bare_interpreter() -> None:
+    listed = set().union(*BEFORE_TORCH.values())
+    code = f"import sys; print(*sorted({sorted(listed)!r} - sys.modules.keys() - set(sys.builtin_module_names)))"
+    code = code.replace("[", "{").replace("]", "}")
+    bare = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert bare.stdout.strip() == ""
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The command line starts fast
+
+
+HEAVY = ("torch", "numpy", "scipy", "jinja2", "matplotlib", "psutil", "pynvml", "rich.console", "rich.live")
+
+
+def _loaded_by(code: str) -> set[str]:
+    program = f"import sys\n{code}\nprint(*sys.modules, file=sys.__stderr__)"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PERFDOCTOR_", "_TYPER"))}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment, cwd=ROOT
+    )
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["report", "--help"], ["--version"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = f"""
+import perfdoctor.cli
+sys.argv = ["perfdoctor", *{arguments!r}]
+try:
+    perfdoctor.cli.main()
+except SystemExit as end:
+    assert not end.code, end.code
+"""
+    loaded = _loaded_by(code)
+    assert "perfdoctor.cli" in loaded
+    assert loaded & set(HEAVY) == set()
+
+
+def test_judging_a_recording_needs_no_torch() -> None:
+    loaded = _loaded_by("import perfdoctor.judge, perfdoctor.report.console, perfdoctor.report.markdown")
+    assert "torch" not in loaded
+
+
+def test_loading_the_checks_needs_neither_torch_nor_numpy() -> None:
+    loaded = _loaded_by("from perfdoctor.diagnosis.registry import discover; discover()")
+    assert "perfdoctor.checks.etl" in loaded
+    assert loaded & {"torch", "numpy", "scipy", "psutil"} == set()
