@@ -1,0 +1,121 @@
+"""What a check may ask: one frozen, typed object per rank, in which a quantity is a value or `Missing`.
+
+Conventions: names carry units; "per step" means per steady step; a share is a fraction of 1. Nothing here
+touches an operating system, a clock or torch, so evidence can be built by hand in a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Missing, Site
+from .job import Job, JobEnd, Precision, Threads
+from .loading import Fetch, Loader, WorkerThreads
+from .machine import Gpu, Host, Machine, Neighbour
+from .memory import CudaMemory, EvalWithGrad, HostMemory
+from .operators import CallSite, DtypePrice, Op, OpProfile, ThreadPrice
+from .step import BoundaryKind, CollectSite, GarbageCollection, Parts, Step
+
+__all__ = [
+    "BoundaryKind",
+    "CallSite",
+    "CollectSite",
+    "CudaMemory",
+    "DtypePrice",
+    "EvalWithGrad",
+    "Evidence",
+    "Fetch",
+    "GarbageCollection",
+    "Gpu",
+    "Host",
+    "HostMemory",
+    "Job",
+    "JobEnd",
+    "Loader",
+    "Machine",
+    "Missing",
+    "Neighbour",
+    "Op",
+    "OpProfile",
+    "OwnCost",
+    "Parts",
+    "Precision",
+    "ProbeFault",
+    "RunEvidence",
+    "Site",
+    "Step",
+    "ThreadPrice",
+    "Threads",
+    "WorkerThreads",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCost:
+    """What perfdoctor itself cost in this run."""
+
+    hooks_us_per_step: float
+    """Measured unit cost of our hooks times how often they ran."""
+    start_ms: float | Missing
+    """Added to the process start, by the probe's own clock."""
+    window_ms: float
+    """Beyond ordinary steps, in all windows together."""
+    window_share: float
+    """`window_ms` over the observed time."""
+    monitor_cpus: float | Missing
+    """CPU cores that perfdoctor itself used outside the job."""
+    bytes_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFault:
+    """A hook that raised and was switched off."""
+
+    hook: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known about one rank. Checks get this and nothing else."""
+
+    rank: int
+    machine: Machine
+    job: Job
+    step: Step | Missing
+    loaders: tuple[Loader, ...] | Missing
+    gc: GarbageCollection | Missing
+    memory: HostMemory | Missing
+    cuda_memory: CudaMemory | Missing
+    ops: OpProfile | Missing
+    call_sites: tuple[CallSite, ...] | Missing
+    precision: Precision | Missing
+    threads: Threads | Missing
+    host: Host | Missing
+    own_cost: OwnCost | Missing
+    probe_faults: tuple[ProbeFault, ...] = ()
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether this rank's parameters live on a CUDA device."""
+        return not isinstance(self.precision, Missing) and any(
+            device.startswith("cuda") for device in self.precision.parameter_devices
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvidence:
+    """All ranks of one run."""
+
+    ranks: tuple[Evidence, ...]
+    """By rank; at least one, with `Missing` parts when no rank was seen."""
+    notes: tuple[str, ...] = ()
+    """What the reader had to skip: cut lines, unknown records."""
+
+    @property
+    def slowest(self) -> Evidence:
+        """The rank with the longest steady step; the first when none has one."""
+        return max(
+            self.ranks,
+            key=lambda e: -1.0 if isinstance(e.step, Missing) else e.step.step_ms,
+        )

@@ -1,0 +1,30 @@
+"""A quantity that was not seen, and a place in the user's code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A quantity this run did not see."""
+
+    reason: str
+    """Why, as a clause: "the job ended before the operator window"."""
+    remedy: str = ""
+    """How to get it, as an imperative: "run with --steps 50 or more"."""
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in the user's code, as the job's stack showed it."""
+
+    file: str
+    """Relative to the job's working directory where it lies below it."""
+    line: int
+    function: str
+    via: str = ""
+    """The framework function between the user's line and the event (`lightning/.../fit_loop.py:advance`)."""

@@ -1,0 +1,88 @@
+"""Loaders, and making batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Missing, Site
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Making one batch, wherever that happens (a worker, or the training process with `num_workers=0`).
+
+    Milliseconds per batch. `getitem` is everything before `collate_fn`.
+    """
+
+    batches: int
+    getitem_ms: float
+    getitem_cpu_ms: float
+    collate_ms: float
+    collate_cpu_ms: float
+    run_delay_ms: float
+    """Runnable without a CPU, per batch."""
+    read_bytes: float
+    """Read through system calls per batch, page cache included."""
+    disk_bytes: float
+    """Of those, from storage."""
+    batch_bytes: float | Missing
+    """Tensor bytes of one batch."""
+
+    @property
+    def total_ms(self) -> float:
+        return self.getitem_ms + self.collate_ms
+
+    @property
+    def getitem_blocked_ms(self) -> float:
+        """Neither on a CPU nor waiting for one: storage, network, sleep. Run delay goes to it by share."""
+        off_cpu = max(0.0, self.getitem_ms - self.getitem_cpu_ms)
+        all_off = off_cpu + max(0.0, self.collate_ms - self.collate_cpu_ms)
+        delay = min(self.run_delay_ms, all_off) * (off_cpu / all_off if all_off > 0 else 0.0)
+        return off_cpu - delay
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerThreads:
+    """Threads inside the data-loader workers of one rank."""
+
+    intra_op: int
+    """torch's own (1 unless the job changed it)."""
+    os_threads: int
+    """All threads of the worker process, the largest seen."""
+    affinity_cpus: int
+    """CPUs the worker may run on, the smallest seen."""
+    distinct_affinities: int
+    """1 when all workers are bound to the same CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """One `DataLoader` and what waiting for it cost. `wait` excludes the first batch of each iterator."""
+
+    site: Site | Missing
+    dataset: str
+    batch_size: int | None
+    num_workers: int
+    prefetch_factor: int | None
+    pin_memory: bool
+    persistent_workers: bool
+    start_method: str
+    """`fork`, `spawn`, `forkserver`, or "" without workers."""
+    batches: int
+    wait_ms: float
+    """Mean per batch."""
+    wait_p95_ms: float
+    empty_share: float | Missing
+    """Share of arrivals at which no batch was ready; Missing without workers."""
+    transport_ms: float
+    """Unpickling in the training process, per batch."""
+    transport_bytes: float
+    """Bytes through the pipe per batch (tensors in shared memory not counted)."""
+    iterators: int
+    """Iterators started."""
+    iterator_start_ms: float
+    """Mean of creating an iterator and waiting for its first batch."""
+    batches_per_iterator: float
+    fetch: Fetch | Missing
+    worker_threads: WorkerThreads | Missing
+    steady_batches_per_step: float = 1.0

@@ -1,0 +1,92 @@
+"""What the windows saw: operators, prices, telling lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Site
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A line in the job's loop that calls something worth knowing, from the call-site window or a wrapper."""
+
+    kind: str
+    """`empty_cache`, `item`, `to_float64`, ..."""
+    site: Site
+    calls_per_step: float
+    ms_per_step: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One kind of operator in the profiled steps, summed."""
+
+    name: str
+    dtype: str
+    """Of its first floating-point input: `float32`, `float64`, ...; "" when unknown."""
+    shapes: str
+    """Input shapes, sizes as they are."""
+    device: str
+    calls_per_step: float
+    self_ms_per_step: float
+    total_ms_per_step: float
+    flops_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class DtypePrice:
+    """One of the job's own operators, timed in this process on zeros of its shapes in two types."""
+
+    name: str
+    shapes: str
+    dtype: str
+    """What the job uses."""
+    milliseconds: float
+    """One call in `dtype`."""
+    float32_milliseconds: float
+    """One call in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPrice:
+    """The job's own largest operators, timed in this process with a number of intra-op threads."""
+
+    threads: int
+    milliseconds: float
+    """One round of them all, mean; comparable between the entries of one run only."""
+    rounds: int = 1
+    """Rounds, half a second or more apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpProfile:
+    """The operator window: `steps` steps under torch.profiler, summarised."""
+
+    steps: int
+    ops: tuple[Op, ...]
+    """The largest by self time."""
+    ops_per_step: float
+    self_ms_per_step: float
+    """Of all operators, also those not listed."""
+    self_ms_by_dtype: tuple[tuple[str, float], ...] = ()
+    """The same by the type of the operators' first floating-point input."""
+    prices: tuple[DtypePrice, ...] = ()
+    thread_prices: tuple[ThreadPrice, ...] = ()
+    """By number of threads; empty when nothing could be replayed."""
+    device_copies_ms: float = 0.0
+    """Host-to-device copies on the device timeline, per step."""
+    pageable_copies_ms: float = 0.0
+    """Those of them from pageable memory."""
+    device_busy_ms: float | None = None
+    """Kernel time per step on the device; None on the CPU."""
+    tensor_core_ms: float | None = None
+
+    def flops(self, dtype: str | None = None) -> float:
+        """FLOPs per step, of one type or of all."""
+        return sum(op.flops_per_step for op in self.ops if dtype is None or op.dtype == dtype)
+
+    def self_ms(self, dtype: str) -> float:
+        """Self time per step of the operators of one type, listed or not."""
+        return dict(self.self_ms_by_dtype).get(dtype, 0.0)

@@ -1,0 +1,115 @@
+"""The steady step and the pauses in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from .base import Missing, Site
+
+BoundaryKind = Literal["optimizer", "batch", "forward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Where the steady step goes on the host clock, milliseconds; the sum is `Step.step_ms`."""
+
+    input_wait: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    optimizer: float = 0.0
+    checkpoint: float = 0.0
+    gc: float = 0.0
+    other: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return sum(self.as_dict().values())
+
+    @property
+    def compute(self) -> float:
+        """Forward, backward and optimizer."""
+        return self.forward + self.backward + self.optimizer
+
+    def as_dict(self) -> dict[str, float]:
+        """Part name -> milliseconds, in the order of the anatomy bar."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The steady step of one rank.
+
+    `step_ms` is the sum of `parts`. Bursty parts (`input_wait`, `gc`, `checkpoint`) are means, because a cost
+    that comes every 50th step is a cost; the others are 5 % trimmed means, so that one hiccup is not.
+    """
+
+    boundary: BoundaryKind
+    count: int
+    """Steady steps behind the numbers."""
+    seconds: float
+    """Their summed wall time."""
+    warmup: int
+    windowed: int
+    """Steps left out because a window (profiler, call sites) was open or just closed."""
+    irregular: int
+    """Steps left out because they held something else: an epoch's start, a validation run."""
+    irregular_ms: float
+    """Time in irregular steps beyond a steady step each, divided by all steps after the warm-up."""
+    step_ms: float
+    parts: Parts
+    median_ms: float
+    mad_ms: float
+    low_ms: float
+    high_ms: float
+    """95 % bootstrap interval of `step_ms`."""
+    cpu_ms: float
+    """CPU time of the training thread per step."""
+    process_cpu_ms: float | Missing
+    """User and system CPU time of the whole process per step."""
+    run_delay_ms: float | Missing
+    """Time per step that the training thread was runnable but had no CPU."""
+    micro_batches: float
+    """Root forwards or batches per step."""
+    samples: float | Missing
+    """Samples per step."""
+    first_step_s: float | Missing
+    """From the start of the process to the end of its first step."""
+    slope: float = 0.0
+    """Relative growth of the step over the steady span: 0.1 means 10 % slower at its end."""
+
+    @property
+    def blocked_ms(self) -> float | Missing:
+        """Wall minus CPU minus run delay of the training thread: waiting for storage, sleep, locks, other threads."""
+        if isinstance(self.run_delay_ms, Missing):
+            return self.run_delay_ms
+        return max(0.0, self.step_ms - self.cpu_ms - self.run_delay_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSite:
+    """A line that calls `gc.collect`."""
+
+    site: Site
+    calls_per_step: float
+    ms_per_step: float
+    pause_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageCollection:
+    """Python's cyclic garbage collector in the training process, over the steady steps."""
+
+    ms_per_step: float
+    automatic_ms_per_step: float
+    per_step: tuple[float, float, float]
+    """Collections of generation 0, 1 and 2 per step, automatic and explicit."""
+    full_pause_ms: float
+    """Median pause of a generation-2 collection; 0 when there was none."""
+    longest_pause_ms: float
+    full_collected: float
+    """Objects freed per generation-2 collection, mean."""
+    explicit: tuple[CollectSite, ...]
+    tracked_objects: int | Missing
+    frozen_objects: int
+    enabled: bool
