@@ -1,0 +1,70 @@
+"""Functions of torch that are worth counting by call site: `torch.save`, `empty_cache`."""
+
+import functools
+import time
+
+
+class Calls:
+    """Counts and times calls by (kind, site) until the next flush."""
+
+    def __init__(self, recorder, dumps, loop, sites, guarded) -> None:
+        self.recorder = recorder
+        self.dumps = dumps
+        self.loop = loop
+        self.sites = sites
+        self.guarded = guarded
+        self.reset()
+
+    def reset(self) -> None:
+        self.totals: "dict[tuple[str, int], list[int]]" = {}
+
+    def began(self, part) -> "tuple[bool, int, int]":
+        """Whether the call is timed, where it is made, and when."""
+        timed = part is not None and self.loop.on_training_thread()
+        site = self.sites.here(2)
+        if timed:
+            self.loop.timeline.enter(part)
+        return timed, site, time.perf_counter_ns()
+
+    def ended(self, kind: str, part, call: "tuple[bool, int, int] | None") -> None:
+        """`call` is what `began` returned; None when it failed."""
+        if call is None:
+            return
+        timed, site, began_ns = call
+        if timed:
+            self.loop.timeline.leave(part)
+        total = self.totals.setdefault((kind, site), [0, 0])
+        total[0] += 1
+        total[1] += time.perf_counter_ns() - began_ns
+
+    def wrap(self, kind: str, original, part=None):
+        """A stand-in for `original` that counts, and bills its time to `part` on the training thread."""
+        began = self.guarded(kind, self.began)
+        ended = self.guarded(kind, self.ended)
+
+        @functools.wraps(original)
+        def call(*args, **kwargs):
+            token = began(part)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                ended(kind, part, token)
+
+        return call
+
+    def flush(self) -> None:
+        """Queue what has been counted since the last call."""
+        for (kind, site), (count, took_ns) in self.totals.items():
+            self.recorder.line(
+                self.dumps(
+                    {
+                        "k": "call",
+                        "kind": kind,
+                        "site": site,
+                        "count": count,
+                        "us": took_ns // 1000,
+                        "step": self.loop.timeline.step,
+                    }
+                )
+            )
+        self.totals = {}

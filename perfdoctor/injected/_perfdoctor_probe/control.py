@@ -1,0 +1,70 @@
+"""The probe's end of the control channel: a Unix socket in the run directory, polled at step boundaries.
+
+Up go heartbeats, down come commands. There is no thread: a poll is one non-blocking system call, made at most
+every `POLL_NS`. Without a socket, or with a broken one, the job just runs.
+"""
+
+import json
+import os
+import socket
+
+POLL_NS = 50_000_000
+_LARGEST = 65536
+
+
+class Control:
+    """One connection, message by message (SOCK_SEQPACKET keeps their borders)."""
+
+    def __init__(self, run: str, hello: dict) -> None:
+        self.socket = None
+        directory = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                # Through /proc the name stays short: a socket address holds 107 bytes, a run directory may not.
+                connection.connect(f"/proc/self/fd/{directory}/control.sock")
+                connection.setblocking(False)
+            except OSError:
+                connection.close()
+                return
+        finally:
+            os.close(directory)
+        self.socket = connection
+        self.send(hello)
+
+    def send(self, message: dict) -> None:
+        """Drop the message rather than wait: the launcher may be busy."""
+        if self.socket is None:
+            return
+        try:
+            self.socket.send(json.dumps(message, separators=(",", ":")).encode())
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+
+    def commands(self) -> "list[dict]":
+        """What has come down since the last call."""
+        found = []
+        while self.socket is not None:
+            try:
+                data = self.socket.recv(_LARGEST)
+            except BlockingIOError:
+                break
+            except OSError:
+                self.close()
+                break
+            if not data:
+                self.close()
+                break
+            try:
+                found.append(json.loads(data))
+            except ValueError:
+                continue
+        return found
+
+    def close(self) -> None:
+        """Let go; the job runs on."""
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None

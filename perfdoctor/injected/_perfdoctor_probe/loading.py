@@ -1,0 +1,258 @@
+"""Data loaders: settings and call site, the wait for each batch, and what making one takes.
+
+Making a batch is timed where it happens: in a worker, or in the training process with `num_workers=0`.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+
+from . import procfs
+from .recorder import columns
+
+_SIZED_BATCHES = 3
+"""Batches of each loader whose size and bytes are looked at; walking them costs time."""
+_SIZED_LEAVES = 512
+_TIMED_FETCHES = 200
+"""Batches made in the training process that are all timed."""
+_ITERATORS = 1000
+"""Iterators remembered; those of past epochs are not missed."""
+
+
+def describe_batch(batch) -> "tuple[int, int, list[str]]":
+    """Samples (first dimension of the first tensor), tensor bytes and types of a batch of any nesting."""
+    import torch
+
+    samples = total = leaves = 0
+    dtypes = set()
+    stack = [batch]
+    while stack and leaves < _SIZED_LEAVES:
+        item = stack.pop()
+        leaves += 1
+        if isinstance(item, torch.Tensor):
+            total += item.numel() * item.element_size()
+            dtypes.add(str(item.dtype)[6:])
+            if not samples and item.dim():
+                samples = item.shape[0]
+        elif isinstance(item, Mapping):
+            stack.extend(reversed(list(item.values())))
+        elif isinstance(item, (list, tuple)):
+            stack.extend(reversed(item))
+    return samples, total, sorted(dtypes)
+
+
+class Loading:
+    """Everything the probe knows about the loaders of this process."""
+
+    def __init__(self, recorder, dumps, loop, sites, guarded) -> None:
+        self.recorder = recorder
+        self.dumps = dumps
+        self.loop = loop
+        self.sites = sites
+        self.describe = guarded("batch contents", describe_batch)
+        # By id(): a loader need not be hashable, and one made later at the same address is entered anew.
+        self.ids: "dict[int, int]" = {}
+        self.count = 0
+        self.dataset_sites: "dict[int, int]" = {}
+        self.reset()
+
+    def reset(self) -> None:
+        self.rows: "list[tuple]" = []
+        self.fetches: "list[tuple]" = []
+        self.sized: "dict[int, int]" = {}
+        self.samples: "dict[int, int]" = {}
+        self.transport_ns = 0
+        self.transport_bytes = 0
+        self.iterators: "dict[int, list]" = {}
+        self.collate: "_TimedCollate | None" = None
+        self.fetch_ns = self.fetch_cpu_ns = 0
+        self.worker = False
+        self.flushed_ns = 0
+        self.fetched = 0
+
+    # -- in the training process --------------------------------------------------------------------------
+
+    def made(self, loader) -> None:
+        """A `DataLoader` was constructed.
+
+        A framework that wraps the user's loader constructs a new one over the same data set, from its own
+        code: the user's line is the one where that data set was first given to a loader.
+        """
+        dataset = getattr(loader, "dataset", None)
+        site = self.sites.here(2)
+        first = self.dataset_sites.setdefault(id(dataset), site)
+        identity = self.ids[id(loader)] = self.count
+        self.count += 1
+        batch_sampler = getattr(loader, "batch_sampler", None)
+        try:
+            length = len(dataset)
+        except Exception:  # no length, or one that the user's code refuses to tell
+            length = None
+        context = getattr(loader, "multiprocessing_context", None)
+        self.recorder.line(
+            self.dumps(
+                {
+                    "k": "loader",
+                    "id": identity,
+                    "site": first,
+                    "dataset": type(dataset).__name__,
+                    "length": length,
+                    "batch_size": loader.batch_size or getattr(batch_sampler, "batch_size", None),
+                    "num_workers": loader.num_workers,
+                    "prefetch_factor": loader.prefetch_factor,
+                    "pin_memory": bool(loader.pin_memory),
+                    "persistent_workers": bool(loader.persistent_workers),
+                    "start_method": context.get_start_method() if context else _default_start_method(),
+                    "collate": getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__),
+                    "getitems": bool(getattr(dataset, "__getitems__", None)),
+                }
+            )
+        )
+
+    def iterator_made(self, loader, iterator, took_ns: int) -> None:
+        """`iter(loader)` returned."""
+        identity = self.ids.get(id(loader), -1)
+        if len(self.iterators) > _ITERATORS:
+            self.iterators.clear()
+        self.iterators[id(iterator)] = [identity, True]
+        self.recorder.line(
+            f'{{"k":"iter","loader":{identity},"step":{self.loop.timeline.step},'
+            f'"us":{took_ns // 1000},"t":{time.perf_counter_ns()}}}'
+        )
+
+    def arrived(self, iterator, batch, took_ns: int, depth: int) -> int:
+        """A batch was delivered to the training thread; returns its number of samples (0: unknown)."""
+        state = self.iterators.get(id(iterator))
+        if state is None:
+            state = self.iterators[id(iterator)] = [-1, True]
+        identity, first = state
+        state[1] = False
+        seen = self.sized.get(identity, 0)
+        if seen < _SIZED_BATCHES:
+            self.sized[identity] = seen + 1
+            samples, size, dtypes = self.describe(batch) or (0, 0, [])
+            self.samples[identity] = max(samples, self.samples.get(identity, 0))
+            record = {"k": "batch", "loader": identity, "samples": samples, "bytes": size, "dtypes": dtypes}
+            self.recorder.line(self.dumps(record))
+        self.rows.append(
+            (
+                identity,
+                self.loop.timeline.step,
+                took_ns // 1000,
+                depth,
+                1 if first else 0,
+                self.transport_ns // 1000,
+                self.transport_bytes,
+            )
+        )
+        self.transport_ns = self.transport_bytes = 0
+        return self.samples.get(identity, 0)
+
+    def received(self, size: int, took_ns: int) -> None:
+        """Something came through a multiprocessing queue and was unpickled."""
+        self.transport_ns += took_ns
+        self.transport_bytes += size
+
+    # -- where batches are made ---------------------------------------------------------------------------
+
+    def fetch_began(self, fetcher) -> bool:
+        """The data set is about to be asked for one batch: whether it is timed. `collate_fn` gets a clock of its own.
+
+        All batches are timed in a worker; in the training process, which pays for it, one in four after a while.
+        """
+        collate = fetcher.collate_fn
+        if type(collate) is not _TimedCollate:
+            collate = fetcher.collate_fn = _TimedCollate(collate)
+        self.fetched += 1
+        if self.fetched > _TIMED_FETCHES and self.fetched & 3 and not self.worker:
+            return False
+        self.collate = collate
+        collate.timing = True
+        self.fetch_ns, self.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+        return True
+
+    def fetch_ended(self) -> None:
+        """The batch is made."""
+        collate = self.collate
+        if collate is None:
+            return
+        wall = time.perf_counter_ns() - self.fetch_ns
+        cpu = time.thread_time_ns() - self.fetch_cpu_ns
+        self.fetches.append(
+            (
+                (wall - collate.wall_ns) // 1000,
+                max(0, cpu - collate.cpu_ns) // 1000,
+                collate.wall_ns // 1000,
+                collate.cpu_ns // 1000,
+            )
+        )
+        self.collate = None
+        collate.stop()
+        if self.worker:
+            self._worker_tick()
+
+    def worker_began(self, worker_id: int, num_workers: int) -> None:
+        """This process turned out to be a data-loader worker."""
+        self.worker = True
+        self.recorder.line(f'{{"k":"worker","worker":{worker_id},"workers":{num_workers},"ppid":{os.getppid()}}}')
+
+    def _worker_tick(self) -> None:
+        now = time.perf_counter_ns()
+        # Early flushes at 1, 2, 4, 8, ... batches: a worker is ended without notice.
+        if self.fetched & (self.fetched - 1) == 0 or now - self.flushed_ns > 500_000_000:
+            self.flushed_ns = now
+            self.flush()
+            self.recorder.line(
+                self.dumps({"k": "worker_sample", "t": now, "fetched": self.fetched, **procfs.worker_counters()})
+            )
+            self.recorder.flush()
+
+    # -- out ----------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Queue the rows collected since the last call."""
+        if self.rows:
+            names = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
+            self._columns("batches", names, self.rows)
+            self.rows = []
+        if self.fetches:
+            names = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us")
+            self._columns("fetches", names, self.fetches)
+            self.fetches = []
+
+    def _columns(self, kind: str, names: tuple, rows: list) -> None:
+        record = {"k": kind, "t": time.perf_counter_ns()}
+        self.recorder.line(self.dumps(record | columns(names, rows)))
+
+
+class _TimedCollate:
+    """`collate_fn` with a clock that can be switched on. Attribute access goes to the original."""
+
+    def __init__(self, original) -> None:
+        self.original = original
+        self.stop()
+
+    def stop(self) -> None:
+        """Forget what was timed."""
+        self.timing = False
+        self.wall_ns = self.cpu_ns = 0
+
+    def __call__(self, batch):
+        if not self.timing:
+            return self.original(batch)
+        began, cpu_began = time.perf_counter_ns(), time.thread_time_ns()
+        try:
+            return self.original(batch)
+        finally:
+            self.wall_ns += time.perf_counter_ns() - began
+            self.cpu_ns += time.thread_time_ns() - cpu_began
+
+    def __getattr__(self, name):
+        return getattr(self.original, name)
+
+
+def _default_start_method() -> str:
+    import multiprocessing
+
+    # `allow_none`: asking must not fix the default for the job.
+    return multiprocessing.get_start_method(allow_none=True) or "fork"

@@ -1,0 +1,256 @@
+"""From events of the training loop (batch, forward, backward, optimizer) to steps.
+
+A step ends at an optimizer step. With several optimizers one of them, the anchor, ends it: the first to step,
+or a later one once that has stopped stepping. Without any optimizer step, a batch or a root forward ends it.
+An optimizer that steps inside the backward pass (one per parameter) ends the step when that pass ends.
+"""
+
+import time
+from _thread import get_ident
+
+from . import timeline as parts
+from .timeline import Timeline
+
+_BATCHES_WITHOUT_OPTIMIZER = 4
+"""Batches after which a loop is taken for one without optimizer; a sanity check before training has 2."""
+_FORWARDS_WITHOUT_OPTIMIZER = 8
+"""The same for a loop without loader."""
+_LOST = 50
+"""Steps of one other optimizer without a step of the anchor, or of another thread without one of the training
+thread, after which the other takes its place."""
+
+_EARLY_STEPS = 4
+"""Optimizer steps that are announced one by one."""
+
+_BATCH, _FORWARD, _OPTIMIZER = 1, 2, 3
+"""What speaks for a thread to be the training thread, in rising order."""
+
+
+class Loop:
+    """The state machine behind the step timeline. All methods are called from hooks, on any thread."""
+
+    def __init__(self, recorder, on_boundary, on_early_step, sites) -> None:
+        self.recorder = recorder
+        self.on_boundary = on_boundary
+        self.on_early_step = on_early_step
+        self.sites = sites
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: at install, and in a forked child."""
+        self.timeline = Timeline()
+        self.thread = 0
+        self.claim = 0
+        self.foreign_steps = 0
+        self.kind = ""
+        self.inside_forward = False
+        self.step_pending = False
+        self.anchor = 0
+        self.others: "dict[int, int]" = {}
+        self.optimizer_steps = 0
+        self.batches = 0
+        self.forwards = 0
+        self.samples = 0
+        self.forward_began_ns = 0
+        self.ungraded_ns = 0
+        self.ungraded_site = -1
+        self.ungraded_count = 0
+        self.ungraded_total_ns = 0
+
+    # -- whose loop it is ---------------------------------------------------------------------------------
+
+    def _is_mine(self, ident: int, claim: int) -> bool:
+        """Whether `ident` is the training thread, now that something of strength `claim` happened on it."""
+        if self.thread == ident:
+            self.claim = claim if claim > self.claim else self.claim
+            return True
+        if claim <= self.claim:
+            return False
+        self._adopt(ident, claim)
+        return True
+
+    def _adopt(self, ident: int, claim: int) -> None:
+        self.thread = ident
+        self.claim = claim
+        self.foreign_steps = 0
+        self.timeline = Timeline(self.timeline)
+        self.inside_forward = False
+
+    def on_training_thread(self) -> bool:
+        """False also before there is one."""
+        return self.thread == get_ident()
+
+    # -- batches ------------------------------------------------------------------------------------------
+
+    def batch_wanted(self) -> bool:
+        """The loop asks its loader for a batch. False on another thread."""
+        ident = get_ident()
+        if self.thread != ident and not self._is_mine(ident, _BATCH):
+            return False
+        line = self.timeline
+        if parts.OPTIMIZER in line.stack:
+            # The step raised and the job went on: its post hook never came.
+            line.drop(parts.OPTIMIZER)
+        if self.kind == "batch":
+            self._end_step()
+        line.enter(parts.INPUT)
+        return True
+
+    def iterator_wanted(self) -> bool:
+        """The loop asks for an iterator of its loader: waiting for input too, but no step ends here."""
+        ident = get_ident()
+        if self.thread != ident and not self._is_mine(ident, _BATCH):
+            return False
+        self.timeline.enter(parts.INPUT)
+        return True
+
+    def iterator_arrived(self) -> None:
+        """The iterator is there, or the loader is exhausted."""
+        self.timeline.leave(parts.INPUT)
+
+    def batch_arrived(self, samples: int) -> None:
+        """The batch is there; only called after `batch_wanted` said True."""
+        self.timeline.leave(parts.INPUT)
+        self.batches += 1
+        self.samples += samples
+        if not self.kind and self.batches >= _BATCHES_WITHOUT_OPTIMIZER:
+            self._become("batch")
+        if self.forwards == 0:
+            self.timeline.micro += 1
+
+    # -- forward and backward -----------------------------------------------------------------------------
+
+    def forward_began(self) -> bool:
+        """A module is called: True when it is a root, called on the training thread."""
+        if self.inside_forward:
+            return False
+        ident = get_ident()
+        if (self.thread != ident or self.claim < _FORWARD) and not self._is_mine(ident, _FORWARD):
+            return False
+        self.inside_forward = True
+        self.forward_began_ns = self.timeline.enter(parts.FORWARD)
+        return True
+
+    def forward_failed(self) -> None:
+        """It raised."""
+        self.inside_forward = False
+        self.timeline.leave(parts.FORWARD)
+
+    def forward_left(self) -> int:
+        """It returned; nanoseconds it took. `forward_ended` follows."""
+        self.inside_forward = False
+        return self.timeline.leave(parts.FORWARD) - self.forward_began_ns
+
+    def forward_ended(self, took_ns: int, has_parameters: bool, useless_graph: bool) -> None:
+        """It ended. `useless_graph`: in evaluation mode, with gradients enabled, and the output has a graph."""
+        line = self.timeline
+        if self.ungraded_ns:
+            # The forward before this one recorded a graph in evaluation mode and no backward pass used it.
+            self.ungraded_count += 1
+            self.ungraded_total_ns += self.ungraded_ns
+            self.ungraded_ns = 0
+        if has_parameters:
+            if self.forwards == 0:
+                line.micro = 0
+            self.forwards += 1
+            line.micro += 1
+            if useless_graph:
+                self.ungraded_ns = took_ns
+                if self.ungraded_site < 0:
+                    self.ungraded_site = self.sites.here(2)
+            if self.kind == "forward":
+                self._end_step()
+            elif not self.kind and self.batches == 0 and self.forwards >= _FORWARDS_WITHOUT_OPTIMIZER:
+                self._become("forward")
+        line.forward_ended()
+
+    def backward_began(self) -> bool:
+        """A backward pass starts. False on another thread."""
+        if self.thread != get_ident():
+            return False
+        self.ungraded_ns = 0
+        self.timeline.enter(parts.BACKWARD)
+        return True
+
+    def backward_failed(self) -> None:
+        """It raised."""
+        self.step_pending = False
+        self.timeline.leave(parts.BACKWARD)
+
+    def backward_ended(self) -> None:
+        """It ended; only called after `backward_began` said True."""
+        self.timeline.leave(parts.BACKWARD)
+        if self.step_pending and parts.BACKWARD not in self.timeline.stack:
+            self.step_pending = False
+            self._end_step()
+
+    # -- optimizers ---------------------------------------------------------------------------------------
+
+    def optimizer_began(self) -> None:
+        """An optimizer's `step` starts."""
+        ident = get_ident()
+        if self.thread == ident:
+            self.foreign_steps = 0
+            self.claim = _OPTIMIZER
+        elif parts.BACKWARD in self.timeline.stack:
+            return  # a thread of the autograd engine, which works for the training thread
+        elif not self._is_mine(ident, _OPTIMIZER):
+            self.foreign_steps += 1
+            if self.foreign_steps < _LOST:
+                return
+            self._adopt(ident, _OPTIMIZER)
+        self.timeline.enter(parts.OPTIMIZER)
+
+    def optimizer_ended(self, optimizer) -> None:
+        """An optimizer's `step` ended; ends the step when it is the anchor's."""
+        line = self.timeline
+        mine = self.thread == get_ident()
+        if not mine and parts.BACKWARD not in line.stack:
+            return
+        self.optimizer_steps += 1
+        if self.optimizer_steps <= _EARLY_STEPS:
+            self.on_early_step(optimizer, self.optimizer_steps)
+        if not self._ends_step(optimizer):
+            if mine:
+                line.leave(parts.OPTIMIZER)
+            return
+        if self.kind != "optimizer":
+            self._become("optimizer")
+        if parts.BACKWARD in line.stack:
+            if mine:
+                line.leave(parts.OPTIMIZER)
+            self.step_pending = True
+            return
+        line.boundary()
+        # What was open until now has ended, or was never left (an exception of a signal handler, a step that
+        # raised), or is an outer optimizer (ZeRO) about to end.
+        del line.stack[1:]
+        self.inside_forward = False
+        self.on_boundary(line)
+
+    def _ends_step(self, optimizer) -> bool:
+        identity = id(optimizer)
+        if identity == self.anchor:
+            if self.others:
+                self.others.clear()
+            return True
+        if self.anchor:
+            count = self.others[identity] = self.others.get(identity, 0) + 1
+            if count < _LOST:
+                return False
+            self.others.clear()
+        self.anchor = identity
+        return True
+
+    # -- boundaries ---------------------------------------------------------------------------------------
+
+    def _become(self, kind: str) -> None:
+        self.kind = kind
+        self.recorder.line(
+            f'{{"k":"boundary","kind":"{kind}","step":{self.timeline.step},"t":{time.perf_counter_ns()}}}'
+        )
+
+    def _end_step(self) -> None:
+        line = self.timeline
+        line.boundary()
+        self.on_boundary(line)

@@ -1,0 +1,230 @@
+"""The operator window: a step or two under torch.profiler, summarised in place by operator, type and shape."""
+
+import ctypes
+import os
+from _thread import get_ident
+
+import torch
+
+from . import pricing, thread_pricing
+from .profilers import Profilers
+
+_KEPT = 80
+"""Operators kept, the largest by total time; the totals cover all."""
+_SILENT = 99
+_LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+}
+
+
+class OpsWindow:
+    """Opened at one step boundary, closed at another."""
+
+    name = "ops"
+
+    def __init__(self, profilers: Profilers) -> None:
+        self.profilers = profilers
+        self.profile = None
+        self.pricing = None
+        """Rounds of the largest operators, to be taken after the window."""
+
+    def obstacle(self) -> str:
+        """Why this cannot be done now, or "". There can be one profiler only, and the job's own comes first."""
+        if self.profilers.home != get_ident():
+            return "training runs on another thread than the one that imported torch, and the profiler would complain"
+        return "the job runs a profiler of its own" if self.profilers.job_has_one() else ""
+
+    def open(self) -> None:
+        from torch.autograd.profiler import profile
+
+        self.profile = profile(use_device="cuda" if torch.cuda.is_initialized() else None, record_shapes=True)
+        self.profilers.start_ours(self.profile, _QuietKineto())
+
+    def closable(self) -> bool:
+        """A profiler may end anywhere on the thread that started it."""
+        return True
+
+    def close(self, steps: int) -> dict:
+        """Stop profiling; the summary of `steps` steps, microseconds in total."""
+        self.abandon()
+        events = self.profile.kineto_results.events()
+        self.profile = None
+        summary = summarise(events)
+        summary["steps"] = steps
+        arguments = summary.pop("arguments")
+        summary["prices"] = pricing.prices(summary["ops"], arguments)
+        self.pricing = thread_pricing.ThreadPricing(summary["ops"], arguments)
+        return summary
+
+    def abandon(self) -> None:
+        """Stop profiling."""
+        with _QuietKineto():
+            self.profile.__exit__(None, None, None)
+
+
+class _QuietKineto:
+    """Kineto logs to stderr at each start and stop of a profiler, unless its log level says not to.
+
+    The level is set in its memory and put back. Its environment variable is read only once: profilers of the job
+    that come after ours would stay silent. That variable is used where the level cannot be found.
+    """
+
+    def __init__(self) -> None:
+        self.level = None
+        try:
+            library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
+            self.level = ctypes.c_int.in_dll(library, "_ZN9libkineto6Logger14severityLevel_E")
+        except (OSError, ValueError):
+            pass
+
+    def __enter__(self) -> None:
+        if self.level is not None:
+            self.before = self.level.value
+            self.level.value = _SILENT
+        else:
+            self.before = os.environ.get(_LEVEL_VARIABLE)
+            os.environ[_LEVEL_VARIABLE] = str(_SILENT)
+
+    def __exit__(self, *_) -> None:
+        if self.level is not None:
+            self.level.value = self.before
+        elif self.before is None:
+            del os.environ[_LEVEL_VARIABLE]
+        else:
+            os.environ[_LEVEL_VARIABLE] = self.before
+
+
+def summarise(events) -> dict:
+    """Kineto events to operators with self and total time. Events of one thread nest by time."""
+    host, device = [], []
+    for event in events:
+        if str(event.device_type()) == "DeviceType.CPU":
+            start = event.start_ns()
+            host.append((event.start_thread_id(), start, -(start + event.duration_ns()), event))
+        else:
+            device.append(event)
+    host.sort(key=lambda row: row[:3])
+
+    totals: "dict[tuple, list]" = {}
+    by_dtype: "dict[str, int]" = {}
+    count = 0
+    stack: "list[list]" = []  # [end, self time, duration, event]
+    thread = None
+
+    def finish(entry) -> None:
+        nonlocal count
+        _, own, duration, event = entry
+        name = event.name()
+        if "::" not in name or name.startswith("autograd::"):
+            return
+        if name.startswith("aten::"):
+            count += 1
+        shapes, types = event.shapes(), event.dtypes()
+        dtype = next((_DTYPES[t] for t in types if t in _DTYPES), "")
+        by_dtype[dtype] = by_dtype.get(dtype, 0) + own
+        key = (name, dtype, str(shapes))
+        total = totals.get(key)
+        if total is None:
+            total = totals[key] = [0, 0, 0, event]
+        total[0] += 1
+        total[1] += own
+        total[2] += duration
+
+    for this_thread, start, negative_end, event in host:
+        end = -negative_end
+        if this_thread != thread:
+            while stack:
+                finish(stack.pop())
+            thread = this_thread
+        while stack and stack[-1][0] <= start:
+            finish(stack.pop())
+        duration = end - start
+        if stack:
+            stack[-1][1] -= duration
+        stack.append([end, duration, duration, event])
+    while stack:
+        finish(stack.pop())
+
+    ordered = sorted(totals.items(), key=lambda item: -item[1][2])[:_KEPT]
+    ops, arguments = [], []
+    for (name, dtype, _), (calls, own, total, event) in ordered:
+        shapes, concrete = event.shapes(), event.concrete_inputs()
+        ops.append(
+            {
+                "name": name,
+                "dtype": dtype,
+                "shapes": shapes,
+                "calls": calls,
+                "self_us": own // 1000,
+                "total_us": total // 1000,
+                "flops": flops(name, shapes, concrete) * calls,
+            }
+        )
+        arguments.append((shapes, event.dtypes(), concrete))
+    return {
+        "ops": ops,
+        "arguments": arguments,
+        "aten": count,
+        "self_us": {dtype: own // 1000 for dtype, own in by_dtype.items()},
+        "device": _device_times(device),
+    }
+
+
+def _device_times(events) -> dict:
+    times: "dict[str, int]" = {}
+    for event in events:
+        name = event.name()
+        kind = name if name.startswith("Mem") else "kernels"
+        times[kind] = times.get(kind, 0) + event.duration_ns()
+    return {kind: total // 1000 for kind, total in times.items()}
+
+
+def _product(values) -> int:
+    result = 1
+    for value in values:
+        result *= value
+    return result
+
+
+def flops(name: str, shapes: list, concrete: list) -> int:
+    """Floating-point operations of one call; a multiply-add is two. 0 for what is bound by memory.
+
+    Only the innermost operators that do the work are counted, so that nothing is counted twice:
+    `aten::linear` is its `aten::addmm`. The LSTM formula is 2 T B (4H I + 4H H) per layer and direction.
+    """
+    try:
+        if name in ("aten::mm", "aten::bmm"):
+            return 2 * _product(shapes[0]) * shapes[1][-1]
+        if name in ("aten::addmm", "aten::baddbmm"):
+            return 2 * _product(shapes[1]) * shapes[2][-1]
+        if name == "aten::convolution":
+            source, weight = shapes[0], shapes[1]
+            if concrete[6]:  # transposed: every input element meets the whole kernel
+                return 2 * _product(source) * _product(weight[1:])
+            stride, padding, dilation = concrete[3], concrete[4], concrete[5]
+            out = 1
+            for i, size in enumerate(source[2:]):
+                step, pad, spread = (v[i] if len(v) > 1 else v[0] for v in (stride, padding, dilation))
+                out *= (size + 2 * pad - spread * (weight[2 + i] - 1) - 1) // step + 1
+            return 2 * source[0] * out * _product(weight)
+        if name == "aten::convolution_backward":
+            wanted = sum(bool(x) for x in concrete[10][:2])
+            if concrete[7]:
+                return 2 * _product(shapes[1]) * _product(shapes[2][1:]) * wanted
+            return 2 * _product(shapes[0]) * _product(shapes[2][1:]) * wanted
+        if name in ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward"):
+            steps_batch = _product(shapes[0][:2])
+            return 2 * steps_batch * (_product(shapes[1]) + _product(shapes[2])) * (2 if "back" in name else 1)
+        if name.startswith("aten::_scaled_dot_product") and len(shapes[0]) == 4:
+            backward = "backward" in name
+            query, key = shapes[1 if backward else 0], shapes[2 if backward else 1]
+            return (10 if backward else 4) * _product(query) * key[2]
+    except (IndexError, TypeError):
+        pass
+    return 0

@@ -1,0 +1,281 @@
+"""Every change the probe makes to the job's libraries, in one place.
+
+Each stand-in calls the original exactly once with the job's own arguments, outside any guard of ours, so that
+results and errors are the job's; what we do around it is guarded.
+"""
+
+import functools
+import gc
+import multiprocessing.reduction
+import time
+
+import torch
+import torch.utils.data._utils.fetch as fetch
+import torch.utils.data._utils.worker as worker
+import torch.utils.data.dataloader as dataloader
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from . import timeline as parts
+from .discovery import Discovery
+
+_clock = time.perf_counter_ns
+
+
+def install(probe) -> None:
+    """Put everything in place; called once per process, right after `import torch`.
+
+    A part that this torch does not have is noted and left out; the others work without it.
+    """
+    note_autocast = probe.guarded("autocast", functools.partial(_note_autocast, probe))
+    probe.discovery = Discovery(probe.loop, probe.guarded, note_autocast)
+    for part in (
+        _optimizer,
+        _backward,
+        _loaders,
+        _workers,
+        _transport,
+        _collector,
+        _calls,
+        _grad_scaler,
+        _profilers,
+        _compile,
+        _watch,
+    ):
+        try:
+            part(probe)
+        except Exception as error:
+            probe.fault(part.__name__[1:], error)
+
+
+def _optimizer(probe) -> None:
+    began = probe.guarded("optimizer", probe.loop.optimizer_began)
+    ended = probe.guarded("optimizer", probe.loop.optimizer_ended)
+    is_compiling = torch.compiler.is_dynamo_compiling
+
+    def before(optimizer, args, kwargs) -> None:
+        if not is_compiling():
+            began()
+
+    def after(optimizer, args, kwargs) -> None:
+        if not is_compiling():
+            ended(optimizer)
+
+    # In a compiled `step` these two are traced, as nothing; under our own file name Dynamo would stop at them,
+    # because it skips our files (`Discovery.compiling`).
+    for hook in (before, after):
+        hook.__code__ = hook.__code__.replace(co_filename="<perfdoctor>")
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(after)
+
+
+def _backward(probe) -> None:
+    # What `torch.autograd.backward` and `grad` have in common. Those two are known to TorchScript and Dynamo
+    # by identity, so they stay as they are.
+    began = probe.guarded("backward", probe.loop.backward_began)
+    failed = probe.guarded("backward", probe.loop.backward_failed)
+    ended = probe.guarded("backward", probe.loop.backward_ended)
+    original = torch.autograd._engine_run_backward
+
+    @functools.wraps(original)
+    def run_backward(*args, **kwargs):
+        if not began():
+            return original(*args, **kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            failed()
+            raise
+        ended()
+        return result
+
+    torch.autograd._engine_run_backward = run_backward
+
+
+def _loaders(probe) -> None:
+    loading, loop = probe.loading, probe.loop
+    made = probe.guarded("loader", loading.made)
+    wanted = probe.guarded("batch", loop.batch_wanted)
+    iterating = probe.guarded("iterator", loop.iterator_wanted)
+    iterator_made = probe.guarded("iterator", loading.iterator_made)
+    iterator_arrived = probe.guarded("iterator", loop.iterator_arrived)
+    original_init = dataloader.DataLoader.__init__
+    original_iter = dataloader.DataLoader.__iter__
+    original_next = dataloader._BaseDataLoaderIter.__next__
+    with_workers = dataloader._MultiProcessingDataLoaderIter
+
+    def init(self, *args, **kwargs):
+        original_init(self, *args, **kwargs)
+        made(self)
+
+    def iterate(self):
+        timed = iterating()
+        began = _clock()
+        try:
+            iterator = original_iter(self)
+        finally:
+            if timed:
+                iterator_arrived()
+        iterator_made(self, iterator, _clock() - began)
+        return iterator
+
+    def depth(iterator) -> int:
+        # Batches ready when the loop asks; -1 without workers, or where the queue cannot tell.
+        return iterator._data_queue.qsize() + sum(len(task) == 2 for task in iterator._task_info.values())
+
+    depth = probe.guarded("depth", depth)
+
+    def arrived(iterator, batch, took, ready) -> None:
+        samples = loading.arrived(iterator, batch, took, -1 if ready is None else ready)
+        loop.batch_arrived(samples)
+
+    arrived = probe.guarded("batch", arrived)
+
+    def following(self):
+        if not wanted():
+            return original_next(self)
+        ready = depth(self) if isinstance(self, with_workers) else None
+        began = _clock()
+        try:
+            batch = original_next(self)
+        except BaseException:
+            iterator_arrived()
+            raise
+        arrived(self, batch, _clock() - began, ready)
+        return batch
+
+    for stand_in, original, name in (
+        (init, original_init, "__init__"),
+        (iterate, original_iter, "__iter__"),
+        (following, original_next, "__next__"),
+    ):
+        functools.update_wrapper(stand_in, original)
+        stand_in.__name__ = name
+    dataloader.DataLoader.__init__ = init
+    dataloader.DataLoader.__iter__ = iterate
+    dataloader._BaseDataLoaderIter.__next__ = following
+
+
+def _workers(probe) -> None:
+    loading = probe.loading
+    began = probe.guarded("worker", loading.worker_began)
+    original_loop = worker._worker_loop
+
+    @functools.wraps(original_loop)
+    def worker_loop(*args, **kwargs):
+        # Positions of worker_id and num_workers in torch's own signature.
+        began(*args[10:12])
+        return original_loop(*args, **kwargs)
+
+    worker._worker_loop = worker_loop
+
+    for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+        _fetch(probe, kind)
+
+
+def _fetch(probe, kind) -> None:
+    original = kind.fetch
+    loading = probe.loading
+    before = probe.guarded("fetch", loading.fetch_began)
+    after = probe.guarded("fetch", loading.fetch_ended)
+
+    @functools.wraps(original)
+    def timed(self, index):
+        if not before(self):
+            return original(self, index)
+        batch = original(self, index)
+        after()
+        return batch
+
+    kind.fetch = timed
+
+
+def _transport(probe) -> None:
+    pickler = multiprocessing.reduction.ForkingPickler
+    original = pickler.loads
+    received = probe.guarded("transport", probe.loading.received)
+
+    def loads(data, *args, **kwargs):
+        began = _clock()
+        value = original(data, *args, **kwargs)
+        received(len(data), _clock() - began)
+        return value
+
+    pickler.loads = staticmethod(loads)
+
+
+def _collector(probe) -> None:
+    gc.callbacks.append(probe.guarded("gc", probe.collector.callback))
+    gc.collect = probe.collector.explicit(gc.collect)
+
+
+def _calls(probe) -> None:
+    wrap = probe.calls.wrap
+    # Each under both its names, because pickle looks a function up where it says it was defined.
+    torch.save = torch.serialization.save = wrap("save", torch.save, parts.CHECKPOINT)
+    torch.cuda.empty_cache = torch.cuda.memory.empty_cache = wrap("empty_cache", torch.cuda.empty_cache)
+
+
+def _grad_scaler(probe) -> None:
+    scaler = torch.amp.grad_scaler.GradScaler
+    original = scaler.__init__
+
+    def made(self) -> None:
+        if self.is_enabled():
+            probe.scaler_site = probe.sites.here()
+
+    made = probe.guarded("grad_scaler", made)
+
+    @functools.wraps(original)
+    def init(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        made(self)
+
+    scaler.__init__ = init
+
+
+def _profilers(probe) -> None:
+    import torch.autograd.profiler as module
+
+    starts = probe.guarded("profilers", probe.profilers.starts)
+
+    def announced(original):
+        @functools.wraps(original)
+        def call(*args, **kwargs):
+            starts()
+            return original(*args, **kwargs)
+
+        return call
+
+    module._prepare_profiler = announced(module._prepare_profiler)
+    module._enable_profiler = announced(module._enable_profiler)
+
+
+def _compile(probe) -> None:
+    compiling = probe.guarded("compile", probe.compiling)
+    module_compiled = probe.guarded("compile", probe.discovery.module_compiled)
+    original = torch.compile
+    original_method = torch.nn.Module.compile
+
+    @functools.wraps(original)
+    def compile(*args, **kwargs):
+        compiling()
+        return original(*args, **kwargs)
+
+    @functools.wraps(original_method)
+    def compile_method(self, *args, **kwargs):
+        result = original_method(self, *args, **kwargs)
+        module_compiled(self)
+        return result
+
+    torch.compile = compile
+    torch.nn.Module.compile = compile_method
+
+
+def _watch(probe) -> None:
+    probe.discovery.watch()
+
+
+def _note_autocast(probe) -> None:
+    for device in ("cuda", "cpu"):
+        if torch.is_autocast_enabled(device):
+            probe.autocast = str(torch.get_autocast_dtype(device))[6:]

@@ -1,0 +1,89 @@
+"""What the job's own operators would cost in float32: the same shapes, timed here, both ways.
+
+Runs inside the operator window, only when the job multiplies in a type other than float32, for a few
+operators, within a time limit. Touches no random numbers and no tensor of the job.
+"""
+
+import time
+
+import torch
+
+_PRICED = 6
+_ELEMENTS = 1 << 25
+"""Largest operator replayed, in elements of its inputs: 256 MiB in float64."""
+_LIMIT_NS = 60_000_000
+"""For all operators together; one that takes longer is timed once."""
+_REPLAYABLE = frozenset(
+    "aten::" + name
+    for name in (
+        "mm bmm addmm baddbmm convolution convolution_backward relu threshold_backward add mul gelu "
+        "gelu_backward tanh sigmoid _softmax sum sqrt native_layer_norm"
+    ).split()
+)
+_TYPES = ("float64", "float16", "bfloat16")
+_TORCH_TYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
+"""Names of the profiler -> names of torch."""
+
+
+def prices(ops: list, arguments: list) -> list:
+    """For the largest operators not in float32: microseconds a call as it is and in float32."""
+    began = time.perf_counter_ns()
+    found = []
+    for op, (shapes, types, concrete) in zip(ops, arguments):
+        if len(found) == _PRICED or time.perf_counter_ns() - began > _LIMIT_NS:
+            break
+        if op["dtype"] not in _TYPES or not replayable(op["name"], shapes):
+            continue
+        try:
+            with torch.no_grad():
+                native = _time(*prepared(op["name"], shapes, types, concrete, getattr(torch, op["dtype"])))
+                single = _time(*prepared(op["name"], shapes, types, concrete, torch.float32))
+        except Exception:  # not replayable with plain arguments: no price, no harm
+            continue
+        found.append(
+            {
+                "name": op["name"],
+                "dtype": op["dtype"],
+                "shapes": op["shapes"],
+                "us": native / 1000,
+                "float32_us": single / 1000,
+            }
+        )
+    return found
+
+
+def replayable(name: str, shapes: list) -> bool:
+    """Whether an operator may be called with tensors of our own: it is pure, draws no random numbers, and fits."""
+    return name in _REPLAYABLE and sum(_elements(shape) for shape in shapes) <= _ELEMENTS
+
+
+def _elements(shape) -> int:
+    count = 1 if shape else 0
+    for size in shape:
+        count *= size if isinstance(size, int) else 0
+    return count
+
+
+def prepared(name: str, shapes: list, types: list, concrete: list, dtype) -> tuple:
+    """The operator and arguments like the profiled ones; tensors of `dtype`, or of their own type for None."""
+    values = []
+    for shape, kind, constant in zip(shapes, types, concrete):
+        if kind in _TORCH_TYPES:
+            values.append(torch.ones(shape, dtype=dtype or getattr(torch, _TORCH_TYPES[kind])))
+        else:
+            values.append(constant)
+    return getattr(torch.ops.aten, name.partition("::")[2]), values
+
+
+def _time(call, values: list) -> int:
+    """Nanoseconds of one call, the fastest of up to three after a first one."""
+    best = None
+    for attempt in range(4):
+        began = time.perf_counter_ns()
+        call(*values)
+        took = time.perf_counter_ns() - began
+        if attempt:  # the first call loads the kernel and touches the pages
+            best = took if best is None else min(best, took)
+        if took > _LIMIT_NS // 12:
+            return best or took
+    return best

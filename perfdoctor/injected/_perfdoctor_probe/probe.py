@@ -1,0 +1,297 @@
+"""The probe's state in a process that has imported torch, and what happens at each step boundary."""
+
+import atexit
+import gc
+import os
+import time
+import weakref
+
+from . import collector, control, loading, patches, procfs, profilers, records, settings, sites, windows
+from .calls import Calls
+from .guard import Guard
+from .loop import Loop
+from .recorder import columns
+from .stop import StopJob
+from .timeline import GC, Timeline
+
+_FLUSH_NS = 500_000_000
+"""Between samples and writes, once the first few steps are on disk."""
+_SETTINGS_STEP = 2
+_EARLY_STEPS = 64
+
+dumps = records.encoded
+
+
+class Probe:
+    """One per process."""
+
+    def __init__(self, recorder, start_ns: int) -> None:
+        self.recorder = recorder
+        self.start_ns = start_ns
+        guarded = self.guarded = Guard(self.note_fault)
+        self.fault = guarded.fault
+        self.sites = sites.Sites(recorder, dumps)
+        self.loop = Loop(recorder, self.boundary, self.early_step, self.sites)
+        self.collector = collector.Collector(recorder, dumps, self.loop, self.sites, guarded)
+        self.calls = Calls(recorder, dumps, self.loop, self.sites, guarded)
+        self.loading = loading.Loading(recorder, dumps, self.loop, self.sites, guarded)
+        plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
+        self.windows = windows.Windows(recorder, dumps, self.make_window, self.fault, plan)
+        self.profilers = profilers.Profilers(guarded("profilers", self.profiler_starts))
+        self.control = None
+        # Each with a switch of its own: a boundary is reached from inside other hooks.
+        self.tick = guarded("tick", self._tick)
+        self.look_closer = guarded("windows", self._look_closer)
+        self.write_settings = guarded("settings", self._write_settings)
+        self.write_sample = guarded("sample", self.sample)
+        self.write_rows = guarded("flush", self.flush)
+        self.listen = guarded("control", self._listen)
+        self.price = guarded("thread pricing", self.windows.price)
+        self.reset()
+
+    def reset(self) -> None:
+        """State of this process alone: at install, and in a forked child."""
+        self.next_tick_ns = 0
+        self.next_flush_ns = 0
+        self.flushed_step = 0
+        self.beat_step = 0
+        self.stop_at = -1
+        self.stopping = False
+        self.own_ns = 0
+        self.autocast = ""
+        self.scaler_site = -2
+        self.optimizer = None
+
+    def before_fork(self) -> None:
+        """A window must not be open in a child: nobody would close it there."""
+        self.windows.abandon(self.loop.timeline.step, "the loop starts processes in every step", again=True)
+
+    def after_fork(self) -> None:
+        """In a forked child: nothing that was measured so far is ours."""
+        if self.control is not None:
+            self.control.close()  # the parent's connection; closing our copy does not end it
+            self.control = None
+        self.sites.ids.clear()
+        for part in (self.loop, self.collector, self.calls, self.loading, self.windows, self):
+            part.reset()
+        self.recorder.line(dumps({"k": "torch", **settings.imported()}))
+
+    def note_fault(self, hook: str, error: Exception) -> None:
+        """A hook was switched off."""
+        self.recorder.line(dumps({"k": "fault", "hook": hook, "error": f"{type(error).__name__}: {error}"[:300]}))
+        self.loop.timeline.clear()
+
+    # -- at a step boundary -------------------------------------------------------------------------------
+
+    def boundary(self, line: Timeline) -> None:
+        """The step has just ended. Cheap unless something is due."""
+        if self.windows.busy:
+            self.look_closer(line)
+        if line.boundary_ns >= self.next_tick_ns or line.step <= _EARLY_STEPS:
+            self.tick(line)
+            # Only a tick can have received the order to stop.
+            self.stopping = self.stop_at >= 0
+        if self.stopping and line.step >= self.stop_at:
+            self.leave()
+            raise StopJob(0)
+
+    def early_step(self, optimizer, number: int) -> None:
+        """The first few optimizer steps, `number` counting from 1."""
+        self.discovery.at_step(number)
+        if self.optimizer is None:
+            self.optimizer = weakref.ref(optimizer)
+
+    def _look_closer(self, line: Timeline) -> None:
+        line.settle_cpu()
+        if self.windows.at_boundary(line.step, line.rows[-1][0] * 1000):
+            line.skip_own_time()
+
+    def _tick(self, line: Timeline) -> None:
+        line.settle_cpu()
+        now, step = line.boundary_ns, line.step
+        self.next_tick_ns = now + control.POLL_NS
+        if step == _SETTINGS_STEP:
+            self.write_settings()
+        # On disk after 1, 2, 4, 8, ... steps, then twice a second: a job may be killed at any time.
+        due = now >= self.next_flush_ns or (step <= _EARLY_STEPS and step & (step - 1) == 0)
+        self.listen(step, due)
+        if due:
+            self.next_flush_ns = now + _FLUSH_NS
+            self.write_sample()
+            self.write_rows()
+        line.skip_own_time()
+        self.own_ns += line.boundary_ns - now
+        if due:
+            self.price(step)
+            line.skip_own_time()
+
+    def _listen(self, step: int, beat: bool) -> None:
+        if self.control is None:
+            self._connect()
+        if beat:
+            self._beat(step)
+        for command in self.control.commands():
+            self._obey(command, step)
+
+    def _connect(self) -> None:
+        environment = os.environ
+        self.control = control.Control(
+            self.recorder.run,
+            {
+                "k": "hello",
+                "pid": os.getpid(),
+                "rank": int(environment.get("RANK", 0)),
+                "world": int(environment.get("WORLD_SIZE", 1)),
+            },
+        )
+
+    def _obey(self, command: dict, step: int) -> None:
+        if command.get("do") == "stop":
+            self.stop_at = int(command["step"])
+            self.control.send({"k": "stopping", "step": max(step, self.stop_at)})
+        elif command.get("do") == "window":
+            self.windows.ask(str(command["name"]))
+
+    def _beat(self, step: int) -> None:
+        """Tell the launcher how it goes: sums since the last beat."""
+        if not self.loop.timeline.rows:
+            return
+        rows = self.loop.timeline.rows
+        self.control.send(
+            {
+                "k": "beat",
+                "step": step,
+                "steps": len(rows),
+                "wall_us": sum(row[0] for row in rows),
+                "wait_us": sum(row[1] for row in rows),
+                "samples": self.loop.samples,
+                "gc": self.collector.beat_count,
+                "gc_us": self.collector.beat_ns // 1000,
+                "failure": self.recorder.failure,
+            }
+        )
+        self.loop.samples = self.collector.beat_count = self.collector.beat_ns = 0
+
+    # -- records ------------------------------------------------------------------------------------------
+
+    def sample(self) -> None:
+        """Queue the counters of this process."""
+        loop = self.loop
+        self.recorder.line(
+            dumps(
+                {
+                    "k": "sample",
+                    "t": time.perf_counter_ns(),
+                    "step": loop.timeline.step,
+                    **procfs.counters(),
+                    **settings.cuda_counters(),
+                    "events": loop.timeline.events,
+                    "own_us": self.own_ns // 1000,
+                    "window_us": self.windows.spent_ns // 1000,
+                }
+            )
+        )
+
+    def flush(self) -> None:
+        """Queue all rows and write everything to the file."""
+        line = self.loop.timeline
+        rows = line.taken_rows()
+        if rows:
+            record = {"k": "steps", "first": line.step - len(rows), "t": line.boundary_ns}
+            if self.windows.marked:
+                record["marked"] = self.windows.marked
+            self.recorder.line(dumps(record | columns(records.STEP_COLUMNS, rows)))
+            self.windows.marked.clear()
+        if self.loop.ungraded_count:
+            self.recorder.line(
+                dumps(
+                    {
+                        "k": "ungraded",
+                        "step": line.step,
+                        "site": self.loop.ungraded_site,
+                        "count": self.loop.ungraded_count,
+                        "us": self.loop.ungraded_total_ns // 1000,
+                    }
+                )
+            )
+            self.loop.ungraded_count = self.loop.ungraded_total_ns = 0
+        self.loading.flush()
+        self.collector.flush()
+        self.calls.flush()
+        self.recorder.flush()
+
+    def _write_settings(self) -> None:
+        facts = settings.torch_settings()
+        optimizer = self.optimizer() if self.optimizer is not None else None
+        if optimizer is not None:
+            facts["parameters"] = settings.parameters(optimizer)
+        facts["autocast"] = self.autocast
+        facts["scaler_site"] = self.scaler_site
+        facts["gc"] = self.collector.state()
+        facts["unit_ns"] = unit_cost_ns()
+        facts["start_us"] = self.start_ns // 1000
+        facts["compiled"] = self.discovery.compiled
+        self.recorder.line(dumps({"k": "settings", **facts}))
+
+    def make_window(self, name: str):
+        """A window by name; the modules are loaded when first needed."""
+        if name == "ops":
+            from .ops_window import OpsWindow
+
+            return OpsWindow(self.profilers)
+        from .sites_window import SitesWindow
+
+        return SitesWindow(self.sites, self.discovery.compiled)
+
+    def compiling(self) -> None:
+        """torch.compile is about to be called: code is not compiled while a dispatch mode is active."""
+        window = self.windows.open
+        if window is not None and window.name == "sites":
+            self.windows.abandon(self.loop.timeline.step, "the job uses torch.compile", again=False)
+        self.discovery.compiling()
+
+    def profiler_starts(self) -> None:
+        """The job's own profiler is about to start: ours makes room."""
+        window = self.windows.open
+        if window is not None and window.name == "ops":
+            self.windows.abandon(self.loop.timeline.step, "the job runs a profiler of its own", again=False)
+
+    def leave(self) -> None:
+        """Write what is left: before we stop the job, or at its own end."""
+        self.windows.abandon(self.loop.timeline.step, "the job ended first", again=False)
+        self.write_sample()
+        # Takes 10 ms per 100,000 objects, so only here, after the last step.
+        self.recorder.line(f'{{"k":"tracked","objects":{len(gc.get_objects())}}}')
+        self.recorder.line(f'{{"k":"end","step":{self.loop.timeline.step},"t":{time.perf_counter_ns()}}}')
+        self.write_rows()
+
+
+def unit_cost_ns() -> float:
+    """Nanoseconds of one enter-and-leave of the timeline in this process: the price of one hook event."""
+    line = Timeline()
+    began = time.perf_counter_ns()
+    for _ in range(200):
+        line.enter(GC)
+        line.leave(GC)
+    return (time.perf_counter_ns() - began) / 200
+
+
+def install(recorder, after_fork: list, start_ns: int) -> None:
+    """Called once, right after the job's own `import torch`."""
+    began = time.perf_counter_ns()
+    probe = Probe(recorder, 0)
+    patches.install(probe)
+    recorder.line(dumps({"k": "torch", **settings.imported()}))
+    atexit.register(_at_exit, probe)
+    after_fork.append(probe.after_fork)
+    os.register_at_fork(before=probe.guarded("fork", probe.before_fork))
+    probe.start_ns = start_ns + time.perf_counter_ns() - began
+
+
+def _at_exit(probe: Probe) -> None:
+    """The ordinary way out. Nothing depends on it: a killed job has lost half a second of rows at most."""
+    try:
+        if probe.loop.timeline.step or probe.recorder.pending:
+            probe.leave()
+    except Exception:
+        pass

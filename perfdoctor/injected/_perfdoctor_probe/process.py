@@ -1,0 +1,48 @@
+"""Who this process is: its first record, and what happens to the probe across forks.
+
+Runs before the job's first line, so only built-in and already loaded modules are used.
+"""
+
+import os
+import sys
+import time
+
+from . import records, torch_import
+from .recorder import Recorder
+
+
+def enter(run: str) -> None:
+    """Open this process's file and wait for torch."""
+    began = time.perf_counter_ns()
+    recorder = Recorder(run)
+    _introduce(recorder, began, forked=False)
+    # Flushed at once: a process that hangs or dies before torch must have left a trace.
+    recorder.flush()
+
+    after_fork: "list" = []
+
+    def in_child() -> None:
+        try:
+            recorder.renew()
+            _introduce(recorder, time.perf_counter_ns(), forked=True)
+            for call in after_fork:
+                call()
+        except Exception:  # would be printed on the job's stderr
+            recorder.disable()
+
+    os.register_at_fork(after_in_child=in_child)
+    torch_import.when_imported(recorder, after_fork, began)
+
+
+def _introduce(recorder: Recorder, now_ns: int, forked: bool) -> None:
+    argv = getattr(sys, "orig_argv", [])
+    spawned = any(a.startswith("--multiprocessing-fork") or "multiprocessing." in a for a in argv[1:4])
+    module = argv[argv.index("-m") + 1] if "-m" in argv[1:-1] else ""
+    # Arguments are left out: they may hold secrets, and the launcher records the command with those masked.
+    recorder.line(
+        f'{{"k":"process","version":{records.VERSION},"pid":{os.getpid()},"ppid":{os.getppid()},"t":{now_ns},'
+        f'"forked":{"true" if forked else "false"},"spawned":{"true" if spawned else "false"},'
+        f'"python":"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}",'
+        f'"executable":{records.quoted(sys.executable or "")},"module":{records.quoted(module)},'
+        f'"cpus":{len(os.sched_getaffinity(0))}}}'
+    )

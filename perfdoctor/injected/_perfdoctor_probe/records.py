@@ -1,0 +1,141 @@
+"""The format of a recording: what the probe writes and the reader reads. Plain constants and functions only.
+
+One JSON object per line; `k` names its kind. A column is a list, or one number when all its `n` entries are
+the same. Times are nanoseconds of CLOCK_MONOTONIC (one clock for all
+processes of a machine), durations are microseconds, as the names say.
+
+    process   first line of a file: who this process is
+    torch     torch was imported (or could not be: `error`)
+    worker    this process is a data-loader worker
+    settings  torch's settings at the second step boundary
+    loader    a DataLoader was made
+    iter      an iterator of a loader was started
+    steps     columns, one entry per step
+    batches   columns, one entry per batch that the training thread received
+    batch     what a batch of a loader holds, for its first few
+    fetches   columns, one entry per batch made in this process
+    gc        collections since the last such record, by generation
+    full_gc   one generation-2 collection, or any explicit one
+    site      a place in the user's code, referred to by `id`
+    ungraded  forwards in evaluation mode whose graph nobody used, since the last such record
+    tracked   objects known to the garbage collector
+    call      calls of a wrapped function since the last such record, by site
+    sample    counters of this process
+    worker_sample  counters of a data-loader worker
+    boundary  from here on a step ends at `kind`: optimizer, batch or forward
+    window    a window closed: what it saw
+    threads   a round of the largest operators, timed with several numbers of intra-op threads
+    fault     a hook raised and was switched off
+    cost      the probe's own cost
+    end       the process left on purpose (absent after a kill)
+"""
+
+VERSION = 1
+"""Of the format. The reader refuses a newer one and says so."""
+
+PREFIX = "process-"
+SUFFIX = ".jsonl"
+
+STEP_COLUMNS = (
+    "wall_us",
+    "input_wait_us",
+    "forward_us",
+    "backward_us",
+    "optimizer_us",
+    "checkpoint_us",
+    "gc_us",
+    "cpu_us",
+    "micro",
+)
+"""`other` is what remains of `wall_us`. `micro` counts root forwards, or batches where no forward is seen."""
+
+ENVIRONMENT = (
+    "ATEN_CPU_CAPABILITY",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_VISIBLE_DEVICES",
+    "DNNL_MAX_CPU_ISA",
+    "GLIBC_TUNABLES",
+    "GOMP_CPU_AFFINITY",
+    "GOMP_SPINCOUNT",
+    "KMP_AFFINITY",
+    "KMP_BLOCKTIME",
+    "LD_PRELOAD",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_CONF",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TOP_PAD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "MKL_CBWR",
+    "MKL_NUM_THREADS",
+    "NCCL_DEBUG",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_DYNAMIC",
+    "OMP_NUM_THREADS",
+    "OMP_PLACES",
+    "OMP_PROC_BIND",
+    "OMP_WAIT_POLICY",
+    "ONEDNN_MAX_CPU_ISA",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHONDEVMODE",
+    "PYTHONMALLOC",
+    "PYTHONTRACEMALLOC",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "RANK",
+    "THP_MEM_ALLOC_ENABLE",
+    "TORCHDYNAMO_DISABLE",
+    "TORCHELASTIC_RUN_ID",
+    "TORCH_DISTRIBUTED_DEBUG",
+    "WORLD_SIZE",
+)
+"""The only environment variables that are ever recorded."""
+
+
+def quoted(text: str) -> str:
+    """`text` as a JSON string, without the json module (it may not be imported before torch)."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    out = []
+    for char in text:
+        code = ord(char)
+        if 32 <= code < 127 and char not in '"\\':
+            out.append(char)
+        elif code < 0x10000:
+            out.append(f"\\u{code:04x}")
+        else:
+            code -= 0x10000
+            out.append(f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}")
+    return '"' + "".join(out) + '"'
+
+
+def encoded(value) -> str:
+    """`value` as JSON. The json module is not used: a user's own `json.py` may stand in its place."""
+    kind = type(value)
+    if kind is str:
+        return quoted(value)
+    if kind is int:
+        return repr(value)
+    if value is None:
+        return "null"
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is float:
+        return repr(value) if value - value == 0 else "null"
+    if kind is dict:
+        return "{" + ",".join([quoted(str(key)) + ":" + encoded(item) for key, item in value.items()]) + "}"
+    if kind is list or kind is tuple:
+        if set(map(type, value)) == {int}:
+            return "[" + ",".join(map(repr, value)) + "]"
+        return "[" + ",".join(map(encoded, value)) + "]"
+    if isinstance(value, int):  # an enumeration, numpy's bool
+        return repr(int(value))
+    return quoted(str(value))
+
+
+def file_name(pid: int, now_ns: int) -> str:
+    """Unique although a pid may serve several programs in a row (exec)."""
+    return f"{PREFIX}{pid}-{now_ns}{SUFFIX}"

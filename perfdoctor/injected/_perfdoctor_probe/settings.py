@@ -1,0 +1,115 @@
+"""Torch's settings, read once at the second step boundary: by then the job has made up its mind."""
+
+import os
+import sys
+
+import torch
+
+from . import procfs, records
+
+_FRAMEWORKS = (
+    "lightning",
+    "pytorch_lightning",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "ray",
+    "ignite",
+    "fastai",
+)
+
+
+def environment() -> dict:
+    """The allow-listed variables that are set."""
+    return {name: os.environ[name] for name in records.ENVIRONMENT if name in os.environ}
+
+
+def imported() -> dict:
+    """For the `torch` record, right after the import; must not touch CUDA or start thread pools."""
+    main = sys.modules.get("__main__")
+    return {
+        "version": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cpus": len(os.sched_getaffinity(0)),
+        "script": getattr(main, "__file__", None) or "",
+        "cwd": os.getcwd(),
+        "environment": environment(),
+    }
+
+
+def parameters(optimizer) -> dict:
+    """Types and devices of what the optimizer updates, with element counts."""
+    dtypes: "dict[str, int]" = {}
+    devices = set()
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            dtype = str(parameter.dtype)[6:]
+            dtypes[dtype] = dtypes.get(dtype, 0) + parameter.numel()
+            devices.add(str(parameter.device))
+    first = optimizer.param_groups[0]
+    return {
+        "optimizer": type(optimizer).__name__,
+        "foreach": first.get("foreach"),
+        "fused": first.get("fused"),
+        "dtypes": dtypes,
+        "devices": sorted(devices),
+    }
+
+
+def torch_settings() -> dict:
+    """Threads, types, backends. Asks CUDA only if the job has initialised it (asking would poison a fork)."""
+    facts = {
+        "intra_op": torch.get_num_threads(),
+        "inter_op": torch.get_num_interop_threads(),
+        "os_threads": procfs.os_threads(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "default_dtype": str(torch.get_default_dtype())[6:],
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "mkldnn": bool(torch.backends.mkldnn.enabled),
+        "bf16_native": _native("bf16"),
+        "fp16_native": _native("fp16"),
+        "anomaly": torch.is_anomaly_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "frameworks": [name for name in _FRAMEWORKS if name in sys.modules],
+        **procfs.libraries(),
+        "environment": environment(),
+    }
+    if torch.cuda.is_initialized():
+        device = torch.cuda.current_device()
+        facts["cuda"] = {
+            "name": torch.cuda.get_device_name(device),
+            "capability": list(torch.cuda.get_device_capability(device)),
+            "total_bytes": torch.cuda.get_device_properties(device).total_memory,
+            # Only the new names: the legacy getters raise once a job has used these.
+            "tf32_matmul": torch.backends.cuda.matmul.fp32_precision == "tf32",
+            "allocator": torch.cuda.memory.get_allocator_backend(),
+        }
+    return facts
+
+
+def _native(kind: str) -> "bool | None":
+    """What oneDNN says of this CPU (it honours ONEDNN_MAX_CPU_ISA), together with the CPU's own flags."""
+    try:
+        supported = bool(getattr(torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")())
+        flags = torch.cpu.get_capabilities()
+    except (AttributeError, RuntimeError):
+        return None
+    return supported and bool(flags.get(f"avx512_{kind}") or flags.get(f"amx_{kind}") or flags.get(f"arm_{kind}"))
+
+
+def cuda_counters() -> dict:
+    """Allocator statistics of the current device; empty while CUDA is not initialised. About 60 us."""
+    if not torch.cuda.is_initialized():
+        return {}
+    stats = torch.cuda.memory_stats()
+    names = (
+        "num_alloc_retries",
+        "num_device_alloc",
+        "num_device_free",
+        "num_ooms",
+        "allocated_bytes.all.peak",
+        "reserved_bytes.all.peak",
+        "inactive_split_bytes.all.current",
+    )
+    return {"cuda": {name: int(stats.get(name, 0)) for name in names}}

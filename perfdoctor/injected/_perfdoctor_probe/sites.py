@@ -1,0 +1,56 @@
+"""Places in the user's code: from a stack to the first line that is not a library's."""
+
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARIES = os.path.dirname(os.__file__) + os.sep
+
+
+def _is_library(filename: str) -> bool:
+    return filename.startswith((_LIBRARIES, "<")) or "site-packages" in filename or "dist-packages" in filename
+
+
+class Sites:
+    """Gives each place a small number; a place is written to the recording when it is first met."""
+
+    def __init__(self, recorder, dumps) -> None:
+        self.recorder = recorder
+        self.dumps = dumps
+        self.ids: "dict[tuple, int]" = {}
+        self.library: "dict[str, bool]" = {}
+
+    def here(self, depth: int = 1) -> int:
+        """The id of the innermost user line that leads to the frame `depth` levels up.
+
+        Falls back to the outermost library line when no user line is on the stack (`python -m package`).
+        """
+        frame = sys._getframe(depth + 1)
+        via = None
+        last = None
+        while frame is not None:
+            code = frame.f_code
+            filename = code.co_filename
+            if not filename.startswith(_HERE):
+                library = self.library.get(filename)
+                if library is None:
+                    library = self.library[filename] = _is_library(filename)
+                if not library:
+                    return self._id(filename, frame.f_lineno, code.co_name, via)
+                if not filename.startswith("<"):
+                    last = (filename, frame.f_lineno, code.co_name)
+                    if via is None:
+                        via = (filename, code.co_name)
+            frame = frame.f_back
+        return self._id(*last, via) if last else -1
+
+    def _id(self, filename: str, line: int, function: str, via) -> int:
+        key = (filename, line, function)
+        known = self.ids.get(key)
+        if known is None:
+            known = self.ids[key] = len(self.ids)
+            record = {"k": "site", "id": known, "file": filename, "line": line, "function": function}
+            if via:
+                record["via"] = f"{via[0]}:{via[1]}"
+            self.recorder.line(self.dumps(record))
+        return known

@@ -1,0 +1,141 @@
+"""When to look closer: short windows of a step or two, opened and closed at step boundaries.
+
+The steps of a window, and the one after it, are marked so that no statistic uses them. The probe opens each
+planned window once on its own, early enough for a short job; the launcher may ask for more.
+"""
+
+import time
+from _thread import get_ident
+
+FIRST_STEP = 10
+"""Steps before the first window, so that lazy initialisation is over ..."""
+SLOW_FIRST_STEP = 3
+SLOW_NS = 5_000_000_000
+"""... or three of them, once five seconds have gone by since the first."""
+GAP = 3
+"""Steps between windows."""
+STEPS = 2
+"""Steps of one window; one, when a step takes longer than half a second."""
+_ATTEMPTS = 3
+"""A window that had to be given up is tried again this often: a loop that forks in every step has no room for one."""
+
+
+class Windows:
+    """The plan of windows and the one that is open."""
+
+    def __init__(self, recorder, dumps, make, fault, plan: "list[str]") -> None:
+        self.recorder = recorder
+        self.dumps = dumps
+        self.make = make
+        self.fault = fault
+        self.planned = tuple(plan)
+        self.reset()
+
+    def reset(self) -> None:
+        self.plan = list(self.planned)
+        self.open = None
+        self.thread = 0
+        self.opened_step = 0
+        self.last_step = 0
+        self.first_ns = 0
+        self.marked: "list[int]" = []
+        self.spent_ns = 0
+        self.length = STEPS
+        self.attempts: "dict[str, int]" = {}
+        self.pricing = None
+        self._note_busy()
+
+    def _note_busy(self) -> None:
+        self.busy = self.open is not None or bool(self.plan)
+        """Whether the next boundary must look at the windows."""
+
+    def ask(self, name: str) -> None:
+        """Add a window to the plan."""
+        self.plan.append(name)
+        self._note_busy()
+
+    def at_boundary(self, step: int, wall_ns: int) -> bool:
+        """Open or close what is due. True when it did, so that the time it took is left out of the step."""
+        now = time.perf_counter_ns()
+        if self.open is not None:
+            self.marked.append(step - 1)
+            if step - self.opened_step < self.length or self.thread != get_ident() or not self.open.closable():
+                return False
+            self._close(step)
+            self.marked.append(step)
+            self.spent_ns += time.perf_counter_ns() - now
+            return True
+        if not self.first_ns:
+            self.first_ns = now
+        late = step >= SLOW_FIRST_STEP and now - self.first_ns > SLOW_NS
+        if not self.plan or (step < FIRST_STEP and not late) or step < self.last_step + GAP:
+            return False
+        self._open(step, wall_ns)
+        self._note_busy()
+        self.spent_ns += time.perf_counter_ns() - now
+        return True
+
+    def _open(self, step: int, wall_ns: int) -> None:
+        name = self.plan.pop(0)
+        self.length = 1 if wall_ns > SLOW_NS // 10 else STEPS
+        try:
+            window = self.make(name)
+            obstacle = window.obstacle()
+            if obstacle:
+                self._missing(name, obstacle)
+                return
+            window.open()
+        except Exception as error:
+            self.fault(f"window {name}", error)
+            return
+        self.open = window
+        self.thread = get_ident()
+        self.opened_step = step
+
+    def _missing(self, name: str, why: str) -> None:
+        self.recorder.line(self.dumps({"k": "window", "name": name, "missing": why}))
+
+    def _close(self, step: int) -> None:
+        window, self.open = self.open, None
+        self.last_step = step
+        self._note_busy()
+        try:
+            record = window.close(step - self.opened_step)
+        except Exception as error:
+            self.fault(f"window {window.name}", error)
+            return
+        self.pricing = window.pricing or self.pricing
+        self.recorder.line(
+            self.dumps({"k": "window", "name": window.name, "first": self.opened_step, "step": step, **record})
+        )
+
+    def price(self, step: int) -> None:
+        """Take a round of thread pricing if one is due: between steps, like the windows themselves."""
+        now = time.perf_counter_ns()
+        if self.pricing is None or not self.pricing.is_due(now):
+            return
+        prices = self.pricing.round()
+        if prices:
+            self.recorder.line(self.dumps({"k": "threads", "step": step, "us": prices}))
+        self.marked.append(step)
+        self.spent_ns += time.perf_counter_ns() - now
+
+    def abandon(self, step: int, why: str, again: bool) -> None:
+        """Close without a record, in the middle of a step. On another thread than the window's: do nothing."""
+        window = self.open
+        if window is None or self.thread != get_ident() or not window.closable():
+            return
+        self.open = None
+        self.last_step = step
+        self.marked += [step, step + 1]
+        try:
+            window.abandon()
+        except Exception as error:
+            self.fault(f"window {window.name}", error)
+            return
+        attempts = self.attempts[window.name] = self.attempts.get(window.name, 0) + 1
+        if again and attempts < _ATTEMPTS:
+            self.plan.insert(0, window.name)
+        else:
+            self._missing(window.name, why)
+        self._note_busy()

@@ -1,0 +1,25 @@
+"""Starts the probe in every Python process of an observed job, then hands over to the user's own sitecustomize.
+
+This directory is put in front of PYTHONPATH by `perfdoctor check`; it takes itself off `sys.path` at once,
+so the job sees the path it would have had.
+"""
+
+import sys
+
+
+def _wake() -> None:
+    here = __file__.rpartition("/")[0]
+    try:
+        import _perfdoctor_probe
+
+        _perfdoctor_probe.start()
+    except Exception:  # the job comes first: a probe that cannot start is a job that is not observed
+        pass
+    sys.path[:] = [entry for entry in sys.path if entry != here]
+
+
+_wake()
+del sys.modules[__name__]
+# Outside any guard of ours: what the user's sitecustomize raises is the user's to see. When there is none, the
+# ModuleNotFoundError goes on to `site`, which expects it, and no module of this name stays behind.
+import sitecustomize  # noqa: E402, F401

@@ -1,0 +1,17 @@
+"""Two ranks over gloo, under torchrun."""
+
+import facts
+import loops
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+facts.seed()
+model, _, criterion = loops.setup()
+parallel = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
+loops.train(parallel, optimizer, criterion, loops.data(), 25)
+if dist.get_rank() == 0:
+    print(facts.digest(model.parameters()))
+dist.barrier()
+dist.destroy_process_group()

@@ -1,0 +1,43 @@
+"""Trainers that own the loop."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def test_lightning(observe):
+    pytest.importorskip("lightning")
+    seen = observe("lightning_job.py")
+    seen.same()
+    seen.healthy()
+    steps = seen.rank.steps
+    assert seen.bare.code == 0, seen.bare.stderr
+    assert len(steps) == 20
+    assert set(steps["boundary"]) == {0}
+    assert (steps["micro"] == 2).sum() >= 17  # the others hold a validation pass
+    assert seen.rank.settings is not None and "lightning" in seen.rank.settings.frameworks
+    assert any(place.file.endswith("loops.py") for place in seen.rank.sites.values())
+
+
+def test_transformers_trainer(observe):
+    pytest.importorskip("transformers")
+    seen = observe("transformers_job.py")
+    assert seen.bare.code == seen.probed.code == 0, seen.bare.stderr
+    assert seen.probed.stdout.splitlines()[-1] == seen.bare.stdout.splitlines()[-1]
+    assert seen.probed.stderr == seen.bare.stderr
+    seen.healthy()
+    assert len(seen.rank.steps) == 24
+    assert set(seen.rank.steps["micro"]) == {2}
+    assert (seen.rank.steps["forward_us"] > 0).all()
+
+
+def test_accelerate(observe):
+    pytest.importorskip("accelerate")
+    seen = observe("accelerate_job.py")
+    seen.same()
+    seen.healthy()
+    assert seen.bare.code == 0, seen.bare.stderr
+    assert len(seen.rank.steps) == 20
+    assert set(seen.rank.steps["micro"]) == {2}

@@ -1,0 +1,191 @@
+"""Every style of loop: the job does the same, and its steps are seen for what they are."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from perfdoctor.recording.model import ProcessRecording
+
+PARTS = ("input_wait", "forward", "backward", "optimizer", "checkpoint", "gc")
+pytestmark = pytest.mark.e2e
+
+STEPS = 30
+STYLES = (
+    "plain",
+    "no_loader",
+    "accumulate",
+    "accumulate_many",
+    "gan",
+    "lbfgs",
+    "by_hand",
+    "by_hand_no_loader",
+    "infer",
+    "infer_ungraded",
+    "infer_no_loader",
+    "infer_train_mode",
+    "inference_after_training",
+    "validated",
+    "per_parameter",
+    "raising_step",
+    "skipped_steps",
+    "loader_elsewhere",
+    "trained_elsewhere",
+    "fresh_iterators",
+    "loaders",
+    "own_mode",
+    "mode_from_step_11",
+    "own_profiler",
+    "forks",
+    "layers_one_by_one",
+    "many_kinds",
+)
+
+
+@pytest.fixture(scope="module")
+def seen(observe_once):
+    return observe_once("loops.py", *STYLES)
+
+
+def without_own_profiler_log(stderr: str) -> list[str]:
+    """The lines that Kineto prints for the job's own profiler hold the time and the pid."""
+    return [line for line in stderr.splitlines() if "profiler_st" not in line]
+
+
+def test_every_job_prints_the_same_and_ends_the_same(seen):
+    bare, probed = seen.bare.stdout.splitlines(), seen.probed.stdout.splitlines()
+    assert [line for line in bare if "failed" in line] == []
+    assert probed == bare
+    assert seen.probed.code == seen.bare.code == 0
+
+
+def test_nothing_is_added_to_stderr_and_nothing_lost(seen):
+    assert without_own_profiler_log(seen.probed.stderr) == without_own_profiler_log(seen.bare.stderr)
+    assert seen.probed.stderr.count("profiler_start") == seen.bare.stderr.count("profiler_start")
+
+
+def test_no_hook_failed(seen):
+    seen.healthy()
+
+
+def test_no_mode_and_no_profiler_is_left_behind(seen):
+    states = [json.loads(line.split(" ", 1)[1]) for line in seen.probed.stdout.splitlines() if line[:8] == "process "]
+    assert len(states) == len(STYLES)
+    assert {(state["modes"], state["profiler"]) for state in states} == {(0, False)}
+
+
+def test_the_parts_of_a_step_never_exceed_it(seen):
+    for process in seen.ranks:
+        steps = process.steps
+        parts = sum(steps[f"{name}_us"] for name in PARTS)
+        assert (parts <= steps["wall_us"]).all(), seen.names[process.header.pid]
+        assert all((column >= 0).all() for column in steps.arrays.values())
+
+
+@pytest.mark.parametrize(
+    ("style", "boundary", "steps", "micro"),
+    [
+        ("plain", 0, STEPS, 1),
+        ("no_loader", 0, STEPS, 1),
+        ("accumulate", 0, STEPS, 3),
+        ("gan", 0, STEPS, 5),
+        ("lbfgs", 0, STEPS, 4),
+        ("by_hand", 1, STEPS - 3, 1),
+        ("by_hand_no_loader", 2, STEPS - 8, 1),
+        ("infer", 1, STEPS - 3, 1),
+        ("infer_ungraded", 1, STEPS - 3, 1),
+        ("infer_no_loader", 2, STEPS - 8, 1),
+        ("infer_train_mode", 1, STEPS - 3, 1),
+        ("per_parameter", 0, STEPS, 1),
+        ("raising_step", 0, 20, 2),
+        ("skipped_steps", 0, 24, 1),
+        ("loader_elsewhere", 0, STEPS, 1),
+        ("trained_elsewhere", 0, STEPS, 1),
+        ("fresh_iterators", 0, STEPS, 1),
+        ("loaders", 0, 70, 1),
+        ("own_mode", 0, 20 + 4 * 14 + 6, 1),
+        ("own_profiler", 0, STEPS, 1),
+        ("forks", 0, STEPS, 1),
+        ("many_kinds", 0, STEPS, 1),
+    ],
+)
+def test_steps_end_where_they_should(seen, style, boundary, steps, micro):
+    process = seen.named(style)
+    assert process.role == "rank"
+    assert len(process.steps) == steps
+    assert set(process.steps["boundary"]) == {boundary}
+    # Raised and skipped steps leave their micro-batches to the next one.
+    assert np.bincount(process.steps["micro"][5:]).argmax() in (micro, 1)
+    assert process.steps["micro"].max() >= micro
+
+
+def test_every_step_of_an_accumulating_loop_has_all_its_micro_batches(seen):
+    assert set(seen.named("accumulate").steps["micro"]) == {3}
+    steps = seen.named("accumulate_many").steps
+    assert set(steps["micro"][steps["boundary"] == 0][1:]) == {12}
+
+
+def part_share(process: ProcessRecording, part: str) -> float:
+    steps = process.steps
+    return float(steps[f"{part}_us"].sum() / steps["wall_us"].sum())
+
+
+def test_a_step_that_raised_does_not_swallow_the_time_after_it(seen):
+    # Each exception is followed by a loop of Python code that is longer than all of torch's part.
+    assert part_share(seen.named("raising_step"), "optimizer") < 0.3
+
+
+def test_optimizers_in_the_backward_pass_are_told_from_it(seen):
+    process = seen.named("per_parameter")
+    assert part_share(process, "optimizer") > 0
+    assert part_share(process, "backward") > part_share(process, "input_wait") / 10
+
+
+def test_forwards_without_no_grad_are_counted_in_evaluation_only(seen):
+    assert sum(u.count for u in seen.named("infer_ungraded").ungraded) in (STEPS - 1, STEPS)
+    assert sum(u.count for u in seen.named("validated").ungraded) in (11, 12)
+    for style in ("plain", "infer", "infer_train_mode", "infer_no_loader", "gan", "lbfgs"):
+        assert seen.named(style).ungraded == (), style
+
+
+def test_windows_see_a_plain_loop(seen):
+    process = seen.named("plain")
+    assert process.ops is not None and process.ops.aten > 100
+    assert process.call_sites is not None and process.call_sites.ops > 100
+    assert 4 <= process.steps["marked"].sum() <= 6
+
+
+@pytest.mark.parametrize(
+    ("style", "window", "reason"),
+    [
+        ("own_mode", "call_sites", "dispatch mode of its own"),
+        ("own_profiler", "ops", "profiler of its own"),
+        ("forks", "ops", "starts processes"),
+        ("forks", "call_sites", "starts processes"),
+        ("trained_elsewhere", "ops", "another thread"),
+    ],
+)
+def test_a_window_that_cannot_be_says_why(seen, style, window, reason):
+    found = getattr(seen.named(style), window)
+    assert found is not None
+    assert reason in found.missing
+
+
+def test_layers_called_one_by_one_are_let_go(seen):
+    steps = seen.named("layers_one_by_one").steps
+    assert steps["micro"][3] == 40
+    assert steps["micro"][-1] < 40
+
+
+def test_what_a_loader_is_made_of_is_recorded(seen):
+    loaders = seen.named("loaders").loaders
+    assert [loader.batch_size for loader in loaders[:3]] == [4, 4, 4]
+    assert {loader.num_workers for loader in loaders} == {0}
+    assert loaders[0].collate == "collate"
+    assert loaders[2].pin_memory
+    process = seen.named("plain")
+    assert process.sites[process.loaders[0].site].file.endswith("loops.py")
+    assert process.batches_seen[0].samples == 4
+    assert len(seen.named("fresh_iterators").iterators) == STEPS

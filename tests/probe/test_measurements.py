@@ -1,0 +1,79 @@
+"""What is measured: the parts of a step, collections and calls with their lines."""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from perfdoctor.recording.model import ProcessRecording
+
+PARTS = ("input_wait", "forward", "backward", "optimizer", "checkpoint", "gc")
+pytestmark = pytest.mark.e2e
+
+SLEEPS_US = {"input_wait": 8000, "forward": 6000, "backward": 6000, "optimizer": 5000, "other": 5000}
+"""As in sleeps.py; the loss counts as forward."""
+
+
+@pytest.fixture(scope="module")
+def asleep(observe_once):
+    seen = observe_once("sleeps.py", "save", "collect")
+    seen.healthy()
+    return seen.rank
+
+
+def columns(process: ProcessRecording):
+    steps = process.steps
+    found = {name: steps[f"{name}_us"] for name in PARTS}
+    found["other"] = steps["wall_us"] - sum(found.values())
+    return found
+
+
+@pytest.mark.parametrize("part", SLEEPS_US)
+def test_a_known_sleep_lands_in_its_part(asleep, part):
+    measured = columns(asleep)[part][2:]
+    if part == "input_wait":
+        measured = measured[measured > 1000]  # all but the end of an epoch
+    assert (measured >= SLEEPS_US[part]).all()
+    assert sorted(measured)[len(measured) // 2] < 2 * SLEEPS_US[part]
+
+
+def test_saving_is_a_part_of_its_own_and_only_where_it_happens(asleep):
+    saved = columns(asleep)["checkpoint"]
+    assert (saved[10::10] >= 20_000).all()
+    assert saved[saved > 0].size == 6 or saved[saved > 0].size == 5  # the last is after the last step
+    assert [call.kind for call in asleep.calls][:1] == ["save"]
+
+
+def test_collections_are_subtracted_from_what_they_interrupt(asleep):
+    collected = columns(asleep)["gc"]
+    assert (collected[5::10] > 1000).all()
+    assert (collected[7::10] < 1000).all()
+
+
+def test_sleeping_is_not_cpu_time(asleep):
+    assert asleep.steps["cpu_us"].sum() < asleep.steps["wall_us"].sum() / 2
+
+
+def line_of(process: ProcessRecording, site: int) -> str:
+    place = process.sites[site]
+    return linecache.getline(place.file, place.line).strip()
+
+
+def test_explicit_collections_have_a_line(observe):
+    seen = observe("garbage.py")
+    seen.same()
+    seen.healthy()
+    process = seen.rank
+    lines = [line_of(process, c.site) if c.site >= 0 else "" for c in process.full_collections]
+    assert lines.count("gc.collect()") == 3
+    assert lines.count("late(1)") == 3
+    assert lines.count("") >= 2  # taken from gc before torch came: counted, without a line
+    calls = Counter()
+    for call in process.calls:
+        if call.kind == "empty_cache":
+            calls[line_of(process, call.site)] += call.count
+    assert calls == {"torch.cuda.empty_cache()": 3, "torch.cuda.memory.empty_cache()": 3}
+    assert Path(process.sites[process.loaders[0].site].file).name == "loops.py"

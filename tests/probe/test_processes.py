@@ -1,0 +1,103 @@
+"""Children, workers, ranks, and the ways a job can end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def test_forked_workers(observe):
+    seen = observe("workers.py", "fork", "fork-persistent")
+    seen.same()
+    seen.healthy()
+    assert seen.bare.code == 0, seen.bare.stderr
+    assert len(seen.rank.steps) == 32
+    assert len(seen.workers) in (6, 8)  # two epochs of two, two persistent ones; the failing two may be seen or not
+    made = [worker for worker in seen.workers if len(worker.fetches)]
+    assert len(made) == 6
+    for worker in made:
+        assert worker.header.forked
+        assert (worker.fetches["getitem_us"] >= 4_000).all()
+        assert (worker.fetches["getitem_cpu_us"] < worker.fetches["getitem_us"]).all()
+    batches = seen.rank.batches
+    assert (batches["depth"] >= 0).all()
+    assert (batches["transport_us"] > 0).any()
+
+
+def test_spawned_workers(observe):
+    seen = observe("workers.py", "spawn", "forkserver")
+    seen.same()
+    seen.healthy()
+    assert len(seen.rank.steps) == 16
+    made = [worker for worker in seen.workers if len(worker.fetches)]
+    assert len(made) == 4
+    assert {loader.start_method for loader in seen.rank.loaders[:2]} == {"spawn", "forkserver"}
+
+
+def test_children_that_do_not_train_are_helpers_and_exec_starts_a_new_file(observe):
+    seen = observe("processes.py")
+    assert seen.probed.stdout == seen.bare.stdout
+    assert seen.probed.code == seen.bare.code == 0
+    seen.healthy()
+    # The program before exec (atexit is lost: the steps of the last flush are there) and the one after it.
+    first, second = sorted(seen.ranks, key=lambda p: p.header.t)
+    assert first.header.pid == second.header.pid
+    assert len(first.steps) == 8
+    assert len(second.steps) == 12
+    assert all(process.role == "helper" for process in seen.processes if process not in (first, second))
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [("raise", 1), ("exit", 3), ("_exit", 4), ("SIGTERM", -signal.SIGTERM), ("SIGKILL", -9), ("handled", 9)],
+)
+def test_a_job_ends_in_its_own_way(observe, how, code):
+    seen = observe("endings.py", "11", how)
+    seen.same()
+    assert seen.bare.code == code
+    seen.healthy()
+    assert seen.rank.ended == (how in ("raise", "exit", "handled"))
+    # Early steps are written at 1, 2, 4, 8; later ones twice a second.
+    assert len(seen.rank.steps) >= (11 if seen.rank.ended else 8)
+    if how in ("SIGTERM", "SIGKILL"):
+        assert len(seen.rank.steps) > 30
+
+
+def test_an_error_in_the_model_shows_its_own_lines(observe):
+    seen = observe("endings.py", "15", "forward")
+    assert seen.probed.code == seen.bare.code == 1
+    shown = seen.probed.stderr.splitlines()
+    assert [line for line in shown if line in seen.bare.stderr.splitlines()] == seen.bare.stderr.splitlines()
+    # One frame of ours, in the order of calls: three lines of text.
+    assert len(shown) <= len(seen.bare.stderr.splitlines()) + 3
+
+
+def test_a_run_directory_deleted_under_the_job(observe):
+    seen = observe("endings.py", "11", "delete")
+    seen.same()
+    assert seen.processes == ()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_run_directory_that_cannot_be_written(observe, tmp_path):
+    run = tmp_path / "sealed"
+    run.mkdir(mode=0o500)
+    observe("endings.py", "11", "exit", run=run).same()
+
+
+def test_two_ranks_under_torchrun(observe, tmp_path):
+    torchrun = Path(sys.executable).parent / "torchrun"
+    words = [str(torchrun), "--nproc-per-node", "2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "ddp.py"]
+    seen = observe("", command=words)
+    assert seen.probed.stdout == seen.bare.stdout
+    assert seen.probed.code == seen.bare.code == 0
+    seen.healthy()
+    assert [(p.rank, p.world_size, len(p.steps)) for p in seen.ranks] == [(0, 2, 25), (1, 2, 25)]
+    agents = [process for process in seen.processes if process.header.pid == seen.ranks[0].header.ppid]
+    assert [agent.role for agent in agents] == ["helper"]
