@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PERFDOCTOR"},
 )
 
-INTERRUPTED = 130
+INTERRUPTED = 128 + signal.SIGINT
 """What a shell reports for a program that SIGINT ended: the second Ctrl-C."""
 
 _COMMAND = "perfdoctor.command"
@@ -41,19 +43,39 @@ class _Command(TyperCommand):
 
 
 class _JobCommand(_Command):
-    """Leaves everything after the script to the job, and notices `-- ANY COMMAND`."""
+    """Leaves to the job everything after SCRIPT, `-m MODULE` or `--`, whatever it looks like."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if "--" in args:
-            before = args[: args.index("--")]
-            with_value = {opt for param in self.params for opt in param.opts if not getattr(param, "is_flag", True)}
-            positional = [
-                word
-                for index, word in enumerate(before)
-                if not word.startswith("-") and not (index and before[index - 1] in with_value)
-            ]
-            ctx.meta[_COMMAND] = not positional
-        return super().parse_args(ctx, args)
+        own, job, ctx.meta[_COMMAND] = self._split(args)
+        return super().parse_args(ctx, [*own, "--", *job])
+
+    def _split(self, args: list[str]) -> tuple[list[str], list[str], bool]:
+        """Our own arguments, the job's, and whether the job's are a whole command."""
+        index = 0
+        while index < len(args):
+            word = args[index]
+            if word == "--":
+                return args[:index], args[index + 1 :], True
+            if not word.startswith("-") or word == "-":
+                return args[:index], [word, *_without_dashes(args[index + 1 :])], False
+            after = index + (2 if self._takes_next(word) else 1)
+            if word.startswith(("-m", "--module")):
+                return args[:after], _without_dashes(args[after:]), False
+            index = after
+        return args, [], False
+
+    def _takes_next(self, word: str) -> bool:
+        """Whether the value of this option is the next word: `-o json`, `-vo json`, but not `-ojson`."""
+        taking = {opt for param in self.params for opt in param.opts if not getattr(param, "is_flag", True)}
+        if word.startswith("--"):
+            return word in taking
+        first = next((at for at, letter in enumerate(word[1:], 1) if f"-{letter}" in taking), None)
+        return first == len(word) - 1
+
+
+def _without_dashes(words: list[str]) -> list[str]:
+    """`SCRIPT -- ARGS` means the same as `SCRIPT ARGS`."""
+    return words[1:] if words[:1] == ["--"] else words
 
 
 # Options that several commands share.
@@ -138,11 +160,7 @@ def check(
         verbose=verbose,
         settings=command.Settings(config, select, ignore, fail_on, steps, seconds, patience, runs),
     )
-    try:
-        code = int(command.run(options))
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    raise typer.Exit(code)
+    raise typer.Exit(_uninterrupted(lambda: command.run(options)))
 
 
 @app.command(cls=_Command, short_help="Judge a recording again and show its report.")
@@ -159,7 +177,7 @@ def report(
     from .commands import check as command
 
     settings = command.Settings(config, select, ignore, fail_on)
-    raise typer.Exit(int(command.report(run, settings, tuple(output or ()), verbose)))
+    raise typer.Exit(_uninterrupted(lambda: command.report(run, settings, tuple(output or ()), verbose)))
 
 
 @app.command(cls=_Command, short_help="Explain a check.")
@@ -189,6 +207,14 @@ def env(
     typer.echo(json.dumps(environment.as_dict(), indent=2) if as_json else environment.as_text())
 
 
+def _uninterrupted(command: Callable[[], Exit]) -> int:
+    """The exit code of a command. Click would turn Ctrl-C into 1, which means findings."""
+    try:
+        return int(command())
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
 def main(argv: list[str] | None = None) -> None:
     """Entry point: the one place where errors become advice and exit codes."""
     try:
@@ -196,6 +222,8 @@ def main(argv: list[str] | None = None) -> None:
     except PerfdoctorError as error:
         _complain(f"perfdoctor: {error.message}", f"  {error.advice} [{error.slug}]")
         sys.exit(int(error.exit_code))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone
         sys.exit(int(Exit.OK))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from .config import Config, apply_limits, require_known_codes
 from .diagnosis.examine import Rules, examine
-from .diagnosis.findings import Diagnosis, OutcomeKind
+from .diagnosis.findings import Check, Diagnosis, OutcomeKind
 from .diagnosis.registry import GUIDE, discover
 from .evidence.build import build
 from .evidence.model import Missing
@@ -20,13 +22,18 @@ from .recording.reader import read
 from .suppression import inline_suppression
 
 
-def judge(directory: RunDirectory, config: Config) -> Diagnosis:
-    """Read, build evidence, run the checks. Raises PerfdoctorError for a directory that is no recording."""
-    recording = read(directory)
-    run = build(recording, read_machine_file(directory.machine_file), read_host_file(directory.host_file))
+def checks_with_limits(config: Config) -> Sequence[tuple[Check[Any], Any]]:
+    """Every check and its thresholds, known before a job runs. Raises PerfdoctorError for settings that fit none."""
     registered = [entry.check for entry in discover()]
     require_known_codes(config, {*(check.code for check in registered), *(code for code, _, _ in GUIDE)})
-    checks = [(check, apply_limits(check, config.rule(check.code).limits, config.source)) for check in registered]
+    return [(check, apply_limits(check, config.rule(check.code).limits, config.source)) for check in registered]
+
+
+def judge(directory: RunDirectory, config: Config) -> Diagnosis:
+    """Read, build evidence, run the checks. Raises PerfdoctorError for a directory that is no recording."""
+    checks = checks_with_limits(config)
+    recording = read(directory)
+    run = build(recording, read_machine_file(directory.machine_file), read_host_file(directory.host_file))
     comment = partial(inline_suppression, cwd=Path(recording.facts.cwd))
     return examine(run, checks, Rules(config, date.today(), comment))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from .evidence import steady
 from .evidence.model import Missing
-from .launch.control import ControlServer, Rank
+from .launch.control import Beat, ControlServer, Rank
 from .launch.job import Ending, Job
 from .monitor.sampler import HostSampler
 from .monitor.sources import HostReading
@@ -25,10 +26,13 @@ from .recording.model import ProcessRecording
 from .recording.reader import ProcessFile
 
 POLL_S = 0.1
-_JUDGE_S = 0.5
+_READ_S = 0.5
+"""Between two looks at the lead rank's file, which the probe writes twice a second."""
 _WINDOW_SHARE = 0.05
 _LEAST_SECONDS = 2.0
 """Four samples of the machine: fewer say nothing about neighbours."""
+_FAILING_S = 10.0
+"""A disk that stays full for so long stays full: what cannot be written is not worth waiting for."""
 _GRACE_S = 10.0
 """For a job to leave after it was told to stop at a step, before SIGTERM; at least three of its steps."""
 _MARGIN_S = 0.4
@@ -42,6 +46,7 @@ class Goal:
     steps: int
     seconds: float
     patience_s: float
+    """How long to wait for a step. With `to_end` only for the first one: a job may validate for hours."""
     to_end: bool
     windows: tuple[str, ...]
 
@@ -52,7 +57,6 @@ class Progress:
 
     phase: str
     step: int
-    steady_steps: int
     steps: int
     wall_us: int
     wait_us: int
@@ -65,6 +69,10 @@ class Progress:
     """The lead rank's file, as far as read."""
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP reached perfdoctor: ends the observation as Ctrl-C does."""
+
+
 class _Watch:
     """What has been seen so far."""
 
@@ -75,59 +83,107 @@ class _Watch:
         self.goal = goal
         self.lead: ProcessFile | None = None
         self.steady_steps = 0
-        self.judged = 0.0
-        self.progressed = time.monotonic()
+        self.read = self.progressed = self.written = time.monotonic()
         self.last_step = -1
+        self.failure = ""
+        """Why the probe could not write, when last it could not."""
 
-    def progress(self, phase: str) -> Progress:
+    @property
+    def step(self) -> int:
+        """How far the job has come; -1 before its first step."""
+        heard = max((rank.step for rank in self.server.ranks), default=-1)
+        on_disk = self.lead.step_count if self.lead else 0
+        return max(heard, on_disk or -1)
+
+    def progress(self, phase: str = "") -> Progress:
         """Everything since the last call, summed over the lead rank's beats."""
         lead = self.server.ranks[0] if self.server.ranks else None
-        beat = lead.beat if lead else None
-        progress = Progress(
-            phase=phase,
-            step=lead.step if lead else 0,
-            steady_steps=self.steady_steps,
-            steps=beat.steps if beat else 0,
-            wall_us=beat.wall_us if beat else 0,
-            wait_us=beat.wait_us if beat else 0,
-            samples=beat.samples if beat else 0,
-            gc_count=beat.gc if beat else 0,
-            gc_us=beat.gc_us if beat else 0,
+        beat = lead.beat if lead else Beat()
+        if lead:
+            lead.beat = Beat()
+        return Progress(
+            phase=phase or self._phase(),
+            step=max(0, self.step),
+            steps=beat.steps,
+            wall_us=beat.wall_us,
+            wait_us=beat.wait_us,
+            samples=beat.samples,
+            gc_count=beat.gc,
+            gc_us=beat.gc_us,
             elapsed_s=time.monotonic() - self.job.started,
             host=self.sampler.latest,
             rows=self.lead,
         )
-        if lead:
-            lead.beat = replace(lead.beat, steps=0, wall_us=0, wait_us=0, samples=0, gc=0, gc_us=0)
-        return progress
+
+    def _phase(self) -> str:
+        if self.step < 0:
+            return "starting"
+        if self.goal.to_end:
+            return "observing until the job ends"
+        if not self.steady_steps:
+            return "warming up"
+        return f"observing, {min(self.steady_steps, self.goal.steps)} of {self.goal.steps} steady steps"
 
     def stalled(self) -> bool:
         """No step, or no further one, for longer than the user's patience."""
-        step = max((rank.step for rank in self.server.ranks), default=-1)
+        step = self.step
         if step != self.last_step:
             self.last_step = step
             self.progressed = time.monotonic()
+        if self.goal.to_end and step >= 0:
+            return False
         return time.monotonic() - self.progressed > self.goal.patience_s
 
-    def refresh(self) -> None:
+    def refresh(self) -> bool:
+        """Read on in the lead rank's file, from time to time. Whether it did."""
+        now = time.monotonic()
+        if now - self.read < _READ_S:
+            return False
+        self.read = now
+        self.read_on()
+        failures = [rank.failure for rank in self.server.ranks if rank.failure]
+        if self.server.ranks:
+            self.failure = failures[0] if failures else ""
+        if not failures:
+            self.written = now
+        return True
+
+    def read_on(self) -> None:
         """Read on in the lead rank's file."""
-        if self.lead is None and self.server.ranks:
-            pid = self.server.ranks[0].pid
-            files = sorted(self.job.directory.path.glob(f"process-{pid}-*.jsonl"))
-            self.lead = ProcessFile(files[-1]) if files else None
+        if self.lead is None:
+            self.lead = self._find_lead()
+        elif not self.lead.path.exists():
+            self.lead = None
         if self.lead is not None:
             try:
                 self.lead.refresh()
             except OSError:
                 self.lead = None
 
+    def _find_lead(self) -> ProcessFile | None:
+        """The file of the first rank that spoke up; without a control channel, or when it is gone, one with steps."""
+        directory = self.job.directory
+        if self.server.ranks:
+            files = sorted(directory.path.glob(f"process-{self.server.ranks[0].pid}-*.jsonl"))
+            return ProcessFile(files[-1]) if files else None
+        if not self.server.problem and self.job.poll() is None:
+            return None
+        for path in directory.process_files():
+            file = ProcessFile(path)
+            try:
+                file.refresh()
+            except OSError:
+                continue
+            if file.step_count:
+                return file
+        return None
+
     def enough(self) -> bool:
-        """Whether the evidence suffices."""
-        now = time.monotonic()
-        if self.goal.to_end or now - self.judged < _JUDGE_S:
+        """Whether the evidence in what was read suffices, or no more will come."""
+        if self.goal.to_end:
             return False
-        self.judged = now
-        self.refresh()
+        if time.monotonic() - self.written > _FAILING_S:
+            return True
         process = self.lead.recording() if self.lead else None
         if process is None:
             return False
@@ -147,59 +203,78 @@ class _Watch:
         spent = process.samples[-1].window_us / 1e6 if process.samples else 0.0
         return not missing and spent <= _WINDOW_SHARE * seconds
 
+    def problems(self) -> tuple[str, ...]:
+        """What the recording lacks, for the report."""
+        failures = dict.fromkeys((self.failure, *(rank.failure for rank in self.server.ranks)))
+        lost = [f"some of what the probe saw could not be written: {failure}" for failure in failures if failure]
+        return (*([self.server.problem] if self.server.problem else []), *lost)
+
 
 def observe(
     job: Job, server: ControlServer, sampler: HostSampler, goal: Goal, show: Callable[[Progress], None]
 ) -> Ending:
     """Until the job ends or there is enough; in every case the job has ended on return.
 
-    The first Ctrl-C stops observing and lets what there is be judged; the second one is raised.
+    The first Ctrl-C (or SIGTERM) stops observing and lets what there is be judged; the second one is raised.
     """
     watch = _Watch(job, server, sampler, goal)
     try:
         ending = _until_the_end(watch, show)
-    except KeyboardInterrupt:
-        ending = _interrupted(job, server)
+    except KeyboardInterrupt as interrupt:
+        show(watch.progress("stopping the job; Ctrl-C again ends it at once"))
+        ending = _interrupted(job, server, interrupt)
     finally:
-        if job.poll() is None:
-            job.end(grace_s=1.0)
+        end_at_once(job)
+    watch.read_on()
+    show(watch.progress("the job has ended"))
     if ending.kind in ("stopped", "timeout", "interrupted"):
         # What a job leaves running on purpose when it ends by itself is its own business.
         job.end_orphans()
-    return ending
+    return replace(ending, problems=watch.problems())
+
+
+def end_at_once(job: Job) -> None:
+    """End a job that still runs; no impatient Ctrl-C gets between."""
+    if job.poll() is not None:
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        job.end(grace_s=1.0)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _until_the_end(watch: _Watch, show: Callable[[Progress], None]) -> Ending:
     job, server = watch.job, watch.server
+    shown = 0.0
     while True:
         server.poll(POLL_S)
         status = job.poll()
         if status is not None:
             return job.ended_by_itself(status)
-        if watch.enough():
-            show(watch.progress("stopping"))
+        if watch.refresh() and watch.enough():
+            show(watch.progress("stopping the job"))
             return _stop(job, server)
         if watch.stalled():
-            detail = _stall_detail(server, watch.goal)
+            detail = _stall_detail(watch)
             job.end()
             return Ending("timeout", detail=detail)
-        show(watch.progress(_phase(server, watch)))
+        if time.monotonic() - shown >= POLL_S:
+            shown = time.monotonic()
+            show(watch.progress())
 
 
-def _phase(server: ControlServer, watch: _Watch) -> str:
-    if not server.ranks:
-        return "starting"
-    return "observing" if watch.steady_steps else "warming up"
-
-
-def _stall_detail(server: ControlServer, goal: Goal) -> str:
-    if not server.ranks:
-        return f"no step within {goal.patience_s:g} s"
-    return f"no step after step {max(rank.step for rank in server.ranks)} for {goal.patience_s:g} s"
+def _stall_detail(watch: _Watch) -> str:
+    if watch.step < 0:
+        return f"no step within {watch.goal.patience_s:g} s"
+    return f"no step after step {watch.step} for {watch.goal.patience_s:g} s"
 
 
 def _stop(job: Job, server: ControlServer) -> Ending:
     """Ask every rank to leave at the same step, so that none is left waiting in a collective."""
+    if not server.ranks:
+        job.end()
+        return Ending("stopped", detail="it could not be told to leave at a step and was terminated")
     step_s = max((_step_s(rank) for rank in server.ranks), default=0.0)
     margin = math.ceil(_MARGIN_S / step_s) + 1 if step_s > 0 else 1
     last = max((rank.step for rank in server.ranks), default=0)
@@ -220,21 +295,31 @@ def _step_s(rank: Rank) -> float:
     return rank.total.wall_us / rank.total.steps / 1e6 if rank.total.steps else 0.0
 
 
-def _interrupted(job: Job, server: ControlServer) -> Ending:
-    """Ctrl-C: the terminal has told the job too, unless only we got the signal."""
-    if job.wait(0.5) is None:
-        ending = _stop_soon(job, server)
-        if not ending:
-            os.kill(job.pid, signal.SIGINT)
-            if job.wait(3.0) is None:
-                job.end()
+def _interrupted(job: Job, server: ControlServer, interrupt: KeyboardInterrupt) -> Ending:
+    """End the job, gently: it may have got the signal too, and be saving its work."""
+    for rank in server.ranks:
+        server.send(rank, {"do": "stop", "step": 0})
+    if isinstance(interrupt, Terminated):
+        patience_s = 2.0
+    elif _terminal_told_the_job():
+        patience_s = _GRACE_S
+    else:
+        patience_s = 3.0
+        if job.wait(1.0) is None:
+            job.process.send_signal(signal.SIGINT)
+    if job.wait(patience_s) is None:
+        job.end()
     return Ending("interrupted")
 
 
-def _stop_soon(job: Job, server: ControlServer) -> bool:
-    for rank in server.ranks:
-        server.send(rank, {"do": "stop", "step": 0})
-    return bool(server.ranks) and job.wait(2.0) is not None
+def _terminal_told_the_job() -> bool:
+    """Whether Ctrl-C was typed, so that the terminal has sent it to the job as well."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        try:
+            return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
+        except (OSError, ValueError, AttributeError):
+            continue
+    return False
 
 
 def output_tail(path: Path, lines: int) -> Sequence[str]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import IO
 
 from .config import Config
+from .errors import PerfdoctorError
 from .launch.command import Command
 from .launch.control import ControlServer
 from .launch.job import Ending, OutputMode, start, write_facts
 from .monitor.cgroup import Cgroups
 from .monitor.machine import read_machine, write_machine
 from .monitor.sampler import HostSampler
-from .observe import Goal, Progress, observe
+from .observe import Goal, Progress, Terminated, end_at_once, observe
 from .recording.directory import RunDirectory
 
 WINDOWS = ("sites", "ops")
@@ -38,38 +43,106 @@ def record(request: Request, directory: RunDirectory, show: Callable[[Progress],
 
     Raises PerfdoctorError when the job cannot be started, KeyboardInterrupt on the second Ctrl-C.
     """
-    machine = read_machine()
-    write_machine(machine, directory.machine_file)
+    try:
+        machine = read_machine()
+        write_machine(machine, directory.machine_file)
+    except OSError as error:
+        raise _not_started(directory, error) from error
     groups = Cgroups()
     kills_before = groups.oom_kills()
     server = ControlServer(directory.path)
     began = time.monotonic()
+    ending = Ending("interrupted")
     try:
-        job = start(request.command, directory, windows=WINDOWS, output=request.output, stdout=request.stdout)
+        with _signals_as_interrupts():
+            ending = _run(request, directory, server, machine.usable_cpus, show)
+    finally:
+        server.close()
+        ending = _with_kernel(ending, kills_before, groups.oom_kills())
+        _write_ending(directory, ending, time.monotonic() - began)
+    return ending
+
+
+def _run(
+    request: Request,
+    directory: RunDirectory,
+    server: ControlServer,
+    usable_cpus: float,
+    show: Callable[[Progress], None],
+) -> Ending:
+    config = request.config
+    goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, WINDOWS)
+    try:
+        job = start(
+            request.command,
+            directory,
+            windows=WINDOWS,
+            usable_cpus=usable_cpus,
+            output=request.output,
+            stdout=request.stdout,
+        )
+    except PerfdoctorError:
+        shutil.rmtree(directory.path, ignore_errors=True)  # an empty recording helps nobody
+        raise
+    except OSError as error:
+        raise _not_started(directory, error) from error
+    try:
         sampler = HostSampler(job.pid, directory.host_file)
         sampler.start()
         try:
-            config = request.config
-            goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, WINDOWS)
-            ending = observe(job, server, sampler, goal, show)
+            return observe(job, server, sampler, goal, show)
         finally:
             sampler.stop()
     finally:
-        server.close()
-    ending = _with_kernel(ending, kills_before, groups.oom_kills())
-    write_facts(
-        directory,
-        end=ending.kind,
-        exit_code=ending.exit_code,
-        signal=ending.signal,
-        detail=ending.detail,
-        elapsed_s=round(time.monotonic() - began, 3),
+        end_at_once(job)
+
+
+def _write_ending(directory: RunDirectory, ending: Ending, elapsed_s: float) -> None:
+    if not directory.run_file.exists():
+        return  # the job never started
+    try:
+        write_facts(
+            directory,
+            end=ending.kind,
+            exit_code=ending.exit_code,
+            signal=ending.signal,
+            detail=ending.detail,
+            problems=ending.problems,
+            elapsed_s=round(elapsed_s, 3),
+        )
+    except OSError as error:
+        print(f"perfdoctor: how the job ended could not be recorded: {error.strerror}", file=sys.stderr)
+
+
+def _not_started(directory: RunDirectory, error: OSError) -> PerfdoctorError:
+    shutil.rmtree(directory.path, ignore_errors=True)
+    return PerfdoctorError(
+        f"cannot write to {directory.path}: {error.strerror or error}",
+        slug="run-directory",
+        advice="name a place with room with --runs DIR; the job was not started",
     )
-    return ending
+
+
+@contextmanager
+def _signals_as_interrupts() -> Iterator[None]:
+    """SIGTERM (a scheduler's time is up) and SIGHUP (the terminal is gone) must not leave the job running alone."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Terminated
+
+    # What a caller has set to be ignored (nohup) stays ignored.
+    taken = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _with_kernel(ending: Ending, before: int | None, after: int | None) -> Ending:
     """Say so when the kernel ended a process of this control group for want of memory."""
     if ending.kind in ("killed", "crashed") and before is not None and after is not None and after > before:
-        return Ending(ending.kind, ending.exit_code, ending.signal, "out of memory: the kernel ended a process")
+        return replace(ending, detail="out of memory: the kernel ended a process")
     return ending

@@ -16,15 +16,20 @@ from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
 from ..exits import Exit
-from ..judge import exit_code, judge
+from ..judge import checks_with_limits, exit_code, judge
 from ..launch import command as commands
-from ..launch.job import OutputMode
+from ..launch.job import OutputMode, signal_name
+from ..observe import output_tail
 from ..recording.directory import RunDirectory
 from ..session import Request, record
 from . import outputs
 from .watch import watcher
 
 _MODES = ("live", "passthrough", "file")
+_LAST_WORDS = 200
+"""Lines of a failed job's output in which its traceback is looked for ..."""
+_FEW_WORDS = 20
+"""... and how many are shown when there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,7 @@ def run(options: Options) -> Exit:
     mode = _output_mode(options)
     if options.log_every is not None and options.log_every < 1:
         raise PerfdoctorError("--log-every needs a number of steps", slug="log-every", advice="--log-every 10")
+    checks_with_limits(config)
     directory = RunDirectory.create(config.runs, command.name)
     request = Request(
         command=command,
@@ -88,11 +94,18 @@ def run(options: Options) -> Exit:
         # A program that reads our stdout must not get the job's lines too.
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
     )
-    with watcher(directory, mode, config.steps, options.log_every) as show:
-        record(request, directory, show)
-    diagnosis = judge(directory, config)
-    outputs.write(diagnosis, where, next_command=_next(diagnosis, directory, command), verbose=options.verbose)
-    _explain_failure(diagnosis, directory, command, mode)
+    try:
+        with watcher(directory, mode, options.log_every) as show:
+            record(request, directory, show)
+        diagnosis = judge(directory, config)
+        if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
+            _show_last_words(directory)
+        outputs.write(diagnosis, where, next_command=_next(diagnosis, directory), verbose=options.verbose)
+    except (Exception, KeyboardInterrupt):
+        if directory.run_file.exists():
+            print(f"perfdoctor: what was measured is kept: perfdoctor report {_shown(directory)}", file=sys.stderr)
+        raise
+    _explain_failure(diagnosis, command)
     return exit_code(diagnosis, config.fail_on)
 
 
@@ -102,7 +115,7 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
     where = outputs.parse(words)
     directory = RunDirectory(run)
     diagnosis = judge(directory, config)
-    outputs.write(diagnosis, where, next_command=_next(diagnosis, directory, None), verbose=verbose)
+    outputs.write(diagnosis, where, next_command=_next(diagnosis, directory), verbose=verbose)
     return exit_code(diagnosis, config.fail_on)
 
 
@@ -110,12 +123,6 @@ def _command(options: Options) -> commands.Command:
     python = options.python or commands.python_for_jobs()
     words = options.words
     if options.verbatim:
-        if options.module:
-            raise PerfdoctorError(
-                "-m MODULE and a command after -- exclude each other",
-                slug="two-commands",
-                advice="perfdoctor check -m package.train [ARGS], or perfdoctor check -- COMMAND [ARGS]",
-            )
         return commands.verbatim(words)
     if options.module:
         return commands.module(python, options.module, words)
@@ -123,8 +130,7 @@ def _command(options: Options) -> commands.Command:
         raise PerfdoctorError(
             "there is nothing to run", slug="nothing-to-run", advice="perfdoctor check train.py [ARGS]"
         )
-    arguments = words[2:] if words[1:2] == ("--",) else words[1:]
-    return commands.script(python, words[0], arguments)
+    return commands.script(python, words[0], words[1:])
 
 
 def _output_mode(options: Options) -> OutputMode:
@@ -139,35 +145,49 @@ def _output_mode(options: Options) -> OutputMode:
     return cast(Literal["live", "passthrough", "file"], mode)
 
 
-def _next(diagnosis: Diagnosis, directory: RunDirectory, command: commands.Command | None) -> str:
+def _next(diagnosis: Diagnosis, directory: RunDirectory) -> str:
     """The command a user would type next."""
-    path = os.path.relpath(directory.path)
-    shown = shlex.quote(path if not path.startswith("..") else str(directory.path))
     if diagnosis.ranked:
         return f"perfdoctor explain {diagnosis.ranked[0].id.partition('.')[0]}"
     if isinstance(diagnosis.evidence.step, Missing):
         return "perfdoctor env"
-    return f"perfdoctor report {shown} --output markdown:report.md"
+    return f"perfdoctor report {_shown(directory)} --output markdown:report.md"
 
 
-def _explain_failure(
-    diagnosis: Diagnosis, directory: RunDirectory, command: commands.Command, mode: OutputMode
-) -> None:
-    """One line on stderr when the job failed or showed no step: what happened and what to do."""
-    end = diagnosis.evidence.job.end
+def _shown(directory: RunDirectory) -> str:
+    """The run directory as a user would type it."""
+    path = os.path.relpath(directory.path)
+    return shlex.quote(path if not path.startswith("..") else str(directory.path))
+
+
+def _show_last_words(directory: RunDirectory) -> None:
+    """What a failed job said last, when its output went to a file: its traceback as a whole, if there is one."""
+    lines = list(output_tail(directory.job_output, _LAST_WORDS))
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    lines = lines[starts[0] :] if starts else lines[-_FEW_WORDS:]
+    if any(lines):
+        print("\n".join(lines), file=sys.stderr)
+    print(f"perfdoctor: all of the job's output is in {directory.job_output}", file=sys.stderr)
+
+
+def _explain_failure(diagnosis: Diagnosis, command: commands.Command) -> None:
+    """One line on stderr when the job failed or gave nothing to judge, and what to do about it."""
+    end, step = diagnosis.evidence.job.end, diagnosis.evidence.step
     lines = []
     if end.kind == "crashed":
-        hint = f"; its output is in {directory.job_output}" if mode != "passthrough" else ""
         detail = f" ({end.detail})" if end.detail else ""
-        lines.append(f"perfdoctor: the job failed with exit code {end.exit_code}{detail}{hint}")
+        lines.append(f"perfdoctor: the job failed with exit code {end.exit_code}{detail}")
     elif end.kind == "killed":
-        lines.append(f"perfdoctor: the job was killed by signal {end.signal} ({end.detail})")
+        name = signal_name(end.signal)
+        lines.append(f"perfdoctor: the job was killed by {name}" + (f": {end.detail}" if end.detail else ""))
     elif end.kind == "timeout":
         lines.append(f"perfdoctor: {end.detail}; the job was ended (wait longer with --patience SECONDS)")
-    step = diagnosis.evidence.step
-    if isinstance(step, Missing) and end.kind != "timeout":
-        lines.append(f"perfdoctor: nothing to judge: {step}")
-        lines.extend(_advice(step, command))
+    if isinstance(step, Missing) and not lines:
+        lines += [f"perfdoctor: nothing to judge: {step}", *_advice(step, command)]
+    elif isinstance(step, Missing) and end.kind != "timeout":
+        # Why there is no step is clear: the job failed first. But torch may be what it failed for.
+        lines[0] += f"; {step}"
+        lines += _advice(step, command) if "import" in step.reason else []
     if lines:
         print("\n".join(lines), file=sys.stderr)
 
@@ -178,9 +198,9 @@ def _advice(step: Missing, command: commands.Command) -> list[str]:
         return [f"  {option} keeps PYTHONPATH and sitecustomize out, and the probe with them: run without it"]
     if "no training or inference step" in step.reason:
         return [
-            "  seen are loops that call optimizer.step(), draw from a DataLoader, or call a torch.nn.Module;",
-            "  a job that prepares data for long needs --patience, one that ends early needs more steps",
+            "  A step ends at optimizer.step(); without an optimizer, at each batch from a DataLoader; without that,",
+            "  at each call of a torch.nn.Module. Point perfdoctor at the program that has such a loop.",
         ]
     if "could not be imported" in step.reason or "never imported torch" in step.reason:
-        return [f"  the job ran under {command.argv[0]}; choose another interpreter with --python PATH"]
+        return [f"  The job ran under {command.argv[0]}: choose another interpreter with --python PATH."]
     return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ..launch.job import OutputMode
 from ..monitor.sources import HostReading
@@ -13,17 +14,15 @@ from ..recording.directory import RunDirectory
 from ..report.live import LiveStatus, plain_line, render_live
 
 Show = Callable[[Progress], None]
-_KEEP_S = 2.0
-"""How long the live view shows a rate before newer steps must replace it."""
 
 
 @contextmanager
-def watcher(directory: RunDirectory, mode: OutputMode, steps_wanted: int, log_every: int | None) -> Iterator[Show]:
+def watcher(directory: RunDirectory, mode: OutputMode, log_every: int | None) -> Iterator[Show]:
     """A function to call with progress, several times a second."""
     if log_every is not None:
-        yield _Lines(log_every, steps_wanted)
+        yield _Lines(log_every)
     elif mode == "live":
-        with _live(directory, steps_wanted) as show:
+        with _live(directory) as show:
             yield show
     else:
         yield lambda progress: None
@@ -32,93 +31,92 @@ def watcher(directory: RunDirectory, mode: OutputMode, steps_wanted: int, log_ev
 class _Lines:
     """The guide's PerformanceListener: one line on stderr for every N steps, from the steps on disk."""
 
-    def __init__(self, every: int, steps_wanted: int) -> None:
+    def __init__(self, every: int) -> None:
         self.every = every
-        self.steps_wanted = steps_wanted
         self.printed = 0
 
     def __call__(self, progress: Progress) -> None:
-        if progress.rows is None:
+        file = progress.rows
+        if file is None or file.step_count - self.printed < self.every:
             return
-        rows = progress.rows.steps()
-        samples = progress.rows.samples_per_step()
-        while len(rows) - self.printed >= self.every:
-            chosen = slice(self.printed, self.printed + self.every)
+        rows = file.steps(since=self.printed)
+        start = self.printed - int(rows["step"][0])
+        samples = file.samples_per_step()
+        while len(rows) - start >= self.every:
+            chosen = slice(start, start + self.every)
+            start += self.every
             self.printed += self.every
-            wall_ms = float(rows["wall_us"][chosen].mean()) / 1000
-            gc_ms = float(rows["gc_us"][chosen].sum()) / 1000
+            gc_us = rows["gc_us"][chosen]
             status = _status(
                 progress,
-                self.steps_wanted,
-                step=int(rows["step"][self.printed - 1]) + 1,
-                step_ms=wall_ms,
+                step=self.printed,
+                step_ms=float(rows["wall_us"][chosen].mean()) / 1000,
                 wait_ms=float(rows["input_wait_us"][chosen].mean()) / 1000,
                 samples=samples,
-                gc=(int((rows["gc_us"][chosen] > 0).sum()), gc_ms) if gc_ms else None,
+                # Steps with a collection: few have more than one.
+                gc=(int((gc_us > 0).sum()), float(gc_us.sum()) / 1000),
                 lines=(),
             )
             print(plain_line(status), file=sys.stderr, flush=True)
 
 
 @contextmanager
-def _live(directory: RunDirectory, steps_wanted: int) -> Iterator[Show]:
+def _live(directory: RunDirectory) -> Iterator[Show]:
     from rich.console import Console
     from rich.live import Live
 
     console = Console(stderr=True)
     last: list[LiveStatus] = []
 
-    with Live(console=console, refresh_per_second=8, transient=True) as live:
+    with Live(console=console, auto_refresh=False, transient=True) as live:
 
         def show(progress: Progress) -> None:
             lines = tuple(output_tail(directory.job_output, console.height))
             if progress.steps:
-                step_ms = progress.wall_us / progress.steps / 1000
                 status = _status(
                     progress,
-                    steps_wanted,
                     step=progress.step,
-                    step_ms=step_ms,
+                    step_ms=progress.wall_us / progress.steps / 1000,
                     wait_ms=progress.wait_us / progress.steps / 1000,
                     samples=progress.samples / progress.steps,
                     gc=(progress.gc_count, progress.gc_us / 1000),
                     lines=lines,
                 )
                 last[:] = [status]
-            else:
-                before = last[0] if last else None
-                status = _status(
-                    progress,
-                    steps_wanted,
-                    step=progress.step,
-                    step_ms=before.step_ms if before else None,
-                    wait_ms=before.input_wait_ms if before else None,
-                    samples=None,
-                    gc=None,
-                    lines=lines,
+            elif last:
+                # No step since the last time: its numbers stay.
+                now = _status(progress, step=progress.step, lines=lines)
+                status = replace(
+                    last[0],
+                    phase=now.phase,
+                    cpu_cores=now.cpu_cores,
+                    memory_bytes=now.memory_bytes,
+                    gpu=now.gpu,
+                    elapsed_s=now.elapsed_s,
+                    job_lines=lines,
                 )
-            live.update(render_live(status, console.width, console.height))
+            else:
+                status = _status(progress, step=progress.step, lines=lines)
+            live.update(render_live(status, console.width, console.height), refresh=True)
 
         yield show
 
 
 def _status(
     progress: Progress,
-    steps_wanted: int,
     *,
     step: int,
-    step_ms: float | None,
-    wait_ms: float | None,
-    samples: float | None,
-    gc: tuple[int, float] | None,
     lines: tuple[str, ...],
+    step_ms: float | None = None,
+    wait_ms: float | None = None,
+    samples: float | None = None,
+    gc: tuple[int, float] | None = None,
 ) -> LiveStatus:
     rate = 1000 / step_ms if step_ms else None
     cpu, memory, gpu = _host(progress.host)
     return LiveStatus(
         phase=progress.phase,
         step=step,
-        steps_wanted=steps_wanted,
         step_ms=step_ms,
         samples_per_s=samples * rate if samples and rate else None,
         batches_per_s=rate,

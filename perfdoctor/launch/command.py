@@ -80,12 +80,19 @@ def skips_site(argv: Sequence[str]) -> str:
     """The interpreter option among `argv` that keeps the probe out (`-I`, `-E`, `-S`), or ""."""
     if not argv or "python" not in Path(argv[0]).name:
         return ""
-    for word in argv[1:]:
-        if not word.startswith("-") or word in ("-c", "-m", "-"):
+    words = iter(argv[1:])
+    for word in words:
+        if not word.startswith("-") or word.startswith("--") or word == "-":
             break
-        for letter in "IES":
-            if not word.startswith("--") and letter in word:
+        for at, letter in enumerate(word[1:], 1):
+            if letter in "IES":
                 return f"-{letter}"
+            if letter in "cm":
+                return ""  # what follows is the program's
+            if letter in "WX":
+                if at == len(word) - 1:
+                    next(words, None)  # its value
+                break
     return ""
 
 

@@ -53,19 +53,28 @@ class ControlServer:
         self.path = directory / "control.sock"
         self._selector = selectors.DefaultSelector()
         self._listener: socket.socket | None = None
+        self.problem = ""
+        """Why nobody can connect; "" when they can. Some network disks and FUSE hold no sockets."""
+        try:
+            self._listen(directory)
+        except OSError as error:
+            self.problem = f"no control channel: {error.strerror or error}"
+
+    def _listen(self, directory: Path) -> None:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             # A socket address holds 107 bytes; through /proc the name of any directory fits.
             listener.bind(f"/proc/self/fd/{descriptor}/control.sock")
             listener.listen(64)
             listener.setblocking(False)
-            self._listener = listener
-            self._selector.register(listener, selectors.EVENT_READ, None)
         except OSError:
             listener.close()
+            raise
         finally:
             os.close(descriptor)
+        self._listener = listener
+        self._selector.register(listener, selectors.EVENT_READ, None)
 
     def poll(self, timeout_s: float) -> None:
         """Wait up to `timeout_s` for something to happen, and take note of it."""
@@ -87,7 +96,9 @@ class ControlServer:
         self._selector.close()
         if self._listener is not None:
             self._listener.close()
-        self.path.unlink(missing_ok=True)
+            self._listener = None
+        with contextlib.suppress(OSError):
+            self.path.unlink()
 
     def _accept(self) -> None:
         assert self._listener is not None

@@ -1,4 +1,4 @@
-"""The job's environment: the caller's, with one directory in front of PYTHONPATH and two variables of ours."""
+"""The job's environment: the caller's, with one directory in front of PYTHONPATH and three variables of ours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from ..injected._perfdoctor_probe import records
 INJECTED = Path(__file__).resolve().parent.parent / "injected"
 
 
-def job_environment(base: Mapping[str, str], run: Path, windows: Sequence[str]) -> dict[str, str]:
+def job_environment(
+    base: Mapping[str, str], run: Path, windows: Sequence[str], usable_cpus: float | None = None
+) -> dict[str, str]:
     """`base` with the way in for the probe.
 
     An empty old PYTHONPATH leaves no trailing colon: Python would read that as the current directory.
@@ -21,6 +23,7 @@ def job_environment(base: Mapping[str, str], run: Path, windows: Sequence[str]) 
         "PYTHONPATH": f"{INJECTED}:{old}" if old else str(INJECTED),
         "PERFDOCTOR_RUN": str(run),
         "PERFDOCTOR_WINDOWS": ",".join(windows),
+        **({} if usable_cpus is None else {"PERFDOCTOR_CPUS": f"{usable_cpus:g}"}),
     }
 
 

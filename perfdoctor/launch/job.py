@@ -17,8 +17,8 @@ from typing import IO, Literal
 
 from ..errors import PerfdoctorError
 from ..exits import Exit
-from ..recording.directory import RunDirectory
 from ..injected._perfdoctor_probe import records
+from ..recording.directory import RunDirectory
 from ..version import VERSION
 from . import tree
 from .command import Command
@@ -26,6 +26,9 @@ from .environment import job_environment, recorded
 from .masking import masked
 
 OutputMode = Literal["live", "passthrough", "file"]
+
+_FACTS_BYTES = 4000
+"""run.json is padded to this, less than a block of any disk: how the job ended fits in where its start did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +39,23 @@ class Ending:
     exit_code: int | None = None
     signal: int | None = None
     detail: str = ""
+    problems: tuple[str, ...] = ()
+    """What the recording lacks, and why."""
 
 
 class Job:
     """A running job."""
 
-    def __init__(self, command: Command, process: subprocess.Popen[bytes], directory: RunDirectory) -> None:
+    def __init__(
+        self,
+        command: Command,
+        process: subprocess.Popen[bytes],
+        processes: tree.JobProcesses,
+        directory: RunDirectory,
+    ) -> None:
         self.command = command
         self.process = process
+        self.processes = processes
         self.directory = directory
         self.started = time.monotonic()
 
@@ -65,23 +77,23 @@ class Job:
 
     def end(self, grace_s: float = 5.0) -> None:
         """End it with all its processes."""
-        tree.end(self.pid, grace_s)
+        self.processes.end(self.pid, grace_s)
         self.wait(5.0)
 
     def end_orphans(self) -> None:
         """After the job has ended: end what it left behind in our process tree."""
-        if tree.descendants():
-            tree.end(self.pid, grace_s=1.0)
+        if self.processes.living():
+            self.processes.end(self.pid, grace_s=1.0)
 
     def ended_by_itself(self, status: int) -> Ending:
         """What an exit status means that perfdoctor did not cause."""
         if status == 0:
             return Ending("finished", 0)
         if status < 0:
-            return Ending("killed", None, -status, _signal_name(-status))
+            return Ending("killed", None, -status)
         if status > 128 and status - 128 in set(signal.Signals):
             # How a shell, and torchrun's agent, report a child that a signal killed.
-            return Ending("crashed", status, None, f"probably {_signal_name(status - 128)} in a child")
+            return Ending("crashed", status, None, f"probably {signal_name(status - 128)} in a child")
         return Ending("crashed", status)
 
 
@@ -90,6 +102,7 @@ def start(
     directory: RunDirectory,
     *,
     windows: Sequence[str],
+    usable_cpus: float | None = None,
     output: OutputMode,
     stdout: int | IO[bytes] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -99,15 +112,15 @@ def start(
     Raises PerfdoctorError when the program cannot be started.
     """
     base = os.environ if environment is None else environment
-    write_facts(
-        directory,
-        command=masked(command.argv),
-        cwd=str(Path.cwd()),
-        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        version=VERSION,
-        environment=recorded(base),
-    )
-    tree.become_subreaper()
+    facts = {
+        "command": masked(command.argv),
+        "cwd": str(Path.cwd()),
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "version": VERSION,
+        "environment": recorded(base),
+    }
+    write_facts(directory, **facts)
+    processes = tree.JobProcesses()
     # What we have printed comes before what the job prints.
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -118,7 +131,7 @@ def start(
         out = err = os.open(directory.job_output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         process = subprocess.Popen(
-            command.argv, env=job_environment(base, directory.path, windows), stdout=out, stderr=err
+            command.argv, env=job_environment(base, directory.path, windows, usable_cpus), stdout=out, stderr=err
         )
     except OSError as error:
         raise PerfdoctorError(
@@ -130,24 +143,37 @@ def start(
     finally:
         if err is not None:
             os.close(err)
-    return Job(command, process, directory)
+    return Job(command, process, processes, directory)
 
 
 def write_facts(directory: RunDirectory, **facts: object) -> None:
-    """Add `facts` to run.json, which is replaced as a whole so that it is never half written."""
+    """Add `facts` to run.json, which is replaced as a whole so that it is never half written.
+
+    Raises OSError. On a disk that is full by now, the file is written over instead: it takes up a block already.
+    """
     try:
         known = json.loads(directory.run_file.read_text())
     except (OSError, ValueError):
         known = {"schema": f"perfdoctor.run/{records.VERSION}"}
     known.update(facts)
+    text = json.dumps(known, indent=1, sort_keys=True).ljust(_FACTS_BYTES) + "\n"
     temporary = directory.run_file.with_suffix(".tmp")
-    temporary.touch(mode=0o600)
-    temporary.write_text(json.dumps(known, indent=1, sort_keys=True))
-    temporary.replace(directory.run_file)
-
-
-def _signal_name(number: int) -> str:
     try:
-        return signal.Signals(number).name
+        temporary.touch(mode=0o600)
+        temporary.write_text(text)
+        temporary.replace(directory.run_file)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        if not directory.run_file.exists():
+            raise
+        with directory.run_file.open("r+") as file:
+            file.write(text)
+            file.truncate()
+
+
+def signal_name(number: int | None) -> str:
+    """`signal 9 (SIGKILL)`."""
+    try:
+        return f"signal {number} ({signal.Signals(number).name})" if number is not None else "a signal"
     except ValueError:
         return f"signal {number}"

@@ -1,7 +1,8 @@
 """Ends a job with all its processes, and only those.
 
 torchrun puts its ranks into sessions of their own, so killing a process group is not enough. perfdoctor makes
-itself the subreaper of its descendants: an orphan of the job becomes our child instead of init's.
+itself the subreaper of its descendants: an orphan of the job becomes our child instead of init's. Children that
+we had before the job are not the job's: a shell that replaces itself by perfdoctor leaves us its `tee`.
 """
 
 from __future__ import annotations
@@ -15,43 +16,73 @@ import time
 import psutil
 
 _PR_SET_CHILD_SUBREAPER = 36
+_KILL_PATIENCE_S = 5.0
+"""Only a process in an uninterruptible wait (a dead network disk) outlives SIGKILL, and nothing helps then."""
 
 
-def become_subreaper() -> None:
+class JobProcesses:
+    """All descendants of this process that come after its making: make it just before the job starts."""
+
+    def __init__(self) -> None:
+        _become_subreaper()
+        self._others = frozenset(_children())
+
+    def living(self) -> list[psutil.Process]:
+        """Those that have not ended."""
+        found = []
+        for child in _children():
+            if child not in self._others:
+                with contextlib.suppress(psutil.Error):
+                    found += [child, *child.children(recursive=True)]
+        return [process for process in found if _alive(process)]
+
+    def end(self, job: int, grace_s: float) -> None:
+        """SIGTERM to every descendant, SIGKILL to those left after `grace_s`. `job` is left for its owner to reap."""
+        _send(self.living(), signal.SIGTERM)
+        if self._gone(job, grace_s, kill=False):
+            return
+        self._gone(job, _KILL_PATIENCE_S, kill=True)
+
+    def _gone(self, job: int, patience_s: float, kill: bool) -> bool:
+        deadline = time.monotonic() + patience_s
+        while True:
+            left = self.living()
+            if kill:
+                _send(left, signal.SIGKILL)  # again and again: a process may have started another meanwhile
+            reap(job)
+            if not left:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+
+
+def reap(job: int) -> None:
+    """Collect dead orphans; the job itself belongs to its `Popen`. Costs one system call when there are none."""
+    with contextlib.suppress(ChildProcessError):
+        while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if dead.si_pid == job:
+                return
+            os.waitpid(dead.si_pid, os.WNOHANG)
+
+
+def _become_subreaper() -> None:
     """From now on orphaned descendants are reparented to this process (Linux; elsewhere nothing happens)."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants() -> list[psutil.Process]:
-    """All living processes below this one."""
+def _children() -> list[psutil.Process]:
     try:
-        return [child for child in psutil.Process().children(recursive=True) if _alive(child)]
+        return psutil.Process().children()
     except psutil.Error:
         return []
 
 
-def end(job: int, grace_s: float) -> None:
-    """SIGTERM to every descendant, SIGKILL to those left after `grace_s`. `job` is left for its owner to reap."""
-    for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
-        deadline = time.monotonic() + wait_s
-        for process in descendants():
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(number)
-        while time.monotonic() < deadline:
-            reap(job)
-            if not descendants():
-                return
-            time.sleep(0.02)
-
-
-def reap(job: int) -> None:
-    """Collect dead orphans; the job itself belongs to its `Popen`."""
-    with contextlib.suppress(psutil.Error):
-        for child in psutil.Process().children():
-            if child.pid != job and not _alive(child):
-                with contextlib.suppress(ChildProcessError, OSError):
-                    os.waitpid(child.pid, os.WNOHANG)
+def _send(processes: list[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
 
 
 def _alive(process: psutil.Process) -> bool:

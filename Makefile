@@ -1,0 +1,42 @@
+# make demo   check a sample job that is ill in several ways, and show the report
+# make test   ruff, mypy and the whole test suite
+#
+# Both set up .venv on the first run and again when pyproject.toml or constraints.txt changes. A machine without a
+# GPU needs none of the CUDA libraries that PyPI's torch brings:
+#   make demo PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+PIP_INSTALL = $(VENV)/bin/python -m pip install -c constraints.txt $(PIP_ARGS)
+# Two workers: every end-to-end test is a whole training job, and more of them at a time disturb one another.
+PYTEST_ARGS ?= -n 2 --dist loadfile
+
+.PHONY: demo test clean
+
+demo: $(VENV)/installed
+	$(VENV)/bin/perfdoctor check --fail-on never sample_configs/demo_train.py
+
+test: $(VENV)/installed-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .perfdoctor .mypy_cache .ruff_cache .pytest_cache
+
+$(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $(VENV)/installed $@
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	    { echo "Python 3.10 or newer is needed: apt-get install python3 (or make PYTHON=/path/to/python3)" >&2; exit 1; }
+	@# Debian keeps venv's other half in a package of its own; what fails half-way must not be taken for an environment.
+	@$(PYTHON) -m venv $(VENV) || \
+	    { rm -rf $(VENV); echo "cannot make $(VENV): apt-get install python3-venv" >&2; exit 1; }

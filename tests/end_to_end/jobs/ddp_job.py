@@ -1,0 +1,22 @@
+"""A healthy DDP job on the CPU: `ddp_job.py STEPS`, 0 for no end."""
+
+import os
+import sys
+
+import tiny
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(tiny.network(width=128, depth=24))
+tiny.train(
+    int(sys.argv[1]) or 10**9,
+    tiny.batches(320, 128, batch_size=16),
+    model,
+    torch.optim.SGD(model.parameters(), lr=0.01),
+    nn.CrossEntropyLoss(),
+)
+print("done", os.environ["RANK"], flush=True)
+dist.destroy_process_group()

@@ -1,0 +1,81 @@
+"""One illness at a time, or its cure: `ill.py NAME [cured]`."""
+
+import sys
+import time
+
+import tiny
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+ENDLESS = 1_000_000
+
+
+class Slow(Dataset):
+    """Waits for each sample, as for a far-away disk."""
+
+    def __len__(self):
+        return 512
+
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return torch.full((16,), index / 512), index % 2
+
+
+def workers(cured):
+    loader = DataLoader(Slow(), batch_size=8, num_workers=4 if cured else 0, persistent_workers=cured)
+    tiny.train(ENDLESS, loader, sleep_s=0.03)
+
+
+def collect(cured):
+    import gc
+
+    tiny.train(ENDLESS, sleep_s=0.02, at_step=(lambda step: None) if cured else (lambda step: gc.collect()))
+
+
+def double(cured):
+    dtype = torch.float32 if cured else torch.float64
+    model = nn.Sequential(nn.Linear(384, 384), nn.ReLU(), nn.Linear(384, 384), nn.ReLU(), nn.Linear(384, 2)).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs, labels = torch.randn(96, 384, dtype=dtype), torch.randint(2, (96,))
+    for _ in range(ENDLESS):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+
+
+def churn(cured):
+    """The cure is in the environment."""
+    model = nn.Sequential(nn.Linear(8, 4096), nn.ReLU(), nn.ReLU(), nn.Linear(4096, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs, labels = torch.randn(2200, 8), torch.randint(2, (2200,))
+    for _ in range(ENDLESS):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+
+
+def evaluate(cured):
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(48))).eval()
+    loader = tiny.batches(count=256, width=256, batch_size=16)
+    with torch.set_grad_enabled(not cured):
+        while True:
+            for inputs, _ in loader:
+                print(model(inputs).mean().item())
+
+
+def rebuild(cured):
+    model, optimizer, criterion = tiny.setup()
+    loader = tiny.batches(count=20_000, shuffle=True)
+    if cured:
+        tiny.train(ENDLESS, loader, model, optimizer, criterion, sleep_s=0.005)
+    for _ in range(ENDLESS):
+        inputs, labels = next(iter(loader))
+        optimizer.zero_grad()
+        criterion(model(inputs), labels).backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    globals()[sys.argv[1]]("cured" in sys.argv[2:])

@@ -1,0 +1,60 @@
+"""Healthy jobs of other people's training loops: nothing alarms, and the steps are theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import JOBS, Checked, Perfdoctor
+
+pytestmark = pytest.mark.e2e
+
+QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+
+def _healthy(checked: Checked) -> None:
+    assert checked.code == 0, checked.stdout + checked.stderr
+    assert checked.alarming == []
+    assert checked.json["integrity"]["probe_faults"] == []
+
+
+def test_lightning(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    checked = perfdoctor.check("--fail-on", "warning", JOBS / "lightning_job.py", tmp_path)
+    _healthy(checked)
+    assert "steps 60\n" in checked.stdout
+    assert checked.steps == 60
+    assert checked.json["anatomy"]["boundary"] == "optimizer"
+    assert "lightning" in checked.json["environment"]["job"]["frameworks"]
+
+
+def test_transformers_trainer(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    checked = perfdoctor.check("--fail-on", "warning", JOBS / "trainer_job.py", tmp_path, env=QUIET)
+    _healthy(checked)
+    assert "steps 40\n" in checked.stdout
+    assert checked.steps == 40
+    assert checked.json["anatomy"]["micro_batches"] == 2
+    assert "transformers" in checked.json["environment"]["job"]["frameworks"]
+
+
+TORCHRUN = ("--", "torchrun", "--standalone", "--nproc-per-node", "2", JOBS / "ddp_job.py")
+
+
+def test_torchrun(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--fail-on", "warning", *TORCHRUN, "60")
+    _healthy(checked)
+    assert sorted(line for line in checked.stdout.splitlines() if line.startswith("done")) == ["done 0", "done 1"]
+    assert checked.steps == 60
+    job = checked.json["environment"]["job"]
+    assert (job["local_ranks"], job["world_size"]) == (2, 2)
+
+
+def test_torchrun_is_stopped_with_all_its_ranks(perfdoctor: Perfdoctor) -> None:
+    """Both ranks leave at the same step, so that none waits for the other, and torchrun sees no failure."""
+    checked = perfdoctor.check("--steps", "30", *TORCHRUN, "0")
+    _healthy(checked)
+    assert checked.facts["end"] == "stopped"
+    assert checked.facts["detail"] == ""
+    assert "Traceback" not in checked.stderr and "SIGTERM" not in checked.stderr

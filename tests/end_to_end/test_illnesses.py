@@ -1,0 +1,68 @@
+"""Real jobs with one illness each, found with its name and place; and the same jobs cured, which are clear.
+
+What a machine that others use does to the figures must not matter, so only names, places and outcomes are asked.
+"""
+
+from __future__ import annotations
+
+import pytest
+from conftest import JOBS, Perfdoctor
+
+pytestmark = pytest.mark.e2e
+
+ILL = JOBS / "ill.py"
+CHURN_CURE = {
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TRIM_THRESHOLD_": "8589934592",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+
+
+def _line(text: str) -> int:
+    """Of `text` in ill.py or tiny.py, which must hold it once."""
+    for file in (ILL, JOBS / "tiny.py"):
+        lines = [number for number, line in enumerate(file.read_text().splitlines(), 1) if text in line]
+        if lines:
+            (line,) = lines
+            return line
+    raise AssertionError(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "finding", "file", "text"),
+    [
+        ("workers", "PD03.too-few-workers", "ill.py", "DataLoader(Slow()"),
+        ("rebuild", "PD03.iterator-rebuilt", "tiny.py", "return DataLoader("),
+        ("collect", "PD04.explicit-collect", "ill.py", "gc.collect()"),
+        ("double", "PD07.float64", None, ""),
+        ("churn", "PD08.allocator-churn", None, ""),
+        ("evaluate", "PD08.grad-in-evaluation", "ill.py", "model(inputs).mean()"),
+    ],
+)
+def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str | None, text: str) -> None:
+    checked = perfdoctor.check("--steps", "20", ILL, name)
+    assert finding in checked.findings, checked.stdout
+    found = checked.findings[finding]
+    assert found["severity"] in ("error", "warning")
+    assert checked.check(finding[:4])["outcome"] == "found"
+    assert found["savings"]["ceiling_ms"] >= found["savings"]["high_ms"] >= found["savings"]["low_ms"] >= 0
+    assert found["fix"]["text"]
+    if file is not None:
+        assert found["location"]["file"].endswith(file)
+        assert found["location"]["line"] == _line(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "check", "env"),
+    [
+        ("workers", "PD03", {}),
+        ("rebuild", "PD03", {}),
+        ("collect", "PD04", {}),
+        ("double", "PD07", {}),
+        ("churn", "PD08", CHURN_CURE),
+        ("evaluate", "PD08", {}),
+    ],
+)
+def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, check: str, env: dict[str, str]) -> None:
+    checked = perfdoctor.check("--steps", "20", ILL, name, "cured", env=env)
+    assert checked.check(check)["outcome"] == "clear", checked.stdout
