@@ -103,6 +103,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if findings:
         return found(*findings, measurements=case.shared())
     if not case.price_now:
+        if threads.intra_op == 1 and case.demand <= case.usable:
+            return clear("one thread a rank on {usable} usable CPUs: no thread waits for another", *case.shared())
         if case.demand <= case.usable and case.delay is not None and case.delay < limits.run_delay:
             return clear("{threads} threads on {usable} usable CPUs, and none of them waited", *case.shared())
         return cannot_tell(

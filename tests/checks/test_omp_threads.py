@@ -166,23 +166,29 @@ def test_without_the_monitor_the_training_thread_tells_of_contention(
 # Without prices
 
 
-@pytest.mark.parametrize("prices", [{}, {2: 10.0}])
+@pytest.mark.parametrize("prices", [{}, {1: 10.0}])
 def test_threads_that_never_waited_are_clear_without_a_price(prices: dict[int, float]) -> None:
-    outcome = _examined(priced_threads(1, prices))
+    outcome = _examined(priced_threads(2, prices))
     assert is_clear(outcome)
     assert "none of them waited" in outcome.reason
+
+
+def test_one_thread_a_rank_waits_for_no_other_even_beside_neighbours() -> None:
+    outcome = _examined(priced_threads(1, {}, host__job_run_delay_share=0.5))
+    assert is_clear(outcome)
+    assert "no thread waits for another" in outcome.reason
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"host__job_run_delay_share": 0.2},
-        {"threads__intra_op": 4},
+        {"threads__intra_op": 16},
         {"host": Missing("no samples"), "step__run_delay_ms": Missing("no schedstat")},
     ],
 )
 def test_contended_or_unseen_threads_cannot_be_judged_without_a_price(changes: dict[str, Any]) -> None:
-    assert _examined(priced_threads(1, {}, **changes)).kind is OutcomeKind.CANNOT_TELL
+    assert _examined(priced_threads(2, {}, **changes)).kind is OutcomeKind.CANNOT_TELL
 
 
 # ---------------------------------------------------------------------------------------------------------
