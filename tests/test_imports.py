@@ -46,6 +46,7 @@ NOT_THE_FRONT = ("perfdoctor.observe", "perfdoctor.session", "perfdoctor.judge",
 
 BEFORE_TORCH: dict[str, set[str]] = {
     "__init__": {"os"},
+    "affinity": {"os"},
     "process": {"os", "sys", "time"},
     "recorder": {"os", "time"},
     "records": set(),

@@ -85,6 +85,7 @@ def run(options: Options) -> Exit:
     if options.log_every is not None and options.log_every < 1:
         raise PerfdoctorError("--log-every needs a number of steps", slug="log-every", advice="--log-every 10")
     checks_with_limits(config)
+    _say_what_is_missing_here()
     directory = RunDirectory.create(config.runs, command.name)
     request = Request(
         command=command,
@@ -107,6 +108,16 @@ def run(options: Options) -> Exit:
         raise
     _explain_failure(diagnosis, command)
     return exit_code(diagnosis, config.fail_on)
+
+
+def _say_what_is_missing_here() -> None:
+    """perfdoctor is made for Linux; elsewhere it says what it cannot see rather than staying silent about it."""
+    if sys.platform != "linux":
+        print(
+            f"perfdoctor: on {sys.platform} the job cannot be ended early (it runs to its own end), and run delay, "
+            "page faults, CPU quotas and neighbours are not seen: several checks will say that they cannot tell",
+            file=sys.stderr,
+        )
 
 
 def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -> Exit:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from . import records, torch_import
+from . import affinity, records, torch_import
 from .recorder import Recorder
 
 
@@ -44,5 +44,5 @@ def _introduce(recorder: Recorder, now_ns: int, forked: bool) -> None:
         f'"forked":{"true" if forked else "false"},"spawned":{"true" if spawned else "false"},'
         f'"python":"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}",'
         f'"executable":{records.quoted(sys.executable or "")},"module":{records.quoted(module)},'
-        f'"cpus":{len(os.sched_getaffinity(0))}}}'
+        f'"cpus":{len(affinity.cpus())}}}'
     )

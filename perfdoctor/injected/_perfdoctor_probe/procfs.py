@@ -8,6 +8,8 @@ import ctypes
 import os
 import time
 
+from . import affinity
+
 _RUSAGE_COUNTS = (
     "maxrss ixrss idrss isrss minflt majflt nswap inblock oublock msgsnd msgrcv nsignals nvcsw nivcsw"
 ).split()
@@ -77,7 +79,7 @@ def worker_counters() -> dict:
         **read_bytes(),
         "os_threads": os_threads(),
         "intra_op": torch.get_num_threads(),
-        "affinity": sorted(os.sched_getaffinity(0)),
+        "affinity": affinity.cpus(),
     }
 
 

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from . import procfs, records
+from . import affinity, procfs, records
 
 _FRAMEWORKS = (
     "lightning",
@@ -31,7 +31,7 @@ def imported() -> dict:
         "version": str(torch.__version__),
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": len(affinity.cpus()),
         "script": getattr(main, "__file__", None) or "",
         "cwd": os.getcwd(),
         "environment": environment(),
@@ -63,7 +63,7 @@ def torch_settings() -> dict:
         "intra_op": torch.get_num_threads(),
         "inter_op": torch.get_num_interop_threads(),
         "os_threads": procfs.os_threads(),
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": len(affinity.cpus()),
         "default_dtype": str(torch.get_default_dtype())[6:],
         "capability": torch.backends.cpu.get_cpu_capability(),
         "mkldnn": bool(torch.backends.mkldnn.enabled),

@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from . import pricing
+from . import affinity, pricing
 
 _ROUND_NS = 6_000_000
 """Operators are chosen, the largest first, until one of each takes this long."""
@@ -66,7 +66,7 @@ def _wanted(threads: int) -> "set[int]":
     try:
         cpus = float(os.environ["PERFDOCTOR_CPUS"])
     except (KeyError, ValueError):
-        cpus = len(os.sched_getaffinity(0))
+        cpus = len(affinity.cpus())
     usable = max(1, int(cpus / max(1, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))))
     by_torchrun = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("OMP_NUM_THREADS") == "1"
     return {usable} if threads > usable or by_torchrun else set()
