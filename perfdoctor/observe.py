@@ -38,6 +38,9 @@ _GRACE_S = 10.0
 _MARGIN_S = 0.4
 """How far ahead the common last step of several ranks is set."""
 
+INTERRUPTED = "stopping the job; Ctrl-C again ends it at once"
+"""The phase after the first Ctrl-C, worth telling a user in whatever form."""
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:
@@ -221,7 +224,7 @@ def observe(
     try:
         ending = _until_the_end(watch, show)
     except KeyboardInterrupt as interrupt:
-        show(watch.progress("stopping the job; Ctrl-C again ends it at once"))
+        show(watch.progress(INTERRUPTED))
         ending = _interrupted(job, server, interrupt)
     finally:
         end_at_once(job)

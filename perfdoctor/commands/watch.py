@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..launch.job import OutputMode
 from ..monitor.sources import HostReading
-from ..observe import Progress, output_tail
+from ..observe import INTERRUPTED, Progress, output_tail
 from ..recording.directory import RunDirectory
 from ..report.live import LiveStatus, plain_line, render_live
 
@@ -25,7 +25,12 @@ def watcher(directory: RunDirectory, mode: OutputMode, log_every: int | None) ->
         with _live(directory) as show:
             yield show
     else:
-        yield lambda progress: None
+        yield _note_interrupt
+
+
+def _note_interrupt(progress: Progress) -> None:
+    if progress.phase == INTERRUPTED:
+        print(f"perfdoctor: {INTERRUPTED}", file=sys.stderr, flush=True)
 
 
 class _Lines:
@@ -36,6 +41,7 @@ class _Lines:
         self.printed = 0
 
     def __call__(self, progress: Progress) -> None:
+        _note_interrupt(progress)
         file = progress.rows
         if file is None or file.step_count - self.printed < self.every:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import JOBS, Checked, Perfdoctor
+from running import JOBS, Checked, Perfdoctor
 
 pytestmark = pytest.mark.e2e
 

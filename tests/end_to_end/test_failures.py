@@ -11,11 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import JOBS, Checked, Perfdoctor, Started
+from running import JOBS, Checked, Perfdoctor, Started, wait_until
 
 from perfdoctor.config import Config
-from perfdoctor.launch.command import script
+from perfdoctor.launch.command import script, verbatim
 from perfdoctor.launch.control import ControlServer
+from perfdoctor.monitor.cgroup import Cgroups
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.session import Request, record
 
@@ -111,6 +112,17 @@ def test_a_run_directory_that_holds_no_sockets(tmp_path: Path, monkeypatch: pyte
     assert ending.problems == ("no control channel: Operation not permitted",)
 
 
+def test_a_job_that_the_kernel_ended_for_want_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kills = iter([3, 4])
+    monkeypatch.setattr(Cgroups, "oom_kills", lambda self: next(kills))
+    directory = RunDirectory.create(tmp_path / "runs", "greedy")
+    command = verbatim([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
+    ending = record(Request(command, Config(), to_end=False, output="file"), directory, lambda progress: None)
+    assert (ending.kind, ending.signal) == ("killed", 9)
+    assert "out of memory" in ending.detail
+    assert "out of memory" in directory.run_file.read_text()
+
+
 # -- Ctrl-C -------------------------------------------------------------------------------------------------
 
 
@@ -136,17 +148,24 @@ def test_ctrl_c_before_the_first_step(perfdoctor: Perfdoctor) -> None:
     assert "nothing to judge" in checked.stderr
 
 
-def test_ctrl_c_twice_ends_everything_at_once(perfdoctor: Perfdoctor) -> None:
+def test_ctrl_c_twice_ends_everything_at_once(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
+    said = tmp_path / "stderr"
+
     def interrupt(started: Started) -> None:
         started.wait_for_steps(32)
         started.interrupt()
+        # Two signals at once would count as one.
+        wait_until(lambda: "Ctrl-C again ends it at once" in said.read_text())
         started.wait_for_output("caught")
         started.interrupt()
 
-    checked = perfdoctor.check("--to-end", "--job-output", "file", JOBS / "stubborn.py", during=interrupt)
+    with said.open("wb") as stderr:
+        checked = perfdoctor.check(
+            *("--to-end", "--job-output", "file", JOBS / "stubborn.py"), during=interrupt, stderr=stderr
+        )
     assert checked.code == 130
     assert checked.report is None
-    assert "Traceback" not in checked.stderr
+    assert "Traceback" not in said.read_text()
     # The recording is complete, so it can be judged later.
     assert checked.facts["end"] == "interrupted"
     later = perfdoctor("report", checked.run)
@@ -168,8 +187,8 @@ def test_sigterm_takes_the_job_along(perfdoctor: Perfdoctor) -> None:
 
 def test_ctrl_c_on_a_terminal(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
     """In the live view: the view goes, the report stays."""
-    view = _Terminal(perfdoctor, "check", "--to-end", JOBS / "train.py")
-    view.read_until("samples/s")
+    view = _Terminal(perfdoctor, "check", "--steps", "100000", JOBS / "train.py")
+    view.read_until("of 100000 steady steps")
     os.write(view.master, b"\x03")
     text = view.read_to_end()
     assert view.process.returncode == 0

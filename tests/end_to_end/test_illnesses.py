@@ -6,7 +6,7 @@ What a machine that others use does to the figures must not matter, so only name
 from __future__ import annotations
 
 import pytest
-from conftest import JOBS, Perfdoctor
+from running import JOBS, Perfdoctor
 
 pytestmark = pytest.mark.e2e
 
@@ -53,16 +53,19 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str |
 
 
 @pytest.mark.parametrize(
-    ("name", "check", "env"),
+    ("name", "finding", "env"),
     [
-        ("workers", "PD03", {}),
-        ("rebuild", "PD03", {}),
-        ("collect", "PD04", {}),
-        ("double", "PD07", {}),
-        ("churn", "PD08", CHURN_CURE),
-        ("evaluate", "PD08", {}),
+        ("workers", "PD03.too-few-workers", {}),
+        ("rebuild", "PD03.iterator-rebuilt", {}),
+        ("collect", "PD04.explicit-collect", {}),
+        ("double", "PD07.float64", {}),
+        ("churn", "PD08.allocator-churn", CHURN_CURE),
+        ("evaluate", "PD08.grad-in-evaluation", {}),
     ],
 )
-def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, check: str, env: dict[str, str]) -> None:
+def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env: dict[str, str]) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, name, "cured", env=env)
-    assert checked.check(check)["outcome"] == "clear", checked.stdout
+    assert finding not in checked.findings
+    # Where others crowd the machine out, a check may find that instead.
+    expected = ("clear", "found") if checked.contended else ("clear",)
+    assert checked.check(finding[:4])["outcome"] in expected, checked.stdout

@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from conftest import JOBS, Checked, Perfdoctor, make_interpreter, wait_until
+from running import JOBS, Checked, Perfdoctor, make_interpreter, wait_until
 
 pytestmark = pytest.mark.e2e
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import JOBS, Checked, Perfdoctor
+from running import JOBS, Checked, Perfdoctor
 
 pytestmark = pytest.mark.e2e
 

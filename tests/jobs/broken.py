@@ -85,7 +85,7 @@ def signals(probe):
     def ring(*_):
         raise Alarm
 
-    def arrived(self, samples):
+    def arrived(self):
         kind.batch_arrived = real
         signal.raise_signal(signal.SIGALRM)
 

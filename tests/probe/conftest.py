@@ -15,6 +15,7 @@ from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.reader import ProcessFile
 
 JOBS = Path(__file__).parent.parent / "jobs"
+_TIMEOUT_S = 400
 INJECTED = Path(__file__).parent.parent.parent / "perfdoctor" / "injected"
 
 
@@ -127,12 +128,12 @@ class Runner:
         observed = probed_environment(base, run, windows) | {"JOB_PIDS": str(here / "pids")}
         first = self.start(words, base, cwd)
         if not together:
-            outcome = first.communicate(timeout=170)
+            outcome = first.communicate(timeout=_TIMEOUT_S)
         second = self.start(words, observed, cwd)
         if together:
-            outcome = first.communicate(timeout=170)
+            outcome = first.communicate(timeout=_TIMEOUT_S)
         bare = Result(*outcome, first.returncode)
-        probed = Result(*second.communicate(timeout=170), second.returncode)
+        probed = Result(*second.communicate(timeout=_TIMEOUT_S), second.returncode)
         names = {}
         if (here / "pids").exists():
             for line in (here / "pids").read_text().splitlines():

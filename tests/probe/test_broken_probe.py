@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
 
 WAYS = ("queue", "arrived", "timeline", "boundary", "recorder", "control", "window", "sites", "signals")
 
@@ -55,5 +55,7 @@ def test_what_a_signal_handler_raises_inside_a_hook_reaches_the_job(seen):
     assert seen.probed.stderr == "alarm reached the job\n"
     process = seen.named("signals")
     assert process.faults == ()
-    # The part it left open was dropped at the next optimizer step.
-    assert (process.steps["input_wait_us"][10:] < process.steps["wall_us"][10:] / 2).all()
+    # The part it left open was dropped at the next optimizer step: what is between the parts is `other` again.
+    steps = process.steps
+    parts = sum(steps[f"{name}_us"] for name in ("input_wait", "forward", "backward", "optimizer", "gc"))
+    assert (steps["wall_us"] - parts)[10:].sum() > steps["wall_us"][10:].sum() / 100

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
 
 STYLES = (
     "model_eager",

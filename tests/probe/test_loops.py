@@ -10,7 +10,7 @@ import pytest
 from perfdoctor.recording.model import ProcessRecording
 
 PARTS = ("input_wait", "forward", "backward", "optimizer", "checkpoint", "gc")
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
 
 STEPS = 30
 STYLES = (

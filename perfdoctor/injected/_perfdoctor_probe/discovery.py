@@ -37,16 +37,17 @@ class _Clock:
 def _stand_in(kind: type, clock: _Clock):
     """A `__call__` for `kind` that times the outermost call and passes on to the next class in line.
 
-    Looked up at each call, because others (torch.fx while it traces) replace `nn.Module.__call__` too.
+    Looked up there at each call, because others (torch.fx while it traces) replace `nn.Module.__call__` too.
     """
     is_compiling = torch.compiler.is_dynamo_compiling
+    above = next(base for base in kind.__mro__[1:] if "__call__" in base.__dict__)
 
     def __call__(self, *args, **kwargs):
         # is_compiling comes first: a constant for Dynamo, which then sees nothing of ours.
         if is_compiling() or not clock.began():
-            return super(kind, self).__call__(*args, **kwargs)
+            return above.__call__(self, *args, **kwargs)
         try:
-            result = super(kind, self).__call__(*args, **kwargs)
+            result = above.__call__(self, *args, **kwargs)
         except BaseException:
             clock.failed()
             raise

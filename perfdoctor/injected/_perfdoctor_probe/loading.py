@@ -58,6 +58,7 @@ class Loading:
 
     def reset(self) -> None:
         self.rows: "list[tuple]" = []
+        """As the columns of `batches`, but in nanoseconds."""
         self.fetches: "list[tuple]" = []
         self.sized: "dict[int, int]" = {}
         self.samples: "dict[int, int]" = {}
@@ -66,6 +67,8 @@ class Loading:
         self.iterators: "dict[int, list]" = {}
         self.collate: "_TimedCollate | None" = None
         self.fetch_ns = self.fetch_cpu_ns = 0
+        self.untimed = 0
+        """Fetches to let pass before the next one is timed."""
         self.worker = False
         self.flushed_ns = 0
         self.fetched = 0
@@ -120,33 +123,36 @@ class Loading:
             f'"us":{took_ns // 1000},"t":{time.perf_counter_ns()}}}'
         )
 
-    def arrived(self, iterator, batch, took_ns: int, depth: int) -> int:
-        """A batch was delivered to the training thread; returns its number of samples (0: unknown)."""
+    def arrived(self, iterator, batch, began_ns: int, depth: "int | None") -> None:
+        """A batch that was wanted at `began_ns` was delivered to the training thread."""
+        took_ns = self.loop.batch_arrived() - began_ns
         state = self.iterators.get(id(iterator))
         if state is None:
             state = self.iterators[id(iterator)] = [-1, True]
         identity, first = state
         state[1] = False
-        seen = self.sized.get(identity, 0)
-        if seen < _SIZED_BATCHES:
-            self.sized[identity] = seen + 1
-            samples, size, dtypes = self.describe(batch) or (0, 0, [])
-            self.samples[identity] = max(samples, self.samples.get(identity, 0))
-            record = {"k": "batch", "loader": identity, "samples": samples, "bytes": size, "dtypes": dtypes}
-            self.recorder.line(self.dumps(record))
+        if self.sized.get(identity, 0) < _SIZED_BATCHES:
+            self._size(identity, batch)
+        self.loop.samples += self.samples[identity]
         self.rows.append(
             (
                 identity,
                 self.loop.timeline.step,
-                took_ns // 1000,
-                depth,
+                took_ns,
+                -1 if depth is None else depth,
                 1 if first else 0,
-                self.transport_ns // 1000,
+                self.transport_ns,
                 self.transport_bytes,
             )
         )
         self.transport_ns = self.transport_bytes = 0
-        return self.samples.get(identity, 0)
+
+    def _size(self, identity: int, batch) -> None:
+        self.sized[identity] = self.sized.get(identity, 0) + 1
+        samples, size, dtypes = self.describe(batch) or (0, 0, [])
+        self.samples[identity] = max(samples, self.samples.get(identity, 0))
+        record = {"k": "batch", "loader": identity, "samples": samples, "bytes": size, "dtypes": dtypes}
+        self.recorder.line(self.dumps(record))
 
     def received(self, size: int, took_ns: int) -> None:
         """Something came through a multiprocessing queue and was unpickled."""
@@ -155,21 +161,17 @@ class Loading:
 
     # -- where batches are made ---------------------------------------------------------------------------
 
-    def fetch_began(self, fetcher) -> bool:
-        """The data set is about to be asked for one batch: whether it is timed. `collate_fn` gets a clock of its own.
-
-        All batches are timed in a worker; in the training process, which pays for it, one in four after a while.
-        """
+    def fetch_began(self, fetcher) -> None:
+        """The data set is about to be asked for one batch; `collate_fn` gets a clock of its own."""
         collate = fetcher.collate_fn
         if type(collate) is not _TimedCollate:
             collate = fetcher.collate_fn = _TimedCollate(collate)
         self.fetched += 1
-        if self.fetched > _TIMED_FETCHES and self.fetched & 3 and not self.worker:
-            return False
+        # All are timed in a worker; in the training process, which pays for it, one in four after a while.
+        self.untimed = 0 if self.worker or self.fetched < _TIMED_FETCHES else 3
         self.collate = collate
         collate.timing = True
         self.fetch_ns, self.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
-        return True
 
     def fetch_ended(self) -> None:
         """The batch is made."""
@@ -213,7 +215,8 @@ class Loading:
         """Queue the rows collected since the last call."""
         if self.rows:
             names = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
-            self._columns("batches", names, self.rows)
+            rows = [(*row[:2], row[2] // 1000, *row[3:5], row[5] // 1000, row[6]) for row in self.rows]
+            self._columns("batches", names, rows)
             self.rows = []
         if self.fetches:
             names = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us")

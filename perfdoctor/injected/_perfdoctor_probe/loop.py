@@ -22,6 +22,8 @@ thread, after which the other takes its place."""
 _EARLY_STEPS = 4
 """Optimizer steps that are announced one by one."""
 
+_BEFORE_LOSS = (parts.OTHER, parts.OPTIMIZER)
+
 _BATCH, _FORWARD, _OPTIMIZER = 1, 2, 3
 """What speaks for a thread to be the training thread, in rising order."""
 
@@ -42,6 +44,8 @@ class Loop:
         self.thread = 0
         self.claim = 0
         self.foreign_steps = 0
+        self.due_ns = 0
+        """When the next boundary must be announced; set by whoever takes the announcement."""
         self.kind = ""
         self.inside_forward = False
         self.step_pending = False
@@ -82,19 +86,18 @@ class Loop:
 
     # -- batches ------------------------------------------------------------------------------------------
 
-    def batch_wanted(self) -> bool:
-        """The loop asks its loader for a batch. False on another thread."""
+    def batch_wanted(self) -> int:
+        """The loop asks its loader for a batch. Returns the time now, ns; 0 on another thread."""
         ident = get_ident()
         if self.thread != ident and not self._is_mine(ident, _BATCH):
-            return False
+            return 0
         line = self.timeline
         if parts.OPTIMIZER in line.stack:
             # The step raised and the job went on: its post hook never came.
             line.drop(parts.OPTIMIZER)
         if self.kind == "batch":
             self._end_step()
-        line.enter(parts.INPUT)
-        return True
+        return line.enter(parts.INPUT)
 
     def iterator_wanted(self) -> bool:
         """The loop asks for an iterator of its loader: waiting for input too, but no step ends here."""
@@ -108,15 +111,15 @@ class Loop:
         """The iterator is there, or the loader is exhausted."""
         self.timeline.leave(parts.INPUT)
 
-    def batch_arrived(self, samples: int) -> None:
-        """The batch is there; only called after `batch_wanted` said True."""
-        self.timeline.leave(parts.INPUT)
+    def batch_arrived(self) -> int:
+        """The batch is there; only called after `batch_wanted` gave a time. Returns the time now, ns."""
+        now = self.timeline.leave(parts.INPUT)
         self.batches += 1
-        self.samples += samples
         if not self.kind and self.batches >= _BATCHES_WITHOUT_OPTIMIZER:
             self._become("batch")
         if self.forwards == 0:
             self.timeline.micro += 1
+        return now
 
     # -- forward and backward -----------------------------------------------------------------------------
 
@@ -158,11 +161,16 @@ class Loop:
                 self.ungraded_ns = took_ns
                 if self.ungraded_site < 0:
                     self.ungraded_site = self.sites.here(2)
-            if self.kind == "forward":
-                self._end_step()
-            elif not self.kind and self.batches == 0 and self.forwards >= _FORWARDS_WITHOUT_OPTIMIZER:
-                self._become("forward")
-        line.forward_ended()
+            if self.kind != "optimizer":
+                self._count_forward()
+        if line.stack[-1] in _BEFORE_LOSS:
+            line.stack.append(parts.LOSS)
+
+    def _count_forward(self) -> None:
+        if self.kind == "forward":
+            self._end_step()
+        elif not self.kind and self.batches == 0 and self.forwards >= _FORWARDS_WITHOUT_OPTIMIZER:
+            self._become("forward")
 
     def backward_began(self) -> bool:
         """A backward pass starts. False on another thread."""
@@ -186,8 +194,8 @@ class Loop:
 
     # -- optimizers ---------------------------------------------------------------------------------------
 
-    def optimizer_began(self) -> None:
-        """An optimizer's `step` starts."""
+    def optimizer_began(self, optimizer, args, kwargs) -> None:
+        """An optimizer's `step` starts: torch's pre-hook."""
         ident = get_ident()
         if self.thread == ident:
             self.foreign_steps = 0
@@ -201,38 +209,58 @@ class Loop:
             self._adopt(ident, _OPTIMIZER)
         self.timeline.enter(parts.OPTIMIZER)
 
-    def optimizer_ended(self, optimizer) -> None:
-        """An optimizer's `step` ended; ends the step when it is the anchor's."""
+    def optimizer_ended(self, optimizer, args, kwargs) -> None:
+        """An optimizer's `step` ended: torch's post-hook. Ends the step when it is the anchor's."""
         line = self.timeline
+        if (
+            id(optimizer) == self.anchor
+            and self.thread == get_ident()
+            and len(line.stack) == 2
+            and self.kind == "optimizer"
+            and not self.others
+        ):
+            # The usual case, by the shortest way.
+            self.optimizer_steps += 1
+            if self.optimizer_steps <= _EARLY_STEPS:
+                self.on_early_step(optimizer, self.optimizer_steps)
+            self._close(line)
+        else:
+            self._optimizer_ended(optimizer, line)
+
+    def _optimizer_ended(self, optimizer, line: Timeline) -> None:
         mine = self.thread == get_ident()
-        if not mine and parts.BACKWARD not in line.stack:
+        in_backward = parts.BACKWARD in line.stack
+        if not mine and not in_backward:
             return
         self.optimizer_steps += 1
         if self.optimizer_steps <= _EARLY_STEPS:
             self.on_early_step(optimizer, self.optimizer_steps)
-        if not self._ends_step(optimizer):
+        ends_step = self._ends_step(id(optimizer))
+        if in_backward or not ends_step:
             if mine:
                 line.leave(parts.OPTIMIZER)
-            return
+            if not ends_step:
+                return
         if self.kind != "optimizer":
             self._become("optimizer")
-        if parts.BACKWARD in line.stack:
-            if mine:
-                line.leave(parts.OPTIMIZER)
+        if in_backward:
             self.step_pending = True
-            return
+        else:
+            self._close(line)
+
+    def _close(self, line: Timeline) -> None:
+        """End the step in which the optimizer's part is still open."""
         line.boundary()
         # What was open until now has ended, or was never left (an exception of a signal handler, a step that
         # raised), or is an outer optimizer (ZeRO) about to end.
         del line.stack[1:]
         self.inside_forward = False
-        self.on_boundary(line)
+        if line.boundary_ns >= self.due_ns:
+            self.on_boundary(line)
 
-    def _ends_step(self, optimizer) -> bool:
-        identity = id(optimizer)
+    def _ends_step(self, identity: int) -> bool:
         if identity == self.anchor:
-            if self.others:
-                self.others.clear()
+            self.others.clear()
             return True
         if self.anchor:
             count = self.others[identity] = self.others.get(identity, 0) + 1
@@ -253,4 +281,5 @@ class Loop:
     def _end_step(self) -> None:
         line = self.timeline
         line.boundary()
-        self.on_boundary(line)
+        if line.boundary_ns >= self.due_ns:
+            self.on_boundary(line)

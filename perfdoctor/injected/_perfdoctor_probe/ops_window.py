@@ -3,6 +3,7 @@
 import ctypes
 import os
 from _thread import get_ident
+from operator import itemgetter
 
 import torch
 
@@ -31,6 +32,7 @@ class OpsWindow:
     def __init__(self, profilers: Profilers) -> None:
         self.profilers = profilers
         self.profile = None
+        self.on_device = False
         self.pricing = None
         """Rounds of the largest operators, to be taken after the window."""
 
@@ -43,7 +45,8 @@ class OpsWindow:
     def open(self) -> None:
         from torch.autograd.profiler import profile
 
-        self.profile = profile(use_device="cuda" if torch.cuda.is_initialized() else None, record_shapes=True)
+        self.on_device = torch.cuda.is_initialized()
+        self.profile = profile(use_device="cuda" if self.on_device else None, record_shapes=True)
         self.profilers.start_ours(self.profile, _QuietKineto())
 
     def closable(self) -> bool:
@@ -55,7 +58,7 @@ class OpsWindow:
         self.abandon()
         events = self.profile.kineto_results.events()
         self.profile = None
-        summary = summarise(events)
+        summary = summarise(events, self.on_device)
         summary["steps"] = steps
         arguments = summary.pop("arguments")
         summary["prices"] = pricing.prices(summary["ops"], arguments)
@@ -100,16 +103,20 @@ class _QuietKineto:
             os.environ[_LEVEL_VARIABLE] = self.before
 
 
-def summarise(events) -> dict:
-    """Kineto events to operators with self and total time. Events of one thread nest by time."""
+def summarise(events, on_device: bool = True) -> dict:
+    """Kineto events to operators with self and total time. Events of one thread nest by time.
+
+    Each question to an event costs about as much as the rest of the loop, so none is asked twice; where it ran
+    is asked only if that may have been a device.
+    """
     host, device = [], []
     for event in events:
-        if str(event.device_type()) == "DeviceType.CPU":
-            start = event.start_ns()
-            host.append((event.start_thread_id(), start, -(start + event.duration_ns()), event))
-        else:
+        if on_device and str(event.device_type()) != "DeviceType.CPU":
             device.append(event)
-    host.sort(key=lambda row: row[:3])
+            continue
+        start, duration = event.start_ns(), event.duration_ns()
+        host.append((event.start_thread_id(), start, -duration, event))
+    host.sort(key=itemgetter(0, 1, 2))
 
     totals: "dict[tuple, list]" = {}
     by_dtype: "dict[str, int]" = {}
@@ -125,29 +132,34 @@ def summarise(events) -> dict:
             return
         if name.startswith("aten::"):
             count += 1
-        shapes, types = event.shapes(), event.dtypes()
-        dtype = next((_DTYPES[t] for t in types if t in _DTYPES), "")
+        types = event.dtypes()
+        dtype = ""
+        for kind in types:
+            if kind in _DTYPES:
+                dtype = _DTYPES[kind]
+                break
         by_dtype[dtype] = by_dtype.get(dtype, 0) + own
-        key = (name, dtype, str(shapes))
+        shapes = event.shapes()
+        key = (name, dtype, repr(shapes))
         total = totals.get(key)
         if total is None:
-            total = totals[key] = [0, 0, 0, event]
-        total[0] += 1
-        total[1] += own
-        total[2] += duration
+            totals[key] = [1, own, duration, event]
+        else:
+            total[0] += 1
+            total[1] += own
+            total[2] += duration
 
-    for this_thread, start, negative_end, event in host:
-        end = -negative_end
+    for this_thread, start, negative_duration, event in host:
         if this_thread != thread:
             while stack:
                 finish(stack.pop())
             thread = this_thread
         while stack and stack[-1][0] <= start:
             finish(stack.pop())
-        duration = end - start
+        duration = -negative_duration
         if stack:
             stack[-1][1] -= duration
-        stack.append([end, duration, duration, event])
+        stack.append([start + duration, duration, duration, event])
     while stack:
         finish(stack.pop())
 
@@ -201,7 +213,7 @@ def flops(name: str, shapes: list, concrete: list) -> int:
     try:
         if name in ("aten::mm", "aten::bmm"):
             return 2 * _product(shapes[0]) * shapes[1][-1]
-        if name in ("aten::addmm", "aten::baddbmm"):
+        if name in ("aten::addmm", "aten::baddbmm", "aten::_addmm_activation"):
             return 2 * _product(shapes[1]) * shapes[2][-1]
         if name == "aten::convolution":
             source, weight = shapes[0], shapes[1]
@@ -221,7 +233,8 @@ def flops(name: str, shapes: list, concrete: list) -> int:
         if name in ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward"):
             steps_batch = _product(shapes[0][:2])
             return 2 * steps_batch * (_product(shapes[1]) + _product(shapes[2])) * (2 if "back" in name else 1)
-        if name.startswith("aten::_scaled_dot_product") and len(shapes[0]) == 4:
+        # The "math" variant is made of operators that are counted by themselves.
+        if name.startswith("aten::_scaled_dot_product") and "_math" not in name and len(shapes[0]) == 4:
             backward = "backward" in name
             query, key = shapes[1 if backward else 0], shapes[2 if backward else 1]
             return (10 if backward else 4) * _product(query) * key[2]

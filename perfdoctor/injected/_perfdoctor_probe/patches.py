@@ -50,22 +50,30 @@ def install(probe) -> None:
 def _optimizer(probe) -> None:
     began = probe.guarded("optimizer", probe.loop.optimizer_began)
     ended = probe.guarded("optimizer", probe.loop.optimizer_ended)
+    handles = [register_optimizer_step_pre_hook(began), register_optimizer_step_post_hook(ended)]
     is_compiling = torch.compiler.is_dynamo_compiling
 
     def before(optimizer, args, kwargs) -> None:
         if not is_compiling():
-            began()
+            began(optimizer, args, kwargs)
 
     def after(optimizer, args, kwargs) -> None:
         if not is_compiling():
-            ended(optimizer)
+            ended(optimizer, args, kwargs)
 
     # In a compiled `step` these two are traced, as nothing; under our own file name Dynamo would stop at them,
     # because it skips our files (`Discovery.compiling`).
     for hook in (before, after):
         hook.__code__ = hook.__code__.replace(co_filename="<perfdoctor>")
-    register_optimizer_step_pre_hook(before)
-    register_optimizer_step_post_hook(after)
+
+    def traceable() -> None:
+        if handles:
+            handles.pop().remove()
+            handles.pop().remove()
+            register_optimizer_step_pre_hook(before)
+            register_optimizer_step_post_hook(after)
+
+    probe.make_hooks_traceable = traceable
 
 
 def _backward(probe) -> None:
@@ -124,23 +132,19 @@ def _loaders(probe) -> None:
 
     depth = probe.guarded("depth", depth)
 
-    def arrived(iterator, batch, took, ready) -> None:
-        samples = loading.arrived(iterator, batch, took, -1 if ready is None else ready)
-        loop.batch_arrived(samples)
-
-    arrived = probe.guarded("batch", arrived)
+    arrived = probe.guarded("batch", loading.arrived)
 
     def following(self):
-        if not wanted():
+        began = wanted()
+        if not began:
             return original_next(self)
         ready = depth(self) if isinstance(self, with_workers) else None
-        began = _clock()
         try:
             batch = original_next(self)
         except BaseException:
             iterator_arrived()
             raise
-        arrived(self, batch, _clock() - began, ready)
+        arrived(self, batch, began, ready)
         return batch
 
     for stand_in, original, name in (
@@ -180,8 +184,10 @@ def _fetch(probe, kind) -> None:
 
     @functools.wraps(original)
     def timed(self, index):
-        if not before(self):
+        if loading.untimed:
+            loading.untimed -= 1
             return original(self, index)
+        before(self)
         batch = original(self, index)
         after()
         return batch

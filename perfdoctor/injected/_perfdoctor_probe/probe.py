@@ -12,7 +12,7 @@ from .guard import Guard
 from .loop import Loop
 from .recorder import columns
 from .stop import StopJob
-from .timeline import GC, Timeline
+from .timeline import GC, INPUT, Timeline
 
 _FLUSH_NS = 500_000_000
 """Between samples and writes, once the first few steps are on disk."""
@@ -56,7 +56,6 @@ class Probe:
         self.flushed_step = 0
         self.beat_step = 0
         self.stop_at = -1
-        self.stopping = False
         self.own_ns = 0
         self.autocast = ""
         self.scaler_site = -2
@@ -79,21 +78,23 @@ class Probe:
     def note_fault(self, hook: str, error: Exception) -> None:
         """A hook was switched off."""
         self.recorder.line(dumps({"k": "fault", "hook": hook, "error": f"{type(error).__name__}: {error}"[:300]}))
+        self.recorder.flush()  # whatever else is broken
         self.loop.timeline.clear()
 
     # -- at a step boundary -------------------------------------------------------------------------------
 
     def boundary(self, line: Timeline) -> None:
-        """The step has just ended. Cheap unless something is due."""
+        """A step has just ended, and something may be due."""
         if self.windows.busy:
             self.look_closer(line)
         if line.boundary_ns >= self.next_tick_ns or line.step <= _EARLY_STEPS:
             self.tick(line)
-            # Only a tick can have received the order to stop.
-            self.stopping = self.stop_at >= 0
-        if self.stopping and line.step >= self.stop_at:
+        stopping = self.stop_at >= 0
+        if stopping and line.step >= self.stop_at:
             self.leave()
             raise StopJob(0)
+        attentive = stopping or self.windows.busy or line.step < _EARLY_STEPS
+        self.loop.due_ns = 0 if attentive else self.next_tick_ns
 
     def early_step(self, optimizer, number: int) -> None:
         """The first few optimizer steps, `number` counting from 1."""
@@ -103,7 +104,7 @@ class Probe:
 
     def _look_closer(self, line: Timeline) -> None:
         line.settle_cpu()
-        if self.windows.at_boundary(line.step, line.rows[-1][0] * 1000):
+        if self.windows.at_boundary(line.step, line.rows[-1][0]):
             line.skip_own_time()
 
     def _tick(self, line: Timeline) -> None:
@@ -162,8 +163,8 @@ class Probe:
                 "k": "beat",
                 "step": step,
                 "steps": len(rows),
-                "wall_us": sum(row[0] for row in rows),
-                "wait_us": sum(row[1] for row in rows),
+                "wall_us": sum(row[0] for row in rows) // 1000,
+                "wait_us": sum(row[1][INPUT] for row in rows) // 1000,
                 "samples": self.loop.samples,
                 "gc": self.collector.beat_count,
                 "gc_us": self.collector.beat_ns // 1000,
@@ -248,6 +249,7 @@ class Probe:
         window = self.windows.open
         if window is not None and window.name == "sites":
             self.windows.abandon(self.loop.timeline.step, "the job uses torch.compile", again=False)
+        self.make_hooks_traceable()
         self.discovery.compiling()
 
     def profiler_starts(self) -> None:

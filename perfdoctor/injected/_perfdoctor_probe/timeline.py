@@ -11,7 +11,7 @@ OTHER, INPUT, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, GC, LOSS = range(8)
 
 _clock = time.perf_counter_ns
 _cpu_clock = time.thread_time_ns
-_NOTHING = (0,) * 8
+_COLUMNS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, GC)
 
 
 class Timeline:
@@ -27,7 +27,8 @@ class Timeline:
         self.micro = 0
         self.events = before.events if before else 0
         self.step = before.step if before else 0
-        self.rows: "list[tuple]" = before.rows if before else []
+        self.rows: "list[tuple[int, list[int], int]]" = before.rows if before else []
+        """Wall time, time by part (ns) and micro-batches of each step; made into columns when they are written."""
 
     def enter(self, part: int) -> int:
         """Start `part`; the part below stands still until `leave`. Returns the time now, ns."""
@@ -56,11 +57,6 @@ class Timeline:
             stack.pop()
         return now
 
-    def forward_ended(self) -> None:
-        """After a root forward: what follows may be the loss."""
-        if self.stack[-1] in (OTHER, OPTIMIZER):
-            self.stack.append(LOSS)
-
     def drop(self, part: int) -> None:
         """Take every `part` off the stack: what should have ended it did not."""
         while part in self.stack[1:]:
@@ -88,22 +84,11 @@ class Timeline:
         self.mark = now
         if self.stack[-1] == LOSS:
             self._end_loss(OTHER)
-        self.rows.append(
-            (
-                (now - self.boundary_ns) // 1000,
-                spent[INPUT] // 1000,
-                spent[FORWARD] // 1000,
-                spent[BACKWARD] // 1000,
-                spent[OPTIMIZER] // 1000,
-                spent[CHECKPOINT] // 1000,
-                spent[GC] // 1000,
-                self.micro,
-            )
-        )
+        self.rows.append((now - self.boundary_ns, spent, self.micro))
+        self.spent = [0] * 8
         self.step += 1
         self.boundary_ns = now
         self.micro = 0
-        spent[:] = _NOTHING
 
     def settle_cpu(self) -> None:
         """Share the CPU time since the last call among the steps since then.
@@ -120,13 +105,15 @@ class Timeline:
         """The rows so far, complete, in the order of `records.STEP_COLUMNS`; they are ours no more."""
         if len(self.cpu_us) < len(self.rows):
             self.settle_cpu()
-        rows = [(*row[:-1], cpu, row[-1]) for row, cpu in zip(self.rows, self.cpu_us)]
+        rows = []
+        for (wall, spent, micro), cpu in zip(self.rows, self.cpu_us):
+            rows.append((wall // 1000, *[spent[part] // 1000 for part in _COLUMNS], cpu, micro))
         self.rows.clear()
         self.cpu_us.clear()
         return rows
 
     def skip_own_time(self) -> None:
         """Leave out what has passed since the last boundary: perfdoctor spent it, not the job."""
-        self.spent[:] = _NOTHING  # a collection that our own objects set off
+        self.spent = [0] * 8  # a collection that our own objects set off
         self.mark = self.boundary_ns = _clock()
         self.cpu_mark = _cpu_clock()

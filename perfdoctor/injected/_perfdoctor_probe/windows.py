@@ -15,7 +15,9 @@ SLOW_NS = 5_000_000_000
 GAP = 3
 """Steps between windows."""
 STEPS = 2
-"""Steps of one window; one, when a step takes longer than half a second."""
+LONG_NS = 5_000_000
+"""Steps of one window; one, when a step is longer than this: an operator costs the window about 20 us (12 for the
+profiler to sort out, 6 to sum up), 0.2 s for a step of 12,000 of them."""
 _ATTEMPTS = 3
 """A window that had to be given up is tried again this often: a loop that forks in every step has no room for one."""
 
@@ -77,7 +79,7 @@ class Windows:
 
     def _open(self, step: int, wall_ns: int) -> None:
         name = self.plan.pop(0)
-        self.length = 1 if wall_ns > SLOW_NS // 10 else STEPS
+        self.length = 1 if wall_ns > LONG_NS else STEPS
         try:
             window = self.make(name)
             obstacle = window.obstacle()

@@ -35,9 +35,9 @@ def collect(cured):
 
 def double(cured):
     dtype = torch.float32 if cured else torch.float64
-    model = nn.Sequential(nn.Linear(384, 384), nn.ReLU(), nn.Linear(384, 384), nn.ReLU(), nn.Linear(384, 2)).to(dtype)
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 2)).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    inputs, labels = torch.randn(96, 384, dtype=dtype), torch.randint(2, (96,))
+    inputs, labels = torch.randn(128, 256, dtype=dtype), torch.randint(2, (128,))
     for _ in range(ENDLESS):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(inputs), labels).backward()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import JOBS, Checked, Perfdoctor
+from running import JOBS, Checked, Perfdoctor
 
 pytestmark = pytest.mark.e2e
 
@@ -13,9 +13,11 @@ QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
 def _healthy(checked: Checked) -> None:
-    assert checked.code == 0, checked.stdout + checked.stderr
-    assert checked.alarming == []
     assert checked.json["integrity"]["probe_faults"] == []
+    # Where others crowd the machine out, that is found, and rightly so.
+    alarming = set(checked.alarming) - ({"PD03.no-cpu-left"} if checked.contended else set())
+    assert alarming == set(), checked.stdout
+    assert checked.code == (1 if checked.alarming else 0), checked.stderr
 
 
 def test_lightning(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
@@ -53,7 +55,7 @@ def test_torchrun(perfdoctor: Perfdoctor) -> None:
 
 def test_torchrun_is_stopped_with_all_its_ranks(perfdoctor: Perfdoctor) -> None:
     """Both ranks leave at the same step, so that none waits for the other, and torchrun sees no failure."""
-    checked = perfdoctor.check("--steps", "30", *TORCHRUN, "0")
+    checked = perfdoctor.check("--fail-on", "warning", "--steps", "30", *TORCHRUN, "0")
     _healthy(checked)
     assert checked.facts["end"] == "stopped"
     assert checked.facts["detail"] == ""
