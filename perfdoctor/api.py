@@ -109,9 +109,7 @@ def location(site: Site | Missing | None) -> Location | None:
     return Location(site.file, site.line, site.function)
 
 
-def savings(
-    step: Step, part: Part, *, ceiling: float, low: float, high: float, method: str, lanes: int = 0
-) -> Savings:
+def savings(step: Step, part: Part, *, ceiling: float, low: float, high: float, method: str, lanes: int = 0) -> Savings:
     """Per-step savings in ms, put in order: no bound below zero or above the ceiling, no ceiling above the step."""
     top = min(max(0.0, ceiling), step.step_ms)
     upper = min(max(0.0, high), top)

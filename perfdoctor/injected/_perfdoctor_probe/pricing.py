@@ -36,8 +36,8 @@ def prices(ops: list, arguments: list) -> list:
             continue
         try:
             with torch.no_grad():
-                native = _time(*prepared(op["name"], shapes, types, concrete, getattr(torch, op["dtype"])))
-                single = _time(*prepared(op["name"], shapes, types, concrete, torch.float32))
+                native = time_call(*prepared(op["name"], shapes, types, concrete, getattr(torch, op["dtype"])))
+                single = time_call(*prepared(op["name"], shapes, types, concrete, torch.float32))
         except Exception:  # not replayable with plain arguments: no price, no harm
             continue
         found.append(
@@ -75,7 +75,7 @@ def prepared(name: str, shapes: list, types: list, concrete: list, dtype) -> tup
     return getattr(torch.ops.aten, name.partition("::")[2]), values
 
 
-def _time(call, values: list) -> int:
+def time_call(call, values: list) -> int:
     """Nanoseconds of one call, the fastest of up to three after a first one."""
     best = None
     for attempt in range(4):
