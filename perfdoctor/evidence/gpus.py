@@ -10,6 +10,9 @@ from .model import GpuStranger, Missing
 CONTEXT_BYTES = 64 << 20
 """A CUDA context takes more than this (100 to 500 MiB in practice), so a GPU whose memory grew by less since
 the first sample was not touched. It stands in for pids, which NVML does not tell inside a container."""
+IDLE_UTILISATION = 0.05
+IDLE_BYTES = 1 << 30
+"""The driver itself keeps up to some 600 MiB on a large board."""
 SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 """nvmlClocksEventReasons that cost time: hardware slowdown, software and hardware thermal, power brake. The power
 cap (0x4) is normal at full load."""
@@ -52,6 +55,18 @@ def utilisation(samples: Sequence[HostSample], chosen: Sequence[HostSample]) -> 
     rates = [(gpu.utilisation, ns) for gpu, ns in _readings(samples, chosen) if gpu.utilisation is not None]
     total = sum(ns for _, ns in rates)
     return sum(rate * ns for rate, ns in rates) / total if total else Missing("the GPU does not report it (MIG)")
+
+
+def idle(samples: Sequence[HostSample], chosen: Sequence[HostSample]) -> tuple[int, ...]:
+    """GPUs on which nothing ran, and nobody kept memory, in any sample of the span."""
+    used = in_use(samples, chosen)
+    readings = [gpu for s in chosen for gpu in s.gpus or ()]
+    busy = {
+        gpu.index
+        for gpu in readings
+        if gpu.processes or (gpu.utilisation or 0.0) >= IDLE_UTILISATION or (gpu.memory_used_bytes or 0) >= IDLE_BYTES
+    }
+    return tuple(sorted({gpu.index for gpu in readings} - busy - used))
 
 
 def strangers(samples: Sequence[HostSample], chosen: Sequence[HostSample]) -> tuple[GpuStranger, ...]:

@@ -58,6 +58,7 @@ def build_host(
         throttled_time_share=_throttled_time_share(chosen),
         memory_pressure_share=_pressure_share([(s.memory_pressure_avg10, s.interval_ns) for s in chosen], "memory"),
         gpus_in_use=tuple(sorted(gpus.in_use(samples, chosen))),
+        gpus_idle=gpus.idle(samples, chosen),
         gpu_strangers=gpus.strangers(samples, chosen),
         gpu_throttled_share=gpu_throttled,
         gpu_throttled_clock=gpu_clock,

@@ -123,6 +123,8 @@ class Host:
     memory_pressure_share: float | Missing = NOT_SAMPLED
     """PSI memory `some`, avg10, mean."""
     gpus_in_use: tuple[int, ...] = ()
+    gpus_idle: tuple[int, ...] = ()
+    """GPUs that nobody used."""
     gpu_strangers: tuple[GpuStranger, ...] = ()
     """Processes of others on the GPUs in use; always empty inside a container, where NVML names the host's pids."""
     gpu_throttled_share: float | Missing = NO_GPU
