@@ -98,6 +98,8 @@ _BLAS_SAVES = (0.5, 0.9)
 """OpenBLAS and MKL are 5 to 20 times faster than the reference BLAS; half of the product time is a careful bound."""
 _NATIVE_SAVES = (0.3, 0.75)
 """Of native convolutions whose price in oneDNN could not be timed; 3.4 times faster was measured on Zen 4."""
+_SLOWER = 1.1
+"""Native operators are worth a finding when oneDNN beats them by a tenth, measured."""
 _SPREAD = 0.15
 """Of a measured price: it is taken from single operators with warm caches."""
 _DATA_PARALLEL_SAVES = (0.05, 0.3)
@@ -205,9 +207,9 @@ def _onednn_off(evidence: Evidence, step: Step, backend: Backend, limits: Limits
         native = [op for op in ops.ops if "slow_conv" in op.name or "thnn_conv" in op.name]
         spent = in_step(step, ops, sum(op.self_ms_per_step for op in native if op.dtype in ("float32", "bfloat16")))
         saved, high = _NATIVE_SAVES[0] * spent, _NATIVE_SAVES[1] * spent
-    if high / step.step_ms < limits.min_share:
-        return []
     times = off / total_on if total_on > 0 else None
+    if high / step.step_ms < limits.min_share or (times is not None and times < _SLOWER):
+        return []
     return [
         Finding(
             id="PD01.onednn-off",
