@@ -73,7 +73,7 @@ def test_a_capped_instruction_set_is_found_with_its_price(perfdoctor: Perfdoctor
 def test_prices_are_part_of_the_recording(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "isa", env=CAP)
     again = perfdoctor("report", checked.run, "--output", f"json:{perfdoctor.directory / 'again.json'}")
-    assert again.code == 0, again.stderr
+    assert again.code in (0, 1), again.stderr  # 1: there are findings
     report = json.loads((perfdoctor.directory / "again.json").read_text())
     assert BY_ISA in [finding["id"] for check in report["checks"] for finding in check["findings"]]
 
