@@ -24,8 +24,12 @@ from .diagnosis.findings import (
     not_applicable,
 )
 from .evidence.model import (
+    Backend,
     CallSite,
+    CapPrice,
+    CapPrices,
     CollectSite,
+    Cpu,
     CudaMemory,
     DtypePrice,
     EvalWithGrad,
@@ -35,6 +39,7 @@ from .evidence.model import (
     Host,
     HostMemory,
     Job,
+    LibraryPrice,
     Loader,
     Machine,
     Missing,
@@ -50,10 +55,14 @@ from .evidence.model import (
 )
 
 __all__ = [
+    "Backend",
     "CallSite",
+    "CapPrice",
+    "CapPrices",
     "Check",
     "CollectSite",
     "Confidence",
+    "Cpu",
     "CudaMemory",
     "DtypePrice",
     "EvalWithGrad",
@@ -65,6 +74,7 @@ __all__ = [
     "Host",
     "HostMemory",
     "Job",
+    "LibraryPrice",
     "Loader",
     "Location",
     "Machine",
@@ -86,6 +96,7 @@ __all__ = [
     "cannot_tell",
     "clear",
     "found",
+    "in_step",
     "location",
     "milliseconds",
     "not_applicable",
@@ -109,9 +120,7 @@ def location(site: Site | Missing | None) -> Location | None:
     return Location(site.file, site.line, site.function)
 
 
-def savings(
-    step: Step, part: Part, *, ceiling: float, low: float, high: float, method: str, lanes: int = 0
-) -> Savings:
+def savings(step: Step, part: Part, *, ceiling: float, low: float, high: float, method: str, lanes: int = 0) -> Savings:
     """Per-step savings in ms, put in order: no bound below zero or above the ceiling, no ceiling above the step."""
     top = min(max(0.0, ceiling), step.step_ms)
     upper = min(max(0.0, high), top)
@@ -124,6 +133,12 @@ def savings(
         part=part,
         lanes=lanes,
     )
+
+
+def in_step(step: Step, ops: OpProfile, profiled_ms: float) -> float:
+    """Profiled time as time of an ordinary step: the profiler makes every operator a little slower."""
+    rest = step.step_ms - step.parts.input_wait - step.parts.gc
+    return profiled_ms * min(1.0, rest / ops.self_ms_per_step) if ops.self_ms_per_step > 0 else 0.0
 
 
 def milliseconds(name: str, value: float, label: str = "") -> Measurement:

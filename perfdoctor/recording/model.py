@@ -53,6 +53,7 @@ class Parameters:
     fused: bool | None = None
     dtypes: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    device_elements: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,20 @@ class CudaDevice:
     total_bytes: int = 0
     tf32_matmul: bool = False
     allocator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Libraries:
+    """What this build of torch computes with."""
+
+    arch_list: tuple[str, ...] = ()
+    """CUDA architectures that the build has code for: `sm_80`, `compute_90`."""
+    blas: str = ""
+    mkl: bool | None = None
+    onednn: bool | None = None
+    acl: bool | None = None
+    xpu: bool = False
+    mps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +118,10 @@ class Settings:
     start_us: int = 0
     compiled: bool = False
     cuda: CudaDevice | None = None
+    onednn_in_forward: bool | None = None
+    """Whether oneDNN was on when a root module's forward ended; None when none was seen by then."""
+    data_parallel: bool = False
+    libraries: Libraries | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +160,7 @@ class BatchSeen:
     samples: int = 0
     bytes: int = 0
     dtypes: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +288,30 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryPrice:
+    """One operator timed with oneDNN off and on."""
+
+    name: str
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    native_us: float = 0.0
+    onednn_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One operator with all that calling it again takes."""
+
+    name: str
+    dtype: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    calls: int = 0
+    total_us: int = 0
+    types: tuple[str, ...] = ()
+    concrete: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class OpsWindow:
     """The operator window."""
 
@@ -278,6 +322,9 @@ class OpsWindow:
     self_us: Mapping[str, int] = field(default_factory=dict)
     device: Mapping[str, int] = field(default_factory=dict)
     missing: str = ""
+    onednn: tuple[LibraryPrice, ...] = ()
+    replay: tuple[Replay, ...] = ()
+    """Only under a variable that caps the instruction set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,9 +469,41 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class CapPrice:
+    """One operator with a cap on the instruction set, and without."""
+
+    name: str
+    dtype: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    calls: int = 0
+    """In the operator window."""
+    total_us: int = 0
+    """Of those calls, as profiled."""
+    capped_us: float = 0.0
+    free_us: float = 0.0
+    """One call, in an interpreter of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapPrices:
+    """prices.json: what variables that cap the instruction set cost, timed after the job."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    ops: tuple[CapPrice, ...] = ()
+    rounds: int = 0
+    threads: int = 1
+    capped_capability: str = ""
+    free_capability: str = ""
+    missing: str = ""
+    """Why there are no prices."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """A whole run directory, but for the monitor's files."""
 
     facts: RunFacts
     processes: tuple[ProcessRecording, ...]
     problems: tuple[str, ...] = ()
+    cap_prices: CapPrices | None = None
+    """None when no variable caps the instruction set."""

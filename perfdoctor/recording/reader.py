@@ -189,13 +189,14 @@ def _columns(blocks: Sequence[Record], names: Sequence[str]) -> model.Columns:
 def _settings(record: Record | None) -> model.Settings | None:
     if record is None:
         return None
-    parameters, cuda = record.get("parameters"), record.get("cuda")
+    parameters, cuda, libraries = record.get("parameters"), record.get("cuda"), record.get("libraries")
     return _build(
         model.Settings,
         record,
         parameters=_build(model.Parameters, parameters) if parameters else None,
         gc=_build(model.CollectorState, record.get("gc", {})),
         cuda=_build(model.CudaDevice, cuda) if cuda else None,
+        libraries=_build(model.Libraries, libraries) if libraries else None,
     )
 
 
@@ -223,6 +224,8 @@ def _ops(record: Record | None) -> model.OpsWindow | None:
         record,
         ops=tuple(_build(model.OpRow, r) for r in record.get("ops", ())),
         prices=tuple(_build(model.Price, r) for r in record.get("prices", ())),
+        replay=tuple(_build(model.Replay, r) for r in record.get("replay", ())),
+        onednn=tuple(_build(model.LibraryPrice, r) for r in record.get("onednn", ())),
     )
 
 
@@ -277,4 +280,15 @@ def read(directory: RunDirectory) -> model.Recording:
             continue
         problems.extend(process.problems)
         processes.append(process)
-    return model.Recording(facts, tuple(processes), tuple(problems))
+    return model.Recording(facts, tuple(processes), tuple(problems), read_cap_prices(directory))
+
+
+def read_cap_prices(directory: RunDirectory) -> model.CapPrices | None:
+    """prices.json; None when there is none, which says that no variable capped the instruction set."""
+    try:
+        record = json.loads(directory.prices_file.read_text())
+        return _build(model.CapPrices, record, ops=tuple(_build(model.CapPrice, r) for r in record.get("ops", ())))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        return model.CapPrices(missing=f"{directory.prices_file.name} cannot be read: {error}")

@@ -4,25 +4,152 @@ from __future__ import annotations
 
 from typing import Any
 
-from samples import CUDA_MEMORY, FETCH, LOADER, healthy, on_gpu, step, with_
+from samples import CUDA_MEMORY, FETCH, H100, LOADER, healthy, on_gpu, step, with_
 
 from perfdoctor.evidence.model import (
     CallSite,
+    CapPrice,
+    CapPrices,
     CollectSite,
     DtypePrice,
     EvalWithGrad,
     Evidence,
     Fetch,
+    GpuStranger,
+    LibraryPrice,
     Loader,
     Missing,
+    Neighbour,
     Op,
     Parts,
+    PciGpu,
     Site,
     ThreadPrice,
 )
 
 IN_PROCESS = Missing("no queue: batches are made in the training process")
 GC_LINE = Site("train.py", 31, "train_epoch")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD01
+
+
+def beside_a_gpu(flops: float = 4e10, **changes: Any) -> Evidence:
+    """A job on the CPU of a machine with an H100, its driver, and a torch that could use it."""
+    product = Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 18.0, 18.0, flops)
+    return with_(
+        healthy(),
+        **{
+            "machine__gpus": (H100,),
+            "machine__gpu_nodes": 1,
+            "machine__cuda_driver": (12, 8),
+            "machine__pci_gpus": (PciGpu("nvidia", "0x2330", "nvidia"),),
+            "backend__cuda": "12.6",
+            "backend__arch_list": ("sm_80", "sm_90"),
+            "ops__ops": (product,),
+            **changes,
+        },
+    )
+
+
+_CONVOLUTION = "[16, 32, 32, 32] [32, 32, 3, 3] [32]"
+
+
+def without_onednn(share: float = 0.8, ratio: float | None = 3.4, **changes: Any) -> Evidence:
+    """Convolutions that take this share of the operators' time, and so many times what they take in oneDNN."""
+    took = share * 22.0
+    price = () if ratio is None else (LibraryPrice("convolution", _CONVOLUTION, "float32", took / 2, took / 2 / ratio),)
+    return with_(
+        healthy(),
+        **{
+            "backend__onednn_enabled": False,
+            "backend__onednn_prices": price,
+            "ops__ops": (
+                Op("convolution", "float32", _CONVOLUTION, "cpu", 2.0, 0.01 * took, took, 2e8),
+                Op("_slow_conv2d_forward", "float32", _CONVOLUTION, "cpu", 2.0, 0.99 * took, 0.99 * took, 0.0),
+            ),
+            **changes,
+        },
+    )
+
+
+def reference_blas(gflops: float = 1.5, **changes: Any) -> Evidence:
+    """Products at that rate, with a BLAS that has no kernels."""
+    product = Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 18.0, 18.0, gflops * 18.0 * 1e6)
+    return with_(healthy(), **{"backend__blas": "generic", "ops__ops": (product,), **changes})
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD11
+
+
+def capped(slower: float = 4.0, took: float = 12.0, **changes: Any) -> Evidence:
+    """Under ATEN_CPU_CAPABILITY=default; an operator that takes so long a step is so many times slower for it."""
+    variables = (("ATEN_CPU_CAPABILITY", "default"),)
+    prices = CapPrices(variables, (CapPrice("gelu", "[64, 4096]", "float32", 4.0, 2.0 * slower, 2.0),), 5, "AVX512")
+    return with_(
+        healthy(),
+        **{
+            "backend__variables": variables,
+            "backend__capability": "DEFAULT",
+            "backend__cap_prices": prices,
+            "ops__ops": (Op("gelu", "float32", "[64, 4096]", "cpu", 2.0, took, took, 0.0),),
+            **changes,
+        },
+    )
+
+
+def masked(**changes: Any) -> Evidence:
+    """A virtual machine on Genoa that shows no AVX-512."""
+    return with_(healthy(), **{"machine__cpu__flags": ("avx", "avx2", "fma"), "backend__capability": "AVX2", **changes})
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD12
+
+
+def crowded(delay_ms: float = 8.0, others: float = 1.0, **changes: Any) -> Evidence:
+    """One of two CPUs is kept busy by somebody, and the training thread waits for so long a step."""
+    return with_(
+        healthy(),
+        **{
+            "machine__affinity_cpus": 2,
+            "machine__logical_cpus": 2,
+            "step__run_delay_ms": delay_ms,
+            "host__job_cpus": 1.0,
+            "host__others_cpus": others,
+            "host__idle_cpus": max(0.0, 1.0 - others),
+            "host__job_run_delay_share": delay_ms / (delay_ms + 24.0),
+            "host__neighbours": (Neighbour(4711, "stress-ng", "bob", others),),
+            **changes,
+        },
+    )
+
+
+def throttled(periods: float = 0.6, delay_ms: float = 8.0, **changes: Any) -> Evidence:
+    return with_(
+        healthy(),
+        **{
+            "machine__quota_cpus": 1.0,
+            "step__run_delay_ms": delay_ms,
+            "host__throttled_share": periods,
+            "host__throttled_time_share": 0.5,
+            "host__job_run_delay_share": delay_ms / (delay_ms + 24.0),
+            **changes,
+        },
+    )
+
+
+def shared_gpu(utilisation: float = 0.95, busy_ms: float = 12.0, **changes: Any) -> Evidence:
+    return on_gpu(
+        **{
+            "host__gpu_utilisation": utilisation,
+            "ops__device_busy_ms": busy_ms,
+            "host__gpu_strangers": (GpuStranger(990, 0, 8 << 30),),
+            **changes,
+        }
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -266,6 +393,24 @@ def pinned_workers(wait_ms: float = 10.0, **changes: Any) -> Evidence:
 # ---------------------------------------------------------------------------------------------------------
 
 ILL: dict[str, Evidence] = {
+    "PD01.cpu-only-build": beside_a_gpu(backend__cuda="", backend__arch_list=()),
+    "PD01.no-driver": beside_a_gpu(machine__gpus=(), machine__cuda_driver=None),
+    "PD01.driver-too-old": beside_a_gpu(machine__cuda_driver=(11, 8)),
+    "PD01.architecture-not-built": beside_a_gpu(machine__gpus=(with_(H100, capability=(7, 0)),)),
+    "PD01.model-on-cpu": beside_a_gpu(),
+    "PD01.accelerator-unused": beside_a_gpu(
+        backend__xpu_built=True,
+        machine__gpus=(),
+        machine__gpu_nodes=0,
+        machine__pci_gpus=(PciGpu("intel", "0x0bd5", "i915"),),
+    ),
+    "PD01.onednn-off": without_onednn(),
+    "PD01.slow-blas": reference_blas(),
+    "PD01.part-on-cpu": on_gpu(
+        backend__parameters_by_device=(("cuda:0", 900_000), ("cpu", 100_000)), ops__device_busy_ms=8.0
+    ),
+    "PD01.data-parallel": on_gpu(backend__data_parallel=True, host__gpus_in_use=(0, 1)),
+    "PD01.idle-gpus": on_gpu(host__gpus_idle=(1, 2, 3)),
     "PD03.too-few-workers": waiting(20.0, fetch((19.0, 1.0)), train_ms=10.0, num_workers=0),
     "PD03.storage": waiting(14.6, fetch((60.0, 1.0)), num_workers=16),
     "PD03.transform": waiting(22.3, fetch((25.0, 17.0), (0.7, 0.7), run_delay_ms=8.0), empty_share=0.95),
@@ -298,6 +443,16 @@ ILL: dict[str, Evidence] = {
         alloc_retries_per_step=0.2, device_allocs_per_step=4.0, peak_allocated_bytes=5 << 30
     ),
     "PD08.alloc-retries": cuda_allocator(alloc_retries_per_step=0.2, device_allocs_per_step=4.0),
+    "PD11.capped-by-environment": capped(),
+    "PD11.masked-by-hypervisor": masked(),
+    "PD12.cpu-contention": crowded(),
+    "PD12.throttled": throttled(),
+    "PD12.steal": with_(healthy(), host__steal_share=0.3),
+    "PD12.memory-pressure": with_(
+        healthy(), host__memory_pressure_share=0.3, step__cpu_ms=14.0, host__swap_in_bytes=1e8, host__seconds=5.0
+    ),
+    "PD12.gpu-shared": shared_gpu(),
+    "PD12.gpu-throttled": on_gpu(host__gpu_throttled_share=0.9, host__gpu_throttled_clock=0.5),
     "PD13.too-many-threads": priced_threads(16, {1: 10.0, 2: 6.0, 16: 12.0}),
     "PD13.torchrun-single-thread": priced_threads(
         1, {1: 10.0, 4: 3.0}, cpus=8, threads__torchrun_default=True, job__local_ranks=2, job__world_size=2

@@ -7,10 +7,13 @@ from typing import Any, TypeVar
 
 from perfdoctor.diagnosis.findings import Finding, Outcome, OutcomeKind
 from perfdoctor.evidence.model import (
+    Backend,
+    Cpu,
     CudaMemory,
     Evidence,
     Fetch,
     GarbageCollection,
+    Gpu,
     Host,
     HostMemory,
     Job,
@@ -31,6 +34,7 @@ from perfdoctor.evidence.model import (
 )
 
 T = TypeVar("T")
+H100 = Gpu(0, "NVIDIA H100 80GB HBM3", 80 << 30, "570.86", (9, 0))
 
 NOT_SEEN = Missing("not part of this test", "look elsewhere")
 LOADER_LINE = Site("train.py", 12, "main")
@@ -44,6 +48,23 @@ MACHINE = Machine(
     memory_bytes=16 << 30,
     kernel="6.18.0",
     page_fault_ns=500.0,
+    cpu=Cpu(("avx", "avx2", "avx512_bf16", "avx512f", "fma"), True, "AuthenticAMD", 25, 17),
+)
+BACKEND = Backend(
+    cuda="",
+    hip="",
+    arch_list=(),
+    blas="mkl",
+    onednn_built=True,
+    onednn_enabled=True,
+    acl=False,
+    capability="AVX512",
+    xpu_built=False,
+    mps_available=False,
+    data_parallel=False,
+    parameters_by_device=(("cpu", 1_000_000),),
+    batch_devices=("cpu",),
+    variables=(("OMP_NUM_THREADS", "1"),),
 )
 JOB = Job(
     command=("python", "train.py"),
@@ -214,6 +235,7 @@ def healthy() -> Evidence:
             neighbours=(),
         ),
         own_cost=OwnCost(8.0, 35.0, 100.0, 0.01, 0.01, 60.0),
+        backend=BACKEND,
     )
 
 
@@ -249,6 +271,13 @@ def on_gpu(evidence: Evidence | None = None, **changes: Any) -> Evidence:
         evidence or healthy(),
         **{
             "precision__parameter_devices": ("cuda:0",),
+            "backend__cuda": "12.6",
+            "backend__arch_list": ("sm_80", "sm_90"),
+            "backend__parameters_by_device": (("cuda:0", 1_000_000),),
+            "machine__gpus": (H100,),
+            "machine__cuda_driver": (12, 8),
+            "machine__gpu_nodes": 1,
+            "host__gpus_in_use": (0,),
             "precision__compute_capability": (9, 0),
             "precision__tf32_matmul": True,
             "ops__device_busy_ms": 20.0,

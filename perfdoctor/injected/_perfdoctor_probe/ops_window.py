@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import torch
 
-from . import pricing, thread_pricing
+from . import library_pricing, pricing, records, thread_pricing
 from .profilers import Profilers
 
 _KEPT = 80
@@ -29,8 +29,10 @@ class OpsWindow:
 
     name = "ops"
 
-    def __init__(self, profilers: Profilers) -> None:
+    def __init__(self, profilers: Profilers, onednn: "bool | None" = None) -> None:
         self.profilers = profilers
+        self.onednn = onednn
+        """Whether oneDNN was on in the forward pass."""
         self.profile = None
         self.on_device = False
         self.pricing = None
@@ -62,6 +64,9 @@ class OpsWindow:
         summary["steps"] = steps
         arguments = summary.pop("arguments")
         summary["prices"] = pricing.prices(summary["ops"], arguments)
+        summary["onednn"] = library_pricing.prices(summary["ops"], arguments, self.onednn)
+        if any(name in os.environ for name in records.CAPS):
+            summary["replay"] = library_pricing.replay(summary["ops"], arguments)
         self.pricing = thread_pricing.ThreadPricing(summary["ops"], arguments)
         return summary
 

@@ -4,6 +4,7 @@ Runs inside the operator window, only when the job multiplies in a type other th
 operators, within a time limit. Touches no random numbers and no tensor of the job.
 """
 
+import functools
 import time
 
 import torch
@@ -36,8 +37,8 @@ def prices(ops: list, arguments: list) -> list:
             continue
         try:
             with torch.no_grad():
-                native = _time(*prepared(op["name"], shapes, types, concrete, getattr(torch, op["dtype"])))
-                single = _time(*prepared(op["name"], shapes, types, concrete, torch.float32))
+                native = time_call(*prepared(op["name"], shapes, types, concrete, getattr(torch, op["dtype"])))
+                single = time_call(*prepared(op["name"], shapes, types, concrete, torch.float32))
         except Exception:  # not replayable with plain arguments: no price, no harm
             continue
         found.append(
@@ -72,10 +73,24 @@ def prepared(name: str, shapes: list, types: list, concrete: list, dtype) -> tup
             values.append(torch.ones(shape, dtype=dtype or getattr(torch, _TORCH_TYPES[kind])))
         else:
             values.append(constant)
-    return getattr(torch.ops.aten, name.partition("::")[2]), values
+    return _bound(getattr(torch.ops.aten, name.partition("::")[2]), values)
 
 
-def _time(call, values: list) -> int:
+def _bound(packet, values: list) -> tuple:
+    """The operator with its keyword-only arguments (`alpha` of add, `approximate` of gelu) bound, and the others."""
+    for overload in packet.overloads():
+        arguments = getattr(packet, overload)._schema.arguments
+        if len(arguments) != len(values) or any(argument.name == "out" for argument in arguments):
+            continue
+        pairs = list(zip(arguments, values))
+        if any(isinstance(value, torch.Tensor) and "Tensor" not in str(argument.type) for argument, value in pairs):
+            continue
+        named = {argument.name: value for argument, value in pairs if argument.kwarg_only and value is not None}
+        return functools.partial(packet, **named), [value for argument, value in pairs if not argument.kwarg_only]
+    return packet, values
+
+
+def time_call(call, values: list) -> int:
     """Nanoseconds of one call, the fastest of up to three after a first one."""
     best = None
     for attempt in range(4):

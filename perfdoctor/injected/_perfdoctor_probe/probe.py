@@ -58,6 +58,7 @@ class Probe:
         self.stop_at = -1
         self.own_ns = 0
         self.autocast = ""
+        self.onednn = None
         self.scaler_site = -2
         self.optimizer = None
 
@@ -227,6 +228,8 @@ class Probe:
         if optimizer is not None:
             facts["parameters"] = settings.parameters(optimizer)
         facts["autocast"] = self.autocast
+        facts["onednn_in_forward"] = self.onednn
+        facts["data_parallel"] = self.discovery.data_parallel()
         facts["scaler_site"] = self.scaler_site
         facts["gc"] = self.collector.state()
         facts["unit_ns"] = unit_cost_ns()
@@ -239,7 +242,7 @@ class Probe:
         if name == "ops":
             from .ops_window import OpsWindow
 
-            return OpsWindow(self.profilers)
+            return OpsWindow(self.profilers, self.onednn)
         from .sites_window import SitesWindow
 
         return SitesWindow(self.sites, self.discovery.compiled)
