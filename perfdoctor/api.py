@@ -35,6 +35,9 @@ from .evidence.model import (
     Host,
     HostMemory,
     Job,
+    Layer,
+    LayerProfile,
+    Line,
     Loader,
     Machine,
     Missing,
@@ -65,6 +68,9 @@ __all__ = [
     "Host",
     "HostMemory",
     "Job",
+    "Layer",
+    "LayerProfile",
+    "Line",
     "Loader",
     "Location",
     "Machine",
@@ -109,9 +115,7 @@ def location(site: Site | Missing | None) -> Location | None:
     return Location(site.file, site.line, site.function)
 
 
-def savings(
-    step: Step, part: Part, *, ceiling: float, low: float, high: float, method: str, lanes: int = 0
-) -> Savings:
+def savings(step: Step, part: Part, *, ceiling: float, low: float, high: float, method: str, lanes: int = 0) -> Savings:
     """Per-step savings in ms, put in order: no bound below zero or above the ceiling, no ceiling above the step."""
     top = min(max(0.0, ceiling), step.step_ms)
     upper = min(max(0.0, high), top)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .base import Missing, Site
 from .job import Job, JobEnd, Precision, Threads
+from .layers import Layer, LayerProfile, Line
 from .loading import Fetch, Loader, WorkerThreads
 from .machine import Gpu, Host, Machine, Neighbour
 from .memory import CudaMemory, EvalWithGrad, HostMemory
@@ -31,6 +32,9 @@ __all__ = [
     "HostMemory",
     "Job",
     "JobEnd",
+    "Layer",
+    "LayerProfile",
+    "Line",
     "Loader",
     "Machine",
     "Missing",
@@ -48,6 +52,9 @@ __all__ = [
     "Threads",
     "WorkerThreads",
 ]
+
+
+NOT_RECORDED = Missing("it was not recorded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,9 @@ class Evidence:
     host: Host | Missing
     own_cost: OwnCost | Missing
     probe_faults: tuple[ProbeFault, ...] = ()
+    layers: LayerProfile | Missing = NOT_RECORDED
+    hot_lines: tuple[Line, ...] | Missing = NOT_RECORDED
+    """The most expensive first."""
 
     @property
     def on_cuda(self) -> bool:

@@ -6,7 +6,7 @@ from _thread import get_ident
 
 import torch
 
-from . import pricing, thread_pricing
+from . import layers, pricing, thread_pricing
 from .profilers import Profilers
 
 _KEPT = 80
@@ -28,8 +28,11 @@ class OpsWindow:
 
     name = "ops"
 
-    def __init__(self, profilers: Profilers) -> None:
+    def __init__(self, profilers: Profilers, compiled: bool) -> None:
         self.profilers = profilers
+        self.compiled = compiled
+        self.layers = None
+        self.without_layers = ""
         self.profile = None
         self.pricing = None
         """Rounds of the largest operators, to be taken after the window."""
@@ -45,6 +48,13 @@ class OpsWindow:
 
         self.profile = profile(use_device="cuda" if torch.cuda.is_initialized() else None, record_shapes=True)
         self.profilers.start_ours(self.profile, _QuietKineto())
+        try:
+            self.without_layers = layers.obstacle(self.compiled)
+            if not self.without_layers:
+                self.layers = layers.Layers()
+                self.layers.open()
+        except Exception as error:  # a torch without these hooks: operators can still be seen
+            self.forget_layers(f"{type(error).__name__}: {error}"[:300])
 
     def closable(self) -> bool:
         """A profiler may end anywhere on the thread that started it."""
@@ -53,10 +63,12 @@ class OpsWindow:
     def close(self, steps: int) -> dict:
         """Stop profiling; the summary of `steps` steps, microseconds in total."""
         self.abandon()
-        events = self.profile.kineto_results.events()
+        host, device = divided(self.profile.kineto_results.events())
         self.profile = None
-        summary = summarise(events)
+        summary = summarise(host, device)
         summary["steps"] = steps
+        seen, self.layers = self.layers, None
+        summary["layers"] = seen.summary(host, device, flops) if seen else {"missing": self.without_layers}
         arguments = summary.pop("arguments")
         summary["prices"] = pricing.prices(summary["ops"], arguments)
         self.pricing = thread_pricing.ThreadPricing(summary["ops"], arguments)
@@ -64,8 +76,19 @@ class OpsWindow:
 
     def abandon(self) -> None:
         """Stop profiling."""
+        self.drop_layers()
         with _QuietKineto():
             self.profile.__exit__(None, None, None)
+
+    def drop_layers(self) -> None:
+        """Take the hooks off the modules."""
+        if self.layers is not None:
+            self.layers.close()
+
+    def forget_layers(self, why: str) -> None:
+        """The same, for good: what they saw does not count."""
+        self.drop_layers()
+        self.layers, self.without_layers = None, why
 
 
 class _QuietKineto:
@@ -100,8 +123,8 @@ class _QuietKineto:
             os.environ[_LEVEL_VARIABLE] = self.before
 
 
-def summarise(events) -> dict:
-    """Kineto events to operators with self and total time. Events of one thread nest by time."""
+def divided(events) -> "tuple[list, list]":
+    """Kineto events of the host, as (thread, start, -end, event) in this order, and those of the device."""
     host, device = [], []
     for event in events:
         if str(event.device_type()) == "DeviceType.CPU":
@@ -110,7 +133,11 @@ def summarise(events) -> dict:
         else:
             device.append(event)
     host.sort(key=lambda row: row[:3])
+    return host, device
 
+
+def summarise(host: list, device: list) -> dict:
+    """Operators with self and total time. Events of one thread nest by time."""
     totals: "dict[tuple, list]" = {}
     by_dtype: "dict[str, int]" = {}
     count = 0
