@@ -50,7 +50,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from dataclasses import dataclass
 
 from perfdoctor.api import (
@@ -79,6 +78,8 @@ from perfdoctor.api import (
     severity,
     share,
 )
+
+from ._layer_table import figures, last_linear, shape, title
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,6 @@ _FUSED_SAVES = (0.3, 0.8)
 _CELLS = {"LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
 _UNCOUNTED = ("Embedding", "EmbeddingBag", *_CELLS)
 """Kinds with a finding of their own."""
-_SHOWN = 5
-"""Layers in the table of measurements."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -153,14 +152,6 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     return clear("the slowest of {layers} layers, {slowest}, takes {slowest_ms} a step ({slowest_share})", *shared)
 
 
-def _title(layer: Layer) -> str:
-    return f"{layer.name} ({layer.kind})" if layer.name else layer.kind
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
-
-
 @dataclass(frozen=True, slots=True)
 class _Case:
     evidence: Evidence
@@ -178,59 +169,22 @@ class _Case:
         held = 0 if isinstance(precision, Missing) else sum(count for _, count in precision.parameter_dtypes)
         return max(held, sum(layer.parameters for layer in self.profile.layers))
 
-    # -- information --------------------------------------------------------------------------------------
-
     def shared(self) -> tuple[Measurement, ...]:
-        """The guide's figures, and the table of the slowest layers."""
-        layers = self.profile.layers
-        slowest = layers[0]
-        kinds = Counter(layer.kind for layer in layers if layer.leaf)
-        in_order = sorted(layers, key=lambda layer: layer.order)
-        figures = [
-            Measurement("layers", self.profile.count, "count", "modules called"),
-            Measurement("slowest", _title(slowest), "text", "slowest layer"),
-            milliseconds("slowest_ms", slowest.ms, "its forward and backward"),
-            share("slowest_share", self.cost_share(slowest.ms), "of the step"),
-            Measurement("kinds", ", ".join(f"{n} {kind}" for kind, n in kinds.most_common(4)) or "none", "text"),
-            Measurement("input", _shape(in_order[0].input_shape) or "not a tensor", "text", "input"),
-            Measurement("parameters", self.parameters, "count", "parameters"),
-            Measurement(
-                "parameter_bytes", sum(layer.parameter_bytes for layer in layers), "bytes", "parameters in memory"
-            ),
-        ]
-        kernels = [max(layer.weight_shape[2:]) for layer in layers if layer.kind.startswith("Conv") and _kernel(layer)]
-        if kernels:
-            figures.append(Measurement("kernel", max(kernels), "count", "largest kernel"))
-        if widest := max((layer.width for layer in layers), default=0):
-            figures.append(Measurement("width", widest, "count", "widest layer"))
-        if last := self._last_linear():
-            figures.append(Measurement("outputs", last.weight_shape[0], "count", "outputs of the last Linear"))
-        for number, layer in enumerate(layers[:_SHOWN], 1):
-            title = _title(layer)
-            figures += [
-                milliseconds(f"layer_{number}_ms", layer.ms, f"{title}: forward and backward"),
-                share(f"layer_{number}_time", layer.time_share, f"{title}: of the profiled time"),
-                share(f"layer_{number}_flops", layer.flop_share, f"{title}: of the FLOPs"),
-            ]
-        return tuple(figures)
+        return figures(self.profile, self.step, self.parameters)
 
     def _about(self, layer: Layer, cost_ms: float) -> tuple[Measurement, ...]:
         """The first is what tells layers apart."""
         return (
-            Measurement("layer", _title(layer), "text"),
+            Measurement("layer", title(layer), "text"),
             milliseconds("cost_ms", cost_ms, "its forward and backward"),
             share("cost_share", self.cost_share(cost_ms), "of the step"),
             milliseconds("forward_ms", layer.forward_ms, "forward"),
             milliseconds("backward_ms", layer.backward_ms, "backward"),
             share("time_share", layer.time_share, "of the profiled time"),
             share("flop_share", layer.flop_share, "of the FLOPs"),
-            Measurement("weight", _shape(layer.weight_shape) or "none", "text", "weight"),
+            Measurement("weight", shape(layer.weight_shape) or "none", "text", "weight"),
             Measurement("weights", layer.parameters, "count", "parameters"),
         )
-
-    def _last_linear(self) -> Layer | None:
-        linear = [layer for layer in self.profile.layers if layer.kind == "Linear" and layer.weight_shape]
-        return max(linear, key=lambda layer: layer.order, default=None)
 
     # -- findings -----------------------------------------------------------------------------------------
 
@@ -267,7 +221,7 @@ class _Case:
             reasoning="a batch touches at most {touched} of {rows} rows, and the gradient and the update are as large "
             "as the table",
             evidence=(
-                Measurement("layer", _title(table), "text"),
+                Measurement("layer", title(table), "text"),
                 milliseconds("dense_ms", cost, "gradient and update per step"),
                 share("dense_share", self.cost_share(cost), "of the step"),
                 milliseconds("gradient_ms", gradient_ms, "making the dense gradient"),
@@ -345,7 +299,7 @@ class _Case:
 
     def head(self) -> list[Finding]:
         """A last Linear of very many outputs that takes a large part of the step, and of the arithmetic."""
-        last = self._last_linear()
+        last = last_linear(self.profile)
         if last is None or last.weight_shape[0] < self.limits.head_outputs:
             return []
         cost_share = self.cost_share(last.ms)
@@ -452,7 +406,7 @@ class _Case:
             evidence=(
                 *self._about(layer, layer.ms),
                 Measurement("calls", layer.calls_per_step, "count", "calls per step"),
-                Measurement("input", _shape(layer.input_shape) or "no tensor", "text", "input"),
+                Measurement("input", shape(layer.input_shape) or "no tensor", "text", "input"),
                 milliseconds("arithmetic_ms", layer.ms - excess, "its share of the arithmetic"),
             ),
             fix=Fix(
@@ -469,10 +423,6 @@ class _Case:
                 method="the layer's time beyond its share of the arithmetic; fusing saves 20 to 80 % of that",
             ),
         )
-
-
-def _kernel(layer: Layer) -> bool:
-    return len(layer.weight_shape) > 2
 
 
 def _op_ms(ops: OpProfile, name: str, step: Step) -> float:
