@@ -9,7 +9,7 @@ from typing import Literal, TypeVar, cast
 from ..recording.host import HostRecording
 from ..recording.machine import MachineRecord
 from ..recording.model import ProcessRecording, Recording
-from . import backend, garbage, loading, memory, operators, settings, steady
+from . import backend, garbage, layers, loading, memory, operators, settings, steady
 from .host import build_host, build_machine, build_max_clocks, build_monitor_cpus
 from .model import Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence
 from .places import Places
@@ -93,12 +93,15 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
             own_cost=selection,
             probe_faults=_faults(process),
             backend=backend.build(process, run.recording.cap_prices),
+            layers=layers.layers(process, selection),
+            hot_lines=layers.hot_lines(process, places, selection),
         )
+    step = steady.measure(process, selection)
     return Evidence(
         rank=process.rank,
         machine=build_machine(run.machine),
         job=run.job,
-        step=steady.measure(process, selection),
+        step=step,
         loaders=loading.build(process, workers, selection, places),
         gc=garbage.build(process, selection, places),
         memory=memory.host(process, selection, places),
@@ -111,6 +114,8 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         own_cost=_own_cost(process, selection, build_monitor_cpus(host_samples, selection.start_ns, selection.end_ns)),
         probe_faults=_faults(process),
         backend=backend.build(process, run.recording.cap_prices),
+        layers=layers.layers(process, step),
+        hot_lines=layers.hot_lines(process, places, step),
     )
 
 
@@ -156,6 +161,8 @@ def _nobody(run: _Run) -> Evidence:
         threads=nothing,
         host=build_host(run.host.samples, 0, 2**62),
         own_cost=nothing,
+        layers=nothing,
+        hot_lines=nothing,
         probe_faults=tuple(fault for p in run.recording.processes for fault in _faults(p)),
         backend=nothing,
     )

@@ -12,6 +12,17 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from .windows import LayerRow as LayerRow
+from .windows import LayersSeen as LayersSeen
+from .windows import LibraryPrice as LibraryPrice
+from .windows import LineRow as LineRow
+from .windows import OpRow as OpRow
+from .windows import OpsWindow as OpsWindow
+from .windows import Price as Price
+from .windows import Replay as Replay
+from .windows import SiteCall as SiteCall
+from .windows import SitesWindow as SitesWindow
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -261,92 +272,6 @@ class WorkerSample:
     os_threads: int = 0
     intra_op: int = 0
     affinity: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OpRow:
-    """One kind of operator in the operator window; microseconds and calls of the whole window."""
-
-    name: str
-    dtype: str = ""
-    shapes: tuple[tuple[int, ...], ...] = ()
-    calls: int = 0
-    self_us: int = 0
-    total_us: int = 0
-    flops: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """One operator timed in its own type and in float32."""
-
-    name: str
-    dtype: str
-    shapes: tuple[tuple[int, ...], ...] = ()
-    us: float = 0.0
-    float32_us: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryPrice:
-    """One operator timed with oneDNN off and on."""
-
-    name: str
-    dtype: str
-    shapes: tuple[tuple[int, ...], ...] = ()
-    native_us: float = 0.0
-    onednn_us: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """One operator with all that calling it again takes."""
-
-    name: str
-    dtype: str = ""
-    shapes: tuple[tuple[int, ...], ...] = ()
-    calls: int = 0
-    total_us: int = 0
-    types: tuple[str, ...] = ()
-    concrete: tuple[object, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OpsWindow:
-    """The operator window."""
-
-    steps: int = 1
-    aten: int = 0
-    ops: tuple[OpRow, ...] = ()
-    prices: tuple[Price, ...] = ()
-    self_us: Mapping[str, int] = field(default_factory=dict)
-    device: Mapping[str, int] = field(default_factory=dict)
-    missing: str = ""
-    onednn: tuple[LibraryPrice, ...] = ()
-    replay: tuple[Replay, ...] = ()
-    """Only under a variable that caps the instruction set."""
-
-
-@dataclass(frozen=True, slots=True)
-class SiteCall:
-    """Calls of one kind from one line in the call-site window."""
-
-    kind: str
-    site: int
-    detail: str = ""
-    count: int = 0
-    us: int = 0
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SitesWindow:
-    """The call-site window."""
-
-    steps: int = 1
-    ops: int = 0
-    calls: tuple[SiteCall, ...] = ()
-    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

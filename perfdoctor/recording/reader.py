@@ -219,9 +219,11 @@ def _sample(record: Record) -> model.Sample:
 def _ops(record: Record | None) -> model.OpsWindow | None:
     if record is None:
         return None
+    layers = record.get("layers")
     return _build(
         model.OpsWindow,
         record,
+        layers=_layers(layers) if layers else None,
         ops=tuple(_build(model.OpRow, r) for r in record.get("ops", ())),
         prices=tuple(_build(model.Price, r) for r in record.get("prices", ())),
         replay=tuple(_build(model.Replay, r) for r in record.get("replay", ())),
@@ -229,10 +231,21 @@ def _ops(record: Record | None) -> model.OpsWindow | None:
     )
 
 
+def _layers(record: Record) -> model.LayersSeen:
+    modules = tuple(_build(model.LayerRow, r) for r in record.get("modules", ()))
+    return _build(model.LayersSeen, record, modules=modules)
+
+
 def _call_sites(record: Record | None) -> model.SitesWindow | None:
     if record is None:
         return None
-    return _build(model.SitesWindow, record, calls=tuple(_build(model.SiteCall, r) for r in record.get("calls", ())))
+    lines = record.get("lines")
+    return _build(
+        model.SitesWindow,
+        record,
+        calls=tuple(_build(model.SiteCall, r) for r in record.get("calls", ())),
+        lines=None if lines is None else tuple(_build(model.LineRow, r) for r in lines),
+    )
 
 
 def read_facts(directory: RunDirectory) -> model.RunFacts:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from samples import CUDA_MEMORY, FETCH, H100, LOADER, healthy, on_gpu, step, with_
+from samples import (
+    CUDA_MEMORY,
+    FETCH,
+    H100,
+    HOT_LINES,
+    LAYERS,
+    LOADER,
+    healthy,
+    on_gpu,
+    step,
+    with_,
+)
 
 from perfdoctor.evidence.model import (
     CallSite,
@@ -16,7 +27,9 @@ from perfdoctor.evidence.model import (
     Evidence,
     Fetch,
     GpuStranger,
+    Layer,
     LibraryPrice,
+    Line,
     Loader,
     Missing,
     Neighbour,
@@ -359,6 +372,116 @@ def cuda_allocator(**changes: Any) -> Evidence:
 
 
 # ---------------------------------------------------------------------------------------------------------
+# PD09
+
+
+def layer(kind: str = "Linear", share: float = 0.6, flops: float = 0.6, **changes: Any) -> Layer:
+    """A layer that takes this share of a step of 25 ms, a third of it forward."""
+    return with_(
+        LAYERS.layers[0],
+        **{
+            "name": "big",
+            "kind": kind,
+            "order": 2,
+            "forward_ms": 25.0 * share / 3,
+            "backward_ms": 25.0 * share * 2 / 3,
+            "time_share": share,
+            "flop_share": flops,
+            "flops_per_step": flops * 4e8,
+            **changes,
+        },
+    )
+
+
+def with_layer(one: Layer, **changes: Any) -> Evidence:
+    """A healthy network's layers around one that is not; that one is the slowest."""
+    others = tuple(with_(other, forward_ms=0.5, backward_ms=1.0, time_share=0.06) for other in LAYERS.layers)
+    ordered = tuple(sorted((one, *others), key=lambda layer: -layer.ms))
+    return with_(healthy(), **{"layers__layers": ordered, **changes})
+
+
+def too_wide(share: float = 0.7, flops: float = 0.9, side: int = 65536, **changes: Any) -> Evidence:
+    one = layer(share=share, flops=flops, weight_shape=(512, side), parameters=512 * side)
+    total = (("float32", 512 * side + 1_000_000),)
+    return with_layer(one, **{"precision__parameter_dtypes": total, **changes})
+
+
+def wide_head(outputs: int = 50_257, share: float = 0.45, flops: float = 0.5) -> Evidence:
+    return with_layer(layer(share=share, flops=flops, order=9, weight_shape=(outputs, 512), name="head"))
+
+
+def memory_bound(share: float = 0.4, flops: float = 0.02, **changes: Any) -> Evidence:
+    return with_layer(layer("BatchNorm2d", share, flops, **{"weight_shape": (), "parameters": 128, **changes}))
+
+
+def dense_embedding(cost_ms: float = 4.0, rows: int = 100_000, looked_up: int = 1_000) -> Evidence:
+    """A table whose gradient takes so long; it holds nine tenths of the parameters, and of the optimizer's 2 ms."""
+    table = layer("Embedding", 0.2, 0.0, weight_shape=(rows, 64), parameters=rows * 64, input_shape=(looked_up,))
+    gradient = Op("embedding_dense_backward", "float32", "[1000, 64]", "cpu", 1.0, cost_ms, cost_ms, 0.0)
+    return with_layer(
+        table,
+        ops__ops=(gradient, *healthy().ops.ops),  # type: ignore[union-attr]
+        precision__parameter_dtypes=(("float32", round(rows * 64 / 0.9)),),
+    )
+
+
+def time_loop(calls: float = 100.0, share: float = 0.6, kind: str = "LSTMCell") -> Evidence:
+    cell = layer(kind, share, 0.3, calls_per_step=calls, name="cell")
+    line = Line(
+        Site("train.py", 25, "forward", "torch/nn/modules/rnn.py:forward"),
+        *("forward", 10 * calls, 7.0, 3.0, 0.9, 0.95, calls),
+    )
+    return with_layer(cell, hot_lines=(line, *HOT_LINES))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD10
+
+LOSS_LINE = Site("train.py", 50, "sample_loss")
+READ_LINE = Site("train.py", 60, "main")
+
+
+def element_loop(runs: float = 256.0, share: float = 0.6, op_us: float = 4.0, **changes: Any) -> Evidence:
+    """Two lines of a loss that run once per sample and take this share of the forward pass together."""
+    ops = 3 * runs
+    forward = 8.0 * share
+    lines = tuple(
+        Line(
+            with_(LOSS_LINE, line=50 + i, **{"function": "sample_loss", **changes}),
+            *("forward", part * ops, part * forward, part * ops * op_us / 1000, part * share, part * share, runs),
+        )
+        for i, part in enumerate((0.7, 0.3))
+    )
+    return with_(healthy(), hot_lines=(*lines, *HOT_LINES))
+
+
+def scalar_reads(reads: float = 200.0, line_ms: float = 4.0, each_us: float = 2.0, **call: Any) -> Evidence:
+    """A line that reads one scalar per run, and takes so long a step."""
+    found = CallSite("scalar_read", READ_LINE, reads, reads * each_us / 1000, "other")
+    line = Line(READ_LINE, "other", 4 * reads, line_ms, line_ms / 3, 0.9, 0.9, reads)
+    return with_(
+        healthy(),
+        step=step(Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=2.0, other=4.7)),
+        call_sites=(with_(found, **call),),
+        hot_lines=(line, *HOT_LINES),
+    )
+
+
+def device_sync(reads: float = 3.0, ms: float = 5.0, **call: Any) -> Evidence:
+    found = CallSite("scalar_read", READ_LINE, reads, ms, "forward")
+    return on_gpu(call_sites=(with_(found, **call),))
+
+
+def round_trip(ms: float = 3.0, back: str = "main", copies: float = 2.0) -> Evidence:
+    return on_gpu(
+        call_sites=(
+            CallSite("copy", READ_LINE, copies, 0.8 * ms, "cuda->cpu"),
+            CallSite("copy", Site("train.py", 64, back), copies, 0.2 * ms, "cpu->cuda"),
+        )
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------
 # PD13
 
 
@@ -443,6 +566,15 @@ ILL: dict[str, Evidence] = {
         alloc_retries_per_step=0.2, device_allocs_per_step=4.0, peak_allocated_bytes=5 << 30
     ),
     "PD08.alloc-retries": cuda_allocator(alloc_retries_per_step=0.2, device_allocs_per_step=4.0),
+    "PD09.oversized-layer": too_wide(),
+    "PD09.oversized-head": wide_head(),
+    "PD09.memory-bound-layer": memory_bound(),
+    "PD09.dense-embedding-gradient": dense_embedding(),
+    "PD09.time-loop": time_loop(),
+    "PD10.element-loop": element_loop(),
+    "PD10.scalar-reads": scalar_reads(),
+    "PD10.device-sync": device_sync(),
+    "PD10.round-trip": round_trip(),
     "PD11.capped-by-environment": capped(),
     "PD11.masked-by-hypervisor": masked(),
     "PD12.cpu-contention": crowded(),

@@ -18,6 +18,9 @@ from perfdoctor.evidence.model import (
     HostMemory,
     Job,
     JobEnd,
+    Layer,
+    LayerProfile,
+    Line,
     Loader,
     Machine,
     Missing,
@@ -112,6 +115,36 @@ LOADER = Loader(
     batches_per_iterator=210.0,
     fetch=FETCH,
     worker_threads=WorkerThreads(intra_op=1, os_threads=2, affinity_cpus=4, distinct_affinities=1),
+)
+LAYERS = LayerProfile(
+    layers=tuple(
+        Layer(
+            name=f"layers.{2 * i}",
+            kind="Linear",
+            order=i,
+            leaf=True,
+            calls_per_step=1.0,
+            forward_ms=2.0,
+            backward_ms=4.0,
+            time_share=0.24,
+            flops_per_step=1e8,
+            flop_share=0.25,
+            parameters=250_000,
+            parameter_bytes=1_000_000,
+            input_shape=(32, 512),
+            weight_shape=(512, 512),
+        )
+        for i in range(4)
+    ),
+    count=9,
+    total_ms=25.0,
+    flops_per_step=4e8,
+)
+HOT_LINES = (
+    Line(Site("train.py", 42, "main", "torch/_tensor.py:backward"), "backward", 60.0, 14.0, 14.0, 1.0, 1.0, 1.0),
+    Line(Site("train.py", 20, "forward", "torch/nn/functional.py:linear"), "forward", 30.0, 7.0, 6.5, 0.88, 0.75, 1.0),
+    Line(Site("train.py", 43, "main"), "optimizer", 20.0, 2.0, 1.5, 1.0, 1.0, 1.0),
+    Line(Site("train.py", 41, "main"), "forward", 10.0, 1.0, 0.5, 0.12, 0.25, 1.0),
 )
 CUDA_MEMORY = CudaMemory(
     backend="native",
@@ -236,6 +269,8 @@ def healthy() -> Evidence:
         ),
         own_cost=OwnCost(8.0, 35.0, 100.0, 0.01, 0.01, 60.0),
         backend=BACKEND,
+        layers=LAYERS,
+        hot_lines=HOT_LINES,
     )
 
 
@@ -282,6 +317,7 @@ def on_gpu(evidence: Evidence | None = None, **changes: Any) -> Evidence:
             "precision__tf32_matmul": True,
             "ops__device_busy_ms": 20.0,
             "cuda_memory": CUDA_MEMORY,
+            "layers__on_device": True,
             **changes,
         },
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from .backend import Backend, CapPrice, CapPrices, LibraryPrice
 from .base import Missing, Site
 from .job import Job, JobEnd, Precision, Threads
+from .layers import Layer, LayerProfile, Line
 from .loading import Fetch, Loader, WorkerThreads
 from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
 from .memory import CudaMemory, EvalWithGrad, HostMemory
@@ -37,7 +38,10 @@ __all__ = [
     "HostMemory",
     "Job",
     "JobEnd",
+    "Layer",
+    "LayerProfile",
     "LibraryPrice",
+    "Line",
     "Loader",
     "Machine",
     "Missing",
@@ -59,6 +63,7 @@ __all__ = [
 
 
 NO_BACKEND = Missing("this recording does not say what torch computed with", "record the job again")
+NOT_RECORDED = Missing("it was not recorded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,9 @@ class Evidence:
     own_cost: OwnCost | Missing
     probe_faults: tuple[ProbeFault, ...] = ()
     backend: Backend | Missing = NO_BACKEND
+    layers: LayerProfile | Missing = NOT_RECORDED
+    hot_lines: tuple[Line, ...] | Missing = NOT_RECORDED
+    """The most expensive first."""
 
     @property
     def on_cuda(self) -> bool:

@@ -242,16 +242,18 @@ class Probe:
         if name == "ops":
             from .ops_window import OpsWindow
 
-            return OpsWindow(self.profilers, self.onednn)
+            return OpsWindow(self.profilers, self.discovery.compiled, self.onednn)
         from .sites_window import SitesWindow
 
-        return SitesWindow(self.sites, self.discovery.compiled)
+        return SitesWindow(self.sites, self.loop, self.discovery.compiled)
 
     def compiling(self) -> None:
-        """torch.compile is about to be called: code is not compiled while a dispatch mode is active."""
+        """torch.compile is about to be called: it compiles nothing inside a dispatch mode, and would trace hooks."""
         window = self.windows.open
         if window is not None and window.name == "sites":
             self.windows.abandon(self.loop.timeline.step, "the job uses torch.compile", again=False)
+        elif window is not None and window.name == "ops":
+            window.forget_layers("the job uses torch.compile, which would trace the hooks")
         self.make_hooks_traceable()
         self.discovery.compiling()
 
