@@ -97,6 +97,7 @@ def read_machine(root: Path = Path("/"), gpus: NvmlGpus | None = None) -> Machin
 
 def write_machine(reading: MachineReading, path: Path) -> None:
     """Writes machine.json. Raises OSError."""
+    path.touch(mode=0o600)
     path.write_text(json.dumps(dataclasses.asdict(reading), indent=1) + "\n", encoding="utf-8")
 
 

@@ -289,6 +289,7 @@ def install(recorder, after_fork: list, start_ns: int) -> None:
     probe = Probe(recorder, 0)
     patches.install(probe)
     recorder.line(dumps({"k": "torch", **settings.imported()}))
+    recorder.flush()  # a job that hangs from here on has imported torch
     atexit.register(_at_exit, probe)
     after_fork.append(probe.after_fork)
     os.register_at_fork(before=probe.guarded("fork", probe.before_fork))
