@@ -3,8 +3,11 @@
 import atexit
 import gc
 import os
+import sys
 import time
 import weakref
+
+import torch
 
 from . import collector, control, loading, patches, procfs, profilers, records, settings, sites, windows
 from .calls import Calls
@@ -223,7 +226,8 @@ class Probe:
         self.recorder.flush()
 
     def _write_settings(self) -> None:
-        facts = settings.torch_settings()
+        with _NotCompiled():
+            facts = settings.torch_settings()
         optimizer = self.optimizer() if self.optimizer is not None else None
         if optimizer is not None:
             facts["parameters"] = settings.parameters(optimizer)
@@ -271,6 +275,19 @@ class Probe:
         self.recorder.line(f'{{"k":"tracked","objects":{len(gc.get_objects())}}}')
         self.recorder.line(f'{{"k":"end","step":{self.loop.timeline.step},"t":{time.perf_counter_ns()}}}')
         self.write_rows()
+
+
+class _NotCompiled:
+    """Inside a compiled function Dynamo would look at every new frame, torch's own that we call included."""
+
+    def __enter__(self) -> None:
+        self.used = "torch._dynamo" in sys.modules
+        if self.used:
+            self.before = torch._C._dynamo.eval_frame.set_eval_frame(None)
+
+    def __exit__(self, *_) -> None:
+        if self.used:
+            torch._C._dynamo.eval_frame.set_eval_frame(self.before)
 
 
 def unit_cost_ns() -> float:
