@@ -24,8 +24,12 @@ from .diagnosis.findings import (
     not_applicable,
 )
 from .evidence.model import (
+    Backend,
     CallSite,
+    CapPrice,
+    CapPrices,
     CollectSite,
+    Cpu,
     CudaMemory,
     DtypePrice,
     EvalWithGrad,
@@ -35,6 +39,10 @@ from .evidence.model import (
     Host,
     HostMemory,
     Job,
+    Layer,
+    LayerProfile,
+    LibraryPrice,
+    Line,
     Loader,
     Machine,
     Missing,
@@ -50,10 +58,14 @@ from .evidence.model import (
 )
 
 __all__ = [
+    "Backend",
     "CallSite",
+    "CapPrice",
+    "CapPrices",
     "Check",
     "CollectSite",
     "Confidence",
+    "Cpu",
     "CudaMemory",
     "DtypePrice",
     "EvalWithGrad",
@@ -65,6 +77,10 @@ __all__ = [
     "Host",
     "HostMemory",
     "Job",
+    "Layer",
+    "LayerProfile",
+    "LibraryPrice",
+    "Line",
     "Loader",
     "Location",
     "Machine",
@@ -86,6 +102,7 @@ __all__ = [
     "cannot_tell",
     "clear",
     "found",
+    "in_step",
     "location",
     "milliseconds",
     "not_applicable",
@@ -122,6 +139,12 @@ def savings(step: Step, part: Part, *, ceiling: float, low: float, high: float, 
         part=part,
         lanes=lanes,
     )
+
+
+def in_step(step: Step, ops: OpProfile, profiled_ms: float) -> float:
+    """Profiled time as time of an ordinary step: the profiler makes every operator a little slower."""
+    rest = step.step_ms - step.parts.input_wait - step.parts.gc
+    return profiled_ms * min(1.0, rest / ops.self_ms_per_step) if ops.self_ms_per_step > 0 else 0.0
 
 
 def milliseconds(name: str, value: float, label: str = "") -> Measurement:

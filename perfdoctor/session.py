@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import signal
 import sys
@@ -20,6 +22,7 @@ from .monitor.cgroup import Cgroups
 from .monitor.machine import read_machine, write_machine
 from .monitor.sampler import HostSampler
 from .observe import Goal, Progress, Terminated, end_at_once, observe
+from .pricing.vector_extensions import price_caps
 from .recording.directory import RunDirectory
 
 WINDOWS = ("sites", "ops")
@@ -60,6 +63,9 @@ def record(request: Request, directory: RunDirectory, show: Callable[[Progress],
         server.close()
         ending = _with_kernel(ending, kills_before, groups.oom_kills())
         _write_ending(directory, ending, time.monotonic() - began)
+    if ending.kind in ("finished", "stopped"):
+        with contextlib.suppress(KeyboardInterrupt):  # the job is over and recorded: only its prices are lost
+            price_caps(directory, os.environ)
     return ending
 
 

@@ -24,6 +24,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "perfdoctor.launch": FROM_THE_JOB,
     "perfdoctor.monitor": FROM_THE_JOB,
     "perfdoctor.recording": (f"{PROBE}.records", *BASICS),
+    "perfdoctor.pricing": (f"{PROBE}.records", "perfdoctor.recording", *BASICS),
     "perfdoctor.evidence": ("perfdoctor.recording",),
     "perfdoctor.checks": ("perfdoctor.api",),
     "perfdoctor.api": ("perfdoctor.diagnosis.findings", "perfdoctor.evidence.model"),

@@ -9,8 +9,8 @@ from typing import Literal, TypeVar, cast
 from ..recording.host import HostRecording
 from ..recording.machine import MachineRecord
 from ..recording.model import ProcessRecording, Recording
-from . import garbage, loading, memory, operators, settings, steady
-from .host import build_host, build_machine, build_monitor_cpus
+from . import backend, garbage, layers, loading, memory, operators, settings, steady
+from .host import build_host, build_machine, build_max_clocks, build_monitor_cpus
 from .model import Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence
 from .places import Places
 
@@ -92,12 +92,16 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
             host=selection,
             own_cost=selection,
             probe_faults=_faults(process),
+            backend=backend.build(process, run.recording.cap_prices),
+            layers=layers.layers(process, selection),
+            hot_lines=layers.hot_lines(process, places, selection),
         )
+    step = steady.measure(process, selection)
     return Evidence(
         rank=process.rank,
         machine=build_machine(run.machine),
         job=run.job,
-        step=steady.measure(process, selection),
+        step=step,
         loaders=loading.build(process, workers, selection, places),
         gc=garbage.build(process, selection, places),
         memory=memory.host(process, selection, places),
@@ -106,9 +110,12 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         call_sites=operators.call_sites(process, places),
         precision=settings.precision(process, places),
         threads=settings.threads(process, selection, run.recording.facts.environment),
-        host=build_host(host_samples, selection.start_ns, selection.end_ns),
+        host=build_host(host_samples, selection.start_ns, selection.end_ns, build_max_clocks(run.machine)),
         own_cost=_own_cost(process, selection, build_monitor_cpus(host_samples, selection.start_ns, selection.end_ns)),
         probe_faults=_faults(process),
+        backend=backend.build(process, run.recording.cap_prices),
+        layers=layers.layers(process, step),
+        hot_lines=layers.hot_lines(process, places, step),
     )
 
 
@@ -154,7 +161,10 @@ def _nobody(run: _Run) -> Evidence:
         threads=nothing,
         host=build_host(run.host.samples, 0, 2**62),
         own_cost=nothing,
+        layers=nothing,
+        hot_lines=nothing,
         probe_faults=tuple(fault for p in run.recording.processes for fault in _faults(p)),
+        backend=nothing,
     )
 
 

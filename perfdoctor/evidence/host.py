@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ..recording.host import CpuSample, HostSample, JobSample, NeighbourSample
 from ..recording.machine import MachineRecord
-from .model import Gpu, Host, Machine, Missing, Neighbour
+from . import gpus
+from .model import Cpu, Gpu, Host, Machine, Missing, Neighbour, PciGpu
 
 LEAST_SAMPLES = 2
 """Fewer whole samples in the span, and those that only overlap it are used too."""
 MOST_NEIGHBOURS = 5
-CONTEXT_BYTES = 64 << 20
-"""A CUDA context takes more than this (100 to 500 MiB in practice), so a GPU whose memory grew by less since
-the first sample was not touched. It stands in for pids, which NVML does not tell inside a container."""
 
 T = TypeVar("T")
 
 
-def build_host(samples: Sequence[HostSample], start_ns: int, end_ns: int) -> Host | Missing:
+def build_host(
+    samples: Sequence[HostSample], start_ns: int, end_ns: int, max_clocks: Mapping[int, int] | None = None
+) -> Host | Missing:
     """The machine between two moments of CLOCK_MONOTONIC; `samples` are all of the run, in any order.
 
     Means are weighted by time. Memory available is the least, the job's memory the most, swap-in the sum.
+    `max_clocks` are the GPUs' highest SM clocks by index.
     """
     chosen = samples_between(samples, start_ns, end_ns)
     if not chosen:
@@ -38,6 +39,7 @@ def build_host(samples: Sequence[HostSample], start_ns: int, end_ns: int) -> Hos
     if not both or not available:
         lost = "CPU time" if not both else "memory"
         return Missing(f"the {lost} of the job and its machine could not be read", "see the monitor's faults")
+    gpu_throttled, gpu_clock = gpus.throttling(samples, chosen, max_clocks or {})
     return Host(
         samples=len(chosen),
         job_cpus=_mean(jobs, _job_cpus),
@@ -46,12 +48,20 @@ def build_host(samples: Sequence[HostSample], start_ns: int, end_ns: int) -> Hos
         steal_share=_ratio(_mean(cpus, lambda cpu: cpu.steal), _mean(cpus, _all_cpus)),
         job_run_delay_share=_run_delay_share([job for job, _ in jobs]),
         throttled_share=_throttled_share(chosen),
-        pressure_share=_pressure_share(chosen),
+        pressure_share=_pressure_share([(s.pressure_avg10, s.interval_ns) for s in chosen], "CPU"),
         memory_available_bytes=min(available),
         swap_in_bytes=float(sum(s.swap_in_bytes or 0 for s in chosen)),
         peak_job_bytes=max(job.rss_bytes for job, _ in jobs),
         neighbours=_neighbours(_scans_between(samples, start_ns, end_ns)),
-        gpu_utilisation=_gpu_utilisation(samples, chosen),
+        gpu_utilisation=gpus.utilisation(samples, chosen),
+        seconds=sum(s.interval_ns for s in chosen) / 1e9,
+        throttled_time_share=_throttled_time_share(chosen),
+        memory_pressure_share=_pressure_share([(s.memory_pressure_avg10, s.interval_ns) for s in chosen], "memory"),
+        gpus_in_use=tuple(sorted(gpus.in_use(samples, chosen))),
+        gpus_idle=gpus.idle(samples, chosen),
+        gpu_strangers=gpus.strangers(samples, chosen),
+        gpu_throttled_share=gpu_throttled,
+        gpu_throttled_clock=gpu_clock,
     )
 
 
@@ -73,8 +83,21 @@ def build_machine(record: MachineRecord) -> Machine:
         memory_bytes=record.memory_bytes,
         kernel=record.kernel,
         page_fault_ns=record.page_fault_ns,
-        gpus=tuple(Gpu(gpu.index, gpu.name, gpu.memory_bytes, gpu.driver) for gpu in record.gpus),
+        gpus=tuple(Gpu(gpu.index, gpu.name, gpu.memory_bytes, gpu.driver, gpu.capability) for gpu in record.gpus),
+        gpus_absent=record.gpus_absent,
+        # 12040 is 12.4: https://docs.nvidia.com/deploy/nvml-api, nvmlSystemGetCudaDriverVersion
+        cuda_driver=None
+        if record.cuda_driver is None
+        else (record.cuda_driver // 1000, record.cuda_driver % 1000 // 10),
+        pci_gpus=tuple(PciGpu(gpu.vendor, gpu.device, gpu.driver) for gpu in record.pci_gpus),
+        gpu_nodes=record.gpu_nodes,
+        cpu=Cpu(record.cpu.flags, record.cpu.hypervisor, record.cpu.vendor, record.cpu.family, record.cpu.model),
     )
+
+
+def build_max_clocks(record: MachineRecord) -> dict[int, int]:
+    """Highest SM clock by GPU, as far as told."""
+    return {gpu.index: gpu.max_sm_clock_mhz for gpu in record.gpus if gpu.max_sm_clock_mhz}
 
 
 def samples_between(samples: Sequence[HostSample], start_ns: int, end_ns: int) -> tuple[HostSample, ...]:
@@ -116,11 +139,18 @@ def _throttled_share(samples: Sequence[HostSample]) -> float | Missing:
     return _ratio(sum(r.throttled_periods for r in readings), sum(r.periods for r in readings))
 
 
-def _pressure_share(samples: Sequence[HostSample]) -> float | Missing:
-    pressures = [(s.pressure_avg10, s.interval_ns) for s in samples if s.pressure_avg10 is not None]
-    if not pressures:
-        return Missing("the kernel reports no CPU pressure", "start it with psi=1")
-    return _mean(pressures, float)
+def _throttled_time_share(samples: Sequence[HostSample]) -> float | Missing:
+    readings = [(s.throttling.throttled_seconds, s.interval_ns) for s in samples if s.throttling is not None]
+    if not readings:
+        return Missing("no CPU control group is visible")
+    return _ratio(sum(seconds for seconds, _ in readings) * 1e9, sum(ns for _, ns in readings))
+
+
+def _pressure_share(readings: Sequence[tuple[float | None, int]], resource: str) -> float | Missing:
+    known = [(pressure, ns) for pressure, ns in readings if pressure is not None]
+    if not known:
+        return Missing(f"the kernel reports no {resource} pressure", "start it with psi=1")
+    return _mean(known, float)
 
 
 def _scans_between(samples: Sequence[HostSample], start_ns: int, end_ns: int) -> list[NeighbourSample]:
@@ -141,44 +171,6 @@ def _neighbours(scans: Sequence[NeighbourSample]) -> tuple[Neighbour, ...]:
             used[process.pid, process.command, process.user] += process.cpus * scan.interval_ns
     largest = sorted(used.items(), key=lambda item: (-item[1], item[0]))[:MOST_NEIGHBOURS]
     return tuple(Neighbour(pid, command, user, core_ns / total_ns) for (pid, command, user), core_ns in largest)
-
-
-def _gpu_utilisation(samples: Sequence[HostSample], chosen: Sequence[HostSample]) -> float | Missing:
-    """Mean over the GPUs that the job uses and over time."""
-    if all(s.gpus is None for s in chosen):
-        return Missing("NVML could not be read")
-    if not any(s.gpus for s in chosen):
-        return Missing("no GPU")
-    in_use = _gpus_in_use(samples, chosen)
-    if not in_use:
-        return Missing("the job was seen on no GPU")
-    rates = [
-        (gpu.utilisation, s.interval_ns)
-        for s in chosen
-        for gpu in s.gpus or ()
-        if gpu.index in in_use and gpu.utilisation is not None
-    ]
-    return _mean(rates, float) if rates else Missing("the GPU does not report its utilisation (MIG)")
-
-
-def _gpus_in_use(samples: Sequence[HostSample], chosen: Sequence[HostSample]) -> set[int]:
-    """Those with a process of the job; without any, those whose memory grew since the run's first sample."""
-    by_pid = {
-        gpu.index
-        for s in chosen
-        for gpu in s.gpus or ()
-        if any(process.pid in s.job_gpu_pids for process in gpu.processes)
-    }
-    if by_pid:
-        return by_pid
-    first = min((s for s in samples if s.gpus), key=lambda s: s.monotonic_ns)
-    before = {gpu.index: gpu.memory_used_bytes for gpu in first.gpus or ()}
-    return {
-        gpu.index
-        for s in chosen
-        for gpu in s.gpus or ()
-        if (gpu.memory_used_bytes or 0) - (before.get(gpu.index) or 0) >= CONTEXT_BYTES
-    }
 
 
 def _mean(values: Sequence[tuple[T, int]], of: Callable[[T], float]) -> float:

@@ -27,7 +27,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
             Op(
                 name=row.name.removeprefix("aten::"),
                 dtype=row.dtype,
-                shapes=_shapes(row.shapes),
+                shapes=shown_shapes(row.shapes),
                 device="cpu",
                 calls_per_step=row.calls / steps,
                 self_ms_per_step=row.self_us / 1000 / steps,
@@ -42,7 +42,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         prices=tuple(
             DtypePrice(
                 price.name.removeprefix("aten::"),
-                _shapes(price.shapes),
+                shown_shapes(price.shapes),
                 price.dtype,
                 price.us / 1000,
                 price.float32_us / 1000,
@@ -83,6 +83,6 @@ def call_sites(process: ProcessRecording, places: Places) -> tuple[CallSite, ...
     return tuple(sorted(found, key=lambda call: -call.ms_per_step))
 
 
-def _shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
+def shown_shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
     """`[64, 256] [256, 512]`; scalars and absent arguments are left out."""
     return " ".join(str(list(shape)) for shape in shapes if shape)

@@ -94,9 +94,16 @@ class Cgroups:
 
     def cpu_pressure_file(self, pid: int | None = None) -> Path | None:
         """`cpu.pressure` of the process's own v2 group, which a hybrid layout has too."""
+        return self._pressure_file("cpu.pressure", pid)
+
+    def memory_pressure_file(self, pid: int | None = None) -> Path | None:
+        """`memory.pressure` of the same."""
+        return self._pressure_file("memory.pressure", pid)
+
+    def _pressure_file(self, name: str, pid: int | None) -> Path | None:
         for level in self._levels("", pid)[:1]:
-            if (level.path / "cpu.pressure").is_file():
-                return level.path / "cpu.pressure"
+            if (level.path / name).is_file():
+                return level.path / name
         return None
 
     def _levels(self, controller: str, pid: int | None) -> tuple[_Level, ...]:

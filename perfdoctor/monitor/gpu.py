@@ -22,6 +22,9 @@ class GpuCard:
     memory_bytes: int
     """0 when the board does not say."""
     driver: str
+    capability: tuple[int, int] | None = None
+    """CUDA compute capability."""
+    max_sm_clock_mhz: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +93,17 @@ class NvmlGpus:
                     name=_text(self._ask(self._library.nvmlDeviceGetName, handle)),
                     memory_bytes=0 if memory is None else int(memory.total),
                     driver=driver,
+                    capability=self._capability(handle),
+                    max_sm_clock_mhz=self._max_clock(handle),
                 )
             )
         return tuple(cards)
+
+    def cuda_driver(self) -> int | None:
+        """Newest CUDA version that the driver runs: 12040 for 12.4; None without a driver."""
+        if self._library is None:
+            return None
+        return self._ask_whole("nvmlSystemGetCudaDriverVersion_v2") or self._ask_whole("nvmlSystemGetCudaDriverVersion")
 
     def read(self) -> tuple[GpuReading, ...]:
         """Every GPU now."""
@@ -123,6 +134,20 @@ class NvmlGpus:
                 GpuProcess(int(p.pid), None if p.usedGpuMemory is None else int(p.usedGpuMemory)) for p in processes
             ),
         )
+
+    def _capability(self, handle: Any) -> tuple[int, int] | None:
+        question = getattr(self._library, "nvmlDeviceGetCudaComputeCapability", None)
+        answer = None if question is None else self._ask(question, handle)
+        return None if answer is None else (int(answer[0]), int(answer[1]))
+
+    def _max_clock(self, handle: Any) -> int | None:
+        return self._ask_whole("nvmlDeviceGetMaxClockInfo", handle, self._library.NVML_CLOCK_SM)
+
+    def _ask_whole(self, name: str, *arguments: Any) -> int | None:
+        """A number from a function that older bindings may lack."""
+        question = getattr(self._library, name, None)
+        answer = None if question is None else self._ask(question, *arguments)
+        return None if answer is None else int(answer)
 
     def _ask(self, question: Callable[..., T], *arguments: Any) -> T | None:
         try:

@@ -11,12 +11,13 @@ import platform
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from .cgroup import Cgroups
+from .devices import CpuAbilities, PciGpu, count_device_nodes, read_cpu_abilities, read_pci_gpus
 from .gpu import GpuCard, NvmlGpus
 
 FAULT_ROUNDS = 3
@@ -48,6 +49,12 @@ class MachineReading:
     gpus: tuple[GpuCard, ...]
     gpus_absent: str
     """Why there are none, as a clause; "" when there are some."""
+    cuda_driver: int | None = None
+    """Newest CUDA that the driver runs, as NVML says it: 12040 is 12.4."""
+    pci_gpus: tuple[PciGpu, ...] = ()
+    gpu_nodes: int = 0
+    """Device files of NVIDIA GPUs."""
+    cpu: CpuAbilities = field(default_factory=CpuAbilities)
 
     @property
     def usable_cpus(self) -> float:
@@ -65,6 +72,7 @@ def read_machine(root: Path = Path("/"), gpus: NvmlGpus | None = None) -> Machin
     limit = groups.memory_limit_bytes()
     nvml = gpus if gpus is not None else NvmlGpus()
     cards = nvml.cards()
+    cuda_driver = nvml.cuda_driver()
     if gpus is None:
         nvml.close()
     return MachineReading(
@@ -80,11 +88,16 @@ def read_machine(root: Path = Path("/"), gpus: NvmlGpus | None = None) -> Machin
         page_fault_ns=measure_page_fault_ns(),
         gpus=cards,
         gpus_absent=nvml.absent,
+        cuda_driver=cuda_driver,
+        pci_gpus=read_pci_gpus(root),
+        gpu_nodes=count_device_nodes(root),
+        cpu=read_cpu_abilities(root),
     )
 
 
 def write_machine(reading: MachineReading, path: Path) -> None:
     """Writes machine.json. Raises OSError."""
+    path.touch(mode=0o600)
     path.write_text(json.dumps(dataclasses.asdict(reading), indent=1) + "\n", encoding="utf-8")
 
 

@@ -53,6 +53,8 @@ class HostReading:
     """CPU of the whole perfdoctor process, in cores."""
     sample_cpu_ns: int
     """CPU time of taking this sample."""
+    memory_pressure_avg10: float | None = None
+    """PSI memory `some` of the job's control group, or of the machine: fraction of 1."""
 
 
 class Guard:
@@ -110,6 +112,7 @@ class Sources:
         neighbours = self._attempt("neighbours", lambda: self._read_neighbours(scanned))
         throttling = self._attempt("throttling", self._read_throttling)
         pressure = self._attempt("pressure", self._read_pressure)
+        memory_pressure = self._attempt("memory pressure", self._read_memory_pressure)
         available = self._attempt("memory", self._read_available)
         swap_in = self._attempt("swap", self._swap.read) if self._swap is not None else None
         oom_kills = self._attempt("oom_kills", lambda: self._groups.oom_kills(self._root_pid))
@@ -136,6 +139,7 @@ class Sources:
             job_gpu_pids=tuple(sorted({p.pid for gpu in gpus or () for p in gpu.processes if p.pid in ours})),
             own_cpus=round(own_cpus, 4),
             sample_cpu_ns=cost_end - cost_begin,
+            memory_pressure_avg10=memory_pressure,
         )
 
     def _scan_when_due(self) -> tuple[ProcessStat, ...] | None:
@@ -161,6 +165,10 @@ class Sources:
     def _read_pressure(self) -> float:
         own = self._groups.cpu_pressure_file(self._root_pid)
         return read_pressure(own if own is not None else self._root / "proc/pressure/cpu")
+
+    def _read_memory_pressure(self) -> float:
+        own = self._groups.memory_pressure_file(self._root_pid)
+        return read_pressure(own if own is not None else self._root / "proc/pressure/memory")
 
     def _read_available(self) -> int:
         machine = read_available_bytes(self._root)

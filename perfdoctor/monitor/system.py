@@ -83,7 +83,7 @@ def read_available_bytes(root: Path = Path("/")) -> int:
 
 
 def read_pressure(path: Path) -> float:
-    """Share of the last 10 s in which some task waited for a CPU (`some avg10` of a PSI file), 0 to 1.
+    """Share of the last 10 s in which some task waited for the resource (`some avg10` of a PSI file), 0 to 1.
 
     Raises OSError where the kernel keeps no pressure, ValueError for another format.
     """

@@ -116,6 +116,8 @@ class HostSample:
     own_cpus: float | None
     """Of the perfdoctor process, in cores."""
     sample_cpu_ns: int | None
+    memory_pressure_avg10: float | None = None
+    """Fraction of 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,7 @@ def _host_sample(fields: Fields) -> HostSample | None:
         job_gpu_pids=tuple(pid for pid in pids if isinstance(pid, int)) if isinstance(pids, list) else (),
         own_cpus=number(fields, "own_cpus"),
         sample_cpu_ns=integer(fields, "sample_cpu_ns"),
+        memory_pressure_avg10=number(fields, "memory_pressure_avg10"),
     )
 
 

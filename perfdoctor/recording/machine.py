@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import PerfdoctorError
@@ -17,6 +17,28 @@ class GpuRecord:
     name: str
     memory_bytes: int
     driver: str
+    capability: tuple[int, int] | None = None
+    max_sm_clock_mhz: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PciGpuRecord:
+    """A display or 3D controller on the PCI bus."""
+
+    vendor: str
+    device: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRecord:
+    """Abilities of the CPU; all empty in a recording of an older version."""
+
+    flags: tuple[str, ...] = ()
+    hypervisor: bool = False
+    vendor: str = ""
+    family: int | None = None
+    model: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +57,11 @@ class MachineRecord:
     page_fault_ns: float | None
     gpus: tuple[GpuRecord, ...]
     gpus_absent: str
+    cuda_driver: int | None = None
+    """12040 is 12.4."""
+    pci_gpus: tuple[PciGpuRecord, ...] = ()
+    gpu_nodes: int = 0
+    cpu: CpuRecord = field(default_factory=CpuRecord)
 
 
 def read_machine_file(path: Path) -> MachineRecord:
@@ -66,10 +93,38 @@ def read_machine_file(path: Path) -> MachineRecord:
                 name=text(gpu, "name"),
                 memory_bytes=integer(gpu, "memory_bytes") or 0,
                 driver=text(gpu, "driver"),
+                capability=_capability(gpu.get("capability")),
+                max_sm_clock_mhz=integer(gpu, "max_sm_clock_mhz"),
             )
             for gpu in objects(fields.get("gpus"))
         ),
         gpus_absent=text(fields, "gpus_absent", ""),
+        cuda_driver=integer(fields, "cuda_driver"),
+        pci_gpus=tuple(
+            PciGpuRecord(text(gpu, "vendor"), text(gpu, "device"), text(gpu, "driver", ""))
+            for gpu in objects(fields.get("pci_gpus"))
+        ),
+        gpu_nodes=integer(fields, "gpu_nodes") or 0,
+        cpu=_cpu(fields.get("cpu")),
+    )
+
+
+def _capability(value: object) -> tuple[int, int] | None:
+    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(number, int) for number in value):
+        return None
+    return value[0], value[1]
+
+
+def _cpu(value: object) -> CpuRecord:
+    if not isinstance(value, dict):
+        return CpuRecord()
+    flags = value.get("flags")
+    return CpuRecord(
+        flags=tuple(flag for flag in flags if isinstance(flag, str)) if isinstance(flags, list) else (),
+        hypervisor=value.get("hypervisor") is True,
+        vendor=text(value, "vendor", ""),
+        family=integer(value, "family"),
+        model=integer(value, "model"),
     )
 
 

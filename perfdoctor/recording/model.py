@@ -12,6 +12,17 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from .windows import LayerRow as LayerRow
+from .windows import LayersSeen as LayersSeen
+from .windows import LibraryPrice as LibraryPrice
+from .windows import LineRow as LineRow
+from .windows import OpRow as OpRow
+from .windows import OpsWindow as OpsWindow
+from .windows import Price as Price
+from .windows import Replay as Replay
+from .windows import SiteCall as SiteCall
+from .windows import SitesWindow as SitesWindow
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -53,6 +64,7 @@ class Parameters:
     fused: bool | None = None
     dtypes: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    device_elements: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,20 @@ class CudaDevice:
     total_bytes: int = 0
     tf32_matmul: bool = False
     allocator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Libraries:
+    """What this build of torch computes with."""
+
+    arch_list: tuple[str, ...] = ()
+    """CUDA architectures that the build has code for: `sm_80`, `compute_90`."""
+    blas: str = ""
+    mkl: bool | None = None
+    onednn: bool | None = None
+    acl: bool | None = None
+    xpu: bool = False
+    mps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +129,10 @@ class Settings:
     start_us: int = 0
     compiled: bool = False
     cuda: CudaDevice | None = None
+    onednn_in_forward: bool | None = None
+    """Whether oneDNN was on when a root module's forward ended; None when none was seen by then."""
+    data_parallel: bool = False
+    libraries: Libraries | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +171,7 @@ class BatchSeen:
     samples: int = 0
     bytes: int = 0
     dtypes: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,65 +272,6 @@ class WorkerSample:
     os_threads: int = 0
     intra_op: int = 0
     affinity: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OpRow:
-    """One kind of operator in the operator window; microseconds and calls of the whole window."""
-
-    name: str
-    dtype: str = ""
-    shapes: tuple[tuple[int, ...], ...] = ()
-    calls: int = 0
-    self_us: int = 0
-    total_us: int = 0
-    flops: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """One operator timed in its own type and in float32."""
-
-    name: str
-    dtype: str
-    shapes: tuple[tuple[int, ...], ...] = ()
-    us: float = 0.0
-    float32_us: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class OpsWindow:
-    """The operator window."""
-
-    steps: int = 1
-    aten: int = 0
-    ops: tuple[OpRow, ...] = ()
-    prices: tuple[Price, ...] = ()
-    self_us: Mapping[str, int] = field(default_factory=dict)
-    device: Mapping[str, int] = field(default_factory=dict)
-    missing: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SiteCall:
-    """Calls of one kind from one line in the call-site window."""
-
-    kind: str
-    site: int
-    detail: str = ""
-    count: int = 0
-    us: int = 0
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SitesWindow:
-    """The call-site window."""
-
-    steps: int = 1
-    ops: int = 0
-    calls: tuple[SiteCall, ...] = ()
-    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,9 +394,41 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class CapPrice:
+    """One operator with a cap on the instruction set, and without."""
+
+    name: str
+    dtype: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    calls: int = 0
+    """In the operator window."""
+    total_us: int = 0
+    """Of those calls, as profiled."""
+    capped_us: float = 0.0
+    free_us: float = 0.0
+    """One call, in an interpreter of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapPrices:
+    """prices.json: what variables that cap the instruction set cost, timed after the job."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    ops: tuple[CapPrice, ...] = ()
+    rounds: int = 0
+    threads: int = 1
+    capped_capability: str = ""
+    free_capability: str = ""
+    missing: str = ""
+    """Why there are no prices."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """A whole run directory, but for the monitor's files."""
 
     facts: RunFacts
     processes: tuple[ProcessRecording, ...]
     problems: tuple[str, ...] = ()
+    cap_prices: CapPrices | None = None
+    """None when no variable caps the instruction set."""

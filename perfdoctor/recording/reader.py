@@ -189,13 +189,14 @@ def _columns(blocks: Sequence[Record], names: Sequence[str]) -> model.Columns:
 def _settings(record: Record | None) -> model.Settings | None:
     if record is None:
         return None
-    parameters, cuda = record.get("parameters"), record.get("cuda")
+    parameters, cuda, libraries = record.get("parameters"), record.get("cuda"), record.get("libraries")
     return _build(
         model.Settings,
         record,
         parameters=_build(model.Parameters, parameters) if parameters else None,
         gc=_build(model.CollectorState, record.get("gc", {})),
         cuda=_build(model.CudaDevice, cuda) if cuda else None,
+        libraries=_build(model.Libraries, libraries) if libraries else None,
     )
 
 
@@ -218,18 +219,33 @@ def _sample(record: Record) -> model.Sample:
 def _ops(record: Record | None) -> model.OpsWindow | None:
     if record is None:
         return None
+    layers = record.get("layers")
     return _build(
         model.OpsWindow,
         record,
+        layers=_layers(layers) if layers else None,
         ops=tuple(_build(model.OpRow, r) for r in record.get("ops", ())),
         prices=tuple(_build(model.Price, r) for r in record.get("prices", ())),
+        replay=tuple(_build(model.Replay, r) for r in record.get("replay", ())),
+        onednn=tuple(_build(model.LibraryPrice, r) for r in record.get("onednn", ())),
     )
+
+
+def _layers(record: Record) -> model.LayersSeen:
+    modules = tuple(_build(model.LayerRow, r) for r in record.get("modules", ()))
+    return _build(model.LayersSeen, record, modules=modules)
 
 
 def _call_sites(record: Record | None) -> model.SitesWindow | None:
     if record is None:
         return None
-    return _build(model.SitesWindow, record, calls=tuple(_build(model.SiteCall, r) for r in record.get("calls", ())))
+    lines = record.get("lines")
+    return _build(
+        model.SitesWindow,
+        record,
+        calls=tuple(_build(model.SiteCall, r) for r in record.get("calls", ())),
+        lines=None if lines is None else tuple(_build(model.LineRow, r) for r in lines),
+    )
 
 
 def read_facts(directory: RunDirectory) -> model.RunFacts:
@@ -277,4 +293,15 @@ def read(directory: RunDirectory) -> model.Recording:
             continue
         problems.extend(process.problems)
         processes.append(process)
-    return model.Recording(facts, tuple(processes), tuple(problems))
+    return model.Recording(facts, tuple(processes), tuple(problems), read_cap_prices(directory))
+
+
+def read_cap_prices(directory: RunDirectory) -> model.CapPrices | None:
+    """prices.json; None when there is none, which says that no variable capped the instruction set."""
+    try:
+        record = json.loads(directory.prices_file.read_text())
+        return _build(model.CapPrices, record, ops=tuple(_build(model.CapPrice, r) for r in record.get("ops", ())))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        return model.CapPrices(missing=f"{directory.prices_file.name} cannot be read: {error}")

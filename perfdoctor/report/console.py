@@ -54,6 +54,8 @@ def render_console(diagnosis: Diagnosis, *, next_command: str, verbose: bool = F
     blocks: list[RenderableType] = [Text(content.verdict, style="bold"), Text()]
     if content.anatomy:
         blocks += [_heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
+    if content.whereabouts:
+        blocks += [Text(content.whereabouts), Text()]
     if content.findings:
         blocks.append(_heading("What to fix, largest saving first"))
         for finding in content.findings:

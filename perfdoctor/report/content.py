@@ -24,7 +24,7 @@ from ..evidence.model import Missing, Step
 from . import wording
 from .anatomy import Slice, dissect
 from .trust import Row, environment_rows, trust_rows
-from .verdict import combined, verdict
+from .verdict import combined, verdict, whereabouts
 
 MARKS = {
     OutcomeKind.CLEAR: "✓",
@@ -118,6 +118,8 @@ class Content:
     """The length of the steady step; "" without one."""
     anatomy: tuple[SliceText, ...]
     """Empty without a step."""
+    whereabouts: str
+    """Where the time goes that no finding explains; "" when the findings explain most of it."""
     findings: tuple[FindingText, ...]
     overlap: str
     """That the estimates must not be added, and what they come to; "" with fewer than two findings."""
@@ -137,6 +139,7 @@ def prepare(diagnosis: Diagnosis) -> Content:
         verdict=verdict(diagnosis),
         step="" if step_ms is None else wording.duration(step_ms),
         anatomy=() if isinstance(step, Missing) else anatomy_text(step),
+        whereabouts=whereabouts(diagnosis),
         findings=tuple(finding_text(i, f, step_ms) for i, f in enumerate(diagnosis.ranked, 1)),
         overlap=_overlap(diagnosis),
         checks=tuple(_check_text(result) for result in diagnosis.checks),

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 from ..diagnosis.findings import Diagnosis, OutcomeKind, Part
-from ..evidence.model import Missing, Parts, Step
+from ..evidence.model import Line, Missing, Parts, Step
 from . import wording
 from .anatomy import LABELS
 
 UNEXPLAINED_SHARE = 0.2
 """With this share of the step outside forward, backward and optimizer, "nothing found" is not good news."""
+
+UNEXPLAINED_REST = 0.5
+"""With more of the step than this outside all findings, the report says where it goes."""
+
+HOTTEST = 3
+"""Lines named there."""
 
 _PART_WORDS = {
     Part.INPUT_WAIT: LABELS["input_wait"],
@@ -43,6 +49,40 @@ def combined(diagnosis: Diagnosis) -> str:
         return ""
     after = wording.span(max(0.0, together.step_ms - together.high_ms), max(0.0, together.step_ms - together.low_ms))
     return f"{after} ({wording.faster(together.low_ms, together.high_ms, together.step_ms)})"
+
+
+def whereabouts(diagnosis: Diagnosis) -> str:
+    """Where the time goes that no finding explains: the largest part, and the lines that take the most of the step.
+
+    "" when findings explain at least half of the step, or no line was seen.
+    """
+    step, lines = diagnosis.evidence.step, diagnosis.evidence.hot_lines
+    if isinstance(step, Missing) or isinstance(lines, Missing) or step.step_ms <= 0 or not lines:
+        return ""
+    explained = sum(
+        finding.savings.ceiling_ms for finding in diagnosis.ranked if finding.savings.part is not Part.EPOCH
+    )
+    if step.step_ms - explained < UNEXPLAINED_REST * step.step_ms:
+        return ""
+    name, ms = max(step.parts.as_dict().items(), key=lambda item: item[1])
+    hottest = wording.listing([_line(line, step) for line in _merged(lines)[:HOTTEST]])
+    beside = "Beside the findings, most" if diagnosis.ranked else "Most"
+    return f"{beside} of the step is {LABELS[name]}, {_amount(ms, step)}; the hottest lines are {hottest}."
+
+
+def _merged(lines: tuple[Line, ...]) -> list[tuple[str, float]]:
+    """Place and milliseconds, the most expensive first: a line may take part in several parts of the step."""
+    total: dict[str, float] = {}
+    for line in lines:
+        function = f" in {line.site.function}" if line.site.function else ""
+        place = f"{line.site.file}:{line.site.line}{function}"
+        total[place] = total.get(place, 0.0) + line.ms_per_step
+    return sorted(total.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _line(line: tuple[str, float], step: Step) -> str:
+    place, ms = line
+    return f"{wording.clean(place)} ({wording.share(ms / step.step_ms)})"
 
 
 def _without_step(diagnosis: Diagnosis, step: Missing) -> str:

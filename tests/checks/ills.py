@@ -4,25 +4,165 @@ from __future__ import annotations
 
 from typing import Any
 
-from samples import CUDA_MEMORY, FETCH, LOADER, healthy, on_gpu, step, with_
+from samples import (
+    CUDA_MEMORY,
+    FETCH,
+    H100,
+    HOT_LINES,
+    LAYERS,
+    LOADER,
+    healthy,
+    on_gpu,
+    step,
+    with_,
+)
 
 from perfdoctor.evidence.model import (
     CallSite,
+    CapPrice,
+    CapPrices,
     CollectSite,
     DtypePrice,
     EvalWithGrad,
     Evidence,
     Fetch,
+    GpuStranger,
+    Layer,
+    LibraryPrice,
+    Line,
     Loader,
     Missing,
+    Neighbour,
     Op,
     Parts,
+    PciGpu,
     Site,
     ThreadPrice,
 )
 
 IN_PROCESS = Missing("no queue: batches are made in the training process")
 GC_LINE = Site("train.py", 31, "train_epoch")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD01
+
+
+def beside_a_gpu(flops: float = 4e10, **changes: Any) -> Evidence:
+    """A job on the CPU of a machine with an H100, its driver, and a torch that could use it."""
+    product = Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 18.0, 18.0, flops)
+    return with_(
+        healthy(),
+        **{
+            "machine__gpus": (H100,),
+            "machine__gpu_nodes": 1,
+            "machine__cuda_driver": (12, 8),
+            "machine__pci_gpus": (PciGpu("nvidia", "0x2330", "nvidia"),),
+            "backend__cuda": "12.6",
+            "backend__arch_list": ("sm_80", "sm_90"),
+            "ops__ops": (product,),
+            **changes,
+        },
+    )
+
+
+_CONVOLUTION = "[16, 32, 32, 32] [32, 32, 3, 3] [32]"
+
+
+def without_onednn(share: float = 0.8, ratio: float | None = 3.4, **changes: Any) -> Evidence:
+    """Convolutions that take this share of the operators' time, and so many times what they take in oneDNN."""
+    took = share * 22.0
+    price = () if ratio is None else (LibraryPrice("convolution", _CONVOLUTION, "float32", took / 2, took / 2 / ratio),)
+    return with_(
+        healthy(),
+        **{
+            "backend__onednn_enabled": False,
+            "backend__onednn_prices": price,
+            "ops__ops": (
+                Op("convolution", "float32", _CONVOLUTION, "cpu", 2.0, 0.01 * took, took, 2e8),
+                Op("_slow_conv2d_forward", "float32", _CONVOLUTION, "cpu", 2.0, 0.99 * took, 0.99 * took, 0.0),
+            ),
+            **changes,
+        },
+    )
+
+
+def reference_blas(gflops: float = 1.5, **changes: Any) -> Evidence:
+    """Products at that rate, with a BLAS that has no kernels."""
+    product = Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 18.0, 18.0, gflops * 18.0 * 1e6)
+    return with_(healthy(), **{"backend__blas": "generic", "ops__ops": (product,), **changes})
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD11
+
+
+def capped(slower: float = 4.0, took: float = 12.0, **changes: Any) -> Evidence:
+    """Under ATEN_CPU_CAPABILITY=default; an operator that takes so long a step is so many times slower for it."""
+    variables = (("ATEN_CPU_CAPABILITY", "default"),)
+    prices = CapPrices(variables, (CapPrice("gelu", "[64, 4096]", "float32", 4.0, 2.0 * slower, 2.0),), 5, "AVX512")
+    return with_(
+        healthy(),
+        **{
+            "backend__variables": variables,
+            "backend__capability": "DEFAULT",
+            "backend__cap_prices": prices,
+            "ops__ops": (Op("gelu", "float32", "[64, 4096]", "cpu", 2.0, took, took, 0.0),),
+            **changes,
+        },
+    )
+
+
+def masked(**changes: Any) -> Evidence:
+    """A virtual machine on Genoa that shows no AVX-512."""
+    return with_(healthy(), **{"machine__cpu__flags": ("avx", "avx2", "fma"), "backend__capability": "AVX2", **changes})
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD12
+
+
+def crowded(delay_ms: float = 8.0, others: float = 1.0, **changes: Any) -> Evidence:
+    """One of two CPUs is kept busy by somebody, and the training thread waits for so long a step."""
+    return with_(
+        healthy(),
+        **{
+            "machine__affinity_cpus": 2,
+            "machine__logical_cpus": 2,
+            "step__run_delay_ms": delay_ms,
+            "host__job_cpus": 1.0,
+            "host__others_cpus": others,
+            "host__idle_cpus": max(0.0, 1.0 - others),
+            "host__job_run_delay_share": delay_ms / (delay_ms + 24.0),
+            "host__neighbours": (Neighbour(4711, "stress-ng", "bob", others),),
+            **changes,
+        },
+    )
+
+
+def throttled(periods: float = 0.6, delay_ms: float = 8.0, **changes: Any) -> Evidence:
+    return with_(
+        healthy(),
+        **{
+            "machine__quota_cpus": 1.0,
+            "step__run_delay_ms": delay_ms,
+            "host__throttled_share": periods,
+            "host__throttled_time_share": 0.5,
+            "host__job_run_delay_share": delay_ms / (delay_ms + 24.0),
+            **changes,
+        },
+    )
+
+
+def shared_gpu(utilisation: float = 0.95, busy_ms: float = 12.0, **changes: Any) -> Evidence:
+    return on_gpu(
+        **{
+            "host__gpu_utilisation": utilisation,
+            "ops__device_busy_ms": busy_ms,
+            "host__gpu_strangers": (GpuStranger(990, 0, 8 << 30),),
+            **changes,
+        }
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -232,6 +372,116 @@ def cuda_allocator(**changes: Any) -> Evidence:
 
 
 # ---------------------------------------------------------------------------------------------------------
+# PD09
+
+
+def layer(kind: str = "Linear", share: float = 0.6, flops: float = 0.6, **changes: Any) -> Layer:
+    """A layer that takes this share of a step of 25 ms, a third of it forward."""
+    return with_(
+        LAYERS.layers[0],
+        **{
+            "name": "big",
+            "kind": kind,
+            "order": 2,
+            "forward_ms": 25.0 * share / 3,
+            "backward_ms": 25.0 * share * 2 / 3,
+            "time_share": share,
+            "flop_share": flops,
+            "flops_per_step": flops * 4e8,
+            **changes,
+        },
+    )
+
+
+def with_layer(one: Layer, **changes: Any) -> Evidence:
+    """A healthy network's layers around one that is not; that one is the slowest."""
+    others = tuple(with_(other, forward_ms=0.5, backward_ms=1.0, time_share=0.06) for other in LAYERS.layers)
+    ordered = tuple(sorted((one, *others), key=lambda layer: -layer.ms))
+    return with_(healthy(), **{"layers__layers": ordered, **changes})
+
+
+def too_wide(share: float = 0.7, flops: float = 0.9, side: int = 65536, **changes: Any) -> Evidence:
+    one = layer(share=share, flops=flops, weight_shape=(512, side), parameters=512 * side)
+    total = (("float32", 512 * side + 1_000_000),)
+    return with_layer(one, **{"precision__parameter_dtypes": total, **changes})
+
+
+def wide_head(outputs: int = 50_257, share: float = 0.45, flops: float = 0.5) -> Evidence:
+    return with_layer(layer(share=share, flops=flops, order=9, weight_shape=(outputs, 512), name="head"))
+
+
+def memory_bound(share: float = 0.4, flops: float = 0.02, **changes: Any) -> Evidence:
+    return with_layer(layer("BatchNorm2d", share, flops, **{"weight_shape": (), "parameters": 128, **changes}))
+
+
+def dense_embedding(cost_ms: float = 4.0, rows: int = 100_000, looked_up: int = 1_000) -> Evidence:
+    """A table whose gradient takes so long; it holds nine tenths of the parameters, and of the optimizer's 2 ms."""
+    table = layer("Embedding", 0.2, 0.0, weight_shape=(rows, 64), parameters=rows * 64, input_shape=(looked_up,))
+    gradient = Op("embedding_dense_backward", "float32", "[1000, 64]", "cpu", 1.0, cost_ms, cost_ms, 0.0)
+    return with_layer(
+        table,
+        ops__ops=(gradient, *healthy().ops.ops),  # type: ignore[union-attr]
+        precision__parameter_dtypes=(("float32", round(rows * 64 / 0.9)),),
+    )
+
+
+def time_loop(calls: float = 100.0, share: float = 0.6, kind: str = "LSTMCell") -> Evidence:
+    cell = layer(kind, share, 0.3, calls_per_step=calls, name="cell")
+    line = Line(
+        Site("train.py", 25, "forward", "torch/nn/modules/rnn.py:forward"),
+        *("forward", 10 * calls, 7.0, 3.0, 0.9, 0.95, calls),
+    )
+    return with_layer(cell, hot_lines=(line, *HOT_LINES))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD10
+
+LOSS_LINE = Site("train.py", 50, "sample_loss")
+READ_LINE = Site("train.py", 60, "main")
+
+
+def element_loop(runs: float = 256.0, share: float = 0.6, op_us: float = 4.0, **changes: Any) -> Evidence:
+    """Two lines of a loss that run once per sample and take this share of the forward pass together."""
+    ops = 3 * runs
+    forward = 8.0 * share
+    lines = tuple(
+        Line(
+            with_(LOSS_LINE, line=50 + i, **{"function": "sample_loss", **changes}),
+            *("forward", part * ops, part * forward, part * ops * op_us / 1000, part * share, part * share, runs),
+        )
+        for i, part in enumerate((0.7, 0.3))
+    )
+    return with_(healthy(), hot_lines=(*lines, *HOT_LINES))
+
+
+def scalar_reads(reads: float = 200.0, line_ms: float = 4.0, each_us: float = 2.0, **call: Any) -> Evidence:
+    """A line that reads one scalar per run, and takes so long a step."""
+    found = CallSite("scalar_read", READ_LINE, reads, reads * each_us / 1000, "other")
+    line = Line(READ_LINE, "other", 4 * reads, line_ms, line_ms / 3, 0.9, 0.9, reads)
+    return with_(
+        healthy(),
+        step=step(Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=2.0, other=4.7)),
+        call_sites=(with_(found, **call),),
+        hot_lines=(line, *HOT_LINES),
+    )
+
+
+def device_sync(reads: float = 3.0, ms: float = 5.0, **call: Any) -> Evidence:
+    found = CallSite("scalar_read", READ_LINE, reads, ms, "forward")
+    return on_gpu(call_sites=(with_(found, **call),))
+
+
+def round_trip(ms: float = 3.0, back: str = "main", copies: float = 2.0) -> Evidence:
+    return on_gpu(
+        call_sites=(
+            CallSite("copy", READ_LINE, copies, 0.8 * ms, "cuda->cpu"),
+            CallSite("copy", Site("train.py", 64, back), copies, 0.2 * ms, "cpu->cuda"),
+        )
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------
 # PD13
 
 
@@ -266,6 +516,24 @@ def pinned_workers(wait_ms: float = 10.0, **changes: Any) -> Evidence:
 # ---------------------------------------------------------------------------------------------------------
 
 ILL: dict[str, Evidence] = {
+    "PD01.cpu-only-build": beside_a_gpu(backend__cuda="", backend__arch_list=()),
+    "PD01.no-driver": beside_a_gpu(machine__gpus=(), machine__cuda_driver=None),
+    "PD01.driver-too-old": beside_a_gpu(machine__cuda_driver=(11, 8)),
+    "PD01.architecture-not-built": beside_a_gpu(machine__gpus=(with_(H100, capability=(7, 0)),)),
+    "PD01.model-on-cpu": beside_a_gpu(),
+    "PD01.accelerator-unused": beside_a_gpu(
+        backend__xpu_built=True,
+        machine__gpus=(),
+        machine__gpu_nodes=0,
+        machine__pci_gpus=(PciGpu("intel", "0x0bd5", "i915"),),
+    ),
+    "PD01.onednn-off": without_onednn(),
+    "PD01.slow-blas": reference_blas(),
+    "PD01.part-on-cpu": on_gpu(
+        backend__parameters_by_device=(("cuda:0", 900_000), ("cpu", 100_000)), ops__device_busy_ms=8.0
+    ),
+    "PD01.data-parallel": on_gpu(backend__data_parallel=True, host__gpus_in_use=(0, 1)),
+    "PD01.idle-gpus": on_gpu(host__gpus_idle=(1, 2, 3)),
     "PD03.too-few-workers": waiting(20.0, fetch((19.0, 1.0)), train_ms=10.0, num_workers=0),
     "PD03.storage": waiting(14.6, fetch((60.0, 1.0)), num_workers=16),
     "PD03.transform": waiting(22.3, fetch((25.0, 17.0), (0.7, 0.7), run_delay_ms=8.0), empty_share=0.95),
@@ -298,6 +566,25 @@ ILL: dict[str, Evidence] = {
         alloc_retries_per_step=0.2, device_allocs_per_step=4.0, peak_allocated_bytes=5 << 30
     ),
     "PD08.alloc-retries": cuda_allocator(alloc_retries_per_step=0.2, device_allocs_per_step=4.0),
+    "PD09.oversized-layer": too_wide(),
+    "PD09.oversized-head": wide_head(),
+    "PD09.memory-bound-layer": memory_bound(),
+    "PD09.dense-embedding-gradient": dense_embedding(),
+    "PD09.time-loop": time_loop(),
+    "PD10.element-loop": element_loop(),
+    "PD10.scalar-reads": scalar_reads(),
+    "PD10.device-sync": device_sync(),
+    "PD10.round-trip": round_trip(),
+    "PD11.capped-by-environment": capped(),
+    "PD11.masked-by-hypervisor": masked(),
+    "PD12.cpu-contention": crowded(),
+    "PD12.throttled": throttled(),
+    "PD12.steal": with_(healthy(), host__steal_share=0.3),
+    "PD12.memory-pressure": with_(
+        healthy(), host__memory_pressure_share=0.3, step__cpu_ms=14.0, host__swap_in_bytes=1e8, host__seconds=5.0
+    ),
+    "PD12.gpu-shared": shared_gpu(),
+    "PD12.gpu-throttled": on_gpu(host__gpu_throttled_share=0.9, host__gpu_throttled_clock=0.5),
     "PD13.too-many-threads": priced_threads(16, {1: 10.0, 2: 6.0, 16: 12.0}),
     "PD13.torchrun-single-thread": priced_threads(
         1, {1: 10.0, 4: 3.0}, cpus=8, threads__torchrun_default=True, job__local_ranks=2, job__world_size=2

@@ -7,14 +7,20 @@ from typing import Any, TypeVar
 
 from perfdoctor.diagnosis.findings import Finding, Outcome, OutcomeKind
 from perfdoctor.evidence.model import (
+    Backend,
+    Cpu,
     CudaMemory,
     Evidence,
     Fetch,
     GarbageCollection,
+    Gpu,
     Host,
     HostMemory,
     Job,
     JobEnd,
+    Layer,
+    LayerProfile,
+    Line,
     Loader,
     Machine,
     Missing,
@@ -31,6 +37,7 @@ from perfdoctor.evidence.model import (
 )
 
 T = TypeVar("T")
+H100 = Gpu(0, "NVIDIA H100 80GB HBM3", 80 << 30, "570.86", (9, 0))
 
 NOT_SEEN = Missing("not part of this test", "look elsewhere")
 LOADER_LINE = Site("train.py", 12, "main")
@@ -44,6 +51,23 @@ MACHINE = Machine(
     memory_bytes=16 << 30,
     kernel="6.18.0",
     page_fault_ns=500.0,
+    cpu=Cpu(("avx", "avx2", "avx512_bf16", "avx512f", "fma"), True, "AuthenticAMD", 25, 17),
+)
+BACKEND = Backend(
+    cuda="",
+    hip="",
+    arch_list=(),
+    blas="mkl",
+    onednn_built=True,
+    onednn_enabled=True,
+    acl=False,
+    capability="AVX512",
+    xpu_built=False,
+    mps_available=False,
+    data_parallel=False,
+    parameters_by_device=(("cpu", 1_000_000),),
+    batch_devices=("cpu",),
+    variables=(("OMP_NUM_THREADS", "1"),),
 )
 JOB = Job(
     command=("python", "train.py"),
@@ -91,6 +115,36 @@ LOADER = Loader(
     batches_per_iterator=210.0,
     fetch=FETCH,
     worker_threads=WorkerThreads(intra_op=1, os_threads=2, affinity_cpus=4, distinct_affinities=1),
+)
+LAYERS = LayerProfile(
+    layers=tuple(
+        Layer(
+            name=f"layers.{2 * i}",
+            kind="Linear",
+            order=i,
+            leaf=True,
+            calls_per_step=1.0,
+            forward_ms=2.0,
+            backward_ms=4.0,
+            time_share=0.24,
+            flops_per_step=1e8,
+            flop_share=0.25,
+            parameters=250_000,
+            parameter_bytes=1_000_000,
+            input_shape=(32, 512),
+            weight_shape=(512, 512),
+        )
+        for i in range(4)
+    ),
+    count=9,
+    total_ms=25.0,
+    flops_per_step=4e8,
+)
+HOT_LINES = (
+    Line(Site("train.py", 42, "main", "torch/_tensor.py:backward"), "backward", 60.0, 14.0, 14.0, 1.0, 1.0, 1.0),
+    Line(Site("train.py", 20, "forward", "torch/nn/functional.py:linear"), "forward", 30.0, 7.0, 6.5, 0.88, 0.75, 1.0),
+    Line(Site("train.py", 43, "main"), "optimizer", 20.0, 2.0, 1.5, 1.0, 1.0, 1.0),
+    Line(Site("train.py", 41, "main"), "forward", 10.0, 1.0, 0.5, 0.12, 0.25, 1.0),
 )
 CUDA_MEMORY = CudaMemory(
     backend="native",
@@ -214,6 +268,9 @@ def healthy() -> Evidence:
             neighbours=(),
         ),
         own_cost=OwnCost(8.0, 35.0, 100.0, 0.01, 0.01, 60.0),
+        backend=BACKEND,
+        layers=LAYERS,
+        hot_lines=HOT_LINES,
     )
 
 
@@ -249,10 +306,18 @@ def on_gpu(evidence: Evidence | None = None, **changes: Any) -> Evidence:
         evidence or healthy(),
         **{
             "precision__parameter_devices": ("cuda:0",),
+            "backend__cuda": "12.6",
+            "backend__arch_list": ("sm_80", "sm_90"),
+            "backend__parameters_by_device": (("cuda:0", 1_000_000),),
+            "machine__gpus": (H100,),
+            "machine__cuda_driver": (12, 8),
+            "machine__gpu_nodes": 1,
+            "host__gpus_in_use": (0,),
             "precision__compute_capability": (9, 0),
             "precision__tf32_matmul": True,
             "ops__device_busy_ms": 20.0,
             "cuda_memory": CUDA_MEMORY,
+            "layers__on_device": True,
             **changes,
         },
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -56,7 +57,9 @@ def test_a_reading_survives_the_file_and_becomes_evidence(tmp_path: Path) -> Non
     write_machine(reading, file)
     record = read_machine_file(file)
     for name in json.loads(file.read_text()):
-        if name != "gpus":
+        if name == "cpu":
+            assert dataclasses.asdict(record.cpu) == dataclasses.asdict(reading.cpu)
+        elif name != "gpus":
             assert getattr(record, name) == getattr(reading, name), name
     machine = build_machine(record)
     assert machine.usable_cpus == min(1.5, machine.affinity_cpus)

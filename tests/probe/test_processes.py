@@ -70,7 +70,7 @@ def test_a_job_ends_in_its_own_way(observe, how, code):
 
 
 def test_an_error_in_the_model_shows_its_own_lines(observe):
-    seen = observe("endings.py", "15", "forward")
+    seen = observe("endings.py", "30", "forward")
     assert seen.probed.code == seen.bare.code == 1
     shown = seen.probed.stderr.splitlines()
     assert [line for line in shown if line in seen.bare.stderr.splitlines()] == seen.bare.stderr.splitlines()

@@ -54,6 +54,7 @@ SAMPLE: dict[str, Any] = {
     "job_gpu_pids": [7],
     "own_cpus": 0.01,
     "sample_cpu_ns": 2_000_000,
+    "memory_pressure_avg10": 0.25,
 }
 
 

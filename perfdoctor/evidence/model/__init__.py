@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .backend import Backend, CapPrice, CapPrices, LibraryPrice
 from .base import Missing, Site
 from .job import Job, JobEnd, Precision, Threads
+from .layers import Layer, LayerProfile, Line
 from .loading import Fetch, Loader, WorkerThreads
-from .machine import Gpu, Host, Machine, Neighbour
+from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
 from .memory import CudaMemory, EvalWithGrad, HostMemory
 from .operators import CallSite, DtypePrice, Op, OpProfile, ThreadPrice
 from .step import BoundaryKind, CollectSite, GarbageCollection, Parts, Step
 
 __all__ = [
+    "Backend",
     "BoundaryKind",
     "CallSite",
+    "CapPrice",
+    "CapPrices",
     "CollectSite",
+    "Cpu",
     "CudaMemory",
     "DtypePrice",
     "EvalWithGrad",
@@ -27,10 +33,15 @@ __all__ = [
     "Fetch",
     "GarbageCollection",
     "Gpu",
+    "GpuStranger",
     "Host",
     "HostMemory",
     "Job",
     "JobEnd",
+    "Layer",
+    "LayerProfile",
+    "LibraryPrice",
+    "Line",
     "Loader",
     "Machine",
     "Missing",
@@ -39,6 +50,7 @@ __all__ = [
     "OpProfile",
     "OwnCost",
     "Parts",
+    "PciGpu",
     "Precision",
     "ProbeFault",
     "RunEvidence",
@@ -48,6 +60,10 @@ __all__ = [
     "Threads",
     "WorkerThreads",
 ]
+
+
+NO_BACKEND = Missing("this recording does not say what torch computed with", "record the job again")
+NOT_RECORDED = Missing("it was not recorded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +110,10 @@ class Evidence:
     host: Host | Missing
     own_cost: OwnCost | Missing
     probe_faults: tuple[ProbeFault, ...] = ()
+    backend: Backend | Missing = NO_BACKEND
+    layers: LayerProfile | Missing = NOT_RECORDED
+    hot_lines: tuple[Line, ...] | Missing = NOT_RECORDED
+    """The most expensive first."""
 
     @property
     def on_cuda(self) -> bool:

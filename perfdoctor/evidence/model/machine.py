@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .base import Missing
 
 NO_GPU = Missing("no GPU")
+NOT_SAMPLED = Missing("not in this recording", "record the job again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,32 @@ class Gpu:
     name: str
     memory_bytes: int
     driver: str
+    capability: tuple[int, int] | None = None
+    """CUDA compute capability."""
+
+
+@dataclass(frozen=True, slots=True)
+class PciGpu:
+    """A display or 3D controller on the PCI bus, with or without a driver."""
+
+    vendor: str
+    """`nvidia`, `intel`, `amd`."""
+    device: str
+    driver: str
+    """Kernel module bound to it; "" without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """What the CPU says of itself."""
+
+    flags: tuple[str, ...] = ()
+    """Of those that libraries choose kernels by: `avx2`, `avx512f`, `amx_bf16`, `sve`; empty when unknown."""
+    hypervisor: bool = False
+    """It is a virtual machine's."""
+    vendor: str = ""
+    family: int | None = None
+    model: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +61,14 @@ class Machine:
     page_fault_ns: float | None
     """Measured cost of one first touch of a 4 KiB page on this machine."""
     gpus: tuple[Gpu, ...] = ()
+    gpus_absent: str = ""
+    """Why NVML lists none."""
+    cuda_driver: tuple[int, int] | None = None
+    """Newest CUDA version that the driver runs."""
+    pci_gpus: tuple[PciGpu, ...] = ()
+    gpu_nodes: int = 0
+    """Device files of NVIDIA GPUs."""
+    cpu: Cpu = field(default_factory=Cpu)
 
     @property
     def usable_cpus(self) -> float:
@@ -48,6 +83,15 @@ class Neighbour:
     command: str
     user: str
     cpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuStranger:
+    """A process that is not ours with a compute context on a GPU that the job uses."""
+
+    pid: int
+    gpu: int
+    memory_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +115,19 @@ class Host:
     neighbours: tuple[Neighbour, ...]
     """The largest first."""
     gpu_utilisation: float | Missing = NO_GPU
-    """Mean, fraction of 1."""
+    """Mean over the GPUs in use, fraction of 1."""
+    seconds: float = 0.0
+    """Time that the samples cover."""
+    throttled_time_share: float | Missing = NOT_SAMPLED
+    """Time for which the control group's threads were stopped, summed over its CPUs, over wall time."""
+    memory_pressure_share: float | Missing = NOT_SAMPLED
+    """PSI memory `some`, avg10, mean."""
+    gpus_in_use: tuple[int, ...] = ()
+    gpus_idle: tuple[int, ...] = ()
+    """GPUs that nobody used."""
+    gpu_strangers: tuple[GpuStranger, ...] = ()
+    """Processes of others on the GPUs in use; always empty inside a container, where NVML names the host's pids."""
+    gpu_throttled_share: float | Missing = NO_GPU
+    """Share of samples in which a GPU in use was slowed by heat or power delivery."""
+    gpu_throttled_clock: float | Missing = NO_GPU
+    """Mean SM clock in those samples over the card's highest."""

@@ -148,6 +148,10 @@ class Discovery:
         elif optimizer_steps == _SETTLED_STEPS:
             self.settle()
 
+    def data_parallel(self) -> bool:
+        """Whether a root is an nn.DataParallel."""
+        return any(issubclass(kind, torch.nn.DataParallel) for kind in self.found)
+
     # -- timing -------------------------------------------------------------------------------------------
 
     def _patch(self, kind: type) -> None:

@@ -19,12 +19,12 @@ _ITERATORS = 1000
 """Iterators remembered; those of past epochs are not missed."""
 
 
-def describe_batch(batch) -> "tuple[int, int, list[str]]":
-    """Samples (first dimension of the first tensor), tensor bytes and types of a batch of any nesting."""
+def describe_batch(batch) -> "tuple[int, int, list[str], list[str]]":
+    """Samples (first dimension of the first tensor), tensor bytes, types and devices of a batch of any nesting."""
     import torch
 
     samples = total = leaves = 0
-    dtypes = set()
+    dtypes, devices = set(), set()
     stack = [batch]
     while stack and leaves < _SIZED_LEAVES:
         item = stack.pop()
@@ -32,13 +32,14 @@ def describe_batch(batch) -> "tuple[int, int, list[str]]":
         if isinstance(item, torch.Tensor):
             total += item.numel() * item.element_size()
             dtypes.add(str(item.dtype)[6:])
+            devices.add(str(item.device))
             if not samples and item.dim():
                 samples = item.shape[0]
         elif isinstance(item, Mapping):
             stack.extend(reversed(list(item.values())))
         elif isinstance(item, (list, tuple)):
             stack.extend(reversed(item))
-    return samples, total, sorted(dtypes)
+    return samples, total, sorted(dtypes), sorted(devices)
 
 
 class Loading:
@@ -149,9 +150,10 @@ class Loading:
 
     def _size(self, identity: int, batch) -> None:
         self.sized[identity] = self.sized.get(identity, 0) + 1
-        samples, size, dtypes = self.describe(batch) or (0, 0, [])
+        samples, size, dtypes, devices = self.describe(batch) or (0, 0, [], [])
         self.samples[identity] = max(samples, self.samples.get(identity, 0))
         record = {"k": "batch", "loader": identity, "samples": samples, "bytes": size, "dtypes": dtypes}
+        record["devices"] = devices
         self.recorder.line(self.dumps(record))
 
     def received(self, size: int, took_ns: int) -> None:

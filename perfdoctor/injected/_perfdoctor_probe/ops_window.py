@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import torch
 
-from . import pricing, thread_pricing
+from . import layers, library_pricing, pricing, records, thread_pricing
 from .profilers import Profilers
 
 _KEPT = 80
@@ -29,8 +29,13 @@ class OpsWindow:
 
     name = "ops"
 
-    def __init__(self, profilers: Profilers) -> None:
+    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None" = None) -> None:
         self.profilers = profilers
+        self.compiled = compiled
+        self.onednn = onednn
+        """Whether oneDNN was on in the forward pass."""
+        self.layers = None
+        self.without_layers = ""
         self.profile = None
         self.on_device = False
         self.pricing = None
@@ -48,6 +53,13 @@ class OpsWindow:
         self.on_device = torch.cuda.is_initialized()
         self.profile = profile(use_device="cuda" if self.on_device else None, record_shapes=True)
         self.profilers.start_ours(self.profile, _QuietKineto())
+        try:
+            self.without_layers = layers.obstacle(self.compiled)
+            if not self.without_layers:
+                self.layers = layers.Layers()
+                self.layers.open()
+        except Exception as error:  # a torch without these hooks: operators can still be seen
+            self.forget_layers(f"{type(error).__name__}: {error}"[:300])
 
     def closable(self) -> bool:
         """A profiler may end anywhere on the thread that started it."""
@@ -56,19 +68,35 @@ class OpsWindow:
     def close(self, steps: int) -> dict:
         """Stop profiling; the summary of `steps` steps, microseconds in total."""
         self.abandon()
-        events = self.profile.kineto_results.events()
+        host, device = divided(self.profile.kineto_results.events(), self.on_device)
         self.profile = None
-        summary = summarise(events, self.on_device)
+        summary = summarise(host, device)
         summary["steps"] = steps
+        seen, self.layers = self.layers, None
+        summary["layers"] = seen.summary(host, device, flops) if seen else {"missing": self.without_layers}
         arguments = summary.pop("arguments")
         summary["prices"] = pricing.prices(summary["ops"], arguments)
+        summary["onednn"] = library_pricing.prices(summary["ops"], arguments, self.onednn)
+        if any(name in os.environ for name in records.CAPS):
+            summary["replay"] = library_pricing.replay(summary["ops"], arguments)
         self.pricing = thread_pricing.ThreadPricing(summary["ops"], arguments)
         return summary
 
     def abandon(self) -> None:
         """Stop profiling."""
+        self.drop_layers()
         with _QuietKineto():
             self.profile.__exit__(None, None, None)
+
+    def drop_layers(self) -> None:
+        """Take the hooks off the modules."""
+        if self.layers is not None:
+            self.layers.close()
+
+    def forget_layers(self, why: str) -> None:
+        """The same, for good: what they saw does not count."""
+        self.drop_layers()
+        self.layers, self.without_layers = None, why
 
 
 class _QuietKineto:
@@ -103,8 +131,8 @@ class _QuietKineto:
             os.environ[_LEVEL_VARIABLE] = self.before
 
 
-def summarise(events, on_device: bool = True) -> dict:
-    """Kineto events to operators with self and total time. Events of one thread nest by time.
+def divided(events, on_device: bool = True) -> "tuple[list, list]":
+    """Kineto events of the host, as (thread, start, -duration, event) in this order, and those of the device.
 
     Each question to an event costs about as much as the rest of the loop, so none is asked twice; where it ran
     is asked only if that may have been a device.
@@ -117,7 +145,11 @@ def summarise(events, on_device: bool = True) -> dict:
         start, duration = event.start_ns(), event.duration_ns()
         host.append((event.start_thread_id(), start, -duration, event))
     host.sort(key=itemgetter(0, 1, 2))
+    return host, device
 
+
+def summarise(host: list, device: list) -> dict:
+    """Operators with self and total time. Events of one thread nest by time."""
     totals: "dict[tuple, list]" = {}
     by_dtype: "dict[str, int]" = {}
     count = 0

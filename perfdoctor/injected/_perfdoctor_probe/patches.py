@@ -15,6 +15,7 @@ import torch.utils.data._utils.worker as worker
 import torch.utils.data.dataloader as dataloader
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from . import settings
 from . import timeline as parts
 from .discovery import Discovery
 
@@ -285,3 +286,5 @@ def _note_autocast(probe) -> None:
     for device in ("cuda", "cpu"):
         if torch.is_autocast_enabled(device):
             probe.autocast = str(torch.get_autocast_dtype(device))[6:]
+    # At the same moment, inside whatever `with` the loop put around the forward.
+    probe.onednn = settings.onednn_enabled() and probe.onednn is not False

@@ -3,8 +3,11 @@
 import atexit
 import gc
 import os
+import sys
 import time
 import weakref
+
+import torch
 
 from . import collector, control, loading, patches, procfs, profilers, records, settings, sites, windows
 from .calls import Calls
@@ -58,6 +61,7 @@ class Probe:
         self.stop_at = -1
         self.own_ns = 0
         self.autocast = ""
+        self.onednn = None
         self.scaler_site = -2
         self.optimizer = None
 
@@ -222,11 +226,14 @@ class Probe:
         self.recorder.flush()
 
     def _write_settings(self) -> None:
-        facts = settings.torch_settings()
+        with _NotCompiled():
+            facts = settings.torch_settings()
         optimizer = self.optimizer() if self.optimizer is not None else None
         if optimizer is not None:
             facts["parameters"] = settings.parameters(optimizer)
         facts["autocast"] = self.autocast
+        facts["onednn_in_forward"] = self.onednn
+        facts["data_parallel"] = self.discovery.data_parallel()
         facts["scaler_site"] = self.scaler_site
         facts["gc"] = self.collector.state()
         facts["unit_ns"] = unit_cost_ns()
@@ -239,16 +246,18 @@ class Probe:
         if name == "ops":
             from .ops_window import OpsWindow
 
-            return OpsWindow(self.profilers)
+            return OpsWindow(self.profilers, self.discovery.compiled, self.onednn)
         from .sites_window import SitesWindow
 
-        return SitesWindow(self.sites, self.discovery.compiled)
+        return SitesWindow(self.sites, self.loop, self.discovery.compiled)
 
     def compiling(self) -> None:
-        """torch.compile is about to be called: code is not compiled while a dispatch mode is active."""
+        """torch.compile is about to be called: it compiles nothing inside a dispatch mode, and would trace hooks."""
         window = self.windows.open
         if window is not None and window.name == "sites":
             self.windows.abandon(self.loop.timeline.step, "the job uses torch.compile", again=False)
+        elif window is not None and window.name == "ops":
+            window.forget_layers("the job uses torch.compile, which would trace the hooks")
         self.make_hooks_traceable()
         self.discovery.compiling()
 
@@ -268,6 +277,19 @@ class Probe:
         self.write_rows()
 
 
+class _NotCompiled:
+    """Inside a compiled function Dynamo would look at every new frame, torch's own that we call included."""
+
+    def __enter__(self) -> None:
+        self.used = "torch._dynamo" in sys.modules
+        if self.used:
+            self.before = torch._C._dynamo.eval_frame.set_eval_frame(None)
+
+    def __exit__(self, *_) -> None:
+        if self.used:
+            torch._C._dynamo.eval_frame.set_eval_frame(self.before)
+
+
 def unit_cost_ns() -> float:
     """Nanoseconds of one enter-and-leave of the timeline in this process: the price of one hook event."""
     line = Timeline()
@@ -284,6 +306,7 @@ def install(recorder, after_fork: list, start_ns: int) -> None:
     probe = Probe(recorder, 0)
     patches.install(probe)
     recorder.line(dumps({"k": "torch", **settings.imported()}))
+    recorder.flush()  # a job that hangs from here on has imported torch
     atexit.register(_at_exit, probe)
     after_fork.append(probe.after_fork)
     os.register_at_fork(before=probe.guarded("fork", probe.before_fork))

@@ -69,6 +69,8 @@ ENVIRONMENT = (
     "MALLOC_TOP_PAD_",
     "MALLOC_TRIM_THRESHOLD_",
     "MKL_CBWR",
+    "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS",
     "MKL_NUM_THREADS",
     "NCCL_DEBUG",
     "NUMEXPR_NUM_THREADS",
@@ -93,6 +95,16 @@ ENVIRONMENT = (
     "WORLD_SIZE",
 )
 """The only environment variables that are ever recorded."""
+
+CAPS = (
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS",
+)
+"""Those of them that keep a library from the CPU's newer instructions."""
 
 
 def quoted(text: str) -> str:

@@ -41,12 +41,13 @@ def imported() -> dict:
 def parameters(optimizer) -> dict:
     """Types and devices of what the optimizer updates, with element counts."""
     dtypes: "dict[str, int]" = {}
-    devices = set()
+    devices: "dict[str, int]" = {}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             dtype = str(parameter.dtype)[6:]
             dtypes[dtype] = dtypes.get(dtype, 0) + parameter.numel()
-            devices.add(str(parameter.device))
+            device = str(parameter.device)
+            devices[device] = devices.get(device, 0) + parameter.numel()
     first = optimizer.param_groups[0]
     return {
         "optimizer": type(optimizer).__name__,
@@ -54,6 +55,7 @@ def parameters(optimizer) -> dict:
         "fused": first.get("fused"),
         "dtypes": dtypes,
         "devices": sorted(devices),
+        "device_elements": devices,
     }
 
 
@@ -74,6 +76,7 @@ def torch_settings() -> dict:
         "frameworks": [name for name in _FRAMEWORKS if name in sys.modules],
         **procfs.libraries(),
         "environment": environment(),
+        "libraries": _libraries(),
     }
     if torch.cuda.is_initialized():
         device = torch.cuda.current_device()
@@ -86,6 +89,33 @@ def torch_settings() -> dict:
             "allocator": torch.cuda.memory.get_allocator_backend(),
         }
     return facts
+
+
+def _libraries() -> dict:
+    """What this build computes with. Nothing here initialises a device: that would poison a later fork."""
+    info = {
+        "mkl": bool(torch.backends.mkl.is_available()),
+        "onednn": bool(torch.backends.mkldnn.is_available()),
+        "mps": bool(torch.backends.mps.is_available()),
+    }
+    blas = torch.__config__.show().partition("BLAS_INFO=")[2].partition(",")[0]
+    info["blas"] = blas.strip() or ("mkl" if info["mkl"] else "")
+    for name, ask in (
+        ("acl", lambda: bool(torch.backends.mkldnn.is_acl_available())),
+        ("xpu", lambda: bool(torch.xpu._is_compiled())),
+        # Since 2.1 a plain string of the build; torch.cuda.get_arch_list() of older versions asks for devices.
+        ("arch_list", lambda: (torch._C._cuda_getArchFlags() or "").split() if torch.version.cuda else []),
+    ):
+        try:
+            info[name] = ask()
+        except (AttributeError, RuntimeError):  # a build or version without it
+            pass
+    return info
+
+
+def onednn_enabled() -> bool:
+    """Now, which inside `torch.backends.mkldnn.flags()` is not what it is outside."""
+    return bool(torch._C._get_mkldnn_enabled())
 
 
 def _native(kind: str) -> "bool | None":

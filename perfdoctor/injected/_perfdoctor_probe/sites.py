@@ -25,7 +25,20 @@ class Sites:
 
         Falls back to the outermost library line when no user line is on the stack (`python -m package`).
         """
-        frame = sys._getframe(depth + 1)
+        return self._walk(sys._getframe(depth + 1))[0]
+
+    def call(self, depth: int, thread: int) -> "tuple[int, object, bool]":
+        """The same as `here`, with where in that line's bytecode, and whether no library's frame lies between.
+
+        A thread of the autograd engine has no Python stack: there the line is the one that `thread` is in.
+        """
+        found = self._walk(sys._getframe(depth + 1))
+        if found[0] < 0:
+            frame = sys._current_frames().get(thread)
+            return self._walk(frame) if frame is not None else found
+        return found
+
+    def _walk(self, frame) -> "tuple[int, object, bool]":
         via = None
         last = None
         while frame is not None:
@@ -36,13 +49,14 @@ class Sites:
                 if library is None:
                     library = self.library[filename] = _is_library(filename)
                 if not library:
-                    return self._id(filename, frame.f_lineno, code.co_name, via)
+                    number = self._id(filename, frame.f_lineno, code.co_name, via)
+                    return number, (id(frame), frame.f_lasti), via is None
                 if not filename.startswith("<"):
                     last = (filename, frame.f_lineno, code.co_name)
                     if via is None:
                         via = (filename, code.co_name)
             frame = frame.f_back
-        return self._id(*last, via) if last else -1
+        return self._id(*last, via) if last else -1, None, False
 
     def _id(self, filename: str, line: int, function: str, via) -> int:
         key = (filename, line, function)

@@ -1,29 +1,70 @@
-"""The call-site window: one step under a dispatch mode that notes which user lines do telling things.
+"""The call-site window: a step or two under a dispatch mode that notes which user lines issue which operators.
 
-Sees every ATen operator of the step, forward and backward, below autograd. A line is looked up only for the
-few operators that matter: scalar reads, type conversions, float64 arithmetic.
+Sees every ATen operator of the step, forward and backward, below autograd. Each is counted for the line that
+issued it; operators that matter (scalar reads, conversions, copies between devices, float64 arithmetic) are also
+noted one by one.
 """
 
 import time
+from _thread import get_ident
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import timeline as parts
+
 _LOOKUPS = 3000
-"""Stack walks in one window; each costs 2 to 5 us."""
+"""Stack walks for telling operators in one window; each costs 2 to 5 us."""
+_WALKS = 2000
+"""Stack walks for all others until only every 3rd operator's is taken; as many again until every 7th, ..."""
+_KEPT = 60
+"""Lines kept, the largest by time."""
+_LONGEST_PAUSE_NS = 300_000
+"""Between two operators of one line; a longer pause is a wait for something, not Python at work."""
 _SCALAR_READS = {"aten::_local_scalar_dense"}
-_CONVERSIONS = {"aten::_to_copy"}
+_CONVERSIONS = {"aten::_to_copy", "aten::copy_"}
 _ARITHMETIC = {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"}
+_PARTS = {
+    parts.INPUT: "input_wait",
+    parts.FORWARD: "forward",
+    parts.LOSS: "forward",
+    parts.BACKWARD: "backward",
+    parts.OPTIMIZER: "optimizer",
+    parts.CHECKPOINT: "checkpoint",
+}
+_NOT_THE_JOBS = "profiler"
+"""The kind of what torch's optimizers call for a profiler that is not there."""
+_clock = time.perf_counter_ns
+
+
+class _Line:
+    """What one line issued in one part of the step."""
+
+    __slots__ = ("calls", "ops", "pause_ns", "places", "spent_ns")
+
+    def __init__(self) -> None:
+        self.ops = self.spent_ns = self.pause_ns = self.calls = 0
+        self.places: set = set()
 
 
 class _Watch(TorchDispatchMode):
-    def __init__(self, sites) -> None:
+    def __init__(self, sites, loop) -> None:
         super().__init__()
         self.sites = sites
+        self.loop = loop
+        self.thread = get_ident()
         self.kinds: dict = {}
         self.found: "dict[tuple, list[int]]" = {}
+        self.lines: "dict[tuple[int, str], _Line]" = {}
         self.ops = 0
         self.lookups = 0
+        self.walks = 0
+        self.stride = 1
+        self.pending = [0, 0, 0]
+        """Operators, their time and the pauses before them, since the last walk: they go to the next one's line."""
+        self.least_pause_ns = _LONGEST_PAUSE_NS
+        self.last_call = None
+        self.left_ns = _clock()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -31,48 +72,111 @@ class _Watch(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        pause = _clock() - self.left_ns
         kwargs = kwargs or {}
-        self.ops += 1
         kind = self.kinds.get(func)
         if kind is None:
             kind = self.kinds[func] = _kind(func)
-        if not kind:
+        if kind is _NOT_THE_JOBS:
             return func(*args, **kwargs)
-        began = time.perf_counter_ns()
+        self.ops += 1
+        began = _clock()
         result = func(*args, **kwargs)
-        took = time.perf_counter_ns() - began
+        took = _clock() - began
         try:
-            self._note(kind, args, result, took)
+            self._note_line(took, pause)
+            if kind:
+                self._note(kind, args, result, took)
         except Exception:  # a tensor subclass without dtype, say: this call is not counted
             pass
+        self.left_ns = _clock()
         return result
+
+    def _note_line(self, took: int, pause: int) -> None:
+        pending = self.pending
+        pending[0] += 1
+        pending[1] += took
+        pending[2] += pause if pause < _LONGEST_PAUSE_NS else _LONGEST_PAUSE_NS
+        if pause < self.least_pause_ns:
+            self.least_pause_ns = pause
+        if pending[0] < self.stride:
+            return
+        self.walks += 1
+        if not self.walks % _WALKS:
+            self.stride = 2 * self.stride + 1
+        site, place, direct = self.sites.call(2, self.thread)
+        key = (site, self._part())
+        line = self.lines.get(key)
+        if line is None:
+            line = self.lines[key] = _Line()
+        line.ops += pending[0]
+        line.spent_ns += pending[1]
+        line.pause_ns += pending[2]
+        if place is not None:
+            line.places.add(place[1])
+            # Operators of one library call follow each other without the line moving on.
+            if direct or place != self.last_call:
+                line.calls += pending[0]
+        self.last_call = place
+        pending[:] = (0, 0, 0)
+
+    def _part(self) -> str:
+        if torch._C._current_graph_task_id() >= 0:
+            return "backward"
+        return _PARTS.get(self.loop.timeline.stack[-1], "other")
 
     def _note(self, kind: str, args, result, took: int) -> None:
         detail = ""
         size = 0
         if kind == "convert":
-            source = args[0]
-            if source.dtype == result.dtype or not (source.dtype.is_floating_point or result.dtype.is_floating_point):
-                return
-            detail = f"{str(source.dtype)[6:]}->{str(result.dtype)[6:]}"
-            size = result.numel() * result.element_size()
+            # copy_ has its target first and its source second.
+            source, target = (args[0], result) if result is not args[0] else (args[1], args[0])
+            if source.device.type != target.device.type:
+                kind = "copy"
+                detail = f"{source.device.type}->{target.device.type}"
+            else:
+                real = source.dtype.is_floating_point or target.dtype.is_floating_point
+                if source.dtype == target.dtype or result is args[0] or not real:
+                    return
+                detail = f"{str(source.dtype)[6:]}->{str(target.dtype)[6:]}"
+            size = target.numel() * target.element_size()
         elif kind == "arithmetic":
             if result.dtype != torch.float64:
                 return
             kind = "float64"
             size = result.numel()
+        else:
+            detail = self._part()
         if self.lookups >= _LOOKUPS:
             return
         self.lookups += 1
-        key = (kind, self.sites.here(2), detail)
+        key = (kind, self.sites.call(2, self.thread)[0], detail)
         total = self.found.setdefault(key, [0, 0, 0])
         total[0] += 1
         total[1] += took
         total[2] += size
 
+    def summary(self) -> "list[dict]":
+        """The lines, the largest by time first. The least pause of all is the price of watching: it is left out."""
+        rows = [
+            {
+                "site": site,
+                "part": part,
+                "ops": line.ops,
+                "us": line.spent_ns // 1000,
+                "python_us": max(0, line.pause_ns - line.ops * self.least_pause_ns) // 1000,
+                "calls": line.calls,
+                "places": len(line.places),
+            }
+            for (site, part), line in self.lines.items()
+        ]
+        return sorted(rows, key=lambda row: -(row["us"] + row["python_us"]))
+
 
 def _kind(func) -> str:
     name = func._schema.name
+    if name.startswith("profiler::"):
+        return _NOT_THE_JOBS
     if name in _SCALAR_READS:
         return "scalar_read"
     if name in _CONVERSIONS:
@@ -86,8 +190,9 @@ class SitesWindow:
     name = "sites"
     pricing = None
 
-    def __init__(self, sites, compiled: bool) -> None:
+    def __init__(self, sites, loop, compiled: bool) -> None:
         self.sites = sites
+        self.loop = loop
         self.compiled = compiled
         self.watch = None
         self.inference = False
@@ -102,7 +207,7 @@ class SitesWindow:
 
     def open(self) -> None:
         self.inference = torch.is_inference_mode_enabled()
-        self.watch = _Watch(self.sites)
+        self.watch = _Watch(self.sites, self.loop)
         self.watch.__enter__()
 
     def closable(self) -> bool:
@@ -125,10 +230,20 @@ class SitesWindow:
     def close(self, steps: int) -> dict:
         """Leave the mode; the calls of `steps` steps by line, microseconds in total."""
         self.abandon()
-        found, self.watch, ops = self.watch.found, None, self.watch.ops
+        watch, self.watch = self.watch, None
+        lines = watch.summary()
         return {
             "steps": steps,
-            "ops": ops,
+            "ops": watch.ops,
+            "lines": lines[:_KEPT],
+            "lines_us": {
+                part: sum(row["us"] + row["python_us"] for row in lines if row["part"] == part)
+                for part in sorted({row["part"] for row in lines})
+            },
+            "lines_ops": {
+                part: sum(row["ops"] for row in lines if row["part"] == part)
+                for part in sorted({row["part"] for row in lines})
+            },
             "calls": [
                 {
                     "kind": kind,
@@ -138,6 +253,6 @@ class SitesWindow:
                     "us": took // 1000,
                     "size": size,
                 }
-                for (kind, site, detail), (count, took, size) in found.items()
+                for (kind, site, detail), (count, took, size) in watch.found.items()
             ],
         }

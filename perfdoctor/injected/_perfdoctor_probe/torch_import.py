@@ -19,6 +19,7 @@ class _TorchFinder:
         self.recorder = recorder
         self.after_fork = after_fork
         self.start_ns = start_ns
+        self.missed = False
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch":
@@ -29,6 +30,10 @@ class _TorchFinder:
             if spec is not None:
                 self._shadow(spec.loader)
                 return spec
+        if not self.missed:
+            self.missed = True
+            self.recorder.line('{"k":"torch","error":"ModuleNotFoundError: No module named \'torch\'"}')
+            self.recorder.flush()
         return None
 
     def _shadow(self, loader) -> None:

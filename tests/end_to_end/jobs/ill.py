@@ -1,5 +1,6 @@
 """One illness at a time, or its cure: `ill.py NAME [cured]`."""
 
+import contextlib
 import sys
 import time
 
@@ -74,6 +75,41 @@ def rebuild(cured):
         optimizer.zero_grad()
         criterion(model(inputs), labels).backward()
         optimizer.step()
+
+
+class Convolutions(nn.Module):
+    """Convolutions and elementwise operators, the ones that instruction sets and oneDNN matter to."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
+        self.last = nn.Linear(32, 10)
+
+    def forward(self, images):
+        images = nn.functional.gelu(self.second(nn.functional.gelu(self.first(images))))
+        return self.last(images.mean((2, 3)))
+
+
+def _convolve(switch):
+    model = Convolutions()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    images, labels = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
+    for _ in range(ENDLESS):
+        optimizer.zero_grad()
+        with switch():
+            loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+
+
+def onednn(cured):
+    # The trap: flags() switches off what it is not told to leave on.
+    _convolve(lambda: torch.backends.mkldnn.flags(enabled=cured, deterministic=True))
+
+
+def isa(cured):
+    """The illness is in the environment."""
+    _convolve(contextlib.nullcontext)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,409 @@
+"""Backend: what the job really computes on, and with which libraries.
+
+What it looks at
+----------------
+Where the optimizer's parameters are; GPUs that NVML, device files or the PCI bus show; the CUDA that torch was built
+for, that the driver runs, and the architectures in the build; the BLAS library, oneDNN and the instruction set of
+torch's own kernels. PyTorch logs none of this: the line that this check prints is its "Loaded backend" line.
+
+Why it costs time
+-----------------
+A job on the CPU beside an idle GPU runs without any error, 5 to 100 times slower in its matrix work. oneDNN is the
+CPU's cuDNN: without it float32 convolutions were measured 3.4 times slower, bfloat16 products 700 times. A BLAS
+without kernels for the CPU multiplies at a tenth of the speed.
+
+Example
+-------
+    with torch.backends.mkldnn.flags(deterministic=True):   # enabled=False is this function's default!
+        loss = model(batch)
+
+How to fix
+----------
+Install the build for the machine, move the model with `.to(device)`, leave oneDNN on. Several GPUs: one process for
+each (DistributedDataParallel), not nn.DataParallel.
+
+When it stays silent
+--------------------
+When CUDA_VISIBLE_DEVICES is "" or -1, which is a choice. When a step does less than 1e9 floating-point operations:
+a reinforcement-learning network was measured 1.2 times faster on the CPU. When a GPU is on the bus but not handed to
+this container. Batches that loaders make on the CPU are normal: copying them is no fault of the backend.
+
+Limits
+------
+What a GPU would give is a published range, not a measurement, so confidence is low. A tensor made on the CPU inside the
+step cannot be told from an ordinary copy of the batch; what copies cost is in the data-loading check. Parameters that
+a framework keeps on the CPU on purpose (offloading) look like forgotten ones.
+
+References
+----------
+- Deeplearning4j, "How to debug performance issues", step 1
+- Gao et al., ICSE 2024: CUDA_VISIBLE_DEVICES emptied by a copied script, 481 minutes on the CPU
+- pytorch#106565: a CPU-only wheel on a GPU machine
+- vwxyzjn/cleanrl#20: a small network slower on the GPU
+- PyTorch performance tuning guide: DistributedDataParallel instead of DataParallel
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfdoctor.api import (
+    Backend,
+    Check,
+    Confidence,
+    Evidence,
+    Finding,
+    Fix,
+    LibraryPrice,
+    Measurement,
+    Missing,
+    Outcome,
+    Part,
+    Step,
+    Threads,
+    cannot_tell,
+    clear,
+    found,
+    in_step,
+    milliseconds,
+    not_applicable,
+    savings,
+    severity,
+    share,
+)
+
+from ._unused_gpu import is_hidden, not_handed_over, unused, unused_gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds."""
+
+    min_share: float = 0.05
+    """Share of the step that a library or a device costs: below, changing an installation is not worth it."""
+    error_share: float = 0.25
+    """A judgement: a quarter of the step is worth a new installation."""
+    min_flops: float = 1e9
+    """Floating-point operations of a step below which a GPU may be the slower device: at 10 us a kernel launch, a
+    step of some hundred operators takes milliseconds there, and 1e9 operations take 10 ms on one CPU core."""
+    min_gflops_per_thread: float = 8.0
+    """Products that run slower have no kernel for this CPU: AVX2 cores reach 50 and more, NEON 20, the reference
+    BLAS 1 to 3."""
+
+
+_SLOW_BLAS = ("", "generic", "atlas", "flame", "blis")
+"""Without kernels for today's CPUs, or not known to have them; `mkl`, `open`, `nvpl`, `accelerate`, `ssl2` have."""
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+_BLAS_SAVES = (0.5, 0.9)
+"""OpenBLAS and MKL are 5 to 20 times faster than the reference BLAS; half of the product time is a careful bound."""
+_NATIVE_SAVES = (0.3, 0.75)
+"""Of native convolutions whose price in oneDNN could not be timed; 3.4 times faster was measured on Zen 4."""
+_SLOWER = 1.1
+"""Native operators are worth a finding when oneDNN beats them by a tenth, measured."""
+_SPREAD = 0.15
+"""Of a measured price: it is taken from single operators with warm caches."""
+_DATA_PARALLEL_SAVES = (0.05, 0.3)
+"""Replicating the model, scattering and gathering in one process; not measured here."""
+
+
+def examine(evidence: Evidence, limits: Limits) -> Outcome:
+    """The device first, then the CPU's libraries."""
+    step, backend = evidence.step, evidence.backend
+    if isinstance(step, Missing):
+        return cannot_tell(f"there is no steady step: {step}")
+    if isinstance(backend, Missing):
+        return cannot_tell(f"what torch computes with was not read: {backend}")
+    shared = _shared(evidence, backend)
+    on_gpu = any(device.startswith(("cuda", "mps", "xpu")) for device in backend.devices)
+    findings = (
+        [*_part_on_cpu(evidence, step, backend, limits), *_several_gpus(evidence, step, backend, limits)]
+        if on_gpu
+        else [*_onednn_off(evidence, step, backend, limits), *_slow_blas(evidence, step, backend, limits)]
+    )
+    if on_gpu:
+        return found(*findings, measurements=shared) if findings else clear(_LINE, *shared)
+    there = unused(evidence.machine, backend)
+    if there is not None and is_hidden(backend):
+        if findings:
+            return found(*findings, measurements=shared)
+        return not_applicable(
+            f"CUDA_VISIBLE_DEVICES hides {there.name} on purpose; the job computes on the CPU with torch "
+            f"{evidence.job.torch_version}, BLAS {backend.blas or 'unknown'}, kernels for {backend.capability}"
+        )
+    ops = evidence.ops
+    if there is not None and backend.devices:
+        if isinstance(ops, Missing):
+            return cannot_tell(f"{there.name} is not used, but how much a step computes is not known: {ops}")
+        if ops.flops() >= limits.min_flops:
+            gpu = unused_gpu(evidence, step, ops, backend, there, limits.error_share)
+            return found(gpu, *findings, measurements=shared)
+    if findings:
+        return found(*findings, measurements=shared)
+    if there is not None and not isinstance(ops, Missing):
+        small = Measurement("flops", ops.flops(), "flops", "floating-point operations per step")
+        return clear(_LINE + f"; {there.name} is not used, and with {{flops}} a step it need not be", *shared, small)
+    if not_handed_over(evidence.machine):
+        return clear(_LINE + "; the machine's GPU is not handed to this container", *shared)
+    return clear(_LINE, *shared)
+
+
+_LINE = "backend used: {device}, torch {torch}, BLAS {blas}, oneDNN {onednn}, kernels for {capability}, {threads}"
+
+
+def _shared(evidence: Evidence, backend: Backend) -> tuple[Measurement, ...]:
+    """The "backend used" line of the guide, for which PyTorch has no log of its own."""
+    job = evidence.job
+    names = {gpu.index: gpu.name for gpu in evidence.machine.gpus}
+    devices = [
+        f"{device} ({names[int(device[5:])]})" if device[5:].isdecimal() and int(device[5:]) in names else device
+        for device in backend.devices
+    ]
+    build = f"{job.torch_version} for {job.torch_build}" if job.torch_build not in ("", "cpu") else job.torch_version
+    onednn = "on" if backend.onednn_enabled else "off"
+    threads = evidence.threads
+    return (
+        Measurement("device", ", ".join(devices) or "no parameters seen", "text", "device of the parameters"),
+        Measurement("torch", build or "of an unnamed version", "text", "torch build"),
+        Measurement("blas", backend.blas or "not named", "text", "BLAS"),
+        Measurement("onednn", onednn if backend.onednn_built else "not built", "text", "oneDNN in the forward pass"),
+        Measurement("capability", backend.capability or "not named", "text", "instruction set of torch's kernels"),
+        Measurement("threads", _threads(threads), "text", "intra-op threads"),
+        Measurement("batch_devices", ", ".join(backend.batch_devices) or "not seen", "text", "batches are made on"),
+    )
+
+
+def _threads(threads: Threads | Missing) -> str:
+    if isinstance(threads, Missing):
+        return "threads not counted"
+    return f"{threads.intra_op} thread" + ("s" if threads.intra_op != 1 else "")
+
+
+# -- the CPU's libraries ----------------------------------------------------------------------------------
+
+
+def _onednn_off(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
+    """Operators that oneDNN would do, by what they were timed to take with it and without."""
+    ops = evidence.ops
+    if isinstance(ops, Missing) or not backend.onednn_built:
+        return []
+    saved = high = priced = 0.0
+    off = total_on = 0.0
+    for price in backend.onednn_prices:
+        found_op = next((op for op in ops.ops if _is(price, op.name, op.shapes, op.dtype)), None)
+        if found_op is None or price.native_milliseconds <= 0:
+            continue
+        each = found_op.total_ms_per_step / max(found_op.calls_per_step, 1e-9)
+        # With oneDNN on, a native convolution may be one it declined: then this one ran in oneDNN all the same.
+        if backend.onednn_enabled and each < (price.native_milliseconds + price.onednn_milliseconds) / 2:
+            continue
+        spent = in_step(step, ops, found_op.total_ms_per_step)
+        ratio = price.onednn_milliseconds / price.native_milliseconds
+        priced += spent
+        saved += spent * max(0.0, 1 - ratio * (1 + _SPREAD))
+        high += spent * max(0.0, 1 - ratio * (1 - _SPREAD))
+        off += price.native_milliseconds * found_op.calls_per_step
+        total_on += price.onednn_milliseconds * found_op.calls_per_step
+    if not priced and not backend.onednn_enabled:
+        native = [op for op in ops.ops if "slow_conv" in op.name or "thnn_conv" in op.name]
+        spent = in_step(step, ops, sum(op.self_ms_per_step for op in native if op.dtype in ("float32", "bfloat16")))
+        saved, high = _NATIVE_SAVES[0] * spent, _NATIVE_SAVES[1] * spent
+    times = off / total_on if total_on > 0 else None
+    if high / step.step_ms < limits.min_share or (times is not None and times < _SLOWER):
+        return []
+    return [
+        Finding(
+            id="PD01.onednn-off",
+            severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
+            confidence=Confidence.HIGH if priced else Confidence.LOW,
+            message="oneDNN is off in the forward pass, so {cost_ms} a step goes to torch's own convolutions and "
+            "products" + ("" if times is None else "; with it the same operators run {ratio} as fast"),
+            reasoning="`torch.backends.mkldnn.enabled` was False at the end of a forward; `flags()` switches it off "
+            "unless it is called with enabled=True"
+            if not backend.onednn_enabled
+            else "it was on between the steps, but convolutions ran on torch's own kernels: it is switched off "
+            "inside the forward pass",
+            evidence=(
+                milliseconds("cost_ms", high, "what oneDNN would save per step, at most"),
+                share("cost_share", high / step.step_ms, "of the step"),
+                *(() if times is None else (Measurement("ratio", times, "ratio", "native over oneDNN, measured"),)),
+                *_shared(evidence, backend),
+            ),
+            fix=Fix(
+                text="Leave oneDNN on, and pass enabled=True to `flags()`.",
+                code="with torch.backends.mkldnn.flags(enabled=True, deterministic=True):\n    loss = model(batch)",
+                risk="Sums are taken in another order, so the last digits of results differ.",
+                remedies=("onednn.on",),
+            ),
+            savings=savings(
+                step,
+                Part.COMPUTE,
+                ceiling=high,
+                low=saved,
+                high=high,
+                method="the job's own operators timed in its process with oneDNN off and on"
+                if priced
+                else "not timed in this run: native convolutions were measured 1.4 to 4 times slower elsewhere",
+            ),
+        )
+    ]
+
+
+def _is(price: LibraryPrice, name: str, shapes: str, dtype: str) -> bool:
+    return (price.name, price.shapes, price.dtype) == (name, shapes, dtype)
+
+
+def _slow_blas(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
+    """A BLAS that is not known to be fast, and products that are measured to be slow."""
+    ops, threads = evidence.ops, evidence.threads
+    if isinstance(ops, Missing) or isinstance(threads, Missing) or backend.acl or backend.blas not in _SLOW_BLAS:
+        return []
+    products = [op for op in ops.ops if op.name in _PRODUCTS and op.dtype == "float32"]
+    spent_ms = sum(op.self_ms_per_step for op in products)
+    flops = sum(op.flops_per_step for op in products)
+    cost = in_step(step, ops, spent_ms)
+    rate = flops / max(spent_ms, 1e-9) / 1e6 / max(1, min(threads.intra_op, evidence.machine.usable_cpus))
+    if cost / step.step_ms < limits.min_share or rate >= limits.min_gflops_per_thread:
+        return []
+    low, high = (part * cost for part in _BLAS_SAVES)
+    return [
+        Finding(
+            id="PD01.slow-blas",
+            severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
+            confidence=Confidence.MEDIUM,
+            message="matrix products take {cost_ms} a step at {rate} a second and thread: torch was built with the "
+            "BLAS {blas}",
+            reasoning="a BLAS with kernels for this CPU (MKL, OpenBLAS, Arm Compute Library) reaches tens of GFLOP a "
+            "second on one core",
+            evidence=(
+                milliseconds("cost_ms", cost, "float32 products per step"),
+                Measurement("rate", rate * 1e9, "flops", "a second and thread, measured"),
+                *_shared(evidence, backend),
+            ),
+            fix=Fix(
+                text="Install the official wheel, or build torch with OpenBLAS or MKL.",
+                code="python -c 'import torch; print(torch.__config__.show())'  # BLAS_INFO=",
+                language="bash",
+            ),
+            savings=savings(
+                step,
+                Part.COMPUTE,
+                ceiling=cost,
+                low=low,
+                high=high,
+                method="the measured time of the products; good libraries are 2 to 10 times faster, not measured here",
+            ),
+        )
+    ]
+
+
+# -- on a GPU ---------------------------------------------------------------------------------------------
+
+
+def _part_on_cpu(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
+    """Parameters on both sides: the device waits while the host computes."""
+    elements = dict(backend.parameters_by_device)
+    ops = evidence.ops
+    if not elements.get("cpu") or isinstance(ops, Missing) or ops.device_busy_ms is None:
+        return []
+    idle_ms = max(0.0, step.step_ms - step.parts.input_wait - step.parts.gc - ops.device_busy_ms)
+    if idle_ms / step.step_ms < limits.min_share:
+        return []
+    return [
+        Finding(
+            id="PD01.part-on-cpu",
+            severity=severity(idle_ms / step.step_ms, limits.min_share, limits.error_share),
+            confidence=Confidence.LOW,
+            message="{on_cpu} of the parameters are on the CPU, and the GPU stands idle for {idle_ms} a step",
+            reasoning="the optimizer holds parameters on {device}; what is on the CPU is computed there, and copied",
+            evidence=(
+                share("on_cpu", elements["cpu"] / max(1, sum(elements.values())), "of the parameters on the CPU"),
+                milliseconds("idle_ms", idle_ms, "without a kernel on the device, per step"),
+                *_shared(evidence, backend),
+            ),
+            fix=Fix(
+                text="Move the whole model; a module kept in a plain list or made after `.to()` is left behind.",
+                code="model = model.to(device)  # before the optimizer; submodules in nn.ModuleList, not in a list",
+                risk="If an offloading framework put them there, the GPU's memory may not hold them.",
+            ),
+            savings=savings(
+                step,
+                Part.COMPUTE,
+                ceiling=idle_ms,
+                low=0.0,
+                high=0.9 * idle_ms,
+                method="the time without a kernel on the device; how much of it is due to those parameters was not "
+                "measured",
+            ),
+        )
+    ]
+
+
+def _several_gpus(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
+    """nn.DataParallel, or GPUs that nobody uses."""
+    host, compute = evidence.host, step.parts.compute
+    if isinstance(host, Missing):
+        return []
+    if backend.data_parallel and len(host.gpus_in_use) > 1:
+        low, high = (part * compute for part in _DATA_PARALLEL_SAVES)
+        return [
+            Finding(
+                id="PD01.data-parallel",
+                severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
+                confidence=Confidence.LOW,
+                message="nn.DataParallel drives {gpus} GPUs from the threads of one process",
+                reasoning="it copies the model to every GPU in each step, and its threads share one interpreter lock",
+                evidence=(
+                    Measurement("gpus", len(host.gpus_in_use), "count", "GPUs in use"),
+                    *_shared(evidence, backend),
+                ),
+                fix=Fix(
+                    text="Use DistributedDataParallel, one process for each GPU.",
+                    code="model = torch.nn.parallel.DistributedDataParallel(model)  # started by torchrun",
+                    risk="Batch norm statistics and random numbers are then those of each process.",
+                ),
+                savings=savings(
+                    step,
+                    Part.COMPUTE,
+                    ceiling=high,
+                    low=low,
+                    high=high,
+                    method="not measured here: a judgement from PyTorch's tuning guide",
+                ),
+            )
+        ]
+    visible = backend.variable("CUDA_VISIBLE_DEVICES")
+    chosen = visible is not None and "," not in visible
+    if not host.gpus_idle or len(host.gpus_in_use) != 1 or evidence.job.world_size > 1 or chosen:
+        return []
+    count = len(host.gpus_idle) + 1
+    return [
+        Finding(
+            id="PD01.idle-gpus",
+            severity=severity(0.0, limits.min_share, limits.error_share),
+            confidence=Confidence.LOW,
+            message="{idle} more GPUs of this machine were not used by anybody",
+            reasoning="the job has one rank on one GPU, and CUDA_VISIBLE_DEVICES does not confine it to that",
+            evidence=(
+                Measurement("idle", count - 1, "count", "GPUs that nobody used"),
+                *_shared(evidence, backend),
+            ),
+            fix=Fix(
+                text="With DistributedDataParallel each GPU takes a share of the batch; leave them if they are "
+                "others' to use.",
+                code=f"torchrun --nproc-per-node {count} train.py",
+                language="bash",
+                risk="A larger global batch changes the optimisation.",
+            ),
+            savings=savings(
+                step,
+                Part.COMPUTE,
+                ceiling=compute * (1 - 1 / count),
+                low=0.0,
+                high=0.0,
+                method="with the same global batch on all of them at best; not predicted",
+            ),
+        )
+    ]
+
+
+CHECK = Check(code="PD01", name="backend", title="wrong or unused device", limits=Limits(), examine=examine)

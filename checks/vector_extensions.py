@@ -1,0 +1,268 @@
+"""Vector extensions: whether the libraries use the instructions that this CPU has.
+
+What it looks at
+----------------
+The CPU's flags against what three libraries use: torch's own kernels (elementwise operators), oneDNN (convolutions,
+bfloat16) and MKL (float32 products), each with a knob of its own. Under a variable that caps one of them, the job's own
+largest operators are timed after the job with it and without.
+
+Why it costs time
+-----------------
+A vector instruction does 8 or 16 numbers at once. Scalar kernels of torch were measured 3 to 15 times slower in
+elementwise operators, SSE4.1 in oneDNN 2.7 times in convolutions, AVX2 instead of AVX-512 87 times in bfloat16. The
+knobs are independent: capping torch's kernels leaves matrix products untouched.
+
+Example
+-------
+    export ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41   # 2.4 times slower in the whole
+
+How to fix
+----------
+Unset the variable. Where a hypervisor masks instructions, choose another CPU model for the virtual machine.
+
+When it stays silent
+--------------------
+When the cap costs less than 5 % of the step, as timed: MKL's variables have no effect on AMD, and AVX2 was measured
+as fast as AVX-512 for float32. Instructions that the CPU does not have are information, not a finding. A job on a GPU.
+
+Limits
+------
+Prices are of one thread and of operators that can be called again on plain tensors. Whether a hypervisor masks
+instructions is told from the CPU's model number; what that costs cannot be measured. A variable that the job sets after
+it imported torch is not priced.
+
+References
+----------
+- Deeplearning4j, "How to debug performance issues", step 11
+- oneDNN, "CPU dispatcher control": ONEDNN_MAX_CPU_ISA
+- pytorch#80252: AVX-512 kernels 18 % slower than AVX2 in a language model
+- pytorch#118499: bfloat16 on CPUs without AVX-512 or AMX
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfdoctor.api import (
+    Backend,
+    CapPrices,
+    Check,
+    Confidence,
+    Cpu,
+    Evidence,
+    Finding,
+    Fix,
+    Measurement,
+    Missing,
+    OpProfile,
+    Outcome,
+    Part,
+    Step,
+    cannot_tell,
+    clear,
+    found,
+    in_step,
+    milliseconds,
+    not_applicable,
+    savings,
+    severity,
+    share,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds, as shares of the steady step."""
+
+    min_share: float = 0.05
+    """The interleaved timings of the two interpreters agree within 5 % on a machine that others use."""
+    error_share: float = 0.20
+    """A judgement: unsetting a variable is the cheapest fix there is."""
+    masked_min_share: float = 0.25
+    """Share of the step in arithmetic from which on a masked instruction set is worth a note."""
+
+
+_KNOBS = (
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS",
+)
+_SPREAD = 0.2
+"""Of the timed saving: one thread with warm caches is not the job."""
+_REST_KEEPS = 0.5
+"""Operators that were not timed gain half of what the timed ones do, at best."""
+_MODELS: dict[tuple[str, int, int], tuple[str, ...]] = {
+    ("GenuineIntel", 6, 85): ("avx512f",),
+    ("GenuineIntel", 6, 106): ("avx512f",),
+    ("GenuineIntel", 6, 108): ("avx512f",),
+    ("GenuineIntel", 6, 143): ("avx512f", "avx512_bf16", "amx_bf16"),
+    ("GenuineIntel", 6, 207): ("avx512f", "avx512_bf16", "amx_bf16"),
+    ("GenuineIntel", 6, 173): ("avx512f", "avx512_bf16", "amx_bf16"),
+    ("AuthenticAMD", 25, 17): ("avx512f", "avx512_bf16"),
+    ("AuthenticAMD", 25, 97): ("avx512f", "avx512_bf16"),
+    ("AuthenticAMD", 25, 160): ("avx512f", "avx512_bf16"),
+    ("AuthenticAMD", 26, 2): ("avx512f", "avx512_bf16"),
+}
+"""What server CPUs have, by vendor, family and model: Skylake, Ice Lake, Sapphire, Emerald, Granite Rapids; Genoa,
+Raphael, Bergamo, Turin."""
+_MASKED_SAVES = {"float32": (0.0, 0.15), "bfloat16": (0.5, 0.82)}
+"""Share of arithmetic time: AVX-512 over AVX2 gives -18 to 30 % in float32; native bfloat16 was 5.7 times faster than
+emulated."""
+
+
+def examine(evidence: Evidence, limits: Limits) -> Outcome:
+    """Caps by variable with their price, then what a hypervisor hides."""
+    step, backend = evidence.step, evidence.backend
+    if evidence.on_cuda:
+        return not_applicable("the job computes on a GPU; the CPU's vector instructions matter little to it")
+    if isinstance(step, Missing):
+        return cannot_tell(f"there is no steady step: {step}")
+    if isinstance(backend, Missing):
+        return cannot_tell(f"the instruction set of torch's kernels was not read: {backend}")
+    caps = {name: value for name in _KNOBS if (value := backend.variable(name))}
+    shared = _shared(evidence.machine.cpu, backend, caps)
+    ops = evidence.ops
+    if caps:
+        if isinstance(ops, Missing):
+            return cannot_tell(f"operators were not profiled, so what the cap costs is not known: {ops}")
+        if isinstance(backend.cap_prices, Missing):
+            return cannot_tell(f"{', '.join(caps)} may cap the instruction set: {backend.cap_prices}")
+        return _capped(step, ops, backend.cap_prices, limits, shared)
+    masked = [] if isinstance(ops, Missing) else _masked(evidence.machine.cpu, step, ops, limits, shared)
+    if masked:
+        return found(*masked, measurements=shared)
+    flags = evidence.machine.cpu.flags
+    if backend.capability == "DEFAULT" and "avx2" in flags:
+        return cannot_tell(
+            "torch's own kernels are scalar although the CPU has AVX2 and no variable caps them: this build has no "
+            "others; run the job with the official wheel and compare"
+        )
+    return clear("torch's kernels use {capability}; of the CPU's extensions there are {flags}", *shared)
+
+
+def _shared(cpu: Cpu, backend: Backend, caps: dict[str, str]) -> tuple[Measurement, ...]:
+    variables = " ".join(f"{name}={value}" for name, value in caps.items())
+    return (
+        Measurement("capability", backend.capability or "an unnamed set", "text", "instruction set of torch's kernels"),
+        Measurement("flags", " ".join(cpu.flags) or "none that is known", "text", "extensions of the CPU"),
+        Measurement("hypervisor", "yes" if cpu.hypervisor else "no", "text", "virtual machine"),
+        Measurement("variables", variables or "none", "text", "variables that cap it"),
+    )
+
+
+def _capped(step: Step, ops: OpProfile, priced: CapPrices, limits: Limits, shared: tuple[Measurement, ...]) -> Outcome:
+    """What the variables cost: timed operators by their own ratio, the rest of the operators by half of the mean."""
+    spent_by_op = {(op.name, op.shapes, op.dtype): op.total_ms_per_step for op in ops.ops}
+    spent = saved = 0.0
+    worst, most = priced.prices[0], 0.0
+    for price in priced.prices:
+        took = in_step(step, ops, spent_by_op.get((price.name, price.shapes, price.dtype), 0.0))
+        less = took * (1 - price.free_milliseconds / price.capped_milliseconds) if price.capped_milliseconds > 0 else 0
+        spent, saved = spent + took, saved + less
+        if less > most:
+            worst, most = price, less
+    saved = max(0.0, saved)
+    rest = max(0.0, in_step(step, ops, ops.self_ms_per_step) - spent)
+    high = saved + _REST_KEEPS * rest * (saved / spent if spent > 0 else 0.0)
+    cost_share = high / step.step_ms
+    slower = spent / max(spent - saved, 1e-9) if spent > 0 else 1.0
+    numbers = (
+        *shared,
+        milliseconds("cost_ms", saved, "the cap's cost in timed operators per step"),
+        share("cost_share", saved / step.step_ms, "of the step"),
+        Measurement("slower", slower, "ratio", "timed operators with the cap over without"),
+        Measurement("free", priced.free_capability or "the CPU's own", "text", "torch's kernels without the cap"),
+    )
+    if saved / step.step_ms < limits.min_share:
+        return clear(
+            "{variables} costs {cost_ms} a step: timed operators take {slower} of their time without", *numbers
+        )
+    names = [name for name, _ in priced.variables]
+    return found(
+        Finding(
+            id="PD11.capped-by-environment",
+            severity=severity(cost_share, limits.min_share, limits.error_share),
+            confidence=Confidence.HIGH,
+            message="{variables} keeps the libraries from the CPU's vector instructions: {cost_ms} a step, the timed "
+            "operators take {slower} of their time without it",
+            reasoning="the job's own largest operators were timed after it, with the variables and without, in turns; "
+            "{worst} loses most",
+            evidence=(
+                *numbers,
+                Measurement("worst", worst.name, "text", "operator that loses most"),
+                Measurement(
+                    "worst_slower",
+                    worst.capped_milliseconds / max(worst.free_milliseconds, 1e-9),
+                    "ratio",
+                    "its time with the cap over without",
+                ),
+                Measurement("rounds", priced.rounds, "count", "rounds of timing"),
+            ),
+            fix=Fix(
+                text="Unset what caps the instruction set.",
+                code=f"unset {' '.join(names)}",
+                language="bash",
+                risk="If it was set so that several machines compute the same bits, they no longer will."
+                if "MKL_CBWR" in names
+                else "Results may differ in their last digits.",
+            ),
+            savings=savings(
+                step,
+                Part.COMPUTE,
+                ceiling=high,
+                low=(1 - _SPREAD) * saved,
+                high=high,
+                method="the job's largest operators timed on one thread with the variables and without; operators "
+                "that were not timed may gain half as much",
+            ),
+        ),
+        measurements=shared,
+    )
+
+
+def _masked(cpu: Cpu, step: Step, ops: OpProfile, limits: Limits, shared: tuple[Measurement, ...]) -> list[Finding]:
+    """Instructions that this model of CPU has and the virtual machine does not show."""
+    if not cpu.hypervisor or cpu.family is None or cpu.model is None or not cpu.flags:
+        return []
+    hidden = [flag for flag in _MODELS.get((cpu.vendor, cpu.family, cpu.model), ()) if flag not in cpu.flags]
+    dtype = "bfloat16" if ops.self_ms("bfloat16") > ops.self_ms("float32") else "float32"
+    wanted = (
+        [flag for flag in hidden if "bf16" in flag] if dtype == "bfloat16" else [f for f in hidden if f == "avx512f"]
+    )
+    work = sum(op.self_ms_per_step for op in ops.ops if op.flops_per_step > 0 and op.dtype == dtype)
+    cost = in_step(step, ops, work)
+    if not wanted or cost / step.step_ms < limits.masked_min_share:
+        return []
+    low, high = (part * cost for part in _MASKED_SAVES[dtype])
+    return [
+        Finding(
+            id="PD11.masked-by-hypervisor",
+            severity=severity(0.0, limits.min_share, limits.error_share),
+            confidence=Confidence.LOW,
+            message="this CPU model has {hidden}, but the virtual machine does not show it",
+            reasoning="{arithmetic_ms} a step is arithmetic in {dtype}; what the instructions would give cannot be "
+            "measured here",
+            evidence=(
+                *shared,
+                Measurement("hidden", " ".join(wanted), "text", "hidden extensions"),
+                Measurement("dtype", dtype, "text", "type of most arithmetic"),
+                milliseconds("arithmetic_ms", cost, "products and convolutions in that type per step"),
+            ),
+            fix=Fix(text="Choose an instance type or a CPU model for the virtual machine that passes them through."),
+            savings=savings(
+                step,
+                Part.COMPUTE,
+                ceiling=high,
+                low=low,
+                high=high,
+                method="published and measured elsewhere: AVX-512 over AVX2 up to 15 % of float32 arithmetic, native "
+                "over emulated bfloat16 2 to 5.7 times",
+            ),
+        )
+    ]
+
+
+CHECK = Check(code="PD11", name="vector-extensions", title="vector extensions", limits=Limits(), examine=examine)

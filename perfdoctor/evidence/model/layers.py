@@ -1,0 +1,82 @@
+"""Where the compute goes: by layer of the network, and by line of the job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One module of the network and what it does itself, without the modules inside it. Per step."""
+
+    name: str
+    """As in `named_modules()` of the module that the loop calls; "" for that one itself."""
+    kind: str
+    """Its class: `Linear`, `LSTMCell`, ..."""
+    order: int
+    """Its place in the order of first calls."""
+    leaf: bool
+    calls_per_step: float
+    forward_ms: float
+    backward_ms: float
+    """Recomputed forwards (activation checkpointing) count as backward."""
+    time_share: float
+    """Of all profiled work, in a module or not."""
+    flops_per_step: float
+    flop_share: float
+    parameters: int
+    """Numbers, not bytes."""
+    parameter_bytes: int
+    input_shape: tuple[int, ...] = ()
+    weight_shape: tuple[int, ...] = ()
+    """Of its first parameter with two dimensions or more: (outputs, inputs) of a Linear."""
+
+    @property
+    def ms(self) -> float:
+        return self.forward_ms + self.backward_ms
+
+    @property
+    def width(self) -> int:
+        """The longer side of its weight; 0 without one."""
+        return max(self.weight_shape[:2], default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerProfile:
+    """The modules in the profiled steps, the largest by time first; empty for a job without modules.
+
+    Milliseconds are those of an ordinary step: on CUDA of the device, otherwise of the host.
+    """
+
+    layers: tuple[Layer, ...]
+    count: int
+    """Modules called, listed or not."""
+    total_ms: float
+    """All profiled work, in a module or not."""
+    flops_per_step: float
+    on_device: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the job, by the operators that it issued in one part of the step. Per step.
+
+    The backward pass is the line of the `backward()` call, an optimizer that of its `step()` call.
+    """
+
+    site: Site
+    part: str
+    """`forward`, `backward`, `optimizer`, `input_wait`, `checkpoint` or `other`."""
+    ops_per_step: float
+    ms_per_step: float
+    """In an ordinary step, estimated: the part's length times the line's share of its operators and pauses."""
+    ops_ms: float
+    """In its operators alone, as measured in the window."""
+    share: float
+    """Of the part."""
+    ops_share: float
+    """Of the part's operators, by number."""
+    runs_per_step: float
+    """How often the line ran, estimated; 1 for a line that calls a whole network once."""

@@ -1,0 +1,247 @@
+"""Which layer an operator belongs to: ranges around module calls, while the operator window is open and only then.
+
+Global forward hooks give each module call a range of its own in the profile; an operator belongs to the innermost
+range around it. What the backward pass does is found by number: autograd gives an operator's node the sequence
+number that the operator had, and the node's `evaluate_function` event carries it.
+"""
+
+import sys
+from _thread import get_ident
+
+import torch
+from torch.nn.modules import module as nn_module
+
+_KEPT = 40
+"""Layers kept, the largest by time."""
+_RANGE = "perfdoctor layer "
+_NODE = "autograd::engine::evaluate_function"
+_FLOPS = (
+    "aten::mm",
+    "aten::bmm",
+    "aten::addmm",
+    "aten::baddbmm",
+    "aten::convolution",
+    "aten::mkldnn_rnn_layer",
+    "aten::_scaled_dot_product",
+)
+_Range = torch._C._profiler._RecordFunctionFast
+
+
+def obstacle(compiled: bool) -> str:
+    """Why modules cannot be hooked now, or "". Hooks would be traced into compiled code."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if compiled or (dynamo is not None and dynamo.counters["frames"]):
+        return "the job uses torch.compile, which would trace the hooks"
+    if torch._C._len_torch_dispatch_stack():
+        return "the job has a dispatch mode of its own around its steps"
+    if nn_module._has_any_global_hook():
+        return "the job has hooks of its own around every module"
+    return ""
+
+
+class Layers:
+    """Hooks around every module call on this thread."""
+
+    def __init__(self) -> None:
+        self.thread = get_ident()
+        self.modules: "dict[int, list]" = {}  # id -> [index, module, calls, input shape]
+        self.roots: list = []
+        self.stack: "list[tuple]" = []
+        self.handles: list = []
+
+    def open(self) -> None:
+        self.handles = [
+            nn_module.register_module_forward_pre_hook(self._enters),
+            nn_module.register_module_forward_hook(self._leaves, always_call=True),
+        ]
+
+    def close(self) -> None:
+        """Take the hooks away; ranges that something other than an `Exception` has left open end here."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
+        while self.stack:
+            self.stack.pop()[1].__exit__(None, None, None)
+
+    # Neither hook may raise, and neither may return anything: that would replace inputs or outputs.
+
+    def _enters(self, module, inputs) -> None:
+        if get_ident() != self.thread:
+            return
+        try:
+            known = self.modules.get(id(module))
+            if known is None:
+                shape = next((list(x.shape) for x in inputs if isinstance(x, torch.Tensor)), [])
+                known = self.modules[id(module)] = [len(self.modules), module, 0, shape]
+                if not self.stack:
+                    self.roots.append(module)
+            known[2] += 1
+            entered = _Range(f"{_RANGE}{known[0]}")
+            entered.__enter__()
+            self.stack.append((module, entered))
+        except Exception:  # an exotic input, say: this call has no range
+            pass
+
+    def _leaves(self, module, inputs, result) -> None:
+        if get_ident() != self.thread or not any(entry[0] is module for entry in self.stack):
+            return
+        while True:
+            entered, span = self.stack.pop()
+            span.__exit__(None, None, None)
+            if entered is module:
+                return
+
+    def summary(self, host: list, device: list, flops) -> dict:
+        """Time and FLOPs by layer, microseconds in total. `host` and `device` as `ops_window.divided` gives them."""
+        times = _Times(flops)
+        times.read(host, bool(device))
+        on_device = times.read_device(device)
+        names = self._names()
+        rows = []
+        for index, module, calls, shape in self.modules.values():
+            forward, backward = times.of(index)
+            clock = 2 if on_device else 0
+            rows.append(
+                {
+                    "name": names.get(id(module), ""),
+                    "kind": type(module).__name__,
+                    "order": index,
+                    "leaf": next(module.children(), None) is None,
+                    "calls": calls,
+                    "forward_us": forward[clock] // 1000,
+                    "backward_us": backward[clock] // 1000,
+                    "flops": forward[1] + backward[1],
+                    "input": shape,
+                    **_parameters(module),
+                }
+            )
+        rows.sort(key=lambda row: -(row["forward_us"] + row["backward_us"]))
+        return {
+            "total_us": (times.device_ns if on_device else times.total_ns) // 1000,
+            "on_device": on_device,
+            "flops": times.flops,
+            "count": len(rows),
+            "modules": rows[:_KEPT],
+        }
+
+    def _names(self) -> "dict[int, str]":
+        names: "dict[int, str]" = {}
+        for root in self.roots:
+            for name, module in root.named_modules():
+                names.setdefault(id(module), name)
+        return names
+
+
+def _parameters(module) -> dict:
+    """The module's own, not its children's."""
+    count = size = 0
+    weight: "list[int]" = []
+    for parameter in module.parameters(recurse=False):
+        try:
+            count += parameter.numel()
+            size += parameter.numel() * parameter.element_size()
+            shape = list(parameter.shape)
+        except (RuntimeError, ValueError):  # lazy, without a shape yet
+            continue
+        if len(shape) > 1 and not weight:
+            weight = shape
+    return {"parameters": count, "bytes": size, "weight": weight}
+
+
+class _Times:
+    """Nanoseconds, FLOPs and device nanoseconds by what they belong to.
+
+    That is a layer's index (`("forward", 3)`; `("again", 3)` when recomputed in the backward pass), or the number
+    of a node (`("node", thread, 17)`), whose layer is known once all forward operators have been read.
+    """
+
+    def __init__(self, flops) -> None:
+        self.flops_of = flops
+        self.spent: "dict[tuple, list[int]]" = {}
+        self.owner: "dict[tuple[int, int], int]" = {}
+        self.by_correlation: "dict[int, tuple]" = {}
+        self.known_flops: "dict[tuple[str, str], int]" = {}
+        self.total_ns = 0
+        self.device_ns = 0
+        self.flops = 0
+        self.backward: "dict[int, list[int]]" = {}
+
+    def read(self, host: list, with_device: bool) -> None:
+        """The host's events, by thread and start."""
+        stack: "list[list]" = []  # [end, own, key, index]
+        thread = covered = None
+        for this_thread, start, negative_duration, event in host:
+            end = start - negative_duration
+            if this_thread != thread:
+                self._finish(stack, None)
+                thread, covered = this_thread, 0
+            self._finish(stack, start)
+            if start >= covered:
+                self.total_ns += end - start
+                covered = end
+            name = event.name()
+            index = stack[-1][3] if stack else -1
+            key = None
+            if name.startswith(_RANGE):
+                index = int(name[len(_RANGE) :])
+                key = ("again" if self._in_backward(stack) else "forward", index)
+            elif name.startswith(_NODE):
+                key = ("node", event.fwd_thread_id(), event.sequence_nr())
+            elif name.startswith("aten::"):
+                number = event.sequence_nr()
+                if number >= 0:
+                    # The last operator with a number is the one whose node got it.
+                    self.owner[this_thread, number] = index
+                if name.startswith(_FLOPS):
+                    self._count(event, name, stack)
+            if key is not None:
+                if stack:
+                    stack[-1][1] -= end - start
+                stack.append([end, end - start, key, index])
+            if with_device and stack:
+                self.by_correlation[event.correlation_id()] = stack[-1][2]
+        self._finish(stack, None)
+
+    @staticmethod
+    def _in_backward(stack: list) -> bool:
+        return any(entry[2][0] != "forward" for entry in stack)
+
+    def _finish(self, stack: list, start: "int | None") -> None:
+        while stack and (start is None or stack[-1][0] <= start):
+            _, own, key, _ = stack.pop()
+            self._entry(key)[0] += own
+
+    def _entry(self, key: tuple) -> "list[int]":
+        return self.spent.setdefault(key, [0, 0, 0])
+
+    def _count(self, event, name: str, stack: list) -> None:
+        shapes = event.shapes()
+        known = (name, str(shapes))
+        if known not in self.known_flops:
+            self.known_flops[known] = self.flops_of(name, shapes, event.concrete_inputs())
+        self.flops += self.known_flops[known]
+        if stack:
+            self._entry(stack[-1][2])[1] += self.known_flops[known]
+
+    def read_device(self, device: list) -> bool:
+        """The device's events, by the host operator that launched them; whether there were any such."""
+        found = False
+        for event in device:
+            self.device_ns += event.duration_ns()
+            key = self.by_correlation.get(event.linked_correlation_id())
+            if key is not None:
+                self._entry(key)[2] += event.duration_ns()
+                found = True
+        return found
+
+    def of(self, index: int) -> "tuple[list[int], list[int]]":
+        """Forward and backward of one layer."""
+        if not self.backward:
+            self.backward[-1] = [0, 0, 0]
+            for key, spent in self.spent.items():
+                if key[0] != "forward":
+                    layer = key[1] if key[0] == "again" else self.owner.get(key[1:], -1)
+                    total = self.backward.setdefault(layer, [0, 0, 0])
+                    total[:] = [a + b for a, b in zip(total, spent)]
+        nothing = [0, 0, 0]
+        return self.spent.get(("forward", index), nothing), self.backward.get(index, nothing)

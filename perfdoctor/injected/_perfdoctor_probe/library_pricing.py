@@ -1,0 +1,71 @@
+"""What the job's own operators would cost with oneDNN, where it was off; and what replaying them later takes.
+
+Runs when the operator window closes, between two steps: for a few operators, within a time limit, on tensors of
+its own. The switch is put back, so the job's next step finds it as it was.
+"""
+
+import time
+
+import torch
+
+from . import pricing
+
+_PRICED = 6
+_LIMIT_NS = 200_000_000
+"""For all operators together: native convolutions are slow, and few."""
+_REPLAYED = 8
+_CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+_NATIVE = ("slow_conv", "thnn_conv", "conv_depthwise3d")
+"""Parts of the names of torch's own convolutions."""
+
+
+def prices(ops: list, arguments: list, enabled: "bool | None") -> list:
+    """Microseconds a call with oneDNN off and on; empty where the job had it on.
+
+    Only what oneDNN would do: convolutions, and products in bfloat16 (those in float32 are the BLAS library's).
+    """
+    native = any(part in op["name"] for op in ops for part in _NATIVE)
+    now = bool(torch._C._get_mkldnn_enabled())
+    if not native and now and enabled is not False:
+        return []
+    began = time.perf_counter_ns()
+    found = []
+    for op, (shapes, types, concrete) in zip(ops, arguments):
+        if len(found) == _PRICED or time.perf_counter_ns() - began > _LIMIT_NS:
+            break
+        name, dtype = op["name"], op["dtype"]
+        wanted = name in _CONVOLUTIONS and dtype in ("float32", "bfloat16")
+        wanted = wanted or (name in _PRODUCTS and dtype == "bfloat16")
+        if not wanted or not pricing.replayable(name, shapes):
+            continue
+        try:
+            with torch.no_grad():
+                prepared = pricing.prepared(name, shapes, types, concrete, None)
+                torch._C._set_mkldnn_enabled(False)
+                off = pricing.time_call(*prepared)
+                torch._C._set_mkldnn_enabled(True)
+                on = pricing.time_call(*prepared)
+        except Exception:  # not replayable with plain arguments: no price, no harm
+            continue
+        finally:
+            torch._C._set_mkldnn_enabled(now)
+        found.append({"name": name, "dtype": dtype, "shapes": shapes, "native_us": off / 1000, "onednn_us": on / 1000})
+    return found
+
+
+def replay(ops: list, arguments: list) -> list:
+    """The largest operators with all that calling them again takes, in another process after the job."""
+    found = []
+    for op, (shapes, types, concrete) in zip(ops, arguments):
+        if len(found) == _REPLAYED:
+            break
+        if pricing.replayable(op["name"], shapes) or _in_place(op["name"], shapes):
+            kept = {name: op[name] for name in ("name", "dtype", "shapes", "calls", "total_us")}
+            found.append({**kept, "types": types, "concrete": concrete})
+    return found
+
+
+def _in_place(name: str, shapes: list) -> bool:
+    """Optimizers work in place; on tensors of their own that is as harmless."""
+    return name.endswith("_") and pricing.replayable(name[:-1], shapes)

@@ -1,0 +1,141 @@
+"""What the two windows wrote, typed: operators by kind and by layer, lines and telling calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One kind of operator in the operator window; microseconds and calls of the whole window."""
+
+    name: str
+    dtype: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    calls: int = 0
+    self_us: int = 0
+    total_us: int = 0
+    flops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One operator timed in its own type and in float32."""
+
+    name: str
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    us: float = 0.0
+    float32_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryPrice:
+    """One operator timed with oneDNN off and on."""
+
+    name: str
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    native_us: float = 0.0
+    onednn_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One operator with all that calling it again takes."""
+
+    name: str
+    dtype: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    calls: int = 0
+    total_us: int = 0
+    types: tuple[str, ...] = ()
+    concrete: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """One module in the operator window; microseconds, calls and FLOPs of the whole window, without its children."""
+
+    name: str
+    kind: str = ""
+    order: int = 0
+    leaf: bool = True
+    calls: int = 0
+    forward_us: int = 0
+    backward_us: int = 0
+    flops: int = 0
+    parameters: int = 0
+    bytes: int = 0
+    input: tuple[int, ...] = ()
+    weight: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayersSeen:
+    """The modules of the operator window."""
+
+    total_us: int = 0
+    """Of all profiled work, in a module or not."""
+    on_device: bool = False
+    flops: int = 0
+    count: int = 0
+    modules: tuple[LayerRow, ...] = ()
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpsWindow:
+    """The operator window."""
+
+    steps: int = 1
+    aten: int = 0
+    ops: tuple[OpRow, ...] = ()
+    prices: tuple[Price, ...] = ()
+    self_us: Mapping[str, int] = field(default_factory=dict)
+    device: Mapping[str, int] = field(default_factory=dict)
+    layers: LayersSeen | None = None
+    missing: str = ""
+    onednn: tuple[LibraryPrice, ...] = ()
+    replay: tuple[Replay, ...] = ()
+    """Only under a variable that caps the instruction set."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCall:
+    """Calls of one kind from one line in the call-site window."""
+
+    kind: str
+    site: int
+    detail: str = ""
+    count: int = 0
+    us: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LineRow:
+    """What one line issued in one part of the step; microseconds and operators of the whole window."""
+
+    site: int
+    part: str = "other"
+    ops: int = 0
+    us: int = 0
+    python_us: int = 0
+    calls: int = 0
+    places: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SitesWindow:
+    """The call-site window."""
+
+    steps: int = 1
+    ops: int = 0
+    calls: tuple[SiteCall, ...] = ()
+    lines: tuple[LineRow, ...] | None = None
+    """None in a recording older than these."""
+    lines_us: Mapping[str, int] = field(default_factory=dict)
+    lines_ops: Mapping[str, int] = field(default_factory=dict)
+    missing: str = ""

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import pytest
+from ills import LOSS_LINE, READ_LINE, device_sync, element_loop, round_trip, scalar_reads, time_loop
+from perfdoctor.checks.cpu_ops import CHECK, examine
+from samples import HOT_LINES, healthy, ids, is_clear, number, only, with_
+
+from perfdoctor.diagnosis.findings import Finding, OutcomeKind
+from perfdoctor.evidence.model import CallSite, Evidence, Line, Missing, Site
+
+
+def _ids(evidence: Evidence) -> list[str]:
+    return ids(examine(evidence, CHECK.limits))
+
+
+def _found(evidence: Evidence) -> Finding:
+    return only(examine(evidence, CHECK.limits))
+
+
+@pytest.mark.parametrize("part", ["step", "call_sites", "hot_lines"])
+def test_without_the_window_nothing_is_claimed(part: str) -> None:
+    outcome = examine(with_(healthy(), **{part: Missing("it was not seen")}), CHECK.limits)
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "it was not seen" in outcome.reason
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Loops over elements
+
+
+def test_a_loop_is_found_with_its_lines_and_its_part_of_the_backward_pass() -> None:
+    finding = _found(element_loop())
+    assert finding.id == "PD10.element-loop"
+    assert finding.location is not None
+    assert finding.location.line == LOSS_LINE.line
+    assert number(finding, "runs") == 256
+    assert number(finding, "loop_ms") == pytest.approx(4.8)
+    assert number(finding, "backward_ms") == pytest.approx(0.6 * 14)
+    # At worst the backward pass keeps its length.
+    assert finding.savings.low_ms == pytest.approx(0.8 * 4.8)
+    assert finding.savings.high_ms == pytest.approx(0.95 * (4.8 + 8.4))
+
+
+@pytest.mark.parametrize(("runs", "count"), [(31.0, 0), (32.0, 1)])
+def test_a_loop_runs_32_times(runs: float, count: int) -> None:
+    assert len(_ids(with_(element_loop(runs), loaders=()))) == count
+
+
+@pytest.mark.parametrize(("runs", "batch", "count"), [(16.0, 16, 1), (16.0, 24, 0), (7.0, 7, 0), (16.0, None, 0)])
+def test_or_as_often_as_there_are_samples(runs: float, batch: int | None, count: int) -> None:
+    assert len(_ids(with_(element_loop(runs), loader__batch_size=batch))) == count
+
+
+@pytest.mark.parametrize(("runs", "count"), [(63.0, 0), (64.0, 1)])
+def test_blocks_of_a_deep_network_are_no_loop(runs: float, count: int) -> None:
+    assert len(_ids(element_loop(runs, function="forward"))) == count
+
+
+def test_a_network_called_once_is_no_loop_however_many_operators_it_has() -> None:
+    whole = Line(Site("train.py", 41, "main"), "forward", 5000.0, 8.0, 5.0, 1.0, 1.0, 1.0)
+    assert is_clear(examine(with_(healthy(), hot_lines=(whole,)), CHECK.limits))
+
+
+@pytest.mark.parametrize(("op_us", "count"), [(49.0, 1), (51.0, 0)])
+def test_operators_that_work_are_no_overhead(op_us: float, count: int) -> None:
+    assert len(_ids(element_loop(op_us=op_us))) == count
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.11, 0), (0.12, 1)])
+def test_a_loop_counts_from_a_tenth_of_the_step_on(share: float, count: int) -> None:
+    assert len(_ids(element_loop(share=share))) == count
+
+
+def test_backward_and_optimizer_lines_are_never_loops() -> None:
+    busy = tuple(
+        Line(line.site, part, 900.0, 14.0, 3.0, 1.0, 1.0, 300.0)
+        for line, part in zip(HOT_LINES, ("backward", "optimizer"), strict=False)
+    )
+    assert _ids(with_(healthy(), hot_lines=busy)) == []
+
+
+def test_cells_are_left_to_the_check_of_the_layers() -> None:
+    assert _ids(time_loop()) == []
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Scalar reads on a CPU
+
+
+def test_a_line_that_reads_in_each_run_costs_all_that_it_computes() -> None:
+    finding = _found(scalar_reads())
+    assert finding.id == "PD10.scalar-reads"
+    assert finding.location is not None
+    assert finding.location.line == READ_LINE.line
+    assert finding.savings.ceiling_ms == pytest.approx(4.0)
+
+
+def test_reading_the_loss_once_a_step_is_fine() -> None:
+    assert is_clear(examine(scalar_reads(reads=1.0, line_ms=4.0), CHECK.limits))
+
+
+@pytest.mark.parametrize(("line_ms", "count"), [(1.2, 0), (1.3, 1)])
+def test_reads_count_from_a_twentieth_of_the_step_on(line_ms: float, count: int) -> None:
+    assert len(_ids(scalar_reads(line_ms=line_ms))) == count
+
+
+def test_reads_on_a_line_that_does_much_else_cost_only_themselves() -> None:
+    evidence = scalar_reads(reads=400.0)
+    other = with_(evidence.hot_lines[0], runs_per_step=1.0)  # type: ignore[index]
+    finding = _found(with_(evidence, hot_lines=(other,)))
+    assert finding.savings.ceiling_ms == pytest.approx(400 * (2.0 + 3.0) / 1000)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"detail": "optimizer"}, {"site": Site("train.py", 60, "main", "torch/optim/adam.py:_step")}]
+)
+def test_torchs_own_optimizers_are_not_blamed_on_the_line_that_calls_them(changes: dict[str, object]) -> None:
+    evidence = with_(scalar_reads(**changes), hot_lines=HOT_LINES)
+    assert _ids(evidence) == []
+    assert number(examine(evidence, CHECK.limits), "reads") == 0
+
+
+def test_a_loop_of_reads_is_not_found_twice() -> None:
+    assert _ids(scalar_reads()) == ["PD10.scalar-reads"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# CUDA
+
+
+@pytest.mark.parametrize(("reads", "count"), [(1.0, 0), (1.9, 0), (2.0, 1)])
+def test_on_cuda_two_reads_a_step_are_too_many(reads: float, count: int) -> None:
+    assert _ids(device_sync(reads)) == ["PD10.device-sync"] * count
+
+
+def test_a_read_that_does_not_wait_is_harmless() -> None:
+    assert _ids(device_sync(reads=20.0, ms=0.4)) == []
+
+
+def test_waiting_is_not_all_lost() -> None:
+    finding = _found(device_sync(ms=5.0))
+    assert finding.savings.low_ms == pytest.approx(0.5)
+    assert finding.savings.high_ms == pytest.approx(4.5)
+
+
+def test_data_that_leaves_and_comes_back_is_a_round_trip() -> None:
+    finding = _found(round_trip())
+    assert finding.id == "PD10.round-trip"
+    assert finding.savings.ceiling_ms == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [round_trip(ms=1.2), round_trip(back="load"), round_trip(copies=0.5)],
+    ids=["cheap", "another function", "not in every step"],
+)
+def test_a_batch_that_is_brought_to_the_device_is_no_round_trip(evidence: Evidence) -> None:
+    assert _ids(evidence) == []
+
+
+def test_copies_in_one_direction_are_no_round_trip() -> None:
+    one_way = (CallSite("copy", READ_LINE, 3.0, 5.0, "cpu->cuda"),)
+    assert _ids(with_(round_trip(), call_sites=one_way)) == []

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import pytest
+from ills import ILL, dense_embedding, layer, memory_bound, time_loop, too_wide, wide_head, with_layer
+from perfdoctor.checks.network import CHECK, examine
+from samples import LAYERS, healthy, ids, is_clear, number, only, with_
+
+from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Evidence, Missing
+
+
+def _ids(evidence: Evidence) -> list[str]:
+    return ids(examine(evidence, CHECK.limits))
+
+
+def test_the_guides_figures_are_shown_and_never_alarmed() -> None:
+    many = tuple(with_(LAYERS.layers[0], name=f"layers.{i}", order=i, time_share=0.005) for i in range(40))
+    outcome = examine(with_(healthy(), layers__layers=many, layers__count=400), CHECK.limits)
+    assert is_clear(outcome)
+    assert number(outcome, "layers") == 400
+    assert number(outcome, "width") == 512
+    assert number(outcome, "outputs") == 512
+
+
+def test_the_table_holds_the_slowest_layers_with_time_and_flops() -> None:
+    outcome = examine(healthy(), CHECK.limits)
+    assert number(outcome, "layer_1_ms") == 6.0
+    assert number(outcome, "layer_1_flops") == 0.25
+    assert "layer_5_ms" not in [m.name for m in outcome.measurements]
+
+
+@pytest.mark.parametrize("part", ["step", "layers"])
+def test_without_steps_or_layers_nothing_is_claimed(part: str) -> None:
+    outcome = examine(with_(healthy(), **{part: Missing("the job uses torch.compile")}), CHECK.limits)
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "torch.compile" in outcome.reason
+
+
+def test_a_functional_model_has_no_layers() -> None:
+    outcome = examine(with_(healthy(), layers__layers=(), layers__count=0), CHECK.limits)
+    assert outcome.kind is OutcomeKind.NOT_APPLICABLE
+
+
+# ---------------------------------------------------------------------------------------------------------
+# One layer too large
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.49, None), (0.51, Severity.NOTE), (0.61, Severity.WARNING)])
+def test_an_oversized_layer_counts_from_half_of_the_step_on(share: float, severity: Severity | None) -> None:
+    outcome = examine(too_wide(share), CHECK.limits)
+    assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
+
+
+def test_the_largest_layer_of_a_sane_network_is_no_finding() -> None:
+    assert _ids(too_wide(side=2000)) == []
+
+
+def test_a_layer_must_hold_most_of_the_model_or_its_arithmetic() -> None:
+    few = (("float32", 512 * 65536 * 4),)
+    assert _ids(too_wide(flops=0.59, precision__parameter_dtypes=few)) == []
+    assert _ids(too_wide(flops=0.61, precision__parameter_dtypes=few)) == ["PD09.oversized-layer"]
+
+
+def test_a_network_of_one_layer_has_no_neighbours_to_compare_with() -> None:
+    alone = with_(healthy(), layers__layers=(layer(share=0.9, weight_shape=(512, 65536)),))
+    assert _ids(alone) == []
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The head
+
+
+@pytest.mark.parametrize(("outputs", "count"), [(9_999, 0), (10_000, 1)])
+def test_a_head_is_wide_from_ten_thousand_outputs_on(outputs: int, count: int) -> None:
+    assert _ids(wide_head(outputs)) == ["PD09.oversized-head"] * count
+
+
+def test_a_wide_head_must_take_time_and_do_arithmetic() -> None:
+    assert _ids(wide_head(share=0.29)) == []
+    assert _ids(wide_head(share=0.35, flops=0.29)) == []
+
+
+def test_a_head_that_is_also_oversized_is_found_once() -> None:
+    assert _ids(wide_head(share=0.7, flops=0.9)) == ["PD09.oversized-head"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Time without arithmetic
+
+
+@pytest.mark.parametrize(("share", "flops", "count"), [(0.29, 0.0, 0), (0.31, 0.0, 1), (0.4, 0.14, 0), (0.4, 0.13, 1)])
+def test_a_layer_is_slow_when_its_time_far_exceeds_its_arithmetic(share: float, flops: float, count: int) -> None:
+    assert _ids(memory_bound(share, flops)) == ["PD09.memory-bound-layer"] * count
+
+
+def test_only_the_time_beyond_the_arithmetic_may_be_saved() -> None:
+    finding = only(examine(memory_bound(0.4, 0.1), CHECK.limits))
+    assert finding.savings.ceiling_ms == pytest.approx(0.75 * 10.0)
+    assert finding.savings.part is Part.COMPUTE
+
+
+def test_a_small_network_has_no_slow_layers() -> None:
+    tiny = memory_bound(0.4, 0.0, forward_ms=0.3, backward_ms=0.6)
+    assert _ids(tiny) == []
+
+
+def test_a_container_and_an_uncounted_network_are_not_blamed() -> None:
+    assert _ids(memory_bound(leaf=False)) == []
+    assert _ids(with_layer(layer("FFT", 0.5, 0.0, weight_shape=()), layers__flops_per_step=0.0)) == []
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Embeddings and time loops
+
+
+def test_a_dense_embedding_gradient_is_priced_with_its_update() -> None:
+    finding = only(examine(ILL["PD09.dense-embedding-gradient"], CHECK.limits))
+    assert number(finding, "update_ms") == pytest.approx(1.8, rel=0.05)
+    assert number(finding, "gradient_ms") == pytest.approx(4.0)
+    assert "sparse=True" in finding.fix.code
+
+
+@pytest.mark.parametrize(("cost", "count"), [(0.5, 0), (0.9, 1)])
+def test_a_dense_gradient_counts_from_a_tenth_of_the_step_on(cost: float, count: int) -> None:
+    assert len(_ids(dense_embedding(cost))) == count
+
+
+def test_a_table_that_the_batch_fills_is_fine() -> None:
+    assert _ids(dense_embedding(rows=5_000, looked_up=1_000)) == []
+    assert _ids(with_(dense_embedding(), ops=Missing("not seen"))) == []
+
+
+@pytest.mark.parametrize(("calls", "count"), [(7.0, 0), (8.0, 1)])
+def test_a_cell_is_a_time_loop_from_eight_calls_on(calls: float, count: int) -> None:
+    assert _ids(time_loop(calls)) == ["PD09.time-loop"] * count
+
+
+def test_a_time_loop_names_the_line_and_the_fused_layer() -> None:
+    finding = only(examine(time_loop(kind="GRUCell"), CHECK.limits))
+    assert finding.location is not None
+    assert finding.location.line == 25
+    assert "nn.GRU(" in finding.fix.code
+    without = with_(time_loop(), hot_lines=Missing("the window could not open"))
+    assert only(examine(without, CHECK.limits)).location is None

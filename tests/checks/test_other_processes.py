@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import pytest
+from ills import ILL, crowded, shared_gpu, throttled
+from perfdoctor.checks.other_processes import CHECK, examine
+from samples import healthy, ids, is_clear, number, on_gpu, only, with_
+
+from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind
+from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.report import wording
+
+
+def _examined(evidence: Evidence) -> Outcome:
+    return examine(evidence, CHECK.limits)
+
+
+def _found(evidence: Evidence) -> Finding:
+    return only(_examined(evidence))
+
+
+def _message(finding: Finding) -> str:
+    return wording.fill(finding.message, finding.evidence)
+
+
+@pytest.mark.parametrize("part", ["step", "host", "step__run_delay_ms"])
+def test_without_measurements_nothing_is_claimed(part: str) -> None:
+    outcome = _examined(with_(healthy(), **{part: Missing("it was not seen")}))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "it was not seen" in outcome.reason
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The CPUs
+
+
+def test_a_neighbour_is_named_with_what_it_costs() -> None:
+    finding = _found(crowded(8.0))
+    assert "stress-ng (pid 4711, user bob)" in _message(finding)
+    assert finding.confidence is Confidence.HIGH
+    assert finding.savings.ceiling_ms == pytest.approx(8.0)
+    assert finding.savings.low_ms == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("changes", [{"host__neighbours": ()}, {"host__others_cpus": 5.0}])
+def test_an_owner_that_cannot_be_seen_is_outside(changes: dict[str, object]) -> None:
+    assert "somebody outside this container" in _message(_found(crowded(**changes)))
+
+
+@pytest.mark.parametrize(("delay_ms", "count"), [(1.0, 0), (2.0, 0), (3.0, 1)])
+def test_contention_counts_by_the_time_without_a_cpu(delay_ms: float, count: int) -> None:
+    """2 ms of 25 are 8 % of the step, but below 10 % of the job's runnable time."""
+    assert len(_examined(crowded(delay_ms)).findings) == count
+
+
+@pytest.mark.parametrize("changes", [{"others": 0.2}, {"host__idle_cpus": 0.8}])
+def test_a_job_that_fights_with_itself_is_not_the_neighbours_fault(changes: dict[str, object]) -> None:
+    assert is_clear(_examined(crowded(**changes)))  # type: ignore[arg-type]
+
+
+def test_own_threads_that_wait_for_each_other_are_said_to() -> None:
+    outcome = _examined(crowded(others=0.05, host__idle_cpus=0.1))
+    assert "wait for each other" in outcome.reason
+
+
+def test_what_the_job_wants_beyond_all_cpus_is_its_own() -> None:
+    """Eight threads' worth of demand on two CPUs: most of the delay would stay without the small neighbour."""
+    crowd = crowded(8.0, others=0.4, host__job_cpus=1.6, host__idle_cpus=0.0, host__job_run_delay_share=0.8)
+    outcome = _examined(crowd)
+    assert not outcome.findings or outcome.findings[0].savings.ceiling_ms < 1.0
+
+
+def test_a_spinning_thread_hides_the_delay_of_its_team() -> None:
+    team = crowded(0.5, host__job_run_delay_share=0.4, threads__intra_op=2)
+    finding = _found(team)
+    assert finding.confidence is Confidence.LOW
+    assert finding.savings.low_ms == 0
+    assert is_clear(_examined(with_(team, threads__intra_op=1)))
+
+
+def test_without_schedstat_of_all_threads_the_training_thread_speaks() -> None:
+    assert _found(crowded(host__job_run_delay_share=Missing("no schedstat"))).id == "PD12.cpu-contention"
+
+
+def test_a_quota_is_found_with_the_time_it_stops_the_job() -> None:
+    finding = _found(throttled())
+    assert finding.savings.ceiling_ms == pytest.approx(8.0)
+    by_group = _found(throttled(delay_ms=0.0, host__throttled_time_share=2.0))
+    assert by_group.savings.ceiling_ms == pytest.approx(0.5 * 25.0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"periods": 0.2},
+        {"delay_ms": 0.0, "host__throttled_time_share": 0.0},
+        {"threads__intra_op": 4},  # more threads than the quota: PD13's
+        {"host__throttled_share": Missing("no group")},
+    ],
+)
+def test_throttling_without_cost_or_by_the_jobs_own_threads_is_no_finding(changes: dict[str, float]) -> None:
+    assert "PD12.throttled" not in ids(_examined(throttled(**changes)))
+
+
+@pytest.mark.parametrize(("steal", "count"), [(0.09, 0), (0.2, 1)])
+def test_stolen_time_is_the_hypervisors(steal: float, count: int) -> None:
+    outcome = _examined(with_(healthy(), host__steal_share=steal))
+    assert len(outcome.findings) == count
+    if count:
+        assert "hypervisor" in outcome.findings[0].message
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Memory
+
+
+def test_short_memory_costs_at_most_the_blocked_time() -> None:
+    finding = _found(with_(ILL["PD12.memory-pressure"], host__swap_in_bytes=0.0))
+    assert finding.savings.ceiling_ms == pytest.approx(0.3 * 25.0)
+    busy = with_(ILL["PD12.memory-pressure"], step__cpu_ms=24.4)
+    assert is_clear(_examined(busy))
+
+
+@pytest.mark.parametrize(("job_bytes", "text"), [(12 << 30, "itself holds"), (2 << 30, "other processes")])
+def test_whose_memory_it_is_is_said(job_bytes: int, text: str) -> None:
+    finding = _found(with_(ILL["PD12.memory-pressure"], host__peak_job_bytes=job_bytes))
+    assert text in finding.reasoning
+
+
+def test_swapping_alone_counts_by_its_pages() -> None:
+    evidence = with_(
+        ILL["PD12.memory-pressure"],
+        host__memory_pressure_share=Missing("no PSI"),
+        host__swap_in_bytes=4096 * 5000.0,
+        host__seconds=1.0,
+    )
+    assert _found(evidence).savings.ceiling_ms == pytest.approx(10.3, abs=0.5)  # capped by the blocked time
+    assert is_clear(_examined(with_(evidence, host__swap_in_bytes=100_000.0)))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The GPU
+
+
+def test_a_shared_gpu_is_told_by_utilisation_beyond_the_jobs_own() -> None:
+    finding = _found(shared_gpu())
+    assert "pid 990" in _message(finding)
+    assert number(finding, "cost_ms") == pytest.approx((0.95 - 12.0 / 25.0) * 25.0)
+
+
+def test_in_a_container_the_other_user_of_a_gpu_has_no_name() -> None:
+    finding = _found(shared_gpu(host__gpu_strangers=()))
+    assert "outside this container" in _message(finding)
+    assert finding.confidence is Confidence.LOW
+
+
+@pytest.mark.parametrize(
+    "changes", [{"utilisation": 0.6}, {"busy_ms": 23.0}, {"host__gpu_utilisation": Missing("MIG")}]
+)
+def test_a_gpu_of_ones_own_is_not_shared(changes: dict[str, float]) -> None:
+    assert is_clear(_examined(shared_gpu(**changes)))
+
+
+@pytest.mark.parametrize(("times", "clock", "count"), [(0.1, 0.5, 0), (0.9, 0.97, 0), (0.9, 0.6, 1)])
+def test_clocks_held_down_count_by_the_time_they_cost(times: float, clock: float, count: int) -> None:
+    evidence = on_gpu(host__gpu_throttled_share=times, host__gpu_throttled_clock=clock)
+    assert len(_examined(evidence).findings) == count

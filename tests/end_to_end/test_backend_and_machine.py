@@ -1,0 +1,98 @@
+"""Libraries switched off, instruction sets capped, CPUs taken by others: found with a price and a name.
+
+The machine may be anybody's, so only names, places and outcomes are asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from conftest import JOBS, Checked, Perfdoctor
+
+pytestmark = pytest.mark.e2e
+
+ILL = JOBS / "ill.py"
+CAP = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
+BY_ISA = "PD11.capped-by-environment"
+BY_NEIGHBOUR = "PD12.cpu-contention"
+
+
+@contextmanager
+def _neighbours(count: int) -> Iterator[list[int]]:
+    """Strangers to perfdoctor: children of ours in sessions of their own. Their pids."""
+    command = [sys.executable, str(JOBS / "neighbour.py")]
+    started = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
+    try:
+        yield [process.pid for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def _texts(checked: Checked, finding: str) -> str:
+    return json.dumps(checked.findings[finding])
+
+
+# ---------------------------------------------------------------------------------------------------------
+
+
+def test_onednn_switched_off_by_the_flags_trap_is_found(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--steps", "20", ILL, "onednn")
+    assert "PD01.onednn-off" in checked.findings, checked.stdout
+    found = checked.findings["PD01.onednn-off"]
+    assert found["confidence"] == "high"  # the price was measured
+    assert "enabled=True" in found["fix"]["code"]
+
+
+def test_the_same_job_with_onednn_left_on_is_clear(perfdoctor: Perfdoctor) -> None:
+    backend = perfdoctor.check("--steps", "20", ILL, "onednn", "cured").check("PD01")
+    assert backend["findings"] == []
+    # A GPU in the test machine that this small job does not use is no finding either.
+    assert backend["outcome"] in ("clear", "not-applicable")
+    assert "cpu" in backend["reason"].lower()
+
+
+def test_a_capped_instruction_set_is_found_with_its_price(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--steps", "20", ILL, "isa", env=CAP)
+    assert BY_ISA in checked.findings, checked.stdout
+    found = checked.findings[BY_ISA]
+    assert found["savings"]["low_ms"] > 0
+    assert "ATEN_CPU_CAPABILITY" in found["fix"]["code"]
+    prices = json.loads((checked.run / "prices.json").read_text())
+    assert prices["variables"] == CAP
+    assert any(op["capped_us"] > op["free_us"] for op in prices["ops"])
+
+
+def test_prices_are_part_of_the_recording(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--steps", "20", ILL, "isa", env=CAP)
+    again = perfdoctor("report", checked.run, "--output", f"json:{perfdoctor.directory / 'again.json'}")
+    assert again.code in (0, 1), again.stderr  # 1: there are findings
+    report = json.loads((perfdoctor.directory / "again.json").read_text())
+    assert BY_ISA in [finding["id"] for check in report["checks"] for finding in check["findings"]]
+
+
+def test_without_a_cap_nothing_is_priced(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--steps", "20", ILL, "isa")
+    assert checked.check("PD11")["outcome"] == "clear", checked.stdout
+    assert not (checked.run / "prices.json").exists()
+
+
+def test_a_neighbour_on_every_cpu_is_named(perfdoctor: Perfdoctor) -> None:
+    with _neighbours(len(os.sched_getaffinity(0))) as pids:
+        checked = perfdoctor.check("--seconds", "6", "--steps", "100000", ILL, "isa")
+    assert BY_NEIGHBOUR in checked.findings, checked.stdout
+    assert any(f"neighbour.py (pid {pid}, user " in _texts(checked, BY_NEIGHBOUR) for pid in pids)
+
+
+def test_without_the_neighbour_nobody_is_blamed(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--seconds", "4", "--steps", "100000", ILL, "isa")
+    if BY_NEIGHBOUR in checked.findings:
+        pytest.skip(f"this machine is contended: {checked.findings[BY_NEIGHBOUR]['message']}")
+    assert checked.check("PD12")["outcome"] == "clear", checked.stdout

@@ -1,0 +1,55 @@
+"""Jobs with a layer or a line that costs too much, found with its name and place; and the same jobs cured.
+
+What a machine that others use does to the figures must not matter, so only names, places and outcomes are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from conftest import JOBS, Perfdoctor
+
+pytestmark = pytest.mark.e2e
+
+JOB = JOBS / "layered.py"
+
+
+def _line(text: str) -> int:
+    (line,) = [number for number, line in enumerate(JOB.read_text().splitlines(), 1) if text in line]
+    return line
+
+
+def _measured(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {m["name"]: m["value"] for m in found["evidence"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "finding", "text"),
+    [
+        ("loop", "PD10.element-loop", "(output[i] - target[i]).pow(2)"),
+        ("reads", "PD10.scalar-reads", "p.grad.norm().item()"),
+        ("layer", "PD09.oversized-layer", ""),
+        ("embedding", "PD09.dense-embedding-gradient", ""),
+    ],
+)
+def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, text: str) -> None:
+    checked = perfdoctor.check("--steps", "40", JOB, name)
+    assert finding in checked.findings, checked.stdout
+    found = checked.findings[finding]
+    saved = found["savings"]
+    assert saved["ceiling_ms"] >= saved["high_ms"] >= saved["low_ms"] > 0
+    if text:
+        assert found["location"]["file"].endswith(JOB.name)
+        assert found["location"]["line"] == _line(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "check"), [("loop", "PD10"), ("reads", "PD10"), ("layer", "PD09"), ("embedding", "PD09")]
+)
+def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, check: str) -> None:
+    checked = perfdoctor.check("--steps", "40", JOB, name, "cured")
+    outcome = checked.check(check)
+    assert outcome["outcome"] == "clear", checked.stdout
+    assert outcome["measurements"]

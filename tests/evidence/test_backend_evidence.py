@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recordings import recorded, settings, steps, torch, write, write_run
+
+from perfdoctor.evidence import backend
+from perfdoctor.evidence.model import Backend, CapPrices, Missing
+from perfdoctor.recording.model import CapPrices as CapPricesRecord
+from perfdoctor.recording.model import ProcessRecording
+from perfdoctor.recording.reader import read
+
+LIBRARIES = {"blas": "mkl", "mkl": True, "onednn": True, "acl": False, "xpu": False, "mps": False, "arch_list": []}
+PRICE = {
+    "name": "aten::gelu",
+    "dtype": "float32",
+    "shapes": [[64, 4096]],
+    "calls": 4,
+    "total_us": 900,
+    "capped_us": 8000.0,
+    "free_us": 2000.0,
+}
+
+
+def _process(directory: Path, *more: dict[str, Any], **changes: Any) -> ProcessRecording:
+    return recorded(directory, torch(), settings(**{"libraries": LIBRARIES, **changes}), *more, steps(10_000, 20))
+
+
+def _built(process: ProcessRecording, prices: CapPricesRecord | None = None) -> Backend:
+    seen = backend.build(process, prices)
+    assert isinstance(seen, Backend)
+    return seen
+
+
+def test_an_older_recording_does_not_say(tmp_path: Path) -> None:
+    process = recorded(tmp_path, torch(), settings(), steps(10_000, 20))
+    assert isinstance(backend.build(process, None), Missing)
+
+
+@pytest.mark.parametrize(("outside", "inside", "on"), [(True, None, True), (True, False, False), (False, None, False)])
+def test_onednn_counts_as_seen_in_the_forward(tmp_path: Path, outside: bool, inside: bool | None, on: bool) -> None:
+    assert _built(_process(tmp_path, mkldnn=outside, onednn_in_forward=inside)).onednn_enabled is on
+
+
+def test_parameters_are_counted_by_device(tmp_path: Path) -> None:
+    parameters = {"devices": ["cpu", "cuda:0"], "device_elements": {"cpu": 10, "cuda:0": 90}}
+    assert _built(_process(tmp_path, parameters=parameters)).devices == ("cuda:0", "cpu")
+    old = {"devices": ["cpu"]}
+    assert _built(_process(tmp_path, parameters=old)).parameters_by_device == (("cpu", 0),)
+
+
+def test_a_cap_counts_as_it_was_when_torch_was_imported(tmp_path: Path) -> None:
+    process = recorded(
+        tmp_path,
+        torch(environment={"ATEN_CPU_CAPABILITY": "default"}),
+        settings(libraries=LIBRARIES, environment={"ONEDNN_MAX_CPU_ISA": "SSE41", "CUDA_VISIBLE_DEVICES": "1"}),
+    )
+    assert dict(_built(process).variables) == {"ATEN_CPU_CAPABILITY": "default", "CUDA_VISIBLE_DEVICES": "1"}
+
+
+def test_prices_of_onednn_become_milliseconds(tmp_path: Path) -> None:
+    price = {
+        "name": "aten::convolution",
+        "dtype": "float32",
+        "shapes": [[1, 2], []],
+        "native_us": 3000,
+        "onednn_us": 1000,
+    }
+    (found,) = _built(_process(tmp_path, {"k": "window", "name": "ops", "onednn": [price]})).onednn_prices
+    assert (found.name, found.shapes) == ("convolution", "[1, 2]")
+    assert (found.native_milliseconds, found.onednn_milliseconds) == (3.0, 1.0)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# prices.json
+
+
+def _read(directory: Path, text: str | None) -> CapPricesRecord | None:
+    write(directory, torch(), steps(10_000, 20))
+    run = write_run(directory)
+    if text is not None:
+        run.prices_file.write_text(text)
+    return read(run).cap_prices
+
+
+def test_prices_of_a_cap_are_read_back(tmp_path: Path) -> None:
+    text = json.dumps({"variables": {"ATEN_CPU_CAPABILITY": "default"}, "ops": [PRICE], "rounds": 5, "later": 1})
+    prices = _built(_process(tmp_path), _read(tmp_path, text)).cap_prices
+    assert isinstance(prices, CapPrices)
+    assert prices.variables == (("ATEN_CPU_CAPABILITY", "default"),)
+    assert (prices.prices[0].name, prices.prices[0].capped_milliseconds) == ("gelu", 8.0)
+
+
+def test_without_the_file_there_is_no_cap(tmp_path: Path) -> None:
+    assert _read(tmp_path, None) is None
+    assert "no variable" in str(_built(_process(tmp_path)).cap_prices)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{cut", '{"missing": "the interpreter failed"}', '{"ops": []}'])
+def test_a_file_without_prices_says_why(tmp_path: Path, text: str) -> None:
+    prices = _built(_process(tmp_path), _read(tmp_path, text)).cap_prices
+    assert isinstance(prices, Missing)
+    assert "not timed" in prices.reason

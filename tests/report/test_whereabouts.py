@@ -1,0 +1,67 @@
+"""Slow, and none of the checks: the report says where the time goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from diagnosis_samples import EVIDENCE, STEP, healthy, no_step, two_findings
+
+from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.evidence.model import Line, Parts, Site
+from perfdoctor.report.console import render_console
+from perfdoctor.report.content import prepare
+from perfdoctor.report.markdown import render_markdown
+from perfdoctor.report.verdict import whereabouts
+
+
+def line(number: int, ms: float, part: str = "other", function: str = "main") -> Line:
+    return Line(Site("train.py", number, function), part, 10.0, ms, ms / 2, ms / 20, 0.1, 1.0)
+
+
+def with_lines(diagnosis: Diagnosis, *lines: Line) -> Diagnosis:
+    return replace(diagnosis, evidence=replace(diagnosis.evidence, hot_lines=lines))
+
+
+LINES = (line(41, 8.0), line(7, 4.0, "forward", "forward"), line(9, 2.0), line(12, 1.0), line(41, 0.5, "forward"))
+
+
+def slow() -> Diagnosis:
+    parts = Parts(input_wait=0.5, forward=4.0, backward=3.0, optimizer=0.5, other=12.0)
+    step = replace(STEP, step_ms=parts.total, parts=parts)
+    return with_lines(replace(healthy(), evidence=replace(EVIDENCE, step=step)), *LINES)
+
+
+def test_the_largest_part_and_the_three_hottest_lines_are_named() -> None:
+    text = whereabouts(slow())
+    assert text.startswith("Most of the step is other code in the loop, 12.0 ms (60 %)")
+    assert text.index("train.py:41 in main (42 %)") < text.index("train.py:7 in forward (20 %)")
+    assert "train.py:9" in text
+    assert "train.py:12" not in text
+
+
+def test_it_is_in_every_report_that_people_read() -> None:
+    text = whereabouts(slow())
+    assert prepare(slow()).whereabouts == text
+    assert "train.py:41 in main" in render_markdown(slow(), next_command="")
+    assert render_console(slow(), next_command="") is not None
+
+
+def test_findings_that_explain_the_step_leave_nothing_to_say() -> None:
+    assert whereabouts(with_lines(two_findings(), *LINES)) == ""
+
+
+def test_findings_that_explain_little_are_told_from_the_rest() -> None:
+    found = two_findings()
+    diagnosis = replace(
+        slow(),
+        ranked=tuple(
+            replace(f, savings=replace(f.savings, ceiling_ms=1.0, low_ms=0.1, high_ms=0.5)) for f in found.ranked
+        ),
+    )
+    assert whereabouts(diagnosis).startswith("Beside the findings, most of the step is other code")
+
+
+def test_without_a_step_or_lines_there_is_nothing_to_say() -> None:
+    assert whereabouts(no_step()) == ""
+    assert whereabouts(healthy()) == ""
+    assert whereabouts(with_lines(healthy())) == ""
