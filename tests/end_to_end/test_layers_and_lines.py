@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from conftest import JOBS, Perfdoctor
+from running import JOBS, Perfdoctor
 
 pytestmark = pytest.mark.e2e
 
