@@ -77,6 +77,8 @@ def write(diagnosis: Diagnosis, outputs: Sequence[Output], *, next_command: str,
             try:
                 output.path.write_text(text)
             except OSError as error:
+                if output.path.is_file():
+                    output.path.unlink()  # half a report is worse than none
                 raise PerfdoctorError(
                     f"cannot write {output.path}: {error.strerror}",
                     slug="output-unwritable",

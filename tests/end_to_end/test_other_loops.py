@@ -14,9 +14,10 @@ QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 def _healthy(checked: Checked) -> None:
     assert checked.json["integrity"]["probe_faults"] == []
-    # Where others crowd the machine out (tests run beside this one), that is found in several guises, and rightly so.
-    if not checked.contended:
-        assert set(checked.alarming) == set(), checked.stdout
+    # Where others crowd the machine out (tests run beside this one), that is found, and rightly so.
+    crowded = {"PD03.no-cpu-left", "PD12.cpu-contention", "PD13.spin-collapse"} if checked.contended else set()
+    alarming = set(checked.alarming) - crowded
+    assert alarming == set(), checked.stdout
     assert checked.code == (1 if checked.alarming else 0), checked.stderr
 
 

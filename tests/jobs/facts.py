@@ -53,7 +53,8 @@ def process():
         "argv": sys.argv,
         "path": sys.path,
         "finders": [str(getattr(finder, "__name__", type(finder).__name__)) for finder in sys.meta_path],
-        "threads": sorted(thread.name for thread in threading.enumerate()),
+        # A pool's threads are started and ended by chance (inductor's compile workers).
+        "threads": sorted(t.name for t in threading.enumerate() if not t.name.startswith("ThreadPoolExecutor")),
         "files": open_files(),
         "filters": len(warnings.filters),
         "trace": [sys.gettrace() is None, sys.getprofile() is None],
