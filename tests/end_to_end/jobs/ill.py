@@ -69,7 +69,7 @@ def rebuild(cured):
     model, optimizer, criterion = tiny.setup()
     loader = tiny.batches(count=20_000, shuffle=True)
     if cured:
-        tiny.train(ENDLESS, loader, model, optimizer, criterion, sleep_s=0.005)
+        tiny.train(ENDLESS, loader, model, optimizer, criterion, sleep_s=0.015)
     for _ in range(ENDLESS):
         inputs, labels = next(iter(loader))
         optimizer.zero_grad()
