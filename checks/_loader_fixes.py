@@ -51,3 +51,18 @@ def batched_indexing() -> Fix:
         risk="`collate_fn` is no longer called; the data set must return finished batches.",
         remedies=("etl.replay",),
     )
+
+
+def batch_size(job: Job, count: int, accumulate: int | None = None) -> str:
+    """Code for batches of `count`, and for the number of micro-batches of a step where that is to be said."""
+    if "transformers" in job.frameworks:
+        more = "" if accumulate is None else f", gradient_accumulation_steps={accumulate}"
+        return f"TrainingArguments(..., per_device_train_batch_size={count}{more})"
+    code = f"loader = DataLoader(dataset, ..., batch_size={count})"
+    if accumulate is None:
+        return code
+    if job.frameworks and {"lightning", "pytorch_lightning"} & set(job.frameworks):
+        return f"{code}\ntrainer = Trainer(..., accumulate_grad_batches={accumulate})"
+    if "accelerate" in job.frameworks:
+        return f"{code}\naccelerator = Accelerator(gradient_accumulation_steps={accumulate})"
+    return f"{code}  # and optimizer.step() after {'each' if accumulate == 1 else f'{accumulate} of them'}"

@@ -25,6 +25,8 @@ from .diagnosis.findings import (
 )
 from .evidence.model import (
     Backend,
+    BatchPrice,
+    BatchPrices,
     CallSite,
     CapPrice,
     CapPrices,
@@ -59,6 +61,8 @@ from .evidence.model import (
 
 __all__ = [
     "Backend",
+    "BatchPrice",
+    "BatchPrices",
     "CallSite",
     "CapPrice",
     "CapPrices",

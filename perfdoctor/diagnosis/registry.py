@@ -21,7 +21,7 @@ GUIDE = (
     ("PD02", "cudnn", "cuDNN and native kernels"),
     ("PD03", "etl", "data loading"),
     ("PD04", "gc", "garbage collection"),
-    ("PD05", "batch-size", "batch size"),
+    ("PD05", "batch-size", "minibatch size"),
     ("PD06", "shared-model", "one model, several threads"),
     ("PD07", "dtype", "data types"),
     ("PD08", "workspaces", "memory allocation"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..recording.model import OpsWindow, ProcessRecording, SitesWindow
-from .model import CallSite, DtypePrice, Missing, Op, OpProfile, ThreadPrice
+from .model import BatchPrice, BatchPrices, CallSite, DtypePrice, Missing, Op, OpProfile, ThreadPrice
 from .places import Places
 
 _REMEDY = "let the job run for 20 steps or more"
@@ -53,6 +53,29 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         device_copies_ms=sum(copies.values()) / 1000 / steps,
         pageable_copies_ms=sum(us for name, us in copies.items() if "Pageable" in name) / 1000 / steps,
         device_busy_ms=None if kernels is None else kernels / 1000 / steps,
+        batch_prices=_batch_prices(window, steps),
+    )
+
+
+def _batch_prices(window: OpsWindow, steps: int) -> BatchPrices | None:
+    if window.batch is None or not window.batch.ops:
+        return None
+    return BatchPrices(
+        ops=tuple(
+            BatchPrice(
+                name=row.name.removeprefix("aten::"),
+                shapes=shown_shapes(row.shapes),
+                calls_per_step=row.calls / steps,
+                milliseconds=row.us / 1000,
+                factor=max(2, row.factor),
+                larger_milliseconds=row.larger_us / 1000,
+                smaller_milliseconds=None if row.smaller_us is None else row.smaller_us / 1000,
+            )
+            for row in window.batch.ops
+        ),
+        smaller=max(2, window.batch.smaller),
+        peak_gflops=window.batch.peak_gflops,
+        floor_ms=window.batch.floor_us / 1000,
     )
 
 

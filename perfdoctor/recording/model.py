@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from .windows import BatchPrice as BatchPrice
+from .windows import BatchPrices as BatchPrices
 from .windows import LayerRow as LayerRow
 from .windows import LayersSeen as LayersSeen
 from .windows import LibraryPrice as LibraryPrice

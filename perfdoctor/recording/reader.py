@@ -228,7 +228,14 @@ def _ops(record: Record | None) -> model.OpsWindow | None:
         prices=tuple(_build(model.Price, r) for r in record.get("prices", ())),
         replay=tuple(_build(model.Replay, r) for r in record.get("replay", ())),
         onednn=tuple(_build(model.LibraryPrice, r) for r in record.get("onednn", ())),
+        batch=_batch(record.get("batch")),
     )
+
+
+def _batch(record: Record | None) -> model.BatchPrices | None:
+    if not record:
+        return None
+    return _build(model.BatchPrices, record, ops=tuple(_build(model.BatchPrice, r) for r in record.get("ops", ())))
 
 
 def _layers(record: Record) -> model.LayersSeen:

@@ -42,6 +42,31 @@ class LibraryPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchPrice:
+    """One operator timed with the job's batch, `factor` times it, and a quarter of it."""
+
+    name: str
+    dtype: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    calls: int = 0
+    factor: int = 2
+    us: float = 0.0
+    larger_us: float = 0.0
+    smaller_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPrices:
+    """Operators with other batches, and what the machine reaches at best."""
+
+    ops: tuple[BatchPrice, ...] = ()
+    smaller: int = 4
+    """The divisor behind `smaller_us`."""
+    peak_gflops: float = 0.0
+    floor_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """One operator with all that calling it again takes."""
 
@@ -98,6 +123,7 @@ class OpsWindow:
     layers: LayersSeen | None = None
     missing: str = ""
     onednn: tuple[LibraryPrice, ...] = ()
+    batch: BatchPrices | None = None
     replay: tuple[Replay, ...] = ()
     """Only under a variable that caps the instruction set."""
 

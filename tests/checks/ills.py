@@ -18,6 +18,8 @@ from samples import (
 )
 
 from perfdoctor.evidence.model import (
+    BatchPrice,
+    BatchPrices,
     CallSite,
     CapPrice,
     CapPrices,
@@ -91,6 +93,32 @@ def reference_blas(gflops: float = 1.5, **changes: Any) -> Evidence:
     """Products at that rate, with a BLAS that has no kernels."""
     product = Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 18.0, 18.0, gflops * 18.0 * 1e6)
     return with_(healthy(), **{"backend__blas": "generic", "ops__ops": (product,), **changes})
+
+
+# ---------------------------------------------------------------------------------------------------------
+# PD05
+
+
+def batch_prices(growing: float = 0.1, quarter: float | None = None) -> BatchPrices:
+    """Products of 20 ms a step, of which that share grows with the batch; and what a quarter of it takes of that."""
+    larger = 2.5 * (1 + 3 * growing)
+    smaller = None if quarter is None else 2.5 * quarter
+    price = BatchPrice("addmm", "[512] [32, 512] [512, 512]", 8.0, 2.5, 4, larger, smaller)
+    return BatchPrices((price,), 4, 100.0, 0.002)
+
+
+def small_batch(growing: float = 0.1, batch: float = 4.0, **changes: Any) -> Evidence:
+    """A step of 25 ms, 20 of them in products; those grow by that share of themselves with each batch more."""
+    return with_(
+        healthy(),
+        **{
+            "ops__batch_prices": batch_prices(growing),
+            "ops__ops": (Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 20.0, 20.0, 4e8),),
+            "step__samples": batch,
+            "loader__batch_size": int(batch),
+            **changes,
+        },
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -552,6 +580,9 @@ ILL: dict[str, Evidence] = {
     "PD03.pageable-copies": pageable_copies(),
     "PD04.explicit-collect": explicit_collections(),
     "PD04.automatic-collections": automatic_collections(),
+    "PD05.mergeable-accumulation": small_batch(step__samples=32.0, loader__steady_batches_per_step=8.0),
+    "PD05.batch-too-small": small_batch(),
+    "PD05.batch-too-large": small_batch(1.0, 256.0, ops__batch_prices=batch_prices(1.0, quarter=0.1)),
     "PD07.float64": slow_type("float64"),
     "PD07.float16-emulated": slow_type("float16", ratio=180.0),
     "PD07.bfloat16-emulated": slow_type("bfloat16", ratio=40.0, precision__bf16_native=False),

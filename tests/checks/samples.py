@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from perfdoctor.diagnosis.findings import Finding, Outcome, OutcomeKind
 from perfdoctor.evidence.model import (
     Backend,
+    BatchPrice,
+    BatchPrices,
     Cpu,
     CudaMemory,
     Evidence,
@@ -115,6 +117,15 @@ LOADER = Loader(
     batches_per_iterator=210.0,
     fetch=FETCH,
     worker_threads=WorkerThreads(intra_op=1, os_threads=2, affinity_cpus=4, distinct_affinities=1),
+)
+BATCH_PRICES = BatchPrices(
+    ops=(
+        BatchPrice("addmm", "[512] [32, 512] [512, 512]", 8.0, 1.75, 2, 3.4),
+        BatchPrice("mm", "[512, 32] [32, 512]", 16.0, 0.375, 4, 1.4),
+    ),
+    smaller=4,
+    peak_gflops=100.0,
+    floor_ms=0.002,
 )
 LAYERS = LayerProfile(
     layers=tuple(
@@ -228,6 +239,7 @@ def healthy() -> Evidence:
             self_ms_per_step=22.0,
             self_ms_by_dtype=(("", 1.0), ("float32", 21.0)),
             thread_prices=(ThreadPrice(1, 4.0), ThreadPrice(2, 4.2), ThreadPrice(4, 4.4)),
+            batch_prices=BATCH_PRICES,
         ),
         call_sites=(),
         precision=Precision(

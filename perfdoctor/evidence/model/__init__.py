@@ -15,11 +15,13 @@ from .layers import Layer, LayerProfile, Line
 from .loading import Fetch, Loader, WorkerThreads
 from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
 from .memory import CudaMemory, EvalWithGrad, HostMemory
-from .operators import CallSite, DtypePrice, Op, OpProfile, ThreadPrice
+from .operators import BatchPrice, BatchPrices, CallSite, DtypePrice, Op, OpProfile, ThreadPrice
 from .step import BoundaryKind, CollectSite, GarbageCollection, Parts, Step
 
 __all__ = [
     "Backend",
+    "BatchPrice",
+    "BatchPrices",
     "BoundaryKind",
     "CallSite",
     "CapPrice",

@@ -61,6 +61,40 @@ class ThreadPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchPrice:
+    """One of the job's own products, timed in this process with other numbers of samples; milliseconds of one call."""
+
+    name: str
+    shapes: str
+    calls_per_step: float
+    milliseconds: float
+    """With the job's batch."""
+    factor: int
+    larger_milliseconds: float
+    """With `factor` times the batch."""
+    smaller_milliseconds: float | None = None
+    """With a `BatchPrices.smaller`th of the batch; None for small operators."""
+
+    @property
+    def growing_milliseconds(self) -> float:
+        """The part of one call that grows with the batch, from the two sizes; no more than the whole."""
+        slope = (self.larger_milliseconds - self.milliseconds) / (self.factor - 1)
+        return min(self.milliseconds, max(0.0, slope))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPrices:
+    """What the job's largest products take with larger and smaller batches."""
+
+    ops: tuple[BatchPrice, ...]
+    smaller: int
+    peak_gflops: float
+    """Of a float32 product of 512 rows and columns in this process: 10^9 operations per second."""
+    floor_ms: float
+    """One call of the smallest operator."""
+
+
+@dataclass(frozen=True, slots=True)
 class OpProfile:
     """The operator window: `steps` steps under torch.profiler, summarised."""
 
@@ -82,6 +116,8 @@ class OpProfile:
     device_busy_ms: float | None = None
     """Kernel time per step on the device; None on the CPU."""
     tensor_core_ms: float | None = None
+    batch_prices: BatchPrices | None = None
+    """None when nothing could be replayed with another batch."""
 
     def flops(self, dtype: str | None = None) -> float:
         """FLOPs per step, of one type or of all."""

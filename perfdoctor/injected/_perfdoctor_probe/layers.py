@@ -124,6 +124,11 @@ class Layers:
             "modules": rows[:_KEPT],
         }
 
+    def weights(self) -> "set[tuple]":
+        """Shapes of the parameters of every module seen."""
+        held = (p for _, module, *_ in self.modules.values() for p in module.parameters(recurse=False))
+        return {tuple(p.shape) for p in held if not torch.nn.parameter.is_lazy(p)}
+
     def _names(self) -> "dict[int, str]":
         names: "dict[int, str]" = {}
         for root in self.roots:

@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import torch
 
-from . import layers, library_pricing, pricing, records, thread_pricing
+from . import batch_pricing, layers, library_pricing, pricing, records, thread_pricing
 from .profilers import Profilers
 
 _KEPT = 80
@@ -29,11 +29,13 @@ class OpsWindow:
 
     name = "ops"
 
-    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None" = None) -> None:
+    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None", weights: "set[tuple]") -> None:
         self.profilers = profilers
         self.compiled = compiled
         self.onednn = onednn
         """Whether oneDNN was on in the forward pass."""
+        self.weights = weights
+        """Shapes of parameters."""
         self.layers = None
         self.without_layers = ""
         self.profile = None
@@ -77,6 +79,8 @@ class OpsWindow:
         arguments = summary.pop("arguments")
         summary["prices"] = pricing.prices(summary["ops"], arguments)
         summary["onednn"] = library_pricing.prices(summary["ops"], arguments, self.onednn)
+        weights = self.weights | seen.weights() if seen else self.weights
+        summary["batch"] = batch_pricing.prices(summary["ops"], arguments, weights)
         if any(name in os.environ for name in records.CAPS):
             summary["replay"] = library_pricing.replay(summary["ops"], arguments)
         self.pricing = thread_pricing.ThreadPricing(summary["ops"], arguments)

@@ -19,7 +19,8 @@ _REPLAYABLE = frozenset(
     "aten::" + name
     for name in (
         "mm bmm addmm baddbmm convolution convolution_backward relu threshold_backward add mul gelu "
-        "gelu_backward tanh sigmoid _softmax sum sqrt native_layer_norm"
+        "gelu_backward tanh sigmoid _softmax sum sqrt native_layer_norm mkldnn_rnn_layer "
+        "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
     ).split()
 )
 _TYPES = ("float64", "float16", "bfloat16")
@@ -56,10 +57,10 @@ def prices(ops: list, arguments: list) -> list:
 
 def replayable(name: str, shapes: list) -> bool:
     """Whether an operator may be called with tensors of our own: it is pure, draws no random numbers, and fits."""
-    return name in _REPLAYABLE and sum(_elements(shape) for shape in shapes) <= _ELEMENTS
+    return name in _REPLAYABLE and sum(elements(shape) for shape in shapes) <= _ELEMENTS
 
 
-def _elements(shape) -> int:
+def elements(shape) -> int:
     count = 1 if shape else 0
     for size in shape:
         count *= size if isinstance(size, int) else 0
@@ -81,7 +82,7 @@ def _bound(packet, values: list) -> tuple:
     """The operator with its keyword-only arguments (`alpha` of add, `approximate` of gelu) bound, and the others."""
     for overload in packet.overloads():
         arguments = getattr(packet, overload)._schema.arguments
-        if len(arguments) != len(values) or any(argument.name == "out" for argument in arguments):
+        if len(arguments) != len(values) or any(argument.is_out for argument in arguments):
             continue
         pairs = list(zip(arguments, values))
         if any(isinstance(value, torch.Tensor) and "Tensor" not in str(argument.type) for argument, value in pairs):

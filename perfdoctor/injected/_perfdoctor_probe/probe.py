@@ -246,7 +246,9 @@ class Probe:
         if name == "ops":
             from .ops_window import OpsWindow
 
-            return OpsWindow(self.profilers, self.discovery.compiled, self.onednn)
+            optimizer = self.optimizer() if self.optimizer is not None else None
+            weights = settings.parameter_shapes(optimizer) if optimizer is not None else set()
+            return OpsWindow(self.profilers, self.discovery.compiled, self.onednn, weights)
         from .sites_window import SitesWindow
 
         return SitesWindow(self.sites, self.loop, self.discovery.compiled)

@@ -59,6 +59,11 @@ def parameters(optimizer) -> dict:
     }
 
 
+def parameter_shapes(optimizer) -> "set[tuple]":
+    """Of what the optimizer updates."""
+    return {tuple(parameter.shape) for group in optimizer.param_groups for parameter in group["params"]}
+
+
 def torch_settings() -> dict:
     """Threads, types, backends. Asks CUDA only if the job has initialised it (asking would poison a fork)."""
     facts = {

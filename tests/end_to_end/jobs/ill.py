@@ -7,7 +7,7 @@ import time
 import tiny
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 ENDLESS = 1_000_000
 
@@ -110,6 +110,34 @@ def onednn(cured):
 def isa(cured):
     """The illness is in the environment."""
     _convolve(contextlib.nullcontext)
+
+
+def batch(cured):
+    """Two samples a step, whose weights are read and updated for each; cured, so many that the arithmetic counts."""
+    width = 512
+    model = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    data = TensorDataset(torch.randn(4096, width), torch.randint(2, (4096,)))
+    size = 1024 if cured else 2
+    loader = DataLoader(data, batch_sampler=None, sampler=Blocks(len(data), size), batch_size=None)
+    while True:
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+
+
+class Blocks:
+    """Index ranges, so that a batch is one slice."""
+
+    def __init__(self, count, size):
+        self.blocks = [slice(first, first + size) for first in range(0, count, size)]
+
+    def __iter__(self):
+        return iter(self.blocks)
+
+    def __len__(self):
+        return len(self.blocks)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,158 @@
+"""How the step grows with the batch.
+
+A step of T ms is split into what a larger batch does not change and what grows with it. With a batch F times as
+large a step takes
+
+    T(F) = fixed + F x (T - fixed)
+
+and processes F times the samples, so throughput changes by F T / T(F) and a sample costs T(F) / F instead of T.
+Fixed are the optimizer's pass over the parameters, the launches of operators, and of each product the part that two
+timed sizes show not to grow (reading weights). On a GPU the host's part of the step is fixed and the kernels' grows.
+
+The time between operators is taken for launches only up to `LAUNCH_MS` each: a wait or a loop over samples in the
+forward pass is not cured by a larger batch. Lines that run once per sample grow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfdoctor.api import BatchPrices, Evidence, Missing, Op, OpProfile, Step, in_step
+
+LAUNCH_MS = 0.01
+"""Host time of one operator with autograd and Python: 7 to 16 us were measured beyond the arithmetic, forward,
+backward and optimizer together, with operators that other operators call counted as one with them."""
+_SMALL_OP = 2.0
+"""Time of a small operator inside a training step, over that of the smallest one called in a row: colder caches."""
+_SURE = 0.6
+"""Of what seems to grow in operators that were not timed at two sizes, at least."""
+_COARSER = 1.2
+"""What grows may grow faster than the timed operators did, as their results leave the caches."""
+_CONTAINERS = ("_convolution", "mkldnn_convolution", "linear", "matmul", "_mkldnn")
+"""Operators whose time is that of the priced ones inside or around them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The step of one rank, ms, in two readings: with as much fixed time as can be shown, and as may be."""
+
+    step_ms: float
+    """Without the time for which the training thread had no CPU."""
+    fixed_low_ms: float
+    fixed_high_ms: float
+    compute_fixed_low_ms: float
+    """Of those in forward and backward: what merging micro-batches saves."""
+    compute_fixed_high_ms: float
+    floor_ms: float
+    """What making a batch takes at least, by all workers together."""
+
+    def at(self, factor: float) -> tuple[float, float]:
+        """Step time with `factor` times the batch: (at worst, at best)."""
+        worst = self.fixed_low_ms + factor * (self.step_ms - self.fixed_low_ms) * _COARSER
+        best = self.fixed_high_ms + factor * (self.step_ms - self.fixed_high_ms)
+        return max(worst, factor * self.floor_ms), max(best, factor * self.floor_ms)
+
+    def gain(self, factor: float) -> tuple[float, float]:
+        """Throughput over today's, with `factor` times the batch: (low, high)."""
+        worst, best = self.at(factor)
+        return factor * self.step_ms / worst, factor * self.step_ms / best
+
+    def saved(self, factor: float) -> tuple[float, float]:
+        """Milliseconds per step of today's size: (low, high)."""
+        worst, best = self.at(factor)
+        return max(0.0, self.step_ms - worst / factor), max(0.0, self.step_ms - best / factor)
+
+
+def growth(evidence: Evidence, step: Step, ops: OpProfile) -> Growth | Missing:
+    """From the operator window and the prices of products with other batches."""
+    delay = 0.0 if isinstance(step.run_delay_ms, Missing) else min(step.run_delay_ms, 0.9 * step.step_ms)
+    running = 1 - delay / step.step_ms
+    if ops.device_busy_ms is not None:
+        return _on_device(evidence, step, ops.device_busy_ms)
+    prices = ops.batch_prices
+    if prices is None:
+        return Missing(
+            "no operator of this job could be timed with another batch", "compare two runs with different batches"
+        )
+    parts = step.parts
+    compute = running * (parts.forward + parts.backward)
+    optimizer = running * parts.optimizer
+    products = sum(price.calls_per_step * price.milliseconds for price in prices.ops)
+    growing = sum(price.calls_per_step * price.growing_milliseconds for price in prices.ops)
+    rest = _rest_growing(step, ops, prices, _weights(evidence))
+    shown = max(0.0, products - growing)
+    launches = LAUNCH_MS * max(0.0, ops.ops_per_step - _looped(evidence, step))
+    low = max(0.0, min(compute - growing - rest, launches + shown))
+    high = max(low, compute - growing - _SURE * rest)
+    return Growth(
+        step_ms=running * step.step_ms,
+        fixed_low_ms=optimizer + low,
+        fixed_high_ms=optimizer + high + running * parts.other,
+        compute_fixed_low_ms=low,
+        compute_fixed_high_ms=high,
+        floor_ms=_loading_floor(evidence),
+    )
+
+
+def _on_device(evidence: Evidence, step: Step, busy_ms: float) -> Growth:
+    """The host's work on the step stays; the kernels' grows."""
+    waiting = step.parts.input_wait + step.parts.gc + step.parts.checkpoint
+    fixed = max(0.0, step.step_ms - waiting - busy_ms)
+    return Growth(step.step_ms, fixed, fixed, fixed, fixed, _loading_floor(evidence))
+
+
+def _weights(evidence: Evidence) -> frozenset[str]:
+    """Shapes of weights, as operators show them."""
+    layers = evidence.layers
+    if isinstance(layers, Missing):
+        return frozenset()
+    return frozenset(str(list(layer.weight_shape)) for layer in layers.layers if layer.weight_shape)
+
+
+def _rest_growing(step: Step, ops: OpProfile, prices: BatchPrices, weights: frozenset[str]) -> float:
+    """What may grow in operators that were not priced: products like their kind, others beyond their launch."""
+    families: dict[str, tuple[float, float]] = {}
+    for price in prices.ops:
+        whole, part = families.get(price.name, (0.0, 0.0))
+        calls = price.calls_per_step
+        families[price.name] = (whole + calls * price.milliseconds, part + calls * price.growing_milliseconds)
+    priced = {(price.name, price.shapes) for price in prices.ops}
+    profiled = 0.0
+    for op in ops.ops:
+        kind = op.name.removesuffix("_backward")
+        kind = op.name if op.name in families else kind
+        if (op.name, op.shapes) in priced or op.name.startswith(_CONTAINERS) or _is_update(op, weights):
+            continue
+        if kind in families:
+            whole, part = families[kind]
+            profiled += op.total_ms_per_step * (part / whole if whole > 0 else 1.0)
+        else:
+            profiled += max(0.0, op.self_ms_per_step - _SMALL_OP * prices.floor_ms * op.calls_per_step)
+    return in_step(step, ops, profiled)
+
+
+def _is_update(op: Op, weights: frozenset[str]) -> bool:
+    """Whether it works on parameters alone: in place, fused for the purpose, or on nothing but their shapes."""
+    if (op.name.endswith("_") and not op.name.endswith("__")) or op.name.startswith(("_foreach", "_fused_")):
+        return True
+    return bool(op.shapes) and all(shape in weights for shape in op.shapes.replace("] [", "]|[").split("|"))
+
+
+def _looped(evidence: Evidence, step: Step) -> float:
+    """Operators per step from lines that run about once per sample: with more samples there are more of them."""
+    lines = evidence.hot_lines
+    if isinstance(lines, Missing) or isinstance(step.samples, Missing):
+        return 0.0
+    per_sample = max(8.0, step.samples / 2)
+    return sum(line.ops_per_step for line in lines if line.runs_per_step >= per_sample)
+
+
+def _loading_floor(evidence: Evidence) -> float:
+    """Making a step's batches takes this long even if it is hidden: workers only divide it."""
+    if isinstance(evidence.loaders, Missing):
+        return 0.0
+    return sum(
+        loader.fetch.total_ms * loader.steady_batches_per_step / max(1, loader.num_workers)
+        for loader in evidence.loaders
+        if not isinstance(loader.fetch, Missing)
+    )

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ills import ILL, batch_prices, small_batch
+from perfdoctor.checks.batch_size import CHECK, examine
+from samples import FETCH, LAYERS, healthy, is_clear, number, on_gpu, only, with_
+
+from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Evidence, Line, Missing, Op, Parts, Site
+
+
+def _examined(evidence: Evidence) -> Outcome:
+    return examine(evidence, CHECK.limits)
+
+
+def _found(evidence: Evidence) -> Finding:
+    return only(_examined(evidence))
+
+
+@pytest.mark.parametrize("part", ["step", "ops"])
+def test_without_steps_or_operators_nothing_is_claimed(part: str) -> None:
+    outcome = _examined(with_(healthy(), **{part: Missing("it was not seen")}))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "it was not seen" in outcome.reason
+
+
+def test_without_prices_it_says_how_to_find_out() -> None:
+    outcome = _examined(with_(healthy(), ops__batch_prices=None))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "compare two runs" in outcome.reason
+
+
+def test_a_batch_that_fills_the_step_with_work_is_clear_with_numbers() -> None:
+    outcome = _examined(healthy())
+    assert is_clear(outcome)
+    assert number(outcome, "gain_low") < 1.1
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Too small
+
+
+def test_launches_and_weights_are_what_a_small_batch_pays_for() -> None:
+    finding = _found(ILL["PD05.batch-too-small"])
+    assert finding.id == "PD05.batch-too-small"
+    assert finding.severity is Severity.ERROR
+    assert finding.confidence is Confidence.MEDIUM
+    assert finding.savings.part is Part.COMPUTE
+    assert finding.location is not None and finding.location.line == 12
+    assert "batch_size=16" in finding.fix.code
+    assert "optimisation" in finding.fix.text and "learning rate" in finding.fix.text
+
+
+@pytest.mark.parametrize(
+    ("growing", "severity"),
+    [(0.02, Severity.ERROR), (0.3, Severity.WARNING), (0.55, Severity.WARNING), (0.85, None), (1.0, None)],
+)
+def test_it_counts_by_what_a_larger_batch_would_give(growing: float, severity: Severity | None) -> None:
+    evidence = small_batch(growing, step__parts__other=0.1, step__parts__input_wait=0.0, step__step_ms=24.2)
+    outcome = _examined(evidence)
+    assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(("batch", "severity"), [(31.0, Severity.ERROR), (32.0, Severity.NOTE), (512.0, Severity.NOTE)])
+def test_within_the_usual_range_the_batch_is_a_choice(batch: float, severity: Severity) -> None:
+    assert _found(small_batch(batch=batch)).severity is severity
+
+
+def test_sequences_count_by_their_tokens() -> None:
+    embedding = replace(LAYERS.layers[0], kind="Embedding", input_shape=(4, 1024))
+    finding = _found(small_batch(layers__layers=(embedding,)))
+    assert finding.severity is Severity.NOTE
+    assert number(finding, "tokens") == 4096
+
+
+def test_without_a_loader_the_first_input_says_how_many_samples_there_are() -> None:
+    evidence = with_(small_batch(step__samples=Missing("no loader")), loaders=Missing("no loader was seen"))
+    assert number(_examined(evidence), "batch") == 32
+    assert _found(evidence).location is None
+
+
+def test_a_wait_in_the_forward_pass_is_no_reason_for_a_larger_batch() -> None:
+    """25 ms of sleep in the model: neither operators nor launches explain it."""
+    waits = Parts(input_wait=0.3, forward=30.0, backward=14.0, optimizer=2.0)
+    grown = {f"step__parts__{name}": ms for name, ms in waits.as_dict().items()}
+    assert _examined(small_batch(1.0, step__step_ms=waits.total, **grown)).kind is OutcomeKind.CLEAR
+
+
+def test_operators_of_a_loop_over_samples_grow_with_the_batch() -> None:
+    many = {"ops__ops_per_step": 2000.0, "ops__batch_prices": batch_prices(1.0)}
+    waits = Parts(input_wait=0.3, forward=40.0, backward=14.0, optimizer=2.0)
+    parts = {f"step__parts__{name}": ms for name, ms in waits.as_dict().items()}
+    loop = Line(Site("train.py", 30, "forward"), "forward", 1900.0, 18.0, 18.0, 0.5, 0.9, 16.0)
+    small = small_batch(1.0, 16.0, step__step_ms=waits.total, **parts, **many)
+    assert _examined(with_(small, hot_lines=())).kind is OutcomeKind.FOUND
+    assert _examined(with_(small, hot_lines=(loop,))).kind is OutcomeKind.CLEAR
+
+
+def test_large_operators_that_were_not_timed_grow() -> None:
+    """Elementwise work of 12 ms beside products that hardly grow."""
+    elementwise = Op("native_batch_norm", "float32", "[4, 64, 56, 56]", "cpu", 2.0, 12.0, 12.0, 0.0)
+    evidence = small_batch(0.1, ops__ops=(elementwise,))
+    low = number(_examined(small_batch(0.1)), "gain_low")
+    assert number(_examined(evidence), "gain_low") < low
+
+
+def test_the_optimizers_operators_do_not_grow() -> None:
+    """Adam's root of the second moment is as large as a weight, whatever the batch."""
+    roots = Op("sqrt", "float32", "[512, 512]", "cpu", 3.0, 12.0, 12.0, 0.0)
+    in_place = Op("addcdiv_", "float32", "[512, 512] [512, 512]", "cpu", 3.0, 12.0, 12.0, 0.0)
+    low = number(_examined(small_batch(0.1)), "gain_low")
+    assert number(_examined(small_batch(0.1, ops__ops=(roots, in_place))), "gain_low") == low
+
+
+def test_workers_that_cannot_keep_up_bound_the_gain() -> None:
+    slow = replace(FETCH, getitem_ms=40.0, collate_ms=6.0)
+    assert _examined(small_batch(0.02, loader__fetch=slow)).kind is OutcomeKind.CLEAR
+
+
+def test_time_without_a_cpu_is_not_taken_for_launches() -> None:
+    """A neighbour doubles the step; the prices, taken undisturbed, do not change."""
+    evidence = small_batch(1.0, step__step_ms=50.0, step__run_delay_ms=25.0, step__parts__forward=33.0)
+    assert _examined(evidence).kind is OutcomeKind.CLEAR
+
+
+def test_the_fix_speaks_the_frameworks_language() -> None:
+    finding = _found(small_batch(job__frameworks=("transformers", "accelerate")))
+    assert finding.fix.code == "TrainingArguments(..., per_device_train_batch_size=16)"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Accumulation
+
+
+def test_micro_batches_are_merged_before_the_batch_grows() -> None:
+    finding = _found(ILL["PD05.mergeable-accumulation"])
+    assert finding.id == "PD05.mergeable-accumulation"
+    assert (number(finding, "micro_batches"), number(finding, "batch")) == (8, 4)
+    assert "batch_size=32" in finding.fix.code
+    assert "same samples" in finding.fix.text
+    # The optimizer's time is paid once already.
+    assert finding.savings.high_ms < 25.0 - 2.0
+
+
+def test_without_the_memory_for_it_nothing_is_merged() -> None:
+    evidence = with_(ILL["PD05.mergeable-accumulation"], host__memory_available_bytes=1 << 30)
+    assert _examined(evidence).kind is OutcomeKind.CLEAR
+
+
+def test_lightning_accumulates_in_the_trainer() -> None:
+    finding = _found(with_(ILL["PD05.mergeable-accumulation"], job__frameworks=("lightning",)))
+    assert "accumulate_grad_batches=1" in finding.fix.code
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Too large
+
+
+def test_a_batch_that_leaves_the_caches_is_found() -> None:
+    finding = _found(ILL["PD05.batch-too-large"])
+    assert finding.id == "PD05.batch-too-large"
+    assert finding.severity is Severity.WARNING
+    assert "batch_size=64" in finding.fix.code and "4 of them" in finding.fix.code
+    assert number(finding, "products_saved") == pytest.approx(8 * 2.5 * 0.6)
+
+
+def test_the_allocator_comes_first() -> None:
+    evidence = with_(ILL["PD05.batch-too-large"], memory__system_cpu_ms=6.0)
+    assert _found(evidence).severity is Severity.NOTE
+
+
+@pytest.mark.parametrize("quarter", [0.25, 0.24, None])
+def test_quarters_that_take_a_quarter_save_nothing(quarter: float | None) -> None:
+    evidence = small_batch(1.0, 256.0, ops__batch_prices=batch_prices(1.0, quarter=quarter))
+    assert _examined(evidence).kind is OutcomeKind.CLEAR
+
+
+# ---------------------------------------------------------------------------------------------------------
+# On a GPU
+
+
+def test_a_gpu_that_waits_for_launches_has_room_for_a_larger_batch() -> None:
+    finding = _found(on_gpu(small_batch(), ops__device_busy_ms=4.0, ops__batch_prices=None))
+    assert finding.id == "PD05.batch-too-small"
+    assert finding.confidence is Confidence.LOW
+    assert number(finding, "more_high") == pytest.approx(4 * 24.75 / (4 * 4.4 + 20.35), rel=0.1)
+
+
+def test_a_busy_gpu_is_clear() -> None:
+    assert _examined(on_gpu(small_batch(), ops__device_busy_ms=23.5)).kind is OutcomeKind.CLEAR
+
+
+def test_a_full_gpu_has_no_room() -> None:
+    evidence = on_gpu(small_batch(), ops__device_busy_ms=4.0, cuda_memory__peak_allocated_bytes=60 << 30)
+    assert _examined(evidence).kind is OutcomeKind.CLEAR
+
+
+def test_with_less_room_half_as_much_is_offered() -> None:
+    evidence = on_gpu(small_batch(), ops__device_busy_ms=2.0, cuda_memory__peak_allocated_bytes=30 << 30)
+    assert number(_found(evidence), "times") == 2

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recordings import recorded, steps, torch
+
+from perfdoctor.evidence import operators
+from perfdoctor.evidence.model import BatchPrices, Missing
+
+
+def _prices(tmp_path: Path, batch: object) -> BatchPrices | None:
+    window = {"k": "window", "name": "ops", "steps": 2, "aten": 10, "ops": [], "self_us": {}, "batch": batch}
+    profile = operators.profile(recorded(tmp_path, torch(), steps(10_000, 20), window))
+    assert not isinstance(profile, Missing)
+    return profile.batch_prices
+
+
+def test_prices_of_batches_become_milliseconds_per_step(tmp_path: Path) -> None:
+    row = {
+        "name": "aten::mm",
+        "dtype": "float32",
+        "shapes": [[8, 64], [64, 32]],
+        "calls": 6,
+        "factor": 4,
+        "us": 100.0,
+        "larger_us": 250.0,
+        "smaller_us": 80.0,
+    }
+    prices = _prices(tmp_path, {"ops": [row], "smaller": 4, "peak_gflops": 90.0, "floor_us": 1.5})
+    assert prices is not None
+    (price,) = prices.ops
+    assert (price.name, price.shapes, price.calls_per_step) == ("mm", "[8, 64] [64, 32]", 3.0)
+    assert (price.milliseconds, price.larger_milliseconds, price.smaller_milliseconds) == (0.1, 0.25, 0.08)
+    assert price.growing_milliseconds == pytest.approx(0.05)
+    assert (prices.peak_gflops, prices.floor_ms) == (90.0, 0.0015)
+
+
+@pytest.mark.parametrize(("larger", "growing"), [(50.0, 0.0), (100.0, 0.0), (400.0, 0.1), (4000.0, 0.1)])
+def test_no_more_than_the_whole_call_grows(tmp_path: Path, larger: float, growing: float) -> None:
+    row = {"name": "aten::mm", "calls": 2, "factor": 4, "us": 100.0, "larger_us": larger}
+    prices = _prices(tmp_path, {"ops": [row]})
+    assert prices is not None
+    assert prices.ops[0].growing_milliseconds == pytest.approx(growing)
+    assert prices.ops[0].smaller_milliseconds is None
+
+
+@pytest.mark.parametrize("batch", [None, {}, {"ops": []}])
+def test_without_prices_there_are_none(tmp_path: Path, batch: object) -> None:
+    assert _prices(tmp_path, batch) is None
