@@ -75,8 +75,10 @@ def growth(evidence: Evidence, step: Step, ops: OpProfile) -> Growth | Missing:
             "no operator of this job could be timed with another batch", "compare two runs with different batches"
         )
     parts = step.parts
-    compute = running * (parts.forward + parts.backward)
-    optimizer = running * parts.optimizer
+    # Launching takes CPU time; what the thread waits for in the meantime (other ranks, a lock) does not shrink.
+    active = min(1.0, step.cpu_ms / max(parts.compute, 1e-9))
+    compute = active * (parts.forward + parts.backward)
+    optimizer = active * parts.optimizer
     products = sum(price.calls_per_step * price.milliseconds for price in prices.ops)
     growing = sum(price.calls_per_step * price.growing_milliseconds for price in prices.ops)
     rest = _rest_growing(step, ops, prices, _weights(evidence))
@@ -87,7 +89,7 @@ def growth(evidence: Evidence, step: Step, ops: OpProfile) -> Growth | Missing:
     return Growth(
         step_ms=running * step.step_ms,
         fixed_low_ms=optimizer + low,
-        fixed_high_ms=optimizer + high + running * parts.other,
+        fixed_high_ms=optimizer + high + active * parts.other,
         compute_fixed_low_ms=low,
         compute_fixed_high_ms=high,
         floor_ms=_loading_floor(evidence),

@@ -200,7 +200,7 @@ class _Case:
         return None if self.loader is None else self.loader.site
 
     def _severity(self, saved_ms: float) -> Severity:
-        return severity(saved_ms / self.grows.step_ms, self.limits.warning_share, self.limits.error_share)
+        return severity(saved_ms / self.step.step_ms, self.limits.warning_share, self.limits.error_share)
 
     # -- findings -----------------------------------------------------------------------------------------
 
@@ -211,11 +211,11 @@ class _Case:
             return None
         low = self.grows.compute_fixed_low_ms * (1 - 1 / merged)
         high = self.grows.compute_fixed_high_ms * (1 - 1 / merged)
-        if low < self.limits.min_share * self.grows.step_ms:
+        if low < self.limits.min_share * self.step.step_ms:
             return None
         return Finding(
             id="PD05.mergeable-accumulation",
-            severity=self._severity(low),
+            severity=Severity.NOTE if self.usual else self._severity(low),
             confidence=Confidence.MEDIUM,
             message="each optimizer step takes {micro_batches} micro-batches of {batch}; one of them would save "
             "{saved_low} to {saved_high} a step",
@@ -250,7 +250,7 @@ class _Case:
         """Samples that would cost much less in a larger batch."""
         factor = self.limits.factor if self._room(self.limits.factor) else 2
         low, high = self.grows.saved(factor)
-        if low < self.limits.min_share * self.grows.step_ms or not self._room(factor):
+        if low < self.limits.min_share * self.step.step_ms or not self._room(factor):
             return None
         gain_low, gain_high = self.grows.gain(factor)
         return Finding(
@@ -304,7 +304,7 @@ class _Case:
         )
         low = saved - (pieces - 1) * self.grows.compute_fixed_high_ms
         high = saved - (pieces - 1) * self.grows.compute_fixed_low_ms
-        if low < self.limits.min_share * self.grows.step_ms:
+        if low < self.limits.min_share * self.step.step_ms:
             return None
         memory = self.evidence.memory
         by_kernel = 0.0 if isinstance(memory, Missing) else memory.system_share

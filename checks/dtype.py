@@ -162,8 +162,11 @@ def _slow_type(case: _Case, dtype: str) -> list[Finding]:
     """float64, or half precision that is emulated: what float32 would save, by measured prices."""
     ops, step = case.ops, case.step
     cost = case.in_step(ops.self_ms(dtype))
-    if cost / step.step_ms < case.limits.min_share or case.evidence.on_cuda:
-        return _slow_type_on_cuda(case, dtype, cost) if case.evidence.on_cuda else []
+    if case.evidence.on_cuda:
+        return _slow_type_on_cuda(case, dtype, cost)
+    sure = case.in_step(max(0.0, ops.self_ms(dtype) - ops.delay_ms))
+    if sure / step.step_ms < case.limits.min_share:
+        return []
     prices = [price for price in ops.prices if price.dtype == dtype and price.float32_milliseconds > 0]
     calls = {(op.name, op.shapes): op.calls_per_step for op in ops.ops if op.dtype == dtype}
     as_is = sum(calls.get((p.name, p.shapes), 0.0) * p.milliseconds for p in prices)

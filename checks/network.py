@@ -162,6 +162,10 @@ class _Case:
     def cost_share(self, ms: float) -> float:
         return ms / self.step.step_ms if self.step.step_ms > 0 else 0.0
 
+    def sure_share(self, ms: float) -> float:
+        """Even if all time without a CPU fell into it."""
+        return self.cost_share(max(0.0, ms - self.profile.delay_ms))
+
     @property
     def parameters(self) -> int:
         """Of the whole model; of the layers listed where the optimizer's were not read."""
@@ -209,7 +213,7 @@ class _Case:
         cost = gradient_ms + update
         if not gradient_ms or touched > self.limits.table_touched * rows:
             return None
-        if self.cost_share(cost) < self.limits.min_share:
+        if self.sure_share(cost) < self.limits.min_share:
             return None
         low, high = (fraction * cost for fraction in _SPARSE_SAVES)
         return Finding(
@@ -255,7 +259,11 @@ class _Case:
         for cell in self.profile.layers:
             fused = _CELLS.get(cell.kind)
             cost_share = self.cost_share(cell.ms)
-            if fused is None or cell.calls_per_step < self.limits.cell_calls or cost_share < self.limits.min_share:
+            if (
+                fused is None
+                or cell.calls_per_step < self.limits.cell_calls
+                or self.sure_share(cell.ms) < self.limits.min_share
+            ):
                 continue
             low, high = (fraction * cell.ms for fraction in _FUSED_SAVES)
             found_loops.append(
@@ -303,7 +311,7 @@ class _Case:
         if last is None or last.weight_shape[0] < self.limits.head_outputs:
             return []
         cost_share = self.cost_share(last.ms)
-        if cost_share < self.limits.head_share or last.flop_share < self.limits.head_share:
+        if self.sure_share(last.ms) < self.limits.head_share or last.flop_share < self.limits.head_share:
             return []
         low, high = (fraction * last.ms for fraction in _HEAD_SAVES)
         return [
@@ -345,7 +353,7 @@ class _Case:
         limits = self.limits
         cost_share = self.cost_share(layer.ms)
         others = [other.width for other in weighted if other is not layer]
-        if cost_share < limits.oversized_share or not others or layer.kind.startswith("Embedding"):
+        if self.sure_share(layer.ms) < limits.oversized_share or not others or layer.kind.startswith("Embedding"):
             return None
         held = layer.parameters / max(1, self.parameters)
         usual = statistics.median(others)
@@ -392,7 +400,7 @@ class _Case:
         cost_share = self.cost_share(layer.ms)
         if not layer.leaf or layer.kind in _UNCOUNTED or layer.ms < limits.slow_min_ms:
             return None
-        if cost_share < limits.slow_share or layer.time_share < limits.slow_factor * layer.flop_share:
+        if self.sure_share(layer.ms) < limits.slow_share or layer.time_share < limits.slow_factor * layer.flop_share:
             return None
         excess = layer.ms * (1 - layer.flop_share / layer.time_share)
         low, high = (fraction * excess for fraction in _SLOW_SAVES)

@@ -123,6 +123,8 @@ class OpsWindow:
     layers: LayersSeen | None = None
     missing: str = ""
     onednn: tuple[LibraryPrice, ...] = ()
+    delay_us: int | None = None
+    """Time for which the training thread had no CPU, in the whole window."""
     batch: BatchPrices | None = None
     replay: tuple[Replay, ...] = ()
     """Only under a variable that caps the instruction set."""

@@ -93,7 +93,7 @@ def test_operators_of_a_loop_over_samples_grow_with_the_batch() -> None:
     waits = Parts(input_wait=0.3, forward=40.0, backward=14.0, optimizer=2.0)
     parts = {f"step__parts__{name}": ms for name, ms in waits.as_dict().items()}
     loop = Line(Site("train.py", 30, "forward"), "forward", 1900.0, 18.0, 18.0, 0.5, 0.9, 16.0)
-    small = small_batch(1.0, 16.0, step__step_ms=waits.total, **parts, **many)
+    small = small_batch(1.0, 16.0, step__step_ms=waits.total, step__cpu_ms=waits.total, **parts, **many)
     assert _examined(with_(small, hot_lines=())).kind is OutcomeKind.FOUND
     assert _examined(with_(small, hot_lines=(loop,))).kind is OutcomeKind.CLEAR
 
@@ -119,6 +119,15 @@ def test_workers_that_cannot_keep_up_bound_the_gain() -> None:
     assert _examined(small_batch(0.02, loader__fetch=slow)).kind is OutcomeKind.CLEAR
 
 
+def test_waiting_for_other_ranks_is_not_launching() -> None:
+    """2,000 operators would explain 20 ms of launches, but the thread used a CPU for 9 ms only."""
+    alone = small_batch(1.0, ops__ops_per_step=2000.0, ops__batch_prices=batch_prices(1.0))
+    waits = with_(alone, step__parts__backward=44.0, step__step_ms=54.7, step__cpu_ms=22.0)
+    busy = with_(waits, step__cpu_ms=54.0)
+    assert _examined(busy).kind is OutcomeKind.FOUND
+    assert _examined(waits).kind is OutcomeKind.CLEAR
+
+
 def test_time_without_a_cpu_is_not_taken_for_launches() -> None:
     """A neighbour doubles the step; the prices, taken undisturbed, do not change."""
     evidence = small_batch(1.0, step__step_ms=50.0, step__run_delay_ms=25.0, step__parts__forward=33.0)
@@ -142,6 +151,11 @@ def test_micro_batches_are_merged_before_the_batch_grows() -> None:
     assert "same samples" in finding.fix.text
     # The optimizer's time is paid once already.
     assert finding.savings.high_ms < 25.0 - 2.0
+
+
+def test_micro_batches_of_a_usual_size_are_a_choice() -> None:
+    evidence = with_(ILL["PD05.mergeable-accumulation"], step__samples=256.0)
+    assert _found(evidence).severity is Severity.NOTE
 
 
 def test_without_the_memory_for_it_nothing_is_merged() -> None:

@@ -142,3 +142,21 @@ def test_a_time_loop_names_the_line_and_the_fused_layer() -> None:
     assert "nn.GRU(" in finding.fix.code
     without = with_(time_loop(), hot_lines=Missing("the window could not open"))
     assert only(examine(without, CHECK.limits)).location is None
+
+
+@pytest.mark.parametrize(
+    "illness",
+    [
+        "PD09.oversized-layer",
+        "PD09.oversized-head",
+        "PD09.memory-bound-layer",
+        "PD09.dense-embedding-gradient",
+        "PD09.time-loop",
+    ],
+)
+def test_time_without_a_cpu_is_not_blamed_on_a_layer(illness: str) -> None:
+    """It falls into whichever layer runs just then."""
+    evidence = ILL[illness]
+    assert not isinstance(evidence.layers, Missing)
+    waited = with_(evidence, layers__delay_ms=0.95 * max(layer.ms for layer in evidence.layers.layers))
+    assert illness not in ids(examine(waited, CHECK.limits))

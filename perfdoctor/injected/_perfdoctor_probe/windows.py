@@ -7,6 +7,8 @@ planned window once on its own, early enough for a short job; the launcher may a
 import time
 from _thread import get_ident
 
+from . import procfs
+
 FIRST_STEP = 10
 """Steps before the first window, so that lazy initialisation is over ..."""
 SLOW_FIRST_STEP = 3
@@ -37,6 +39,7 @@ class Windows:
         self.plan = list(self.planned)
         self.open = None
         self.thread = 0
+        self.delay_us: "int | None" = None
         self.opened_step = 0
         self.last_step = 0
         self.first_ns = 0
@@ -93,6 +96,7 @@ class Windows:
         self.open = window
         self.thread = get_ident()
         self.opened_step = step
+        self.delay_us = procfs.thread_delay_us()
 
     def _missing(self, name: str, why: str) -> None:
         self.recorder.line(self.dumps({"k": "window", "name": name, "missing": why}))
@@ -101,6 +105,9 @@ class Windows:
         window, self.open = self.open, None
         self.last_step = step
         self._note_busy()
+        now_us = procfs.thread_delay_us()
+        # Time without a CPU is in whichever operators it fell into.
+        delay_us = None if now_us is None or self.delay_us is None else now_us - self.delay_us
         try:
             record = window.close(step - self.opened_step)
         except Exception as error:
@@ -108,7 +115,16 @@ class Windows:
             return
         self.pricing = window.pricing or self.pricing
         self.recorder.line(
-            self.dumps({"k": "window", "name": window.name, "first": self.opened_step, "step": step, **record})
+            self.dumps(
+                {
+                    "k": "window",
+                    "name": window.name,
+                    "first": self.opened_step,
+                    "step": step,
+                    "delay_us": delay_us,
+                    **record,
+                }
+            )
         )
 
     def price(self, step: int) -> None:

@@ -13,7 +13,7 @@ dist.init_process_group("gloo")
 model = DistributedDataParallel(tiny.network(width=128, depth=24))
 tiny.train(
     int(sys.argv[1]) or 10**9,
-    tiny.batches(320, 128, batch_size=16),
+    tiny.batches(1280, 128, batch_size=64),
     model,
     torch.optim.SGD(model.parameters(), lr=0.01),
     nn.CrossEntropyLoss(),

@@ -35,5 +35,5 @@ trainer = lightning.Trainer(
     enable_model_summary=False,
     default_root_dir=sys.argv[1],
 )
-trainer.fit(Module(), tiny.batches(320, 128, batch_size=16), tiny.batches(32, 128, batch_size=16))
+trainer.fit(Module(), tiny.batches(1280, 128, batch_size=64), tiny.batches(128, 128, batch_size=64))
 print("steps", trainer.global_step)
