@@ -1,5 +1,6 @@
 # make demo   check a sample job that is ill in several ways, and show the report
 # make test   ruff, mypy and the whole test suite
+# make docs   docs/checks/*.md from the docstrings of the checks
 #
 # Both set up .venv on the first run and again when pyproject.toml or constraints.txt changes. A machine without a
 # GPU needs none of the CUDA libraries that PyPI's torch brings:
@@ -12,7 +13,7 @@ PIP_INSTALL = $(VENV)/bin/python -m pip install -c constraints.txt $(PIP_ARGS)
 # Two workers: every end-to-end test is a whole training job, and more of them at a time disturb one another.
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: demo test clean
+.PHONY: demo test docs clean
 
 demo: $(VENV)/installed
 	$(VENV)/bin/perfdoctor check --fail-on never sample_configs/demo_train.py
@@ -22,6 +23,9 @@ test: $(VENV)/installed-dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+docs: $(VENV)/installed
+	$(VENV)/bin/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .perfdoctor .mypy_cache .ruff_cache .pytest_cache
