@@ -164,7 +164,7 @@ def _slow_type(case: _Case, dtype: str) -> list[Finding]:
     cost = case.in_step(ops.self_ms(dtype))
     if case.evidence.on_cuda:
         return _slow_type_on_cuda(case, dtype, cost)
-    sure = case.in_step(max(0.0, ops.self_ms(dtype) - ops.delay_ms))
+    sure = case.in_step(max(0.0, ops.self_ms(dtype) - ops.stray_ms))
     if sure / step.step_ms < case.limits.min_share:
         return []
     prices = [price for price in ops.prices if price.dtype == dtype and price.float32_milliseconds > 0]

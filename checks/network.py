@@ -163,8 +163,8 @@ class _Case:
         return ms / self.step.step_ms if self.step.step_ms > 0 else 0.0
 
     def sure_share(self, ms: float) -> float:
-        """Even if all time without a CPU fell into it."""
-        return self.cost_share(max(0.0, ms - self.profile.delay_ms))
+        """Even if waits for a CPU fell into it."""
+        return self.cost_share(max(0.0, ms - self.profile.stray_ms))
 
     @property
     def parameters(self) -> int:

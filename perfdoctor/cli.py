@@ -96,7 +96,9 @@ _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the number
 
 @app.callback(invoke_without_command=True)
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", allow_from_autoenv=False)
+    ] = False,
 ) -> None:
     if version:
         typer.echo(f"perfdoctor {VERSION}")

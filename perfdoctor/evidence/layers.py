@@ -55,7 +55,7 @@ def layers(process: ProcessRecording, step: Step | Missing) -> LayerProfile | Mi
         total_ms=profiled_ms * scale,
         flops_per_step=seen.flops / steps,
         on_device=seen.on_device,
-        delay_ms=0.0 if seen.on_device else (window.delay_us or 0) * unit,
+        stray_ms=0.0 if seen.on_device else window.stray_us * unit,
     )
 
 

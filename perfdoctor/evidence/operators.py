@@ -54,7 +54,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         pageable_copies_ms=sum(us for name, us in copies.items() if "Pageable" in name) / 1000 / steps,
         device_busy_ms=None if kernels is None else kernels / 1000 / steps,
         batch_prices=_batch_prices(window, steps),
-        delay_ms=(window.delay_us or 0) / 1000 / steps,
+        stray_ms=window.stray_us / 1000 / steps,
     )
 
 

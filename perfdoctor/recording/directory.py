@@ -68,7 +68,10 @@ class RunDirectory:
         for attempt in range(100):
             path = parent / (f"{stamp}-{safe}" if attempt == 0 else f"{stamp}-{safe}-{attempt}")
             try:
+                fresh = not parent.exists()
                 parent.mkdir(parents=True, exist_ok=True)
+                if fresh:
+                    (parent / ".gitignore").write_text("*\n")
                 path.mkdir(mode=OWNER_ONLY)
             except FileExistsError:
                 if not parent.is_dir():

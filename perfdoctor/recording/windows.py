@@ -123,11 +123,18 @@ class OpsWindow:
     layers: LayersSeen | None = None
     missing: str = ""
     onednn: tuple[LibraryPrice, ...] = ()
-    delay_us: int | None = None
-    """Time for which the training thread had no CPU, in the whole window."""
+    waited: tuple[int, int] | None = None
+    """Microseconds in the whole window for which the training thread was runnable without a CPU, and how often it
+    got one."""
     batch: BatchPrices | None = None
     replay: tuple[Replay, ...] = ()
     """Only under a variable that caps the instruction set."""
+
+    @property
+    def stray_us(self) -> float:
+        """Time without a CPU that may all be in one operator: two of them, at their mean length."""
+        delay, times = self.waited or (0, 0)
+        return delay * min(1.0, 2 / max(1, times))
 
 
 @dataclass(frozen=True, slots=True)

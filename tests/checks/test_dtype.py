@@ -249,4 +249,4 @@ def test_time_without_a_cpu_is_not_blamed_on_a_type() -> None:
     """One operator that lost its CPU for a time slice must not pass for slow arithmetic."""
     little = with_(healthy(), ops__self_ms_by_dtype=(("float32", 17.0), ("float64", 5.0)))
     assert ids(_examined(little)) == ["PD07.float64"]
-    assert ids(_examined(with_(little, ops__delay_ms=4.6))) == []
+    assert ids(_examined(with_(little, ops__stray_ms=4.6))) == []

@@ -158,5 +158,5 @@ def test_time_without_a_cpu_is_not_blamed_on_a_layer(illness: str) -> None:
     """It falls into whichever layer runs just then."""
     evidence = ILL[illness]
     assert not isinstance(evidence.layers, Missing)
-    waited = with_(evidence, layers__delay_ms=0.95 * max(layer.ms for layer in evidence.layers.layers))
+    waited = with_(evidence, layers__stray_ms=0.95 * max(layer.ms for layer in evidence.layers.layers))
     assert illness not in ids(examine(waited, CHECK.limits))

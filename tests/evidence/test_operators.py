@@ -45,6 +45,19 @@ def test_no_more_than_the_whole_call_grows(tmp_path: Path, larger: float, growin
     assert prices.ops[0].smaller_milliseconds is None
 
 
+@pytest.mark.parametrize(
+    ("waited", "stray_ms"),
+    [(None, 0.0), ([0, 0], 0.0), ([6000, 1], 3.0), ([6000, 2], 3.0), ([60_000, 20], 3.0), ([60_000, 200], 0.3)],
+)
+def test_two_waits_for_a_cpu_may_fall_into_one_operator(
+    tmp_path: Path, waited: list[int] | None, stray_ms: float
+) -> None:
+    window = {"k": "window", "name": "ops", "steps": 2, "ops": [], "self_us": {}, "waited": waited}
+    profile = operators.profile(recorded(tmp_path, torch(), steps(10_000, 20), window))
+    assert not isinstance(profile, Missing)
+    assert profile.stray_ms == pytest.approx(stray_ms)
+
+
 @pytest.mark.parametrize("batch", [None, {}, {"ops": []}])
 def test_without_prices_there_are_none(tmp_path: Path, batch: object) -> None:
     assert _prices(tmp_path, batch) is None

@@ -57,8 +57,8 @@ class LayerProfile:
     """All profiled work, in a module or not."""
     flops_per_step: float
     on_device: bool = False
-    delay_ms: float = 0.0
-    """Of all layers together, for which the training thread had no CPU: in the time of whichever it fell into."""
+    stray_ms: float = 0.0
+    """Time without a CPU that may all have fallen into one layer."""
 
 
 @dataclass(frozen=True, slots=True)

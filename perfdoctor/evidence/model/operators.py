@@ -118,9 +118,9 @@ class OpProfile:
     tensor_core_ms: float | None = None
     batch_prices: BatchPrices | None = None
     """None when nothing could be replayed with another batch."""
-    delay_ms: float = 0.0
-    """Per step, for which the training thread had no CPU: it is in the time of whichever operators it fell into, so
-    no smaller amount of theirs means anything."""
+    stray_ms: float = 0.0
+    """Time per step without a CPU that may all have fallen into one kind of operator: what takes no longer than this
+    may take nothing. Longer waits spread over all of them."""
 
     def flops(self, dtype: str | None = None) -> float:
         """FLOPs per step, of one type or of all."""

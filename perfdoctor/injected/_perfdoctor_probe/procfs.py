@@ -36,10 +36,16 @@ def _read(path: str) -> str:
         os.close(descriptor)
 
 
+def thread_delays() -> "tuple[int, int] | None":
+    """(microseconds that the calling thread was runnable without a CPU, times it got one), since it started."""
+    fields = _read("/proc/thread-self/schedstat").split()
+    return (int(fields[1]) // 1000, int(fields[2])) if len(fields) == 3 else None
+
+
 def thread_delay_us() -> "int | None":
     """Time the calling thread was runnable without a CPU, since it started."""
-    fields = _read("/proc/thread-self/schedstat").split()
-    return int(fields[1]) // 1000 if len(fields) == 3 else None
+    delays = thread_delays()
+    return delays[0] if delays else None
 
 
 def counters() -> dict:

@@ -39,7 +39,7 @@ class Windows:
         self.plan = list(self.planned)
         self.open = None
         self.thread = 0
-        self.delay_us: "int | None" = None
+        self.delays: "tuple[int, int] | None" = None
         self.opened_step = 0
         self.last_step = 0
         self.first_ns = 0
@@ -96,7 +96,7 @@ class Windows:
         self.open = window
         self.thread = get_ident()
         self.opened_step = step
-        self.delay_us = procfs.thread_delay_us()
+        self.delays = procfs.thread_delays()
 
     def _missing(self, name: str, why: str) -> None:
         self.recorder.line(self.dumps({"k": "window", "name": name, "missing": why}))
@@ -105,9 +105,9 @@ class Windows:
         window, self.open = self.open, None
         self.last_step = step
         self._note_busy()
-        now_us = procfs.thread_delay_us()
         # Time without a CPU is in whichever operators it fell into.
-        delay_us = None if now_us is None or self.delay_us is None else now_us - self.delay_us
+        delays = procfs.thread_delays()
+        waited = [after - before for before, after in zip(self.delays, delays)] if self.delays and delays else None
         try:
             record = window.close(step - self.opened_step)
         except Exception as error:
@@ -121,7 +121,7 @@ class Windows:
                     "name": window.name,
                     "first": self.opened_step,
                     "step": step,
-                    "delay_us": delay_us,
+                    "waited": waited,
                     **record,
                 }
             )
