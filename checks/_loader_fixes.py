@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from perfdoctor.api import Fix, Job
 
+from ._wording import in_words_of
+
 
 def workers(job: Job, count: int) -> Fix:
     """More workers."""
-    if "transformers" in job.frameworks:
-        code = f"TrainingArguments(..., dataloader_num_workers={count}, dataloader_persistent_workers=True)"
-    else:
-        code = f"DataLoader(dataset, ..., num_workers={count}, persistent_workers=True)"
+    code = in_words_of(
+        job,
+        f"DataLoader(dataset, ..., num_workers={count}, persistent_workers=True)",
+        transformers=f"TrainingArguments(..., dataloader_num_workers={count}, dataloader_persistent_workers=True)",
+    )
     return Fix(
         text="Let worker processes make the batches while the model trains.",
         code=code,
@@ -21,20 +24,27 @@ def workers(job: Job, count: int) -> Fix:
 
 def fewer_workers(job: Job) -> Fix:
     """None at all."""
-    option = "dataloader_num_workers=0" if "transformers" in job.frameworks else "num_workers=0"
-    call = "TrainingArguments" if "transformers" in job.frameworks else "DataLoader"
+    code = in_words_of(
+        job,
+        "DataLoader(dataset, ..., num_workers=0)",
+        transformers="TrainingArguments(..., dataloader_num_workers=0)",
+    )
     return Fix(
         text="Make the batches in the training process: that takes less time than receiving them.",
-        code=f"{call}(..., {option})",
+        code=code,
         remedies=("etl.workers",),
     )
 
 
-def persistent_workers() -> Fix:
+def persistent_workers(job: Job) -> Fix:
     """Workers that outlive an epoch."""
     return Fix(
         text="Keep the workers from one epoch to the next.",
-        code="DataLoader(dataset, ..., persistent_workers=True)",
+        code=in_words_of(
+            job,
+            "DataLoader(dataset, ..., persistent_workers=True)",
+            transformers="TrainingArguments(..., dataloader_persistent_workers=True)",
+        ),
         risk="The workers' copy of the data set is not renewed between epochs.",
         remedies=("etl.persistent-workers",),
     )
@@ -55,14 +65,14 @@ def batched_indexing() -> Fix:
 
 def batch_size(job: Job, count: int, accumulate: int | None = None) -> str:
     """Code for batches of `count`, and for the number of micro-batches of a step where that is to be said."""
-    if "transformers" in job.frameworks:
-        more = "" if accumulate is None else f", gradient_accumulation_steps={accumulate}"
-        return f"TrainingArguments(..., per_device_train_batch_size={count}{more})"
-    code = f"loader = DataLoader(dataset, ..., batch_size={count})"
+    plain = f"loader = DataLoader(dataset, ..., batch_size={count})"
+    arguments = f"per_device_train_batch_size={count}"
     if accumulate is None:
-        return code
-    if job.frameworks and {"lightning", "pytorch_lightning"} & set(job.frameworks):
-        return f"{code}\ntrainer = Trainer(..., accumulate_grad_batches={accumulate})"
-    if "accelerate" in job.frameworks:
-        return f"{code}\naccelerator = Accelerator(gradient_accumulation_steps={accumulate})"
-    return f"{code}  # and optimizer.step() after {'each' if accumulate == 1 else f'{accumulate} of them'}"
+        return in_words_of(job, plain, transformers=f"TrainingArguments(..., {arguments})")
+    return in_words_of(
+        job,
+        f"{plain}  # and optimizer.step() after {'each' if accumulate == 1 else f'{accumulate} of them'}",
+        lightning=f"{plain}\ntrainer = Trainer(..., accumulate_grad_batches={accumulate})",
+        transformers=f"TrainingArguments(..., {arguments}, gradient_accumulation_steps={accumulate})",
+        accelerate=f"{plain}\naccelerator = Accelerator(gradient_accumulation_steps={accumulate})",
+    )

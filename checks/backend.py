@@ -73,6 +73,7 @@ from perfdoctor.api import (
 )
 
 from ._unused_gpu import is_hidden, not_handed_over, unused, unused_gpu
+from ._wording import in_words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +359,12 @@ def _several_gpus(evidence: Evidence, step: Step, backend: Backend, limits: Limi
                 ),
                 fix=Fix(
                     text="Use DistributedDataParallel, one process for each GPU.",
-                    code="model = torch.nn.parallel.DistributedDataParallel(model)  # started by torchrun",
+                    code=in_words_of(
+                        evidence.job,
+                        "model = torch.nn.parallel.DistributedDataParallel(model)  # started by torchrun",
+                        lightning=f"trainer = Trainer(..., devices={len(host.gpus_in_use)}, strategy='ddp')",
+                        transformers=f"# torchrun --nproc-per-node {len(host.gpus_in_use)} train.py",
+                    ),
                     risk="Batch norm statistics and random numbers are then those of each process.",
                 ),
                 savings=savings(

@@ -69,6 +69,8 @@ from perfdoctor.api import (
     share,
 )
 
+from ._wording import in_words_of
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -356,8 +358,14 @@ def _unused_tensor_cores(case: _Case) -> list[Finding]:
             ),
             fix=Fix(
                 text="Use autocast" + (", or allow TF32 in matrix products." if tf32 else "."),
-                code="torch.set_float32_matmul_precision('high')  # TF32\n" * tf32
-                + "with torch.autocast('cuda', dtype=torch.bfloat16):\n    loss = model(batch)",
+                code=in_words_of(
+                    case.evidence.job,
+                    "torch.set_float32_matmul_precision('high')  # TF32\n" * tf32
+                    + "with torch.autocast('cuda', dtype=torch.bfloat16):\n    loss = model(batch)",
+                    lightning="trainer = Trainer(..., precision='bf16-mixed')",
+                    transformers="TrainingArguments(..., bf16=True" + ", tf32=True" * tf32 + ")",
+                    accelerate="accelerator = Accelerator(mixed_precision='bf16')",
+                ),
                 risk="Products keep 10 (TF32) or 7 (bfloat16) bits of mantissa; sums stay in float32.",
                 remedies=("dtype.tf32", "dtype.autocast"),
             ),
@@ -399,7 +407,13 @@ def _useless_scaler(case: _Case) -> list[Finding]:
             location=location(precision.grad_scaler_site),
             fix=Fix(
                 text="Remove the scaler, or switch it off.",
-                code="scaler = torch.amp.GradScaler(enabled=False)",
+                code=in_words_of(
+                    case.evidence.job,
+                    "scaler = torch.amp.GradScaler(enabled=False)",
+                    lightning="trainer = Trainer(..., precision='bf16-mixed')  # instead of 16-mixed",
+                    transformers="TrainingArguments(..., bf16=True, fp16=False)",
+                    accelerate="accelerator = Accelerator(mixed_precision='bf16')  # instead of fp16",
+                ),
             ),
             savings=savings(
                 step, Part.COMPUTE, ceiling=cost, low=0.8 * cost, high=cost, method="the measured time of its operators"

@@ -56,6 +56,7 @@ from perfdoctor.api import (
     Fetch,
     Finding,
     Fix,
+    Job,
     Loader,
     Measurement,
     Missing,
@@ -114,7 +115,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"loaders were not seen: {loaders}")
     if not loaders:
         return _without_loader(step)
-    restarts = [f for loader in loaders if (f := _restarted_workers(loader, step, limits))]
+    restarts = [f for loader in loaders if (f := _restarted_workers(evidence.job, loader, step, limits))]
     copies = _pageable_copies(evidence, step, limits)
     wait = _exposed_wait(evidence, step)
     shared = _shared(step, wait, loaders[0])
@@ -469,7 +470,7 @@ def _unknown(case: _Case, reasoning: str, fetch: Fetch | None = None) -> Finding
 # -- beside the steady wait -------------------------------------------------------------------------------
 
 
-def _restarted_workers(loader: Loader, step: Step, limits: Limits) -> Finding | None:
+def _restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> Finding | None:
     """Workers that each epoch starts anew. Their start is rarely in the steady step, so it has a part of its own."""
     if not loader.num_workers or loader.persistent_workers or loader.iterators < 2:
         return None
@@ -498,7 +499,7 @@ def _restarted_workers(loader: Loader, step: Step, limits: Limits) -> Finding | 
             Measurement("start_method", loader.start_method or "fork", "text", "start method"),
         ),
         location=location(loader.site),
-        fix=persistent_workers(),
+        fix=persistent_workers(job),
         savings=savings(
             step,
             part,

@@ -80,6 +80,7 @@ from perfdoctor.api import (
 )
 
 from ._layer_table import figures, last_linear, shape, title
+from ._wording import in_words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +420,11 @@ class _Case:
             ),
             fix=Fix(
                 text="Let it work on less (after pooling or a stride, in place), or fuse it with its neighbours.",
-                code="model = torch.compile(model)  # fuses elementwise layers and norms",
+                code=in_words_of(
+                    self.evidence.job,
+                    "model = torch.compile(model)  # fuses elementwise layers and norms",
+                    transformers="TrainingArguments(..., torch_compile=True)",
+                ),
                 risk="Compiling takes minutes at the start and again for new shapes.",
             ),
             savings=savings(

@@ -55,6 +55,7 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
         workers=roles.count("worker"),
         helpers=roles.count("helper"),
         frameworks=_frameworks(lead),
+        trainer=lead.settings.trainer if lead and lead.settings else "",
         environment=tuple(sorted(facts.environment.items())),
         compiled=bool(lead and lead.settings and lead.settings.compiled),
     )

@@ -120,6 +120,7 @@ class Settings:
     anomaly: bool = False
     deterministic: bool = False
     frameworks: tuple[str, ...] = ()
+    trainer: str = ""
     pools: tuple[str, ...] = ()
     allocator: str = "glibc"
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -135,7 +135,7 @@ def test_time_without_a_cpu_is_not_taken_for_launches() -> None:
 
 
 def test_the_fix_speaks_the_frameworks_language() -> None:
-    finding = _found(small_batch(job__frameworks=("transformers", "accelerate")))
+    finding = _found(small_batch(job__trainer="transformers"))
     assert finding.fix.code == "TrainingArguments(..., per_device_train_batch_size=16)"
 
 
@@ -164,7 +164,7 @@ def test_without_the_memory_for_it_nothing_is_merged() -> None:
 
 
 def test_lightning_accumulates_in_the_trainer() -> None:
-    finding = _found(with_(ILL["PD05.mergeable-accumulation"], job__frameworks=("lightning",)))
+    finding = _found(with_(ILL["PD05.mergeable-accumulation"], job__trainer="lightning"))
     assert "accumulate_grad_batches=1" in finding.fix.code
 
 

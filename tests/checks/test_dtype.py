@@ -250,3 +250,16 @@ def test_time_without_a_cpu_is_not_blamed_on_a_type() -> None:
     little = with_(healthy(), ops__self_ms_by_dtype=(("float32", 17.0), ("float64", 5.0)))
     assert ids(_examined(little)) == ["PD07.float64"]
     assert ids(_examined(with_(little, ops__stray_ms=4.6))) == []
+
+
+@pytest.mark.parametrize(
+    ("trainer", "code"),
+    [
+        ("", "torch.autocast('cuda'"),
+        ("lightning", "Trainer(..., precision='bf16-mixed')"),
+        ("transformers", "TrainingArguments(..., bf16=True, tf32=True)"),
+        ("accelerate", "Accelerator(mixed_precision='bf16')"),
+    ],
+)
+def test_the_fix_speaks_the_frameworks_language(trainer: str, code: str) -> None:
+    assert code in _found(with_(idle_tensor_cores(), job__trainer=trainer)).fix.code

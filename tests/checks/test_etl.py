@@ -175,7 +175,7 @@ def test_no_workers_and_a_slow_data_set_ask_for_as_many_as_keep_up() -> None:
 
 
 def test_the_fix_speaks_the_language_of_the_trainer() -> None:
-    evidence = with_(ILL["PD03.too-few-workers"], job__frameworks=("transformers", "accelerate"))
+    evidence = with_(ILL["PD03.too-few-workers"], job__trainer="transformers")
     assert "dataloader_num_workers=3" in _found(evidence).fix.code
 
 

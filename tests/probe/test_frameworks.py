@@ -18,6 +18,7 @@ def test_lightning(observe):
     assert set(steps["boundary"]) == {0}
     assert (steps["micro"] == 2).sum() >= 17  # the others hold a validation pass
     assert seen.rank.settings is not None and "lightning" in seen.rank.settings.frameworks
+    assert seen.rank.settings.trainer == "lightning"
     assert any(place.file.endswith("loops.py") for place in seen.rank.sites.values())
 
 
@@ -29,6 +30,7 @@ def test_transformers_trainer(observe):
     assert seen.probed.stderr == seen.bare.stderr
     seen.healthy()
     assert len(seen.rank.steps) == 24
+    assert seen.rank.settings is not None and seen.rank.settings.trainer == "transformers"
     assert set(seen.rank.steps["micro"]) == {2}
     assert (seen.rank.steps["forward_us"] > 0).all()
 
@@ -39,5 +41,6 @@ def test_accelerate(observe):
     seen.same()
     seen.healthy()
     assert seen.bare.code == 0, seen.bare.stderr
+    assert seen.rank.settings is not None and seen.rank.settings.trainer == "accelerate"
     assert len(seen.rank.steps) == 20
     assert set(seen.rank.steps["micro"]) == {2}

@@ -48,6 +48,8 @@ class Job:
     """The variables of the allow-list that were set."""
     compiled: bool = False
     """torch.compile was used."""
+    trainer: str = ""
+    """Whose training loop it is: `lightning`, `transformers`, `accelerate`, or "" for the job's own."""
 
 
 @dataclass(frozen=True, slots=True)

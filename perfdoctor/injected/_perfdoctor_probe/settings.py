@@ -79,6 +79,7 @@ def torch_settings() -> dict:
         "anomaly": torch.is_anomaly_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "frameworks": [name for name in _FRAMEWORKS if name in sys.modules],
+        "trainer": _trainer(),
         **procfs.libraries(),
         "environment": environment(),
         "libraries": _libraries(),
@@ -94,6 +95,17 @@ def torch_settings() -> dict:
             "allocator": torch.cuda.memory.get_allocator_backend(),
         }
     return facts
+
+
+def _trainer() -> str:
+    """Whose training loop this is; "" for the job's own. A library that is only imported says nothing."""
+    modules = sys.modules
+    if "lightning.pytorch" in modules or "pytorch_lightning" in modules:
+        return "lightning"
+    if "transformers.trainer" in modules:
+        return "transformers"
+    state = modules.get("accelerate.state")
+    return "accelerate" if state is not None and state.AcceleratorState._shared_state else ""
 
 
 def _libraries() -> dict:
