@@ -25,10 +25,12 @@ from .diagnosis.findings import (
 )
 from .evidence.model import (
     Backend,
+    BatchPrice,
     CallSite,
     CapPrice,
     CapPrices,
     CollectSite,
+    Concurrency,
     Cpu,
     CudaMemory,
     DtypePrice,
@@ -59,11 +61,13 @@ from .evidence.model import (
 
 __all__ = [
     "Backend",
+    "BatchPrice",
     "CallSite",
     "CapPrice",
     "CapPrices",
     "Check",
     "CollectSite",
+    "Concurrency",
     "Confidence",
     "Cpu",
     "CudaMemory",

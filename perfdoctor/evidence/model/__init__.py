@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .backend import Backend, CapPrice, CapPrices, LibraryPrice
 from .base import Missing, Site
+from .concurrency import NOT_COUNTED, BatchPrice, Concurrency
 from .job import Job, JobEnd, Precision, Threads
 from .layers import Layer, LayerProfile, Line
 from .loading import Fetch, Loader, WorkerThreads
@@ -20,11 +21,13 @@ from .step import BoundaryKind, CollectSite, GarbageCollection, Parts, Step
 
 __all__ = [
     "Backend",
+    "BatchPrice",
     "BoundaryKind",
     "CallSite",
     "CapPrice",
     "CapPrices",
     "CollectSite",
+    "Concurrency",
     "Cpu",
     "CudaMemory",
     "DtypePrice",
@@ -114,6 +117,7 @@ class Evidence:
     layers: LayerProfile | Missing = NOT_RECORDED
     hot_lines: tuple[Line, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
+    concurrency: Concurrency | Missing = NOT_COUNTED
 
     @property
     def on_cuda(self) -> bool:
