@@ -89,6 +89,8 @@ class Limits:
     """Share of an overlapping forward spent waiting for a lock; kernels of a millisecond leave 2 to 10 %."""
     useful: float = 1.25
     """Threads' worth of work, up to which several threads are worth no more than one; the measure errs by 10 %."""
+    saturated: float = 1.5
+    """Forwards under way on average, also while there are none: below it, threads are idle because nobody asks."""
     small_operators: float = 0.5
     """What a second request adds to the operators' time, below which most of it is overhead; large kernels double."""
     team_blocked_op_ms: float = 0.3
@@ -104,6 +106,8 @@ class Limits:
 _HANDOVER_MS = (0.02, 0.1)
 """A request's way through a queue and a future: 0.08 ms measured on two cores with four clients. It is a judgement
 how much less an idle machine takes."""
+_BATCH_PREFERRED = 0.6
+"""A judgement: processes hold a model each and need CPUs of their own, so they must save that much more."""
 _MIN_MEASURED = 20
 """Fewer measured forwards do not make a mean."""
 _GRAPH_SAVES = (0.05, 0.27)
@@ -147,6 +151,10 @@ class _Prediction:
     best_ms: float
     worst_ms: float
     method: str
+
+    def saves(self, now_ms: float) -> float:
+        """Share of `now_ms`, the middle of the range."""
+        return max(0.0, 1 - (self.best_ms + self.worst_ms) / 2 / max(1e-9, now_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +222,9 @@ class _Case:
         return sorted(candidates, key=lambda finding: -finding.savings.high_ms)[:1]
 
     def _lock_bound(self) -> list[Finding]:
-        if not self.overlapping or not (self._waits_for_a_lock() or self._threads_are_idle()):
+        if not self.overlapping or not (self._waits_for_a_lock() or self._lock_goes_round()):
             return []
-        prediction = self._prediction(self.seen.in_flight)
+        prediction = self._prediction(self.seen.in_flight, self.seen.wall_ms)
         whole = self._whole_ms()
         called = "one model" if self.seen.shared else "a model each"
         return self._finding(
@@ -240,11 +248,13 @@ class _Case:
         price = self.seen.price
         return not isinstance(price, Missing) and self.seen.wall_ms / max(1, price.ops) < self.limits.team_blocked_op_ms
 
-    def _threads_are_idle(self) -> bool:
-        """With small operators they do no more than one could: the lock goes round, few wait long. Where neighbours
-        keep the CPUs busy, threads with large operators do no more than one either, and are not to blame."""
+    def _lock_goes_round(self) -> bool:
+        """Always several under way, and with small operators they do no more than one could. Where neighbours keep the
+        CPUs busy, threads with large operators do no more than one either, and are not to blame."""
         price = self.seen.price
         if isinstance(price, Missing) or self.useful > self.limits.useful:
+            return False
+        if self.seen.occupied_share < self.limits.saturated:
             return False
         return price.of(2) - price.one_ms < self.limits.small_operators * price.one_ms
 
@@ -261,7 +271,7 @@ class _Case:
         queued = 1 + seen.waiters
         return self._finding(
             "serialised-forwards",
-            self._prediction(queued),
+            self._prediction(queued, queued * seen.wall_ms),
             self.step.parts.forward + self.step.parts.other,
             queued * seen.wall_ms,
             message="a lock lets one of {threads} threads into the model at a time: {waiters} wait while a forward of "
@@ -270,14 +280,15 @@ class _Case:
             "others stand in the function that calls it",
         )
 
-    def _prediction(self, requests: float) -> _Prediction | None:
-        """The better of a batch and processes, for so many requests at a time."""
-        options = [self._processes(requests)]
-        price = self.seen.price
-        if self.seen.shared and not isinstance(price, Missing) and price.priced:
-            options.append(self._batch(price, requests))
-        possible = [option for option in options if option is not None]
-        return min(possible, key=lambda option: option.best_ms + option.worst_ms, default=None)
+    def _prediction(self, requests: float, now_ms: float) -> _Prediction | None:
+        """For so many requests that take `now_ms` together: a batch, unless processes would save far more."""
+        processes, price = self._processes(requests), self.seen.price
+        if not self.seen.shared or isinstance(price, Missing) or not price.priced:
+            return processes
+        batch = self._batch(price, requests)
+        if processes is None or batch.saves(now_ms) >= _BATCH_PREFERRED * processes.saves(now_ms):
+            return batch
+        return processes
 
     def _batch(self, price: BatchPrice, requests: float) -> _Prediction:
         """Time until a batch of all requests under way is done: its operators, Python once, a hand-over for each."""
