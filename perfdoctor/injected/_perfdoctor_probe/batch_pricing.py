@@ -67,6 +67,8 @@ class Recording(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def _note(self, func, args, kwargs) -> None:
+        if getattr(func, "is_view", False):  # nothing is computed
+            return
         self.ops += 1
         if func._schema.name not in _REPLAYABLE or "out" in kwargs or len(self.noted) >= _KINDS:
             return
@@ -127,6 +129,7 @@ class BatchPricing:
 
     def __init__(self, copies: int) -> None:
         self.copies = min(copies, _MOST_COPIES)
+        self.noted = None
         self.calls: list = []
         self.ops = self.priced = 0
         self.left = 0
@@ -143,28 +146,26 @@ class BatchPricing:
         recording.stop()
         self.noted = recording.noted, _owned(module)
         self.ops = recording.ops
-        self.left = _ROUNDS + 1
-        self.due_ns = _clock() + _PAUSE_NS
+        self.left = _ROUNDS
 
     def is_due(self, now_ns: int) -> bool:
         return self.left > 0 and now_ns >= self.due_ns
 
     def round(self) -> "dict | None":
-        """One round; None for the first, which makes the tensors and warms up."""
+        """One round; None where nothing can be timed. The first makes the tensors."""
         self.left -= 1
-        first = not self.calls
         if torch.get_num_threads() != self.threads or (self.threads > 1 and self.set_threads is None):
             self.left = 0
             return None
         with torch.inference_mode():
-            if first:
+            if self.noted is not None:
                 self._make()
-                if not self.calls:
-                    self.left = 0
-                    return None
+            if not self.calls:
+                self.left = 0
+                return None
             prices = self._round()
-        self.due_ns = _clock() + (0 if first else _PAUSE_NS)
-        return None if first else {"copies": self.copies, "ops": self.ops, "priced": self.priced, **prices}
+        self.due_ns = _clock() + _PAUSE_NS
+        return {"copies": self.copies, "ops": self.ops, "priced": self.priced, **prices}
 
     def _make(self) -> None:
         (noted, own), self.noted = self.noted, None
