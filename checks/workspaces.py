@@ -111,7 +111,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     findings = [
         *_churn(memory, step, faults_ms, limits),
         *(_emptied_cache(call, step, limits) for call in memory.empty_cache if _matters(call, step, limits)),
-        *_evaluation(memory.eval_with_grad, step, limits),
+        *(() if _in_threads(evidence, step) else _evaluation(memory.eval_with_grad, step, limits)),
     ]
     if not isinstance(evidence.cuda_memory, Missing):
         findings += _cuda(evidence.cuda_memory, step, limits)
@@ -232,6 +232,12 @@ def _emptied_cache(call: CallSite, step: Step, limits: Limits) -> Finding:
             method="the measured calls, and as much again for allocating anew",
         ),
     )
+
+
+def _in_threads(evidence: Evidence, step: Step) -> bool:
+    """Whether PD06 bills those graphs: `no_grad` did not reach the threads that make them."""
+    threads = evidence.concurrency
+    return not isinstance(threads, Missing) and threads.graph_nobody_uses and step.boundary != "optimizer"
 
 
 def _evaluation(evaluation: EvalWithGrad | None, step: Step, limits: Limits) -> list[Finding]:

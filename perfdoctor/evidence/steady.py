@@ -68,7 +68,7 @@ class Selection:
         if self.samples is None:
             return None
         first, last = (getattr(sample, name) for sample in self.samples)
-        if first is None or last is None:
+        if first is None or last is None or last < first:  # a thread's counters start anew with a new thread
             return None
         return float(last - first) / (self.samples[1].step - self.samples[0].step)
 
@@ -127,10 +127,13 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
     """The steady step of a selection."""
     ms = {name: selection.column(f"{name}_us") / 1000 for name in ("wall", "cpu", *_BURSTY, *_SMOOTH)}
     other = ms["wall"] - sum(ms[name] for name in (*_BURSTY, *_SMOOTH))
+    # Threads that share an interpreter run by turns: a thousand short forwards, then one that waits for its turn.
+    by_turns = any(record.threads > 1 for record in process.forwards_seen)
+    typical = _mean if by_turns else trimmed_mean
     parts = Parts(
         **{name: float(ms[name].mean()) for name in _BURSTY},
-        **{name: trimmed_mean(ms[name]) for name in _SMOOTH},
-        other=max(0.0, trimmed_mean(other)),
+        **{name: typical(ms[name]) for name in _SMOOTH},
+        other=max(0.0, typical(other)),
     )
     step_ms = parts.total
     low, high = block_interval(ms["wall"])
@@ -154,7 +157,7 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
         mad_ms=mad(ms["wall"]),
         low_ms=max(0.0, low + shift),
         high_ms=high + shift,
-        cpu_ms=trimmed_mean(ms["cpu"]),
+        cpu_ms=typical(ms["cpu"]),
         process_cpu_ms=no_counters if None in process_cpu else sum(x or 0.0 for x in process_cpu) / 1000,
         run_delay_ms=no_counters if delay is None else delay / 1000,
         micro_batches=float(np.median(selection.column("micro"))),
@@ -162,6 +165,11 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
         first_step_s=_first_step_s(process),
         slope=_slope(ms["wall"]),
     )
+
+
+def _mean(values: npt.NDArray[np.float64]) -> float:
+    """With every hiccup."""
+    return float(values.mean())
 
 
 def _only(rows: Columns, mask: Mask) -> Columns:

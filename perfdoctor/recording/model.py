@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from .threads import BatchRound as BatchRound
+from .threads import ForwardsSeen as ForwardsSeen
 from .windows import BatchPrice as BatchPrice
 from .windows import BatchPrices as BatchPrices
 from .windows import LayerRow as LayerRow
@@ -136,6 +138,8 @@ class Settings:
     """Whether oneDNN was on when a root module's forward ended; None when none was seen by then."""
     data_parallel: bool = False
     libraries: Libraries | None = None
+    concurrency: bool = False
+    """Forwards of several threads are counted; False in a recording older than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +347,8 @@ class ProcessRecording:
     faults: tuple[Fault, ...]
     ended: bool
     size_bytes: int
+    forwards_seen: tuple[ForwardsSeen, ...] = ()
+    batch_rounds: tuple[BatchRound, ...] = ()
     problems: tuple[str, ...] = ()
     """What could not be read: a cut last line, an unknown kind."""
 

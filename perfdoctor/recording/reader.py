@@ -149,6 +149,8 @@ class ProcessFile:
             ops=_ops(windows.get("ops")),
             call_sites=_call_sites(windows.get("sites")),
             thread_rounds=tuple({int(n): float(us) for n, us in r["us"]} for r in self._all("threads")),
+            forwards_seen=tuple(_build(model.ForwardsSeen, r) for r in self._all("concurrency")),
+            batch_rounds=tuple(_build(model.BatchRound, r) for r in self._all("batching")),
             tracked_objects=int(tracked["objects"]) if tracked else None,
             faults=tuple(_build(model.Fault, r) for r in self._all("fault")),
             ended=bool(self._all("end")),

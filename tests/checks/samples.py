@@ -10,6 +10,7 @@ from perfdoctor.evidence.model import (
     Backend,
     BatchPrice,
     BatchPrices,
+    Concurrency,
     Cpu,
     CudaMemory,
     Evidence,
@@ -171,6 +172,30 @@ CUDA_MEMORY = CudaMemory(
 )
 
 
+ONE_THREAD = Concurrency(
+    threads=1,
+    shared=False,
+    forwards=200,
+    overlapped_share=0.0,
+    in_flight=1.0,
+    wall_ms=0.0,
+    measured=0,
+    cpu_ms=0.0,
+    least_cpu_ms=0.0,
+    blocked_share=0.0,
+    delay_share=0.0,
+    blocked_alone_share=Missing("only one thread calls a model"),
+    occupied_share=0.0,
+    waiters=0.0,
+    in_training=0,
+    ungraded=0,
+    ungraded_share=0.0,
+    backwards=0,
+    site=Missing("only one thread calls a model"),
+    price=Missing("only one thread calls a model"),
+)
+
+
 def step(parts: Parts, **changes: Any) -> Step:
     """A steady step that is the sum of its parts, on one busy CPU."""
     whole = parts.total
@@ -283,6 +308,7 @@ def healthy() -> Evidence:
         backend=BACKEND,
         layers=LAYERS,
         hot_lines=HOT_LINES,
+        concurrency=ONE_THREAD,
     )
 
 

@@ -71,3 +71,26 @@ def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env
     # Where others crowd the machine out, a check may find that instead.
     expected = ("clear", "found") if checked.contended else ("clear",)
     assert checked.check(finding[:4])["outcome"] in expected, checked.stdout
+
+
+def test_threads_that_share_a_small_model(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--steps", "4000", ILL, "threads")
+    found = checked.findings["PD06.gil-bound-forwards"]
+    assert found["severity"] in ("error", "warning")
+    assert (found["location"]["line"], found["location"]["function"]) == (_line("return model(inputs)"), "answer")
+    assert "one batch" in found["fix"]["text"]
+    assert found["savings"]["high_ms"] > 0
+    # The threads end without a word about it.
+    assert "StopJob" not in checked.stderr
+
+
+def test_one_thread_that_batches_for_them(perfdoctor: Perfdoctor) -> None:
+    check = perfdoctor.check("--steps", "4000", ILL, "threads", "cured").check("PD06")
+    assert check["outcome"] == "clear"
+    assert "one thread calls the model" in check["reason"]
+
+
+def test_threads_with_large_operators(perfdoctor: Perfdoctor) -> None:
+    check = perfdoctor.check("--steps", "60", ILL, "kernels").check("PD06")
+    assert check["outcome"] == "clear"
+    assert "3 threads call a model" in check["reason"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .backend import Backend, CapPrice, CapPrices, LibraryPrice
 from .base import Missing, Site
+from .concurrency import NOT_COUNTED, Concurrency, RequestPrice
 from .job import Job, JobEnd, Precision, Threads
 from .layers import Layer, LayerProfile, Line
 from .loading import Fetch, Loader, WorkerThreads
@@ -27,6 +28,7 @@ __all__ = [
     "CapPrice",
     "CapPrices",
     "CollectSite",
+    "Concurrency",
     "Cpu",
     "CudaMemory",
     "DtypePrice",
@@ -55,6 +57,7 @@ __all__ = [
     "PciGpu",
     "Precision",
     "ProbeFault",
+    "RequestPrice",
     "RunEvidence",
     "Site",
     "Step",
@@ -116,6 +119,7 @@ class Evidence:
     layers: LayerProfile | Missing = NOT_RECORDED
     hot_lines: tuple[Line, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
+    concurrency: Concurrency | Missing = NOT_COUNTED
 
     @property
     def on_cuda(self) -> bool:

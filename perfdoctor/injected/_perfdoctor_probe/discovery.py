@@ -7,6 +7,7 @@ the wrapper that it returns is watched, from outside the compiled region.
 """
 
 import types
+from _thread import get_ident
 
 import torch
 
@@ -92,6 +93,8 @@ class Discovery:
 
     def __init__(self, loop, guarded, note_autocast) -> None:
         self.loop = loop
+        self.concurrency = loop.concurrency
+        self.forward_left = guarded("concurrency", loop.concurrency.left)
         self.note_autocast = note_autocast
         began, failed = guarded("forward", loop.forward_began), guarded("forward", loop.forward_failed)
         self.clock = _Clock(began, failed, guarded("forward", self._ended))
@@ -174,9 +177,13 @@ class Discovery:
 
     def _ended(self, module, result) -> None:
         loop = self.loop
-        took_ns = loop.forward_left()
         kind = type(module)
         root = self.found.get(kind)
+        ident = get_ident()
+        if loop.thread != ident:
+            self._ended_elsewhere(ident, module, root, result)
+            return
+        took_ns = loop.forward_left()
         if root is None:
             root = self.found[kind] = _Root(next(module.parameters(), None) is not None)
             self.note_autocast()
@@ -185,8 +192,18 @@ class Discovery:
         if not root.calls & 255:
             self._weigh(kind, root, loop.timeline.step)
         useless = not module.training and torch.is_grad_enabled() and _has_graph(result)
+        if self.concurrency.on:
+            self.forward_left(ident, module, root.has_parameters, useless)
         # May end the step, and with it the job: nothing may follow.
         loop.forward_ended(took_ns, root.has_parameters, useless)
+
+    def _ended_elsewhere(self, ident: int, module, root: "_Root | None", result) -> None:
+        if root is None:
+            root = _Root(next(module.parameters(), None) is not None)
+            if root.has_parameters and self.watching:
+                self.found[type(module)] = root
+        useless = not module.training and torch.is_grad_enabled() and _has_graph(result)
+        self.forward_left(ident, module, root.has_parameters, useless)
 
     def _weigh(self, kind: type, root: _Root, step: int) -> None:
         if root.calls > _MANY_CALLS * step and root.spent_ns < _SHORT_NS * root.calls and kind in self.classes:

@@ -31,8 +31,13 @@ _BATCH, _FORWARD, _OPTIMIZER = 1, 2, 3
 class Loop:
     """The state machine behind the step timeline. All methods are called from hooks, on any thread."""
 
-    def __init__(self, recorder, on_boundary, on_early_step, sites) -> None:
+    def __init__(self, recorder, on_boundary, on_early_step, sites, concurrency, guarded) -> None:
         self.recorder = recorder
+        self.concurrency = concurrency
+        # With a switch of its own: the loop can do without it.
+        self.elsewhere_entered = guarded("concurrency", concurrency.entered)
+        self.loop_entered = guarded("concurrency", concurrency.loop_entered)
+        self.elsewhere_failed = guarded("concurrency", concurrency.failed)
         self.on_boundary = on_boundary
         self.on_early_step = on_early_step
         self.sites = sites
@@ -79,6 +84,9 @@ class Loop:
         self.foreign_steps = 0
         self.timeline = Timeline(self.timeline)
         self.inside_forward = False
+        if claim == _FORWARD and self.kind != "optimizer":
+            # What the other thread does (it feeds this one, say) ends no step any more.
+            self.kind, self.batches = "" if self.kind == "batch" else self.kind, 0
 
     def on_training_thread(self) -> bool:
         """False also before there is one."""
@@ -124,18 +132,33 @@ class Loop:
     # -- forward and backward -----------------------------------------------------------------------------
 
     def forward_began(self) -> bool:
-        """A module is called: True when it is a root, called on the training thread."""
-        if self.inside_forward:
-            return False
+        """A module is called: True when it is a root, on whatever thread."""
         ident = get_ident()
-        if (self.thread != ident or self.claim < _FORWARD) and not self._is_mine(ident, _FORWARD):
+        if self.thread != ident or self.claim < _FORWARD:
+            if not self._is_mine(ident, _FORWARD) and not self._takes_over(ident):
+                return self.elsewhere_entered(ident)
+        elif self.inside_forward:
             return False
         self.inside_forward = True
         self.forward_began_ns = self.timeline.enter(parts.FORWARD)
+        if self.concurrency.on:
+            self.loop_entered(ident)
+        return True
+
+    def _takes_over(self, ident: int) -> bool:
+        """Whether the loop moves here: its thread calls no model any more, others do. No training loop moves so."""
+        if self.claim > _FORWARD or ident in self.concurrency.inside or not self.concurrency.has_lost(self.thread):
+            return False
+        self._adopt(ident, _FORWARD)
         return True
 
     def forward_failed(self) -> None:
         """It raised."""
+        ident = get_ident()
+        if self.concurrency.on:
+            self.elsewhere_failed(ident)
+        if self.thread != ident:
+            return
         self.inside_forward = False
         self.timeline.leave(parts.FORWARD)
 
@@ -174,6 +197,8 @@ class Loop:
 
     def backward_began(self) -> bool:
         """A backward pass starts. False on another thread."""
+        if self.concurrency.on:
+            self.concurrency.seen.backwards += 1
         if self.thread != get_ident():
             return False
         self.ungraded_ns = 0

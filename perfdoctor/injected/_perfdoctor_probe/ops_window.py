@@ -67,6 +67,10 @@ class OpsWindow:
         """A profiler may end anywhere on the thread that started it."""
         return True
 
+    def is_gone(self) -> bool:
+        """Never: the profiler is the process's."""
+        return False
+
     def close(self, steps: int) -> dict:
         """Stop profiling; the summary of `steps` steps, microseconds in total."""
         self.abandon()

@@ -6,10 +6,11 @@ import os
 import sys
 import time
 import weakref
+from _thread import get_ident
 
 import torch
 
-from . import collector, control, loading, patches, procfs, profilers, records, settings, sites, windows
+from . import collector, concurrency, control, loading, patches, procfs, profilers, records, settings, sites, windows
 from .calls import Calls
 from .guard import Guard
 from .loop import Loop
@@ -34,7 +35,8 @@ class Probe:
         guarded = self.guarded = Guard(self.note_fault)
         self.fault = guarded.fault
         self.sites = sites.Sites(recorder, dumps)
-        self.loop = Loop(recorder, self.boundary, self.early_step, self.sites)
+        self.concurrency = concurrency.Concurrency(recorder, dumps, self.sites)
+        self.loop = Loop(recorder, self.boundary, self.early_step, self.sites, self.concurrency, guarded)
         self.collector = collector.Collector(recorder, dumps, self.loop, self.sites, guarded)
         self.calls = Calls(recorder, dumps, self.loop, self.sites, guarded)
         self.loading = loading.Loading(recorder, dumps, self.loop, self.sites, guarded)
@@ -50,6 +52,8 @@ class Probe:
         self.write_rows = guarded("flush", self.flush)
         self.listen = guarded("control", self._listen)
         self.price = guarded("thread pricing", self.windows.price)
+        self.price_batch = guarded("request pricing", self._price_batch)
+        self.concurrency.make_pricing = guarded("request pricing", self._make_request_pricing)
         self.reset()
 
     def reset(self) -> None:
@@ -75,7 +79,7 @@ class Probe:
             self.control.close()  # the parent's connection; closing our copy does not end it
             self.control = None
         self.sites.ids.clear()
-        for part in (self.loop, self.collector, self.calls, self.loading, self.windows, self):
+        for part in (self.loop, self.concurrency, self.collector, self.calls, self.loading, self.windows, self):
             part.reset()
         self.recorder.line(dumps({"k": "torch", **settings.imported()}))
 
@@ -96,7 +100,8 @@ class Probe:
         stopping = self.stop_at >= 0
         if stopping and line.step >= self.stop_at:
             self.leave()
-            raise StopJob(0)
+            # Threading prints what ends another thread than the main one, unless it is a plain `SystemExit`.
+            raise StopJob(0) if get_ident() == self.profilers.home else SystemExit(0)
         attentive = stopping or self.windows.busy or line.step < _EARLY_STEPS
         self.loop.due_ns = 0 if attentive else self.next_tick_ns
 
@@ -128,6 +133,7 @@ class Probe:
         self.own_ns += line.boundary_ns - now
         if due:
             self.price(step)
+            self.price_batch(step)
             line.skip_own_time()
 
     def _listen(self, step: int, beat: bool) -> None:
@@ -223,6 +229,7 @@ class Probe:
         self.loading.flush()
         self.collector.flush()
         self.calls.flush()
+        self.concurrency.flush(line.step)
         self.recorder.flush()
 
     def _write_settings(self) -> None:
@@ -238,6 +245,7 @@ class Probe:
         facts["gc"] = self.collector.state()
         facts["unit_ns"] = unit_cost_ns()
         facts["start_us"] = self.start_ns // 1000
+        facts["concurrency"] = "concurrency" not in self.guarded.off
         facts["compiled"] = self.discovery.compiled
         self.recorder.line(dumps({"k": "settings", **facts}))
 
@@ -252,6 +260,28 @@ class Probe:
         from .sites_window import SitesWindow
 
         return SitesWindow(self.sites, self.loop, self.discovery.compiled)
+
+    def _make_request_pricing(self, copies: int):
+        """None where a forward cannot be recorded now."""
+        from . import layers
+
+        if self.windows.open is not None or layers.obstacle(self.discovery.compiled):
+            return None
+        from .request_pricing import RequestPricing
+
+        step = self.loop.timeline.step
+        self.windows.marked += [step, step + 1]
+        return RequestPricing(copies)
+
+    def _price_batch(self, step: int) -> None:
+        pricing, now = self.concurrency.pricing, time.perf_counter_ns()
+        if pricing is None or not pricing.is_due(now):
+            return
+        prices = pricing.round()
+        if prices:
+            self.recorder.line(dumps({"k": "batching", "step": step, **prices}))
+        self.windows.marked.append(step)
+        self.windows.spent_ns += time.perf_counter_ns() - now
 
     def compiling(self) -> None:
         """torch.compile is about to be called: it compiles nothing inside a dispatch mode, and would trace hooks."""

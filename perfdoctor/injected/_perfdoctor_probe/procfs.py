@@ -48,6 +48,23 @@ def thread_delay_us() -> "int | None":
     return delays[0] if delays else None
 
 
+_held = ctypes.PyDLL(None)
+"""C functions called without giving the interpreter lock back: who measures waits for it must not add any."""
+_SCHEDSTAT = b"/proc/thread-self/schedstat"
+
+
+def thread_delay_ns() -> "int | None":
+    """The same in nanoseconds, without giving the interpreter lock back. About 8 us."""
+    descriptor = _held.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+    if descriptor < 0:
+        return None
+    text = ctypes.create_string_buffer(96)
+    _held.read(descriptor, text, 95)
+    _held.close(descriptor)
+    fields = text.value.split()
+    return int(fields[1]) if len(fields) == 3 else None
+
+
 def counters() -> dict:
     """Of the whole process, with the calling thread's CPU time and run delay. Costs about 45 us."""
     usage = _Rusage()

@@ -18,6 +18,8 @@ processes of a machine), durations are microseconds, as the names say.
     full_gc   one generation-2 collection, or any explicit one
     site      a place in the user's code, referred to by `id`
     ungraded  forwards in evaluation mode whose graph nobody used, since the last such record
+    concurrency  root forwards since the last such record, once more than one thread makes them
+    batching  operators of one forward timed for one request and for several at once, and by intra-op threads
     tracked   objects known to the garbage collector
     call      calls of a wrapped function since the last such record, by site
     sample    counters of this process

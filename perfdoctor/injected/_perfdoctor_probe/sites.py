@@ -1,5 +1,6 @@
 """Places in the user's code: from a stack to the first line that is not a library's."""
 
+import itertools
 import os
 import sys
 
@@ -18,6 +19,7 @@ class Sites:
         self.recorder = recorder
         self.dumps = dumps
         self.ids: "dict[tuple, int]" = {}
+        self.numbers = itertools.count()
         self.library: "dict[str, bool]" = {}
 
     def here(self, depth: int = 1) -> int:
@@ -45,10 +47,7 @@ class Sites:
             code = frame.f_code
             filename = code.co_filename
             if not filename.startswith(_HERE):
-                library = self.library.get(filename)
-                if library is None:
-                    library = self.library[filename] = _is_library(filename)
-                if not library:
+                if not self.is_library(filename):
                     number = self._id(filename, frame.f_lineno, code.co_name, via)
                     return number, (id(frame), frame.f_lasti), via is None
                 if not filename.startswith("<"):
@@ -58,11 +57,21 @@ class Sites:
             frame = frame.f_back
         return self._id(*last, via) if last else -1, None, False
 
+    def is_library(self, filename: str) -> bool:
+        """Whether a file is ours, torch's or anybody's but the user's."""
+        library = self.library.get(filename)
+        if library is None:
+            library = self.library[filename] = filename.startswith(_HERE) or _is_library(filename)
+        return library
+
     def _id(self, filename: str, line: int, function: str, via) -> int:
         key = (filename, line, function)
         known = self.ids.get(key)
         if known is None:
-            known = self.ids[key] = len(self.ids)
+            number = next(self.numbers)
+            known = self.ids.setdefault(key, number)
+            if known != number:  # another thread was here just now
+                return known
             record = {"k": "site", "id": known, "file": filename, "line": line, "function": function}
             if via:
                 record["via"] = f"{via[0]}:{via[1]}"

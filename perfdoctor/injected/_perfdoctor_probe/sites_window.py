@@ -223,6 +223,10 @@ class SitesWindow:
             and torch.is_inference_mode_enabled() == self.inference
         )
 
+    def is_gone(self) -> bool:
+        """Whether our mode has ended with its thread, whose number this one has got."""
+        return torch._C._len_torch_dispatch_stack() == 0
+
     def abandon(self) -> None:
         """Leave the mode."""
         self.watch.__exit__(None, None, None)

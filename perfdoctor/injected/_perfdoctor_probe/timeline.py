@@ -97,6 +97,8 @@ class Timeline:
         """
         cpu = _cpu_clock()
         count = len(self.rows) - len(self.cpu_us)
+        if cpu < self.cpu_mark:  # a new thread under the number of one that has ended
+            self.cpu_mark = 0
         if count > 0:
             self.cpu_us += [(cpu - self.cpu_mark) // (1000 * count)] * count
         self.cpu_mark = cpu

@@ -7,7 +7,7 @@ planned window once on its own, early enough for a short job; the launcher may a
 import time
 from _thread import get_ident
 
-from . import procfs
+from . import procfs, threads
 
 FIRST_STEP = 10
 """Steps before the first window, so that lazy initialisation is over ..."""
@@ -64,6 +64,11 @@ class Windows:
         now = time.perf_counter_ns()
         if self.open is not None:
             self.marked.append(step - 1)
+            if self.open.is_gone() if self.thread == get_ident() else not threads.is_alive(self.thread):
+                self._missing(self.open.name, "the thread that the loop ran on has ended")
+                self.open = None
+                self._note_busy()
+                return False
             if step - self.opened_step < self.length or self.thread != get_ident() or not self.open.closable():
                 return False
             self._close(step)

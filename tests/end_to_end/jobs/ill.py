@@ -1,8 +1,11 @@
 """One illness at a time, or its cure: `ill.py NAME [cured]`."""
 
 import contextlib
+import queue
 import sys
+import threading
 import time
+from concurrent.futures import Future
 
 import tiny
 import torch
@@ -138,6 +141,52 @@ class Blocks:
 
     def __len__(self):
         return len(self.blocks)
+
+
+def threads(cured):
+    """Eight threads call one model of small layers; cured, they leave it to one thread, which batches."""
+    model = nn.Sequential(*(layer for _ in range(16) for layer in (nn.Linear(64, 64), nn.ReLU()))).eval()
+    inputs, requests = torch.randn(1, 64), queue.Queue()
+
+    def answer(inputs):
+        return model(inputs)
+
+    def ask(inputs):
+        future = Future()
+        requests.put((inputs, future))
+        return future.result()
+
+    def client():
+        with torch.inference_mode():
+            for _ in range(ENDLESS):
+                ask(inputs) if cured else answer(inputs)
+
+    for _ in range(8):
+        threading.Thread(target=client, daemon=True).start()
+    with torch.inference_mode():
+        while cured:
+            batch = [requests.get()]
+            while len(batch) < 8 and not requests.empty():
+                batch.append(requests.get())
+            outputs = model(torch.cat([inputs for inputs, _ in batch]))
+            for (_, future), output in zip(batch, outputs.split(1), strict=True):
+                future.set_result(output)
+    threading.Event().wait()
+
+
+def kernels(cured):
+    """Threads that call one model whose operators are large: the interpreter's lock is free most of the time."""
+    model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(3))).eval()
+    inputs = torch.randn(256, 512)
+
+    def client():
+        with torch.inference_mode():
+            for _ in range(ENDLESS):
+                model(inputs)
+
+    for _ in range(3):
+        threading.Thread(target=client, daemon=True).start()
+    threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,115 @@
+"""Forwards on several threads, from the probe's counters."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from ..recording.model import BatchRound, ForwardsSeen, ProcessRecording
+from .model import Concurrency, Missing, RequestPrice
+from .model.concurrency import NOT_COUNTED
+from .places import Places
+from .steady import Selection
+
+_FEW = 5
+"""Fewer measured forwards give no share."""
+_NO_SITE = Missing("no overlapping forward was measured")
+
+
+def build(process: ProcessRecording, selection: Selection, places: Places) -> Concurrency | Missing:
+    """The counters of the steady span."""
+    if process.settings is None or not process.settings.concurrency:
+        return NOT_COUNTED
+    fault = next((fault.error for fault in process.faults if fault.hook in ("concurrency", "forward")), "")
+    if fault:
+        return Missing(f"the hook that counts forwards failed: {fault}")
+    seen = [record for record in process.forwards_seen if record.step > selection.first]
+    calls = sum(record.calls for record in seen)
+    threads = max((record.threads for record in seen), default=1)
+    if not calls or threads < 2:
+        return _one_thread(selection)
+    together, alone = _total(seen, "together"), _total(seen, "alone")
+    busy_us = max(1, sum(record.busy_us for record in seen))
+    least = [r.least_cpu_us for r in seen if r.together[0] + r.alone[0] >= _FEW and r.least_cpu_us]
+    wall_us = max(1, together[1])
+    # Behind a lock of the job's own there are none together.
+    counted = together if together[0] >= _FEW else alone
+    cpu_us = counted[2] / max(1, counted[0])
+    return Concurrency(
+        threads=threads,
+        shared=any(record.shared for record in seen),
+        forwards=calls,
+        overlapped_share=sum(record.overlapped for record in seen) / calls,
+        in_flight=1 + sum(record.others for record in seen) / calls,
+        wall_ms=busy_us / calls / 1000,
+        measured=together[0],
+        cpu_ms=cpu_us / 1000,
+        least_cpu_ms=(median(least) if least else cpu_us) / 1000,
+        blocked_share=_blocked(together) / wall_us,
+        delay_share=min(1.0, together[3] / wall_us),
+        blocked_alone_share=(
+            _blocked(alone) / max(1, alone[1])
+            if alone[0] >= _FEW
+            else Missing("hardly a forward ran while no other did")
+        ),
+        occupied_share=busy_us / max(1, sum(record.us for record in seen)),
+        waiters=sum(record.waiters for record in seen) / max(1, together[0] + alone[0]),
+        in_training=sum(record.in_training for record in seen),
+        ungraded=sum(record.ungraded for record in seen),
+        ungraded_share=min(1.0, sum(record.ungraded_us for record in seen) / busy_us),
+        backwards=sum(record.backwards for record in seen),
+        site=next((places.site(record.site) for record in seen if record.site >= 0), _NO_SITE),
+        price=_price(process.batch_rounds),
+    )
+
+
+def _one_thread(selection: Selection) -> Concurrency:
+    nothing = Missing("only one thread calls a model")
+    return Concurrency(
+        threads=1,
+        shared=False,
+        forwards=int(selection.column("micro").sum()),
+        overlapped_share=0.0,
+        in_flight=1.0,
+        wall_ms=0.0,
+        measured=0,
+        cpu_ms=0.0,
+        least_cpu_ms=0.0,
+        blocked_share=0.0,
+        delay_share=0.0,
+        blocked_alone_share=nothing,
+        occupied_share=0.0,
+        waiters=0.0,
+        in_training=0,
+        ungraded=0,
+        ungraded_share=0.0,
+        backwards=0,
+        site=nothing,
+        price=nothing,
+    )
+
+
+def _total(seen: list[ForwardsSeen], name: str) -> tuple[int, ...]:
+    """Forwards, wall, CPU and delay, microseconds."""
+    return tuple(sum(column) for column in zip(*(getattr(record, name) for record in seen), strict=True))
+
+
+def _blocked(total: tuple[int, ...]) -> int:
+    return max(0, total[1] - total[2] - total[3])
+
+
+def _price(rounds: tuple[BatchRound, ...]) -> RequestPrice | Missing:
+    if not rounds:
+        return Missing("no forward could be timed as a batch", "let the job run longer")
+    first = rounds[0]
+    return RequestPrice(
+        copies=first.copies,
+        ops=first.ops,
+        priced=first.priced,
+        # Other threads only ever make CPU time longer: caches and switches. Waits by the clock come and go.
+        one_ms=min(one.one_us for one in rounds) / 1000,
+        batch_ms=min(one.batch_us for one in rounds) / 1000,
+        threads=first.threads,
+        team_ms=median(one.team_us for one in rounds) / 1000,
+        single_ms=median(one.single_us for one in rounds) / 1000,
+        rounds=len(rounds),
+    )

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ills import ILL, behind_a_lock, graph_in_evaluation, graphs_in_threads, serving, with_teams
+from perfdoctor.checks import workspaces
+from perfdoctor.checks.shared_model import CHECK, examine
+from samples import healthy, ids, is_clear, number, only, step, with_
+
+from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Evidence, Missing, Parts, RequestPrice, ThreadPrice
+
+NOT_TIMED = Missing("no forward could be timed as a batch")
+
+
+def _examined(evidence: Evidence) -> Outcome:
+    return examine(evidence, CHECK.limits)
+
+
+def _found(evidence: Evidence) -> Finding:
+    return only(_examined(evidence))
+
+
+@pytest.mark.parametrize("part", ["step", "concurrency"])
+def test_without_steps_or_counters_nothing_is_claimed(part: str) -> None:
+    outcome = _examined(with_(serving(), **{part: Missing("it was not seen")}))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "it was not seen" in outcome.reason
+
+
+def test_one_thread_is_clear_with_its_forwards() -> None:
+    outcome = _examined(healthy())
+    assert is_clear(outcome)
+    assert number(outcome, "forwards") == 200
+
+
+def test_the_threads_of_data_parallel_are_left_to_pd01() -> None:
+    outcome = _examined(with_(serving(), backend__data_parallel=True))
+    assert outcome.kind is OutcomeKind.NOT_APPLICABLE
+    assert "PD01" in outcome.reason
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The interpreter's lock
+
+
+def test_threads_that_wait_for_the_lock_are_found_with_the_line_that_calls_the_model() -> None:
+    finding = _found(ILL["PD06.gil-bound-forwards"])
+    assert finding.severity is Severity.ERROR
+    assert finding.confidence is Confidence.HIGH
+    assert finding.location is not None
+    assert (finding.location.file, finding.location.line) == ("serve.py", 17)
+    assert number(finding, "blocked") == pytest.approx(0.4)
+    assert number(finding, "useful") == pytest.approx(0.6)
+    assert "one batch" in finding.fix.text
+    assert finding.savings.part is Part.COMPUTE
+
+
+def test_a_batch_is_priced_by_its_operators_python_once_and_a_hand_over_for_each() -> None:
+    saved = _found(serving(in_flight=4.0, delay_share=0.0)).savings
+    # 0.07 ms of operators; 0.10 ms of Python at best and 0.35 at worst; 4 hand-overs of 0.02 to 0.1 ms.
+    assert saved.high_ms == pytest.approx(1.0 - (0.07 + 0.10 + 4 * 0.02))
+    assert saved.low_ms == pytest.approx(1.0 - (0.07 + 0.35 + 4 * 0.1))
+    assert saved.high_ms <= saved.ceiling_ms <= 1.0
+
+
+def test_waiting_for_a_cpu_makes_the_prediction_cautious() -> None:
+    free, crowded = (_found(serving(delay_share=delay)).savings for delay in (0.0, 0.5))
+    assert crowded.low_ms < free.low_ms
+    assert crowded.high_ms == pytest.approx(free.high_ms, rel=0.05)
+
+
+@pytest.mark.parametrize(("overlapped", "count"), [(0.19, 0), (0.21, 1)])
+def test_forwards_must_overlap(overlapped: float, count: int) -> None:
+    assert ids(_examined(serving(overlapped_share=overlapped))) == ["PD06.gil-bound-forwards"] * count
+
+
+@pytest.mark.parametrize(("blocked", "count"), [(0.19, 0), (0.21, 1)])
+def test_they_must_wait_for_a_lock(blocked: float, count: int) -> None:
+    busy = serving(blocked_share=blocked, least_cpu_ms=0.4, price=NOT_TIMED)
+    assert len(ids(_examined(busy))) == count
+
+
+def test_waiting_that_forwards_do_without_company_is_not_the_locks() -> None:
+    evidence = serving(blocked_share=0.5, blocked_alone_share=0.45, least_cpu_ms=0.4, price=NOT_TIMED)
+    assert is_clear(_examined(evidence))
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({}, 1),
+        ({"least_cpu_ms": 0.34}, 0),  # the work of 1.3 threads
+        ({"occupied_share": 1.4, "wall_ms": 1.0}, 0),  # mostly nobody asks
+        ({"price": RequestPrice(4, 16, 16, 0.05, 0.17, 1, 0.05, 0.05, 5)}, 0),  # a second request costs as much again
+        ({"price": NOT_TIMED}, 0),
+    ],
+)
+def test_small_operators_that_gain_nothing_from_threads_need_no_long_waits(changes: dict[str, Any], count: int) -> None:
+    assert len(ids(_examined(serving(blocked_share=0.1, **changes)))) == count
+
+
+def test_large_kernels_on_several_threads_are_fine() -> None:
+    large = serving(
+        wall_ms=10.0,
+        cpu_ms=9.0,
+        least_cpu_ms=8.8,
+        blocked_share=0.05,
+        price=RequestPrice(4, 6, 6, 8.7, 34.0, 1, 8.7, 8.7, 5),
+        step=step(Parts(forward=10.0), boundary="forward"),
+    )
+    assert is_clear(_examined(large))
+
+
+def test_large_kernels_beside_neighbours_are_not_the_locks_fault() -> None:
+    crowded = serving(
+        wall_ms=17.0,
+        cpu_ms=4.8,
+        least_cpu_ms=4.4,
+        blocked_share=0.06,
+        delay_share=0.66,
+        price=RequestPrice(4, 6, 6, 4.4, 17.5, 1, 5.6, 5.6, 5),
+        step=step(Parts(forward=17.0), boundary="forward"),
+        host__others_cpus=3.0,
+    )
+    assert is_clear(_examined(crowded))
+
+
+def test_few_measured_forwards_do_not_clear() -> None:
+    assert _examined(serving(measured=5)).kind is OutcomeKind.CANNOT_TELL
+
+
+def test_a_batch_that_saves_little_gives_way_to_processes() -> None:
+    large = RequestPrice(4, 16, 16, 0.14, 0.5, 1, 0.14, 0.14, 5)
+    assert "processes" in _found(serving(price=large)).fix.text
+
+
+def test_models_of_their_own_need_processes() -> None:
+    finding = _found(serving(shared=False))
+    assert "processes" in finding.fix.text
+    assert "ProcessPoolExecutor" in finding.fix.code
+    assert "a model each" in finding.message
+
+
+def test_processes_are_no_more_than_the_cpus_that_neighbours_leave() -> None:
+    assert _examined(serving(shared=False, host__others_cpus=3.0)).kind is OutcomeKind.CLEAR
+    assert "\n    3, " in _found(serving(shared=False, host__others_cpus=0.5)).fix.code
+
+
+def test_ray_has_batching_of_its_own() -> None:
+    assert "@serve.batch" in _found(serving(job__frameworks=("ray",))).fix.code
+
+
+def test_with_intra_op_threads_only_short_operators_can_be_waiting_for_the_lock() -> None:
+    assert ids(_examined(serving(threads__intra_op=2))) == ["PD06.gil-bound-forwards"]
+    waits_for_its_team = with_teams(price=RequestPrice(4, 6, 6, 7.0, 27.0, 4, 9.0, 9.0, 5))
+    assert is_clear(_examined(waits_for_its_team))
+
+
+def test_beside_a_training_loop_only_its_own_waiting_can_be_saved() -> None:
+    loop = step(Parts(forward=2.0, backward=3.0, optimizer=1.0, other=4.0), cpu_ms=5.0, run_delay_ms=1.0)
+    finding = _found(serving(step=loop))
+    assert finding.savings.ceiling_ms <= 4.0
+    assert finding.savings.low_ms == 0
+    assert finding.confidence is Confidence.MEDIUM
+    busy = step(Parts(forward=2.0, backward=3.0, optimizer=1.0, other=4.0), cpu_ms=9.5, run_delay_ms=0.2)
+    assert is_clear(_examined(serving(step=busy)))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# A lock of the job's own
+
+
+def test_a_lock_around_the_model_is_found_by_those_who_wait_before_it() -> None:
+    finding = _found(ILL["PD06.serialised-forwards"])
+    assert number(finding, "waiters") == 3
+    # Four requests: 0.8 ms of operators and 0.3 ms of Python at best, where they take 4 ms one by one.
+    assert finding.savings.high_ms == pytest.approx(4.0 * (1 - (0.8 + 0.3 + 0.08) / 4.0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"waiters": 0.4}, {"occupied_share": 0.6}, {"overlapped_share": 0.06}],
+    ids=["nobody waits", "often empty", "they do overlap"],
+)
+def test_turns_that_nobody_waits_for_are_no_lock(changes: dict[str, Any]) -> None:
+    assert is_clear(_examined(behind_a_lock(**changes)))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Teams
+
+
+def test_teams_that_do_not_fit_on_the_cpus_are_found_by_their_price() -> None:
+    finding = _found(ILL["PD06.oversubscribed-teams"])
+    assert number(finding, "slower") == pytest.approx(15 / 9)
+    assert finding.savings.high_ms == pytest.approx(0.4 * 20.0)
+    assert finding.savings.low_ms == pytest.approx(0.2 * 20.0)
+    assert "set_num_threads(1)" in finding.fix.code
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"threads__intra_op": 1, "blocked_share": 0.0},
+        {"price": RequestPrice(4, 6, 6, 7.0, 27.0, 4, 11.0, 9.0, 5)},
+        {"price": RequestPrice(4, 6, 6, 7.0, 27.0, 4, 15.0, 9.0, 1)},
+        {"machine__affinity_cpus": 64},
+        {"in_flight": 1.0, "overlapped_share": 0.1},
+    ],
+    ids=["one thread each", "18 percent", "timed once", "CPUs enough", "alone"],
+)
+def test_teams_that_fit_or_cost_little_are_fine(changes: dict[str, Any]) -> None:
+    assert is_clear(_examined(with_teams(**changes)))
+
+
+def test_a_thread_count_that_pd13_has_timed_is_billed_there() -> None:
+    timed = with_(healthy().ops, thread_prices=(ThreadPrice(1, 9.0), ThreadPrice(4, 15.0)))
+    assert is_clear(_examined(with_teams(ops=timed)))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What threads do not inherit
+
+
+def test_gradients_in_threads_are_billed_here_and_not_by_pd08() -> None:
+    evidence = graphs_in_threads(memory=graph_in_evaluation().memory)
+    assert _found(ILL["PD06.grad-in-threads"]).savings.high_ms == pytest.approx(0.27)
+    assert workspaces.examine(evidence, workspaces.CHECK.limits).kind is OutcomeKind.CLEAR
+    trained = with_(evidence, concurrency__backwards=1)
+    assert ids(workspaces.examine(trained, workspaces.CHECK.limits)) == ["PD08.grad-in-evaluation"]
+
+
+@pytest.mark.parametrize("changes", [{"backwards": 1}, {"ungraded": 3_999}, {"ungraded_share": 0.1}])
+def test_graphs_that_are_used_or_few_are_fine(changes: dict[str, Any]) -> None:
+    assert is_clear(_examined(graphs_in_threads(**changes)))
+
+
+def test_training_mode_in_threads_is_a_note() -> None:
+    quiet = {"blocked_share": 0.0, "price": NOT_TIMED}
+    finding = _found(serving(in_training=7_900, **quiet))
+    assert finding.id == "PD06.train-mode-shared"
+    assert finding.severity is Severity.NOTE
+    assert finding.savings.ceiling_ms == 0
+    for changes in (
+        {"in_training": 3_000},
+        {"in_training": 7_900, "backwards": 3},
+        {"in_training": 8_000, "shared": False},
+    ):
+        assert is_clear(_examined(serving(**quiet, **changes)))
