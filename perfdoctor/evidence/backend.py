@@ -41,6 +41,7 @@ def build(process: ProcessRecording, cap_prices: CapPricesRecord | None) -> Back
         variables=_variables(settings.environment, torch.environment),
         onednn_prices=_library_prices(process),
         cap_prices=_cap_prices(cap_prices),
+        onednn_between_steps=settings.mkldnn,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .library import LibraryUse
+
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
@@ -98,6 +100,8 @@ class OpsWindow:
     layers: LayersSeen | None = None
     missing: str = ""
     onednn: tuple[LibraryPrice, ...] = ()
+    library: LibraryUse | None = None
+    """None in a recording older than this."""
     replay: tuple[Replay, ...] = ()
     """Only under a variable that caps the instruction set."""
 

@@ -12,6 +12,7 @@ from .backend import Backend, CapPrice, CapPrices, LibraryPrice
 from .base import Missing, Site
 from .job import Job, JobEnd, Precision, Threads
 from .layers import Layer, LayerProfile, Line
+from .libraries import Attention, AttentionPrice, Convolution, Cudnn, LibraryUse, Recurrent, ShapeVariety
 from .loading import Fetch, Loader, WorkerThreads
 from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
 from .memory import CudaMemory, EvalWithGrad, HostMemory
@@ -19,14 +20,18 @@ from .operators import CallSite, DtypePrice, Op, OpProfile, ThreadPrice
 from .step import BoundaryKind, CollectSite, GarbageCollection, Parts, Step
 
 __all__ = [
+    "Attention",
+    "AttentionPrice",
     "Backend",
     "BoundaryKind",
     "CallSite",
     "CapPrice",
     "CapPrices",
     "CollectSite",
+    "Convolution",
     "Cpu",
     "CudaMemory",
+    "Cudnn",
     "DtypePrice",
     "EvalWithGrad",
     "Evidence",
@@ -41,6 +46,7 @@ __all__ = [
     "Layer",
     "LayerProfile",
     "LibraryPrice",
+    "LibraryUse",
     "Line",
     "Loader",
     "Machine",
@@ -53,7 +59,9 @@ __all__ = [
     "PciGpu",
     "Precision",
     "ProbeFault",
+    "Recurrent",
     "RunEvidence",
+    "ShapeVariety",
     "Site",
     "Step",
     "ThreadPrice",
@@ -114,6 +122,8 @@ class Evidence:
     layers: LayerProfile | Missing = NOT_RECORDED
     hot_lines: tuple[Line, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
+    library_use: LibraryUse | Missing = NOT_RECORDED
+    cudnn: Cudnn | Missing = NOT_RECORDED
 
     @property
     def on_cuda(self) -> bool:

@@ -13,7 +13,7 @@ from torch.nn.modules import module as nn_module
 
 _KEPT = 40
 """Layers kept, the largest by time."""
-_RANGE = "perfdoctor layer "
+RANGE = "perfdoctor layer "
 _NODE = "autograd::engine::evaluate_function"
 _FLOPS = (
     "aten::mm",
@@ -76,7 +76,7 @@ class Layers:
                 if not self.stack:
                     self.roots.append(module)
             known[2] += 1
-            entered = _Range(f"{_RANGE}{known[0]}")
+            entered = _Range(f"{RANGE}{known[0]}")
             entered.__enter__()
             self.stack.append((module, entered))
         except Exception:  # an exotic input, say: this call has no range
@@ -122,6 +122,14 @@ class Layers:
             "flops": times.flops,
             "count": len(rows),
             "modules": rows[:_KEPT],
+        }
+
+    def titles(self) -> "dict[int, tuple]":
+        """Name, class and the module itself, by index."""
+        names = self._names()
+        return {
+            index: (names.get(id(module), ""), type(module).__name__, module)
+            for index, module, _, _ in self.modules.values()
         }
 
     def _names(self) -> "dict[int, str]":
@@ -182,8 +190,8 @@ class _Times:
             name = event.name()
             index = stack[-1][3] if stack else -1
             key = None
-            if name.startswith(_RANGE):
-                index = int(name[len(_RANGE) :])
+            if name.startswith(RANGE):
+                index = int(name[len(RANGE) :])
                 key = ("again" if self._in_backward(stack) else "forward", index)
             elif name.startswith(_NODE):
                 key = ("node", event.fwd_thread_id(), event.sequence_nr())

@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import torch
 
-from . import layers, library_pricing, pricing, records, thread_pricing
+from . import attention_pricing, layers, library_pricing, library_use, pricing, records, thread_pricing
 from .profilers import Profilers
 
 _KEPT = 80
@@ -74,6 +74,7 @@ class OpsWindow:
         summary["steps"] = steps
         seen, self.layers = self.layers, None
         summary["layers"] = seen.summary(host, device, flops) if seen else {"missing": self.without_layers}
+        summary["library"] = _libraries(host, device, seen)
         arguments = summary.pop("arguments")
         summary["prices"] = pricing.prices(summary["ops"], arguments)
         summary["onednn"] = library_pricing.prices(summary["ops"], arguments, self.onednn)
@@ -97,6 +98,18 @@ class OpsWindow:
         """The same, for good: what they saw does not count."""
         self.drop_layers()
         self.layers, self.without_layers = None, why
+
+
+def _libraries(host: list, device: list, seen) -> dict:
+    """Which library did what; a profile that this cannot read has no other use for it either."""
+    try:
+        uses = library_use.Uses()
+        uses.read(host, device)
+        found = uses.summary(seen.titles() if seen else {})
+    except Exception as error:
+        return {"missing": f"{type(error).__name__}: {error}"[:300]}
+    attention_pricing.add_prices(found["attention"])
+    return found
 
 
 class _QuietKineto:
