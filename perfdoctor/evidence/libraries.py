@@ -47,6 +47,7 @@ def use(process: ProcessRecording) -> LibraryUse | Missing:
         recurrent=tuple(_recurrent(row, unit, steps, on_device) for row in seen.recurrent),
         attention=tuple(_attention(row, unit, steps, on_device) for row in seen.attention),
         on_device=on_device,
+        layout_ms=window.device.get("layout", 0) * unit,
     )
 
 
@@ -65,6 +66,7 @@ def _convolution(row: ConvolutionRow, unit: float, steps: int, on_device: bool) 
         dtype=row.dtype,
         input_shape=row.input,
         weight_shape=row.weight,
+        channels_last=row.channels_last,
         calls_per_step=row.calls / steps,
         ms_per_step=_ms(row, unit, on_device),
     )

@@ -22,6 +22,8 @@ class ConvolutionRow:
     transposed: bool = False
     dilated: bool = False
     groups: int = 1
+    channels_last: bool | None = None
+    """Memory format of the layer's input; None when it was not seen or has not four dimensions."""
     calls: int = 0
     forward_us: int = 0
     backward_us: int = 0

@@ -24,6 +24,8 @@ class Convolution:
     dtype: str
     input_shape: tuple[int, ...]
     weight_shape: tuple[int, ...]
+    channels_last: bool | None
+    """Memory format of its input; None when it was not seen or has not four dimensions."""
     calls_per_step: float
     ms_per_step: float
     """Forward and backward: of the device where there is one, otherwise of the host."""
@@ -108,6 +110,8 @@ class LibraryUse:
     attention: tuple[Attention, ...]
     on_device: bool = False
     """Times are the device's."""
+    layout_ms: float = 0.0
+    """In cuDNN's kernels that turn tensors round for convolutions, on the device."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def add_prices(attention: list) -> None:
     began = time.perf_counter_ns()
     known: "dict[str, dict]" = {}
     for record in attention:
-        if record["made"] == "fused" or record["device_forward_us"]:
+        if record["made"] == "fused":
             continue
         alike = str([record.get(name) for name in _ALIKE] + [record["backward_us"] > 0])
         if alike in known:  # the same in another layer
@@ -118,12 +118,7 @@ class _Replay:
 
     def _now(self):
         if self.record["made"] == "math":
-            allowed = torch._C._get_flash_sdp_enabled()
-            torch._C._set_sdp_use_flash(False)
-            try:
-                return self._fused()
-            finally:
-                torch._C._set_sdp_use_flash(allowed)
+            return self._function(False)
         scores = (self.query @ self.key.transpose(-2, -1)) * 0.125
         if self.record["mask"] == "add":
             scores = scores + self.mask
@@ -138,6 +133,17 @@ class _Replay:
         return weights @ self.value
 
     def _fused(self):
+        return self._function(True)
+
+    def _function(self, flash: bool):
+        allowed = torch._C._get_flash_sdp_enabled()
+        torch._C._set_sdp_use_flash(flash)
+        try:
+            return self._dot_product()
+        finally:
+            torch._C._set_sdp_use_flash(allowed)
+
+    def _dot_product(self):
         return torch.nn.functional.scaled_dot_product_attention(
             self.query,
             self.key,

@@ -44,7 +44,7 @@ class Layers:
 
     def __init__(self) -> None:
         self.thread = get_ident()
-        self.modules: "dict[int, list]" = {}  # id -> [index, module, calls, input shape]
+        self.modules: "dict[int, list]" = {}  # id -> [index, module, calls, input shape, channels last]
         self.roots: list = []
         self.stack: "list[tuple]" = []
         self.handles: list = []
@@ -72,7 +72,7 @@ class Layers:
             known = self.modules.get(id(module))
             if known is None:
                 shape = next((list(x.shape) for x in inputs if isinstance(x, torch.Tensor)), [])
-                known = self.modules[id(module)] = [len(self.modules), module, 0, shape]
+                known = self.modules[id(module)] = [len(self.modules), module, 0, shape, _channels_last(inputs)]
                 if not self.stack:
                     self.roots.append(module)
             known[2] += 1
@@ -98,7 +98,7 @@ class Layers:
         on_device = times.read_device(device)
         names = self._names()
         rows = []
-        for index, module, calls, shape in self.modules.values():
+        for index, module, calls, shape, _ in self.modules.values():
             forward, backward = times.of(index)
             clock = 2 if on_device else 0
             rows.append(
@@ -124,12 +124,17 @@ class Layers:
             "modules": rows[:_KEPT],
         }
 
+    def on_cpu(self) -> bool:
+        """Whether the modules compute there, by their parameters."""
+        first = (next(root.parameters(), None) for root in self.roots)
+        return all(parameter is None or parameter.device.type == "cpu" for parameter in first)
+
     def titles(self) -> "dict[int, tuple]":
-        """Name, class and the module itself, by index."""
+        """Name, class, whether its input had its channels last, and the module itself, by index."""
         names = self._names()
         return {
-            index: (names.get(id(module), ""), type(module).__name__, module)
-            for index, module, _, _ in self.modules.values()
+            index: (names.get(id(module), ""), type(module).__name__, channels_last, module)
+            for index, module, _, _, channels_last in self.modules.values()
         }
 
     def _names(self) -> "dict[int, str]":
@@ -138,6 +143,14 @@ class Layers:
             for name, module in root.named_modules():
                 names.setdefault(id(module), name)
         return names
+
+
+def _channels_last(inputs) -> "bool | None":
+    """Of the first input with four dimensions; None without one."""
+    for x in inputs:
+        if isinstance(x, torch.Tensor) and x.dim() == 4:
+            return x.is_contiguous(memory_format=torch.channels_last)
+    return None
 
 
 def _parameters(module) -> dict:

@@ -308,19 +308,22 @@ class Uses:
 
     # -- the record ---------------------------------------------------------------------------------------
 
-    def summary(self, names: dict) -> dict:
-        """`names`: index of a layer -> (name, class), as `layers.Layers` has them."""
+    def summary(self, names: dict, on_cpu: bool) -> dict:
+        """`names`: index of a layer -> (name, class, ...), as `layers.Layers.titles` has them.
+
+        Torch is asked and prices are taken only on the CPU: tensors on a device would have to be allocated there.
+        """
         found = []
         for kind in _largest(self.convolutions):
             record = _named(kind, names)
             how = record.pop("how")
-            record["choice"] = _choice(record, how)
+            record["choice"] = _choice(record, how) if on_cpu else ""
             record["transposed"], record["groups"] = bool(how[3]), int(how[5])
             record["dilated"] = any(size != 1 for size in how[2])
             found.append(record)
         return {
             "convolutions": found,
-            "recurrent": [_recurrent(kind, names) for kind in _largest(self.recurrent)],
+            "recurrent": [_recurrent(kind, names, on_cpu) for kind in _largest(self.recurrent)],
             "attention": [_named(kind, names) for kind in _largest(self.attention)],
         }
 
@@ -329,16 +332,17 @@ def _largest(kinds: dict) -> list:
     return sorted((kind for kind in kinds.values() if kind.calls), key=lambda kind: -kind.total)[:_KEPT]
 
 
-def _recurrent(kind: _Kind, names: dict) -> dict:
+def _recurrent(kind: _Kind, names: dict, on_cpu: bool) -> dict:
     module = names.get(kind.facts["layer"], (None,))[-1]
     record = _named(kind, names)
-    price = recurrent_pricing.price(record, record.pop("how"), module)
+    how = record.pop("how")
+    price = recurrent_pricing.price(record, how, module) if on_cpu else {}
     return {**record, **price, "copies_us": kind.copies // 1000}
 
 
 def _named(kind: _Kind, names: dict) -> dict:
     record = kind.record()
-    record["layer"], record["module"] = names.get(record["layer"], ("", ""))[:2]
+    record["layer"], record["module"], record["channels_last"] = names.get(record["layer"], ("", "", None))[:3]
     return record
 
 
@@ -354,11 +358,8 @@ def _dtype(event) -> str:
 
 
 def _choice(record: dict, how: list) -> str:
-    """What torch would choose now, between the steps: `Mkldnn`, `Slow2d`, ... The tensors are never touched.
-
-    Only of a convolution on the CPU: a tensor on the device would have to be allocated there.
-    """
-    if record["device_forward_us"] or _count(record["input"]) + _count(record["weight"]) > _ELEMENTS:
+    """What torch would choose now, between the steps: `Mkldnn`, `Slow2d`, ... The tensors are never touched."""
+    if _count(record["input"]) + _count(record["weight"]) > _ELEMENTS:
         return ""
     try:
         dtype = getattr(torch, record["dtype"])

@@ -14,6 +14,8 @@ _KEPT = 80
 """Operators kept, the largest by total time; the totals cover all."""
 _SILENT = 99
 _LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
+_LAYOUT = ("nchwToNhwc", "nhwcToNchw")
+"""In the names of cuDNN's kernels that turn tensors round for a convolution and back."""
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -74,7 +76,7 @@ class OpsWindow:
         summary["steps"] = steps
         seen, self.layers = self.layers, None
         summary["layers"] = seen.summary(host, device, flops) if seen else {"missing": self.without_layers}
-        summary["library"] = _libraries(host, device, seen)
+        summary["library"] = _libraries(host, device, seen, not self.on_device)
         arguments = summary.pop("arguments")
         summary["prices"] = pricing.prices(summary["ops"], arguments)
         summary["onednn"] = library_pricing.prices(summary["ops"], arguments, self.onednn)
@@ -100,15 +102,17 @@ class OpsWindow:
         self.layers, self.without_layers = None, why
 
 
-def _libraries(host: list, device: list, seen) -> dict:
+def _libraries(host: list, device: list, seen, on_cpu: bool) -> dict:
     """Which library did what; a profile that this cannot read has no other use for it either."""
     try:
         uses = library_use.Uses()
         uses.read(host, device)
-        found = uses.summary(seen.titles() if seen else {})
+        on_cpu = on_cpu and (seen is None or seen.on_cpu())
+        found = uses.summary(seen.titles() if seen else {}, on_cpu)
     except Exception as error:
         return {"missing": f"{type(error).__name__}: {error}"[:300]}
-    attention_pricing.add_prices(found["attention"])
+    if on_cpu:
+        attention_pricing.add_prices(found["attention"])
     return found
 
 
@@ -239,6 +243,8 @@ def _device_times(events) -> dict:
         name = event.name()
         kind = name if name.startswith("Mem") else "kernels"
         times[kind] = times.get(kind, 0) + event.duration_ns()
+        if any(part in name for part in _LAYOUT):
+            times["layout"] = times.get("layout", 0) + event.duration_ns()
     return {kind: total // 1000 for kind, total in times.items()}
 
 

@@ -19,7 +19,7 @@ def price(record: dict, how: list, module) -> dict:
 
     Only of what oneDNN does: an LSTM over whole sequences. `how` is what `aten::lstm` got after its weights.
     """
-    if record["kernel"] != "aten::lstm" or record["dtype"] not in _TYPES or record["device_forward_us"]:
+    if record["kernel"] != "aten::lstm" or record["dtype"] not in _TYPES:
         return {}
     spent_us = (record["forward_us"] + record["backward_us"]) / record["calls"]
     if len(record["input"]) != 3 or len(how) != 6 or getattr(module, "proj_size", 1) or spent_us > _LONG_US:
@@ -43,10 +43,8 @@ def _times(record: dict, how: list, module, with_gradient: bool) -> tuple:
     _, layers, dropout, train, bidirectional, batch_first = how
     source = torch.ones(record["input"], dtype=dtype)
     weights = [torch.full(w.shape, 0.01, dtype=dtype).requires_grad_(with_gradient) for w in module._flat_weights]
-    states = torch.zeros(
-        layers * (2 if bidirectional else 1), source.shape[0 if batch_first else 1], module.hidden_size
-    )
-    states = states.to(dtype)
+    samples = source.shape[0 if batch_first else 1]
+    states = torch.zeros(layers * (2 if bidirectional else 1), samples, module.hidden_size, dtype=dtype)
     gradient = None
     best = {}
     began = time.perf_counter_ns()
