@@ -156,6 +156,8 @@ def _shared(evidence: Evidence, backend: Backend) -> tuple[Measurement, ...]:
     ]
     build = f"{job.torch_version} for {job.torch_build}" if job.torch_build not in ("", "cpu") else job.torch_version
     onednn = "on" if backend.onednn_enabled else "off"
+    if backend.onednn_between_steps and not backend.onednn_enabled:
+        onednn = "off in the forward pass (see PD02)"
     threads = evidence.threads
     return (
         Measurement("device", ", ".join(devices) or "no parameters seen", "text", "device of the parameters"),

@@ -66,6 +66,7 @@ from perfdoctor.api import (
     OpProfile,
     Outcome,
     Part,
+    Site,
     Step,
     cannot_tell,
     clear,
@@ -98,7 +99,13 @@ class Limits:
 
 _SLOWER = 1.1
 """Native operators are worth a finding when oneDNN beats them by a tenth, measured."""
-_LIBRARIES = (("cudnn", "cuDNN"), ("miopen", "MIOpen"), ("mkldnn", "oneDNN"), ("depthwise", "torch's depthwise kernel"))
+_LIBRARIES = (
+    ("cudnn", "cuDNN"),
+    ("miopen", "MIOpen"),
+    ("mkldnn", "oneDNN"),
+    ("nnpack", "NNPACK"),
+    ("depthwise", "torch's depthwise kernel"),
+)
 """Parts of the names of operators, and whose they are."""
 
 
@@ -148,8 +155,7 @@ def _onednn_off_inside(evidence: Evidence, step: Step, backend: Backend, limits:
     if saved.high_ms / step.step_ms < limits.min_share or (saved.times is not None and saved.times < _SLOWER):
         return []
     measured = () if saved.times is None else (Measurement("ratio", saved.times, "ratio", "native over oneDNN"),)
-    calls = () if isinstance(evidence.call_sites, Missing) else evidence.call_sites
-    line = next((call.site for call in calls if call.kind == "library_off" and call.detail == "onednn"), None)
+    line = _line_switched_off(evidence)
     seen = "`torch.backends.mkldnn.enabled` was True between the steps, and False "
     return [
         Finding(
@@ -185,6 +191,14 @@ def _onednn_off_inside(evidence: Evidence, step: Step, backend: Backend, limits:
             ),
         )
     ]
+
+
+def _line_switched_off(evidence: Evidence) -> Site | None:
+    """A convolution's that ran while it was off; else the costliest line of the forward pass."""
+    calls = () if isinstance(evidence.call_sites, Missing) else evidence.call_sites
+    lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
+    off = [call.site for call in calls if call.kind == "library_off" and call.detail == "onednn"]
+    return next(iter([*off, *(line.site for line in lines if line.part == "forward")]), None)
 
 
 # -- what clears it ---------------------------------------------------------------------------------------
@@ -251,12 +265,12 @@ def _why_it_stays(row: Attention) -> str:
 def _line(evidence: Evidence, use: LibraryUse) -> str:
     parts = []
     if use.convolutions:
-        parts.append("{convolution_calls} convolutions a step take {convolution_share} of it")
+        parts.append("{convolution_calls} convolutions take {convolution_share} of the step")
     if use.recurrent:
-        parts.append("{recurrent_calls} recurrent layers {recurrent_share}")
-    line = " and ".join(parts) + (", done by: {by}" if parts else "")
+        parts.append("{recurrent_calls} calls of recurrent layers {recurrent_share}")
+    line = ", ".join(parts) + (", done by: {by}" if parts else "")
     if use.attention:
-        line += ("; " if line else "") + "{attention_calls} attentions a step take {attention_share} of it: "
+        line += ("; " if line else "") + "{attention_calls} attentions take {attention_share} of the step: "
         line += "{attention_by}"
     return line
 

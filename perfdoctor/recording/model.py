@@ -193,6 +193,8 @@ class BatchSeen:
     bytes: int = 0
     dtypes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    onednn: bool | None = None
+    """Whether oneDNN was on when the batch came; None in older recordings."""
 
 
 @dataclass(frozen=True, slots=True)

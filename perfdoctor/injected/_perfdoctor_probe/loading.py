@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 
-from . import procfs
+from . import procfs, settings
 from .recorder import columns
 
 _SIZED_BATCHES = 3
@@ -183,6 +183,7 @@ class Loading:
         self.samples[identity] = max(samples, self.samples.get(identity, 0))
         record = {"k": "batch", "loader": identity, "samples": samples, "bytes": size, "dtypes": dtypes}
         record["devices"] = devices
+        record["onednn"] = settings.onednn_enabled()
         self.recorder.line(self.dumps(record))
 
     def _note_shape(self, batch) -> None:
