@@ -14,8 +14,7 @@ without kernels for the CPU multiplies at a tenth of the speed.
 
 Example
 -------
-    with torch.backends.mkldnn.flags(deterministic=True):   # enabled=False is this function's default!
-        loss = model(batch)
+    torch.backends.mkldnn.set_flags(_enabled=False)   # for one comparison, and never taken back
 
 How to fix
 ----------
@@ -26,7 +25,8 @@ When it stays silent
 --------------------
 When CUDA_VISIBLE_DEVICES is "" or -1, which is a choice. When a step does less than 1e9 floating-point operations:
 a reinforcement-learning network was measured 1.2 times faster on the CPU. When a GPU is on the bus but not handed to
-this container. Batches that loaders make on the CPU are normal: copying them is no fault of the backend.
+this container. When oneDNN is off only inside the forward pass: that is PD02's. Batches that loaders make on the CPU
+are normal: copying them is no fault of the backend.
 
 Limits
 ------
@@ -54,7 +54,6 @@ from perfdoctor.api import (
     Evidence,
     Finding,
     Fix,
-    LibraryPrice,
     Measurement,
     Missing,
     Outcome,
@@ -72,6 +71,7 @@ from perfdoctor.api import (
     share,
 )
 
+from ._onednn import cost
 from ._unused_gpu import is_hidden, not_handed_over, unused, unused_gpu
 from ._wording import in_words_of
 
@@ -97,12 +97,8 @@ _SLOW_BLAS = ("", "generic", "atlas", "flame", "blis")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 _BLAS_SAVES = (0.5, 0.9)
 """OpenBLAS and MKL are 5 to 20 times faster than the reference BLAS; half of the product time is a careful bound."""
-_NATIVE_SAVES = (0.3, 0.75)
-"""Of native convolutions whose price in oneDNN could not be timed; 3.4 times faster was measured on Zen 4."""
 _SLOWER = 1.1
 """Native operators are worth a finding when oneDNN beats them by a tenth, measured."""
-_SPREAD = 0.15
-"""Of a measured price: it is taken from single operators with warm caches."""
 _DATA_PARALLEL_SAVES = (0.05, 0.3)
 """Replicating the model, scattering and gathering in one process; not measured here."""
 
@@ -161,6 +157,8 @@ def _shared(evidence: Evidence, backend: Backend) -> tuple[Measurement, ...]:
     ]
     build = f"{job.torch_version} for {job.torch_build}" if job.torch_build not in ("", "cpu") else job.torch_version
     onednn = "on" if backend.onednn_enabled else "off"
+    if backend.onednn_between_steps and not backend.onednn_enabled:
+        onednn = "off in the forward pass (see PD02)"
     threads = evidence.threads
     return (
         Measurement("device", ", ".join(devices) or "no parameters seen", "text", "device of the parameters"),
@@ -183,54 +181,33 @@ def _threads(threads: Threads | Missing) -> str:
 
 
 def _onednn_off(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
-    """Operators that oneDNN would do, by what they were timed to take with it and without."""
-    ops = evidence.ops
-    if isinstance(ops, Missing) or not backend.onednn_built:
+    """In the whole process; a switch inside the forward pass is PD02's."""
+    if backend.onednn_between_steps:
         return []
-    saved = high = priced = 0.0
-    off = total_on = 0.0
-    for price in backend.onednn_prices:
-        found_op = next((op for op in ops.ops if _is(price, op.name, op.shapes, op.dtype)), None)
-        if found_op is None or price.native_milliseconds <= 0:
-            continue
-        each = found_op.total_ms_per_step / max(found_op.calls_per_step, 1e-9)
-        # With oneDNN on, a native convolution may be one it declined: then this one ran in oneDNN all the same.
-        if backend.onednn_enabled and each < (price.native_milliseconds + price.onednn_milliseconds) / 2:
-            continue
-        spent = in_step(step, ops, found_op.total_ms_per_step)
-        ratio = price.onednn_milliseconds / price.native_milliseconds
-        priced += spent
-        saved += spent * max(0.0, 1 - ratio * (1 + _SPREAD))
-        high += spent * max(0.0, 1 - ratio * (1 - _SPREAD))
-        off += price.native_milliseconds * found_op.calls_per_step
-        total_on += price.onednn_milliseconds * found_op.calls_per_step
-    if not priced and not backend.onednn_enabled:
-        native = [op for op in ops.ops if "slow_conv" in op.name or "thnn_conv" in op.name]
-        spent = in_step(step, ops, sum(op.self_ms_per_step for op in native if op.dtype in ("float32", "bfloat16")))
-        saved, high = _NATIVE_SAVES[0] * spent, _NATIVE_SAVES[1] * spent
-    times = off / total_on if total_on > 0 else None
-    if high / step.step_ms < limits.min_share or (times is not None and times < _SLOWER):
+    saved = cost(evidence, step, backend)
+    if saved.high_ms / step.step_ms < limits.min_share or (saved.times is not None and saved.times < _SLOWER):
         return []
+    measured = saved.times is not None
     return [
         Finding(
             id="PD01.onednn-off",
-            severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
-            confidence=Confidence.HIGH if priced else Confidence.LOW,
-            message="oneDNN is off in the forward pass, so {cost_ms} a step goes to torch's own convolutions and "
-            "products" + ("" if times is None else "; with it the same operators run {ratio} as fast"),
-            reasoning="`torch.backends.mkldnn.enabled` was False at the end of a forward; `flags()` switches it off "
-            "unless it is called with enabled=True"
-            if not backend.onednn_enabled
-            else "it was on between the steps, but convolutions ran on torch's own kernels: it is switched off "
-            "inside the forward pass",
+            severity=severity(saved.high_ms / step.step_ms, limits.min_share, limits.error_share),
+            confidence=Confidence.HIGH if measured else Confidence.LOW,
+            message="oneDNN is off in the whole process, so {cost_ms} a step goes to torch's own convolutions, "
+            "products and recurrent layers" + ("; with it the same run {ratio} as fast" if measured else ""),
+            reasoning="`torch.backends.mkldnn.enabled` was False also between the steps",
             evidence=(
-                milliseconds("cost_ms", high, "what oneDNN would save per step, at most"),
-                share("cost_share", high / step.step_ms, "of the step"),
-                *(() if times is None else (Measurement("ratio", times, "ratio", "native over oneDNN, measured"),)),
+                milliseconds("cost_ms", saved.high_ms, "what oneDNN would save per step, at most"),
+                share("cost_share", saved.high_ms / step.step_ms, "of the step"),
+                *(
+                    ()
+                    if saved.times is None
+                    else (Measurement("ratio", saved.times, "ratio", "native over oneDNN, measured"),)
+                ),
                 *_shared(evidence, backend),
             ),
             fix=Fix(
-                text="Leave oneDNN on, and pass enabled=True to `flags()`.",
+                text="Leave oneDNN on, and pass enabled=True to `flags()`, which switches it off otherwise.",
                 code="with torch.backends.mkldnn.flags(enabled=True, deterministic=True):\n    loss = model(batch)",
                 risk="Sums are taken in another order, so the last digits of results differ.",
                 remedies=("onednn.on",),
@@ -238,19 +215,15 @@ def _onednn_off(evidence: Evidence, step: Step, backend: Backend, limits: Limits
             savings=savings(
                 step,
                 Part.COMPUTE,
-                ceiling=high,
-                low=saved,
-                high=high,
+                ceiling=saved.high_ms,
+                low=saved.low_ms,
+                high=saved.high_ms,
                 method="the job's own operators timed in its process with oneDNN off and on"
-                if priced
+                if measured
                 else "not timed in this run: native convolutions were measured 1.4 to 4 times slower elsewhere",
             ),
         )
     ]
-
-
-def _is(price: LibraryPrice, name: str, shapes: str, dtype: str) -> bool:
-    return (price.name, price.shapes, price.dtype) == (name, shapes, dtype)
 
 
 def _slow_blas(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:

@@ -41,6 +41,8 @@ def build(process: ProcessRecording, cap_prices: CapPricesRecord | None) -> Back
         variables=_variables(settings.environment, torch.environment),
         onednn_prices=_library_prices(process),
         cap_prices=_cap_prices(cap_prices),
+        # A `with` around the whole step is still open when the optimizer has stepped, but not when a batch comes.
+        onednn_between_steps=settings.mkldnn or any(seen.onednn for seen in process.batches_seen),
     )
 
 

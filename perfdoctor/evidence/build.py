@@ -9,7 +9,7 @@ from typing import Literal, TypeVar, cast
 from ..recording.host import HostRecording
 from ..recording.machine import MachineRecord
 from ..recording.model import ProcessRecording, Recording
-from . import backend, concurrency, garbage, layers, loading, memory, operators, settings, steady
+from . import backend, concurrency, garbage, layers, libraries, loading, memory, operators, settings, steady
 from .host import build_host, build_machine, build_max_clocks, build_monitor_cpus
 from .model import Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence
 from .places import Places
@@ -97,6 +97,8 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
             layers=layers.layers(process, selection),
             hot_lines=layers.hot_lines(process, places, selection),
             concurrency=selection,
+            library_use=libraries.use(process),
+            cudnn=libraries.cudnn(process),
         )
     step = steady.measure(process, selection)
     return Evidence(
@@ -119,6 +121,8 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         layers=layers.layers(process, step),
         hot_lines=layers.hot_lines(process, places, step),
         concurrency=concurrency.build(process, selection, places),
+        library_use=libraries.use(process),
+        cudnn=libraries.cudnn(process),
     )
 
 
@@ -167,6 +171,8 @@ def _nobody(run: _Run) -> Evidence:
         layers=nothing,
         hot_lines=nothing,
         concurrency=nothing,
+        library_use=nothing,
+        cudnn=nothing,
         probe_faults=tuple(fault for p in run.recording.processes for fault in _faults(p)),
         backend=nothing,
     )

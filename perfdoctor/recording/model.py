@@ -12,6 +12,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from .library import AttentionRow as AttentionRow
+from .library import ConvolutionRow as ConvolutionRow
+from .library import LibraryUse as LibraryUse
+from .library import RecurrentRow as RecurrentRow
 from .threads import BatchRound as BatchRound
 from .threads import ForwardsSeen as ForwardsSeen
 from .windows import BatchPrice as BatchPrice
@@ -93,6 +97,20 @@ class CudaDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class Cudnn:
+    """cuDNN, of a job that has initialised CUDA."""
+
+    available: bool = False
+    version: int | None = None
+    error: str = ""
+    enabled: bool = True
+    benchmark: bool = False
+    benchmark_limit: int = 0
+    deterministic: bool = False
+    flash_attention: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Libraries:
     """What this build of torch computes with."""
 
@@ -136,6 +154,9 @@ class Settings:
     cuda: CudaDevice | None = None
     onednn_in_forward: bool | None = None
     """Whether oneDNN was on when a root module's forward ended; None when none was seen by then."""
+    cudnn_in_forward: bool | None = None
+    """The same of cuDNN."""
+    cudnn: Cudnn | None = None
     data_parallel: bool = False
     libraries: Libraries | None = None
     concurrency: bool = False
@@ -179,6 +200,17 @@ class BatchSeen:
     bytes: int = 0
     dtypes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    onednn: bool | None = None
+    """Whether oneDNN was on when the batch came; None in older recordings."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapesSeen:
+    """Batches whose shape was looked at, and distinct shapes among them, from the start."""
+
+    step: int
+    sampled: int = 0
+    distinct: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +366,7 @@ class ProcessRecording:
     loaders: tuple[LoaderMade, ...]
     iterators: tuple[IteratorMade, ...]
     batches_seen: tuple[BatchSeen, ...]
+    shapes_seen: tuple[ShapesSeen, ...]
     collections: tuple[Collections, ...]
     full_collections: tuple[FullCollection, ...]
     calls: tuple[Call, ...]

@@ -141,6 +141,7 @@ class ProcessFile:
             loaders=tuple(_build(model.LoaderMade, r) for r in self._all("loader")),
             iterators=tuple(_build(model.IteratorMade, r) for r in self._all("iter")),
             batches_seen=tuple(_build(model.BatchSeen, r) for r in self._all("batch")),
+            shapes_seen=tuple(_build(model.ShapesSeen, r) for r in self._all("shapes")),
             collections=tuple(_build(model.Collections, r) for r in self._all("gc")),
             full_collections=tuple(_build(model.FullCollection, r) for r in self._all("full_gc")),
             calls=tuple(_build(model.Call, r) for r in self._all("call")),
@@ -192,6 +193,7 @@ def _settings(record: Record | None) -> model.Settings | None:
     if record is None:
         return None
     parameters, cuda, libraries = record.get("parameters"), record.get("cuda"), record.get("libraries")
+    cudnn = record.get("cudnn")
     return _build(
         model.Settings,
         record,
@@ -199,6 +201,7 @@ def _settings(record: Record | None) -> model.Settings | None:
         gc=_build(model.CollectorState, record.get("gc", {})),
         cuda=_build(model.CudaDevice, cuda) if cuda else None,
         libraries=_build(model.Libraries, libraries) if libraries else None,
+        cudnn=_build(model.Cudnn, cudnn) if cudnn else None,
     )
 
 
@@ -221,10 +224,11 @@ def _sample(record: Record) -> model.Sample:
 def _ops(record: Record | None) -> model.OpsWindow | None:
     if record is None:
         return None
-    layers = record.get("layers")
+    layers, library = record.get("layers"), record.get("library")
     return _build(
         model.OpsWindow,
         record,
+        library=_library(library) if library else None,
         layers=_layers(layers) if layers else None,
         ops=tuple(_build(model.OpRow, r) for r in record.get("ops", ())),
         prices=tuple(_build(model.Price, r) for r in record.get("prices", ())),
@@ -238,6 +242,16 @@ def _batch(record: Record | None) -> model.BatchPrices | None:
     if not record:
         return None
     return _build(model.BatchPrices, record, ops=tuple(_build(model.BatchPrice, r) for r in record.get("ops", ())))
+
+
+def _library(record: Record) -> model.LibraryUse:
+    return _build(
+        model.LibraryUse,
+        record,
+        convolutions=tuple(_build(model.ConvolutionRow, r) for r in record.get("convolutions", ())),
+        recurrent=tuple(_build(model.RecurrentRow, r) for r in record.get("recurrent", ())),
+        attention=tuple(_build(model.AttentionRow, r) for r in record.get("attention", ())),
+    )
 
 
 def _layers(record: Record) -> model.LayersSeen:

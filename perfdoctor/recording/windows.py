@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .library import LibraryUse
+
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
@@ -127,6 +129,8 @@ class OpsWindow:
     """Microseconds in the whole window for which the training thread was runnable without a CPU, and how often it
     got one."""
     batch: BatchPrices | None = None
+    library: LibraryUse | None = None
+    """None in a recording older than this."""
     replay: tuple[Replay, ...] = ()
     """Only under a variable that caps the instruction set."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from samples import (
+    ATTENTION,
+    CONVOLUTION,
     CUDA_MEMORY,
     FETCH,
     H100,
@@ -12,6 +14,7 @@ from samples import (
     LAYERS,
     LOADER,
     ONE_THREAD,
+    RECURRENT,
     healthy,
     on_gpu,
     step,
@@ -19,6 +22,7 @@ from samples import (
 )
 
 from perfdoctor.evidence.model import (
+    AttentionPrice,
     BatchPrice,
     BatchPrices,
     CallSite,
@@ -32,6 +36,7 @@ from perfdoctor.evidence.model import (
     GpuStranger,
     Layer,
     LibraryPrice,
+    LibraryUse,
     Line,
     Loader,
     Missing,
@@ -40,6 +45,7 @@ from perfdoctor.evidence.model import (
     Parts,
     PciGpu,
     RequestPrice,
+    ShapeVariety,
     Site,
     ThreadPrice,
 )
@@ -81,6 +87,7 @@ def without_onednn(share: float = 0.8, ratio: float | None = 3.4, **changes: Any
         healthy(),
         **{
             "backend__onednn_enabled": False,
+            "backend__onednn_between_steps": False,
             "backend__onednn_prices": price,
             "ops__ops": (
                 Op("convolution", "float32", _CONVOLUTION, "cpu", 2.0, 0.01 * took, took, 2e8),
@@ -121,6 +128,47 @@ def small_batch(growing: float = 0.1, batch: float = 4.0, **changes: Any) -> Evi
             **changes,
         },
     )
+
+
+# PD02
+
+
+def onednn_off_inside(share: float = 0.8, ratio: float | None = 3.4, **changes: Any) -> Evidence:
+    """The same, but on between the steps."""
+    return without_onednn(share, ratio, **{"backend__onednn_between_steps": True, **changes})
+
+
+def unfused(
+    made: str = "by hand", took: float = 12.0, ratio: float = 2.0, part: float = 1.0, choice: str = "fused", **one: Any
+) -> Evidence:
+    """Attention that takes so long a step, and so many times what the fused kernel takes."""
+    price = AttentionPrice(now_ms=took * part, fused_ms=took * part / ratio, part=part, choice=choice)
+    layer = with_(ATTENTION, **{"made": made, "ms_per_step": took, "price": price, **one})
+    line = CallSite("softmax", Site("model.py", 17, "forward"), 1.0, 1.0, f"{layer.queries}x{layer.keys}")
+    return with_(healthy(), library_use=LibraryUse((), (), (layer,)), call_sites=(line,))
+
+
+def unfused_on_gpu(took: float = 10.0, **one: Any) -> Evidence:
+    layer = with_(ATTENTION, **{"made": "by hand", "ms_per_step": took, "queries": 1024, "keys": 1024, **one})
+    return on_gpu(library_use=LibraryUse((), (), (layer,), on_device=True))
+
+
+def convolving_on_gpu(
+    kernel: str = "cudnn_convolution", took: float = 16.0, one: dict[str, Any] | None = None, **changes: Any
+) -> Evidence:
+    """Convolutions that take so long of the device's time a step; `one` changes them, `changes` the rest."""
+    row = with_(CONVOLUTION, **{"kernel": kernel, "choice": "", "ms_per_step": took, **(one or {})})
+    return on_gpu(**{"library_use": LibraryUse((row,), (), (), on_device=True), **changes})
+
+
+def half_on_gpu(took: float = 16.0, layout: float = 0.0, **one: Any) -> Evidence:
+    evidence = convolving_on_gpu(took=took, one={"dtype": "float16", **one})
+    return with_(evidence, library_use__layout_ms=layout)
+
+
+def scattered(copies: float = 4.0) -> Evidence:
+    layer = with_(RECURRENT, kernel="_cudnn_rnn", ms_per_step=8.0, copies_ms=copies)
+    return on_gpu(library_use=LibraryUse((), (layer,), (), on_device=True))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -647,6 +695,19 @@ ILL: dict[str, Evidence] = {
     ),
     "PD01.data-parallel": on_gpu(backend__data_parallel=True, host__gpus_in_use=(0, 1)),
     "PD01.idle-gpus": on_gpu(host__gpus_idle=(1, 2, 3)),
+    "PD02.onednn-disabled": onednn_off_inside(),
+    "PD02.attention-by-hand": unfused(),
+    "PD02.attention-weights-returned": unfused(module="MultiheadAttention"),
+    "PD02.attention-math": unfused("math"),
+    "PD02.cudnn-mismatched": convolving_on_gpu("thnn_conv2d", cudnn__error="cuDNN version incompatibility"),
+    "PD02.cudnn-missing": convolving_on_gpu("thnn_conv2d", cudnn__available=False),
+    "PD02.cudnn-disabled": convolving_on_gpu("thnn_conv2d", cudnn__enabled_in_forward=False),
+    "PD02.native-convolutions": convolving_on_gpu("slow_conv3d"),
+    "PD02.benchmark-off": convolving_on_gpu(cudnn__benchmark=False),
+    "PD02.benchmark-on-new-shapes": convolving_on_gpu(cudnn__shapes=ShapeVariety(100, 60, 30)),
+    "PD02.deterministic": convolving_on_gpu(cudnn__deterministic=True),
+    "PD02.channels-first": half_on_gpu(),
+    "PD02.rnn-weights-scattered": scattered(),
     "PD03.too-few-workers": waiting(20.0, fetch((19.0, 1.0)), train_ms=10.0, num_workers=0),
     "PD03.storage": waiting(14.6, fetch((60.0, 1.0)), num_workers=16),
     "PD03.transform": waiting(22.3, fetch((25.0, 17.0), (0.7, 0.7), run_delay_ms=8.0), empty_share=0.95),

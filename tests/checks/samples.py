@@ -7,12 +7,15 @@ from typing import Any, TypeVar
 
 from perfdoctor.diagnosis.findings import Finding, Outcome, OutcomeKind
 from perfdoctor.evidence.model import (
+    Attention,
     Backend,
     BatchPrice,
     BatchPrices,
     Concurrency,
+    Convolution,
     Cpu,
     CudaMemory,
+    Cudnn,
     Evidence,
     Fetch,
     GarbageCollection,
@@ -23,6 +26,7 @@ from perfdoctor.evidence.model import (
     JobEnd,
     Layer,
     LayerProfile,
+    LibraryUse,
     Line,
     Loader,
     Machine,
@@ -32,6 +36,8 @@ from perfdoctor.evidence.model import (
     OwnCost,
     Parts,
     Precision,
+    Recurrent,
+    ShapeVariety,
     Site,
     Step,
     ThreadPrice,
@@ -157,6 +163,47 @@ HOT_LINES = (
     Line(Site("train.py", 20, "forward", "torch/nn/functional.py:linear"), "forward", 30.0, 7.0, 6.5, 0.88, 0.75, 1.0),
     Line(Site("train.py", 43, "main"), "optimizer", 20.0, 2.0, 1.5, 1.0, 1.0, 1.0),
     Line(Site("train.py", 41, "main"), "forward", 10.0, 1.0, 0.5, 0.12, 0.25, 1.0),
+)
+CONVOLUTION = Convolution(
+    kernel="mkldnn_convolution",
+    choice="Mkldnn",
+    layer="stem",
+    module="Conv2d",
+    dtype="float32",
+    input_shape=(32, 3, 32, 32),
+    weight_shape=(16, 3, 3, 3),
+    channels_last=False,
+    calls_per_step=1.0,
+    ms_per_step=4.0,
+)
+ATTENTION = Attention(
+    made="fused",
+    layer="blocks.0",
+    module="Attention",
+    dtype="float32",
+    batch=32,
+    queries=256,
+    width=32,
+    keys=256,
+    mask="",
+    dropout=0.0,
+    calls_per_step=1.0,
+    ms_per_step=3.0,
+    price=Missing("it was not replayed"),
+)
+RECURRENT = Recurrent("mkldnn_rnn_layer", "read", "LSTM", "float32", 1.0, 2.0, 0.0)
+LIBRARY_USE = LibraryUse((CONVOLUTION,), (RECURRENT,), (ATTENTION,))
+CUDNN = Cudnn(
+    available=True,
+    version=91900,
+    error="",
+    enabled=True,
+    enabled_in_forward=True,
+    benchmark=True,
+    benchmark_limit=10,
+    deterministic=False,
+    flash_attention=True,
+    shapes=ShapeVariety(sampled=100, distinct=2, late=0),
 )
 CUDA_MEMORY = CudaMemory(
     backend="native",
@@ -309,6 +356,8 @@ def healthy() -> Evidence:
         layers=LAYERS,
         hot_lines=HOT_LINES,
         concurrency=ONE_THREAD,
+        library_use=LIBRARY_USE,
+        cudnn=Missing("the job does not use CUDA"),
     )
 
 
@@ -356,6 +405,13 @@ def on_gpu(evidence: Evidence | None = None, **changes: Any) -> Evidence:
             "ops__device_busy_ms": 20.0,
             "cuda_memory": CUDA_MEMORY,
             "layers__on_device": True,
+            "library_use": LibraryUse(
+                (with_(CONVOLUTION, kernel="cudnn_convolution", choice=""),),
+                (with_(RECURRENT, kernel="_cudnn_rnn"),),
+                (ATTENTION,),
+                on_device=True,
+            ),
+            "cudnn": CUDNN,
             **changes,
         },
     )

@@ -197,11 +197,11 @@ def test_native_convolutions_without_a_price_are_estimated_with_low_confidence()
     assert "not timed" in finding.savings.method
 
 
-def test_a_switch_inside_the_forward_is_told_from_convolutions_that_onednn_declines() -> None:
-    inside = without_onednn(0.8, 3.4, backend__onednn_enabled=True)
-    assert "inside the forward" in _found(inside).reasoning
-    declined = with_(inside, backend__onednn_prices=(with_(inside.backend.onednn_prices[0], native_milliseconds=80.0),))  # type: ignore[union-attr]
-    assert is_clear(_examined(declined))
+def test_a_switch_inside_the_forward_is_another_checks_finding() -> None:
+    inside = _examined(without_onednn(0.8, 3.4, backend__onednn_between_steps=True))
+    assert is_clear(inside)
+    assert "see PD02" in _text(inside)
+    assert "see PD02" not in _text(_examined(without_onednn(0.8, 1.0)))
 
 
 @pytest.mark.parametrize(("gflops", "count"), [(7.5, 1), (8.5, 0)])

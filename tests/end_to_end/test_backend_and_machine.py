@@ -37,6 +37,12 @@ def _neighbours(count: int) -> Iterator[list[int]]:
             process.wait()
 
 
+def line_of(text: str) -> int:
+    """Of `text` in ill.py, which must hold it once."""
+    (line,) = [number for number, line in enumerate(ILL.read_text().splitlines(), 1) if text in line]
+    return line
+
+
 def _texts(checked: Checked, finding: str) -> str:
     return json.dumps(checked.findings[finding])
 
@@ -46,14 +52,51 @@ def _texts(checked: Checked, finding: str) -> str:
 
 def test_onednn_switched_off_by_the_flags_trap_is_found(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "onednn")
-    assert "PD01.onednn-off" in checked.findings, checked.stdout
-    found = checked.findings["PD01.onednn-off"]
+    assert "PD02.onednn-disabled" in checked.findings, checked.stdout
+    found = checked.findings["PD02.onednn-disabled"]
     assert found["confidence"] == "high"  # the price was measured
     assert "enabled=True" in found["fix"]["code"]
+    assert found["location"]["line"] == line_of("nn.functional.gelu(self.second(")
+    assert "PD01.onednn-off" not in checked.findings
+
+
+def test_onednn_switched_off_in_the_whole_process_is_the_backends(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--steps", "20", ILL, "onednn_everywhere")
+    assert "PD01.onednn-off" in checked.findings, checked.stdout
+    assert "PD02.onednn-disabled" not in checked.findings
+
+
+def test_a_recurrent_layer_without_onednn_is_found(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--steps", "20", ILL, "recurrent")
+    assert "PD02.onednn-disabled" in checked.findings, checked.stdout
+    assert checked.findings["PD02.onednn-disabled"]["location"]["line"] == line_of("self.tag(self.read(x)[0])")
+    cured = perfdoctor.check("--steps", "20", ILL, "recurrent", "cured").check("PD02")
+    assert cured["outcome"] == "clear", cured
+    assert "oneDNN" in json.dumps(cured)
+
+
+def test_attention_by_hand_is_found_with_its_line(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--steps", "20", ILL, "attention")
+    assert "PD02.attention-by-hand" in checked.findings, checked.stdout
+    found = checked.findings["PD02.attention-by-hand"]
+    assert found["location"]["line"] == line_of(".softmax(-1) @ v")
+    assert found["savings"]["low_ms"] > 0
+    cured = perfdoctor.check("--steps", "20", ILL, "attention", "cured").check("PD02")
+    assert cured["outcome"] == "clear", cured
+    assert "fused" in json.dumps(cured)
+
+
+@pytest.mark.parametrize(("name", "outcome"), [("short_attention", "clear"), ("classes", "not-applicable")])
+def test_where_the_fused_kernel_saves_nothing_attention_is_not_blamed(
+    perfdoctor: Perfdoctor, name: str, outcome: str
+) -> None:
+    assert perfdoctor.check("--steps", "20", ILL, name).check("PD02")["outcome"] == outcome
 
 
 def test_the_same_job_with_onednn_left_on_is_clear(perfdoctor: Perfdoctor) -> None:
-    backend = perfdoctor.check("--steps", "20", ILL, "onednn", "cured").check("PD01")
+    checked = perfdoctor.check("--steps", "20", ILL, "onednn", "cured")
+    assert checked.check("PD02")["outcome"] == "clear", checked.stdout
+    backend = checked.check("PD01")
     assert backend["findings"] == []
     # A GPU in the test machine that this small job does not use is no finding either.
     assert backend["outcome"] in ("clear", "not-applicable")

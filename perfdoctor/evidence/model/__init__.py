@@ -13,6 +13,7 @@ from .base import Missing, Site
 from .concurrency import NOT_COUNTED, Concurrency, RequestPrice
 from .job import Job, JobEnd, Precision, Threads
 from .layers import Layer, LayerProfile, Line
+from .libraries import Attention, AttentionPrice, Convolution, Cudnn, LibraryUse, Recurrent, ShapeVariety
 from .loading import Fetch, Loader, WorkerThreads
 from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
 from .memory import CudaMemory, EvalWithGrad, HostMemory
@@ -20,6 +21,8 @@ from .operators import BatchPrice, BatchPrices, CallSite, DtypePrice, Op, OpProf
 from .step import BoundaryKind, CollectSite, GarbageCollection, Parts, Step
 
 __all__ = [
+    "Attention",
+    "AttentionPrice",
     "Backend",
     "BatchPrice",
     "BatchPrices",
@@ -29,8 +32,10 @@ __all__ = [
     "CapPrices",
     "CollectSite",
     "Concurrency",
+    "Convolution",
     "Cpu",
     "CudaMemory",
+    "Cudnn",
     "DtypePrice",
     "EvalWithGrad",
     "Evidence",
@@ -45,6 +50,7 @@ __all__ = [
     "Layer",
     "LayerProfile",
     "LibraryPrice",
+    "LibraryUse",
     "Line",
     "Loader",
     "Machine",
@@ -57,8 +63,10 @@ __all__ = [
     "PciGpu",
     "Precision",
     "ProbeFault",
+    "Recurrent",
     "RequestPrice",
     "RunEvidence",
+    "ShapeVariety",
     "Site",
     "Step",
     "ThreadPrice",
@@ -120,6 +128,8 @@ class Evidence:
     hot_lines: tuple[Line, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
     concurrency: Concurrency | Missing = NOT_COUNTED
+    library_use: LibraryUse | Missing = NOT_RECORDED
+    cudnn: Cudnn | Missing = NOT_RECORDED
 
     @property
     def on_cuda(self) -> bool:

@@ -77,6 +77,8 @@ class Backend:
     onednn_prices: tuple[LibraryPrice, ...] = ()
     """Empty where oneDNN was on."""
     cap_prices: CapPrices | Missing = NO_CAP
+    onednn_between_steps: bool = True
+    """False: it is off in the whole process, not only inside some `with`."""
 
     def variable(self, name: str) -> str | None:
         return dict(self.variables).get(name)

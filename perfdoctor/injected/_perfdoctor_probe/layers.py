@@ -13,7 +13,7 @@ from torch.nn.modules import module as nn_module
 
 _KEPT = 40
 """Layers kept, the largest by time."""
-_RANGE = "perfdoctor layer "
+RANGE = "perfdoctor layer "
 _NODE = "autograd::engine::evaluate_function"
 _FLOPS = (
     "aten::mm",
@@ -44,7 +44,7 @@ class Layers:
 
     def __init__(self) -> None:
         self.thread = get_ident()
-        self.modules: "dict[int, list]" = {}  # id -> [index, module, calls, input shape]
+        self.modules: "dict[int, list]" = {}  # id -> [index, module, calls, input shape, channels last]
         self.roots: list = []
         self.stack: "list[tuple]" = []
         self.handles: list = []
@@ -72,11 +72,11 @@ class Layers:
             known = self.modules.get(id(module))
             if known is None:
                 shape = next((list(x.shape) for x in inputs if isinstance(x, torch.Tensor)), [])
-                known = self.modules[id(module)] = [len(self.modules), module, 0, shape]
+                known = self.modules[id(module)] = [len(self.modules), module, 0, shape, _channels_last(inputs)]
                 if not self.stack:
                     self.roots.append(module)
             known[2] += 1
-            entered = _Range(f"{_RANGE}{known[0]}")
+            entered = _Range(f"{RANGE}{known[0]}")
             entered.__enter__()
             self.stack.append((module, entered))
         except Exception:  # an exotic input, say: this call has no range
@@ -98,7 +98,7 @@ class Layers:
         on_device = times.read_device(device)
         names = self._names()
         rows = []
-        for index, module, calls, shape in self.modules.values():
+        for index, module, calls, shape, _ in self.modules.values():
             forward, backward = times.of(index)
             clock = 2 if on_device else 0
             rows.append(
@@ -129,12 +129,33 @@ class Layers:
         held = (p for _, module, *_ in self.modules.values() for p in module.parameters(recurse=False))
         return {tuple(p.shape) for p in held if not torch.nn.parameter.is_lazy(p)}
 
+    def on_cpu(self) -> bool:
+        """Whether the modules compute there, by their parameters."""
+        first = (next(root.parameters(), None) for root in self.roots)
+        return all(parameter is None or parameter.device.type == "cpu" for parameter in first)
+
+    def titles(self) -> "dict[int, tuple]":
+        """Name, class, whether its input had its channels last, and the module itself, by index."""
+        names = self._names()
+        return {
+            index: (names.get(id(module), ""), type(module).__name__, channels_last, module)
+            for index, module, _, _, channels_last in self.modules.values()
+        }
+
     def _names(self) -> "dict[int, str]":
         names: "dict[int, str]" = {}
         for root in self.roots:
             for name, module in root.named_modules():
                 names.setdefault(id(module), name)
         return names
+
+
+def _channels_last(inputs) -> "bool | None":
+    """Of the first input with four dimensions; None without one."""
+    for x in inputs:
+        if isinstance(x, torch.Tensor) and x.dim() == 4:
+            return x.is_contiguous(memory_format=torch.channels_last)
+    return None
 
 
 def _parameters(module) -> dict:
@@ -187,8 +208,8 @@ class _Times:
             name = event.name()
             index = stack[-1][3] if stack else -1
             key = None
-            if name.startswith(_RANGE):
-                index = int(name[len(_RANGE) :])
+            if name.startswith(RANGE):
+                index = int(name[len(RANGE) :])
                 key = ("again" if self._in_backward(stack) else "forward", index)
             elif name.startswith(_NODE):
                 key = ("node", event.fwd_thread_id(), event.sequence_nr())

@@ -7,12 +7,16 @@ import os
 import time
 from collections.abc import Mapping
 
-from . import procfs
+from . import procfs, settings
 from .recorder import columns
 
 _SIZED_BATCHES = 3
 """Batches of each loader whose size and bytes are looked at; walking them costs time."""
 _SIZED_LEAVES = 512
+_LEAVES = 8
+"""Looked at for a tensor of images or sequences."""
+_SHAPES = 1000
+"""Distinct shapes remembered."""
 _TIMED_FETCHES = 200
 """Batches made in the training process that are all timed."""
 _ITERATORS = 1000
@@ -42,6 +46,24 @@ def describe_batch(batch) -> "tuple[int, int, list[str], list[str]]":
     return samples, total, sorted(dtypes), sorted(devices)
 
 
+def first_image(batch) -> "tuple | None":
+    """Shape of the first tensor of three dimensions or more, a few levels deep: of images, sounds, sequences."""
+    import torch
+
+    stack, leaves = [batch], 0
+    while stack and leaves < _LEAVES:
+        item = stack.pop()
+        leaves += 1
+        if isinstance(item, torch.Tensor):
+            if item.dim() > 2:
+                return tuple(item.shape)
+        elif isinstance(item, Mapping):
+            stack.extend(reversed(list(item.values())[:_LEAVES]))
+        elif isinstance(item, (list, tuple)):
+            stack.extend(reversed(item[:_LEAVES]))
+    return None
+
+
 class Loading:
     """Everything the probe knows about the loaders of this process."""
 
@@ -51,6 +73,7 @@ class Loading:
         self.loop = loop
         self.sites = sites
         self.describe = guarded("batch contents", describe_batch)
+        self.note_shape = guarded("batch shapes", self._note_shape)
         # By id(): a loader need not be hashable, and one made later at the same address is entered anew.
         self.ids: "dict[int, int]" = {}
         self.count = 0
@@ -63,6 +86,10 @@ class Loading:
         self.fetches: "list[tuple]" = []
         self.sized: "dict[int, int]" = {}
         self.samples: "dict[int, int]" = {}
+        self.watches_shapes = False
+        """Only in a job on CUDA, whose libraries tune themselves to shapes; one batch in eight."""
+        self.shapes: set = set()
+        self.shapes_sampled = self.shapes_written = 0
         self.transport_ns = 0
         self.transport_bytes = 0
         self.iterators: "dict[int, list]" = {}
@@ -135,6 +162,8 @@ class Loading:
         if self.sized.get(identity, 0) < _SIZED_BATCHES:
             self._size(identity, batch)
         self.loop.samples += self.samples[identity]
+        if self.watches_shapes and not self.loop.batches & 7:
+            self.note_shape(batch)
         self.rows.append(
             (
                 identity,
@@ -154,7 +183,15 @@ class Loading:
         self.samples[identity] = max(samples, self.samples.get(identity, 0))
         record = {"k": "batch", "loader": identity, "samples": samples, "bytes": size, "dtypes": dtypes}
         record["devices"] = devices
+        record["onednn"] = settings.onednn_enabled()
         self.recorder.line(self.dumps(record))
+
+    def _note_shape(self, batch) -> None:
+        shape = first_image(batch)
+        if shape is not None:
+            self.shapes_sampled += 1
+            if len(self.shapes) < _SHAPES:
+                self.shapes.add(shape)
 
     def received(self, size: int, took_ns: int) -> None:
         """Something came through a multiprocessing queue and was unpickled."""
@@ -224,6 +261,13 @@ class Loading:
             names = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us")
             self._columns("fetches", names, self.fetches)
             self.fetches = []
+
+        if self.shapes_sampled > self.shapes_written:
+            self.shapes_written = self.shapes_sampled
+            self.recorder.line(
+                f'{{"k":"shapes","step":{self.loop.timeline.step},"sampled":{self.shapes_sampled},'
+                f'"distinct":{len(self.shapes)}}}'
+            )
 
     def _columns(self, kind: str, names: tuple, rows: list) -> None:
         record = {"k": kind, "t": time.perf_counter_ns()}

@@ -7,13 +7,15 @@ from operator import itemgetter
 
 import torch
 
-from . import batch_pricing, layers, library_pricing, pricing, records, thread_pricing
+from . import attention_pricing, batch_pricing, layers, library_pricing, library_use, pricing, records, thread_pricing
 from .profilers import Profilers
 
 _KEPT = 80
 """Operators kept, the largest by total time; the totals cover all."""
 _SILENT = 99
 _LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
+_LAYOUT = ("nchwToNhwc", "nhwcToNchw")
+"""In the names of cuDNN's kernels that turn tensors round for a convolution and back."""
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -80,11 +82,12 @@ class OpsWindow:
         summary["steps"] = steps
         seen, self.layers = self.layers, None
         summary["layers"] = seen.summary(host, device, flops) if seen else {"missing": self.without_layers}
+        summary["library"] = _libraries(host, device, seen, not self.on_device)
         arguments = summary.pop("arguments")
         summary["prices"] = pricing.prices(summary["ops"], arguments)
         summary["onednn"] = library_pricing.prices(summary["ops"], arguments, self.onednn)
         weights = self.weights | seen.weights() if seen else self.weights
-        summary["batch"] = batch_pricing.prices(summary["ops"], arguments, weights)
+        summary["batch"] = {} if self.on_device else batch_pricing.prices(summary["ops"], arguments, weights)
         if any(name in os.environ for name in records.CAPS):
             summary["replay"] = library_pricing.replay(summary["ops"], arguments)
         self.pricing = thread_pricing.ThreadPricing(summary["ops"], arguments)
@@ -105,6 +108,20 @@ class OpsWindow:
         """The same, for good: what they saw does not count."""
         self.drop_layers()
         self.layers, self.without_layers = None, why
+
+
+def _libraries(host: list, device: list, seen, on_cpu: bool) -> dict:
+    """Which library did what; a profile that this cannot read has no other use for it either."""
+    try:
+        uses = library_use.Uses()
+        uses.read(host, device)
+        on_cpu = on_cpu and (seen is None or seen.on_cpu())
+        found = uses.summary(seen.titles() if seen else {}, on_cpu)
+    except Exception as error:
+        return {"missing": f"{type(error).__name__}: {error}"[:300]}
+    if on_cpu:
+        attention_pricing.add_prices(found["attention"])
+    return found
 
 
 class _QuietKineto:
@@ -234,6 +251,8 @@ def _device_times(events) -> dict:
         name = event.name()
         kind = name if name.startswith("Mem") else "kernels"
         times[kind] = times.get(kind, 0) + event.duration_ns()
+        if any(part in name for part in _LAYOUT):
+            times["layout"] = times.get("layout", 0) + event.duration_ns()
     return {kind: total // 1000 for kind, total in times.items()}
 
 

@@ -288,3 +288,4 @@ def _note_autocast(probe) -> None:
             probe.autocast = str(torch.get_autocast_dtype(device))[6:]
     # At the same moment, inside whatever `with` the loop put around the forward.
     probe.onednn = settings.onednn_enabled() and probe.onednn is not False
+    probe.cudnn = settings.cudnn_enabled() and probe.cudnn is not False

@@ -65,7 +65,7 @@ class Probe:
         self.stop_at = -1
         self.own_ns = 0
         self.autocast = ""
-        self.onednn = None
+        self.onednn = self.cudnn = None
         self.scaler_site = -2
         self.optimizer = None
 
@@ -240,6 +240,8 @@ class Probe:
             facts["parameters"] = settings.parameters(optimizer)
         facts["autocast"] = self.autocast
         facts["onednn_in_forward"] = self.onednn
+        facts["cudnn_in_forward"] = self.cudnn
+        self.loading.watches_shapes = "cudnn" in facts
         facts["data_parallel"] = self.discovery.data_parallel()
         facts["scaler_site"] = self.scaler_site
         facts["gc"] = self.collector.state()

@@ -13,6 +13,7 @@ processes of a machine), durations are microseconds, as the names say.
     steps     columns, one entry per step
     batches   columns, one entry per batch that the training thread received
     batch     what a batch of a loader holds, for its first few
+    shapes    batches whose shape was looked at and distinct ones among them, so far; on CUDA only
     fetches   columns, one entry per batch made in this process
     gc        collections since the last such record, by generation
     full_gc   one generation-2 collection, or any explicit one

@@ -94,6 +94,25 @@ def torch_settings() -> dict:
             "tf32_matmul": torch.backends.cuda.matmul.fp32_precision == "tf32",
             "allocator": torch.cuda.memory.get_allocator_backend(),
         }
+        facts["cudnn"] = _cudnn()
+    return facts
+
+
+def _cudnn() -> dict:
+    """Only once the job has initialised CUDA. Asking for the version loads cuDNN, which the job has done or will."""
+    backend = torch.backends.cudnn
+    facts = {
+        "available": bool(backend.is_available()),
+        "enabled": bool(torch._C._get_cudnn_enabled()),
+        "benchmark": bool(torch._C._get_cudnn_benchmark()),
+        "deterministic": bool(torch._C._get_cudnn_deterministic()),
+        "flash_attention": bool(torch._C._get_flash_sdp_enabled() or torch._C._get_mem_efficient_sdp_enabled()),
+    }
+    try:
+        facts["version"] = backend.version()
+        facts["benchmark_limit"] = int(torch._C._cuda_get_cudnn_benchmark_limit())
+    except (AttributeError, RuntimeError) as error:  # "cuDNN version incompatibility", a GPU that it does not know
+        facts["error"] = str(error)[:300]
     return facts
 
 
@@ -133,6 +152,11 @@ def _libraries() -> dict:
 def onednn_enabled() -> bool:
     """Now, which inside `torch.backends.mkldnn.flags()` is not what it is outside."""
     return bool(torch._C._get_mkldnn_enabled())
+
+
+def cudnn_enabled() -> bool:
+    """The same of cuDNN; a switch of torch's, no question to the device."""
+    return bool(torch._C._get_cudnn_enabled())
 
 
 def _native(kind: str) -> "bool | None":

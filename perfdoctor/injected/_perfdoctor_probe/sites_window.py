@@ -24,6 +24,7 @@ _LONGEST_PAUSE_NS = 300_000
 _SCALAR_READS = {"aten::_local_scalar_dense"}
 _CONVERSIONS = {"aten::_to_copy", "aten::copy_"}
 _ARITHMETIC = {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"}
+_SOFTMAX = {"aten::_softmax", "aten::_safe_softmax"}
 _PARTS = {
     parts.INPUT: "input_wait",
     parts.FORWARD: "forward",
@@ -86,7 +87,7 @@ class _Watch(TorchDispatchMode):
         try:
             self._note_line(took, pause)
             if kind:
-                self._note(kind, args, result, took)
+                self._note(func, kind, args, result, took)
         except Exception:  # a tensor subclass without dtype, say: this call is not counted
             pass
         self.left_ns = _clock()
@@ -125,7 +126,7 @@ class _Watch(TorchDispatchMode):
             return "backward"
         return _PARTS.get(self.loop.timeline.stack[-1], "other")
 
-    def _note(self, kind: str, args, result, took: int) -> None:
+    def _note(self, func, kind: str, args, result, took: int) -> None:
         detail = ""
         size = 0
         if kind == "convert":
@@ -140,11 +141,19 @@ class _Watch(TorchDispatchMode):
                     return
                 detail = f"{str(source.dtype)[6:]}->{str(target.dtype)[6:]}"
             size = target.numel() * target.element_size()
-        elif kind == "arithmetic":
-            if result.dtype != torch.float64:
+        elif kind == "softmax":
+            if result.dim() < 3:  # of classes, not of attention
                 return
-            kind = "float64"
+            detail = "x".join(map(str, result.shape[-2:]))
+        elif kind == "arithmetic":
             size = result.numel()
+            if result.dtype == torch.float64:
+                kind = "float64"
+            elif func is torch.ops.aten.convolution.default and not _library_on(result):
+                kind = "library_off"
+                detail = "onednn" if result.device.type == "cpu" else "cudnn"
+            else:
+                return
         else:
             detail = self._part()
         if self.lookups >= _LOOKUPS:
@@ -181,7 +190,16 @@ def _kind(func) -> str:
         return "scalar_read"
     if name in _CONVERSIONS:
         return "convert"
+    if name in _SOFTMAX:
+        return "softmax"
     return "arithmetic" if name in _ARITHMETIC else ""
+
+
+def _library_on(result) -> bool:
+    """Whether the library that does convolutions there is switched on: inside a `flags()` it may not be."""
+    if result.device.type == "cpu":
+        return bool(torch._C._get_mkldnn_enabled())
+    return result.device.type != "cuda" or bool(torch._C._get_cudnn_enabled())
 
 
 class SitesWindow:

@@ -110,6 +110,81 @@ def onednn(cured):
     _convolve(lambda: torch.backends.mkldnn.flags(enabled=cured, deterministic=True))
 
 
+def onednn_everywhere(cured):
+    torch.backends.mkldnn.set_flags(cured)
+    _convolve(contextlib.nullcontext)
+
+
+class Attention(nn.Module):
+    """Causal self-attention, made by hand or by torch."""
+
+    def __init__(self, width, heads, by_hand):
+        super().__init__()
+        self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.heads, self.by_hand = heads, by_hand
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.project(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        if self.by_hand:
+            scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
+            hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+            y = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
+        else:
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+def _attend(length, by_hand):
+    model = nn.Sequential(Attention(32, 4, by_hand), nn.ReLU(), Attention(32, 4, by_hand))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs = torch.randn(2048 // length, length, 32)
+    for _ in range(ENDLESS):
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+
+
+def attention(cured):
+    _attend(512, not cured)
+
+
+def short_attention(cured):
+    """By hand too, but over so few positions that the fused kernel saves next to nothing."""
+    _attend(8, not cured)
+
+
+def classes(cured):
+    """A softmax between layers, not over a product of the batch."""
+    model = nn.Sequential(nn.Linear(64, 256, bias=cured), nn.Softmax(-1), nn.Linear(256, 64, bias=cured))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs = torch.randn(16, 64, 64)
+    for _ in range(ENDLESS):
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+
+
+def recurrent(cured):
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.read, self.tag = nn.LSTM(16, 32), nn.Linear(32, 4)
+
+        def forward(self, x):
+            return self.tag(self.read(x)[0])
+
+    model = Tagger()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs = torch.randn(20, 8, 16)
+    for _ in range(ENDLESS):
+        optimizer.zero_grad()
+        with torch.backends.mkldnn.flags(enabled=cured):
+            loss = model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+
+
 def isa(cured):
     """The illness is in the environment."""
     _convolve(contextlib.nullcontext)

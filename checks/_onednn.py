@@ -1,0 +1,79 @@
+"""What switching oneDNN off costs: the job's own operators, by what they were timed to take with it and without.
+
+Two checks ask. Off in the whole process is the backend's business (PD01); off inside the forward pass, by a `with`
+that switches more off than it says, is PD02's. Each is silent where the other speaks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfdoctor.api import Backend, Evidence, LibraryPrice, LibraryUse, Missing, Op, OpProfile, Recurrent, Step, in_step
+
+_NATIVE_SAVES = (0.3, 0.75)
+"""Of native convolutions whose price in oneDNN could not be timed; 3.4 times faster was measured on Zen 4."""
+_SPREAD = 0.15
+"""Of a measured price: it is taken from single operators with warm caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Per step, in milliseconds of an ordinary one."""
+
+    low_ms: float
+    high_ms: float
+    times: float | None
+    """Native over oneDNN, measured; None when nothing could be timed."""
+
+
+def cost(evidence: Evidence, step: Step, backend: Backend) -> Cost:
+    """What oneDNN would save; nothing where it was on."""
+    ops, use = evidence.ops, evidence.library_use
+    if isinstance(ops, Missing) or not backend.onednn_built:
+        return Cost(0.0, 0.0, None)
+    low = high = native = in_onednn = 0.0
+    for spent, off, on, calls in [*_operators(step, ops, backend), *_recurrent(step, ops, use)]:
+        low += spent * max(0.0, 1 - on / off * (1 + _SPREAD))
+        high += spent * max(0.0, 1 - on / off * (1 - _SPREAD))
+        native += off * calls
+        in_onednn += on * calls
+    if in_onednn > 0:
+        return Cost(low, high, native / in_onednn)
+    if not backend.onednn_enabled:
+        spent = in_step(step, ops, sum(op.self_ms_per_step for op in ops.ops if _is_native(op)))
+        low, high = (part * spent for part in _NATIVE_SAVES)
+    return Cost(low, high, None)
+
+
+def _is_native(op: Op) -> bool:
+    return ("slow_conv" in op.name or "thnn_conv" in op.name) and op.dtype in ("float32", "bfloat16")
+
+
+def _operators(step: Step, ops: OpProfile, backend: Backend) -> list[tuple[float, float, float, float]]:
+    """(milliseconds in the step, one call without oneDNN, one with it, calls)."""
+    found = []
+    for price in backend.onednn_prices:
+        op = next((op for op in ops.ops if _is(price, op)), None)
+        if op is None or price.native_milliseconds <= 0:
+            continue
+        each = op.total_ms_per_step / max(op.calls_per_step, 1e-9)
+        # With oneDNN on, a native convolution may be one it declined: then this one ran in oneDNN all the same.
+        if backend.onednn_enabled and each < (price.native_milliseconds + price.onednn_milliseconds) / 2:
+            continue
+        spent = in_step(step, ops, op.total_ms_per_step)
+        found.append((spent, price.native_milliseconds, price.onednn_milliseconds, op.calls_per_step))
+    return found
+
+
+def _is(price: LibraryPrice, op: Op) -> bool:
+    return (price.name, price.shapes, price.dtype) == (op.name, op.shapes, op.dtype)
+
+
+def _recurrent(step: Step, ops: OpProfile, use: LibraryUse | Missing) -> list[tuple[float, float, float, float]]:
+    """The same of recurrent layers, which only ran natively because oneDNN was off."""
+    layers: tuple[Recurrent, ...] = () if isinstance(use, Missing) else use.recurrent
+    return [
+        (in_step(step, ops, layer.ms_per_step), layer.native_ms, layer.onednn_ms, layer.calls_per_step)
+        for layer in layers
+        if layer.native and layer.native_ms > 0 and layer.onednn_ms > 0
+    ]
