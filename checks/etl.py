@@ -86,6 +86,8 @@ class Limits:
     """Share of the step spent waiting: the field's usual lower bound (TensorBoard's plugin 5 %, TraceML 10 %)."""
     error_share: float = 0.20
     """A judgement: from a fifth of the step on, loading is the first thing to mend."""
+    indexing_share: float = 0.10
+    """Cheap samples picked one by one are the ordinary way to use a data set of tensors; a note up to here."""
     min_wait_ms: float = 0.05
     """Below, the wait is the loader's own bookkeeping (20 to 40 us a batch) and no setting shortens it."""
 
@@ -222,11 +224,13 @@ class _Case:
         extra: tuple[Measurement, ...] = (),
         confidence: Confidence = Confidence.HIGH,
         lanes: int = 0,
+        warning_share: float | None = None,
     ) -> Finding:
         cost_share = self.wait / self.step.step_ms
+        warning = self.limits.min_share if warning_share is None else warning_share
         return Finding(
             id=f"PD03.{name}",
-            severity=severity(cost_share, self.limits.min_share, self.limits.error_share),
+            severity=severity(cost_share, warning, self.limits.error_share),
             confidence=confidence,
             message=message,
             reasoning=reasoning,
@@ -303,6 +307,7 @@ def _costly_part(case: _Case, fetch: Fetch, model: Overlap) -> Finding:
             low=0.6 * case.wait,
             high=0.95 * case.wait,
             method="indexing a tensor once per batch was measured 2.7 to 15 times faster than once per sample",
+            warning_share=case.limits.indexing_share,
             extra=(
                 *extra,
                 Measurement("samples", samples, "count", "samples per batch"),

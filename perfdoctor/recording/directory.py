@@ -21,6 +21,8 @@ from ..errors import PerfdoctorError
 from ..exits import Exit
 
 OWNER_ONLY = 0o700
+OWN_DIRECTORY = ".perfdoctor"
+"""Made by perfdoctor in the working directory; the user chooses others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,7 @@ class RunDirectory:
         for attempt in range(100):
             path = parent / (f"{stamp}-{safe}" if attempt == 0 else f"{stamp}-{safe}-{attempt}")
             try:
-                fresh = not parent.exists()
-                parent.mkdir(parents=True, exist_ok=True)
-                if fresh:
-                    (parent / ".gitignore").write_text("*\n")
+                _make_parent(parent)
                 path.mkdir(mode=OWNER_ONLY)
             except FileExistsError:
                 if not parent.is_dir():
@@ -83,6 +82,15 @@ class RunDirectory:
                 raise _unwritable(parent, "not writable")
             return cls(path.resolve())
         raise _unwritable(parent, "100 runs in one second")
+
+
+def _make_parent(parent: Path) -> None:
+    """The directory of all runs; git does not see the one that is perfdoctor's own."""
+    own = parent.parent
+    if own.name == OWN_DIRECTORY and not own.exists():
+        own.mkdir(parents=True)
+        (own / ".gitignore").write_text("*\n")
+    parent.mkdir(parents=True, exist_ok=True)
 
 
 def _unwritable(parent: Path, why: str) -> PerfdoctorError:

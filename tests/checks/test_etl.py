@@ -222,6 +222,15 @@ def test_workers_are_not_advised_where_handing_over_costs_what_making_does() -> 
     assert _name(waiting(1.9, fetch((1.2, 1.2), (0.6, 0.6)), num_workers=0, batch_size=256)) == "per-sample-indexing"
 
 
+@pytest.mark.parametrize(
+    ("wait_ms", "severity"), [(0.9, None), (1.9, Severity.NOTE), (2.1, Severity.WARNING), (4.1, Severity.ERROR)]
+)
+def test_the_ordinary_way_to_use_tensors_is_a_note_at_first(wait_ms: float, severity: Severity | None) -> None:
+    cheap = fetch((0.6 * wait_ms, 0.6 * wait_ms), (0.3 * wait_ms, 0.3 * wait_ms))
+    outcome = _examined(waiting(wait_ms, cheap, train_ms=20.0 - wait_ms, num_workers=0, batch_size=256))
+    assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
+
+
 def test_why_workers_would_not_help_depends_on_what_a_batch_takes() -> None:
     cheap = waiting(0.9, fetch((0.9, 0.9), (0.0, 0.0)), num_workers=0, batch_size=1)
     assert "handing batches over" in _found(cheap).reasoning
