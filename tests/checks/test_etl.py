@@ -113,8 +113,8 @@ def test_a_loader_that_keeps_up_is_clear_with_its_wait_and_no_word_about_workers
     [(0.99, None), (1.01, Severity.WARNING), (3.9, Severity.WARNING), (4.1, Severity.ERROR)],
 )
 def test_severity_follows_the_share_of_the_step_that_is_waited(wait_ms: float, severity: Severity | None) -> None:
-    evidence = waiting(wait_ms, fetch((wait_ms, wait_ms), (0.0, 0.0)), train_ms=20.0 - wait_ms, num_workers=0)
-    outcome = _examined(evidence)
+    made = fetch((wait_ms, wait_ms), (0.0, 0.0))
+    outcome = _examined(waiting(wait_ms, made, train_ms=20.0 - wait_ms, num_workers=0, batch_size=8))
     assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
 
 
