@@ -113,10 +113,11 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     case = _Case(evidence, step, ops, grows, limits)
     finding = case.accumulation() or case.too_small() or case.too_large()
     if finding is not None:
-        return found(finding, measurements=case.figures())
+        return found(finding, measurements=(*case.gains(), *case.figures()))
     return clear(
-        "{factor} times the batch would process {gain_low} to {gain_high} times as many samples a second; {fixed} of "
+        "{factor} times the batch would process {gain_low} to {gain_high} as many samples a second; {fixed} of "
         "the step ({fixed_share}) does not depend on the batch",
+        *case.gains(),
         *case.figures(),
     )
 
@@ -169,16 +170,21 @@ class _Case:
         shapes = [x.input_shape for x in layers.layers if x.kind == "Embedding" and len(x.input_shape) == 2]
         return max((rows * length for rows, length in shapes), default=None)
 
+    def gains(self) -> tuple[Measurement, ...]:
+        """What a larger batch would give."""
+        low, high = self.grows.gain(self.limits.factor)
+        return (
+            Measurement("factor", self.limits.factor, "count", "times the batch"),
+            Measurement("gain_low", low, "ratio", "throughput then, at least"),
+            Measurement("gain_high", high, "ratio", "throughput then, at most"),
+        )
+
     def figures(self) -> tuple[Measurement, ...]:
         """What every outcome shows."""
-        grows, limits = self.grows, self.limits
-        low, high = grows.gain(limits.factor)
+        grows = self.grows
         flops = self.ops.flops()
         peak = self.ops.batch_prices.peak_gflops if self.ops.batch_prices else 0.0
         return (
-            Measurement("factor", limits.factor, "count", "larger batch"),
-            Measurement("gain_low", low, "ratio", "throughput at worst"),
-            Measurement("gain_high", high, "ratio", "throughput at best"),
             milliseconds("fixed", grows.fixed_low_ms, "of the step whatever the batch, shown"),
             share("fixed_share", grows.fixed_low_ms / grows.step_ms, "of the step"),
             *((Measurement("batch", self.batch, "count", "samples per forward pass"),) if self.batch else ()),
@@ -259,7 +265,7 @@ class _Case:
             confidence=Confidence.LOW if self.evidence.on_cuda else Confidence.MEDIUM,
             message="{fixed} of the step ({fixed_share}) do not depend on the batch"
             + (" of {batch}" if self.batch else "")
-            + "; {times} times the batch would process {more_low} to {more_high} times as many samples a second",
+            + "; {times} times the batch would process {more_low} to {more_high} as many samples a second",
             reasoning="{ops} operators a step have to be launched, weights read and parameters updated, however many "
             "samples there are"
             + ("; the job reaches {peak_share} of this machine's arithmetic" if self.ops.batch_prices else ""),

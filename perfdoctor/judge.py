@@ -11,7 +11,7 @@ from typing import Any
 from .config import Config, apply_limits, require_known_codes
 from .diagnosis.examine import Rules, examine
 from .diagnosis.findings import Check, Diagnosis, OutcomeKind
-from .diagnosis.registry import GUIDE, discover
+from .diagnosis.registry import discover
 from .evidence.build import build
 from .evidence.model import Missing
 from .exits import Exit, worst
@@ -25,7 +25,7 @@ from .suppression import inline_suppression
 def checks_with_limits(config: Config) -> Sequence[tuple[Check[Any], Any]]:
     """Every check and its thresholds, known before a job runs. Raises PerfdoctorError for settings that fit none."""
     registered = [entry.check for entry in discover()]
-    require_known_codes(config, {*(check.code for check in registered), *(code for code, _, _ in GUIDE)})
+    require_known_codes(config, {check.code for check in registered})
     return [(check, apply_limits(check, config.rule(check.code).limits, config.source)) for check in registered]
 
 

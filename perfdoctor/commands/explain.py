@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from ..diagnosis.registry import GUIDE, Registered, discover
+from ..diagnosis.registry import Registered, discover
 from ..errors import PerfdoctorError
 from ..report.explain import explain_markdown, explain_text
 
@@ -34,13 +34,6 @@ def _find(code: str, checks: tuple[Registered, ...]) -> Registered:
     for registered in checks:
         if wanted in (registered.check.code.lower(), registered.check.name):
             return registered
-    planned = next((c for c, name, _ in GUIDE if wanted in (c.lower(), name)), None)
-    if planned:
-        raise PerfdoctorError(
-            f"{planned} is a step of the guide that this version of perfdoctor has no check for yet",
-            slug="check-not-there",
-            advice="perfdoctor explain lists the checks that are there",
-        )
     names = [name for c in checks for name in (c.check.code, c.check.name)]
     close = difflib.get_close_matches(code, names, n=1, cutoff=0.5)
     raise PerfdoctorError(

@@ -20,13 +20,9 @@ from .findings import (
     OutcomeKind,
     Part,
     Savings,
-    cannot_tell,
 )
 from .integrity import notes
-from .registry import GUIDE
 from .suppress import CommentLookup, Sifted, sift, suppression_notes
-
-_NOT_THERE = "this step of the guide has no check in this version of perfdoctor yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +44,6 @@ def examine(run: RunEvidence, checks: Sequence[tuple[Check[Any], Any]], rules: R
         kept = sift(outcome.findings, rules.config, rules.today, rules.comment)
         sifted.append(kept)
         results.append(CheckResult(check.code, check.name, check.title, _without(outcome, kept), kept.suppressed))
-    there = {check.code for check, _ in checks}
-    results += [
-        CheckResult(code, name, title, cannot_tell(_NOT_THERE))
-        for code, name, title in GUIDE
-        if code not in there and is_selected(code, rules.config)
-    ]
     results = _billed(sorted(results, key=lambda result: result.code), slowest)
     judged = {r.code for r in results if r.outcome.kind in (OutcomeKind.FOUND, OutcomeKind.CLEAR)}
     return Diagnosis(

@@ -16,23 +16,6 @@ from .findings import Check
 
 GROUP = "perfdoctor.checks"
 
-GUIDE = (
-    ("PD01", "backend", "wrong or unused device"),
-    ("PD02", "cudnn", "cuDNN and native kernels"),
-    ("PD03", "etl", "data loading"),
-    ("PD04", "gc", "garbage collection"),
-    ("PD05", "batch-size", "minibatch size"),
-    ("PD06", "shared-model", "one model, several threads"),
-    ("PD07", "dtype", "data types"),
-    ("PD08", "workspaces", "memory allocation"),
-    ("PD09", "network", "layers of the network"),
-    ("PD10", "cpu-ops", "syncs and CPU-only operators"),
-    ("PD11", "vector-extensions", "vector extensions"),
-    ("PD12", "other-processes", "other processes"),
-    ("PD13", "omp-threads", "OpenMP threads"),
-)
-"""The thirteen steps of Deeplearning4j's guide, in its order: code, name, title."""
-
 
 @dataclass(frozen=True, slots=True)
 class Registered:

@@ -16,11 +16,27 @@ from ills import ILL
 from samples import empty, healthy, on_gpu
 
 from perfdoctor.diagnosis.findings import Check, Finding, OutcomeKind
-from perfdoctor.diagnosis.registry import GUIDE, Registered, discover
+from perfdoctor.diagnosis.registry import Registered, discover
 from perfdoctor.evidence.model import Evidence, Missing
 from perfdoctor.report import wording
 from perfdoctor.report.explain import missing_sections
 
+GUIDE = {
+    "PD01": "backend",
+    "PD02": "cudnn",
+    "PD03": "etl",
+    "PD04": "gc",
+    "PD05": "batch-size",
+    "PD06": "shared-model",
+    "PD07": "dtype",
+    "PD08": "workspaces",
+    "PD09": "network",
+    "PD10": "cpu-ops",
+    "PD11": "vector-extensions",
+    "PD12": "other-processes",
+    "PD13": "omp-threads",
+}
+"""The thirteen steps of Deeplearning4j's guide, in its order."""
 REGISTERED = discover()
 EVERY_CHECK = pytest.mark.parametrize("entry", REGISTERED, ids=lambda entry: entry.check.code)
 EVERY_ILLNESS = pytest.mark.parametrize("illness", ILL)
@@ -59,8 +75,11 @@ def test_the_code_and_the_name_are_those_of_the_guide(entry: Registered) -> None
     assert re.fullmatch(r"PD\d\d", entry.check.code)
     assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", entry.check.name)
     assert entry.check.title
-    in_guide = {code: name for code, name, _ in GUIDE}
-    assert in_guide.get(entry.check.code, entry.check.name) == entry.check.name
+    assert GUIDE.get(entry.check.code, entry.check.name) == entry.check.name
+
+
+def test_every_step_of_the_guide_has_a_check() -> None:
+    assert [entry.check.code for entry in REGISTERED if entry.check.code in GUIDE] == list(GUIDE)
 
 
 def test_codes_and_names_are_unique() -> None:

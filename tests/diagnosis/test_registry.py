@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.diagnosis.findings import OutcomeKind
-from perfdoctor.diagnosis.registry import GUIDE, discover
+from perfdoctor.diagnosis.registry import discover
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
 from perfdoctor.report.explain import SECTIONS, missing_sections
@@ -65,7 +65,7 @@ def _refused() -> PerfdoctorError:
 def test_the_built_in_checks_are_found_in_the_order_of_their_codes() -> None:
     codes = [entry.check.code for entry in discover()]
     assert codes == sorted(codes)
-    assert {"PD03", "PD04", "PD07", "PD08", "PD13"} <= set(codes) <= {code for code, _, _ in GUIDE}
+    assert codes == [f"PD{number:02}" for number in range(1, 14)]
 
 
 def test_siblings_with_an_underscore_are_no_checks() -> None:
