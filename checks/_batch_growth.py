@@ -86,10 +86,11 @@ def growth(evidence: Evidence, step: Step, ops: OpProfile) -> Growth | Missing:
     launches = LAUNCH_MS * max(0.0, ops.ops_per_step - _looped(evidence, step))
     low = max(0.0, min(compute - growing - rest, launches + shown))
     high = max(low, compute - growing - _SURE * rest)
+    whole = running * step.step_ms
     return Growth(
-        step_ms=running * step.step_ms,
-        fixed_low_ms=optimizer + low,
-        fixed_high_ms=optimizer + high + active * parts.other,
+        step_ms=whole,
+        fixed_low_ms=min(whole, optimizer + low),
+        fixed_high_ms=min(whole, optimizer + high + active * parts.other),
         compute_fixed_low_ms=low,
         compute_fixed_high_ms=high,
         floor_ms=_loading_floor(evidence),

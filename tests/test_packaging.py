@@ -96,6 +96,6 @@ def test_an_installed_wheel_checks_a_job(wheel: Path, tmp_path: Path) -> None:
     assert all(path.startswith(str(packages)) for path in where.stdout.split()), where
 
     checked = run(environment / "bin" / "perfdoctor", "check", "train.py")
-    assert checked.returncode == 0, checked.stderr
+    assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "The steady step takes" in checked.stdout
     assert "PD13" in checked.stdout

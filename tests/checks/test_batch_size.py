@@ -119,6 +119,12 @@ def test_workers_that_cannot_keep_up_bound_the_gain() -> None:
     assert _examined(small_batch(0.02, loader__fetch=slow)).kind is OutcomeKind.CLEAR
 
 
+def test_a_step_that_is_shorter_than_its_parts_say_is_judged_all_the_same() -> None:
+    """CPU time is sampled twice a second; over a few short steps it may exceed their wall time."""
+    evidence = small_batch(0.0, step__run_delay_ms=20.0, step__cpu_ms=60.0, step__parts__other=20.0)
+    assert 0 < number(_examined(evidence), "gain_high") <= 4
+
+
 def test_waiting_for_other_ranks_is_not_launching() -> None:
     """2,000 operators would explain 20 ms of launches, but the thread used a CPU for 9 ms only."""
     alone = small_batch(1.0, ops__ops_per_step=2000.0, ops__batch_prices=batch_prices(1.0))

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from running import Perfdoctor
 
-
-def pytest_sessionstart() -> None:
-    # A shell starts background jobs deaf to Ctrl-C, and children inherit that; handlers they do not inherit.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts background jobs deaf to Ctrl-C, and children inherit that; handlers they do not inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

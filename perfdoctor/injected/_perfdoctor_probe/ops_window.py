@@ -82,16 +82,24 @@ class OpsWindow:
         summary["steps"] = steps
         seen, self.layers = self.layers, None
         summary["layers"] = seen.summary(host, device, flops) if seen else {"missing": self.without_layers}
-        summary["library"] = _libraries(host, device, seen, not self.on_device)
+        may_price = not self.on_device and pricing.alone()
+        summary["library"] = _libraries(host, device, seen, may_price)
         arguments = summary.pop("arguments")
-        summary["prices"] = pricing.prices(summary["ops"], arguments)
-        summary["onednn"] = library_pricing.prices(summary["ops"], arguments, self.onednn)
-        weights = self.weights | seen.weights() if seen else self.weights
-        summary["batch"] = {} if self.on_device else batch_pricing.prices(summary["ops"], arguments, weights)
         if any(name in os.environ for name in records.CAPS):
             summary["replay"] = library_pricing.replay(summary["ops"], arguments)
-        self.pricing = thread_pricing.ThreadPricing(summary["ops"], arguments)
+        if may_price:
+            self._price(summary, arguments, seen)
         return summary
+
+    def _price(self, summary: dict, arguments: list, seen) -> None:
+        """What the operators would take otherwise, timed with tensors of our own on the CPU."""
+        weights = self.weights | seen.weights() if seen else self.weights
+        summary["prices"] = pricing.prices(summary["ops"], arguments)
+        summary["onednn"] = library_pricing.prices(summary["ops"], arguments, self.onednn)
+        summary["batch"] = batch_pricing.prices(summary["ops"], arguments, weights)
+        if summary["library"].get("attention"):
+            attention_pricing.add_prices(summary["library"]["attention"])
+        self.pricing = thread_pricing.ThreadPricing(summary["ops"], arguments)
 
     def abandon(self) -> None:
         """Stop profiling."""
@@ -110,18 +118,15 @@ class OpsWindow:
         self.layers, self.without_layers = None, why
 
 
-def _libraries(host: list, device: list, seen, on_cpu: bool) -> dict:
+def _libraries(host: list, device: list, seen, may_price: bool) -> dict:
     """Which library did what; a profile that this cannot read has no other use for it either."""
     try:
         uses = library_use.Uses()
         uses.read(host, device)
-        on_cpu = on_cpu and (seen is None or seen.on_cpu())
-        found = uses.summary(seen.titles() if seen else {}, on_cpu)
+        on_cpu = may_price and (seen is None or seen.on_cpu())
+        return uses.summary(seen.titles() if seen else {}, on_cpu)
     except Exception as error:
         return {"missing": f"{type(error).__name__}: {error}"[:300]}
-    if on_cpu:
-        attention_pricing.add_prices(found["attention"])
-    return found
 
 
 class _QuietKineto:

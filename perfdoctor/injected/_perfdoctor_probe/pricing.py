@@ -55,6 +55,12 @@ def prices(ops: list, arguments: list) -> list:
     return found
 
 
+def alone() -> bool:
+    """Whether nobody but us would see operators that we call: no mode of the job (a counter of FLOPs, a default
+    device) is around its steps."""
+    return not torch._C._len_torch_dispatch_stack() and not torch._C._len_torch_function_stack()
+
+
 def replayable(name: str, shapes: list) -> bool:
     """Whether an operator may be called with tensors of our own: it is pure, draws no random numbers, and fits."""
     return name in _REPLAYABLE and sum(elements(shape) for shape in shapes) <= _ELEMENTS

@@ -194,11 +194,11 @@ class Probe:
                     "k": "sample",
                     "t": time.perf_counter_ns(),
                     "step": loop.timeline.step,
-                    **procfs.counters(),
+                    **self.windows.own.without(procfs.counters()),
                     **settings.cuda_counters(),
                     "events": loop.timeline.events,
                     "own_us": self.own_ns // 1000,
-                    "window_us": self.windows.spent_ns // 1000,
+                    "window_us": self.windows.own.spent_ns // 1000,
                 }
             )
         )
@@ -276,14 +276,15 @@ class Probe:
         return RequestPricing(copies)
 
     def _price_batch(self, step: int) -> None:
-        pricing, now = self.concurrency.pricing, time.perf_counter_ns()
-        if pricing is None or not pricing.is_due(now):
+        pricing = self.concurrency.pricing
+        if pricing is None or not pricing.is_due(time.perf_counter_ns()):
             return
+        began = self.windows.own.begin()
         prices = pricing.round()
         if prices:
             self.recorder.line(dumps({"k": "batching", "step": step, **prices}))
         self.windows.marked.append(step)
-        self.windows.spent_ns += time.perf_counter_ns() - now
+        self.windows.own.end(began)
 
     def compiling(self) -> None:
         """torch.compile is about to be called: it compiles nothing inside a dispatch mode, and would trace hooks."""

@@ -13,6 +13,8 @@ from _thread import get_ident
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import pricing
+
 _REPLAYABLE = frozenset(
     "aten::" + name
     for name in (
@@ -149,7 +151,7 @@ class RequestPricing:
         self.left = _ROUNDS
 
     def is_due(self, now_ns: int) -> bool:
-        return self.left > 0 and now_ns >= self.due_ns
+        return self.left > 0 and now_ns >= self.due_ns and pricing.alone()
 
     def round(self) -> "dict | None":
         """One round; None where nothing can be timed. The first makes the tensors."""

@@ -34,7 +34,7 @@ class ThreadPricing:
 
     def is_due(self, now_ns: int) -> bool:
         """Whether a round may be taken now; never again once the job has changed its number of threads."""
-        return self.left > 0 and now_ns >= self.due_ns
+        return self.left > 0 and now_ns >= self.due_ns and pricing.alone()
 
     def round(self) -> "list[list]":
         """[[threads, microseconds], ...]; empty for the first round, which starts threads and loads kernels."""

@@ -8,6 +8,7 @@ import time
 from _thread import get_ident
 
 from . import procfs, threads
+from .own_work import OwnWork
 
 FIRST_STEP = 10
 """Steps before the first window, so that lazy initialisation is over ..."""
@@ -44,7 +45,7 @@ class Windows:
         self.last_step = 0
         self.first_ns = 0
         self.marked: "list[int]" = []
-        self.spent_ns = 0
+        self.own = OwnWork()
         self.length = STEPS
         self.attempts: "dict[str, int]" = {}
         self.pricing = None
@@ -71,18 +72,20 @@ class Windows:
                 return False
             if step - self.opened_step < self.length or self.thread != get_ident() or not self.open.closable():
                 return False
+            began = self.own.begin()
             self._close(step)
             self.marked.append(step)
-            self.spent_ns += time.perf_counter_ns() - now
+            self.own.end(began)
             return True
         if not self.first_ns:
             self.first_ns = now
         late = step >= SLOW_FIRST_STEP and now - self.first_ns > SLOW_NS
         if not self.plan or (step < FIRST_STEP and not late) or step < self.last_step + GAP:
             return False
+        began = self.own.begin()
         self._open(step, wall_ns)
         self._note_busy()
-        self.spent_ns += time.perf_counter_ns() - now
+        self.own.end(began)
         return True
 
     def _open(self, step: int, wall_ns: int) -> None:
@@ -134,14 +137,14 @@ class Windows:
 
     def price(self, step: int) -> None:
         """Take a round of thread pricing if one is due: between steps, like the windows themselves."""
-        now = time.perf_counter_ns()
-        if self.pricing is None or not self.pricing.is_due(now):
+        if self.pricing is None or not self.pricing.is_due(time.perf_counter_ns()):
             return
+        began = self.own.begin()
         prices = self.pricing.round()
         if prices:
             self.recorder.line(self.dumps({"k": "threads", "step": step, "us": prices}))
         self.marked.append(step)
-        self.spent_ns += time.perf_counter_ns() - now
+        self.own.end(began)
 
     def abandon(self, step: int, why: str, again: bool) -> None:
         """Close without a record, in the middle of a step. On another thread than the window's: do nothing."""
