@@ -1,5 +1,6 @@
 """Loop styles, one per forked child, so that torch is imported once: `python loops.py plain accumulate ...`."""
 
+import importlib
 import os
 import sys
 import threading
@@ -408,6 +409,9 @@ def many_kinds():
 
 def main(styles=None):
     styles = styles or globals()
+    if len(sys.argv) > 2:
+        # An optimizer's first step does that, a second of it, in every child anew.
+        importlib.import_module("torch._dynamo")
     for name in sys.argv[1:]:
         pid = os.fork()
         if pid:

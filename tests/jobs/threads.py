@@ -105,7 +105,7 @@ def fed_by_a_loader():
     """The main thread reads batches and hands them to a pool."""
     model = small()
     with ThreadPoolExecutor(THREADS) as pool:
-        for _ in range(4):
+        for _ in range(16):
             list(pool.map(lambda batch: call(model, batch[0], calls=1), data()))
     return model
 
