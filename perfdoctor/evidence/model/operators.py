@@ -89,7 +89,7 @@ class BatchPrices:
     ops: tuple[BatchPrice, ...]
     smaller: int
     peak_gflops: float
-    """Of a float32 product of 512 rows and columns in this process: 10^9 operations per second."""
+    """Of a float32 product that fits the caches, in this process: 10^9 operations per second."""
     floor_ms: float
     """One call of the smallest operator."""
 
