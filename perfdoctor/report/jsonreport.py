@@ -23,7 +23,7 @@ from ..diagnosis.findings import (
     Measurement,
     SuppressedFinding,
 )
-from ..evidence.model import Evidence, Job, Missing, Step
+from ..evidence.model import Evidence, Job, Line, Missing, Step
 from ..version import VERSION
 from . import wording
 from .verdict import verdict
@@ -33,6 +33,7 @@ SCHEMA = "perfdoctor.report/1"
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
 DIGITS = 9
+HOT_LINES = 10
 """Significant digits of a float: far more than is measured, and the last bits of a sum stay out of diffs."""
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -56,6 +57,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Json]:
         "perfdoctor": VERSION,
         "verdict": _text(verdict(diagnosis)),
         "anatomy": _anatomy(evidence.step),
+        "hot_lines": _hot_lines(evidence.hot_lines),
         "checks": [_check(result) for result in diagnosis.checks],
         "ranked": [finding.fingerprint for finding in diagnosis.ranked],
         "combined": _combined(diagnosis.combined),
@@ -131,6 +133,21 @@ def _anatomy(step: Step | Missing) -> dict[str, Json]:
         },
         "parts": {name: plain(ms) for name, ms in step.parts.as_dict().items()},
     }
+
+
+def _hot_lines(lines: tuple[Line, ...] | Missing) -> Json:
+    if isinstance(lines, Missing):
+        return plain(lines)
+    return [
+        {
+            "location": {"file": _text(line.site.file), "line": line.site.line, "function": _text(line.site.function)},
+            "part": line.part,
+            "ms_per_step": plain(line.ms_per_step),
+            "ops_per_step": plain(line.ops_per_step),
+            "runs_per_step": plain(line.runs_per_step),
+        }
+        for line in lines[:HOT_LINES]
+    ]
 
 
 def _check(result: CheckResult) -> dict[str, Json]:

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from perfdoctor.diagnosis.findings import CheckResult, Diagnosis, Measurement, clear
+from perfdoctor.evidence.model import Line, Missing, Site
 from perfdoctor.report.jsonreport import SCHEMA, load_schema, render_json
 
 
@@ -124,3 +125,21 @@ def test_json_needs_neither_rich_nor_jinja() -> None:
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_hot_lines_say_where_and_how_much() -> None:
+    diagnosis = samples.ALL[0]()
+    line = Line(Site("train.py", 42, "main", "torch/_tensor.py:backward"), "backward", 60.0, 14.0, 13.0, 1.0, 1.0, 2.0)
+    several = replace(diagnosis, evidence=replace(diagnosis.evidence, hot_lines=(line,) * 12))
+    report = read(several)
+    jsonschema.Draft202012Validator(closed(copy.deepcopy(load_schema()))).validate(report)
+    assert len(report["hot_lines"]) == 10
+    assert report["hot_lines"][0] == {
+        "location": {"file": "train.py", "line": 42, "function": "main"},
+        "part": "backward",
+        "ms_per_step": 14.0,
+        "ops_per_step": 60.0,
+        "runs_per_step": 2.0,
+    }
+    unseen = replace(diagnosis, evidence=replace(diagnosis.evidence, hot_lines=Missing("it was too short")))
+    assert read(unseen)["hot_lines"]["missing"] == "it was too short"
