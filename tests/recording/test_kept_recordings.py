@@ -1,0 +1,27 @@
+"""Recordings of real runs stay readable, and are judged as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfdoctor.config import Config
+from perfdoctor.diagnosis.findings import OutcomeKind
+from perfdoctor.evidence.model import Missing
+from perfdoctor.judge import judge
+from perfdoctor.recording.directory import RunDirectory
+
+KEPT = Path(__file__).parent.parent / "recordings"
+
+
+def test_the_demo() -> None:
+    """sample_configs/demo_train.py on two busy cores, recorded by version 0.1.0."""
+    diagnosis = judge(RunDirectory(KEPT / "demo"), Config())
+    step = diagnosis.evidence.step
+    assert not isinstance(step, Missing)
+    assert step.count >= 20
+    found = {finding.id: finding for finding in diagnosis.ranked}
+    assert {"PD03.too-few-workers", "PD04.explicit-collect", "PD07.float64"} <= set(found)
+    location = found["PD04.explicit-collect"].location
+    assert location is not None
+    assert (location.file, location.line, location.function) == ("train.py", 80, "train")
+    assert [check.code for check in diagnosis.checks if check.outcome.kind is OutcomeKind.CRASHED] == []
