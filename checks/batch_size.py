@@ -290,6 +290,7 @@ class _Case:
                 ceiling=high,
                 low=low,
                 high=high,
+                general=True,
                 method="per batch of today's size; from the job's own products timed at two sizes, up to 10 us for "
                 "each other operator, and the optimizer's part"
                 if self.ops.batch_prices

@@ -146,7 +146,17 @@ def location(site: Site | Missing | None) -> Location | None:
     return Location(site.file, site.line, site.function)
 
 
-def savings(step: Step, part: Part, *, ceiling: float, low: float, high: float, method: str, lanes: int = 0) -> Savings:
+def savings(
+    step: Step,
+    part: Part,
+    *,
+    ceiling: float,
+    low: float,
+    high: float,
+    method: str,
+    lanes: int = 0,
+    general: bool = False,
+) -> Savings:
     """Per-step savings in ms, put in order: no bound below zero or above the ceiling, no ceiling above the step."""
     top = min(max(0.0, ceiling), step.step_ms)
     upper = min(max(0.0, high), top)
@@ -158,6 +168,7 @@ def savings(step: Step, part: Part, *, ceiling: float, low: float, high: float, 
         method=method,
         part=part,
         lanes=lanes,
+        general=general,
     )
 
 

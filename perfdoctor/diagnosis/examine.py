@@ -20,9 +20,13 @@ from .findings import (
     OutcomeKind,
     Part,
     Savings,
+    Severity,
 )
 from .integrity import notes
 from .suppress import CommentLookup, Sifted, sift, suppression_notes
+
+_EXPLAINED = 0.5
+"""A general fix of which less than this is left, once causes with a name are billed, is no cause of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +144,19 @@ _POOL = {
 
 
 def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]:
-    """Cap the ceilings so that no millisecond is billed twice: the larger saving is billed first."""
+    """Cap the ceilings so that no millisecond is billed twice: the larger saving is billed first, but a cause before a
+    fix that would help against anything. When a cause explains most of what that would save, it is a note."""
     if isinstance(evidence.step, Missing):
         return results
     left = _pools(evidence.step.parts, evidence.step.irregular_ms)
     capped: dict[int, Finding] = {}
-    for finding in ranked(results):
+    for finding in sorted(ranked(results), key=lambda f: f.savings.general):
         pool = _POOL[finding.savings.part]
         scale = min(1.0, left[pool] / finding.savings.ceiling_ms) if finding.savings.ceiling_ms > 0 else 1.0
         left[pool] -= finding.savings.ceiling_ms * scale
-        capped[id(finding)] = finding if scale == 1.0 else replace(finding, savings=_scaled(finding, scale))
+        billed = finding if scale == 1.0 else replace(finding, savings=_scaled(finding, scale))
+        explained = finding.savings.general and scale < _EXPLAINED
+        capped[id(finding)] = replace(billed, severity=Severity.NOTE) if explained else billed
     return [
         replace(
             result,

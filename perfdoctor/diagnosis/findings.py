@@ -102,6 +102,9 @@ class Savings:
     lanes: int = 0
     """0: the time is gone. Otherwise it runs beside the rest of the step in this many processes, and what is saved
     depends on how much rest the other fixes leave."""
+    general: bool = False
+    """The fix helps against whatever the time goes into (a larger batch), so a finding that names what it goes into is
+    billed first."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_ms <= self.high_ms <= self.ceiling_ms * (1 + 1e-9):

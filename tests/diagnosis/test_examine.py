@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -408,3 +409,19 @@ def test_everything_together_saves_no_more_than_the_step() -> None:
 def test_examining_twice_gives_the_same() -> None:
     check = _finds("PD03", _finding("PD03.a", 20.0), _finding("PD03.b", 6.0, line=2))
     assert _examined(check, ranks=_ranks(30, 40)) == _examined(check, ranks=_ranks(30, 40))
+
+
+@pytest.mark.parametrize(
+    ("cause_ms", "left_ms", "severity"), [(4.0, 11.0, Severity.WARNING), (9.0, 6.0, Severity.NOTE)]
+)
+def test_a_cause_is_billed_before_a_fix_that_helps_against_anything(
+    cause_ms: float, left_ms: float, severity: Severity
+) -> None:
+    """A larger batch also makes a gradient cheaper that should not be as large as it is."""
+    larger_batch = _finding("PD05.batch-too-small", 14.0)
+    larger_batch = replace(larger_batch, savings=replace(larger_batch.savings, general=True))
+    diagnosis = _examined(_finds("PD05", larger_batch), _finds("PD09", _finding("PD09.layer", cause_ms)))
+    billed = {finding.id: finding for finding in diagnosis.ranked}
+    assert billed["PD09.layer"].savings.ceiling_ms == cause_ms
+    assert billed["PD05.batch-too-small"].savings.ceiling_ms == pytest.approx(left_ms)
+    assert billed["PD05.batch-too-small"].severity is severity
