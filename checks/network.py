@@ -71,6 +71,7 @@ from perfdoctor.api import (
     cannot_tell,
     clear,
     found,
+    in_step,
     location,
     milliseconds,
     not_applicable,
@@ -439,10 +440,8 @@ class _Case:
 
 
 def _op_ms(ops: OpProfile, name: str, step: Step) -> float:
-    """Time of one kind of operator, in an ordinary step: the profiler makes every operator a little slower."""
-    profiled = sum(op.total_ms_per_step for op in ops.ops if op.name == name)
-    room = step.step_ms - step.parts.input_wait - step.parts.gc
-    return profiled * min(1.0, room / ops.self_ms_per_step) if ops.self_ms_per_step else 0.0
+    """Time of one kind of operator, in an ordinary step."""
+    return in_step(step, ops, sum(op.total_ms_per_step for op in ops.ops if op.name == name))
 
 
 CHECK = Check(code="PD09", name="network", title="layers of the network", limits=Limits(), examine=examine)

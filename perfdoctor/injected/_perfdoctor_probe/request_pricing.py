@@ -232,7 +232,7 @@ def _owned(module) -> "set[int]":
     for tensor in (*module.parameters(), *module.buffers()):
         try:
             own.add(tensor.untyped_storage().data_ptr())
-        except (RuntimeError, NotImplementedError):
+        except (RuntimeError, NotImplementedError):  # lazy or without storage: no operator reads it either
             continue
     return own
 
