@@ -70,10 +70,8 @@ def growth(evidence: Evidence, step: Step, ops: OpProfile) -> Growth | Missing:
     if ops.device_busy_ms is not None:
         return _on_device(evidence, step, ops.device_busy_ms)
     prices = ops.batch_prices
-    if prices is None:
-        return Missing(
-            "no operator of this job could be timed with another batch", "compare two runs with different batches"
-        )
+    if isinstance(prices, Missing):
+        return prices
     parts = step.parts
     # Launching takes CPU time; what the thread waits for in the meantime (other ranks, a lock) does not shrink.
     active = min(1.0, step.cpu_ms / max(parts.compute, 1e-9))

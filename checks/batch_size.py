@@ -183,7 +183,8 @@ class _Case:
         """What every outcome shows."""
         grows = self.grows
         flops = self.ops.flops()
-        peak = self.ops.batch_prices.peak_gflops if self.ops.batch_prices else 0.0
+        prices = self.ops.batch_prices
+        peak = 0.0 if isinstance(prices, Missing) else prices.peak_gflops
         return (
             milliseconds("fixed", grows.fixed_low_ms, "of the step whatever the batch, shown"),
             share("fixed_share", grows.fixed_low_ms / grows.step_ms, "of the step"),
@@ -259,6 +260,7 @@ class _Case:
         if low < self.limits.min_share * self.step.step_ms or not self._room(factor):
             return None
         gain_low, gain_high = self.grows.gain(factor)
+        priced = not isinstance(self.ops.batch_prices, Missing)
         return Finding(
             id="PD05.batch-too-small",
             severity=Severity.NOTE if self.usual else self._severity(low),
@@ -267,8 +269,7 @@ class _Case:
             + (" of {batch}" if self.batch else "")
             + "; {times} times the batch would process {more_low} to {more_high} as many samples a second",
             reasoning="{ops} operators a step have to be launched, weights read and parameters updated, however many "
-            "samples there are"
-            + ("; the job reaches {peak_share} of this machine's arithmetic" if self.ops.batch_prices else ""),
+            "samples there are" + ("; the job reaches {peak_share} of this machine's arithmetic" if priced else ""),
             evidence=(
                 Measurement("times", factor, "count", "times the batch"),
                 Measurement("more_low", gain_low, "ratio", "throughput then, at least"),
@@ -293,7 +294,7 @@ class _Case:
                 general=True,
                 method="per batch of today's size; from the job's own products timed at two sizes, up to 10 us for "
                 "each other operator, and the optimizer's part"
-                if self.ops.batch_prices
+                if priced
                 else "per batch of today's size; the host's part of the step stays, the kernels' grows",
             ),
         )
@@ -301,7 +302,7 @@ class _Case:
     def too_large(self) -> Finding | None:
         """Products that take less per sample with a quarter of the batch, by more than three more launches cost."""
         prices = self.ops.batch_prices
-        if prices is None:
+        if isinstance(prices, Missing):
             return None
         pieces = prices.smaller
         saved = sum(

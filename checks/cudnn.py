@@ -144,6 +144,10 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     shared = _shared(evidence, step, ops, use)
     if findings:
         return found(*findings, measurements=shared)
+    untimed = [row for row in use.attention if row.made != "fused" and isinstance(row.price, Missing)]
+    untimed_ms = in_step(step, ops, sum(row.ms_per_step for row in untimed))
+    if not use.on_device and untimed_ms / step.step_ms >= limits.min_share:
+        return cannot_tell(f"attention that is not fused takes much of the step, and {untimed[0].price}")
     return clear(_line(evidence, use), *shared)
 
 

@@ -16,6 +16,7 @@ from .model import (
     ShapeVariety,
 )
 from .model.libraries import Made
+from .model.operators import NOT_PRICED
 
 _REMEDY = "let the job run for 20 steps or more"
 _NO_CUDNN = Missing("the job does not use CUDA")
@@ -45,7 +46,7 @@ def use(process: ProcessRecording) -> LibraryUse | Missing:
     return LibraryUse(
         convolutions=tuple(_convolution(row, unit, steps, on_device) for row in seen.convolutions),
         recurrent=tuple(_recurrent(row, unit, steps, on_device) for row in seen.recurrent),
-        attention=tuple(_attention(row, unit, steps, on_device) for row in seen.attention),
+        attention=tuple(_attention(row, unit, steps, on_device, window.priced) for row in seen.attention),
         on_device=on_device,
         layout_ms=window.device.get("layout", 0) * unit,
     )
@@ -86,7 +87,7 @@ def _recurrent(row: RecurrentRow, unit: float, steps: int, on_device: bool) -> R
     )
 
 
-def _attention(row: AttentionRow, unit: float, steps: int, on_device: bool) -> Attention:
+def _attention(row: AttentionRow, unit: float, steps: int, on_device: bool, priced: bool) -> Attention:
     batch, queries, width, keys = row.sizes if len(row.sizes) == 4 else (0, 0, 0, 0)
     return Attention(
         made=cast(Made, row.made),
@@ -103,7 +104,7 @@ def _attention(row: AttentionRow, unit: float, steps: int, on_device: bool) -> A
         ms_per_step=_ms(row, unit, on_device),
         price=AttentionPrice(row.now_us / 1000, row.fused_us / 1000, row.part, row.choice)
         if row.now_us > 0
-        else Missing("it was not replayed"),
+        else (Missing("it was not replayed") if priced else NOT_PRICED),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..recording.model import OpsWindow, ProcessRecording, SitesWindow
 from .model import BatchPrice, BatchPrices, CallSite, DtypePrice, Missing, Op, OpProfile, ThreadPrice
+from .model.operators import NOT_PRICED
 from .places import Places
 
 _REMEDY = "let the job run for 20 steps or more"
@@ -58,9 +59,13 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
     )
 
 
-def _batch_prices(window: OpsWindow, steps: int) -> BatchPrices | None:
+def _batch_prices(window: OpsWindow, steps: int) -> BatchPrices | Missing:
+    if not window.priced:
+        return NOT_PRICED
     if window.batch is None or not window.batch.ops:
-        return None
+        return Missing(
+            "no operator of this job could be timed with another batch", "compare two runs with different batches"
+        )
     return BatchPrices(
         ops=tuple(
             BatchPrice(

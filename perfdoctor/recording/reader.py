@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import repeat
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -147,7 +148,7 @@ class ProcessFile:
             calls=tuple(_build(model.Call, r) for r in self._all("call")),
             ungraded=tuple(_build(model.Ungraded, r) for r in self._all("ungraded")),
             sites={r["id"]: _build(model.CodeSite, r) for r in self._all("site")},
-            ops=_ops(windows.get("ops")),
+            ops=_ops(windows.get("ops"), self._last("prices") or {}),
             call_sites=_call_sites(windows.get("sites")),
             thread_rounds=tuple({int(n): float(us) for n, us in r["us"]} for r in self._all("threads")),
             forwards_seen=tuple(_build(model.ForwardsSeen, r) for r in self._all("concurrency")),
@@ -221,20 +222,22 @@ def _sample(record: Record) -> model.Sample:
     return _build(model.Sample, record, cuda=counters)
 
 
-def _ops(record: Record | None) -> model.OpsWindow | None:
+def _ops(record: Record | None, prices: Record) -> model.OpsWindow | None:
+    """The operator window, with the prices that were taken of its operators after the last step."""
     if record is None:
         return None
     layers, library = record.get("layers"), record.get("library")
     return _build(
         model.OpsWindow,
         record,
-        library=_library(library) if library else None,
+        library=_library(library, prices) if library else None,
         layers=_layers(layers) if layers else None,
         ops=tuple(_build(model.OpRow, r) for r in record.get("ops", ())),
-        prices=tuple(_build(model.Price, r) for r in record.get("prices", ())),
+        priced=bool(prices),
+        prices=tuple(_build(model.Price, r) for r in prices.get("prices", ())),
         replay=tuple(_build(model.Replay, r) for r in record.get("replay", ())),
-        onednn=tuple(_build(model.LibraryPrice, r) for r in record.get("onednn", ())),
-        batch=_batch(record.get("batch")),
+        onednn=tuple(_build(model.LibraryPrice, r) for r in prices.get("onednn", ())),
+        batch=_batch(prices.get("batch")),
     )
 
 
@@ -244,13 +247,17 @@ def _batch(record: Record | None) -> model.BatchPrices | None:
     return _build(model.BatchPrices, record, ops=tuple(_build(model.BatchPrice, r) for r in record.get("ops", ())))
 
 
-def _library(record: Record) -> model.LibraryUse:
+def _library(record: Record, prices: Record) -> model.LibraryUse:
+    def priced(name: str) -> list[Record]:
+        rows, found = record.get(name, ()), prices.get(name, ())
+        return [{**row, **price} for row, price in zip(rows, found or repeat({}), strict=False)]
+
     return _build(
         model.LibraryUse,
         record,
         convolutions=tuple(_build(model.ConvolutionRow, r) for r in record.get("convolutions", ())),
-        recurrent=tuple(_build(model.RecurrentRow, r) for r in record.get("recurrent", ())),
-        attention=tuple(_build(model.AttentionRow, r) for r in record.get("attention", ())),
+        recurrent=tuple(_build(model.RecurrentRow, r) for r in priced("recurrent")),
+        attention=tuple(_build(model.AttentionRow, r) for r in priced("attention")),
     )
 
 

@@ -119,6 +119,8 @@ class OpsWindow:
     steps: int = 1
     aten: int = 0
     ops: tuple[OpRow, ...] = ()
+    priced: bool = False
+    """Whether operators were timed after the last step; a job that is killed or leaves by `os._exit` has no prices."""
     prices: tuple[Price, ...] = ()
     self_us: Mapping[str, int] = field(default_factory=dict)
     device: Mapping[str, int] = field(default_factory=dict)

@@ -172,8 +172,14 @@ def test_a_slower_fused_kernel_and_dropout_on_a_cpu_are_named_as_reasons() -> No
     assert "no fused kernel for dropout" in _text(_examined(unfused("math", ratio=1.0, dropout=0.1)))
 
 
-def test_attention_that_was_not_timed_is_not_blamed() -> None:
+def test_attention_that_was_not_timed_is_neither_blamed_nor_cleared() -> None:
     outcome = _examined(unfused(price=Missing("it was not replayed")))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "it was not replayed" in outcome.reason
+
+
+def test_a_little_of_it_is_clear() -> None:
+    outcome = _examined(unfused(ms_per_step=0.2, price=Missing("it was not replayed")))
     assert is_clear(outcome)
     assert "not timed" in _text(outcome)
 

@@ -69,7 +69,8 @@ def test_prices_of_onednn_become_milliseconds(tmp_path: Path) -> None:
         "native_us": 3000,
         "onednn_us": 1000,
     }
-    (found,) = _built(_process(tmp_path, {"k": "window", "name": "ops", "onednn": [price]})).onednn_prices
+    records = {"k": "window", "name": "ops"}, {"k": "prices", "onednn": [price]}
+    (found,) = _built(_process(tmp_path, *records)).onednn_prices
     assert (found.name, found.shapes) == ("convolution", "[1, 2]")
     assert (found.native_milliseconds, found.onednn_milliseconds) == (3.0, 1.0)
 

@@ -323,10 +323,10 @@ def test_the_operator_window_is_per_step(tmp_path: Path) -> None:
         "aten": 400,
         "ops": [{**row, "total_us": 4000, "flops": 8e6}],
         "self_us": {"float64": 4000, "float32": 8000},
-        "prices": [{"name": "aten::mm", "dtype": "float64", "shapes": row["shapes"], "us": 500, "float32_us": 200}],
         "device": {"kernels": 8000, "Memcpy HtoD (Pageable -> Device)": 2000, "Memcpy HtoD (Pinned -> Device)": 400},
     }
-    ops = _only(tmp_path, steps(WALL_US, N), window).ops
+    price = {"name": "aten::mm", "dtype": "float64", "shapes": row["shapes"], "us": 500, "float32_us": 200}
+    ops = _only(tmp_path, steps(WALL_US, N), window, {"k": "prices", "prices": [price]}).ops
     assert isinstance(ops, OpProfile)
     (op,) = ops.ops
     assert (op.name, op.shapes, op.calls_per_step, op.self_ms_per_step) == ("mm", "[64, 256] [256, 8]", 2.0, 1.0)

@@ -9,11 +9,15 @@ from perfdoctor.evidence import operators
 from perfdoctor.evidence.model import BatchPrices, Missing
 
 
-def _prices(tmp_path: Path, batch: object) -> BatchPrices | None:
-    window = {"k": "window", "name": "ops", "steps": 2, "aten": 10, "ops": [], "self_us": {}, "batch": batch}
-    profile = operators.profile(recorded(tmp_path, torch(), steps(10_000, 20), window))
+def _prices(tmp_path: Path, *prices: dict[str, object]) -> BatchPrices | Missing:
+    window = {"k": "window", "name": "ops", "steps": 2, "aten": 10, "ops": [], "self_us": {}}
+    profile = operators.profile(recorded(tmp_path, torch(), steps(10_000, 20), window, *prices))
     assert not isinstance(profile, Missing)
     return profile.batch_prices
+
+
+def _record(batch: object) -> dict[str, object]:
+    return {"k": "prices", "prices": [], "onednn": [], "batch": batch}
 
 
 def test_prices_of_batches_become_milliseconds_per_step(tmp_path: Path) -> None:
@@ -27,8 +31,8 @@ def test_prices_of_batches_become_milliseconds_per_step(tmp_path: Path) -> None:
         "larger_us": 250.0,
         "smaller_us": 80.0,
     }
-    prices = _prices(tmp_path, {"ops": [row], "smaller": 4, "peak_gflops": 90.0, "floor_us": 1.5})
-    assert prices is not None
+    prices = _prices(tmp_path, _record({"ops": [row], "smaller": 4, "peak_gflops": 90.0, "floor_us": 1.5}))
+    assert not isinstance(prices, Missing)
     (price,) = prices.ops
     assert (price.name, price.shapes, price.calls_per_step) == ("mm", "[8, 64] [64, 32]", 3.0)
     assert (price.milliseconds, price.larger_milliseconds, price.smaller_milliseconds) == (0.1, 0.25, 0.08)
@@ -39,8 +43,8 @@ def test_prices_of_batches_become_milliseconds_per_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("larger", "growing"), [(50.0, 0.0), (100.0, 0.0), (400.0, 0.1), (4000.0, 0.1)])
 def test_no_more_than_the_whole_call_grows(tmp_path: Path, larger: float, growing: float) -> None:
     row = {"name": "aten::mm", "calls": 2, "factor": 4, "us": 100.0, "larger_us": larger}
-    prices = _prices(tmp_path, {"ops": [row]})
-    assert prices is not None
+    prices = _prices(tmp_path, _record({"ops": [row]}))
+    assert not isinstance(prices, Missing)
     assert prices.ops[0].growing_milliseconds == pytest.approx(growing)
     assert prices.ops[0].smaller_milliseconds is None
 
@@ -59,5 +63,13 @@ def test_two_waits_for_a_cpu_may_fall_into_one_operator(
 
 
 @pytest.mark.parametrize("batch", [None, {}, {"ops": []}])
-def test_without_prices_there_are_none(tmp_path: Path, batch: object) -> None:
-    assert _prices(tmp_path, batch) is None
+def test_where_nothing_could_be_timed_it_says_how_to_find_out(tmp_path: Path, batch: object) -> None:
+    prices = _prices(tmp_path, _record(batch))
+    assert isinstance(prices, Missing)
+    assert "compare two runs" in prices.remedy
+
+
+def test_a_job_that_was_killed_has_no_prices_and_it_says_so(tmp_path: Path) -> None:
+    prices = _prices(tmp_path)
+    assert isinstance(prices, Missing)
+    assert "gone before" in prices.reason

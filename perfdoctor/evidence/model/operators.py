@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Site
+from .base import Missing, Site
+
+NOT_PRICED = Missing(
+    "the job was gone before its operators could be timed",
+    "let perfdoctor stop it (--steps), or let it end without os._exit and signals",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +121,7 @@ class OpProfile:
     device_busy_ms: float | None = None
     """Kernel time per step on the device; None on the CPU."""
     tensor_core_ms: float | None = None
-    batch_prices: BatchPrices | None = None
-    """None when nothing could be replayed with another batch."""
+    batch_prices: BatchPrices | Missing = NOT_PRICED
     stray_ms: float = 0.0
     """Time per step without a CPU that may all have fallen into one kind of operator: what takes no longer than this
     may take nothing. Longer waits spread over all of them."""

@@ -1,12 +1,14 @@
-"""What attention as the job computes it takes, and what `scaled_dot_product_attention` would: timed in the job.
+"""What attention as the job computes it takes, and what `scaled_dot_product_attention` would: timed both ways.
 
-Runs when the operator window closes, between two steps, within a time limit, on tensors of its own. Whatever draws
-random numbers here (dropout) finds and leaves the generator as the job had it.
+Runs after the job's last step, on tensors of its own. Whatever draws random numbers here (dropout) finds and leaves the
+generator as the job had it.
 """
 
 import time
 
 import torch
+
+from . import pricing
 
 _PRICED = 3
 _LIMIT_NS = 300_000_000
@@ -16,36 +18,36 @@ _CALL_NS = 30_000_000
 would fit into caches that the whole does not fit into, and flatter the long way."""
 _ELEMENTS = 1 << 23
 """Largest matrix of scores replayed, in elements: 32 MiB in float32, and a few copies of that."""
-_ROUNDS = (3, 9)
-"""Both ways take turns this often after a first time, as long as there is time; the fastest counts."""
 _ENOUGH_NS = 100_000_000
+"""For the rounds of one."""
 _ALIKE = ("made", "dtype", "softmax", "sizes", "mask", "dropout")
-_LEAST_NS = 50_000
-"""A call as short as this is dominated by the calls themselves; it is timed ten times in a row."""
 
 
-def add_prices(attention: list) -> None:
-    """Adds `now_us` and `fused_us`, a call forward and backward, and `part`, the share of it that was replayed."""
+def prices(attention: list) -> list:
+    """`now_us` and `fused_us` of each, a call forward and backward, and `part`, the share of it that was replayed.
+
+    Empty for what is fused already or was not replayed.
+    """
     began = time.perf_counter_ns()
     known: "dict[str, dict]" = {}
+    found: "list[dict]" = []
     for record in attention:
+        found.append({})
         if record["made"] == "fused":
             continue
         alike = str([record.get(name) for name in _ALIKE] + [record["backward_us"] > 0])
-        if alike in known:  # the same in another layer
-            record.update(known[alike])
-            continue
-        if len(known) == _PRICED or time.perf_counter_ns() - began > _LIMIT_NS:
-            continue
-        state = torch.get_rng_state()
-        try:
-            found = _price(record)
-        except Exception:  # a type or a shape that cannot be replayed: no price, no harm
-            continue
-        finally:
-            torch.set_rng_state(state)
-        known[alike] = found
-        record.update(found)
+        if alike not in known:  # else the same in another layer
+            if len(known) == _PRICED or time.perf_counter_ns() - began > _LIMIT_NS:
+                continue
+            state = torch.get_rng_state()
+            try:
+                known[alike] = _price(record)
+            except Exception:  # a type or a shape that cannot be replayed: no price, no harm
+                continue
+            finally:
+                torch.set_rng_state(state)
+        found[-1] = known[alike]
+    return found
 
 
 def _price(record: dict) -> dict:
@@ -59,8 +61,8 @@ def _price(record: dict) -> dict:
     with torch.set_grad_enabled(with_gradient), torch.autocast("cpu", enabled=False):
         now, fused = _Replay(record, sizes, with_gradient).times()
     return {
-        "now_us": now / 1000,
-        "fused_us": fused / 1000,
+        "now_us": now,
+        "fused_us": fused,
         "part": sizes[0] * sizes[1] * sizes[3] / (batch * queries * keys),
         "choice": _choice(record, sizes),
     }
@@ -89,24 +91,9 @@ class _Replay:
             self.mask = torch.ones(queries, keys, dtype=torch.bool).tril()
         self.single = record["made"] == "by hand" and record.get("softmax", record["dtype"]) != record["dtype"]
 
-    def times(self) -> tuple:
-        ways = (self._now, self._fused)
-        best = [0, 0]
-        repeats = 1
-        first = time.perf_counter_ns()
-        for attempt in range(_ROUNDS[1] + 1):
-            if attempt > _ROUNDS[0] and time.perf_counter_ns() - first > _ENOUGH_NS:
-                break
-            for index, way in enumerate(ways):
-                began = time.perf_counter_ns()
-                for _ in range(repeats):
-                    self._run(way)
-                took = (time.perf_counter_ns() - began) // repeats
-                if attempt:  # the first touches the pages
-                    best[index] = min(best[index] or took, took)
-                elif index and took < _LEAST_NS:
-                    repeats = 10
-        return tuple(best)
+    def times(self) -> "list[float]":
+        """Microseconds of both."""
+        return pricing.in_turns([lambda: self._run(self._now), lambda: self._run(self._fused)], _ENOUGH_NS)
 
     def _run(self, way) -> None:
         result = way()

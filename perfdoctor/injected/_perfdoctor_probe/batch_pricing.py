@@ -3,8 +3,7 @@
 A product's time is a part that a larger batch does not change (launching it, reading its weights) and a part that
 grows with the batch. Both follow from the time at two sizes; how much of a step is of the first kind says what a
 larger batch would give. Elementwise operators are not timed: theirs is the launch, and memory in proportion.
-Runs when the operator window closes, between two steps, on tensors of its own and within a time limit; draws no
-random numbers.
+Runs after the job's last step, on tensors of its own and within a time limit.
 """
 
 import time
@@ -19,18 +18,14 @@ _LONG_US = 3_000
 """Operators that take longer are timed with twice the batch only ..."""
 _TOO_LONG_US = 20_000
 """... or not at all: what they take grows with the batch, or they are read from memory once a step."""
-_LIMIT_NS = 100_000_000
+_LIMIT_NS = 400_000_000
 """For all operators together, the largest first."""
 _PRICED = 16
-_ROUNDS = 3
 _SMALLER_ELEMENTS = 1 << 18
 """Inputs from here on (1 MiB in float32) may outgrow a cache or the allocator's pools, so that fewer samples could
 take less time each: these are timed with a quarter of the batch as well."""
 _PEAK_SIZE = 176
-"""Rows and columns of the product that is taken for the peak: 11 million operations, 121 KiB for each matrix. Giving
-back blocks above 128 KiB may change glibc's thresholds, and with them the job's own page faults."""
-_ROW = 20
-"""Calls of the smallest operator in a row, so that its own time shows."""
+"""Rows and columns of the product that is taken for the peak: 11 million operations, 121 KiB for each matrix."""
 _FACTORS = {"aten::mm": (0, 1), "aten::addmm": (1, 2)}
 """Where the two factors of a product are."""
 _BATCH_FIRST = ("aten::bmm", "aten::baddbmm", "aten::convolution", "aten::_scaled_dot_product")
@@ -60,8 +55,7 @@ def prices(ops: list, arguments: list, weights: "set[tuple]") -> dict:
         if smaller is not None and max(map(pricing.elements, shapes)) >= _SMALLER_ELEMENTS:
             sizes.append(smaller)
         try:
-            with torch.no_grad():
-                times = _in_turns([pricing.prepared(op["name"], size, types, concrete, None) for size in sizes])
+            times = pricing.in_turns([pricing.prepared(op["name"], size, types, concrete) for size in sizes])
         except Exception:  # not replayable with plain arguments: no price, no harm
             continue
         found.append(
@@ -116,30 +110,8 @@ def _is_weight(shape: tuple, weights: "set[tuple]") -> bool:
     return shape in weights or shape[::-1] in weights
 
 
-def _in_turns(calls: list) -> "list[float]":
-    """Microseconds of each, the fastest of some rounds in which they take turns; the first round does not count."""
-    best: "list[int]" = []
-    for attempt in range(1 + _ROUNDS):
-        times = []
-        for call, values in calls:
-            began = time.perf_counter_ns()
-            call(*values)
-            times.append(time.perf_counter_ns() - began)
-        if attempt:
-            best = [min(pair) for pair in zip(best, times)] if best else times
-        if attempt and sum(times) > _LIMIT_NS // 4:
-            break
-    return [took / 1000 for took in best]
-
-
 def _machine() -> dict:
     """What this process reaches on a float32 product that fits the caches, and the time of the smallest operator."""
     matrix, one = torch.ones(_PEAK_SIZE, _PEAK_SIZE), torch.ones(1)
-    with torch.no_grad():
-        product_us, smallest_us = _in_turns([(torch.mm, (matrix, matrix)), (_row_of_adds, (one,))])
-    return {"peak_gflops": 2 * _PEAK_SIZE**3 / product_us / 1000, "floor_us": smallest_us / _ROW}
-
-
-def _row_of_adds(one) -> None:
-    for _ in range(_ROW):
-        torch.add(one, one)
+    product_us, smallest_us = pricing.in_turns([lambda: torch.mm(matrix, matrix), lambda: torch.add(one, one)])
+    return {"peak_gflops": 2 * _PEAK_SIZE**3 / product_us / 1000, "floor_us": smallest_us}

@@ -26,7 +26,7 @@ def main() -> None:
     with torch.no_grad():
         _tell({"capability": torch.backends.cpu.get_cpu_capability(), "can": [call is not None for call in calls]})
         for _ in sys.stdin:
-            _tell([None if call is None else _time(*call, _ROUND_NS // max(1, len(calls))) for call in calls])
+            _tell([None if call is None else _time(call, _ROUND_NS // max(1, len(calls))) for call in calls])
 
 
 def _tell(answer) -> None:
@@ -34,22 +34,22 @@ def _tell(answer) -> None:
 
 
 def _prepared(op: dict):
-    """The operator, called once; None when it cannot be."""
+    """A call of the operator, made once already; None when it cannot be."""
     try:
-        prepared = pricing.prepared(op["name"], op["shapes"], op["types"], op["concrete"], None)
+        call = pricing.prepared(op["name"], op["shapes"], op["types"], op["concrete"])
         with torch.no_grad():
-            prepared[0](*prepared[1])
+            call()
     except Exception:  # not replayable with plain arguments
         return None
-    return prepared
+    return call
 
 
-def _time(call, values: list, limit_ns: int) -> float:
+def _time(call, limit_ns: int) -> float:
     """Microseconds of one call, the fastest that fits into the limit: what disturbs only ever adds."""
     best, spent = None, 0
     for _ in range(_MOST_CALLS):
         began = time.perf_counter_ns()
-        call(*values)
+        call()
         took = time.perf_counter_ns() - began
         best = took if best is None else min(best, took)
         spent += took

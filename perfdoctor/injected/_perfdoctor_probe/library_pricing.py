@@ -1,7 +1,6 @@
 """What the job's own operators would cost with oneDNN, where it was off; and what replaying them later takes.
 
-Runs when the operator window closes, between two steps: for a few operators, within a time limit, on tensors of
-its own. The switch is put back, so the job's next step finds it as it was.
+Runs after the job's last step, on tensors of its own; the switch is put back, for whatever the job does afterwards.
 """
 
 import time
@@ -40,18 +39,28 @@ def prices(ops: list, arguments: list, enabled: "bool | None") -> list:
         if not wanted or not pricing.replayable(name, shapes):
             continue
         try:
-            with torch.no_grad():
-                prepared = pricing.prepared(name, shapes, types, concrete, None)
-                torch._C._set_mkldnn_enabled(False)
-                off = pricing.time_call(*prepared)
-                torch._C._set_mkldnn_enabled(True)
-                on = pricing.time_call(*prepared)
+            off, on = off_and_on(pricing.prepared(name, shapes, types, concrete))
         except Exception:  # not replayable with plain arguments: no price, no harm
             continue
-        finally:
-            torch._C._set_mkldnn_enabled(now)
-        found.append({"name": name, "dtype": dtype, "shapes": shapes, "native_us": off / 1000, "onednn_us": on / 1000})
+        found.append({"name": name, "dtype": dtype, "shapes": shapes, "native_us": off, "onednn_us": on})
     return found
+
+
+def off_and_on(call) -> "list[float]":
+    """Microseconds with oneDNN off and on; the switch is left as it was."""
+    now = bool(torch._C._get_mkldnn_enabled())
+
+    def switched(enabled: bool):
+        def run() -> None:
+            torch._C._set_mkldnn_enabled(enabled)
+            call()
+
+        return run
+
+    try:
+        return pricing.in_turns([switched(False), switched(True)])
+    finally:
+        torch._C._set_mkldnn_enabled(now)
 
 
 def replay(ops: list, arguments: list) -> list:

@@ -311,7 +311,8 @@ class Uses:
     def summary(self, names: dict, on_cpu: bool) -> dict:
         """`names`: index of a layer -> (name, class, ...), as `layers.Layers.titles` has them.
 
-        Torch is asked and prices are taken only on the CPU: tensors on a device would have to be allocated there.
+        Torch is asked only on the CPU: tensors on a device would have to be allocated there. With `replays`, which
+        are not for the record.
         """
         found = []
         for kind in _largest(self.convolutions):
@@ -321,10 +322,12 @@ class Uses:
             record["transposed"], record["groups"] = bool(how[3]), int(how[5])
             record["dilated"] = any(size != 1 for size in how[2])
             found.append(record)
+        recurrent = [_recurrent(kind, names, on_cpu) for kind in _largest(self.recurrent)]
         return {
             "convolutions": found,
-            "recurrent": [_recurrent(kind, names, on_cpu) for kind in _largest(self.recurrent)],
+            "recurrent": [record for record, _ in recurrent],
             "attention": [_named(kind, names) for kind in _largest(self.attention)],
+            "replays": [replay for _, replay in recurrent],
         }
 
 
@@ -332,12 +335,13 @@ def _largest(kinds: dict) -> list:
     return sorted((kind for kind in kinds.values() if kind.calls), key=lambda kind: -kind.total)[:_KEPT]
 
 
-def _recurrent(kind: _Kind, names: dict, on_cpu: bool) -> dict:
+def _recurrent(kind: _Kind, names: dict, on_cpu: bool) -> tuple:
+    """The record, and what it takes to call the layer again."""
     module = names.get(kind.facts["layer"], (None,))[-1]
     record = _named(kind, names)
     how = record.pop("how")
-    price = recurrent_pricing.price(record, how, module) if on_cpu else {}
-    return {**record, **price, "copies_us": kind.copies // 1000}
+    replay = recurrent_pricing.replay(record, how, module) if on_cpu else None
+    return {**record, "copies_us": kind.copies // 1000}, replay
 
 
 def _named(kind: _Kind, names: dict) -> dict:

@@ -7,7 +7,8 @@ from operator import itemgetter
 
 import torch
 
-from . import attention_pricing, batch_pricing, layers, library_pricing, library_use, pricing, records, thread_pricing
+from . import layers, library_pricing, library_use, pricing, records, thread_pricing
+from .final_pricing import FinalPricing
 from .profilers import Profilers
 
 _KEPT = 80
@@ -44,6 +45,8 @@ class OpsWindow:
         self.on_device = False
         self.pricing = None
         """Rounds of the largest operators, to be taken after the window."""
+        self.final_pricing = None
+        """Prices to be taken after the job's last step."""
 
     def obstacle(self) -> str:
         """Why this cannot be done now, or "". There can be one profiler only, and the job's own comes first."""
@@ -82,24 +85,17 @@ class OpsWindow:
         summary["steps"] = steps
         seen, self.layers = self.layers, None
         summary["layers"] = seen.summary(host, device, flops) if seen else {"missing": self.without_layers}
-        may_price = not self.on_device and pricing.alone()
-        summary["library"] = _libraries(host, device, seen, may_price)
-        arguments = summary.pop("arguments")
+        on_cpu = not self.on_device and (seen is None or seen.on_cpu())
+        library = summary["library"] = _libraries(host, device, seen, on_cpu)
+        arguments, replays = summary.pop("arguments"), library.pop("replays", [])
         if any(name in os.environ for name in records.CAPS):
             summary["replay"] = library_pricing.replay(summary["ops"], arguments)
-        if may_price:
-            self._price(summary, arguments, seen)
+        if not self.on_device:
+            if pricing.alone():
+                self.pricing = thread_pricing.ThreadPricing(summary["ops"], arguments)
+            weights = self.weights | seen.weights() if seen else self.weights
+            self.final_pricing = FinalPricing(summary, arguments, weights, self.onednn, replays)
         return summary
-
-    def _price(self, summary: dict, arguments: list, seen) -> None:
-        """What the operators would take otherwise, timed with tensors of our own on the CPU."""
-        weights = self.weights | seen.weights() if seen else self.weights
-        summary["prices"] = pricing.prices(summary["ops"], arguments)
-        summary["onednn"] = library_pricing.prices(summary["ops"], arguments, self.onednn)
-        summary["batch"] = batch_pricing.prices(summary["ops"], arguments, weights)
-        if summary["library"].get("attention"):
-            attention_pricing.add_prices(summary["library"]["attention"])
-        self.pricing = thread_pricing.ThreadPricing(summary["ops"], arguments)
 
     def abandon(self) -> None:
         """Stop profiling."""
@@ -118,12 +114,11 @@ class OpsWindow:
         self.layers, self.without_layers = None, why
 
 
-def _libraries(host: list, device: list, seen, may_price: bool) -> dict:
+def _libraries(host: list, device: list, seen, on_cpu: bool) -> dict:
     """Which library did what; a profile that this cannot read has no other use for it either."""
     try:
         uses = library_use.Uses()
         uses.read(host, device)
-        on_cpu = may_price and (seen is None or seen.on_cpu())
         return uses.summary(seen.titles() if seen else {}, on_cpu)
     except Exception as error:
         return {"missing": f"{type(error).__name__}: {error}"[:300]}

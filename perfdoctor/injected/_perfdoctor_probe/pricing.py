@@ -1,7 +1,6 @@
-"""What the job's own operators would cost in float32: the same shapes, timed here, both ways.
+"""Operators called again on tensors of our own, and how such calls are timed.
 
-Runs inside the operator window, only when the job multiplies in a type other than float32, for a few
-operators, within a time limit. Touches no random numbers and no tensor of the job.
+Touches no random numbers and no tensor of the job.
 """
 
 import functools
@@ -9,12 +8,14 @@ import time
 
 import torch
 
-_PRICED = 6
 _ELEMENTS = 1 << 25
 """Largest operator replayed, in elements of its inputs: 256 MiB in float64."""
-_LIMIT_NS = 60_000_000
-"""For all operators together; one that takes longer is timed once."""
-_SLOW_NS = 200_000_000
+_ROUNDS = 7
+_LIMIT_NS = 40_000_000
+"""For the rounds of one comparison; the round in which it is reached is the last."""
+_SHORT_NS = 50_000
+_IN_A_ROW = 10
+"""Calls shorter than that are made ten times in a row, so that reading the clock does not count."""
 _REPLAYABLE = frozenset(
     "aten::" + name
     for name in (
@@ -23,36 +24,8 @@ _REPLAYABLE = frozenset(
         "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
     ).split()
 )
-_TYPES = ("float64", "float16", "bfloat16")
 _TORCH_TYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 """Names of the profiler -> names of torch."""
-
-
-def prices(ops: list, arguments: list) -> list:
-    """For the largest operators not in float32: microseconds a call as it is and in float32."""
-    began = time.perf_counter_ns()
-    found = []
-    for op, (shapes, types, concrete) in zip(ops, arguments):
-        if len(found) == _PRICED or time.perf_counter_ns() - began > _LIMIT_NS:
-            break
-        if op["dtype"] not in _TYPES or not replayable(op["name"], shapes):
-            continue
-        try:
-            with torch.no_grad():
-                native = time_call(*prepared(op["name"], shapes, types, concrete, getattr(torch, op["dtype"])))
-                single = time_call(*prepared(op["name"], shapes, types, concrete, torch.float32))
-        except Exception:  # not replayable with plain arguments: no price, no harm
-            continue
-        found.append(
-            {
-                "name": op["name"],
-                "dtype": op["dtype"],
-                "shapes": op["shapes"],
-                "us": native / 1000,
-                "float32_us": single / 1000,
-            }
-        )
-    return found
 
 
 def alone() -> bool:
@@ -73,8 +46,8 @@ def elements(shape) -> int:
     return count
 
 
-def prepared(name: str, shapes: list, types: list, concrete: list, dtype) -> tuple:
-    """The operator and arguments like the profiled ones; tensors of `dtype`, or of their own type for None."""
+def prepared(name: str, shapes: list, types: list, concrete: list, dtype=None):
+    """A call of the operator with arguments like the profiled ones; tensors of `dtype`, or of their own type."""
     values = []
     for shape, kind, constant in zip(shapes, types, concrete):
         if kind in _TORCH_TYPES:
@@ -84,8 +57,8 @@ def prepared(name: str, shapes: list, types: list, concrete: list, dtype) -> tup
     return _bound(getattr(torch.ops.aten, name.partition("::")[2]), values)
 
 
-def _bound(packet, values: list) -> tuple:
-    """The operator with its keyword-only arguments (`alpha` of add, `approximate` of gelu) bound, and the others."""
+def _bound(packet, values: list):
+    """With keyword-only arguments (`alpha` of add, `approximate` of gelu) where they belong."""
     for overload in packet.overloads():
         arguments = getattr(packet, overload)._schema.arguments
         if len(arguments) != len(values) or any(argument.is_out for argument in arguments):
@@ -94,23 +67,29 @@ def _bound(packet, values: list) -> tuple:
         if any(isinstance(value, torch.Tensor) and "Tensor" not in str(argument.type) for argument, value in pairs):
             continue
         named = {argument.name: value for argument, value in pairs if argument.kwarg_only and value is not None}
-        return functools.partial(packet, **named), [value for argument, value in pairs if not argument.kwarg_only]
-    return packet, values
+        return functools.partial(packet, *(value for argument, value in pairs if not argument.kwarg_only), **named)
+    return functools.partial(packet, *values)
 
 
-def time_call(call, values: list) -> int:
-    """Nanoseconds of one call, the fastest of up to three after a first one.
+def in_turns(ways: list, limit_ns: int = _LIMIT_NS) -> "list[float]":
+    """Microseconds of one call of each, the fastest of some rounds in which they take turns.
 
-    The first loads the kernel and touches the pages: a float32 convolution was seen to take 24 ms then and 0.2 ms
-    afterwards. It counts only when it is so slow that its set-up hardly matters.
+    What disturbs only ever adds, and in turns it disturbs all alike. The first round counts only if there is no time
+    for another: it loads the kernels and touches the pages (a float32 convolution took 24 ms then, 0.2 ms afterwards).
     """
-    best = None
-    for attempt in range(4):
-        began = time.perf_counter_ns()
-        call(*values)
-        took = time.perf_counter_ns() - began
-        if attempt:
-            best = took if best is None else min(best, took)
-        if took > (_LIMIT_NS // 12 if attempt else _SLOW_NS):
-            return best or took
+    began = time.perf_counter_ns()
+    in_a_row = [1] * len(ways)
+    best: "list[float]" = []
+    for attempt in range(1 + _ROUNDS):
+        times = []
+        for way, calls in zip(ways, in_a_row):
+            start = time.perf_counter_ns()
+            for _ in range(calls):
+                way()
+            times.append((time.perf_counter_ns() - start) / calls / 1000)
+        best = [min(pair) for pair in zip(best, times)] if attempt > 1 else times
+        if time.perf_counter_ns() - began > limit_ns:
+            break
+        if not attempt:
+            in_a_row = [_IN_A_ROW if 1000 * took < _SHORT_NS else 1 for took in times]
     return best

@@ -53,6 +53,7 @@ class Probe:
         self.listen = guarded("control", self._listen)
         self.price = guarded("thread pricing", self.windows.price)
         self.price_batch = guarded("request pricing", self._price_batch)
+        self.price_finally = guarded("final pricing", self.windows.price_finally)
         self.concurrency.make_pricing = guarded("request pricing", self._make_request_pricing)
         self.reset()
 
@@ -310,6 +311,7 @@ class Probe:
         self.recorder.line(f'{{"k":"tracked","objects":{len(gc.get_objects())}}}')
         self.recorder.line(f'{{"k":"end","step":{self.loop.timeline.step},"t":{time.perf_counter_ns()}}}')
         self.write_rows()
+        self.price_finally()
 
 
 class _NotCompiled:

@@ -27,6 +27,7 @@ processes of a machine), durations are microseconds, as the names say.
     worker_sample  counters of a data-loader worker
     boundary  from here on a step ends at `kind`: optimizer, batch or forward
     window    a window closed: what it saw
+    prices    the largest operators timed otherwise after the last step: completes the operator window
     threads   a round of the largest operators, timed with several numbers of intra-op threads
     fault     a hook raised and was switched off
     cost      the probe's own cost

@@ -206,7 +206,7 @@ class SitesWindow:
     """Opened at one step boundary, closed at another."""
 
     name = "sites"
-    pricing = None
+    pricing = final_pricing = None
 
     def __init__(self, sites, loop, compiled: bool) -> None:
         self.sites = sites

@@ -73,7 +73,7 @@ def _wanted(threads: int) -> "set[int]":
 
 
 def _chosen(ops: list, arguments: list) -> list:
-    """(operator, its arguments, weight) for the largest that can be replayed."""
+    """(call, weight) for the largest that can be replayed."""
     chosen, total = [], 0
     for op, (shapes, types, concrete) in zip(ops, arguments):
         if len(chosen) == _OPS or total > _ROUND_NS:
@@ -81,12 +81,12 @@ def _chosen(ops: list, arguments: list) -> list:
         if not pricing.replayable(op["name"], shapes):
             continue
         try:
-            call, values = pricing.prepared(op["name"], shapes, types, concrete, None)
+            call = pricing.prepared(op["name"], shapes, types, concrete)
             with torch.no_grad():
-                call(*values)
+                call()
         except Exception:  # not replayable with plain arguments
             continue
-        chosen.append((call, values, op["calls"]))
+        chosen.append((call, op["calls"]))
         total += 1000 * op["total_us"] // max(1, op["calls"])
     return chosen
 
@@ -94,9 +94,9 @@ def _chosen(ops: list, arguments: list) -> list:
 def _weighted_us(calls: list) -> float:
     """Microseconds of one call of each, weighted by how often a step makes them; the second of two, warm."""
     spent = 0
-    for call, values, weight in calls:
-        call(*values)
+    for call, weight in calls:
+        call()
         began = time.perf_counter_ns()
-        call(*values)
+        call()
         spent += weight * (time.perf_counter_ns() - began)
     return spent / 1000

@@ -48,7 +48,7 @@ class Windows:
         self.own = OwnWork()
         self.length = STEPS
         self.attempts: "dict[str, int]" = {}
-        self.pricing = None
+        self.pricing = self.final_pricing = None
         self._note_busy()
 
     def _note_busy(self) -> None:
@@ -122,6 +122,7 @@ class Windows:
             self.fault(f"window {window.name}", error)
             return
         self.pricing = window.pricing or self.pricing
+        self.final_pricing = window.final_pricing or self.final_pricing
         self.recorder.line(
             self.dumps(
                 {
@@ -145,6 +146,14 @@ class Windows:
             self.recorder.line(self.dumps({"k": "threads", "step": step, "us": prices}))
         self.marked.append(step)
         self.own.end(began)
+
+    def price_finally(self) -> None:
+        """After the last step: take the prices that wait for it, once."""
+        waiting, self.final_pricing = self.final_pricing, None
+        prices = waiting.prices() if waiting is not None else None
+        if prices:
+            self.recorder.line(self.dumps({"k": "prices", **prices}))
+            self.recorder.flush()
 
     def abandon(self, step: int, why: str, again: bool) -> None:
         """Close without a record, in the middle of a step. On another thread than the window's: do nothing."""
