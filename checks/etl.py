@@ -436,7 +436,7 @@ def _rebuilt_iterator(case: _Case) -> Finding:
     loader = case.loader
     per_step = loader.iterator_start_ms * loader.steady_batches_per_step
     ceiling = min(case.wait, per_step) or case.wait
-    return case.finding(
+    finding = case.finding(
         "iterator-rebuilt",
         "the loop waits {wait_ms} a step for data, {wait_share} of it, because it builds a new iterator for each batch",
         "{iterators} iterators delivered {batches_per_iterator} batches each; every one shuffles the whole data set "
@@ -456,6 +456,7 @@ def _rebuilt_iterator(case: _Case) -> Finding:
             milliseconds("iterator_start_ms", loader.iterator_start_ms, "iterator and its first batch"),
         ),
     )
+    return replace(finding, location=location(loader.iterated_at))
 
 
 def _unknown(case: _Case, reasoning: str, fetch: Fetch | None = None) -> Finding:

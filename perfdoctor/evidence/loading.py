@@ -69,6 +69,7 @@ def _loader(
         transport_ms=float((batches["transport_us"][chosen] / 1000).mean()) if chosen.any() else 0.0,
         transport_bytes=float(batches["transport_bytes"][chosen].mean()) if chosen.any() else 0.0,
         iterators=len(iterators),
+        iterated_at=places.site(iterators[-1].site if iterators else -1),
         iterator_start_ms=_iterator_start_ms([it.us / 1000 for it in iterators], list(first_waits)),
         batches_per_iterator=float(mine.sum()) / max(1, len(iterators)),
         fetch=_fetch(process, workers, made.num_workers, max(sizes, default=0), selection),

@@ -189,6 +189,8 @@ class IteratorMade:
     step: int
     us: int
     t: int = 0
+    site: int = -1
+    """Of `iter(loader)` or the `for` statement; -1 in a recording older than this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,7 @@ LOADER = Loader(
     transport_ms=0.2,
     transport_bytes=437.0,
     iterators=1,
+    iterated_at=Site("train.py", 41, "main"),
     iterator_start_ms=60.0,
     batches_per_iterator=210.0,
     fetch=FETCH,

@@ -135,6 +135,34 @@ def test_a_job_that_the_kernel_ended_for_want_of_memory(tmp_path: Path, monkeypa
     assert "out of memory" in directory.run_file.read_text()
 
 
+def test_a_job_that_outgrows_its_control_group(tmp_path: Path) -> None:
+    """The kernel itself ends it, in a group of its own with room for little more than torch."""
+    group = Path("/sys/fs/cgroup/memory/perfdoctor-test")
+    limit = group / "memory.limit_in_bytes"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group of version 1 can be made here: {error}")
+    try:
+        limit.write_text(str(700 << 20))
+        check = [
+            sys.executable,
+            "-m",
+            "perfdoctor",
+            "check",
+            "--to-end",
+            "--runs",
+            str(tmp_path),
+            str(JOBS / "greedy.py"),
+        ]
+        inside = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *check]
+        done = subprocess.run(inside, capture_output=True, text=True, timeout=100, check=False)
+    finally:
+        group.rmdir()
+    assert done.returncode == 4
+    assert "out of memory: the kernel ended a process" in done.stderr
+
+
 # -- Ctrl-C -------------------------------------------------------------------------------------------------
 
 

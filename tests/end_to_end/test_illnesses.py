@@ -32,7 +32,7 @@ def _line(text: str) -> int:
     ("name", "finding", "file", "text"),
     [
         ("workers", "PD03.too-few-workers", "ill.py", "DataLoader(Slow()"),
-        ("rebuild", "PD03.iterator-rebuilt", "tiny.py", "return DataLoader("),
+        ("rebuild", "PD03.iterator-rebuilt", "ill.py", "next(iter(loader))"),
         ("collect", "PD04.explicit-collect", "ill.py", "gc.collect()"),
         ("batch", "PD05.batch-too-small", None, ""),
         ("double", "PD07.float64", None, ""),

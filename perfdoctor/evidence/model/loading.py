@@ -80,6 +80,8 @@ class Loader:
     """Bytes through the pipe per batch (tensors in shared memory not counted)."""
     iterators: int
     """Iterators started."""
+    iterated_at: Site | Missing
+    """The line that started the last of them."""
     iterator_start_ms: float
     """Mean of creating an iterator and waiting for its first batch."""
     batches_per_iterator: float

@@ -147,7 +147,7 @@ class Loading:
             self.iterators.clear()
         self.iterators[id(iterator)] = [identity, True]
         self.recorder.line(
-            f'{{"k":"iter","loader":{identity},"step":{self.loop.timeline.step},'
+            f'{{"k":"iter","loader":{identity},"step":{self.loop.timeline.step},"site":{self.sites.here()},'
             f'"us":{took_ns // 1000},"t":{time.perf_counter_ns()}}}'
         )
 
