@@ -8,6 +8,7 @@ from ..diagnosis.findings import Diagnosis, OutcomeKind, Part
 from ..evidence.model import Line, Missing, Parts, Step
 from . import wording
 from .anatomy import LABELS
+from .device import bound_by
 
 UNEXPLAINED_SHARE = 0.2
 """With this share of the step outside forward, backward and optimizer, "nothing found" is not good news."""
@@ -31,12 +32,14 @@ def verdict(diagnosis: Diagnosis) -> str:
     step = diagnosis.evidence.step
     if isinstance(step, Missing):
         return _without_step(diagnosis, step)
-    takes = f"{_subject(diagnosis)} takes {wording.duration(step.step_ms)}"
+    bound = bound_by(diagnosis.evidence)
+    subject = _subject(diagnosis).rstrip(",") + bound if bound else _subject(diagnosis)
+    takes = f"{subject} takes {wording.duration(step.step_ms)}"
     if diagnosis.ranked:
         part = diagnosis.ranked[0].savings.part
         spent = _spent(step.parts, part)
         if spent > 0:
-            takes += f", of which {_amount(spent, step)} is {_PART_WORDS[part]}"
+            takes += f", of which {_amount(spent, step)} is {_words(part, diagnosis.evidence.on_cuda)}"
         return f"{takes}; {_prospect(diagnosis)}."
     large = _unexplained(step)
     return f"{takes}{large}{', but' if large else ';'} {_nothing_found(diagnosis, bool(large))}."
@@ -110,6 +113,11 @@ def _spent(parts: Parts, part: Part) -> float:
         Part.COMPUTE: parts.compute,
         Part.OTHER: parts.other + parts.checkpoint,
     }[part]
+
+
+def _words(part: Part, on_cuda: bool) -> str:
+    # On the host's clock, which is also that of waiting for the device.
+    return "forward, backward and optimizer" if on_cuda and part is Part.COMPUTE else _PART_WORDS[part]
 
 
 def _amount(ms: float, step: Step) -> str:
