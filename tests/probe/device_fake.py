@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from perfdoctor.injected._perfdoctor_probe import timeline
+from perfdoctor.injected._perfdoctor_probe import records, timeline
 from perfdoctor.injected._perfdoctor_probe.device_clock import DeviceClock
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
 from perfdoctor.injected._perfdoctor_probe.loop import Loop
+from perfdoctor.injected._perfdoctor_probe.recorder import columns
+from perfdoctor.recording.model import ProcessRecording
+from perfdoctor.recording.reader import ProcessFile
 
 
 class FakeEvent:
@@ -163,6 +167,27 @@ class Job:
                     for i in range(record["n"])
                 ]
         return rows
+
+    def recording(self, directory: Path) -> ProcessRecording:
+        """What the reader makes of this job's steps and marks."""
+        self.clock.flush()
+        line = self.loop.timeline
+        rows = line.taken_rows()
+        steps = {"k": "steps", "first": line.step - len(rows), "t": line.boundary_ns}
+        written = [
+            {"k": "process", "version": 1, "pid": 1, "ppid": 0, "t": 0},
+            {"k": "settings", "cuda": {"name": "Fake"}, "device_clock": ""},
+            {"k": "boundary", "kind": "optimizer"},
+            steps | columns(records.STEP_COLUMNS, rows),
+            *self.records.found,
+        ]
+        path = directory / "process-1-1.jsonl"
+        path.write_text("".join(records.encoded(record) + "\n" for record in written))
+        file = ProcessFile(path)
+        file.refresh()
+        recording = file.recording()
+        assert recording is not None
+        return recording
 
     def left_out(self) -> dict[str, int]:
         """Marked steps that came to nothing, by reason."""

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from device_fake import FakeDevice, Job
 
+from perfdoctor.evidence import device, steady
+from perfdoctor.evidence.model import DeviceTimeline, Missing
 from perfdoctor.injected._perfdoctor_probe import device_clock, records
 
 LATENCY_US = FakeDevice.LATENCY_NS / 1000
@@ -111,6 +113,32 @@ def test_the_hosts_own_parts_are_what_they_are_without_marks(job: Job, monkeypat
     other = Job(monkeypatch)
     _run(other, 21, **parts)
     assert marked == other.loop.timeline.taken_rows()[1:]
+
+
+@pytest.mark.parametrize(
+    ("parts", "bound"),
+    [
+        ({"wait": 2.0, "forward": (6.0, 1.0), "backward": (8.0, 2.0)}, "host"),
+        ({"wait": 20.0, "forward": (1.0, 1.0), "backward": (1.0, 2.0)}, "host"),
+        ({"wait": 2.0, "forward": (1.0, 6.0), "backward": (1.0, 12.0)}, "device"),
+        ({"wait": 12.0, "forward": (1.0, 6.0), "backward": (1.0, 12.0)}, "device"),
+        # A read in the forward pass, and then the device is behind: nobody is always the one who waits.
+        ({"wait": 0.1, "forward": (4.0, 6.0), "backward": (2.0, 12.0), "read": True}, "both"),
+    ],
+    ids=["slow Python", "slow loader", "large model", "large model with a slow loader", "read every step"],
+)
+def test_host_and_device_are_told_apart(job: Job, tmp_path: Path, parts: dict[str, object], bound: str) -> None:
+    for _ in range(80):
+        job.step(**parts)  # type: ignore[arg-type]
+        job.device.host_ns = max(job.device.host_ns, job.device.free_ns - 40_000_000)  # the queue is finite
+    recording = job.recording(tmp_path)
+    selection = steady.select(recording)
+    assert not isinstance(selection, Missing)
+    step = steady.measure(recording, selection)
+    seen = device.timeline(recording, selection, step, Missing("no profile"))
+    assert isinstance(seen, DeviceTimeline)
+    assert seen.bound == bound, seen
+    assert seen.total_ms == pytest.approx(step.step_ms, rel=0.05)
 
 
 def test_events_are_reused(job: Job) -> None:

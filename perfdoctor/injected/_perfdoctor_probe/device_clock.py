@@ -36,6 +36,9 @@ LATE = 50
 """Steps after which one whose events the device has not reached is left out."""
 HOPELESS = 8
 """Marked steps left out in a row after which no more are marked."""
+_OWN_MOST_NS = 20_000
+"""Of one border, as our own cost: recording may have to wait for room in the stream's queue, for which the job's next
+kernel would have waited otherwise."""
 
 _PARTS = (INPUT, FORWARD, BACKWARD, OPTIMIZER)
 
@@ -154,7 +157,7 @@ class DeviceClock:
         else:
             self._record(step, part, now_ns)
             self._ask(step)
-        self.own_ns += self.device.now() - now_ns
+        self.own_ns += min(_OWN_MOST_NS, self.device.now() - now_ns)
 
     def _end_loss(self, bill_to: int) -> None:
         """What ran since a forward pass was the loss, or was not."""
