@@ -22,6 +22,12 @@ def bound_by(evidence: Evidence) -> str:
     return f", bound by the {timeline.bound},"
 
 
+def device_bounds(evidence: Evidence) -> DeviceTimeline | None:
+    """The device's timeline where the device bounds the step."""
+    timeline = evidence.device
+    return None if isinstance(timeline, Missing) or timeline.bound != "device" else timeline
+
+
 def device_sentence(evidence: Evidence) -> str:
     """Whether host or device bounds the step, and how that is known; "" where no CUDA device computes."""
     timeline = evidence.device

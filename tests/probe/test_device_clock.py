@@ -231,6 +231,27 @@ def test_the_device_is_the_one_that_the_model_lies_on(devices: list[str], home: 
     assert device_clock.home({"devices": devices}) == (home, why)
 
 
+@pytest.mark.e2e
+def test_in_a_whole_job_marks_are_recorded_and_nothing_else_changes(observe) -> None:  # type: ignore[no-untyped-def]
+    seen = observe("marked.py", "120", windows="")
+    seen.same()
+    seen.healthy()
+    rank = seen.rank
+    marked = rank.device
+    assert len(marked) >= 12
+    assert (marked["step"] % device_clock.EVERY == 0).all()
+    assert rank.device_left_out == {}
+    assert rank.settings is not None and rank.settings.device_clock == ""
+    # Each forward takes the device 2 ms, which the loop waits for before its next step.
+    assert (marked["total_us"] >= 2_000).all()
+    assert (marked["forward_us"] + marked["backward_us"] <= marked["total_us"]).all()
+    assert (marked["ahead_low_us"] <= marked["ahead_high_us"]).all()
+    assert all(len(worker.device) == 0 for worker in seen.workers)
+    walls = dict(zip(rank.steps["step"].tolist(), rank.steps["wall_us"].tolist(), strict=True))
+    for step, host_us in zip(marked["step"].tolist(), marked["host_us"].tolist(), strict=True):
+        assert host_us <= walls[step]
+
+
 def test_a_job_without_cuda_starts_no_device_clock(tmp_path: Path) -> None:
     # Under the probe: whatever else it does, it must not initialise CUDA or write a record about it.
     injected = Path(__file__).parent.parent.parent / "perfdoctor" / "injected"

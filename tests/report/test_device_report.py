@@ -9,14 +9,15 @@ import diagnosis_samples as samples
 import pytest
 
 from perfdoctor.diagnosis.findings import Diagnosis
-from perfdoctor.evidence.model import Missing
+from perfdoctor.evidence.model import Line, Missing, Site
 from perfdoctor.report.content import prepare
 from perfdoctor.report.jsonreport import render_json
 from perfdoctor.report.markdown import render_markdown
-from perfdoctor.report.verdict import verdict
+from perfdoctor.report.verdict import verdict, whereabouts
 
 BY_DEVICE = samples.on_device()
 BY_HOST = samples.on_device(idle_ms=23.0, ahead_ms=2.0)
+"""As far as its borders say; `_without_profile` takes away the kernels that speak against it."""
 BY_BOTH = samples.on_device(idle_ms=9.0, ahead_ms=12.0)
 
 
@@ -24,7 +25,7 @@ BY_BOTH = samples.on_device(idle_ms=9.0, ahead_ms=12.0)
     ("diagnosis", "start", "numbers"),
     [
         (BY_DEVICE, "The device bounds the step", ("0.40 ms", "1.6 %", "17.0 ms", "kernels took 93 %")),
-        (samples.on_device(idle_ms=23.0, ahead_ms=2.0), "Host and device wait", ("1.00 ms to 2.00 ms", "94 %")),
+        (BY_HOST, "Host and device wait", ("1.00 ms to 2.00 ms", "94 %")),
         (BY_BOTH, "Host and device wait", ("11.0 ms to 12.0 ms", "9.00 ms", "37 %")),
     ],
 )
@@ -68,6 +69,19 @@ def test_host_waiting_for_the_device_is_not_called_computing() -> None:
     assert "is computing (forward, backward and optimizer)" in verdict(on_cpu)
     on_cuda = replace(on_cpu, evidence=replace(on_cpu.evidence, precision=samples.ON_CUDA))
     assert "is forward, backward and optimizer;" in verdict(on_cuda)
+
+
+def test_where_the_device_bounds_the_step_only_its_own_parts_matter() -> None:
+    # 10 of the host's 24.5 ms are `other`: waiting for the device, for all that anybody knows.
+    assert "other code in the loop" in verdict(BY_BOTH)
+    assert "other code in the loop" not in verdict(BY_DEVICE)
+    lines = (Line(Site("train.py", 5, "main"), "forward", 3.0, 2.0, 1.0, 0.5, 0.5, 1.0),)
+    by_device, by_both = (
+        replace(diagnosis, evidence=replace(diagnosis.evidence, hot_lines=lines)) for diagnosis in (BY_DEVICE, BY_BOTH)
+    )
+    assert whereabouts(by_device) == "Most of the step on the device is backward pass, 14.0 ms (57 %)."
+    assert "Most of the step is other code in the loop" in whereabouts(by_both)
+    assert "train.py:5" in whereabouts(by_both)
 
 
 def test_the_devices_parts_stand_beside_the_hosts() -> None:
