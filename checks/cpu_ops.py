@@ -27,7 +27,8 @@ and read every 50 steps; `torch.where` instead of `if`; create tensors where the
 When it stays silent
 --------------------
 One `loss.item()` a step on a CPU; a line that calls a whole network once, however many operators that issues; reads
-by torch's own optimizers; anything below its share of the step. Layers called one after another are not a loop
+by torch's own optimizers; anything below its share of the step; on a GPU, reads in a step that the device bounds: it
+has work while the host waits. Layers called one after another are not a loop
 over elements unless they come by the dozen and each issues small operators.
 
 Limits
@@ -95,7 +96,7 @@ class Limits:
     cuda_reads: float = 2.0
     """Reads a step on CUDA that pass: one for the loss, and one of a gradient scaler, are ordinary."""
     cuda_read_share: float = 0.02
-    """Of the step: below, the host was ahead of the device anyway."""
+    """Of the step, of what the device can have felt: below, the host was ahead of it anyway."""
     copy_share: float = 0.05
     """Of copies back and forth."""
 
@@ -113,6 +114,7 @@ _COPIES_SAVED = (0.5, 1.0)
 _SAME_RUNS = 0.1
 """Lines whose runs differ by less belong to the same loop."""
 _PYTHON_PARTS = ("forward", "other")
+_COMPUTE_PARTS = ("forward", "backward", "optimizer")
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -266,9 +268,10 @@ class _Case:
 
     def _read_on_cuda(self, call: CallSite) -> Finding | None:
         cost = call.ms_per_step
-        if self.cost_share(cost) < self.limits.cuda_read_share:
+        felt = self.evidence.felt_ms(cost)
+        if self.cost_share(felt) < self.limits.cuda_read_share:
             return None
-        low, high = (fraction * cost for fraction in _WAIT_LOST)
+        low, high = (min(felt, fraction * cost) for fraction in _WAIT_LOST)
         return Finding(
             id="PD10.device-sync",
             severity=severity(self.cost_share(high), self.limits.read_share, self.limits.error_share),
@@ -276,7 +279,10 @@ class _Case:
             message="this line makes the host wait for the GPU {reads} times a step, {cost_ms} in all",
             reasoning="reading a scalar waits for everything that the device was asked to do; until the host has asked "
             "for more, the device idles",
-            evidence=self._read_evidence(call, cost),
+            evidence=(
+                *self._read_evidence(call, cost),
+                milliseconds("felt_ms", felt, "of that, the most for which the device can have been without work"),
+            ),
             location=location(call.site),
             fix=Fix(
                 text="Keep the value on the device, and read it every 50 steps; replace an `if` on a tensor by "
@@ -286,11 +292,12 @@ class _Case:
             ),
             savings=savings(
                 self.step,
-                Part.COMPUTE,
-                ceiling=cost,
+                Part.COMPUTE if call.detail in _COMPUTE_PARTS else Part.OTHER,
+                ceiling=felt,
                 low=low,
                 high=high,
-                method="the time that the host waited; 10 to 90 % of it is lost, by how far ahead it would have been",
+                method="the time that the host waited; 10 to 90 % of it is lost, by how far ahead it would have been, "
+                "but no more than the device can have been without work",
             ),
         )
 

@@ -29,7 +29,7 @@ When it stays silent
 --------------------
 When the exposed wait is below 5 % of the step. `num_workers=0` with a loader that keeps up is no finding, nor are
 the up to 2 ms that any hand-over from a worker takes, nor a loader's own bookkeeping. On a GPU, a wait that is
-hidden behind queued kernels is not counted.
+hidden behind queued kernels is not counted: it costs at most the time in which the device can have been without work.
 
 Limits
 ------
@@ -151,11 +151,8 @@ def _shared(step: Step, wait: float, loader: Loader) -> tuple[Measurement, ...]:
 
 
 def _exposed_wait(evidence: Evidence, step: Step) -> float:
-    """The wait that delays the step: on a GPU, what exceeds the kernels still queued."""
-    wait = step.parts.input_wait
-    if evidence.on_cuda and not isinstance(evidence.ops, Missing) and evidence.ops.device_busy_ms is not None:
-        return max(0.0, min(wait, step.step_ms - evidence.ops.device_busy_ms))
-    return wait
+    """The wait that can delay the step: on a GPU, no more than the time in which the device may lack work."""
+    return evidence.felt_ms(step.parts.input_wait)
 
 
 # -- why the loop waits -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar, cast
 from ..recording.host import HostRecording
 from ..recording.machine import MachineRecord
 from ..recording.model import ProcessRecording, Recording
-from . import backend, concurrency, garbage, layers, libraries, loading, memory, operators, settings, steady
+from . import backend, concurrency, device, garbage, layers, libraries, loading, memory, operators, settings, steady
 from .host import build_host, build_machine, build_max_clocks, build_monitor_cpus
 from .model import Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence
 from .places import Places
@@ -99,8 +99,9 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
             concurrency=selection,
             library_use=libraries.use(process),
             cudnn=libraries.cudnn(process),
+            device=selection,
         )
-    step = steady.measure(process, selection)
+    step, ops = steady.measure(process, selection), operators.profile(process)
     return Evidence(
         rank=process.rank,
         machine=build_machine(run.machine),
@@ -110,7 +111,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         gc=garbage.build(process, selection, places),
         memory=memory.host(process, selection, places),
         cuda_memory=memory.cuda(process, selection),
-        ops=operators.profile(process),
+        ops=ops,
         call_sites=operators.call_sites(process, places),
         precision=settings.precision(process, places),
         threads=settings.threads(process, selection, run.recording.facts.environment),
@@ -123,6 +124,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         concurrency=concurrency.build(process, selection, places),
         library_use=libraries.use(process),
         cudnn=libraries.cudnn(process),
+        device=device.timeline(process, selection, step, ops),
     )
 
 
@@ -173,6 +175,7 @@ def _nobody(run: _Run) -> Evidence:
         concurrency=nothing,
         library_use=nothing,
         cudnn=nothing,
+        device=nothing,
         probe_faults=tuple(fault for p in run.recording.processes for fault in _faults(p)),
         backend=nothing,
     )

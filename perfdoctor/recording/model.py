@@ -161,6 +161,9 @@ class Settings:
     libraries: Libraries | None = None
     concurrency: bool = False
     """Forwards of several threads are counted; False in a recording older than that."""
+    device_clock: str | None = None
+    """Why no step is marked on the CUDA device's timeline, "" where steps are; None without CUDA, in a recording older
+    than that, and where it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +387,10 @@ class ProcessRecording:
     size_bytes: int
     forwards_seen: tuple[ForwardsSeen, ...] = ()
     batch_rounds: tuple[BatchRound, ...] = ()
+    device: Columns = field(default_factory=lambda: Columns({}))
+    """`records.DEVICE_COLUMNS` of the steps marked on the device's timeline."""
+    device_left_out: Mapping[str, int] = field(default_factory=dict)
+    """Marked steps that came to nothing, by reason."""
     problems: tuple[str, ...] = ()
     """What could not be read: a cut last line, an unknown kind."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import repeat
 from pathlib import Path
@@ -153,6 +153,8 @@ class ProcessFile:
             thread_rounds=tuple({int(n): float(us) for n, us in r["us"]} for r in self._all("threads")),
             forwards_seen=tuple(_build(model.ForwardsSeen, r) for r in self._all("concurrency")),
             batch_rounds=tuple(_build(model.BatchRound, r) for r in self._all("batching")),
+            device=_columns(self._all("device"), records.DEVICE_COLUMNS),
+            device_left_out=_totals(r.get("left_out", {}) for r in self._all("device")),
             tracked_objects=int(tracked["objects"]) if tracked else None,
             faults=tuple(_build(model.Fault, r) for r in self._all("fault")),
             ended=bool(self._all("end")),
@@ -188,6 +190,14 @@ def _columns(blocks: Sequence[Record], names: Sequence[str]) -> model.Columns:
     if not blocks:
         return model.Columns({name: np.empty(0, np.int64) for name in names})
     return model.Columns({name: _column(blocks, name) for name in names})
+
+
+def _totals(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in counts:
+        for name, count in one.items():
+            total[name] = total.get(name, 0) + count
+    return total
 
 
 def _settings(record: Record | None) -> model.Settings | None:

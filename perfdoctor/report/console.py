@@ -54,6 +54,8 @@ def render_console(diagnosis: Diagnosis, *, next_command: str, verbose: bool = F
     blocks: list[RenderableType] = [Text(content.verdict, style="bold"), Text()]
     if content.anatomy:
         blocks += [_heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
+    if content.device:
+        blocks += [Text(content.device), Text()]
     if content.whereabouts:
         blocks += [Text(content.whereabouts), Text()]
     if content.findings:
@@ -127,9 +129,12 @@ def _anatomy(anatomy: tuple[SliceText, ...]) -> list[RenderableType]:
     legend.add_column()
     legend.add_column(justify="right")
     legend.add_column(justify="right")
+    if any(row.device for row in anatomy):
+        legend.add_column(justify="right")
     for row in anatomy:
         mark = Text(row.piece.glyph, style=_PART_STYLES[row.piece.part])
-        legend.add_row(mark, Text(row.piece.label), Text(row.time), Text(row.share))
+        device = [Text(f"on the device {row.device}", style="dim")] if row.device else []
+        legend.add_row(mark, Text(row.piece.label), Text(row.time), Text(row.share), *device)
     return [_Bar(tuple(row.piece for row in anatomy)), legend, Text()]
 
 

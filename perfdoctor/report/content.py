@@ -20,9 +20,10 @@ from ..diagnosis.findings import (
     OutcomeKind,
     Severity,
 )
-from ..evidence.model import Missing, Step
+from ..evidence.model import Evidence, Missing, Step
 from . import wording
 from .anatomy import Slice, dissect
+from .device import device_column, device_sentence
 from .trust import Row, environment_rows, trust_rows
 from .verdict import combined, verdict, whereabouts
 
@@ -51,6 +52,8 @@ class SliceText:
     time: str
     """In the unit and with the decimals of the whole step."""
     share: str
+    device: str = ""
+    """On the CUDA device's timeline, in the same unit; "" without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,8 @@ class Content:
     """The length of the steady step; "" without one."""
     anatomy: tuple[SliceText, ...]
     """Empty without a step."""
+    device: str
+    """Whether the host or the CUDA device bounds the step; "" in a job without CUDA."""
     whereabouts: str
     """Where the time goes that no finding explains; "" when the findings explain most of it."""
     findings: tuple[FindingText, ...]
@@ -138,7 +143,8 @@ def prepare(diagnosis: Diagnosis) -> Content:
     return Content(
         verdict=verdict(diagnosis),
         step="" if step_ms is None else wording.duration(step_ms),
-        anatomy=() if isinstance(step, Missing) else anatomy_text(step),
+        anatomy=() if isinstance(step, Missing) else anatomy_text(diagnosis.evidence, step),
+        device="" if isinstance(step, Missing) else device_sentence(diagnosis.evidence),
         whereabouts=whereabouts(diagnosis),
         findings=tuple(finding_text(i, f, step_ms) for i, f in enumerate(diagnosis.ranked, 1)),
         overlap=_overlap(diagnosis),
@@ -160,10 +166,16 @@ def prepare(diagnosis: Diagnosis) -> Content:
     )
 
 
-def anatomy_text(step: Step) -> tuple[SliceText, ...]:
+def anatomy_text(evidence: Evidence, step: Step) -> tuple[SliceText, ...]:
     """The parts of the step in words."""
+    on_device = device_column(evidence, step)
     return tuple(
-        SliceText(piece, wording.aligned(piece.ms, step.parts.total), wording.share(piece.share))
+        SliceText(
+            piece,
+            wording.aligned(piece.ms, step.parts.total),
+            wording.share(piece.share),
+            on_device.get(piece.part, ""),
+        )
         for piece in dissect(step.parts)
     )
 

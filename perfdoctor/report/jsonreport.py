@@ -23,7 +23,7 @@ from ..diagnosis.findings import (
     Measurement,
     SuppressedFinding,
 )
-from ..evidence.model import Evidence, Job, Line, Missing, Step
+from ..evidence.model import DeviceTimeline, Evidence, Job, Line, Missing, Step
 from ..version import VERSION
 from . import wording
 from .verdict import verdict
@@ -56,7 +56,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Json]:
         "schema": SCHEMA,
         "perfdoctor": VERSION,
         "verdict": _text(verdict(diagnosis)),
-        "anatomy": _anatomy(evidence.step),
+        "anatomy": _anatomy(evidence.step, evidence.device),
         "hot_lines": _hot_lines(evidence.hot_lines),
         "checks": [_check(result) for result in diagnosis.checks],
         "ranked": [finding.fingerprint for finding in diagnosis.ranked],
@@ -104,7 +104,7 @@ def _reason(text: str, measurements: tuple[Measurement, ...]) -> str:
     return _text(wording.fill_reason(text, measurements))
 
 
-def _anatomy(step: Step | Missing) -> dict[str, Json]:
+def _anatomy(step: Step | Missing, device: DeviceTimeline | Missing) -> dict[str, Json]:
     if isinstance(step, Missing):
         return cast("dict[str, Json]", plain(step))
     return {
@@ -132,7 +132,15 @@ def _anatomy(step: Step | Missing) -> dict[str, Json]:
             )
         },
         "parts": {name: plain(ms) for name, ms in step.parts.as_dict().items()},
+        "device": _device(device),
     }
+
+
+def _device(device: DeviceTimeline | Missing) -> Json:
+    if isinstance(device, Missing):
+        return plain(device)
+    described = cast("dict[str, Json]", plain(device))
+    return {**described, "total_ms": plain(device.total_ms), "bound": device.bound}
 
 
 def _hot_lines(lines: tuple[Line, ...] | Missing) -> Json:

@@ -8,6 +8,7 @@ from ..diagnosis.findings import Diagnosis, OutcomeKind, Part
 from ..evidence.model import Line, Missing, Parts, Step
 from . import wording
 from .anatomy import LABELS
+from .device import bound_by, device_bounds
 
 UNEXPLAINED_SHARE = 0.2
 """With this share of the step outside forward, backward and optimizer, "nothing found" is not good news."""
@@ -31,14 +32,17 @@ def verdict(diagnosis: Diagnosis) -> str:
     step = diagnosis.evidence.step
     if isinstance(step, Missing):
         return _without_step(diagnosis, step)
-    takes = f"{_subject(diagnosis)} takes {wording.duration(step.step_ms)}"
+    bound = bound_by(diagnosis.evidence)
+    subject = _subject(diagnosis).rstrip(",") + bound if bound else _subject(diagnosis)
+    takes = f"{subject} takes {wording.duration(step.step_ms)}"
     if diagnosis.ranked:
         part = diagnosis.ranked[0].savings.part
         spent = _spent(step.parts, part)
         if spent > 0:
-            takes += f", of which {_amount(spent, step)} is {_PART_WORDS[part]}"
+            takes += f", of which {_amount(spent, step)} is {_words(part, diagnosis.evidence.on_cuda)}"
         return f"{takes}; {_prospect(diagnosis)}."
-    large = _unexplained(step)
+    # In a step that the device bounds, whatever the host does beside computing costs nothing.
+    large = "" if device_bounds(diagnosis.evidence) else _unexplained(step)
     return f"{takes}{large}{', but' if large else ';'} {_nothing_found(diagnosis, bool(large))}."
 
 
@@ -54,7 +58,8 @@ def combined(diagnosis: Diagnosis) -> str:
 def whereabouts(diagnosis: Diagnosis) -> str:
     """Where the time goes that no finding explains: the largest part, and the lines that take the most of the step.
 
-    "" when findings explain at least half of the step, or no line was seen.
+    "" when findings explain at least half of the step, or no line was seen. Where the device bounds the step its
+    largest part is named alone: lines are known by what they cost the host.
     """
     step, lines = diagnosis.evidence.step, diagnosis.evidence.hot_lines
     if isinstance(step, Missing) or isinstance(lines, Missing) or step.step_ms <= 0 or not lines:
@@ -64,9 +69,13 @@ def whereabouts(diagnosis: Diagnosis) -> str:
     )
     if step.step_ms - explained < UNEXPLAINED_REST * step.step_ms:
         return ""
+    beside = "Beside the findings, most" if diagnosis.ranked else "Most"
+    device = device_bounds(diagnosis.evidence)
+    if device is not None:
+        name, ms = max(device.parts.as_dict().items(), key=lambda item: item[1])
+        return f"{beside} of the step on the device is {LABELS[name]}, {_amount(ms, step)}."
     name, ms = max(step.parts.as_dict().items(), key=lambda item: item[1])
     hottest = wording.listing([_line(line, step) for line in _merged(lines)[:HOTTEST]])
-    beside = "Beside the findings, most" if diagnosis.ranked else "Most"
     return f"{beside} of the step is {LABELS[name]}, {_amount(ms, step)}; the hottest lines are {hottest}."
 
 
@@ -110,6 +119,11 @@ def _spent(parts: Parts, part: Part) -> float:
         Part.COMPUTE: parts.compute,
         Part.OTHER: parts.other + parts.checkpoint,
     }[part]
+
+
+def _words(part: Part, on_cuda: bool) -> str:
+    # On the host's clock, which is also that of waiting for the device.
+    return "forward, backward and optimizer" if on_cuda and part is Part.COMPUTE else _PART_WORDS[part]
 
 
 def _amount(ms: float, step: Step) -> str:

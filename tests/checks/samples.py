@@ -16,6 +16,8 @@ from perfdoctor.evidence.model import (
     Cpu,
     CudaMemory,
     Cudnn,
+    DeviceParts,
+    DeviceTimeline,
     Evidence,
     Fetch,
     GarbageCollection,
@@ -217,6 +219,16 @@ CUDA_MEMORY = CudaMemory(
     total_bytes=80 << 30,
     inactive_split_bytes=0,
     ooms=0,
+)
+
+
+DEVICE_BOUND = DeviceTimeline(
+    steps=28,
+    parts=DeviceParts(input_wait=0.0, forward=8.0, backward=14.5, optimizer=2.0, other=0.5),
+    idle_most_ms=0.2,
+    ahead_low_ms=18.0,
+    ahead_high_ms=20.0,
+    busy_share=Missing("the operator window saw no kernels"),
 )
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ills import LOSS_LINE, READ_LINE, device_sync, element_loop, round_trip, scalar_reads, time_loop
 from perfdoctor.checks.cpu_ops import CHECK, examine
-from samples import HOT_LINES, healthy, ids, is_clear, number, only, with_
+from samples import DEVICE_BOUND, HOT_LINES, healthy, ids, is_clear, number, only, with_
 
-from perfdoctor.diagnosis.findings import Finding, OutcomeKind
+from perfdoctor.diagnosis.findings import Finding, OutcomeKind, Part
 from perfdoctor.evidence.model import CallSite, Evidence, Line, Missing, Site
 
 
@@ -141,6 +143,24 @@ def test_waiting_is_not_all_lost() -> None:
     finding = _found(device_sync(ms=5.0))
     assert finding.savings.low_ms == pytest.approx(0.5)
     assert finding.savings.high_ms == pytest.approx(4.5)
+
+
+def test_waiting_while_the_device_has_work_costs_nothing() -> None:
+    assert _ids(with_(device_sync(ms=5.0), device=DEVICE_BOUND)) == []
+
+
+def test_a_read_costs_at_most_what_the_device_lacks_work() -> None:
+    finding = _found(with_(device_sync(ms=5.0), device=replace(DEVICE_BOUND, idle_most_ms=2.0)))
+    assert finding.savings.ceiling_ms == pytest.approx(2.0)
+    assert finding.savings.low_ms == pytest.approx(0.5)
+    assert finding.savings.high_ms == pytest.approx(2.0)
+    assert number(finding, "cost_ms") == 5.0
+    assert number(finding, "felt_ms") == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("where", "part"), [("forward", Part.COMPUTE), ("other", Part.OTHER)])
+def test_a_wait_belongs_to_the_part_that_it_is_in(where: str, part: Part) -> None:
+    assert _found(device_sync(detail=where)).savings.part is part
 
 
 def test_data_that_leaves_and_comes_back_is_a_round_trip() -> None:

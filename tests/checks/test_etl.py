@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ills import ILL, fetch, pageable_copies, restarted_workers, waiting
 from perfdoctor.checks.etl import CHECK, examine
-from samples import LOADER, LOADER_LINE, healthy, ids, is_clear, number, on_gpu, only, step, with_
+from samples import DEVICE_BOUND, LOADER, LOADER_LINE, healthy, ids, is_clear, number, on_gpu, only, step, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Location, Outcome, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import Evidence, Missing, Parts
@@ -390,6 +390,23 @@ def test_of_a_wait_only_what_leaves_the_device_idle_counts() -> None:
 
 def test_without_device_times_the_whole_wait_counts() -> None:
     assert _found(_on_gpu(10.0, device_busy_ms=None)).savings.ceiling_ms == pytest.approx(10.0)
+
+
+def test_a_wait_that_the_device_does_not_feel_costs_nothing() -> None:
+    assert is_clear(_examined(with_(_on_gpu(10.0, device_busy_ms=None), device=DEVICE_BOUND)))
+
+
+@pytest.mark.parametrize(("idle_ms", "busy_ms", "ceiling"), [(6.0, None, 6.0), (6.0, 26.0, 4.0), (30.0, None, 10.0)])
+def test_a_wait_costs_at_most_what_the_device_lacks_work(idle_ms: float, busy_ms: float | None, ceiling: float) -> None:
+    timeline = replace(DEVICE_BOUND, idle_most_ms=idle_ms)
+    finding = _found(with_(_on_gpu(10.0, device_busy_ms=busy_ms), device=timeline))
+    assert finding.savings.ceiling_ms == pytest.approx(ceiling)
+    assert finding.savings.high_ms <= ceiling
+
+
+def test_on_a_cpu_kernels_in_a_profile_hide_no_wait() -> None:
+    cpu = waiting(10.0, fetch((25.0, 25.0)), train_ms=20.0)
+    assert _found(with_(cpu, ops=replace(healthy().ops, device_busy_ms=29.5))).savings.ceiling_ms == pytest.approx(10)
 
 
 def test_pageable_copies_are_found_by_their_time() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from running import JOBS, Perfdoctor
+from running import JOBS, Checked, Perfdoctor
 
 torch = pytest.importorskip("torch")
 
@@ -47,3 +49,34 @@ def test_an_ill_job(perfdoctor: Perfdoctor, illness: str, finding: str, text: st
     assert checked.json["integrity"]["probe_faults"] == []
     if text is not None:
         assert checked.findings[finding]["location"]["line"] == _line(text)
+
+
+def _device(checked: Checked) -> dict[str, Any]:
+    device: dict[str, Any] = checked.json["anatomy"]["device"]
+    assert "missing" not in device, device
+    return device
+
+
+def test_the_devices_timeline_is_recorded_and_adds_up_to_the_step(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--steps", "150", GPU, "healthy")
+    assert checked.json["integrity"]["probe_faults"] == []
+    device = _device(checked)
+    assert device["steps"] >= 10
+    assert device["total_ms"] == pytest.approx(checked.json["anatomy"]["step_ms"], rel=0.15)
+    assert device["parts"]["backward"] > device["parts"]["optimizer"] >= 0
+    assert 0 <= device["idle_most_ms"] <= 1.05 * device["total_ms"]
+    assert device["ahead_low_ms"] <= device["ahead_high_ms"]
+    assert "on the device" in checked.stdout
+
+
+@pytest.mark.parametrize("bound", ["device", "host"])
+def test_host_bound_and_device_bound_loops_are_told_apart(perfdoctor: Perfdoctor, bound: str) -> None:
+    checked = perfdoctor.check("--steps", "150", GPU, f"{bound}-bound")
+    assert _device(checked)["bound"] == bound, checked.stdout
+    assert f"bound by the {bound}" in checked.json["verdict"]
+
+
+def test_graph_capture_in_the_job_goes_on_undisturbed(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check("--steps", "150", GPU, "captured")
+    assert checked.json["integrity"]["probe_faults"] == []
+    assert checked.json["integrity"]["job_end"]["kind"] == "stopped", checked.stdout

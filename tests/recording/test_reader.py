@@ -290,3 +290,20 @@ def test_the_environment_of_the_second_step_is_newer_than_that_of_the_import(tmp
 def test_a_rank_that_is_no_number_is_none(tmp_path: Path, value: str) -> None:
     recording = _recorded(tmp_path, HEADER, {"k": "torch", "environment": {"RANK": value, "WORLD_SIZE": value}}, STEPS)
     assert (recording.rank, recording.world_size) == (0, 1)
+
+
+def test_marks_on_the_device_come_as_columns_with_what_was_left_out(tmp_path: Path) -> None:
+    first = {"k": "device", "n": 2, "step": [7, 14], "total_us": [10, 20], "left_out": {"late": 1}}
+    recording = _recorded(
+        tmp_path, HEADER, STEPS, first, {"k": "device", "n": 0, "left_out": {"late": 2, "captured": 1}}
+    )
+    assert recording.device["step"].tolist() == [7, 14]
+    assert recording.device["total_us"].tolist() == [10, 20]
+    assert recording.device["idle_most_us"].tolist() == [0, 0]
+    assert recording.device_left_out == {"late": 3, "captured": 1}
+
+
+def test_a_recording_without_marks_has_none(tmp_path: Path) -> None:
+    recording = _recorded(tmp_path, HEADER, STEPS)
+    assert len(recording.device) == 0
+    assert recording.device_left_out == {}

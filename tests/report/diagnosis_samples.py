@@ -26,6 +26,8 @@ from perfdoctor.diagnosis.findings import (
     not_applicable,
 )
 from perfdoctor.evidence.model import (
+    DeviceParts,
+    DeviceTimeline,
     Evidence,
     Host,
     Job,
@@ -35,6 +37,7 @@ from perfdoctor.evidence.model import (
     Neighbour,
     OwnCost,
     Parts,
+    Precision,
     ProbeFault,
     Step,
 )
@@ -165,6 +168,19 @@ EVIDENCE = Evidence(
     own_cost=OwnCost(8.2, 35.0, 120.0, 0.012, 0.012, 62.0),
 )
 
+ON_CUDA = Precision(
+    default_dtype="float32",
+    parameter_dtypes=(("float32", 1_000_000),),
+    parameter_devices=("cuda:0",),
+    autocast_dtype="",
+    grad_scaler=False,
+    bf16_native=None,
+    fp16_native=None,
+    compute_capability=(9, 0),
+    tf32_matmul=True,
+    batch_dtypes=(),
+)
+
 CHECKS = (
     CheckResult("PD03", "etl", "data loading", found(WORKERS)),
     CheckResult("PD04", "gc", "garbage collection", found(EXPLICIT_GC)),
@@ -258,4 +274,29 @@ def troubled() -> Diagnosis:
     return Diagnosis(evidence, checks, (hostile,), Combined(11.2, 13.4, 24.8), (note,))
 
 
-ALL = (two_findings, healthy, no_step, troubled)
+def on_device(idle_ms: float = 0.4, ahead_ms: float = 18.0) -> Diagnosis:
+    """Training on a GPU: the device bounds the step, the host or both by turns, by these two numbers."""
+    diagnosis = healthy()
+    parts = Parts(input_wait=3.0, forward=4.0, backward=6.0, optimizer=1.0, gc=0.5, other=10.0)
+    timeline = DeviceTimeline(
+        steps=28,
+        parts=DeviceParts(input_wait=0.1, forward=8.0, backward=14.0, optimizer=2.0, other=0.4),
+        idle_most_ms=idle_ms,
+        ahead_low_ms=ahead_ms - 1,
+        ahead_high_ms=ahead_ms,
+        busy_share=0.93,
+    )
+    evidence = replace(
+        diagnosis.evidence, step=replace(STEP, step_ms=parts.total, parts=parts), device=timeline, precision=ON_CUDA
+    )
+    return replace(diagnosis, evidence=evidence)
+
+
+def device_unknown() -> Diagnosis:
+    """Training on a GPU, without its timeline."""
+    diagnosis = on_device()
+    unknown = Missing("the model lies on several devices")
+    return replace(diagnosis, evidence=replace(diagnosis.evidence, device=unknown))
+
+
+ALL = (two_findings, healthy, no_step, troubled, on_device, device_unknown)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from .backend import Backend, CapPrice, CapPrices, LibraryPrice
 from .base import Missing, Site
 from .concurrency import NOT_COUNTED, Concurrency, RequestPrice
+from .device import Bound, DeviceParts, DeviceTimeline
 from .job import Job, JobEnd, Precision, Threads
 from .layers import Layer, LayerProfile, Line
 from .libraries import Attention, AttentionPrice, Convolution, Cudnn, LibraryUse, Recurrent, ShapeVariety
@@ -26,6 +27,7 @@ __all__ = [
     "Backend",
     "BatchPrice",
     "BatchPrices",
+    "Bound",
     "BoundaryKind",
     "CallSite",
     "CapPrice",
@@ -36,6 +38,8 @@ __all__ = [
     "Cpu",
     "CudaMemory",
     "Cudnn",
+    "DeviceParts",
+    "DeviceTimeline",
     "DtypePrice",
     "EvalWithGrad",
     "Evidence",
@@ -130,6 +134,7 @@ class Evidence:
     concurrency: Concurrency | Missing = NOT_COUNTED
     library_use: LibraryUse | Missing = NOT_RECORDED
     cudnn: Cudnn | Missing = NOT_RECORDED
+    device: DeviceTimeline | Missing = NOT_RECORDED
 
     @property
     def on_cuda(self) -> bool:
@@ -137,6 +142,20 @@ class Evidence:
         return not isinstance(self.precision, Missing) and any(
             device.startswith("cuda") for device in self.precision.parameter_devices
         )
+
+    def felt_ms(self, waited_ms: float) -> float:
+        """Of what the host waits per step, the most that can lengthen it, milliseconds.
+
+        Where a CUDA device computes, a wait costs nothing while the device has work: at most as long as it can have
+        been without any, by the device's timeline and by the kernels in the operator window.
+        """
+        bounds = [waited_ms]
+        if not isinstance(self.device, Missing):
+            bounds.append(self.device.idle_most_ms)
+        kernels = None if isinstance(self.ops, Missing) else self.ops.device_busy_ms
+        if self.on_cuda and kernels is not None and not isinstance(self.step, Missing):
+            bounds.append(self.step.step_ms - kernels)
+        return max(0.0, min(bounds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,8 @@ class Loop:
         self.thread = 0
         self.claim = 0
         self.foreign_steps = 0
+        self.device_boundary = None
+        """Also told of every boundary, after all else; set by a `DeviceClock` that runs."""
         self.due_ns = 0
         """When the next boundary must be announced; set by whoever takes the announcement."""
         self.kind = ""
@@ -282,6 +284,8 @@ class Loop:
         self.inside_forward = False
         if line.boundary_ns >= self.due_ns:
             self.on_boundary(line)
+        if self.device_boundary is not None:
+            self.device_boundary(line)
 
     def _ends_step(self, identity: int) -> bool:
         if identity == self.anchor:
@@ -308,3 +312,5 @@ class Loop:
         line.boundary()
         if line.boundary_ns >= self.due_ns:
             self.on_boundary(line)
+        if self.device_boundary is not None:
+            self.device_boundary(line)

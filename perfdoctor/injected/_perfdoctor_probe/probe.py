@@ -12,6 +12,7 @@ import torch
 
 from . import collector, concurrency, control, loading, patches, procfs, profilers, records, settings, sites, windows
 from .calls import Calls
+from .device_clock import DeviceClock
 from .guard import Guard
 from .loop import Loop
 from .recorder import columns
@@ -40,6 +41,7 @@ class Probe:
         self.collector = collector.Collector(recorder, dumps, self.loop, self.sites, guarded)
         self.calls = Calls(recorder, dumps, self.loop, self.sites, guarded)
         self.loading = loading.Loading(recorder, dumps, self.loop, self.sites, guarded)
+        self.device_clock = DeviceClock(recorder, dumps, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
         self.windows = windows.Windows(recorder, dumps, self.make_window, self.fault, plan)
         self.profilers = profilers.Profilers(guarded("profilers", self.profiler_starts))
@@ -82,6 +84,7 @@ class Probe:
         self.sites.ids.clear()
         for part in (self.loop, self.concurrency, self.collector, self.calls, self.loading, self.windows, self):
             part.reset()
+        self.device_clock.reset()
         self.recorder.line(dumps({"k": "torch", **settings.imported()}))
 
     def note_fault(self, hook: str, error: Exception) -> None:
@@ -198,7 +201,7 @@ class Probe:
                     **self.windows.own.without(procfs.counters()),
                     **settings.cuda_counters(),
                     "events": loop.timeline.events,
-                    "own_us": self.own_ns // 1000,
+                    "own_us": (self.own_ns + self.device_clock.own_ns) // 1000,
                     "window_us": self.windows.own.spent_ns // 1000,
                 }
             )
@@ -231,6 +234,7 @@ class Probe:
         self.collector.flush()
         self.calls.flush()
         self.concurrency.flush(line.step)
+        self.device_clock.flush()
         self.recorder.flush()
 
     def _write_settings(self) -> None:
@@ -250,6 +254,8 @@ class Probe:
         facts["start_us"] = self.start_ns // 1000
         facts["concurrency"] = "concurrency" not in self.guarded.off
         facts["compiled"] = self.discovery.compiled
+        if "cuda" in facts:
+            facts["device_clock"] = self.device_clock.start(facts.get("parameters"))
         self.recorder.line(dumps({"k": "settings", **facts}))
 
     def make_window(self, name: str):

@@ -11,6 +11,7 @@ processes of a machine), durations are microseconds, as the names say.
     loader    a DataLoader was made
     iter      an iterator of a loader was started
     steps     columns, one entry per step
+    device    columns, one entry per step marked on the CUDA device's timeline
     batches   columns, one entry per batch that the training thread received
     batch     what a batch of a loader holds, for its first few
     shapes    batches whose shape was looked at and distinct ones among them, so far; on CUDA only
@@ -52,6 +53,22 @@ STEP_COLUMNS = (
     "micro",
 )
 """`other` is what remains of `wall_us`. `micro` counts root forwards, or batches where no forward is seen."""
+
+DEVICE_COLUMNS = (
+    "step",
+    "host_us",
+    "total_us",
+    "input_wait_us",
+    "forward_us",
+    "backward_us",
+    "optimizer_us",
+    "idle_most_us",
+    "ahead_low_us",
+    "ahead_high_us",
+)
+"""`host_us` and `total_us` lie between the step's first border and its last, for host and device; `other` is what
+remains. `idle_most_us`: at most so long the device had no work. `ahead_*_us` bound how far the host was ahead of the
+device at that border where it was furthest."""
 
 ENVIRONMENT = (
     "ATEN_CPU_CAPABILITY",

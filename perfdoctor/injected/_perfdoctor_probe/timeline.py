@@ -29,6 +29,8 @@ class Timeline:
         self.step = before.step if before else 0
         self.rows: "list[tuple[int, list[int], int]]" = before.rows if before else []
         """Wall time, time by part (ns) and micro-batches of each step; made into columns when they are written."""
+        self.marks = None
+        """The `DeviceClock`, in a step that is marked on the device too."""
 
     def enter(self, part: int) -> int:
         """Start `part`; the part below stands still until `leave`. Returns the time now, ns."""
@@ -37,6 +39,8 @@ class Timeline:
         below = stack[-1]
         self.spent[below] += now - self.mark
         self.mark = now
+        if self.marks is not None and part != GC:
+            self.marks.border(below, now)
         if below == LOSS and part != FORWARD and part != GC:
             self._end_loss(FORWARD if part == BACKWARD else OTHER)
         stack.append(part)
@@ -50,6 +54,8 @@ class Timeline:
         top = stack[-1]
         self.spent[top] += now - self.mark
         self.mark = now
+        if self.marks is not None and part != GC:
+            self.marks.border(top, now)
         if top == LOSS and part != LOSS:
             self._end_loss(OTHER)
             top = stack[-1]
@@ -75,6 +81,8 @@ class Timeline:
         self.stack.pop()
         self.spent[bill_to] += self.spent[LOSS]
         self.spent[LOSS] = 0
+        if self.marks is not None:
+            self.marks.end_loss(bill_to)
 
     def boundary(self) -> None:
         """Close the step that ends now and queue its row."""
@@ -82,6 +90,8 @@ class Timeline:
         spent = self.spent
         spent[self.stack[-1]] += now - self.mark
         self.mark = now
+        if self.marks is not None:
+            self.marks.border(self.stack[-1], now)
         if self.stack[-1] == LOSS:
             self._end_loss(OTHER)
         self.rows.append((now - self.boundary_ns, spent, self.micro))

@@ -27,16 +27,29 @@ class Convolutions(nn.Module):
         return self.last(images.mean((2, 3)))
 
 
+def slowly(model):
+    """Far more Python per step than a small model gives the device to do."""
+    total = 0
+    for i in range(200_000):
+        total += i
+    return model
+
+
 def main(illness):
     torch.manual_seed(0)
     device = "cpu" if illness == "model-on-cpu" else "cuda"
     dtype = torch.float64 if illness == "float64" else torch.float32
-    batch = 2 if illness == "small-batch" else 128
-    model = Convolutions(16 if illness in ("small-batch", "model-on-cpu") else 128).to(device, dtype)
+    batch = 2 if illness in ("small-batch", "host-bound") else 512 if illness == "device-bound" else 128
+    narrow = illness in ("small-batch", "model-on-cpu", "host-bound")
+    model = Convolutions(16 if narrow else 128).to(device, dtype)
     model.read = illness == "scalar-reads"
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     data = TensorDataset(torch.randn(1024, 3, 32, 32, dtype=dtype), torch.randint(10, (1024,)))
     loader = DataLoader(data, batch_size=batch, num_workers=2, pin_memory=True, persistent_workers=True)
+    if illness.endswith("-bound"):
+        # No loader: its workers would be a third party.
+        first = next(iter(loader))
+        loader = [[part.to(device) for part in first]] * 64
     # The trap: flags() switches off what it is not told to leave on.
     around = torch.backends.cudnn.flags if illness == "cudnn-off" else contextlib.nullcontext
     torch.set_float32_matmul_precision("high")
@@ -45,11 +58,16 @@ def main(illness):
             images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
             optimizer.zero_grad()
             with around():
-                loss = nn.functional.cross_entropy(model(images), labels)
+                called = slowly(model) if illness == "host-bound" else model
+                loss = nn.functional.cross_entropy(called(images), labels)
             loss.backward()
             optimizer.step()
             if illness == "empty-cache":
                 torch.cuda.empty_cache()
+            if illness == "captured":
+                # Each time the model is called on a stream in which nothing may be asked of an event.
+                with torch.cuda.graph(torch.cuda.CUDAGraph()), torch.no_grad():
+                    model(images)
 
 
 if __name__ == "__main__":

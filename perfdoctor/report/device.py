@@ -1,0 +1,64 @@
+"""What the device's own timeline adds to the anatomy of a step. Nothing in a job without CUDA."""
+
+from __future__ import annotations
+
+from ..evidence.model import DeviceTimeline, Evidence, Missing, Step
+from . import wording
+
+
+def device_column(evidence: Evidence, step: Step) -> dict[str, str]:
+    """Part name -> its time on the device; empty without a timeline."""
+    timeline = evidence.device
+    if isinstance(timeline, Missing):
+        return {}
+    return {name: wording.aligned(ms, step.parts.total) for name, ms in timeline.parts.as_dict().items()}
+
+
+def bound_by(evidence: Evidence) -> str:
+    """ ", bound by the device," or the host, as part of a sentence; "" where neither bounds the step alone."""
+    timeline = evidence.device
+    if isinstance(timeline, Missing) or timeline.bound == "both":
+        return ""
+    return f", bound by the {timeline.bound},"
+
+
+def device_bounds(evidence: Evidence) -> DeviceTimeline | None:
+    """The device's timeline where the device bounds the step."""
+    timeline = evidence.device
+    return None if isinstance(timeline, Missing) or timeline.bound != "device" else timeline
+
+
+def device_sentence(evidence: Evidence) -> str:
+    """Whether host or device bounds the step, and how that is known; "" where no CUDA device computes."""
+    timeline = evidence.device
+    if isinstance(timeline, Missing):
+        if not evidence.on_cuda:
+            return ""
+        return wording.clean(f"Whether the host or the device bounds the step is not known: {timeline}.")
+    return f"{_who(timeline)}{_kernels(timeline)}"
+
+
+def _who(timeline: DeviceTimeline) -> str:
+    idle = wording.duration(timeline.idle_most_ms)
+    share = wording.share(timeline.idle_most_ms / timeline.total_ms) if timeline.total_ms > 0 else "all"
+    low, high = wording.duration(timeline.ahead_low_ms), wording.duration(timeline.ahead_high_ms)
+    if timeline.bound == "device":
+        return (
+            f"The device bounds the step: it lacks work for at most {idle} of it ({share}), and the host, which gets "
+            f"at least {low} ahead, waits for it in some of the parts above."
+        )
+    if timeline.bound == "host":
+        return (
+            f"The host bounds the step: at every border between parts the device has caught up with it, but for at "
+            f"most {high}, so the device's times include waiting for the host."
+        )
+    return (
+        f"Host and device wait for each other: the host gets {low} to {high} ahead, and the device may lack work for "
+        f"up to {idle} of the step ({share})."
+    )
+
+
+def _kernels(timeline: DeviceTimeline) -> str:
+    if isinstance(timeline.busy_share, Missing):
+        return ""
+    return f" In the operator window kernels took {wording.share(timeline.busy_share)} of the step."
