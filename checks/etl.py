@@ -50,6 +50,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from perfdoctor.api import (
+    HANDOVER_MS,
     Check,
     Confidence,
     Evidence,
@@ -61,6 +62,7 @@ from perfdoctor.api import (
     Measurement,
     Missing,
     Outcome,
+    Overlap,
     Part,
     Step,
     cannot_tell,
@@ -69,13 +71,13 @@ from perfdoctor.api import (
     location,
     milliseconds,
     not_applicable,
+    overlap,
     savings,
     severity,
     share,
 )
 
 from ._loader_fixes import batched_indexing, fewer_workers, persistent_workers, workers
-from ._overlap import HANDOVER_MS, Overlap, overlap
 
 
 @dataclass(frozen=True, slots=True)
