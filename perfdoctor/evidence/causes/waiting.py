@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..model import MAKING, WITHOUT_CPU, Cause, Evidence, Fetch, InputWait, Loader, Missing, Step
 from .cpus import are_bound, lack_of_cpu
@@ -23,6 +24,14 @@ _BOOKKEEPING_MS = 0.5
 _Owners = tuple[tuple[Cause, float], ...]
 
 
+class _Verdict(NamedTuple):
+    """See `InputWait`."""
+
+    making_ms: float
+    blamed: Cause
+    blamed_ms: float
+
+
 def input_wait(evidence: Evidence) -> InputWait | Missing:
     """The wait of the steady step by cause; the loader that is waited for longest speaks for all."""
     step, loaders = evidence.step, evidence.loaders
@@ -33,15 +42,14 @@ def input_wait(evidence: Evidence) -> InputWait | Missing:
     wait = _exposed(evidence, step)
     ledger = Ledger(wait)
     ledger.give(Cause.GC, 0.0, "collections in the training process are taken off the part they interrupt")
-    making, blamed = 0.0, Cause.UNEXPLAINED
-    if loaders:
-        making, blamed = _divide(evidence, loaders, step, ledger)
+    verdict = _divide(evidence, loaders, step, ledger) if loaders else _Verdict(0.0, Cause.UNEXPLAINED, wait)
     return InputWait(
         wait_ms=wait,
         hidden_ms=step.parts.input_wait - wait,
         shares=ledger.close("the sampler, pinning memory, or a few slow batches"),
-        making_ms=making,
-        blamed=blamed,
+        making_ms=verdict.making_ms,
+        blamed=verdict.blamed,
+        blamed_ms=verdict.blamed_ms,
     )
 
 
@@ -53,34 +61,40 @@ def _exposed(evidence: Evidence, step: Step) -> float:
     return wait
 
 
-def _divide(evidence: Evidence, loaders: tuple[Loader, ...], step: Step, ledger: Ledger) -> tuple[float, Cause]:
-    """Start, then making or receiving. What making explains, and who is to blame."""
-    loader = loaders[0]
-    rebuilt = _is_rebuilt(loader)
+def _divide(evidence: Evidence, loaders: tuple[Loader, ...], step: Step, ledger: Ledger) -> _Verdict:
+    """Start, then making or receiving."""
+    loader, wait = loaders[0], ledger.left_ms
+    rebuilt = loader.batches_per_iterator <= REBUILT and loader.iterators > 2
     starts = [found.in_wait_ms for one in loaders if (found := restart(one, step)) is not None]
     each = loader.iterator_start_ms * loader.steady_batches_per_step
-    start = (each or ledger.left_ms) if rebuilt else sum(starts)
+    start = (each or wait) if rebuilt else sum(starts)
     ledger.give(Cause.START, start, "iterators were timed from their making to their first batch")
-    wait = ledger.left_ms
-    fetch = loader.fetch
+    rest, fetch = ledger.left_ms, loader.fetch
     if isinstance(fetch, Missing):
         for cause in (*MAKING, Cause.HANDOVER):
             ledger.give(cause, fetch, "making a batch was not timed")
-        return 0.0, Cause.START if rebuilt else Cause.UNEXPLAINED
+        verdict = _Verdict(0.0, Cause.UNEXPLAINED, rest)
+    else:
+        verdict = _making_or_receiving(evidence, loader, step, fetch, ledger)
+    return verdict._replace(blamed=Cause.START, blamed_ms=wait) if rebuilt else verdict
+
+
+def _making_or_receiving(evidence: Evidence, loader: Loader, step: Step, fetch: Fetch, ledger: Ledger) -> _Verdict:
+    rest = ledger.left_ms
     ready = loader.num_workers > 0 and not isinstance(loader.empty_share, Missing) and loader.empty_share < _READY
     made = fetch.total_ms * loader.steady_batches_per_step
     if ready:
         made = max(0.0, made / loader.num_workers - overlap(evidence, loader, step, fetch).train_ms)
-    making = min(made, wait)
+    making = min(made, rest)
     _give_making(ledger, fetch, making, loader, _owners(evidence, loader))
     _give_receiving(ledger, loader, ready)
-    if rebuilt:
-        return making, Cause.START
-    return making, _blamed(ledger, loader, fetch, wait=wait, making=making, ready=ready)
-
-
-def _is_rebuilt(loader: Loader) -> bool:
-    return loader.batches_per_iterator <= REBUILT and loader.iterators > 2
+    if making >= _MOST * rest:
+        return _Verdict(making, _of_making(ledger, fetch), rest)
+    if ready:
+        return _Verdict(making, Cause.HANDOVER, rest)
+    if loader.num_workers or ledger.left_ms > 0:
+        return _Verdict(making, Cause.UNEXPLAINED, rest)
+    return _Verdict(making, _of_making(ledger, fetch), making)
 
 
 def _owners(evidence: Evidence, loader: Loader) -> _Owners | Missing:
@@ -120,16 +134,10 @@ def _give_receiving(ledger: Ledger, loader: Loader, ready: bool) -> None:
         ledger.give(Cause.HANDOVER, loader.transport_ms * per_step, "unpickling in the training process")
 
 
-def _blamed(ledger: Ledger, loader: Loader, fetch: Fetch, *, wait: float, making: float, ready: bool) -> Cause:
-    if making < _MOST * wait:
-        if ready:
-            return Cause.HANDOVER
-        if loader.num_workers or ledger.left_ms > 0:
-            return Cause.UNEXPLAINED
+def _of_making(ledger: Ledger, fetch: Fetch) -> Cause:
     given = {share.cause: share.ms for share in ledger.shares if not isinstance(share.ms, Missing)}
     starved = fetch.total_ms > 0 and fetch.run_delay_ms / fetch.total_ms >= _STARVED
-    among = WITHOUT_CPU if starved else MAKING
-    return max(among, key=lambda cause: given.get(cause, 0.0))
+    return max(WITHOUT_CPU if starved else MAKING, key=lambda cause: given.get(cause, 0.0))
 
 
 # -- starting workers anew --------------------------------------------------------------------------------
@@ -141,7 +149,9 @@ class Restart:
 
     cost_ms: float
     in_wait_ms: float
-    """Of that in the steady wait: 0 where epochs are so long that their starts are irregular steps."""
+    """Of that in the steady wait."""
+    is_regular: bool
+    """The starts are in steady steps; else epochs are so long that they are irregular ones."""
 
 
 def restart(loader: Loader, step: Step) -> Restart | None:
@@ -153,4 +163,4 @@ def restart(loader: Loader, step: Step) -> Restart | None:
     per_start = max(0.0, loader.iterator_start_ms - loader.wait_ms)
     cost = per_start / loader.batches_per_iterator * loader.steady_batches_per_step
     regular = step.irregular_ms < 0.5 * cost
-    return Restart(cost, min(cost, step.parts.input_wait) if regular else 0.0)
+    return Restart(cost, min(cost, step.parts.input_wait) if regular else 0.0, regular)

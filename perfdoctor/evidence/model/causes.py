@@ -106,6 +106,9 @@ class InputWait:
     """What making batches explains of it, lack of a CPU included."""
     blamed: Cause
     """Who gets the blame for what is left after `START`, or `START` itself."""
+    blamed_ms: float
+    """What a finding about it may be billed: all that is left after `START`, unless the cause explains less than half
+    of it and the rest is a loader's own bookkeeping."""
 
     def ms(self, *causes: Cause) -> float:
         return _sum(self.shares, causes)
