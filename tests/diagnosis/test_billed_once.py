@@ -169,7 +169,7 @@ def test_the_sum_of_all_ceilings_never_exceeds_the_step(seed: int) -> None:
         assert billed[Part.INPUT_WAIT] <= seen.parts.input_wait * (1 + 1e-9)
         assert billed[Part.GC] <= seen.parts.gc * (1 + 1e-9)
         assert diagnosis.combined is None or diagnosis.combined.high_ms <= seen.step_ms * (1 + 1e-9)
-    assert several > RUNS / 2  # else this shows nothing
+    assert several > RUNS / 3  # else this shows nothing
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -131,8 +131,13 @@ class ThreadGain:
     """Per step, if all of it gains what they do."""
 
     @property
+    def times(self) -> float:
+        """What they take now over what they take with the best."""
+        return self.now_ms / self.best.milliseconds
+
+    @property
     def fraction(self) -> float:
-        """Of their time."""
+        """Of their time, that the best number saves."""
         return 1 - self.best.milliseconds / self.now_ms
 
 
