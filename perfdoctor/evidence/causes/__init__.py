@@ -15,7 +15,8 @@ The wait for data (`input_wait`)
    hand-over. (256 tensors a batch took 116 ms to receive, with a full queue, and 0.7 to make.)
 5. *Lack of a CPU* inside the making, before what the making does: run delay is the scheduler's count of a worker that
    wanted to run. It gets the blame from two fifths of the making on, before it is the largest part, because the advice
-   for the others (more workers) makes it worse.
+   for the others (more workers) makes it worse. (A transform with a third of its time lost so was still measured to be
+   the transform.)
 6. *Storage, transform, collate*: the largest part of the making.
 
 Who had the CPU (`lack_of_cpu`)

@@ -84,13 +84,6 @@ class Step:
         """The step without its wait for data and without collections: what types, threads and CPUs act on."""
         return max(0.0, self.step_ms - self.parts.input_wait - self.parts.gc)
 
-    @property
-    def blocked_ms(self) -> float | Missing:
-        """Wall minus CPU minus run delay of the training thread: waiting for storage, sleep, locks, other threads."""
-        if isinstance(self.run_delay_ms, Missing):
-            return self.run_delay_ms
-        return max(0.0, self.step_ms - self.cpu_ms - self.run_delay_ms)
-
 
 @dataclass(frozen=True, slots=True)
 class CollectSite:
