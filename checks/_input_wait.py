@@ -237,7 +237,7 @@ def no_cpu_left(case: Case, fetch: Fetch) -> Finding:
     machine, host, lost = case.evidence.machine, case.evidence.host, case.part(*WITHOUT_CPU)
     who, remedy = _TAKEN[case.split.blamed]
     if case.split.blamed is Cause.OWN_THREADS and are_bound(case.evidence, case.loader):
-        who = "all workers sit on the same CPU, fewer than the job may use"
+        who = "its workers are bound to fewer CPUs than the job may use"
     return case.finding(
         "no-cpu-left",
         "the loop waits {wait_ms} a step for data, {wait_share} of it, because making a batch waits for a CPU",

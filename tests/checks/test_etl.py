@@ -289,7 +289,7 @@ def test_run_delay_takes_the_blame_from_two_fifths_on(delay_ms: float, name: str
         ({"host__others_cpus": 1.0, "host__idle_cpus": 0.0}, "other processes take", "the other processes"),
         ({"host__throttled_share": 0.6}, "quota", "a larger quota"),
         ({"host": Missing("no samples")}, "not known", "Free CPUs"),
-        ({"loader__num_workers": 2, "loader__worker_threads__affinity_cpus": 1}, "on the same CPU", "fewer OpenMP"),
+        ({"loader__num_workers": 2, "loader__worker_threads__affinity_cpus": 1}, "bound to fewer CPUs", "fewer OpenMP"),
     ],
 )
 def test_who_had_the_cpu_is_said(changes: dict[str, Any], text: str, remedy: str) -> None:

@@ -310,6 +310,16 @@ def test_without_run_delay_time_off_the_cpu_stays_unexplained() -> None:
     assert found.ms(Cause.UNEXPLAINED) == pytest.approx(24.7 - 0.1 - 14.4)
 
 
+def test_a_group_that_was_stopped_needs_no_run_delay_to_be_seen() -> None:
+    """Two of four CPUs' time for 25 ms."""
+    stopped = throttled(host__throttled_time_share=2.0, step__run_delay_ms=GONE)
+    found = _rest(stopped)
+    assert found.ms(Cause.QUOTA) == pytest.approx(12.5)
+    assert Cause.NO_CPU in _missing(found.shares)
+    with_delay = _rest(with_(stopped, step__run_delay_ms=4.0, host__job_run_delay_share=0.0))
+    assert with_delay.ms(Cause.QUOTA) == pytest.approx(12.5)
+
+
 @pytest.mark.parametrize("changes", [{"memory": GONE}, {"machine__page_fault_ns": None}])
 def test_page_faults_without_a_price_stay_in_the_cpu_time(changes: dict[str, Any]) -> None:
     found = _rest(with_(healthy(), **changes))

@@ -58,18 +58,21 @@ def _in_one(loader: Loader) -> tuple[float, float]:
 
 
 def _give_lack(evidence: Evidence, step: Step, in_wait_ms: float, ledger: Ledger) -> None:
+    """Run delay by its owners; what the quota stopped the group for beyond it is the quota's by the kernel's count."""
     lack = lack_of_cpu(evidence)
-    if isinstance(lack, Missing) or (isinstance(lack.thread_ms, Missing) and not lack.stopped_ms):
-        missing = lack if isinstance(lack, Missing) else step.run_delay_ms
-        ledger.give(Cause.NO_CPU, missing, "not told from time blocked")
+    stopped = 0.0 if isinstance(lack, Missing) else min(lack.stopped_ms, step.working_ms)
+    if isinstance(lack, Missing) or isinstance(lack.thread_ms, Missing):
+        ledger.give(Cause.QUOTA, stopped, "time that the group was stopped")
+        ledger.give(Cause.NO_CPU, step.run_delay_ms, "not told from time blocked")
         return
-    delay = 0.0 if isinstance(lack.thread_ms, Missing) else max(0.0, lack.thread_ms - in_wait_ms)
-    without = min(max(delay, lack.stopped_ms), step.working_ms)
+    delay = min(max(0.0, lack.thread_ms - in_wait_ms), step.working_ms)
+    beyond = max(0.0, stopped - delay)
     if isinstance(lack.owners, Missing):
-        ledger.give(Cause.NO_CPU, without, f"run delay; who had the CPU is not known: {lack.owners}")
+        ledger.give(Cause.NO_CPU, delay, f"run delay; who had the CPU is not known: {lack.owners}")
         return
     for cause, fraction in lack.owners:
-        ledger.give(cause, fraction * without, "run delay, by what used the CPUs")
+        ms = fraction * delay + (beyond if cause is Cause.QUOTA else 0.0)
+        ledger.give(cause, ms, "run delay, by what used the CPUs and how long the quota stopped them")
 
 
 def _faults(evidence: Evidence) -> float | Missing:

@@ -41,7 +41,7 @@ def input_wait(evidence: Evidence) -> InputWait | Missing:
         return loaders
     wait = _exposed(evidence, step)
     ledger = Ledger(wait)
-    ledger.give(Cause.GC, 0.0, "collections in the training process are taken off the part they interrupt")
+    ledger.give(Cause.GC, 0.0, "taken off where they are timed; inside workers they count as making")
     verdict = _divide(evidence, loaders, step, ledger) if loaders else _Verdict(0.0, Cause.UNEXPLAINED, wait)
     return InputWait(
         wait_ms=wait,
@@ -98,7 +98,7 @@ def _making_or_receiving(evidence: Evidence, loader: Loader, step: Step, fetch: 
 
 
 def _owners(evidence: Evidence, loader: Loader) -> _Owners | Missing:
-    if loader.num_workers > 1 and are_bound(evidence, loader):
+    if loader.num_workers and are_bound(evidence, loader):
         return ((Cause.OWN_THREADS, 1.0),)
     lack = lack_of_cpu(evidence)
     return lack if isinstance(lack, Missing) else lack.owners
