@@ -30,9 +30,12 @@ Who had the CPU (`lack_of_cpu`)
 The rest of the step (`compute`)
 
 1. *Collections*: timed one by one.
-2. *Without a CPU*: run delay, or the time that the quota stopped the group where the kernel counts that instead. It
-   goes before CPU time because spinning and stolen time count as CPU time, while a thread with a CPU has no run delay.
-3. *Page faults*, by their price on this machine, within the kernel's CPU time; then other *CPU time*.
+2. *CPU time*, by the training thread's clock: page faults at their price on this machine, within the kernel's part of
+   it; then what else ran. What receiving batches may have had of it is not known, and stays unexplained.
+3. *Without a CPU*: run delay, or the time that the quota stopped the group where the kernel counts that instead. A
+   thread that runs has none, so it gets what CPU time left: delay is counted over all steps, with hiccups that the
+   steady step leaves out and with late awakenings from the wait for data. (A loop that trained for 0.75 ms a step,
+   beside five neighbours, had 27 ms of it.)
 4. *Blocked* is what is left by definition, when run delay was measured; without it, nobody knows.
 
 What prices say would be saved by another number of threads, by float32 and by all vector instructions are views of the

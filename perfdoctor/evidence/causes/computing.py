@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..model import Cause, Compute, Evidence, Loader, Missing, Share, Step
+from typing import NamedTuple
+
+from ..model import Cause, Compute, Evidence, Missing, Share, Step
 from .cpus import lack_of_cpu
 from .ledger import Ledger
 from .prices import TypeCost, cap_cost, thread_gain, type_cost
@@ -16,11 +18,11 @@ def compute(evidence: Evidence) -> Compute | Missing:
     if isinstance(step, Missing):
         return step
     whole = max(0.0, step.step_ms - step.parts.input_wait)
-    cpu_in_wait, delay_in_wait = _in_wait(evidence, step)
+    made, received = _in_wait(evidence, step)
     ledger = Ledger(whole)
     gc = ledger.give(Cause.GC, step.parts.gc, "pauses timed one by one")
-    _give_lack(evidence, step, delay_in_wait, ledger)
-    on_cpu = min(ledger.left_ms, max(0.0, step.cpu_ms - cpu_in_wait - gc))
+    most = min(ledger.left_ms, max(0.0, step.cpu_ms - made.cpu_ms - gc))
+    on_cpu = max(0.0, min(most, step.cpu_ms - made.cpu_ms - gc - received))
     faults = _faults(evidence)
     taken = ledger.give(
         Cause.PAGE_FAULTS,
@@ -28,50 +30,50 @@ def compute(evidence: Evidence) -> Compute | Missing:
         "page faults at their price here, within the kernel's CPU time",
     )
     ledger.give(Cause.RUNNING, on_cpu - taken, "CPU time of the training thread")
+    _give_lack(evidence, step, made.delay_ms, ledger, ledger.left_ms - (most - on_cpu))
     if isinstance(step.run_delay_ms, Missing):
         ledger.give(Cause.BLOCKED, step.run_delay_ms, "not told from time without a CPU")
     else:
-        ledger.give(Cause.BLOCKED, ledger.left_ms, "neither on a CPU nor waiting for one")
-    return Compute(whole, ledger.close("off the CPU, and whether for want of one is not known"), _savable(evidence))
+        ledger.give(Cause.BLOCKED, ledger.left_ms - (most - on_cpu), "neither on a CPU nor waiting for one")
+    unknown = "CPU time that receiving batches may have had; without run delay also all time off the CPU"
+    return Compute(whole, ledger.close(unknown), _savable(evidence))
 
 
-def _in_wait(evidence: Evidence, step: Step) -> tuple[float, float]:
-    """CPU time and run delay of the training thread that belong to the wait: making there, or unpickling."""
+class _Made(NamedTuple):
+    """Making batches in the training thread, per step."""
+
+    cpu_ms: float
+    delay_ms: float
+
+
+def _in_wait(evidence: Evidence, step: Step) -> tuple[_Made, float]:
+    """What the training thread does in the wait: making batches, and receiving them, which the clock alone times."""
     loaders = () if isinstance(evidence.loaders, Missing) else evidence.loaders
-    cpu = delay = 0.0
-    for loader in loaders:
-        made_cpu, made_delay = _in_one(loader)
-        cpu += made_cpu * loader.steady_batches_per_step
-        delay += made_delay * loader.steady_batches_per_step
     wait = step.parts.input_wait
-    cpu = min(cpu, wait)
-    return cpu, min(delay, wait - cpu)
+    cpu = delay = received = 0.0
+    for loader in loaders:
+        if loader.num_workers:
+            received += loader.transport_ms * loader.steady_batches_per_step
+        elif not isinstance(loader.fetch, Missing):
+            cpu += (loader.fetch.getitem_cpu_ms + loader.fetch.collate_cpu_ms) * loader.steady_batches_per_step
+            delay += loader.fetch.run_delay_ms * loader.steady_batches_per_step
+    return _Made(min(cpu, wait), delay), min(received, wait)
 
 
-def _in_one(loader: Loader) -> tuple[float, float]:
-    if loader.num_workers:
-        return loader.transport_ms, 0.0
-    fetch = loader.fetch
-    if isinstance(fetch, Missing):
-        return 0.0, 0.0
-    return fetch.getitem_cpu_ms + fetch.collate_cpu_ms, fetch.run_delay_ms
-
-
-def _give_lack(evidence: Evidence, step: Step, in_wait_ms: float, ledger: Ledger) -> None:
+def _give_lack(evidence: Evidence, step: Step, in_wait_ms: float, ledger: Ledger, room_ms: float) -> None:
     """Run delay by its owners; what the quota stopped the group for beyond it is the quota's by the kernel's count."""
     lack = lack_of_cpu(evidence)
-    stopped = 0.0 if isinstance(lack, Missing) else min(lack.stopped_ms, step.working_ms)
+    stopped = 0.0 if isinstance(lack, Missing) else min(lack.stopped_ms, room_ms)
     if isinstance(lack, Missing) or isinstance(lack.thread_ms, Missing):
         ledger.give(Cause.QUOTA, stopped, "time that the group was stopped")
         ledger.give(Cause.NO_CPU, step.run_delay_ms, "not told from time blocked")
         return
-    delay = min(max(0.0, lack.thread_ms - in_wait_ms), step.working_ms)
-    beyond = max(0.0, stopped - delay)
+    delay = min(max(0.0, lack.thread_ms - in_wait_ms), room_ms)
     if isinstance(lack.owners, Missing):
         ledger.give(Cause.NO_CPU, delay, f"run delay; who had the CPU is not known: {lack.owners}")
         return
     for cause, fraction in lack.owners:
-        ms = fraction * delay + (beyond if cause is Cause.QUOTA else 0.0)
+        ms = fraction * delay + (max(0.0, stopped - delay) if cause is Cause.QUOTA else 0.0)
         ledger.give(cause, ms, "run delay, by what used the CPUs and how long the quota stopped them")
 
 
