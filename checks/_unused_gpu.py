@@ -173,7 +173,7 @@ def unused_gpu(
     machine = evidence.machine
     capability = machine.gpus[0].capability if machine.gpus else None
     matrix_ms = in_step(step, ops, sum(op.self_ms_per_step for op in ops.ops if op.flops_per_step > 0))
-    compute_ms = step.parts.compute or step.step_ms - step.parts.input_wait - step.parts.gc
+    compute_ms = step.parts.compute or step.working_ms
     low, high = _GPU_SAVES
     return Finding(
         id=f"PD01.{there.fault}",

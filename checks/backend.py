@@ -279,7 +279,7 @@ def _part_on_cpu(evidence: Evidence, step: Step, backend: Backend, limits: Limit
     ops = evidence.ops
     if not elements.get("cpu") or isinstance(ops, Missing) or ops.device_busy_ms is None:
         return []
-    idle_ms = max(0.0, step.step_ms - step.parts.input_wait - step.parts.gc - ops.device_busy_ms)
+    idle_ms = max(0.0, step.working_ms - ops.device_busy_ms)
     if idle_ms / step.step_ms < limits.min_share:
         return []
     return [

@@ -62,11 +62,13 @@ from perfdoctor.api import (
     cannot_tell,
     clear,
     found,
+    in_step,
     location,
     milliseconds,
     savings,
     severity,
     share,
+    type_cost,
 )
 
 from ._wording import in_words_of
@@ -84,13 +86,6 @@ class Limits:
     """A gradient scaler that does nothing is one line to remove."""
 
 
-_UNPRICED = (1.4, 2.0)
-"""float64 over float32 for operators that could not be replayed: bound by memory, where half the bytes take 1/2
-to 1/1.4 of the time."""
-_SPREAD = 0.15
-"""Of a measured ratio: it is taken from single operators with warm caches."""
-_SLOWER = 1.1
-"""A type is worth a finding when float32 beats it by a tenth, measured."""
 _FP32_TFLOPS = {(7, 0): 15.7, (7, 5): 8.1, (8, 0): 19.5, (8, 6): 29.8, (8, 9): 82.6, (9, 0): 67.0, (10, 0): 80.0}
 """Peak float32 rate without tensor cores, by compute capability, from NVIDIA's data sheets."""
 _TENSOR_SAVES = (0.3, 0.7)
@@ -139,11 +134,6 @@ class _Case:
     precision: Precision
     limits: Limits
 
-    def in_step(self, profiled_ms: float) -> float:
-        """Profiled time as time of an ordinary step: the profiler makes every operator a little slower."""
-        rest = self.step.step_ms - self.step.parts.gc
-        return profiled_ms * min(1.0, rest / self.ops.self_ms_per_step) if self.ops.self_ms_per_step else 0.0
-
 
 def _shared(ops: OpProfile, precision: Precision) -> tuple[Measurement, ...]:
     total = max(ops.self_ms_per_step, 1e-9)
@@ -162,44 +152,28 @@ def _shared(ops: OpProfile, precision: Precision) -> tuple[Measurement, ...]:
 
 def _slow_type(case: _Case, dtype: str) -> list[Finding]:
     """float64, or half precision that is emulated: what float32 would save, by measured prices."""
-    ops, step = case.ops, case.step
-    cost = case.in_step(ops.self_ms(dtype))
+    step, limits = case.step, case.limits
     if case.evidence.on_cuda:
-        return _slow_type_on_cuda(case, dtype, cost)
-    sure = case.in_step(max(0.0, ops.self_ms(dtype) - ops.stray_ms))
-    if sure / step.step_ms < case.limits.min_share:
+        return _slow_type_on_cuda(case, dtype)
+    price = type_cost(step, case.ops, dtype)
+    cost_share = price.ceiling_ms / step.step_ms
+    if min(price.sure_ms / step.step_ms, cost_share) < limits.min_share or not price.is_dear:
         return []
-    prices = [price for price in ops.prices if price.dtype == dtype and price.float32_milliseconds > 0]
-    calls = {(op.name, op.shapes): op.calls_per_step for op in ops.ops if op.dtype == dtype}
-    as_is = sum(calls.get((p.name, p.shapes), 0.0) * p.milliseconds for p in prices)
-    in_single = sum(calls.get((p.name, p.shapes), 0.0) * p.float32_milliseconds for p in prices)
-    ratio = as_is / in_single if in_single > 0 else None
-    if dtype != "float64" and ratio is None:
+    if dtype != "float64" and price.ratio is None:
         return []
-    if ratio is not None and ratio < _SLOWER:
-        return []
-    priced = min(cost, case.in_step(as_is)) if ratio else 0.0
-    rest = cost - priced
-    # Memory-bound operators gain from half the bytes only in float64; emulated halves lose bytes instead.
-    unpriced = _UNPRICED if dtype == "float64" else (1.0, 1.0)
-    high = priced * _saved(ratio, 1 + _SPREAD) + rest * (1 - 1 / unpriced[1])
-    low = priced * _saved(ratio, 1 - _SPREAD) + rest * (1 - 1 / unpriced[0])
-    ceiling = priced * _saved(ratio, 1 + 2 * _SPREAD) + rest * (1 - 1 / unpriced[1])
-    cost_share = ceiling / step.step_ms
-    if cost_share < case.limits.min_share:
-        return []
+    ratio = price.ratio
     site = _first_line(case, dtype)
     flops = case.ops.flops(dtype) / max(case.ops.flops(), 1.0)
     return [
         Finding(
             id=f"PD07.{dtype}" if dtype == "float64" else f"PD07.{dtype}-emulated",
-            severity=severity(cost_share, case.limits.min_share, case.limits.error_share),
-            confidence=Confidence.HIGH if prices else Confidence.MEDIUM,
+            severity=severity(cost_share, limits.min_share, limits.error_share),
+            confidence=Confidence.HIGH if price.priced else Confidence.MEDIUM,
             message=f"{{cost_ms}} of each step is arithmetic in {dtype}, {{flop_share}} of all floating-point "
             "operations" + ("" if ratio is None else "; in float32 the same operators run {ratio} as fast"),
             reasoning=_why(case, dtype),
             evidence=(
-                milliseconds("cost_ms", cost, f"operators in {dtype} per step"),
+                milliseconds("cost_ms", price.cost_ms, f"operators in {dtype} per step"),
                 share("flop_share", flops, "of the floating-point operations"),
                 *((Measurement("ratio", ratio, "ratio", "over float32, measured here"),) if ratio else ()),
                 *_shared(case.ops, case.precision)[3:],
@@ -209,10 +183,10 @@ def _slow_type(case: _Case, dtype: str) -> list[Finding]:
             savings=savings(
                 step,
                 Part.COMPUTE,
-                ceiling=ceiling,
-                low=low,
-                high=high,
-                method=_method(len(prices), dtype),
+                ceiling=price.ceiling_ms,
+                low=price.low_ms,
+                high=price.high_ms,
+                method=_method(price.priced, dtype),
             ),
         )
     ]
@@ -220,14 +194,9 @@ def _slow_type(case: _Case, dtype: str) -> list[Finding]:
 
 def _unpriced_half(case: _Case, dtype: str) -> bool:
     """Whether much of a CPU's step is in a half type that nothing priced."""
-    share_of_step = case.in_step(case.ops.self_ms(dtype)) / case.step.step_ms
+    share_of_step = in_step(case.step, case.ops, case.ops.self_ms(dtype)) / case.step.step_ms
     priced = any(price.dtype == dtype for price in case.ops.prices)
     return not case.evidence.on_cuda and not priced and share_of_step >= case.limits.min_share
-
-
-def _saved(ratio: float | None, factor: float) -> float:
-    """Share of the time that vanishes when the ratio, off by `factor`, is gained."""
-    return max(0.0, 1 - 1 / max(1.0, ratio * factor)) if ratio else 0.0
 
 
 def _method(priced: int, dtype: str) -> str:
@@ -288,7 +257,7 @@ def _fix(case: _Case, dtype: str) -> Fix:
     )
 
 
-def _slow_type_on_cuda(case: _Case, dtype: str, cost: float) -> list[Finding]:
+def _slow_type_on_cuda(case: _Case, dtype: str) -> list[Finding]:
     """On a GPU the host's operator times say nothing: weigh by floating-point operations and device time."""
     busy = case.ops.device_busy_ms
     total = case.ops.flops()
@@ -388,7 +357,7 @@ def _useless_scaler(case: _Case) -> list[Finding]:
     if not precision.grad_scaler or case.ops.self_ms("float16") > 0 or precision.autocast_dtype == "float16":
         return []
     scaling = [op for op in case.ops.ops if op.name.startswith("_amp_")]
-    cost = case.in_step(sum(op.total_ms_per_step for op in scaling))
+    cost = in_step(step, case.ops, sum(op.total_ms_per_step for op in scaling))
     cost_share = cost / step.step_ms
     if cost_share < case.limits.scaler_min_share:
         return []

@@ -47,13 +47,14 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perfdoctor.api import (
+    WITHOUT_CPU,
+    Cause,
     Check,
     Confidence,
     Evidence,
-    Fetch,
     Finding,
     Fix,
     Job,
@@ -66,16 +67,27 @@ from perfdoctor.api import (
     cannot_tell,
     clear,
     found,
+    input_wait,
     location,
     milliseconds,
     not_applicable,
+    overlap,
+    restart,
     savings,
     severity,
     share,
 )
 
-from ._loader_fixes import batched_indexing, fewer_workers, persistent_workers, workers
-from ._overlap import HANDOVER_MS, Overlap, overlap
+from ._input_wait import (
+    Case,
+    costly_part,
+    handover,
+    no_cpu_left,
+    rebuilt_iterator,
+    too_few_workers,
+    unknown,
+)
+from ._loader_fixes import persistent_workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,38 +106,26 @@ class Limits:
 
 _MINE_ITSELF = 0.25
 """From this share outside forward, backward and optimizer on, a loop without loader may be making batches there."""
-_STARVED = 0.4
-"""Share of making a batch spent runnable without a CPU, from which on CPUs are what is missing."""
-_EMPTY = 0.3
-"""Below this share of arrivals at an empty queue, batches were ready and handing them over is what takes time."""
-_REBUILT = 1.5
-"""Batches per iterator up to which the iterator is rebuilt for each of them."""
-_CHEAP_SAMPLE_MS = 0.1
-"""Up to this time per sample, `__getitem__` is Python overhead rather than work."""
 _WORTH = 0.5
 """Workers must win back half of the wait, between best and worst case, or their cost is not worth it."""
-_BOOKKEEPING_MS = 0.5
-"""What a loader without workers takes per batch beside making it: 0.02 ms on an idle machine, 0.3 on a busy one."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
     """The exposed wait first; only if it costs something, who is to blame for it."""
-    step, loaders = evidence.step, evidence.loaders
+    step, loaders, split = evidence.step, evidence.loaders, input_wait(evidence)
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
-    if isinstance(loaders, Missing):
+    if isinstance(loaders, Missing) or isinstance(split, Missing):
         return cannot_tell(f"loaders were not seen: {loaders}")
     if not loaders:
         return _without_loader(step)
-    restarts = [f for loader in loaders if (f := _restarted_workers(evidence.job, loader, step, limits))]
-    copies = _pageable_copies(evidence, step, limits)
-    wait = _exposed_wait(evidence, step)
-    shared = _shared(step, wait, loaders[0])
-    findings = [*restarts, *copies]
+    case = Case(evidence, loaders[0], step, split, limits)
+    shared = case.shared(split.wait_ms)
     # What an epoch's start costs has a finding of its own; the other causes answer for the rest.
-    wait -= sum(f.savings.ceiling_ms for f in restarts if f.savings.part is Part.INPUT_WAIT)
-    if wait / step.step_ms >= limits.min_share and wait >= limits.min_wait_ms:
-        cause = _waiting(evidence, loaders[0], step, wait, limits)
+    findings = [f for loader in loaders if (f := _restarted_workers(evidence.job, loader, step, limits))]
+    findings += _pageable_copies(evidence, step, limits)
+    if split.blamed_ms / step.step_ms >= limits.min_share and split.blamed_ms >= limits.min_wait_ms:
+        cause = _waiting(case)
         findings = [cause, *findings] if cause else findings
     if findings:
         return found(*findings, measurements=shared)
@@ -141,333 +141,32 @@ def _without_loader(step: Step) -> Outcome:
     )
 
 
-def _shared(step: Step, wait: float, loader: Loader) -> tuple[Measurement, ...]:
-    return (
-        milliseconds("wait_ms", wait, "wait for data per step"),
-        share("wait_share", wait / step.step_ms, "of the step"),
-        milliseconds("wait_p95_ms", loader.wait_p95_ms, "wait for one batch, 95th percentile"),
-        Measurement("workers", loader.num_workers, "count", "workers"),
-    )
-
-
-def _exposed_wait(evidence: Evidence, step: Step) -> float:
-    """The wait that can delay the step: on a GPU, no more than the time in which the device may lack work."""
-    return evidence.felt_ms(step.parts.input_wait)
-
-
 # -- why the loop waits -----------------------------------------------------------------------------------
 
 
-def _waiting(evidence: Evidence, loader: Loader, step: Step, wait: float, limits: Limits) -> Finding | None:
+def _waiting(case: Case) -> Finding | None:
     """One finding for the wait of the loader that is waited for longest; None where no setting shortens it."""
-    case = _Case(evidence, loader, step, wait, limits)
-    if loader.batches_per_iterator <= _REBUILT and loader.iterators > 2:
-        return _rebuilt_iterator(case)
-    fetch = loader.fetch
+    fetch, blamed = case.loader.fetch, case.split.blamed
+    if blamed is Cause.START:
+        return rebuilt_iterator(case)
     if isinstance(fetch, Missing):
-        reason = f"why is not known: {str(fetch).replace('{', '{{').replace('}', '}}')}"
-        return _unknown(case, reason)
-    model = overlap(evidence, loader, step, fetch)
-    if loader.num_workers and not isinstance(loader.empty_share, Missing) and loader.empty_share < _EMPTY:
-        # The queue counts a batch as it enters the pipe: workers that are too slow for the loop explain their wait.
-        too_slow = fetch.total_ms * loader.steady_batches_per_step / loader.num_workers - model.train_ms
-        if too_slow < _WORTH * wait:
-            return _transport(case, fetch, model)
-    if fetch.total_ms > 0 and fetch.run_delay_ms / fetch.total_ms >= _STARVED:
-        return _no_cpu_left(case, fetch)
-    made = fetch.total_ms * loader.steady_batches_per_step
-    if not loader.num_workers and made < 0.5 * wait:
-        return _beside_making(case, fetch, model, made)
-    wanted = model.workers()
-    if wanted > loader.num_workers and sum(model.saved_with(wanted)) / 2 >= _WORTH * wait:
-        return _too_few_workers(case, fetch, model, wanted)
-    return _costly_part(case, fetch, model)
-
-
-def _beside_making(case: _Case, fetch: Fetch, model: Overlap, made: float) -> Finding | None:
-    """No workers, and most of the wait is not spent on making batches."""
-    if case.wait - made > _BOOKKEEPING_MS * max(1.0, case.loader.steady_batches_per_step):
-        return _unknown(
+        return unknown(case, f"why is not known: {str(fetch).replace('{', '{{').replace('}', '}}')}")
+    if blamed is Cause.UNEXPLAINED:
+        return unknown(
             case,
             "the data set and `collate_fn` take {make_ms} a batch; the rest goes into the sampler, into pinning "
             "memory, or into a few slow batches",
             fetch,
         )
-    if made < max(case.limits.min_wait_ms, case.limits.min_share * case.step.step_ms):
-        return None
-    return _costly_part(replace(case, wait=made), fetch, model)
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """What every finding about the wait needs."""
-
-    evidence: Evidence
-    loader: Loader
-    step: Step
-    wait: float
-    limits: Limits
-
-    def finding(
-        self,
-        name: str,
-        message: str,
-        reasoning: str,
-        fix: Fix,
-        *,
-        low: float,
-        high: float,
-        method: str,
-        extra: tuple[Measurement, ...] = (),
-        confidence: Confidence = Confidence.HIGH,
-        lanes: int = 0,
-        warning_share: float | None = None,
-    ) -> Finding:
-        cost_share = self.wait / self.step.step_ms
-        warning = self.limits.min_share if warning_share is None else warning_share
-        return Finding(
-            id=f"PD03.{name}",
-            severity=severity(cost_share, warning, self.limits.error_share),
-            confidence=confidence,
-            message=message,
-            reasoning=reasoning,
-            evidence=(*_shared(self.step, self.wait, self.loader), *extra),
-            location=location(self.loader.site),
-            fix=fix,
-            savings=savings(
-                self.step, Part.INPUT_WAIT, ceiling=self.wait, low=low, high=high, method=method, lanes=lanes
-            ),
-        )
-
-
-def _fetch_measurements(fetch: Fetch) -> tuple[Measurement, ...]:
-    return (
-        milliseconds("make_ms", fetch.total_ms, "making one batch"),
-        milliseconds("getitem_cpu_ms", fetch.getitem_cpu_ms, "of which data set, on a CPU"),
-        milliseconds("getitem_blocked_ms", fetch.getitem_blocked_ms, "of which data set, blocked"),
-        milliseconds("collate_ms", fetch.collate_ms, "of which collate_fn"),
-        milliseconds("run_delay_ms", fetch.run_delay_ms, "of which waiting for a CPU"),
-    )
-
-
-def _dominant(fetch: Fetch) -> tuple[str, str]:
-    """The largest part of making a batch: its finding name, and what it is called."""
-    parts = {
-        "storage": (fetch.getitem_blocked_ms, "waiting for storage or the network"),
-        "transform": (fetch.getitem_cpu_ms, "computing in the data set's `__getitem__`"),
-        "collate": (fetch.collate_ms, "in `collate_fn`"),
-    }
-    name = max(parts, key=lambda part: parts[part][0])
-    return name, parts[name][1]
-
-
-def _too_few_workers(case: _Case, fetch: Fetch, model: Overlap, wanted: int) -> Finding:
-    low, high = model.saved_with(wanted)
-    _, doing = _dominant(fetch)
-    current = (
-        "batches are made in the training process, between the steps"
-        if case.loader.num_workers == 0
-        else "its {workers} workers cannot keep up"
-    )
-    return case.finding(
-        "too-few-workers",
-        "the loop waits {wait_ms} a step for data, {wait_share} of it: " + current,
-        f"a batch takes {{make_ms}} to make, mostly {doing}, while training takes {{train_ms}}; "
-        f"{{wanted}} {'worker' if wanted == 1 else 'workers'} would make batches during training",
-        workers(case.evidence.job, wanted),
-        low=low,
-        high=high,
-        method="overlap model: the step cannot be shorter than training, than making a batch shared among the "
-        "workers, or than their CPU time on the usable CPUs; plus 0.3 to 2 ms for handing a batch over",
-        lanes=wanted,
-        extra=(
-            *_fetch_measurements(fetch),
-            milliseconds("train_ms", model.train_ms, "the rest of the step"),
-            Measurement("wanted", wanted, "count", "workers that would keep up"),
-        ),
-    )
-
-
-def _costly_part(case: _Case, fetch: Fetch, model: Overlap) -> Finding:
-    """More workers would not do it: name the part that makes batches slow."""
-    name, doing = _dominant(fetch)
-    samples = case.loader.batch_size or 0
-    per_sample = fetch.getitem_ms / samples if samples else fetch.getitem_ms
-    extra = _fetch_measurements(fetch)
-    if case.loader.num_workers == 0 and samples > 1 and per_sample < _CHEAP_SAMPLE_MS and name != "storage":
-        return case.finding(
-            "per-sample-indexing",
-            "the loop waits {wait_ms} a step for data, {wait_share} of it, to pick {samples} cheap samples one by one",
-            "a sample takes only {sample_us} to fetch, so the time goes into Python and collating; handing batches "
-            "over from workers would cost more than it saves",
-            batched_indexing(),
-            low=0.6 * case.wait,
-            high=0.95 * case.wait,
-            method="indexing a tensor once per batch was measured 2.7 to 15 times faster than once per sample",
-            warning_share=case.limits.indexing_share,
-            extra=(
-                *extra,
-                Measurement("samples", samples, "count", "samples per batch"),
-                Measurement("sample_us", per_sample * 1000, "us", "fetching one sample"),
-            ),
-        )
-    texts = {
-        "storage": (
-            "Read less often or from faster storage: pack many samples into one file (WebDataset, Arrow, memory-"
-            "mapped arrays), keep the data set in memory, or copy it to a local disk before training.",
-            "np.save('samples.npy', samples)\nsamples = np.load('samples.npy', mmap_mode='r')  # read by page",
-        ),
-        "transform": (
-            "Make the transform cheaper, or do it once: cache its result, pre-save the data set, or transform whole "
-            "batches instead of single samples.",
-            "dataset = [transform(sample) for sample in dataset]  # once, before the first epoch",
-        ),
-        "collate": (
-            "Make `collate_fn` cheaper: stack arrays once with `torch.from_numpy(np.stack(...))` instead of "
-            "converting element by element.",
-            "def collate(samples):\n    return torch.from_numpy(np.stack(samples))",
-        ),
-    }
-    text, code = texts[name]
-    ceiling = {
-        "storage": fetch.getitem_blocked_ms,
-        "transform": fetch.getitem_cpu_ms,
-        "collate": fetch.collate_ms,
-    }[name] / max(fetch.total_ms, 1e-9)
-    return case.finding(
-        name,
-        "the loop waits {wait_ms} a step for data, {wait_share} of it: "
-        f"making a batch takes {{make_ms}}, mostly {doing}",
-        "handing batches over from workers would cost what it saves, so the batch itself must become cheaper"
-        if not case.loader.num_workers and model.make_ms < model.handover_ms[1]
-        else "more workers would not keep up on {cpus} usable CPUs, so the batch itself must become cheaper",
-        Fix(text=text, code=code, risk="None for the results, if the samples stay the same."),
-        low=0.25 * ceiling * case.wait,
-        high=0.9 * ceiling * case.wait,
-        method=f"the share of making a batch that is spent {doing}, of which a cheaper way keeps 10 to 75 %",
-        extra=(
-            *extra,
-            Measurement("cpus", case.evidence.machine.usable_cpus, "count", "usable CPUs"),
-        ),
-        confidence=Confidence.MEDIUM,
-    )
-
-
-def _no_cpu_left(case: _Case, fetch: Fetch) -> Finding:
-    neighbours = case.evidence.host
-    others = 0.0 if isinstance(neighbours, Missing) else neighbours.others_cpus
-    where = "in its workers" if case.loader.num_workers else "in the training process"
-    delayed = min(1.0, fetch.run_delay_ms / max(fetch.total_ms, 1e-9))
-    return case.finding(
-        "no-cpu-left",
-        "the loop waits {wait_ms} a step for data, {wait_share} of it, because making a batch waits for a CPU",
-        f"of the {{make_ms}} that a batch takes {where}, {{run_delay_ms}} are spent runnable without a CPU; "
-        "{cpus} CPUs are usable and other processes take {others} of them, so more workers would make it worse",
-        Fix(
-            text="Free CPUs: end or move other processes, give this job a larger quota, or use fewer OpenMP threads "
-            "and workers than there are CPUs.",
-            code=f"OMP_NUM_THREADS={max(1, int(case.evidence.machine.usable_cpus) - max(1, case.loader.num_workers))} "
-            "python train.py",
-            language="bash",
-        ),
-        low=0.5 * delayed * case.wait,
-        high=delayed * case.wait,
-        method="the share of making a batch that is spent waiting for a CPU",
-        extra=(
-            *_fetch_measurements(fetch),
-            Measurement("cpus", case.evidence.machine.usable_cpus, "count", "usable CPUs"),
-            Measurement("others", others, "count", "CPUs taken by other processes"),
-        ),
-        confidence=Confidence.MEDIUM,
-    )
-
-
-def _transport(case: _Case, fetch: Fetch, model: Overlap) -> Finding | None:
-    loader = case.loader
-    extra = (
-        *_fetch_measurements(fetch),
-        milliseconds("transport_ms", loader.transport_ms, "unpickling one batch"),
-        Measurement("transport_bytes", loader.transport_bytes, "bytes", "through the pipe per batch"),
-        share(
-            "empty",
-            0.0 if isinstance(loader.empty_share, Missing) else loader.empty_share,
-            "arrivals at an empty queue",
-        ),
-    )
-    made_here = fetch.total_ms * loader.steady_batches_per_step
-    if made_here < min(case.wait, model.handover_ms[1]):
-        # Making the batch costs less than receiving it ever could: the textbook's workers are the problem.
-        return case.finding(
-            "needless-workers",
-            "the loop waits {wait_ms} a step for data, {wait_share} of it, to receive batches that take only "
-            "{make_ms} to make",
-            "batches were ready when asked for, so the time goes into handing them from process to process",
-            fewer_workers(case.evidence.job),
-            low=0.5 * (case.wait - made_here),
-            high=case.wait - made_here,
-            method="the wait, less what making the batch in the training process takes",
-            extra=extra,
-        )
-    if case.wait <= HANDOVER_MS[1] * max(1.0, loader.steady_batches_per_step):
-        return None
-    return case.finding(
-        "transport",
-        "the loop waits {wait_ms} a step for data, {wait_share} of it, although batches are ready: handing them over "
-        "is what takes time",
-        "{transport_bytes} go through a pipe for each batch and unpickling takes {transport_ms}; only tensors travel "
-        "through shared memory, and each of them costs about 0.4 ms",
-        Fix(
-            text="Return few, large tensors from `collate_fn`: stack lists of tensors, and turn NumPy arrays into "
-            "tensors, which go through shared memory instead of the pipe.",
-            code="def collate(samples):\n    return torch.stack(samples)  # one tensor, not a list",
-            risk="Samples of different shapes must be padded first.",
-        ),
-        low=0.5 * max(0.0, case.wait - model.handover_ms[1]),
-        high=max(0.0, case.wait - model.handover_ms[0]),
-        method="the wait, less the 0.3 to 2 ms that handing over one tensor takes",
-        extra=extra,
-    )
-
-
-def _rebuilt_iterator(case: _Case) -> Finding:
-    loader = case.loader
-    per_step = loader.iterator_start_ms * loader.steady_batches_per_step
-    ceiling = min(case.wait, per_step) or case.wait
-    finding = case.finding(
-        "iterator-rebuilt",
-        "the loop waits {wait_ms} a step for data, {wait_share} of it, because it builds a new iterator for each batch",
-        "{iterators} iterators delivered {batches_per_iterator} batches each; every one shuffles the whole data set "
-        "and starts workers, if there are any",
-        Fix(
-            text="Build the iterator once and draw from it; start again when it is exhausted.",
-            code="batches = iter(loader)\nfor step in range(steps):\n    try:\n        batch = next(batches)\n"
-            "    except StopIteration:\n        batches = iter(loader)\n        batch = next(batches)",
-            risk="Each epoch then sees every sample once, which `next(iter(loader))` did not guarantee.",
-        ),
-        low=0.5 * ceiling,
-        high=0.98 * ceiling,
-        method="the measured time of building an iterator and getting its first batch",
-        extra=(
-            Measurement("iterators", loader.iterators, "count", "iterators"),
-            Measurement("batches_per_iterator", loader.batches_per_iterator, "count", "batches per iterator"),
-            milliseconds("iterator_start_ms", loader.iterator_start_ms, "iterator and its first batch"),
-        ),
-    )
-    return replace(finding, location=location(loader.iterated_at))
-
-
-def _unknown(case: _Case, reasoning: str, fetch: Fetch | None = None) -> Finding:
-    return case.finding(
-        "input-wait",
-        "the loop waits {wait_ms} a step for data, {wait_share} of it",
-        reasoning,
-        Fix(text="Time the data set's `__getitem__`, `collate_fn` and the sampler where they run."),
-        low=0.0,
-        high=case.wait,
-        method="a bound: the whole wait",
-        extra=_fetch_measurements(fetch) if fetch else (),
-        confidence=Confidence.LOW,
-    )
+    model = overlap(case.evidence, case.loader, case.step, fetch)
+    if blamed is Cause.HANDOVER:
+        return handover(case, fetch, model)
+    if blamed in WITHOUT_CPU:
+        return no_cpu_left(case, fetch)
+    wanted = model.workers()
+    if wanted > case.loader.num_workers and sum(model.saved_with(wanted)) / 2 >= _WORTH * case.split.blamed_ms:
+        return too_few_workers(case, fetch, model, wanted)
+    return costly_part(case, fetch, model)
 
 
 # -- beside the steady wait -------------------------------------------------------------------------------
@@ -475,17 +174,12 @@ def _unknown(case: _Case, reasoning: str, fetch: Fetch | None = None) -> Finding
 
 def _restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> Finding | None:
     """Workers that each epoch starts anew. Their start is rarely in the steady step, so it has a part of its own."""
-    if not loader.num_workers or loader.persistent_workers or loader.iterators < 2:
+    start = restart(loader, step)
+    if start is None or start.cost_ms / step.step_ms < limits.min_share:
         return None
-    if loader.batches_per_iterator <= _REBUILT:
-        return None
-    cost = (loader.iterator_start_ms - loader.wait_ms) / loader.batches_per_iterator * loader.steady_batches_per_step
-    cost_share = cost / step.step_ms
-    if cost_share < limits.min_share:
-        return None
+    cost, cost_share = start.cost_ms, start.cost_ms / step.step_ms
     # Where epochs are so short that their starts are part of the usual step, the wait holds them.
-    part = Part.EPOCH if step.irregular_ms >= 0.5 * cost else Part.INPUT_WAIT
-    ceiling = cost if part is Part.EPOCH else min(cost, step.parts.input_wait)
+    part, ceiling = (Part.INPUT_WAIT, start.in_wait_ms) if start.is_regular else (Part.EPOCH, cost)
     return Finding(
         id="PD03.workers-restarted",
         severity=severity(cost_share, limits.min_share, limits.error_share),

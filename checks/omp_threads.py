@@ -43,7 +43,6 @@ References
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from perfdoctor.api import (
@@ -52,23 +51,29 @@ from perfdoctor.api import (
     Evidence,
     Finding,
     Fix,
+    Lack,
     Loader,
     Measurement,
     Missing,
     Outcome,
     Part,
+    Signs,
     Step,
+    ThreadGain,
     ThreadPrice,
     Threads,
     WorkerThreads,
+    are_bound,
     cannot_tell,
     clear,
     found,
+    lack_of_cpu,
     location,
     milliseconds,
     savings,
     severity,
     share,
+    thread_gain,
 )
 
 
@@ -94,15 +99,16 @@ _BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
     """The thread count by its price, quota throttling, then the workers."""
     step, threads = evidence.step, evidence.threads
-    if isinstance(step, Missing):
+    lack = lack_of_cpu(evidence, Signs(throttled=limits.throttled))
+    if isinstance(step, Missing) or isinstance(lack, Missing):
         return cannot_tell(f"there is no steady step: {step}")
     if isinstance(threads, Missing):
         return cannot_tell(f"threads were not counted: {threads}")
-    case = _Case(evidence, step, threads, limits)
+    case = _Case(evidence, step, threads, lack, thread_gain(evidence), limits)
     findings = [*case.thread_count(), *case.workers()]
     if findings:
         return found(*findings, measurements=case.shared())
-    if not case.price_now:
+    if isinstance(case.gain, Missing):
         if threads.intra_op == 1 and case.demand <= case.usable:
             return clear("one thread a rank on {usable} usable CPUs: no thread waits for another", *case.shared())
         if case.demand <= case.usable and case.delay is not None and case.delay < limits.run_delay:
@@ -113,7 +119,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     return clear(
         "with {threads} threads on {usable} usable CPUs the largest operators take {priced} of the best time found",
         *case.shared(),
-        Measurement("priced", case.price_now / case.best.milliseconds, "ratio", "operator time over the best"),
+        Measurement("priced", case.gain.times, "ratio", "operator time over the best"),
     )
 
 
@@ -122,12 +128,13 @@ class _Case:
     evidence: Evidence
     step: Step
     threads: Threads
+    lack: Lack
+    gain: ThreadGain | Missing
     limits: Limits
 
     @property
     def usable(self) -> float:
-        """CPUs that one rank can use."""
-        return max(1.0, self.evidence.machine.usable_cpus)
+        return self.lack.usable_cpus
 
     @property
     def ranks(self) -> int:
@@ -135,18 +142,12 @@ class _Case:
 
     @property
     def demand(self) -> int:
-        return self.threads.intra_op * self.ranks
+        return self.lack.demand
 
     @property
     def delay(self) -> float | None:
         """Share of its runnable time that the job waited for a CPU; of the training thread where no more is known."""
-        host = self.evidence.host
-        if not isinstance(host, Missing) and not isinstance(host.job_run_delay_share, Missing):
-            return host.job_run_delay_share
-        delay = self.step.run_delay_ms
-        if isinstance(delay, Missing) or delay + self.step.cpu_ms <= 0:
-            return None
-        return delay / (delay + self.step.cpu_ms)
+        return None if isinstance(self.lack.job_share, Missing) else self.lack.job_share
 
     @property
     def throttled(self) -> float:
@@ -155,30 +156,10 @@ class _Case:
             return 0.0
         return host.throttled_share
 
-    @property
-    def prices(self) -> tuple[ThreadPrice, ...]:
-        ops = self.evidence.ops
-        return () if isinstance(ops, Missing) else ops.thread_prices
-
-    @property
-    def price_now(self) -> float:
-        return next((p.milliseconds for p in self.prices if p.threads == self.threads.intra_op), 0.0)
-
-    @property
-    def best(self) -> ThreadPrice:
-        """The cheapest; of more threads than now only as many as there are CPUs for on all ranks."""
-        most = max(self.threads.intra_op, math.ceil(self.usable) // self.ranks)
-        return min((p for p in self.prices if p.threads <= most), key=lambda price: price.milliseconds)
-
-    @property
-    def compute_ms(self) -> float:
-        """The part of the step that intra-op threads work on."""
-        return self.step.step_ms - self.step.parts.input_wait - self.step.parts.gc
-
     def shared(self) -> tuple[Measurement, ...]:
         found_prices = [
             milliseconds(f"with_{price.threads}", price.milliseconds, f"largest operators with {_count(price.threads)}")
-            for price in self.prices
+            for price in (() if isinstance(self.evidence.ops, Missing) else self.evidence.ops.thread_prices)
         ]
         return (
             Measurement("threads", self.threads.intra_op, "count", "intra-op threads"),
@@ -192,13 +173,11 @@ class _Case:
 
     def thread_count(self) -> list[Finding]:
         """Another number of threads, when timed operators say that it pays."""
-        if not self.prices or not self.price_now:
+        if isinstance(self.gain, Missing):
             return []
-        best, now = self.best, self.price_now
+        best, ceiling = self.gain.best, self.gain.saved_ms
         if best.threads > self.threads.intra_op and not self.threads.torchrun_default:
             return []  # fewer threads than CPUs were chosen by the job or its caller: that is their decision
-        gain = 1 - best.milliseconds / now
-        ceiling = gain * self.compute_ms
         if best.threads == self.threads.intra_op or ceiling / self.step.step_ms < self.limits.min_share:
             return []
         name, message, reasoning = self._diagnosis(best)
@@ -207,13 +186,13 @@ class _Case:
             Finding(
                 id=f"PD13.{name}",
                 severity=severity(ceiling / self.step.step_ms, self.limits.min_share, self.limits.error_share),
-                confidence=Confidence.HIGH if gain > 0.3 else Confidence.MEDIUM,
+                confidence=Confidence.HIGH if self.gain.fraction > 0.3 else Confidence.MEDIUM,
                 message=message,
                 reasoning=reasoning,
                 evidence=(
                     *self.shared(),
                     Measurement("best", best.threads, "count", "best number of threads found"),
-                    Measurement("slower", now / best.milliseconds, "ratio", "operators now over the best"),
+                    Measurement("slower", self.gain.times, "ratio", "operators now over the best"),
                     share("throttled", self.throttled, "of quota periods throttled"),
                 ),
                 fix=self._fix(name, best.threads),
@@ -238,22 +217,24 @@ class _Case:
                 "torchrun gave each rank one thread while {usable} CPUs serve {ranks} ranks: " + slower,
                 "OMP_NUM_THREADS was not set, so torchrun set it to 1",
             )
-        if self.throttled > self.limits.throttled:
+        if self.lack.throttled:
             return (
                 "more-threads-than-quota",
                 "{threads} threads a rank share a quota of {usable} CPUs: " + slower,
                 "the job was throttled in {throttled} of its periods; OpenMP does not read the quota",
             )
-        if self.demand > math.ceil(self.usable):
+        if self.lack.team_too_large:
             return (
                 "too-many-threads",
                 "{threads} threads a rank, {ranks} ranks, on {usable} usable CPUs: " + slower,
                 "threads that find no CPU keep the others waiting at each operator's end",
             )
         if self.delay is not None and self.delay > self.limits.run_delay:
+            # Unseen strangers count: somebody took the CPUs, and the team alone fits them.
+            whom = "the job's own other threads and workers" if self.lack.strangers is False else "other processes"
             return (
                 "spin-collapse",
-                "{threads} threads fight with other processes for {usable} CPUs: " + slower,
+                f"{{threads}} threads fight with {whom} for {{usable}} CPUs: " + slower,
                 "there are as many threads as CPUs, so OpenMP's wait for each other by spinning, and the job waits for "
                 "a CPU {delay} of its runnable time",
             )
@@ -299,9 +280,8 @@ class _Case:
 
     def _pinned(self, loader: Loader, workers: WorkerThreads) -> Finding | None:
         binding = [name for name in _BINDING if self.threads.variable(name)]
-        bound = workers.affinity_cpus < self.threads.launch_affinity_cpus and workers.distinct_affinities == 1
         wait = self.step.parts.input_wait
-        if not binding or not bound or wait / self.step.step_ms < self.limits.min_share:
+        if not binding or not are_bound(self.evidence, loader) or wait / self.step.step_ms < self.limits.min_share:
             return None
         return Finding(
             id="PD13.workers-pinned",

@@ -47,20 +47,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api import (
+    Cause,
     Check,
     Confidence,
     Evidence,
     Finding,
     Fix,
     Host,
+    Lack,
     Measurement,
     Missing,
     Outcome,
     Part,
+    Signs,
     Step,
     cannot_tell,
     clear,
+    compute,
     found,
+    lack_of_cpu,
     milliseconds,
     savings,
     severity,
@@ -111,11 +116,13 @@ _OUTSIDE = "somebody outside this container"
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
     """Time without a CPU first; only then who took it."""
     step, host = evidence.step, evidence.host
-    if isinstance(step, Missing):
+    signs = Signs(limits.others_cpus, limits.idle_cpus, limits.throttled_share)
+    lack, split = lack_of_cpu(evidence, signs), compute(evidence)
+    if isinstance(step, Missing) or isinstance(lack, Missing) or isinstance(split, Missing):
         return cannot_tell(f"there is no steady step: {step}")
     if isinstance(host, Missing):
         return cannot_tell(f"the machine was not sampled: {host}")
-    case = _Case(evidence, step, host, limits)
+    case = _Case(evidence, step, host, lack, split.ms(Cause.BLOCKED), limits)
     findings = [
         *(_throttled(case) or _contention(case)),
         *_steal(case),
@@ -139,35 +146,20 @@ class _Case:
     evidence: Evidence
     step: Step
     host: Host
+    lack: Lack
+    blocked_ms: float
+    """Per step outside the wait for data; 0 when not measured."""
     limits: Limits
 
     @property
     def thread_delay_ms(self) -> float:
         """Of the training thread, per step; 0 when not measured."""
-        return 0.0 if isinstance(self.step.run_delay_ms, Missing) else self.step.run_delay_ms
+        return 0.0 if isinstance(self.lack.thread_ms, Missing) else self.lack.thread_ms
 
     @property
     def job_delay(self) -> float:
-        """Share of the runnable time of all threads; of the training thread where no more is known."""
-        share_of_all = self.host.job_run_delay_share
-        if not isinstance(share_of_all, Missing):
-            return share_of_all
-        runnable = self.thread_delay_ms + self.step.cpu_ms
-        return self.thread_delay_ms / runnable if runnable > 0 else 0.0
-
-    @property
-    def busy_ms(self) -> float:
-        """The step without waiting for data and without collections."""
-        return self.step.step_ms - self.step.parts.input_wait - self.step.parts.gc
-
-    @property
-    def strangers_part(self) -> float:
-        """Share of the delay that would go with the strangers: what the job wants beyond all CPUs stays its own."""
-        host = self.host
-        wanted = host.job_cpus / max(1e-9, 1 - min(self.job_delay, 0.99))
-        there = host.job_cpus + host.others_cpus + host.idle_cpus
-        lacking = wanted - host.job_cpus
-        return 1.0 if lacking <= 0 else 1 - min(1.0, max(0.0, wanted - there) / lacking)
+        """Share of the runnable time of all threads; 0 when not measured."""
+        return 0.0 if isinstance(self.lack.job_share, Missing) else self.lack.job_share
 
     @property
     def owner(self) -> str:
@@ -208,19 +200,18 @@ class _Case:
 
 def _contention(case: _Case) -> list[Finding]:
     """Strangers on every CPU that the job may use."""
-    host, limits = case.host, case.limits
-    crowded = host.others_cpus >= limits.others_cpus and host.idle_cpus < limits.idle_cpus
-    if not crowded or case.job_delay <= limits.delay_share:
+    limits, strangers = case.limits, case.lack.fraction(Cause.NEIGHBOURS)
+    if strangers <= 0 or case.job_delay <= limits.delay_share:
         return []
     threads = case.evidence.threads
     team = not isinstance(threads, Missing) and threads.intra_op > 1
-    measured = min(case.thread_delay_ms, case.busy_ms) * case.strangers_part
+    measured = min(case.thread_delay_ms, case.step.working_ms) * strangers
     own_is_enough, cost_share = case.weighed(measured)
     cost, low, confidence = measured, _SPREAD[0] * measured, Confidence.HIGH
     method = "the measured time without a CPU; half of it may be the job's own threads and workers"
     if not own_is_enough:
         # The training thread may be the one that spins while another thread of its team has no CPU.
-        cost = case.job_delay * case.busy_ms * case.strangers_part if team else 0.0
+        cost = case.job_delay * case.step.working_ms * strangers if team else 0.0
         worth, cost_share = case.weighed(cost)
         if not worth:
             return []
@@ -261,18 +252,11 @@ def _contention(case: _Case) -> list[Finding]:
 
 def _throttled(case: _Case) -> list[Finding]:
     """The control group's quota, when it is not the job's own number of threads that exceeds it (PD13)."""
-    host, limits, step = case.host, case.limits, case.step
-    periods, stopped = host.throttled_share, host.throttled_time_share
-    if isinstance(periods, Missing) or periods <= limits.throttled_share:
+    limits, step, lack = case.limits, case.step, case.lack
+    periods = case.host.throttled_share
+    if isinstance(periods, Missing) or not lack.throttled or lack.team_too_large:
         return []
-    threads, machine = case.evidence.threads, case.evidence.machine
-    quota = machine.usable_cpus
-    if not isinstance(threads, Missing) and threads.intra_op * max(1, case.evidence.job.local_ranks) > max(1.0, quota):
-        return []
-    # Newer kernels take a throttled thread off the queue, so that it has no run delay; the group's time is
-    # summed over its CPUs.
-    by_group = 0.0 if isinstance(stopped, Missing) else min(1.0, stopped / machine.affinity_cpus) * step.step_ms
-    cost = min(max(case.thread_delay_ms, by_group), case.busy_ms)
+    cost = min(max(case.thread_delay_ms, lack.stopped_ms), step.working_ms)
     worth, cost_share = case.weighed(cost)
     if not worth:
         return []
@@ -289,7 +273,7 @@ def _throttled(case: _Case) -> list[Finding]:
                 share("periods", periods, "of quota periods throttled"),
                 milliseconds("cost_ms", cost, "stopped per step"),
                 share("cost_share", cost_share, "of the step"),
-                Measurement("quota", quota, "count", "CPUs that the quota allows"),
+                Measurement("quota", case.evidence.machine.usable_cpus, "count", "CPUs that the quota allows"),
                 *case.shared(),
             ),
             fix=Fix(
@@ -319,7 +303,7 @@ def _steal(case: _Case) -> list[Finding]:
     stolen = seen * host.steal_share / max(1e-9, 1 - host.steal_share)
     # Of the time that something wanted a CPU: an idle CPU is never stolen.
     part = stolen / max(1e-9, stolen + host.job_cpus + host.others_cpus)
-    cost = min(part * step.cpu_ms, case.busy_ms)
+    cost = min(part * step.cpu_ms, case.step.working_ms)
     worth, cost_share = case.weighed(cost)
     if not worth:
         return []
@@ -363,10 +347,9 @@ def _memory(case: _Case) -> list[Finding]:
     if pressure <= limits.memory_pressure and swap_rate <= limits.swap_bytes_per_s:
         return []
     by_swap = swap_rate / 4096 * _SWAP_PAGE_MS * step.step_ms / 1000
-    cost = min(max(pressure * step.step_ms, by_swap), case.busy_ms)
-    blocked = step.blocked_ms
-    if not isinstance(blocked, Missing):
-        cost = min(cost, max(0.0, blocked - step.parts.input_wait))
+    cost = min(max(pressure * step.step_ms, by_swap), case.step.working_ms)
+    if not isinstance(step.run_delay_ms, Missing):
+        cost = min(cost, case.blocked_ms)
     worth, cost_share = case.weighed(cost)
     if not worth:
         return []

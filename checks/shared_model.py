@@ -49,6 +49,7 @@ import math
 from dataclasses import dataclass
 
 from perfdoctor.api import (
+    Cause,
     Check,
     Concurrency,
     Confidence,
@@ -63,6 +64,7 @@ from perfdoctor.api import (
     Step,
     cannot_tell,
     clear,
+    compute,
     found,
     location,
     milliseconds,
@@ -334,8 +336,8 @@ class _Case:
             return parts.forward
         if self.evidence.on_cuda:
             return self.blocked * parts.forward
-        blocked = self.step.blocked_ms
-        return 0.0 if isinstance(blocked, Missing) else max(0.0, blocked - parts.input_wait)
+        split = compute(self.evidence)
+        return 0.0 if isinstance(split, Missing) else split.ms(Cause.BLOCKED)
 
     def _finding(
         self,

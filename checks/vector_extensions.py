@@ -59,6 +59,7 @@ from perfdoctor.api import (
     Part,
     Step,
     cannot_tell,
+    cap_cost,
     clear,
     found,
     in_step,
@@ -92,8 +93,6 @@ _KNOBS = (
 )
 _SPREAD = 0.2
 """Of the timed saving: one thread with warm caches is not the job."""
-_REST_KEEPS = 0.5
-"""Operators that were not timed gain half of what the timed ones do, at best."""
 _MODELS: dict[tuple[str, int, int], tuple[str, ...]] = {
     ("GenuineIntel", 6, 85): ("avx512f",),
     ("GenuineIntel", 6, 106): ("avx512f",),
@@ -155,25 +154,14 @@ def _shared(cpu: Cpu, backend: Backend, caps: dict[str, str]) -> tuple[Measureme
 
 def _capped(step: Step, ops: OpProfile, priced: CapPrices, limits: Limits, shared: tuple[Measurement, ...]) -> Outcome:
     """What the variables cost: timed operators by their own ratio, the rest of the operators by half of the mean."""
-    spent_by_op = {(op.name, op.shapes, op.dtype): op.total_ms_per_step for op in ops.ops}
-    spent = saved = 0.0
-    worst, most = priced.prices[0], 0.0
-    for price in priced.prices:
-        took = in_step(step, ops, spent_by_op.get((price.name, price.shapes, price.dtype), 0.0))
-        less = took * (1 - price.free_milliseconds / price.capped_milliseconds) if price.capped_milliseconds > 0 else 0
-        spent, saved = spent + took, saved + less
-        if less > most:
-            worst, most = price, less
-    saved = max(0.0, saved)
-    rest = max(0.0, in_step(step, ops, ops.self_ms_per_step) - spent)
-    high = saved + _REST_KEEPS * rest * (saved / spent if spent > 0 else 0.0)
-    cost_share = high / step.step_ms
-    slower = spent / max(spent - saved, 1e-9) if spent > 0 else 1.0
+    cost = cap_cost(step, ops, priced)
+    saved, worst = cost.saved_ms, cost.worst
+    cost_share = cost.high_ms / step.step_ms
     numbers = (
         *shared,
         milliseconds("cost_ms", saved, "the cap's cost in timed operators per step"),
         share("cost_share", saved / step.step_ms, "of the step"),
-        Measurement("slower", slower, "ratio", "timed operators with the cap over without"),
+        Measurement("slower", cost.slower, "ratio", "timed operators with the cap over without"),
         Measurement("free", priced.free_capability or "the CPU's own", "text", "torch's kernels without the cap"),
     )
     if saved / step.step_ms < limits.min_share:
@@ -212,9 +200,9 @@ def _capped(step: Step, ops: OpProfile, priced: CapPrices, limits: Limits, share
             savings=savings(
                 step,
                 Part.COMPUTE,
-                ceiling=high,
+                ceiling=cost.high_ms,
                 low=(1 - _SPREAD) * saved,
-                high=high,
+                high=cost.high_ms,
                 method="the job's largest operators timed on one thread with the variables and without; operators "
                 "that were not timed may gain half as much",
             ),

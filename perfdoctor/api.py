@@ -23,7 +23,26 @@ from .diagnosis.findings import (
     found,
     not_applicable,
 )
+from .evidence.causes import (
+    HANDOVER_MS,
+    REBUILT,
+    Overlap,
+    Signs,
+    ThreadGain,
+    are_bound,
+    cap_cost,
+    compute,
+    in_step,
+    input_wait,
+    lack_of_cpu,
+    overlap,
+    restart,
+    thread_gain,
+    type_cost,
+)
 from .evidence.model import (
+    MAKING,
+    WITHOUT_CPU,
     Attention,
     AttentionPrice,
     Backend,
@@ -32,7 +51,9 @@ from .evidence.model import (
     CallSite,
     CapPrice,
     CapPrices,
+    Cause,
     CollectSite,
+    Compute,
     Concurrency,
     Convolution,
     Cpu,
@@ -46,7 +67,9 @@ from .evidence.model import (
     GarbageCollection,
     Host,
     HostMemory,
+    InputWait,
     Job,
+    Lack,
     Layer,
     LayerProfile,
     LibraryPrice,
@@ -69,6 +92,10 @@ from .evidence.model import (
 )
 
 __all__ = [
+    "HANDOVER_MS",
+    "MAKING",
+    "REBUILT",
+    "WITHOUT_CPU",
     "Attention",
     "AttentionPrice",
     "Backend",
@@ -77,8 +104,10 @@ __all__ = [
     "CallSite",
     "CapPrice",
     "CapPrices",
+    "Cause",
     "Check",
     "CollectSite",
+    "Compute",
     "Concurrency",
     "Confidence",
     "Convolution",
@@ -95,7 +124,9 @@ __all__ = [
     "GarbageCollection",
     "Host",
     "HostMemory",
+    "InputWait",
     "Job",
+    "Lack",
     "Layer",
     "LayerProfile",
     "LibraryPrice",
@@ -110,27 +141,39 @@ __all__ = [
     "Op",
     "OpProfile",
     "Outcome",
+    "Overlap",
     "Part",
     "Precision",
     "Recurrent",
     "RequestPrice",
     "Savings",
     "Severity",
+    "Signs",
     "Site",
     "Step",
+    "ThreadGain",
     "ThreadPrice",
     "Threads",
     "WorkerThreads",
+    "are_bound",
     "cannot_tell",
+    "cap_cost",
     "clear",
+    "compute",
     "found",
     "in_step",
+    "input_wait",
+    "lack_of_cpu",
     "location",
     "milliseconds",
     "not_applicable",
+    "overlap",
+    "restart",
     "savings",
     "severity",
     "share",
+    "thread_gain",
+    "type_cost",
 ]
 
 
@@ -172,12 +215,6 @@ def savings(
         lanes=lanes,
         general=general,
     )
-
-
-def in_step(step: Step, ops: OpProfile, profiled_ms: float) -> float:
-    """Profiled time as time of an ordinary step: the profiler makes every operator a little slower."""
-    rest = step.step_ms - step.parts.input_wait - step.parts.gc
-    return profiled_ms * min(1.0, rest / ops.self_ms_per_step) if ops.self_ms_per_step > 0 else 0.0
 
 
 def milliseconds(name: str, value: float, label: str = "") -> Measurement:

@@ -9,7 +9,8 @@ from datetime import date
 from typing import Any
 
 from ..config import Config, is_selected
-from ..evidence.model import Evidence, Missing, Parts, RunEvidence
+from ..evidence.causes import Ledger
+from ..evidence.model import Evidence, Missing, RunEvidence, Step
 from .findings import (
     Check,
     CheckResult,
@@ -128,10 +129,10 @@ def _ranks(group: Sequence[tuple[Evidence, Finding]], total: int) -> str:
 # -- billing ----------------------------------------------------------------------------------------------
 
 
-def _pools(parts: Parts, irregular_ms: float) -> dict[str, float]:
+def _pools(step: Step) -> dict[str, float]:
     """Milliseconds that can be saved, by pool. Compute and `other` share one: threads and types act on both."""
-    rest = parts.total - parts.input_wait - parts.gc
-    return {"input": parts.input_wait, "gc": parts.gc, "rest": rest, "epoch": irregular_ms}
+    parts = step.parts
+    return {"input": parts.input_wait, "gc": parts.gc, "rest": step.working_ms, "epoch": step.irregular_ms}
 
 
 _POOL = {
@@ -148,12 +149,12 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
     fix that would help against anything. When a cause explains most of what that would save, it is a note."""
     if isinstance(evidence.step, Missing):
         return results
-    left = _pools(evidence.step.parts, evidence.step.irregular_ms)
+    ledgers = {pool: Ledger(ms) for pool, ms in _pools(evidence.step).items()}
     capped: dict[int, Finding] = {}
     for finding in sorted(ranked(results), key=lambda f: f.savings.general):
-        pool = _POOL[finding.savings.part]
-        scale = min(1.0, left[pool] / finding.savings.ceiling_ms) if finding.savings.ceiling_ms > 0 else 1.0
-        left[pool] -= finding.savings.ceiling_ms * scale
+        ceiling = finding.savings.ceiling_ms
+        taken = ledgers[_POOL[finding.savings.part]].take(ceiling)
+        scale = taken / ceiling if ceiling > 0 else 1.0
         billed = finding if scale == 1.0 else replace(finding, savings=_scaled(finding, scale))
         explained = finding.savings.general and scale < _EXPLAINED
         capped[id(finding)] = replace(billed, severity=Severity.NOTE) if explained else billed
@@ -186,7 +187,7 @@ def combined(results: Sequence[CheckResult], evidence: Evidence) -> Combined | N
     findings = ranked(results)
     if isinstance(evidence.step, Missing) or not findings:
         return None
-    pools = _pools(evidence.step.parts, 0.0)
+    pools = _pools(evidence.step) | {"epoch": 0.0}
     low, high = (
         _saved_together([(_POOL[f.savings.part], getattr(f.savings, bound), f.savings) for f in findings], pools)
         for bound in ("low_ms", "high_ms")

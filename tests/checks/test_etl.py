@@ -250,6 +250,13 @@ def test_a_wait_that_is_not_the_making_is_not_blamed_on_the_data_set() -> None:
     assert "sampler" in finding.reasoning
 
 
+def test_quick_workers_and_an_empty_queue_are_not_blamed_on_the_data_set() -> None:
+    """A batch takes 0.5 ms to make and is waited for 10: a few slow ones, or a sampler."""
+    finding = _found(waiting(10.0, fetch(), empty_share=0.9))
+    assert finding.id == "PD03.input-wait"
+    assert finding.confidence is Confidence.LOW
+
+
 def test_an_unseen_worker_leaves_the_cause_open_and_promises_nothing() -> None:
     finding = _found(ILL["PD03.input-wait"])
     assert finding.id == "PD03.input-wait"
@@ -275,8 +282,26 @@ def test_run_delay_takes_the_blame_from_two_fifths_on(delay_ms: float, name: str
     assert _name(waiting(20.0, made)) == name
 
 
-def test_without_the_monitor_the_neighbours_are_left_open() -> None:
-    assert _found(with_(ILL["PD03.no-cpu-left"], host=Missing("no samples"))).id == "PD03.no-cpu-left"
+@pytest.mark.parametrize(
+    ("changes", "text", "remedy"),
+    [
+        ({}, "wait for each other", "fewer OpenMP threads"),
+        ({"host__others_cpus": 1.0, "host__idle_cpus": 0.0}, "other processes take", "the other processes"),
+        ({"host__throttled_share": 0.6}, "quota", "a larger quota"),
+        ({"host": Missing("no samples")}, "not known", "Free CPUs"),
+        ({"loader__num_workers": 2, "loader__worker_threads__affinity_cpus": 1}, "bound to fewer CPUs", "fewer OpenMP"),
+    ],
+)
+def test_who_had_the_cpu_is_said(changes: dict[str, Any], text: str, remedy: str) -> None:
+    finding = _found(with_(ILL["PD03.no-cpu-left"], **changes))
+    assert finding.id == "PD03.no-cpu-left"
+    assert text in finding.reasoning
+    assert remedy in finding.fix.text
+
+
+def test_without_the_monitor_no_number_of_neighbours_is_shown() -> None:
+    finding = _found(with_(ILL["PD03.no-cpu-left"], host=Missing("no samples")))
+    assert "others" not in [m.name for m in finding.evidence]
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -142,6 +142,15 @@ def test_spinning_needs_contended_cpus(delay: float, name: str) -> None:
     assert _name(with_(ILL["PD13.spin-collapse"], host__job_run_delay_share=delay)) == name
 
 
+@pytest.mark.parametrize(
+    ("changes", "whom"),
+    [({}, "other processes"), ({"host__others_cpus": 0.1}, "own other threads"), ({"host": Missing("-")}, "other")],
+)
+def test_whom_the_threads_fight_with_is_said(changes: dict[str, Any], whom: str) -> None:
+    evidence = with_(ILL["PD13.spin-collapse"], step__run_delay_ms=10.0, **changes)
+    assert whom in _found(evidence).message
+
+
 def test_more_threads_than_cpus_do_not_spin_long() -> None:
     """libgomp spins 300,000 turns only while there are no more threads than CPUs."""
     assert _name(priced_threads(4, {1: 10.0, 4: 30.0}, host__job_run_delay_share=0.4)) == "too-many-threads"

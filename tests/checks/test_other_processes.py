@@ -101,6 +101,27 @@ def test_throttling_without_cost_or_by_the_jobs_own_threads_is_no_finding(change
     assert "PD12.throttled" not in ids(_examined(throttled(**changes)))
 
 
+@pytest.mark.parametrize(("threads", "count"), [(2, 1), (3, 0)])
+def test_a_quota_of_one_and_a_half_is_not_the_fault_of_two_threads(threads: int, count: int) -> None:
+    """PD13 would not advise fewer: the same rule says whose it is."""
+    crowd = throttled(machine__quota_cpus=1.5, threads__intra_op=threads)
+    assert ids(_examined(crowd)).count("PD12.throttled") == count
+
+
+def test_a_neighbour_is_billed_only_for_what_the_quota_did_not_take() -> None:
+    """A team too large for its quota is PD13's; of the rest of the lack the neighbour has the half that it took."""
+    both = crowded(
+        16.0,
+        host__job_cpus=1.0,
+        host__job_run_delay_share=0.5,
+        host__throttled_share=0.6,
+        host__throttled_time_share=0.5,
+        machine__quota_cpus=1.0,
+        threads__intra_op=2,
+    )
+    assert _found(both).savings.ceiling_ms == pytest.approx(8.0)
+
+
 @pytest.mark.parametrize(("steal", "count"), [(0.09, 0), (0.2, 1)])
 def test_stolen_time_is_the_hypervisors(steal: float, count: int) -> None:
     outcome = _examined(with_(healthy(), host__steal_share=steal))

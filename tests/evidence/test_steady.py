@@ -237,7 +237,6 @@ def test_counters_are_taken_over_the_span(tmp_path: Path) -> None:
     )
     assert step.process_cpu_ms == pytest.approx(11.0)
     assert step.run_delay_ms == pytest.approx(1.0)
-    assert step.blocked_ms == pytest.approx(9.0)
 
 
 def test_counters_after_the_last_window_are_preferred(tmp_path: Path) -> None:
@@ -254,7 +253,7 @@ def test_counters_after_the_last_window_are_preferred(tmp_path: Path) -> None:
 
 def test_without_two_samples_counters_are_missing_with_a_reason(tmp_path: Path) -> None:
     step = _measured(tmp_path, steps(WALL_US, 100), sample(50))
-    for value in (step.process_cpu_ms, step.run_delay_ms, step.blocked_ms):
+    for value in (step.process_cpu_ms, step.run_delay_ms):
         assert isinstance(value, Missing)
         assert value.reason
 

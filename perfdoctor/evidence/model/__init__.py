@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .backend import Backend, CapPrice, CapPrices, LibraryPrice
 from .base import Missing, Site
+from .causes import MAKING, WITHOUT_CPU, Cause, Compute, InputWait, Lack, Share
 from .concurrency import NOT_COUNTED, Concurrency, RequestPrice
 from .device import Bound, DeviceParts, DeviceTimeline
 from .job import Job, JobEnd, Precision, Threads
@@ -22,6 +23,8 @@ from .operators import BatchPrice, BatchPrices, CallSite, DtypePrice, Op, OpProf
 from .step import BoundaryKind, CollectSite, GarbageCollection, Parts, Step
 
 __all__ = [
+    "MAKING",
+    "WITHOUT_CPU",
     "Attention",
     "AttentionPrice",
     "Backend",
@@ -32,7 +35,9 @@ __all__ = [
     "CallSite",
     "CapPrice",
     "CapPrices",
+    "Cause",
     "CollectSite",
+    "Compute",
     "Concurrency",
     "Convolution",
     "Cpu",
@@ -49,8 +54,10 @@ __all__ = [
     "GpuStranger",
     "Host",
     "HostMemory",
+    "InputWait",
     "Job",
     "JobEnd",
+    "Lack",
     "Layer",
     "LayerProfile",
     "LibraryPrice",
@@ -71,6 +78,7 @@ __all__ = [
     "RequestPrice",
     "RunEvidence",
     "ShapeVariety",
+    "Share",
     "Site",
     "Step",
     "ThreadPrice",

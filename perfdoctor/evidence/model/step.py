@@ -80,11 +80,9 @@ class Step:
     """Relative growth of the step over the steady span: 0.1 means 10 % slower at its end."""
 
     @property
-    def blocked_ms(self) -> float | Missing:
-        """Wall minus CPU minus run delay of the training thread: waiting for storage, sleep, locks, other threads."""
-        if isinstance(self.run_delay_ms, Missing):
-            return self.run_delay_ms
-        return max(0.0, self.step_ms - self.cpu_ms - self.run_delay_ms)
+    def working_ms(self) -> float:
+        """The step without its wait for data and without collections: what types, threads and CPUs act on."""
+        return max(0.0, self.step_ms - self.parts.input_wait - self.parts.gc)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from perfdoctor.api import Evidence, Fetch, Loader, Missing, Step
+from ..model import Evidence, Fetch, Loader, Missing, Step
 
 HANDOVER_MS = (0.3, 2.0)
 """T for one batch, measured: 0.3 ms at best, 1 to 2 ms through a busy queue (437 bytes, one tensor)."""

@@ -1,0 +1,354 @@
+"""Findings about the wait for data, in words: one for each cause that the shared evidence may blame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from perfdoctor.api import (
+    HANDOVER_MS,
+    WITHOUT_CPU,
+    Cause,
+    Confidence,
+    Evidence,
+    Fetch,
+    Finding,
+    Fix,
+    InputWait,
+    Loader,
+    Measurement,
+    Missing,
+    Overlap,
+    Part,
+    Step,
+    are_bound,
+    location,
+    milliseconds,
+    savings,
+    severity,
+    share,
+)
+
+from ._loader_fixes import batched_indexing, fewer_workers, workers
+
+
+class WaitLimits(Protocol):
+    """The thresholds that concern the wait."""
+
+    @property
+    def min_share(self) -> float: ...
+    @property
+    def error_share(self) -> float: ...
+    @property
+    def indexing_share(self) -> float: ...
+
+
+_CHEAP_SAMPLE_MS = 0.1
+"""Up to this time per sample, `__getitem__` is Python overhead rather than work."""
+_DOING = {
+    Cause.STORAGE: "waiting for storage or the network",
+    Cause.TRANSFORM: "computing in the data set's `__getitem__`",
+    Cause.COLLATE: "in `collate_fn`",
+}
+_TAKEN = {
+    Cause.NEIGHBOURS: (
+        "{cpus} CPUs are usable, none is idle, and other processes take {others} of them",
+        "End or move the other processes, or give each job its own CPUs; until then use fewer OpenMP threads and "
+        "workers.",
+    ),
+    Cause.OWN_THREADS: (
+        "{cpus} CPUs are usable and other processes take no more than {others} of them: the job's own threads and "
+        "workers wait for each other",
+        "Use fewer OpenMP threads and workers than there are CPUs, or give this job more of them.",
+    ),
+    Cause.QUOTA: (
+        "the control group's quota of {cpus} CPUs stops the job",
+        "Give the container a larger quota, or use fewer OpenMP threads and workers than it allows CPUs.",
+    ),
+    Cause.NO_CPU: (
+        "{cpus} CPUs are usable, and who had them is not known",
+        "Free CPUs: end or move other processes, give this job a larger quota, or use fewer OpenMP threads and "
+        "workers than there are CPUs.",
+    ),
+}
+"""Who had the CPUs, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What every finding about the wait needs."""
+
+    evidence: Evidence
+    loader: Loader
+    step: Step
+    split: InputWait
+    limits: WaitLimits
+
+    @property
+    def wait(self) -> float:
+        """What the finding is about."""
+        return self.split.blamed_ms
+
+    def part(self, *causes: Cause) -> float:
+        """Of the wait: by their share of the making; what it takes longer than that comes in bursts of the same."""
+        return self.wait * self.split.ms(*causes) / self.split.making_ms if self.split.making_ms > 0 else 0.0
+
+    def shared(self, wait: float) -> tuple[Measurement, ...]:
+        return (
+            milliseconds("wait_ms", wait, "wait for data per step"),
+            share("wait_share", wait / self.step.step_ms, "of the step"),
+            milliseconds("wait_p95_ms", self.loader.wait_p95_ms, "wait for one batch, 95th percentile"),
+            Measurement("workers", self.loader.num_workers, "count", "workers"),
+        )
+
+    def finding(
+        self,
+        name: str,
+        message: str,
+        reasoning: str,
+        fix: Fix,
+        *,
+        low: float,
+        high: float,
+        method: str,
+        extra: tuple[Measurement, ...] = (),
+        confidence: Confidence = Confidence.HIGH,
+        lanes: int = 0,
+        warning_share: float | None = None,
+    ) -> Finding:
+        cost_share = self.wait / self.step.step_ms
+        warning = self.limits.min_share if warning_share is None else warning_share
+        return Finding(
+            id=f"PD03.{name}",
+            severity=severity(cost_share, warning, self.limits.error_share),
+            confidence=confidence,
+            message=message,
+            reasoning=reasoning,
+            evidence=(*self.shared(self.wait), *extra),
+            location=location(self.loader.site),
+            fix=fix,
+            savings=savings(
+                self.step, Part.INPUT_WAIT, ceiling=self.wait, low=low, high=high, method=method, lanes=lanes
+            ),
+        )
+
+
+def _fetch_measurements(fetch: Fetch) -> tuple[Measurement, ...]:
+    return (
+        milliseconds("make_ms", fetch.total_ms, "making one batch"),
+        milliseconds("getitem_cpu_ms", fetch.getitem_cpu_ms, "of which data set, on a CPU"),
+        milliseconds("getitem_blocked_ms", fetch.getitem_blocked_ms, "of which data set, blocked"),
+        milliseconds("collate_ms", fetch.collate_ms, "of which collate_fn"),
+        milliseconds("run_delay_ms", fetch.run_delay_ms, "of which waiting for a CPU"),
+    )
+
+
+def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Finding:
+    low, high = model.saved_with(wanted)
+    doing = _DOING[case.split.blamed]
+    current = (
+        "batches are made in the training process, between the steps"
+        if case.loader.num_workers == 0
+        else "its {workers} workers cannot keep up"
+    )
+    return case.finding(
+        "too-few-workers",
+        "the loop waits {wait_ms} a step for data, {wait_share} of it: " + current,
+        f"a batch takes {{make_ms}} to make, mostly {doing}, while training takes {{train_ms}}; "
+        f"{{wanted}} {'worker' if wanted == 1 else 'workers'} would make batches during training",
+        workers(case.evidence.job, wanted),
+        low=low,
+        high=high,
+        method="overlap model: the step cannot be shorter than training, than making a batch shared among the "
+        "workers, or than their CPU time on the usable CPUs; plus 0.3 to 2 ms for handing a batch over",
+        lanes=wanted,
+        extra=(
+            *_fetch_measurements(fetch),
+            milliseconds("train_ms", model.train_ms, "the rest of the step"),
+            Measurement("wanted", wanted, "count", "workers that would keep up"),
+        ),
+    )
+
+
+def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
+    """More workers would not do it: name the part that makes batches slow."""
+    blamed = case.split.blamed
+    doing = _DOING[blamed]
+    samples = case.loader.batch_size or 0
+    per_sample = fetch.getitem_ms / samples if samples else fetch.getitem_ms
+    extra = _fetch_measurements(fetch)
+    if case.loader.num_workers == 0 and samples > 1 and per_sample < _CHEAP_SAMPLE_MS and blamed is not Cause.STORAGE:
+        return case.finding(
+            "per-sample-indexing",
+            "the loop waits {wait_ms} a step for data, {wait_share} of it, to pick {samples} cheap samples one by one",
+            "a sample takes only {sample_us} to fetch, so the time goes into Python and collating; handing batches "
+            "over from workers would cost more than it saves",
+            batched_indexing(),
+            low=0.6 * case.wait,
+            high=0.95 * case.wait,
+            method="indexing a tensor once per batch was measured 2.7 to 15 times faster than once per sample",
+            warning_share=case.limits.indexing_share,
+            extra=(
+                *extra,
+                Measurement("samples", samples, "count", "samples per batch"),
+                Measurement("sample_us", per_sample * 1000, "us", "fetching one sample"),
+            ),
+        )
+    texts = {
+        Cause.STORAGE: (
+            "Read less often or from faster storage: pack many samples into one file (WebDataset, Arrow, memory-"
+            "mapped arrays), keep the data set in memory, or copy it to a local disk before training.",
+            "np.save('samples.npy', samples)\nsamples = np.load('samples.npy', mmap_mode='r')  # read by page",
+        ),
+        Cause.TRANSFORM: (
+            "Make the transform cheaper, or do it once: cache its result, pre-save the data set, or transform whole "
+            "batches instead of single samples.",
+            "dataset = [transform(sample) for sample in dataset]  # once, before the first epoch",
+        ),
+        Cause.COLLATE: (
+            "Make `collate_fn` cheaper: stack arrays once with `torch.from_numpy(np.stack(...))` instead of "
+            "converting element by element.",
+            "def collate(samples):\n    return torch.from_numpy(np.stack(samples))",
+        ),
+    }
+    text, code = texts[blamed]
+    return case.finding(
+        blamed.value,
+        "the loop waits {wait_ms} a step for data, {wait_share} of it: "
+        f"making a batch takes {{make_ms}}, mostly {doing}",
+        "handing batches over from workers would cost what it saves, so the batch itself must become cheaper"
+        if not case.loader.num_workers and model.make_ms < model.handover_ms[1]
+        else "more workers would not keep up on {cpus} usable CPUs, so the batch itself must become cheaper",
+        Fix(text=text, code=code, risk="None for the results, if the samples stay the same."),
+        low=0.25 * case.part(blamed),
+        high=0.9 * case.part(blamed),
+        method=f"the share of making a batch that is spent {doing}, of which a cheaper way keeps 10 to 75 %",
+        extra=(
+            *extra,
+            Measurement("cpus", case.evidence.machine.usable_cpus, "count", "usable CPUs"),
+        ),
+        confidence=Confidence.MEDIUM,
+    )
+
+
+def no_cpu_left(case: Case, fetch: Fetch) -> Finding:
+    """Neither more workers nor a cheaper batch: CPUs."""
+    where = "in its workers" if case.loader.num_workers else "in the training process"
+    machine, host, lost = case.evidence.machine, case.evidence.host, case.part(*WITHOUT_CPU)
+    who, remedy = _TAKEN[case.split.blamed]
+    if case.split.blamed is Cause.OWN_THREADS and are_bound(case.evidence, case.loader):
+        who = "its workers are bound to fewer CPUs than the job may use"
+    return case.finding(
+        "no-cpu-left",
+        "the loop waits {wait_ms} a step for data, {wait_share} of it, because making a batch waits for a CPU",
+        f"of the {{make_ms}} that a batch takes {where}, {{run_delay_ms}} are spent runnable without a CPU; {who}, so "
+        "more workers would make it worse",
+        Fix(
+            text=remedy,
+            code=f"OMP_NUM_THREADS={max(1, int(machine.usable_cpus) - max(1, case.loader.num_workers))} "
+            "python train.py",
+            language="bash",
+        ),
+        low=0.5 * lost,
+        high=lost,
+        method="the share of making a batch that is spent waiting for a CPU",
+        extra=(
+            *_fetch_measurements(fetch),
+            Measurement("cpus", machine.usable_cpus, "count", "usable CPUs"),
+            *(
+                ()
+                if isinstance(host, Missing)
+                else (Measurement("others", host.others_cpus, "count", "CPUs taken by other processes"),)
+            ),
+        ),
+        confidence=Confidence.MEDIUM,
+    )
+
+
+def handover(case: Case, fetch: Fetch, model: Overlap) -> Finding | None:
+    """Batches that were ready; None for what any hand-over takes."""
+    loader = case.loader
+    extra = (
+        *_fetch_measurements(fetch),
+        milliseconds("transport_ms", loader.transport_ms, "unpickling one batch"),
+        Measurement("transport_bytes", loader.transport_bytes, "bytes", "through the pipe per batch"),
+        share(
+            "empty",
+            0.0 if isinstance(loader.empty_share, Missing) else loader.empty_share,
+            "arrivals at an empty queue",
+        ),
+    )
+    made_here = fetch.total_ms * loader.steady_batches_per_step
+    if made_here < min(case.wait, model.handover_ms[1]):
+        # Making the batch costs less than receiving it ever could: the textbook's workers are the problem.
+        return case.finding(
+            "needless-workers",
+            "the loop waits {wait_ms} a step for data, {wait_share} of it, to receive batches that take only "
+            "{make_ms} to make",
+            "batches were ready when asked for, so the time goes into handing them from process to process",
+            fewer_workers(case.evidence.job),
+            low=0.5 * (case.wait - made_here),
+            high=case.wait - made_here,
+            method="the wait, less what making the batch in the training process takes",
+            extra=extra,
+        )
+    if case.wait <= HANDOVER_MS[1] * max(1.0, loader.steady_batches_per_step):
+        return None
+    return case.finding(
+        "transport",
+        "the loop waits {wait_ms} a step for data, {wait_share} of it, although batches are ready: handing them over "
+        "is what takes time",
+        "{transport_bytes} go through a pipe for each batch and unpickling takes {transport_ms}; only tensors travel "
+        "through shared memory, and each of them costs about 0.4 ms",
+        Fix(
+            text="Return few, large tensors from `collate_fn`: stack lists of tensors, and turn NumPy arrays into "
+            "tensors, which go through shared memory instead of the pipe.",
+            code="def collate(samples):\n    return torch.stack(samples)  # one tensor, not a list",
+            risk="Samples of different shapes must be padded first.",
+        ),
+        low=0.5 * max(0.0, case.wait - model.handover_ms[1]),
+        high=max(0.0, case.wait - model.handover_ms[0]),
+        method="the wait, less the 0.3 to 2 ms that handing over one tensor takes",
+        extra=extra,
+    )
+
+
+def rebuilt_iterator(case: Case) -> Finding:
+    loader = case.loader
+    per_step = loader.iterator_start_ms * loader.steady_batches_per_step
+    ceiling = min(case.wait, per_step) or case.wait
+    finding = case.finding(
+        "iterator-rebuilt",
+        "the loop waits {wait_ms} a step for data, {wait_share} of it, because it builds a new iterator for each batch",
+        "{iterators} iterators delivered {batches_per_iterator} batches each; every one shuffles the whole data set "
+        "and starts workers, if there are any",
+        Fix(
+            text="Build the iterator once and draw from it; start again when it is exhausted.",
+            code="batches = iter(loader)\nfor step in range(steps):\n    try:\n        batch = next(batches)\n"
+            "    except StopIteration:\n        batches = iter(loader)\n        batch = next(batches)",
+            risk="Each epoch then sees every sample once, which `next(iter(loader))` did not guarantee.",
+        ),
+        low=0.5 * ceiling,
+        high=0.98 * ceiling,
+        method="the measured time of building an iterator and getting its first batch",
+        extra=(
+            Measurement("iterators", loader.iterators, "count", "iterators"),
+            Measurement("batches_per_iterator", loader.batches_per_iterator, "count", "batches per iterator"),
+            milliseconds("iterator_start_ms", loader.iterator_start_ms, "iterator and its first batch"),
+        ),
+    )
+    return replace(finding, location=location(loader.iterated_at))
+
+
+def unknown(case: Case, reasoning: str, fetch: Fetch | None = None) -> Finding:
+    return case.finding(
+        "input-wait",
+        "the loop waits {wait_ms} a step for data, {wait_share} of it",
+        reasoning,
+        Fix(text="Time the data set's `__getitem__`, `collate_fn` and the sampler where they run."),
+        low=0.0,
+        high=case.wait,
+        method="a bound: the whole wait",
+        extra=_fetch_measurements(fetch) if fetch else (),
+        confidence=Confidence.LOW,
+    )
