@@ -1,6 +1,6 @@
 """The hooks of an ordinary training step, each in one frame.
 
-In a plain loop of 1 ms steps, seven empty frames in these places cost 2 to 6 us a step. Through guard, loop and timeline
+In a plain loop of 1 ms steps, empty frames in these places cost 2 to 6 us a step. Through guard, loop and timeline
 a step took 45 frames of ours; like this it takes 7, for half to three quarters of the CPU time. `Loop.quick` says
 when a step is ordinary: one thread trains it with an optimizer, and no hook has failed.
 Whatever else there may be to do, a hook leaves to the methods of `Loop` and `Loading`, and it takes the same
