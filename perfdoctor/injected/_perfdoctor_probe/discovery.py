@@ -1,15 +1,22 @@
 """Which modules are the roots: those that the loop calls, not those that other modules call.
 
 `nn.Module.__call__` is watched for the first calls only; then the classes of the modules found there get a
-`__call__` of their own that times the outermost call, and `nn.Module` is as it was. Instances are never
+`__call__` of their own that times the outermost call, and `nn.Module` is as it was. A criterion of `torch.nn` that
+follows a model is left alone: the stretch up to the backward pass is taken for the loss. Instances are never
 touched: a hook on an instance would travel with every copy and pickle of the model. Under torch.compile only
 the wrapper that it returns is watched, from outside the compiled region.
 """
 
+import time
 import types
 from _thread import get_ident
 
 import torch
+from torch.nn.modules.loss import _Loss
+
+from .timeline import FORWARD, LOSS, OPTIMIZER, OTHER
+
+_clock = time.perf_counter_ns
 
 _SETTLED_STEPS = 3
 _SETTLED_FORWARDS = 8
@@ -26,33 +33,80 @@ class _Clock:
     along is then an object of the standard library that says "do not time".
     """
 
-    def __init__(self, began, failed, ended) -> None:
-        self.began = began
-        self.failed = failed
-        self.ended = ended
+    def __init__(self, loop, roots: "dict[type, _Root]", guarded, ended) -> None:
+        self.loop = loop
+        self.roots = roots
+        self.began = guarded("forward", loop.forward_began)
+        self.failed = guarded("forward", loop.forward_failed)
+        self.ended = guarded("forward", ended)
+        self.caught = guarded.caught
 
     def __reduce__(self):
-        return types.SimpleNamespace, (), {"began": bool}
+        return types.SimpleNamespace, (), {"began": bool, "loop": types.SimpleNamespace(quick=0)}
 
 
-def _stand_in(kind: type, clock: _Clock):
-    """A `__call__` for `kind` that times the outermost call and passes on to the next class in line.
+def _stand_in(above, clock: _Clock):
+    """A `__call__` that times the outermost call and passes on to that of `above`.
 
-    Looked up there at each call, because others (torch.fx while it traces) replace `nn.Module.__call__` too.
+    It is looked up there at each call, because others (torch.fx while it traces) replace `nn.Module.__call__` too.
+    An ordinary call (`shortcuts`) is timed here; all that may be special about it is the loop's affair.
     """
     is_compiling = torch.compiler.is_dynamo_compiling
-    above = next(base for base in kind.__mro__[1:] if "__call__" in base.__dict__)
 
     def __call__(self, *args, **kwargs):
         # is_compiling comes first: a constant for Dynamo, which then sees nothing of ours.
-        if is_compiling() or not clock.began():
+        if is_compiling():
             return above.__call__(self, *args, **kwargs)
+        loop = clock.loop
+        if loop.quick != get_ident():
+            if not clock.began():
+                return above.__call__(self, *args, **kwargs)
+        elif loop.inside_forward:
+            return above.__call__(self, *args, **kwargs)
+        else:
+            try:
+                line = loop.timeline
+                now = _clock()
+                line.spent[line.stack[-1]] += now - line.mark
+                line.mark = loop.forward_began_ns = now
+                line.stack.append(FORWARD)
+                line.events += 1
+                loop.inside_forward = True
+            except Exception as error:
+                clock.caught("forward", error)
+                return above.__call__(self, *args, **kwargs)
         try:
             result = above.__call__(self, *args, **kwargs)
         except BaseException:
             clock.failed()
             raise
-        clock.ended(self, result)
+        try:
+            line = loop.timeline
+            stack = line.stack
+            root = clock.roots.get(type(self))
+            if (
+                loop.quick != get_ident()
+                or stack[-1] != FORWARD
+                or root is None
+                or root.calls & 255 == 255
+                or not self.training
+                or not loop.forwards
+            ):
+                clock.ended(self, result)
+                return result
+            now = _clock()
+            line.spent[FORWARD] += now - line.mark
+            line.mark = now
+            stack.pop()
+            loop.inside_forward = False
+            root.calls += 1
+            root.spent_ns += now - loop.forward_began_ns
+            if root.has_parameters:
+                line.micro += 1
+            if stack[-1] == OTHER or stack[-1] == OPTIMIZER:
+                stack.append(LOSS)
+        except Exception as error:
+            clock.caught("forward", error)
         return result
 
     return __call__
@@ -60,21 +114,9 @@ def _stand_in(kind: type, clock: _Clock):
 
 def _stand_in_for(original, clock: _Clock):
     """The same in place of a `__call__` that the class has itself."""
-    is_compiling = torch.compiler.is_dynamo_compiling
-
-    def __call__(self, *args, **kwargs):
-        if is_compiling() or not clock.began():
-            return original(self, *args, **kwargs)
-        try:
-            result = original(self, *args, **kwargs)
-        except BaseException:
-            clock.failed()
-            raise
-        clock.ended(self, result)
-        return result
-
-    __call__.__wrapped__ = original
-    return __call__
+    stand_in = _stand_in(types.SimpleNamespace(__call__=original), clock)
+    stand_in.__wrapped__ = original
+    return stand_in
 
 
 class _Root:
@@ -96,14 +138,14 @@ class Discovery:
         self.concurrency = loop.concurrency
         self.forward_left = guarded("concurrency", loop.concurrency.left)
         self.note_autocast = note_autocast
-        began, failed = guarded("forward", loop.forward_began), guarded("forward", loop.forward_failed)
-        self.clock = _Clock(began, failed, guarded("forward", self._ended))
-        self.watch_clock = _Clock(began, failed, guarded("forward", self._watched))
         self.compiled = False
         self.watching = False
         self.module_call = torch.nn.Module.__call__
         self.classes: "dict[type, object]" = {}
         self.found: "dict[type, _Root]" = {}
+        self.clock = _Clock(loop, self.found, guarded, self._ended)
+        # Without roots every call ends in `_watched`.
+        self.watch_clock = _Clock(loop, {}, guarded, self._watched)
 
     # -- watching nn.Module -------------------------------------------------------------------------------
 
@@ -121,8 +163,11 @@ class Discovery:
         self.watching = False
         torch.nn.Module.__call__ = self.module_call
         if not self.compiled:
+            trained = any(root.has_parameters for root in self.found.values())
             for kind in self.found:
-                self._patch(kind)
+                # What lies between a model's forward and the backward pass is taken for the loss anyway.
+                if not (trained and issubclass(kind, _Loss)):
+                    self._patch(kind)
 
     def compiling(self) -> None:
         """torch.compile is about to be called: nothing of ours may be traced."""
@@ -160,7 +205,11 @@ class Discovery:
     def _patch(self, kind: type) -> None:
         if kind not in self.classes:
             own = self.classes[kind] = kind.__dict__.get("__call__")
-            kind.__call__ = _stand_in(kind, self.clock) if own is None else _stand_in_for(own, self.clock)
+            if own is None:
+                above = next(base for base in kind.__mro__[1:] if "__call__" in base.__dict__)
+                kind.__call__ = _stand_in(above, self.clock)
+            else:
+                kind.__call__ = _stand_in_for(own, self.clock)
 
     def _unpatch(self, kind: type) -> None:
         own = self.classes.pop(kind)

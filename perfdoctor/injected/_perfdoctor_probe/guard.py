@@ -18,6 +18,12 @@ class Guard:
         except Exception:  # with nothing left to note it in, silence
             pass
 
+    def caught(self, hook: str, error: Exception) -> None:
+        """`hook` raised: switch it off. Called where the error was caught; what is the job's own goes on to it."""
+        if _from_signal_handler(error):
+            raise error
+        self.fault(hook, error)
+
     def __call__(self, hook: str, function):
         """`function`, switched off for good by its first exception. `StopJob` is no `Exception`."""
         off = self.off
@@ -28,9 +34,7 @@ class Guard:
             try:
                 return function(*args)
             except Exception as error:
-                if _from_signal_handler(error):
-                    raise
-                self.fault(hook, error)
+                self.caught(hook, error)
                 return None
 
         return call

@@ -92,7 +92,8 @@ class Loading:
         self.shapes_sampled = self.shapes_written = 0
         self.transport_ns = 0
         self.transport_bytes = 0
-        self.iterators: "dict[int, list]" = {}
+        self.iterators: "dict[int, list[int]]" = {}
+        """By id(): loader, 1 before the first batch, and the samples of a batch once they are settled, -1 before."""
         self.collate: "_TimedCollate | None" = None
         self.fetch_ns = self.fetch_cpu_ns = 0
         self.untimed = 0
@@ -145,7 +146,7 @@ class Loading:
         identity = self.ids.get(id(loader), -1)
         if len(self.iterators) > _ITERATORS:
             self.iterators.clear()
-        self.iterators[id(iterator)] = [identity, True]
+        self.iterators[id(iterator)] = [identity, 1, -1]
         self.recorder.line(
             f'{{"k":"iter","loader":{identity},"step":{self.loop.timeline.step},"site":{self.sites.here()},'
             f'"us":{took_ns // 1000},"t":{time.perf_counter_ns()}}}'
@@ -156,11 +157,13 @@ class Loading:
         took_ns = self.loop.batch_arrived() - began_ns
         state = self.iterators.get(id(iterator))
         if state is None:
-            state = self.iterators[id(iterator)] = [-1, True]
-        identity, first = state
-        state[1] = False
+            state = self.iterators[id(iterator)] = [-1, 1, -1]
+        identity, first, _ = state
+        state[1] = 0
         if self.sized.get(identity, 0) < _SIZED_BATCHES:
             self._size(identity, batch)
+        else:
+            state[2] = self.samples[identity]
         self.loop.samples += self.samples[identity]
         if self.watches_shapes and not self.loop.batches & 7:
             self.note_shape(batch)
@@ -170,7 +173,7 @@ class Loading:
                 self.loop.timeline.step,
                 took_ns,
                 -1 if depth is None else depth,
-                1 if first else 0,
+                first,
                 self.transport_ns,
                 self.transport_bytes,
             )
@@ -206,13 +209,13 @@ class Loading:
         if type(collate) is not _TimedCollate:
             collate = fetcher.collate_fn = _TimedCollate(collate)
         self.fetched += 1
-        # All are timed in a worker; in the training process, which pays for it, one in four after a while.
-        self.untimed = 0 if self.worker or self.fetched < _TIMED_FETCHES else 3
+        # All are timed in a worker; in the training process, which pays for it, one in eight after a while.
+        self.untimed = 0 if self.worker or self.fetched < _TIMED_FETCHES else 7
         self.collate = collate
         collate.timing = True
         self.fetch_ns, self.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
 
-    def fetch_ended(self) -> None:
+    def fetch_ended(self, fetcher) -> None:
         """The batch is made."""
         collate = self.collate
         if collate is None:
@@ -229,6 +232,8 @@ class Loading:
         )
         self.collate = None
         collate.stop()
+        if self.untimed:
+            fetcher.collate_fn = collate.original
         if self.worker:
             self._worker_tick()
 

@@ -41,12 +41,15 @@ class Loop:
         self.on_boundary = on_boundary
         self.on_early_step = on_early_step
         self.sites = sites
+        self.faults = guarded.off
         self.reset()
 
     def reset(self) -> None:
         """Forget everything: at install, and in a forked child."""
         self.timeline = Timeline()
         self.thread = 0
+        self.quick = 0
+        """The training thread, as long as `shortcuts` may do the work of the methods here; else 0."""
         self.claim = 0
         self.foreign_steps = 0
         self.device_boundary = None
@@ -82,6 +85,7 @@ class Loop:
 
     def _adopt(self, ident: int, claim: int) -> None:
         self.thread = ident
+        self.quick = 0
         self.claim = claim
         self.foreign_steps = 0
         self.timeline = Timeline(self.timeline)
@@ -138,7 +142,10 @@ class Loop:
         ident = get_ident()
         if self.thread != ident or self.claim < _FORWARD:
             if not self._is_mine(ident, _FORWARD) and not self._takes_over(ident):
-                return self.elsewhere_entered(ident)
+                entered = self.elsewhere_entered(ident)
+                if self.concurrency.on:
+                    self.quick = 0
+                return entered
         elif self.inside_forward:
             return False
         self.inside_forward = True
@@ -183,6 +190,7 @@ class Loop:
             self.forwards += 1
             line.micro += 1
             if useless_graph:
+                self.quick = 0
                 self.ungraded_ns = took_ns
                 if self.ungraded_site < 0:
                     self.ungraded_site = self.sites.here(2)
@@ -230,6 +238,7 @@ class Loop:
         elif parts.BACKWARD in self.timeline.stack:
             return  # a thread of the autograd engine, which works for the training thread
         elif not self._is_mine(ident, _OPTIMIZER):
+            self.quick = 0
             self.foreign_steps += 1
             if self.foreign_steps < _LOST:
                 return
@@ -239,22 +248,6 @@ class Loop:
     def optimizer_ended(self, optimizer, args, kwargs) -> None:
         """An optimizer's `step` ended: torch's post-hook. Ends the step when it is the anchor's."""
         line = self.timeline
-        if (
-            id(optimizer) == self.anchor
-            and self.thread == get_ident()
-            and len(line.stack) == 2
-            and self.kind == "optimizer"
-            and not self.others
-        ):
-            # The usual case, by the shortest way.
-            self.optimizer_steps += 1
-            if self.optimizer_steps <= _EARLY_STEPS:
-                self.on_early_step(optimizer, self.optimizer_steps)
-            self._close(line)
-        else:
-            self._optimizer_ended(optimizer, line)
-
-    def _optimizer_ended(self, optimizer, line: Timeline) -> None:
         mine = self.thread == get_ident()
         in_backward = parts.BACKWARD in line.stack
         if not mine and not in_backward:
@@ -282,10 +275,7 @@ class Loop:
         # raised), or is an outer optimizer (ZeRO) about to end.
         del line.stack[1:]
         self.inside_forward = False
-        if line.boundary_ns >= self.due_ns:
-            self.on_boundary(line)
-        if self.device_boundary is not None:
-            self.device_boundary(line)
+        self._tell(line)
 
     def _ends_step(self, identity: int) -> bool:
         if identity == self.anchor:
@@ -310,7 +300,25 @@ class Loop:
     def _end_step(self) -> None:
         line = self.timeline
         line.boundary()
+        self._tell(line)
+
+    def _tell(self, line: Timeline) -> None:
+        """Whoever wants to know that a step has ended."""
         if line.boundary_ns >= self.due_ns:
-            self.on_boundary(line)
+            self.announce(line)
         if self.device_boundary is not None:
             self.device_boundary(line)
+
+    def announce(self, line: Timeline) -> None:
+        """A step has just ended, and its boundary is due. May end the job: nothing may follow."""
+        ordinary = (
+            self.kind == "optimizer"
+            and self.claim == _OPTIMIZER
+            and self.optimizer_steps >= _EARLY_STEPS
+            and not self.ungraded_ns
+            and not self.concurrency.on
+            and not self.faults
+            and self.device_boundary is None
+        )
+        self.quick = self.thread if ordinary else 0
+        self.on_boundary(line)

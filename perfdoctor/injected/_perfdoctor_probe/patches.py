@@ -15,7 +15,7 @@ import torch.utils.data._utils.worker as worker
 import torch.utils.data.dataloader as dataloader
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import settings
+from . import settings, shortcuts
 from . import timeline as parts
 from .discovery import Discovery
 
@@ -49,8 +49,7 @@ def install(probe) -> None:
 
 
 def _optimizer(probe) -> None:
-    began = probe.guarded("optimizer", probe.loop.optimizer_began)
-    ended = probe.guarded("optimizer", probe.loop.optimizer_ended)
+    began, ended = shortcuts.optimizer_hooks(probe.loop, probe.guarded)
     handles = [register_optimizer_step_pre_hook(began), register_optimizer_step_post_hook(ended)]
     is_compiling = torch.compiler.is_dynamo_compiling
 
@@ -80,37 +79,20 @@ def _optimizer(probe) -> None:
 def _backward(probe) -> None:
     # What `torch.autograd.backward` and `grad` have in common. Those two are known to TorchScript and Dynamo
     # by identity, so they stay as they are.
-    began = probe.guarded("backward", probe.loop.backward_began)
-    failed = probe.guarded("backward", probe.loop.backward_failed)
-    ended = probe.guarded("backward", probe.loop.backward_ended)
     original = torch.autograd._engine_run_backward
-
-    @functools.wraps(original)
-    def run_backward(*args, **kwargs):
-        if not began():
-            return original(*args, **kwargs)
-        try:
-            result = original(*args, **kwargs)
-        except BaseException:
-            failed()
-            raise
-        ended()
-        return result
-
-    torch.autograd._engine_run_backward = run_backward
+    run_backward = shortcuts.backward(probe.loop, probe.guarded, original)
+    torch.autograd._engine_run_backward = functools.update_wrapper(run_backward, original)
 
 
 def _loaders(probe) -> None:
     loading, loop = probe.loading, probe.loop
     made = probe.guarded("loader", loading.made)
-    wanted = probe.guarded("batch", loop.batch_wanted)
     iterating = probe.guarded("iterator", loop.iterator_wanted)
     iterator_made = probe.guarded("iterator", loading.iterator_made)
     iterator_arrived = probe.guarded("iterator", loop.iterator_arrived)
     original_init = dataloader.DataLoader.__init__
     original_iter = dataloader.DataLoader.__iter__
     original_next = dataloader._BaseDataLoaderIter.__next__
-    with_workers = dataloader._MultiProcessingDataLoaderIter
 
     def init(self, *args, **kwargs):
         original_init(self, *args, **kwargs)
@@ -127,27 +109,9 @@ def _loaders(probe) -> None:
         iterator_made(self, iterator, _clock() - began)
         return iterator
 
-    def depth(iterator) -> int:
-        # Batches ready when the loop asks; -1 without workers, or where the queue cannot tell.
-        return iterator._data_queue.qsize() + sum(len(task) == 2 for task in iterator._task_info.values())
-
-    depth = probe.guarded("depth", depth)
-
-    arrived = probe.guarded("batch", loading.arrived)
-
-    def following(self):
-        began = wanted()
-        if not began:
-            return original_next(self)
-        ready = depth(self) if isinstance(self, with_workers) else None
-        try:
-            batch = original_next(self)
-        except BaseException:
-            iterator_arrived()
-            raise
-        arrived(self, batch, began, ready)
-        return batch
-
+    following = shortcuts.following(
+        loop, loading, probe.guarded, original_next, dataloader._MultiProcessingDataLoaderIter
+    )
     for stand_in, original, name in (
         (init, original_init, "__init__"),
         (iterate, original_iter, "__iter__"),
@@ -190,7 +154,7 @@ def _fetch(probe, kind) -> None:
             return original(self, index)
         before(self)
         batch = original(self, index)
-        after()
+        after(self)
         return batch
 
     kind.fetch = timed

@@ -89,6 +89,7 @@ class Probe:
 
     def note_fault(self, hook: str, error: Exception) -> None:
         """A hook was switched off."""
+        self.loop.quick = 0
         self.recorder.line(dumps({"k": "fault", "hook": hook, "error": f"{type(error).__name__}: {error}"[:300]}))
         self.recorder.flush()  # whatever else is broken
         self.loop.timeline.clear()
