@@ -119,11 +119,24 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
                 f"the operators in {dtype} could not be timed in float32, so what {dtype} costs on this CPU is not "
                 "known; run the job in float32 and compare"
             )
+    priced = [] if evidence.on_cuda else _priced(case)
     return clear(
         "{float32_share} of the operators' time is in float32, {float64_share} in float64, {half_share} in half "
-        "precision",
+        "precision"
+        + "".join(f"; float32 would save at most {{{one.name}}} of that in {dtype}" for dtype, one in priced),
         *shared,
+        *(one for _, one in priced),
     )
+
+
+def _priced(case: _Case) -> list[tuple[str, Measurement]]:
+    """What float32 would save of a type in which the job does much, timed here: too little for a finding."""
+    costs = [(dtype, type_cost(case.step, case.ops, dtype)) for dtype in ("float64", "float16", "bfloat16")]
+    return [
+        (dtype, milliseconds(f"{dtype}_saved", cost.high_ms, f"saved by float32 instead of {dtype}, at most"))
+        for dtype, cost in costs
+        if cost.ratio is not None and cost.cost_ms / case.step.step_ms >= case.limits.min_share
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,13 @@ def test_float64_that_float32_would_not_beat_is_fine() -> None:
     assert _found(slow_type("float64", 20.0, ratio=1.2)).id == "PD07.float64"
 
 
+def test_float64_that_costs_nothing_is_clear_and_says_why() -> None:
+    outcome = _examined(slow_type("float64", 20.0, ratio=0.8))
+    assert "float32 would save at most {float64_saved} of that in float64" in outcome.reason
+    assert number(outcome, "float64_saved") == 0.0
+    assert "saved" not in _examined(healthy()).reason
+
+
 @pytest.mark.parametrize(("profiled_ms", "count"), [(1.9, 0), (2.2, 1)])
 def test_float64_counts_by_what_it_costs_over_float32(profiled_ms: float, count: int) -> None:
     """At 2.2x and 15 % of spread, twice, 65 % of the time can vanish: 5 % of 25 ms are 1.92 ms in float64."""
