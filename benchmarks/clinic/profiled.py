@@ -30,7 +30,7 @@ def finish() -> None:
 
 register_optimizer_step_post_hook(stepped)
 sys.argv = sys.argv[1:]
-sys.path.insert(0, os.getcwd())
+sys.path.insert(0, "")
 runpy.run_path(sys.argv[0], run_name="__main__")
 if steps >= FIRST:
     finish()
