@@ -1,0 +1,41 @@
+"""Runs a program with TraceML's step markers: one from each batch (or the step before it) to its optimizer step."""
+
+import runpy
+import sys
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from traceml_ai import trace_step
+
+step: Any = None
+model: Any = None
+call = torch.nn.Module.__call__
+
+
+def begin() -> None:
+    global step
+    if step is None and model is not None:
+        step = trace_step(model)
+        step.__enter__()
+
+
+def seen(self, *arguments, **named):
+    global model
+    if model is None and any(True for _ in self.parameters()):
+        model = self
+    begin()
+    return call(self, *arguments, **named)
+
+
+def end(optimizer, arguments, named) -> None:
+    global step
+    if step is not None:
+        finished, step = step, None
+        finished.__exit__(None, None, None)
+
+
+torch.nn.Module.__call__ = seen
+register_optimizer_step_post_hook(end)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,0 +1,145 @@
+"""Rates, from results made up by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from benchmarks.clinic import doctor
+from benchmarks.clinic.judgement import Claim, Judgement
+from benchmarks.clinic.score import Rate, Result, by_check, score, weighted_recall
+from benchmarks.clinic.truth import Truth
+
+GAIN = Truth(gain=2.0, low=1.9, high=2.1, control=1.0, rounds=5)
+HARM = Truth(gain=0.7, low=0.65, high=0.75, control=1.0, rounds=5)
+
+
+def result(*claims: Claim, **changes: Any) -> Result:
+    facts: dict[str, Any] = {
+        "case": "one",
+        "stratum": "twins",
+        "sick": True,
+        "expect": ("PD07.float64",),
+        "allow": (),
+        "file": "train.py",
+        "lines": (12,),
+        "truth": GAIN,
+        "order": (),
+        "judgement": Judgement(claims),
+    }
+    return Result(**{**facts, **changes})
+
+
+RIGHT = Claim("PD07.float64", file="train.py", line=12, speed_up=(1.5, 1.8, 2.2))
+OTHER = Claim("PD03.too-few-workers", file="train.py", line=3)
+
+
+def test_a_right_cause_at_the_right_line_is_a_hit() -> None:
+    scores = score([result(RIGHT)])
+    assert scores.recall == Rate(1, 1)
+    assert scores.place == Rate(1, 1)
+    assert scores.wrong_cause == Rate(0, 1)
+    assert scores.errors == (pytest.approx(0.1),)
+    assert scores.right_sign == Rate(1, 1)
+
+
+def test_another_cause_instead_is_wrong_and_beside_the_right_one_is_not() -> None:
+    assert score([result(OTHER)]).wrong_cause == Rate(1, 1)
+    assert score([result(OTHER, RIGHT)]).wrong_cause == Rate(0, 1)
+    assert score([result()]).recall == Rate(0, 1)
+
+
+def test_notes_and_findings_about_the_measurement_are_no_alarms() -> None:
+    note = Claim("PD07.float64", severity="note")
+    about = Claim("PD92.contended-machine")
+    assert score([result(note, about)]).recall == Rate(0, 1)
+    assert score([result(note, about, sick=False)]).false_alarms == Rate(0, 1)
+
+
+def test_a_fix_that_is_worth_little_need_not_be_found() -> None:
+    little = Truth(gain=1.08, low=1.05, high=1.11, control=1.0, rounds=5)
+    assert score([result(truth=little)]).recall == Rate(0, 0)
+
+
+@pytest.mark.parametrize("changes", [{"sick": False}, {"stratum": "decoys"}, {"stratum": "out-of-scope"}])
+def test_an_alarm_where_nothing_is_wrong_is_false(changes: dict[str, Any]) -> None:
+    scores = score([result(OTHER, **changes)])
+    assert scores.false_alarms == Rate(1, 1)
+    assert scores.precision == Rate(0, 1)
+
+
+def test_what_is_true_of_a_program_anyway_is_no_alarm() -> None:
+    assert score([result(OTHER, sick=False, allow=("PD03",))]).false_alarms == Rate(0, 1)
+
+
+def test_advice_that_hurts_is_counted_where_it_was_measured_to() -> None:
+    contra = {"stratum": "contra", "expect": ("PD03",), "truth": HARM}
+    assert score([result(OTHER, **contra)]).harm == Rate(1, 1)
+    assert score([result(**contra)]).harm == Rate(0, 1)
+    assert score([result(OTHER, **{**contra, "truth": GAIN})]).harm == Rate(0, 0)
+
+
+def test_of_several_causes_the_largest_comes_first() -> None:
+    both = {"stratum": "comorbid", "expect": ("PD03", "PD07.float64"), "order": ("PD07.float64", "PD03")}
+    assert score([result(RIGHT, OTHER, **both)]).first == Rate(1, 1)
+    assert score([result(OTHER, RIGHT, **both)]).first == Rate(0, 1)
+
+
+def test_a_program_without_judgement_is_counted_apart() -> None:
+    failed = result(judgement=Judgement(failure="exit code 3"))
+    scores = score([failed, result(RIGHT)])
+    assert (scores.failures, scores.recall) == (1, Rate(1, 1))
+
+
+def test_intervals_are_wilsons() -> None:
+    low, high = Rate(9, 10).interval
+    assert (low, high) == (pytest.approx(0.596, abs=0.001), pytest.approx(0.982, abs=0.001))
+    assert Rate(0, 0).interval == (0.0, 1.0)
+
+
+def test_recall_is_weighted_over_the_checks_that_were_tried() -> None:
+    rows = by_check([result(RIGHT), result(expect=("PD03",))])
+    assert weighted_recall(rows, {"PD07": 1.0, "PD03": 3.0, "PD01": 10.0}) == pytest.approx(0.25)
+    assert math.isnan(weighted_recall(rows, {"PD01": 1.0}))
+
+
+@pytest.mark.parametrize(
+    ("gain", "low", "high", "control", "label"),
+    [
+        (2.0, 1.8, 2.2, 1.01, "positive"),
+        (1.0, 0.96, 1.04, 1.0, "null"),
+        (0.7, 0.6, 0.8, 1.0, "harmful"),
+        (1.2, 0.8, 1.8, 1.0, "ambiguous"),
+        (1.2, 1.1, 1.3, 1.3, "ambiguous"),
+    ],
+)
+def test_a_fix_is_labelled_by_its_interval_and_its_control(
+    gain: float, low: float, high: float, control: float, label: str
+) -> None:
+    assert Truth(gain, low, high, control, rounds=3).label == label
+
+
+def test_a_report_becomes_claims_in_its_own_order() -> None:
+    def finding(name: str, mark: str, saved: float) -> dict[str, Any]:
+        return {
+            "id": name,
+            "severity": "warning",
+            "fingerprint": mark,
+            "location": {"file": "src/train.py", "line": 7, "function": "f"},
+            "savings": {"low_ms": saved, "high_ms": saved},
+        }
+
+    report = {
+        "verdict": "The steady step takes 10 ms; the 2 fixes below would bring it to 4 ms.",
+        "anatomy": {"step_ms": 10.0},
+        "ranked": ["b", "a"],
+        "checks": [{"findings": [finding("PD03.x", "a", 1.0)]}, {"findings": [finding("PD07.y", "b", 5.0)]}],
+    }
+    judgement = doctor.read(report)
+    assert [claim.id for claim in judgement.claims] == ["PD07.y", "PD03.x"]
+    first = judgement.claims[0]
+    assert (first.file, first.line) == ("train.py", 7)
+    assert first.speed_up == (pytest.approx(2.0),) * 3
+    assert not judgement.unexplained
