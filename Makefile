@@ -1,6 +1,7 @@
 # make demo   check a sample job that is ill in several ways, and show the report
 # make test   ruff, mypy and the whole test suite
 # make docs   docs/checks/*.md from the docstrings of the checks
+# make clinic how often perfdoctor is right, on a subset of sick and well programs; make clinic-full: on all
 #
 # Both set up .venv on the first run and again when pyproject.toml or constraints.txt changes. A machine without a
 # GPU needs none of the CUDA libraries that PyPI's torch brings:
@@ -13,7 +14,7 @@ PIP_INSTALL = $(VENV)/bin/python -m pip install -c constraints.txt $(PIP_ARGS)
 # Two workers: every end-to-end test is a whole training job, and more of them at a time disturb one another.
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: demo test docs clean
+.PHONY: demo test docs clinic clinic-full clean
 
 demo: $(VENV)/installed
 	$(VENV)/bin/perfdoctor check --fail-on never sample_configs/demo_train.py
@@ -26,6 +27,12 @@ test: $(VENV)/installed-dev
 
 docs: $(VENV)/installed
 	$(VENV)/bin/python docs/generate.py
+
+clinic: $(VENV)/installed-dev
+	$(VENV)/bin/python -m benchmarks.clinic
+
+clinic-full: $(VENV)/installed-dev
+	$(VENV)/bin/python -m benchmarks.clinic --full --peers --output clinic.json
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .perfdoctor .mypy_cache .ruff_cache .pytest_cache
