@@ -11,8 +11,8 @@
 import time
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 PAIRS = 500_000
@@ -39,7 +39,13 @@ class Pairs(Dataset):
 
 def tower():
     return nn.Sequential(
-        nn.Linear(128, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, 64)
+        nn.Linear(128, WIDTH),
+        nn.GELU(),
+        nn.Linear(WIDTH, WIDTH),
+        nn.GELU(),
+        nn.Linear(WIDTH, WIDTH),
+        nn.GELU(),
+        nn.Linear(WIDTH, 64),
     )
 
 
@@ -58,8 +64,8 @@ for step in range(STEPS):
         began = time.perf_counter()
     first, second = next(iter(loader))  # sick here
     first, second = next(batches)  # well
-    scores = F.normalize(left(first)) @ F.normalize(right(second)).T / config["temperature"]
-    loss = F.cross_entropy(scores, torch.arange(len(scores)))
+    scores = functional.normalize(left(first)) @ functional.normalize(right(second)).T / config["temperature"]
+    loss = functional.cross_entropy(scores, torch.arange(len(scores)))
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -17,13 +17,13 @@ from torch.utils.data import DataLoader, Dataset
 SHOTS = 28
 WIDTH = 12
 EPISODES = 8
-TOTAL = 240
+TOTAL = 200
 
 
 class Drawings(Dataset):
     def __init__(self, count):
         self.strokes = np.random.default_rng(5).random((count, 12, 2))
-        self.grid = np.stack(np.meshgrid(np.linspace(0, 1, 48), np.linspace(0, 1, 48)), -1)
+        self.grid = np.stack(np.meshgrid(np.linspace(0, 1, 32), np.linspace(0, 1, 32)), -1)
 
     def __len__(self):
         return len(self.strokes)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 SLICES = 24
@@ -70,10 +70,10 @@ class Segmenter(nn.Module):
         for stage in self.down:
             x = stage(x)
             kept.append(x)
-            x = F.max_pool2d(x, 2)
+            x = functional.max_pool2d(x, 2)
         x = self.bottom(x)
         for stage in self.up:
-            x = stage(torch.cat([F.interpolate(x, scale_factor=2), kept.pop()], 1))
+            x = stage(torch.cat([functional.interpolate(x, scale_factor=2), kept.pop()], 1))
         return self.last(x)
 
 
@@ -92,7 +92,7 @@ def main(root, patients=50, epochs=3):
     for epoch in range(epochs):
         for images, masks in loader:
             optimizer.zero_grad(set_to_none=True)
-            loss = F.binary_cross_entropy_with_logits(model(images), masks)
+            loss = functional.binary_cross_entropy_with_logits(model(images), masks)
             loss.backward()
             optimizer.step()
             seen += len(images)

@@ -18,12 +18,9 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 ITEMS = 800
 WIDTH = 512
 ROWS = 16
-settings = {
-    "rows": ROWS,  # sick
-    "rows": 512,  # well
-    "lr": 1e-3,
-    "seconds": 5.0,
-}
+settings = {"lr": 1e-3, "seconds": 5.0}
+settings["rows"] = ROWS  # sick
+settings["rows"] = 512  # well
 
 
 class Basket(nn.Module):

@@ -66,12 +66,11 @@ def main():
     warnings.filterwarnings("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     lightning.seed_everything(0, verbose=False)
-    size = SIZE  # sick
-    size = 512  # well
+    size, steps = SIZE, 400  # sick
+    size, steps = 512, 110  # well
     loader = DataLoader(Articles(8192), batch_size=size, shuffle=True, collate_fn=lambda batch: batch)  # here
     trainer = lightning.Trainer(
-        max_steps=400,  # sick
-        max_steps=120,  # well
+        max_steps=steps,
         max_epochs=-1,
         accelerator="cpu",
         callbacks=[Rate()],

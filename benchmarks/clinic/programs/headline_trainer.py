@@ -3,39 +3,35 @@
 # allow = ["PD05.batch-too-small"]
 # stratum = "twins"
 # domain = "text"
-# sizes = {WORDS = [1500, 2500]}
+# sizes = {WORDS = [700, 900]}
 # severities = {PIECES = [4, 8, 16]}
 # ///
-"""Teaches a small BERT the mood of short reviews with the Trainer of transformers."""
+"""A small GPT that writes headlines of a dozen words, with the Trainer of transformers."""
 
-import os
 import time
-
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-WORDS = 2000
+WORDS = 800
 PIECES = 8
 ROWS = 16
 STEPS = 60
 
 
-class Reviews(Dataset):
+class Headlines(Dataset):
     def __init__(self, count, length=12):
         generator = np.random.default_rng(0)
         self.words = torch.from_numpy(generator.integers(5, WORDS, (count, length)))
-        self.moods = torch.from_numpy(generator.integers(0, 2, count))
 
     def __len__(self):
-        return len(self.moods)
+        return len(self.words)
 
     def __getitem__(self, index):
-        return {"input_ids": self.words[index], "labels": self.moods[index]}
+        return {"input_ids": self.words[index], "labels": self.words[index]}
 
 
 class Clock(TrainerCallback):
@@ -51,22 +47,15 @@ class Clock(TrainerCallback):
 def main():
     logging.set_verbosity_error()
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=WORDS,
-        hidden_size=192,
-        num_hidden_layers=3,
-        num_attention_heads=6,
-        intermediate_size=768,
-        max_position_embeddings=32,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
+    config = GPT2Config(
+        vocab_size=WORDS, n_positions=16, n_embd=192, n_layer=3, n_head=6, bos_token_id=0, eos_token_id=0
     )
+    size, pieces = ROWS // PIECES, PIECES  # sick here
+    size, pieces = ROWS, 1  # well
     arguments = TrainingArguments(  # here
         output_dir="out",
-        per_device_train_batch_size=ROWS // PIECES,  # sick here
-        gradient_accumulation_steps=PIECES,  # sick here
-        per_device_train_batch_size=ROWS,  # well
-        gradient_accumulation_steps=1,  # well
+        per_device_train_batch_size=size,  # here
+        gradient_accumulation_steps=pieces,  # here
         max_steps=STEPS,
         learning_rate=3e-4,
         save_strategy="no",
@@ -76,10 +65,10 @@ def main():
         use_cpu=True,
     )
     clock = Clock()
-    trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=Reviews(4000), callbacks=[clock])
+    trainer = Trainer(GPT2LMHeadModel(config), arguments, train_dataset=Headlines(4000), callbacks=[clock])
     done = trainer.train()
     print(f"loss {done.training_loss:.4f}")
-    print(f"{clock.rate:.2f} reviews/s")
+    print(f"{clock.rate:.2f} headlines/s")
 
 
 if __name__ == "__main__":
