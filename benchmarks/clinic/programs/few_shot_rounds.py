@@ -1,5 +1,6 @@
 # /// clinic
 # expect = ["PD03.workers-restarted"]
+# allow = ["PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "images"
 # sizes = {WIDTH = [10, 14], SHOTS = [24, 32]}
@@ -22,7 +23,7 @@ TOTAL = 200
 
 class Drawings(Dataset):
     def __init__(self, count):
-        self.strokes = np.random.default_rng(5).random((count, 12, 2))
+        self.strokes = np.random.default_rng(5).random((count, 6, 2))
         self.grid = np.stack(np.meshgrid(np.linspace(0, 1, 32), np.linspace(0, 1, 32)), -1)
 
     def __len__(self):

@@ -4,7 +4,7 @@
 # stratum = "twins"
 # domain = "text"
 # sizes = {LENGTH = [56, 64], VOCABULARY = [200, 300]}
-# severities = {NORMS = [1, 3, 8]}
+# severities = {NORMS = [2, 6, 16]}
 # ///
 """A character model of mixing blocks, whose normalisation is written out."""
 
@@ -15,7 +15,7 @@ from torch import nn
 
 LENGTH = 64
 VOCABULARY = 256
-NORMS = 3
+NORMS = 6
 WIDTH = 128
 BATCH = 32
 
@@ -62,7 +62,7 @@ def batches(text, steps):
         yield text[starts[:, None] + torch.arange(LENGTH)]
 
 
-def main(steps=130):
+def main(steps=110):
     torch.manual_seed(0)
     text = torch.randint(0, VOCABULARY, (100_000,))
     model = Characters()

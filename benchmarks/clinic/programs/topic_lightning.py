@@ -1,5 +1,6 @@
 # /// clinic
 # expect = ["PD05.batch-too-small"]
+# allow = ["PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "text"
 # sizes = {HIDDEN = [560, 640], TOPICS = [10, 30]}
