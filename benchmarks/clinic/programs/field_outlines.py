@@ -3,7 +3,7 @@
 # stratum = "twins"
 # domain = "images"
 # sizes = {SEED = [0, 99]}
-# severities = {SIDE = [64, 128, 192]}
+# severities = {SIDE = [192, 304, 400]}
 # cure = {MALLOC_MMAP_THRESHOLD_ = "4294967296", MALLOC_TRIM_THRESHOLD_ = "4294967296", MALLOC_TOP_PAD_ = "268435456"}
 # ///
 """Outlines fields in aerial pictures."""
@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-SIDE = 128
+SIDE = 304
 SEED = 0
 BATCH = 8
-STEPS = 80
+STEPS = 42
 
 
 class Outline(nn.Module):
@@ -26,8 +26,8 @@ class Outline(nn.Module):
     def __init__(self, width=12):
         super().__init__()
         self.entry = nn.Conv2d(3, width, 1)
-        self.mixes = nn.ModuleList([nn.Conv2d(width, width, 1) for _ in range(3)])
-        self.scales = nn.ParameterList([nn.Parameter(torch.full((1, width, 1, 1), 0.5)) for _ in range(3)])
+        self.mixes = nn.ModuleList([nn.Conv2d(width, width, 1) for _ in range(1)])
+        self.scales = nn.ParameterList([nn.Parameter(torch.full((1, width, 1, 1), 0.5)) for _ in range(1)])
         self.exit = nn.Conv2d(width, 1, 1)
 
     def forward(self, x):
@@ -59,7 +59,7 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 20 == 0:
+        if step % 10 == 0:
             print(f"step {step}: {loss.item():.4f}")
     print(f"{(STEPS - 5) * BATCH / (time.perf_counter() - began):.2f} pictures/s")
 
