@@ -50,7 +50,9 @@ def main():
     gc.collect()
     gc.freeze()  # well
     table = nn.EmbeddingBag(4096, WIDTH, mode="mean")
-    net = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, 7))
+    net = nn.Sequential(
+        nn.Linear(WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, 7)
+    )
     optimizer = torch.optim.SGD([*table.parameters(), *net.parameters()], lr=0.1)
     history = []
     for step in range(STEPS):
