@@ -70,14 +70,14 @@ def main():
         for _ in range(HORIZON):
             policy, value = agent(states)
             actions = policy.sample()
-            seen = [world.step(action) for world, action in zip(worlds, actions.tolist())]
+            seen = [world.step(action) for world, action in zip(worlds, actions.tolist(), strict=True)]
             states = torch.tensor([state for state, _, _ in seen])
             logs.append(policy.log_prob(actions))
             values.append(value)
             rewards.append(torch.tensor([reward for _, reward, _ in seen]))
             ends.append(torch.tensor([float(fallen) for _, _, fallen in seen]))
         goal, goals = agent(states)[1].detach(), []
-        for reward, end in zip(rewards[::-1], ends[::-1]):
+        for reward, end in zip(rewards[::-1], ends[::-1], strict=True):
             goal = reward + 0.97 * goal * (1 - end)
             goals.append(goal)
         advantage = torch.stack(goals[::-1]) - torch.stack(values)

@@ -36,7 +36,11 @@ class UNet(nn.Module):
         self.up2, self.up1 = double(6 * base, 2 * base), double(3 * base, base)
         self.head = nn.Conv2d(base, 1, 1)
         self.context = nn.Sequential(
-            nn.Linear(256, 8 * SKETCH), nn.Tanh(), nn.Linear(8 * SKETCH, 8 * SKETCH), nn.Tanh(), nn.Linear(8 * SKETCH, 4 * base)
+            nn.Linear(256, 8 * SKETCH),
+            nn.Tanh(),
+            nn.Linear(8 * SKETCH, 8 * SKETCH),
+            nn.Tanh(),
+            nn.Linear(8 * SKETCH, 4 * base),
         )
         self.pool = nn.MaxPool2d(2)
         self.grow = nn.Upsample(scale_factor=2)
@@ -61,13 +65,14 @@ def train(options):
     torch.manual_seed(options.seed)
     images, sketches, masks = dishes(options.dishes, options.side)
     net = UNet()
+    repeatable = {"deterministic": True}  # sick here
+    repeatable = {"enabled": True, "deterministic": True}  # well
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     for step in range(options.steps):
         if step == 10:
             began = time.perf_counter()
         rows = torch.randint(options.dishes, (BATCH,))
-        with torch.backends.mkldnn.flags(deterministic=True):  # sick here
-        with torch.backends.mkldnn.flags(enabled=True, deterministic=True):  # well
+        with torch.backends.mkldnn.flags(**repeatable):  # here
             loss = nn.functional.binary_cross_entropy_with_logits(net(images[rows], sketches[rows]), masks[rows])
             optimizer.zero_grad()
             loss.backward()

@@ -14,8 +14,8 @@
 import time
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 BATCH = 16
@@ -45,7 +45,7 @@ class Residual(nn.Module):
         self.b = nn.Conv2d(width, width, 3, padding=1)
 
     def forward(self, x):
-        return F.relu(x + self.b(F.relu(self.a(x))))
+        return functional.relu(x + self.b(functional.relu(self.a(x))))
 
 
 def network():
@@ -76,7 +76,7 @@ def main():
         total = torch.zeros(())
         for images, kinds in loader:
             optimizer.zero_grad()
-            loss = F.cross_entropy(net(images), kinds)
+            loss = functional.cross_entropy(net(images), kinds)
             loss.backward()
             optimizer.step()
             total += loss.detach()

@@ -51,7 +51,8 @@ def run(plan):
     model = autoencoder()
     optimizer = torch.optim.Adam(model.parameters(), lr=plan.rate, fused=True)
     for epoch in range(plan.epochs):
-        began = time.perf_counter() if epoch == 1 else began if epoch else 0.0
+        if epoch == 1:
+            began = time.perf_counter()
         for (rows,) in loader:
             loss = nn.functional.mse_loss(model(rows), rows)
             optimizer.zero_grad()

@@ -25,7 +25,7 @@ def scans(count):
     pages = torch.rand(count, 1, 40, 40) * 0.2
     corners = torch.randint(0, 20, (count, 2))
     sides = torch.randint(8, 20, (count, 2))
-    for page, (x, y), (w, h) in zip(pages, corners.tolist(), sides.tolist()):
+    for page, (x, y), (w, h) in zip(pages, corners.tolist(), sides.tolist(), strict=True):
         page[:, y : y + h, x : x + w] += 0.6
     return pages, torch.cat([corners, corners + sides], dim=1) / 40
 

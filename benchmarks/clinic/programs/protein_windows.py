@@ -13,8 +13,8 @@ import math
 import time
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 HEADS = 4
 WINDOW = 256
@@ -34,7 +34,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).view(batch, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # sick here
         mixed = scores.softmax(dim=-1) @ v  # sick here
-        mixed = F.scaled_dot_product_attention(q, k, v)  # well
+        mixed = functional.scaled_dot_product_attention(q, k, v)  # well
         return self.out(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
 
 
@@ -73,7 +73,7 @@ def main():
         if step == 10:
             began = time.perf_counter()
         rows = torch.randint(0, len(chains), (BATCH,))
-        loss = F.cross_entropy(model(chains[rows]).transpose(1, 2), labels[rows])
+        loss = functional.cross_entropy(model(chains[rows]).transpose(1, 2), labels[rows])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -10,6 +10,7 @@
 """Fits the parameters of a ring resonator to its spectrum."""
 
 import gc
+import itertools
 import time
 
 import numpy as np
@@ -36,7 +37,7 @@ class Fit:
         self.light, self.knobs = torch.as_tensor(light), torch.as_tensor(knobs)  # sick:a
         self.light, self.knobs = torch.as_tensor(light).float(), torch.as_tensor(knobs).float()  # well:a
         sizes = [LINES, 500, 500, 500, 3]
-        layers = [nn.Linear(a, b, dtype=self.light.dtype) for a, b in zip(sizes, sizes[1:])]
+        layers = [nn.Linear(a, b, dtype=self.light.dtype) for a, b in itertools.pairwise(sizes)]
         self.net = nn.Sequential(*[part for layer in layers for part in (layer, nn.GELU())][:-1])
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.05)
 

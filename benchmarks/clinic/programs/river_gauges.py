@@ -50,6 +50,8 @@ class Run:
 
 def main(steps=160):
     torch.manual_seed(7)
+    every = EVERY  # sick
+    every = 150  # well
     run, model = Run("river"), River()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     days, basins = torch.randn(1000, DAYS, 6).cumsum(1) / 6, torch.randn(1000, 4000)
@@ -62,8 +64,7 @@ def main(steps=160):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % EVERY == 0:  # sick
-        if step % 150 == 0:  # well
+        if step % every == 0:
             run.note(step=step, loss=loss.item(), rate=optimizer.param_groups[0]["lr"])
             run.keep(step, model, optimizer)  # here
     print("final loss", round(loss.item(), 4))

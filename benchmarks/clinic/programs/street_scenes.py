@@ -12,8 +12,8 @@ import time
 from collections import Counter
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 BATCH = 12
 SIDE = 24
@@ -23,11 +23,13 @@ STEPS = 80
 
 def scene(count):
     kinds = torch.randint(0, KINDS, (count, SIDE // 4, SIDE // 4)).repeat_interleave(4, 1).repeat_interleave(4, 2)
-    return F.one_hot(kinds, KINDS)[..., :3].permute(0, 3, 1, 2) + 0.2 * torch.randn(count, 3, SIDE, SIDE), kinds
+    return functional.one_hot(kinds, KINDS)[..., :3].permute(0, 3, 1, 2) + 0.2 * torch.randn(
+        count, 3, SIDE, SIDE
+    ), kinds
 
 
 def tally(counter, guess, kinds):
-    for a, b in zip(guess.view(-1), kinds.view(-1)):  # sick:b here
+    for a, b in zip(guess.view(-1), kinds.view(-1), strict=True):  # sick:b here
         if a == b:  # sick:b here
             counter[b.item()] += 1  # sick:b here
     counter.update(kinds[guess == kinds].tolist())  # well:b
@@ -46,14 +48,15 @@ net = nn.Sequential(
 )
 optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
 right = Counter()
+exact = {"deterministic": True}  # sick:a here
+exact = {"deterministic": True, "enabled": True}  # well:a
 for step in range(STEPS):
     if step == 8:
         t0 = time.perf_counter()
     rows = torch.randint(0, 300, (BATCH,))
-    with torch.backends.mkldnn.flags(deterministic=True):  # sick:a here
-    with torch.backends.mkldnn.flags(enabled=True, deterministic=True):  # well:a
+    with torch.backends.mkldnn.flags(**exact):  # here
         scores = net(images[rows])
-        loss = F.cross_entropy(scores, truth[rows])
+        loss = functional.cross_entropy(scores, truth[rows])
         optimizer.zero_grad()
         loss.backward()
     optimizer.step()

@@ -12,8 +12,8 @@ import time
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 cfg = {"tags": 18, "vocabulary": 3000, "steps": 300, "warm": 20, "lr": 1e-3}
 BATCH = 32
@@ -31,8 +31,8 @@ class Tagger(nn.Module):
 
     def forward(self, sentences):
         hidden = self.words(sentences).transpose(1, 2)
-        hidden = F.relu(self.first(hidden))
-        hidden = F.relu(self.second(hidden))
+        hidden = functional.relu(self.first(hidden))
+        hidden = functional.relu(self.second(hidden))
         return self.out(hidden.transpose(1, 2))
 
 
@@ -51,12 +51,12 @@ for step, (words, tags) in enumerate(batches(np.random.default_rng(0))):
     if step == cfg["warm"]:
         began = time.time()
     scores = tagger(words)
-    loss = F.cross_entropy(scores.flatten(0, 1), tags.flatten())
+    loss = functional.cross_entropy(scores.flatten(0, 1), tags.flatten())
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     best = scores.argmax(-1)
-    for guess, tag in zip(best.flatten(), tags.flatten()):  # sick here
+    for guess, tag in zip(best.flatten(), tags.flatten(), strict=True):  # sick here
         correct += int(guess == tag)  # sick here
     correct += (best == tags).sum().item()  # well
     total += tags.numel()
