@@ -97,5 +97,7 @@ def test_every_program_is_python_in_every_variant(one: Case) -> None:
         assert len(sources) > 1
     if one.stratum in ("twins", "comorbid", "contra"):
         assert one.twins and one.expect
+    elif one.stratum == "contended":
+        assert one.expect and one.neighbours
     else:
-        assert not one.twins
+        assert not one.twins and not one.expect
