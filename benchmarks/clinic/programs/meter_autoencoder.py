@@ -4,7 +4,7 @@
 # stratum = "twins"
 # domain = "time series"
 # sizes = {HOURS = [160, 200], WIDTH = [480, 560]}
-# severities = {PARTS = [4, 16, 64]}
+# severities = {PARTS = [8, 16, 64]}
 # ///
 """Compresses weeks of electricity meters; large effective batches, as in the paper."""
 

@@ -1,6 +1,6 @@
 # /// clinic
 # expect = ["PD03.too-few-workers"]
-# allow = ["PD03.transform"]
+# allow = ["PD03.transform", "PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "images"
 # smoke = true

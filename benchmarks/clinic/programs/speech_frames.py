@@ -1,6 +1,6 @@
 # /// clinic
 # expect = ["PD03.collate"]
-# allow = ["PD03.too-few-workers", "PD04.automatic-collections"]
+# allow = ["PD03.too-few-workers", "PD04.automatic-collections", "PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "speech"
 # smoke = true
