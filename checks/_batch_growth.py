@@ -84,7 +84,8 @@ def growth(evidence: Evidence, step: Step, ops: OpProfile) -> Growth | Missing:
     launches = LAUNCH_MS * max(0.0, ops.ops_per_step - _looped(evidence, step))
     low = max(0.0, min(compute - growing - rest, launches + shown))
     high = max(low, compute - growing - _SURE * rest)
-    whole = running * step.step_ms
+    # Delays are means and the step is trimmed: beside a busy neighbour too much may come off.
+    whole = max(running * step.step_ms, min(step.cpu_ms, step.step_ms))
     return Growth(
         step_ms=whole,
         fixed_low_ms=min(whole, optimizer + low),

@@ -136,14 +136,17 @@ class _Case:
         loaders = self.evidence.loaders
         if isinstance(loaders, Missing):
             return None
-        fed = [loader for loader in loaders if loader.batch_size]
-        return max(fed, key=lambda loader: loader.batches, default=None)
+        return max(loaders, key=lambda loader: loader.batches, default=None)
 
     @property
     def micro_batches(self) -> int:
-        """Batches that one optimizer step takes."""
+        """Batches that one optimizer step takes. A loader that does not batch may yield samples: then no more than
+        there are forward passes."""
         loader = self.loader
-        return 1 if loader is None else max(1, round(loader.steady_batches_per_step))
+        if loader is None:
+            return 1
+        drawn = max(1, round(loader.steady_batches_per_step))
+        return drawn if loader.batch_size else min(drawn, max(1, round(self.step.micro_batches)))
 
     @property
     def first_input(self) -> tuple[int, ...]:
@@ -207,7 +210,7 @@ class _Case:
         return None if self.loader is None else self.loader.site
 
     def _severity(self, saved_ms: float) -> Severity:
-        return severity(saved_ms / self.step.step_ms, self.limits.warning_share, self.limits.error_share)
+        return severity(saved_ms / self.grows.step_ms, self.limits.warning_share, self.limits.error_share)
 
     # -- findings -----------------------------------------------------------------------------------------
 
@@ -218,7 +221,7 @@ class _Case:
             return None
         low = self.grows.compute_fixed_low_ms * (1 - 1 / merged)
         high = self.grows.compute_fixed_high_ms * (1 - 1 / merged)
-        if low < self.limits.min_share * self.step.step_ms:
+        if low < self.limits.min_share * self.grows.step_ms:
             return None
         return Finding(
             id="PD05.mergeable-accumulation",
@@ -257,7 +260,7 @@ class _Case:
         """Samples that would cost much less in a larger batch."""
         factor = self.limits.factor if self._room(self.limits.factor) else 2
         low, high = self.grows.saved(factor)
-        if low < self.limits.min_share * self.step.step_ms or not self._room(factor):
+        if low < self.limits.min_share * self.grows.step_ms or not self._room(factor):
             return None
         gain_low, gain_high = self.grows.gain(factor)
         priced = not isinstance(self.ops.batch_prices, Missing)
@@ -312,7 +315,7 @@ class _Case:
         )
         low = saved - (pieces - 1) * self.grows.compute_fixed_high_ms
         high = saved - (pieces - 1) * self.grows.compute_fixed_low_ms
-        if low < self.limits.min_share * self.step.step_ms:
+        if low < self.limits.min_share * self.grows.step_ms:
             return None
         memory = self.evidence.memory
         by_kernel = 0.0 if isinstance(memory, Missing) else memory.system_share

@@ -6,8 +6,8 @@ import torch
 
 from . import pricing
 
-_PRICED = 8
-_LIMIT_NS = 250_000_000
+_PRICED = 24
+_LIMIT_NS = 600_000_000
 """For all operators together."""
 _TYPES = ("float64", "float16", "bfloat16")
 

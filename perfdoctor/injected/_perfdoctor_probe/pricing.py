@@ -19,8 +19,12 @@ _IN_A_ROW = 10
 _REPLAYABLE = frozenset(
     "aten::" + name
     for name in (
-        "mm bmm addmm baddbmm convolution convolution_backward relu threshold_backward add mul gelu "
-        "gelu_backward tanh sigmoid _softmax sum sqrt native_layer_norm mkldnn_rnn_layer "
+        "mm bmm addmm baddbmm convolution convolution_backward mkldnn_rnn_layer "
+        "relu threshold_backward gelu gelu_backward silu silu_backward tanh tanh_backward sigmoid sigmoid_backward "
+        "leaky_relu leaky_relu_backward elu elu_backward softplus "
+        "add sub mul div neg abs pow sqrt rsqrt exp log sin cos clamp where sum mean var maximum minimum "
+        "_softmax _softmax_backward_data _log_softmax _log_softmax_backward_data "
+        "native_layer_norm native_layer_norm_backward mse_loss mse_loss_backward "
         "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
     ).split()
 )
