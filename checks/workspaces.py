@@ -248,20 +248,28 @@ def _evaluation(evaluation: EvalWithGrad | None, step: Step, limits: Limits) -> 
         return []
     # Validation lies outside the steady step; a frozen teacher, or validation in every other step, does not.
     part = Part.EPOCH if step.irregular_ms >= 0.5 * evaluation.forward_ms else Part.COMPUTE
+    in_training = part is Part.COMPUTE and step.parts.backward > 0
     return [
         Finding(
             id="PD08.grad-in-evaluation",
             severity=severity(high / step.step_ms, limits.min_share, 2.0),
             confidence=Confidence.MEDIUM,
-            message="evaluation records a graph that nobody uses: {forwards} forwards in evaluation mode with "
-            "gradients on, {forward_ms} a step",
-            reasoning="the model was in `eval()` mode, gradients were enabled, and no backward pass followed",
+            message="evaluation records a graph: {forwards} forwards in evaluation mode with gradients on, "
+            "{forward_ms} a step",
+            reasoning="the model was in `eval()` mode, gradients were enabled, and no backward pass came before the "
+            "next forward" + ("; if a later one runs through it, it costs more than this" if in_training else ""),
             evidence=(
                 Measurement("forwards", evaluation.forwards, "count", "such forwards"),
                 milliseconds("forward_ms", evaluation.forward_ms, "in such forwards per step"),
             ),
             location=location(evaluation.site),
             fix=Fix(
+                text="Call it without gradients; that also frees the memory of the activations.",
+                code="with torch.no_grad():\n    targets = teacher(batch)",
+                risk="None, unless its own parameters are to learn from this loss.",
+            )
+            if in_training
+            else Fix(
                 text="Evaluate in inference mode; it also frees the memory of the activations.",
                 code="with torch.inference_mode():\n    output = model(batch)",
                 risk="Tensors made there cannot take part in a backward pass; use `torch.no_grad()` if they must.",

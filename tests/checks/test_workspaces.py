@@ -127,6 +127,13 @@ def test_a_graph_of_a_frozen_teacher_or_of_inference_is_in_the_step(boundary: st
     assert _found(evidence).savings.part is Part.COMPUTE
 
 
+def test_a_teacher_inside_the_step_may_be_walked_by_the_backward_pass() -> None:
+    finding = _found(graph_in_evaluation(8.0, step__irregular_ms=0.0))
+    assert finding.savings.part is Part.COMPUTE
+    assert "if a later one runs through it" in finding.reasoning
+    assert "no_grad" in finding.fix.code  # what inference mode makes could not be a target of the loss
+
+
 @pytest.mark.parametrize(("forward_ms", "count"), [(4.5, 0), (4.7, 1)])
 def test_evaluation_counts_by_what_recording_may_cost(forward_ms: float, count: int) -> None:
     """27 % of the forwards at most: 5 % of 25 ms are 4.63 ms of forwards."""
