@@ -4,8 +4,8 @@
 # stratum = "twins"
 # domain = "music"
 # smoke = true
-# sizes = {BATCH = [12, 20]}
-# severities = {UNITS = [900, 3000, 12000]}
+# sizes = {BATCH = [60, 72]}
+# severities = {UNITS = [900, 2500, 12000]}
 # ///
 """Language model over chord symbols: 300 chords are in the songbook."""
 
@@ -14,8 +14,8 @@ import time
 import torch
 from torch import nn
 
-BATCH = 16
-UNITS = 3000
+BATCH = 64
+UNITS = 2500
 CHORDS = 300
 BARS = 24
 
@@ -46,7 +46,7 @@ class Songbook:
 
 
 class Trainer:
-    def __init__(self, steps=220):
+    def __init__(self, steps=90):
         torch.manual_seed(5)
         self.steps, self.book = steps, Songbook()
         self.model = ChordModel(UNITS)  # sick
@@ -64,12 +64,12 @@ class Trainer:
 
     def run(self):
         for number in range(self.steps):
-            if number == 20:
+            if number == 10:
                 began = time.monotonic()
             loss = self.step()
-            if number % 60 == 0:
+            if number % 40 == 0:
                 print(f"step {number} loss {loss.item():.3f}")
-        print(f"{(self.steps - 20) * BATCH * BARS / (time.monotonic() - began):.1f} tokens/s")
+        print(f"{(self.steps - 10) * BATCH * BARS / (time.monotonic() - began):.1f} tokens/s")
 
 
 if __name__ == "__main__":

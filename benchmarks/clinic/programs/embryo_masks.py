@@ -4,8 +4,8 @@
 # stratum = "twins"
 # domain = "images"
 # smoke = true
-# sizes = {BATCH = [6, 10]}
-# severities = {SKETCH = [96, 40, 8]}
+# sizes = {BATCH = [4, 6]}
+# severities = {BASE = [12, 18, 32]}
 # ///
 """U-Net that outlines embryos in microscope images, conditioned on a low-resolution sketch of the dish."""
 
@@ -15,21 +15,22 @@ import time
 import torch
 from torch import nn
 
-BATCH = 8
-SKETCH = 40
+BATCH = 5
+BASE = 18
+SKETCH = 16
 
 
 def double(inputs, outputs):
     return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, padding=1),
+        nn.Conv2d(inputs, outputs, 5, padding=2),
         nn.ReLU(inplace=True),
-        nn.Conv2d(outputs, outputs, 3, padding=1),
+        nn.Conv2d(outputs, outputs, 5, padding=2),
         nn.ReLU(inplace=True),
     )
 
 
 class UNet(nn.Module):
-    def __init__(self, base=12):
+    def __init__(self, base=BASE):
         super().__init__()
         self.down1, self.down2 = double(1, base), double(base, 2 * base)
         self.middle = double(2 * base, 4 * base)
@@ -84,8 +85,8 @@ def train(options):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--side", type=int, default=48)
+    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--side", type=int, default=32)
     parser.add_argument("--dishes", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
     train(parser.parse_args())
