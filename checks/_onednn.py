@@ -32,7 +32,7 @@ def cost(evidence: Evidence, step: Step, backend: Backend) -> Cost:
     if isinstance(ops, Missing) or not backend.onednn_built:
         return Cost(0.0, 0.0, None)
     low = high = native = in_onednn = 0.0
-    for spent, off, on, calls in [*_operators(step, ops, backend), *_recurrent(step, ops, use)]:
+    for spent, off, on, calls in [*_operators(step, ops, backend, use), *_recurrent(step, ops, use)]:
         low += spent * max(0.0, 1 - on / off * (1 + _SPREAD))
         high += spent * max(0.0, 1 - on / off * (1 - _SPREAD))
         native += off * calls
@@ -49,12 +49,16 @@ def _is_native(op: Op) -> bool:
     return ("slow_conv" in op.name or "thnn_conv" in op.name) and op.dtype in ("float32", "bfloat16")
 
 
-def _operators(step: Step, ops: OpProfile, backend: Backend) -> list[tuple[float, float, float, float]]:
+def _operators(
+    step: Step, ops: OpProfile, backend: Backend, use: LibraryUse | Missing
+) -> list[tuple[float, float, float, float]]:
     """(milliseconds in the step, one call without oneDNN, one with it, calls)."""
+    rows = () if isinstance(use, Missing) else use.convolutions
+    by_onednn = {f"{list(row.input_shape)} {list(row.weight_shape)}" for row in rows if "mkldnn" in row.kernel}
     found = []
     for price in backend.onednn_prices:
         op = next((op for op in ops.ops if _is(price, op)), None)
-        if op is None or price.native_milliseconds <= 0:
+        if op is None or price.native_milliseconds <= 0 or any(shapes in op.shapes for shapes in by_onednn):
             continue
         each = op.total_ms_per_step / max(op.calls_per_step, 1e-9)
         # With oneDNN on, a native convolution may be one it declined: then this one ran in oneDNN all the same.

@@ -222,8 +222,9 @@ class _Case:
         cost = call.ms_per_step + _READ_US / 1000 * call.calls_per_step
         low, high = cost, cost
         line = self.line(call.site)
-        if line is not None and _reads_every_run(call, line):
-            # A loop whose every run ends in a read: what it reads is made one by one, too.
+        if line is not None and not call.site.via and _reads_every_run(call, line):
+            # A loop whose every run ends in a read: what it reads is made one by one, too. Not where a library reads
+            # (torch.distributions checks its arguments): the line is not about the read then.
             cost = max(cost, line.ms_per_step)
             low, high = (fraction * cost for fraction in _READS_SAVED)
         if self.cost_share(cost) < self.limits.read_share:

@@ -198,10 +198,11 @@ def _onednn_off_inside(evidence: Evidence, step: Step, backend: Backend, limits:
 
 
 def _line_switched_off(evidence: Evidence) -> Site | None:
-    """A convolution's that ran while it was off; else the costliest line of the forward pass."""
+    """Who switched it off; else a convolution that ran meanwhile, else the costliest line of the forward pass."""
     calls = () if isinstance(evidence.call_sites, Missing) else evidence.call_sites
     lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
-    off = [call.site for call in calls if call.kind == "library_off" and call.detail == "onednn"]
+    about = [call for call in calls if call.detail == "onednn"]
+    off = [call.site for kind in ("library_flags", "library_off") for call in about if call.kind == kind]
     return next(iter([*off, *(line.site for line in lines if line.part == "forward")]), None)
 
 

@@ -60,9 +60,14 @@ class Case:
     unit: str = "sample"
 
     @property
+    def by_neighbours(self) -> bool:
+        """Whether the neighbours are what is wrong: the well variant runs without them."""
+        return self.neighbours > 0 and not self.cure and "# sick" not in self.text
+
+    @property
     def twins(self) -> bool:
         """Whether there is anything to fix."""
-        return any(mark in self.text for mark in ("# sick", "# well")) or bool(self.cure)
+        return any(mark in self.text for mark in ("# sick", "# well")) or bool(self.cure) or self.by_neighbours
 
     @property
     def illnesses(self) -> tuple[str, ...]:
@@ -85,6 +90,7 @@ class Program:
     lines: tuple[int, ...]
     """Where the finding should point; empty when anywhere is fine."""
     environment: Mapping[str, str]
+    neighbours: int
 
     @property
     def sick(self) -> bool:
@@ -135,6 +141,7 @@ def write(case: Case, seed: int, severity: int = 1, cured: frozenset[str] = froz
         file=names.choice(_NAMES) + ".py",
         lines=tuple(here),
         environment={**case.environment, **(case.cure if well else {})},
+        neighbours=0 if well and case.by_neighbours else case.neighbours,
     )
 
 

@@ -44,7 +44,8 @@ def command(program: Program) -> list[str]:
 @contextmanager
 def surroundings(program: Program) -> Iterator[None]:
     """The neighbours of the case; they end with the block."""
-    busy = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(program.case.neighbours)]
+    # Each in a session of its own: the kernel's scheduler shares the CPUs among sessions first.
+    busy = [subprocess.Popen([sys.executable, "-c", _BUSY], start_new_session=True) for _ in range(program.neighbours)]
     try:
         yield
     finally:

@@ -93,6 +93,7 @@ class Scores:
     harm: Rate
     """Advice given where the fix was measured to hurt."""
     precision: Rate
+    """Of the programs that it alarms about; not those in which advice is judged by the harm that it does."""
     failures: int
     errors: tuple[float, ...]
     """|predicted speed-up / true one - 1| of right claims with a truth."""
@@ -123,7 +124,7 @@ def score(results: Iterable[Result]) -> Scores:
         for claim in result.right[:1]
         if claim.speed_up
     ]
-    alarmed = [result for result in judged if result.alarms]
+    alarmed = [result for result in judged if result.alarms and result.stratum != "contra"]
     return Scores(
         recall=_rate(wanted, lambda r: bool(r.right)),
         false_alarms=_rate([r for r in judged if r.healthy], lambda r: bool(r.alarms)),

@@ -113,12 +113,13 @@ def _subject(diagnosis: Diagnosis) -> str:
 
 
 def _spent(parts: Parts, part: Part) -> float:
+    """Of the steady step: nothing for what lies beside it."""
     return {
         Part.INPUT_WAIT: parts.input_wait,
         Part.GC: parts.gc,
         Part.COMPUTE: parts.compute,
         Part.OTHER: parts.other + parts.checkpoint,
-    }[part]
+    }.get(part, 0.0)
 
 
 def _words(part: Part, on_cuda: bool) -> str:

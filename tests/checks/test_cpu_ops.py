@@ -181,3 +181,12 @@ def test_a_batch_that_is_brought_to_the_device_is_no_round_trip(evidence: Eviden
 def test_copies_in_one_direction_are_no_round_trip() -> None:
     one_way = (CallSite("copy", READ_LINE, 3.0, 5.0, "cpu->cuda"),)
     assert _ids(with_(round_trip(), call_sites=one_way)) == []
+
+
+def test_what_a_library_reads_for_itself_does_not_make_the_line_a_loop_of_reads() -> None:
+    by_hand = scalar_reads(reads=200.0, line_ms=4.0, each_us=0.1)
+    assert ids(examine(by_hand, CHECK.limits)) == ["PD10.scalar-reads"]
+    assert not isinstance(by_hand.call_sites, Missing)
+    (call,) = (one for one in by_hand.call_sites if one.kind == "scalar_read")
+    inside = replace(call, site=replace(call.site, via="torch/distributions/categorical.py:__init__"))
+    assert is_clear(examine(with_(by_hand, call_sites=(inside,)), CHECK.limits))

@@ -123,11 +123,25 @@ def test_a_small_convolution_that_onednn_declines_is_no_switch() -> None:
     assert is_clear(_examined(with_(inside, backend__onednn_prices=(declined,))))
 
 
-def test_the_line_is_the_convolutions_that_ran_without_it() -> None:
+def test_a_convolution_that_onednn_did_was_not_switched_off() -> None:
+    """Beside a busy neighbour a call can take as long as a native one."""
+    slow = onednn_off_inside(backend__onednn_enabled=True)
+    assert not isinstance(slow.ops, Missing)
+    convolution = next(op for op in slow.ops.ops if "convolution" in op.name)
+    source, weight = (tuple(map(int, size.strip("[]").split(", "))) for size in convolution.shapes.split("] [")[:2])
+    row = with_(CONVOLUTION, kernel="mkldnn_convolution", input_shape=source, weight_shape=weight)
+    assert is_clear(_examined(with_(slow, library_use=LibraryUse((row,), (), ()))))
+
+
+def test_the_line_is_the_switchs_or_of_convolutions_that_ran_without_it() -> None:
     line = CallSite("library_off", Site("model.py", 9, "forward"), 2.0, 3.0, "onednn")
     found = _found(onednn_off_inside(call_sites=(line,))).location
     assert found is not None
     assert (found.file, found.line) == ("model.py", 9)
+    switch = CallSite("library_flags", Site("model.py", 7, "forward"), 1.0, 0.0, "onednn")
+    by_flags = _found(onednn_off_inside(call_sites=(line, switch))).location
+    assert by_flags is not None
+    assert by_flags.line == 7
     other = _found(onednn_off_inside(call_sites=Missing("no window"))).location
     assert other is not None
     assert other.line == 20  # the forward's costliest

@@ -73,6 +73,15 @@ def test_one_fix_of_two_leaves_it_sick(case: Case) -> None:
     assert program.environment == {}
 
 
+def test_where_neighbours_are_what_is_wrong_the_well_variant_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "beside.py"
+    path.write_text('# /// clinic\n# stratum = "contended"\n# domain = "x"\n# neighbours = 2\n# ///\nprint(1)\n')
+    case = load(path)
+    sick, well = write(case, 1), write(case, 1, cured=frozenset(("",)))
+    assert (sick.sick, sick.neighbours) == (True, 2)
+    assert (well.sick, well.neighbours) == (False, 0)
+
+
 def test_sizes_are_drawn_by_the_seed_within_their_limits(case: Case) -> None:
     widths = {int(write(case, seed).source.splitlines()[2].removeprefix("WIDTH = ")) for seed in range(20)}
     assert len(widths) > 10
@@ -93,11 +102,11 @@ def test_every_program_is_python_in_every_variant(one: Case) -> None:
     sources = {write(one, 1, severity, cured).source for severity in range(3) for cured in (frozenset(), everything)}
     for source in sources:
         ast.parse(source)
-    if one.twins and not one.cure:
+    if one.twins and not one.cure and not one.by_neighbours:
         assert len(sources) > 1
     if one.stratum in ("twins", "comorbid", "contra"):
         assert one.twins and one.expect
     elif one.stratum == "contended":
-        assert one.expect and one.neighbours
+        assert one.expect and one.twins and one.neighbours
     else:
-        assert not one.twins and not one.expect
+        assert not one.expect

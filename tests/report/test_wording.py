@@ -146,6 +146,12 @@ def test_the_verdict_says_where_the_step_goes_and_what_it_could_be() -> None:
     )
 
 
+def test_what_lies_beside_the_steady_step_is_no_part_of_it() -> None:
+    finding = replace(samples.WORKERS, savings=replace(samples.WORKERS.savings, part=samples.Part.EPOCH))
+    diagnosis = replace(samples.two_findings(), ranked=(finding,))
+    assert verdict(diagnosis).startswith("The steady step takes 24.8 ms; the fix below would")
+
+
 def test_a_healthy_step_is_called_so() -> None:
     expected = "The steady step takes 2.65 ms; none of the checks found a cost worth fixing."
     assert verdict(samples.healthy()) == expected

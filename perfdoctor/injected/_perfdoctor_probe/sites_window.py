@@ -5,6 +5,7 @@ issued it; operators that matter (scalar reads, conversions, copies between devi
 noted one by one.
 """
 
+import functools
 import time
 from _thread import get_ident
 
@@ -202,6 +203,37 @@ def _library_on(result) -> bool:
     return result.device.type != "cuda" or bool(torch._C._get_cudnn_enabled())
 
 
+class _Flags:
+    """Notes who calls `torch.backends.mkldnn.flags()`, or cuDNN's, so that the library is off: its default."""
+
+    def __init__(self, watch: _Watch) -> None:
+        self.watch = watch
+        self.replaced: list = []
+
+    def open(self) -> None:
+        for library, module in (("onednn", torch.backends.mkldnn), ("cudnn", torch.backends.cudnn)):
+            original = module.flags
+            module.flags = stand_in = self._noting(original, library)
+            self.replaced.append((module, stand_in, original))
+
+    def close(self) -> None:
+        for module, stand_in, original in self.replaced:
+            if module.flags is stand_in:
+                module.flags = original
+
+    def _noting(self, original, library: str):
+        watch = self.watch
+
+        @functools.wraps(original)
+        def flags(*args, **kwargs):
+            if not (args[0] if args else kwargs.get("enabled", False)):
+                key = ("library_flags", watch.sites.here(), library)
+                watch.found.setdefault(key, [0, 0, 0])[0] += 1
+            return original(*args, **kwargs)
+
+        return flags
+
+
 class SitesWindow:
     """Opened at one step boundary, closed at another."""
 
@@ -213,6 +245,7 @@ class SitesWindow:
         self.loop = loop
         self.compiled = compiled
         self.watch = None
+        self.flags = None
         self.inference = False
 
     def obstacle(self) -> str:
@@ -226,6 +259,8 @@ class SitesWindow:
     def open(self) -> None:
         self.inference = torch.is_inference_mode_enabled()
         self.watch = _Watch(self.sites, self.loop)
+        self.flags = _Flags(self.watch)
+        self.flags.open()
         self.watch.__enter__()
 
     def closable(self) -> bool:
@@ -247,6 +282,7 @@ class SitesWindow:
 
     def abandon(self) -> None:
         """Leave the mode."""
+        self.flags.close()
         self.watch.__exit__(None, None, None)
 
     def close(self, steps: int) -> dict:
