@@ -73,6 +73,25 @@ _TAKEN = {
 }
 """Who had the CPUs, and what to do about it."""
 
+_CHEAPER = {
+    Cause.STORAGE: (
+        "Read less often or from faster storage: pack many samples into one file (WebDataset, Arrow, memory-"
+        "mapped arrays), keep the data set in memory, or copy it to a local disk before training.",
+        "np.save('samples.npy', samples)\nsamples = np.load('samples.npy', mmap_mode='r')  # read by page",
+    ),
+    Cause.TRANSFORM: (
+        "Make the transform cheaper, or do it once: cache its result, pre-save the data set, or transform whole "
+        "batches instead of single samples.",
+        "dataset = [transform(sample) for sample in dataset]  # once, before the first epoch",
+    ),
+    Cause.COLLATE: (
+        "Make `collate_fn` cheaper: stack arrays once with `torch.from_numpy(np.stack(...))` instead of "
+        "converting element by element.",
+        "def collate(samples):\n    return torch.from_numpy(np.stack(samples))",
+    ),
+}
+"""How to make a batch cheaper: words and code."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -116,11 +135,12 @@ class Case:
         lanes: int = 0,
         warning_share: float | None = None,
     ) -> Finding:
-        cost_share = self.wait / self.step.step_ms
+        # By what a fix would give, not by what the wait costs: some of it no fix takes away.
+        saved_share = (low + high) / 2 / self.step.step_ms
         warning = self.limits.min_share if warning_share is None else warning_share
         return Finding(
             id=f"PD03.{name}",
-            severity=severity(cost_share, warning, self.limits.error_share),
+            severity=severity(saved_share, warning, self.limits.error_share),
             confidence=confidence,
             message=message,
             reasoning=reasoning,
@@ -156,7 +176,7 @@ def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Fi
         "the loop waits {wait_ms} a step for data, {wait_share} of it: " + current,
         f"a batch takes {{make_ms}} to make, mostly {doing}, while training takes {{train_ms}}; "
         f"{{wanted}} {'worker' if wanted == 1 else 'workers'} would make batches during training",
-        workers(case.evidence.job, wanted),
+        _or_cheaper(workers(case.evidence.job, wanted), case, fetch),
         low=low,
         high=high,
         method="overlap model: the step cannot be shorter than training, than making a batch shared among the "
@@ -170,6 +190,26 @@ def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Fi
     )
 
 
+def _or_cheaper(fix: Fix, case: Case, fetch: Fetch) -> Fix:
+    """Workers hide what a batch costs; the other way is to make it cost less."""
+    if _picks_samples_singly(case, fetch):
+        other = "Or pick the whole batch with one index, which needs no worker."
+    else:
+        other = (
+            "Or make the batch cheaper: "
+            + _CHEAPER[case.split.blamed][0][0].lower()
+            + _CHEAPER[case.split.blamed][0][1:]
+        )
+    return replace(fix, text=f"{fix.text} {other}")
+
+
+def _picks_samples_singly(case: Case, fetch: Fetch) -> bool:
+    """Whether a batch is many cheap samples, so that Python's part of each is most of it."""
+    samples = case.loader.batch_size or 0
+    cheap = samples > 1 and fetch.getitem_ms / samples < _CHEAP_SAMPLE_MS
+    return case.loader.num_workers == 0 and cheap and case.split.blamed is not Cause.STORAGE
+
+
 def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
     """More workers would not do it: name the part that makes batches slow."""
     blamed = case.split.blamed
@@ -177,7 +217,7 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
     samples = case.loader.batch_size or 0
     per_sample = fetch.getitem_ms / samples if samples else fetch.getitem_ms
     extra = _fetch_measurements(fetch)
-    if case.loader.num_workers == 0 and samples > 1 and per_sample < _CHEAP_SAMPLE_MS and blamed is not Cause.STORAGE:
+    if _picks_samples_singly(case, fetch):
         return case.finding(
             "per-sample-indexing",
             "the loop waits {wait_ms} a step for data, {wait_share} of it, to pick {samples} cheap samples one by one",
@@ -194,24 +234,7 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
                 Measurement("sample_us", per_sample * 1000, "us", "fetching one sample"),
             ),
         )
-    texts = {
-        Cause.STORAGE: (
-            "Read less often or from faster storage: pack many samples into one file (WebDataset, Arrow, memory-"
-            "mapped arrays), keep the data set in memory, or copy it to a local disk before training.",
-            "np.save('samples.npy', samples)\nsamples = np.load('samples.npy', mmap_mode='r')  # read by page",
-        ),
-        Cause.TRANSFORM: (
-            "Make the transform cheaper, or do it once: cache its result, pre-save the data set, or transform whole "
-            "batches instead of single samples.",
-            "dataset = [transform(sample) for sample in dataset]  # once, before the first epoch",
-        ),
-        Cause.COLLATE: (
-            "Make `collate_fn` cheaper: stack arrays once with `torch.from_numpy(np.stack(...))` instead of "
-            "converting element by element.",
-            "def collate(samples):\n    return torch.from_numpy(np.stack(samples))",
-        ),
-    }
-    text, code = texts[blamed]
+    text, code = _CHEAPER[blamed]
     return case.finding(
         blamed.value,
         "the loop waits {wait_ms} a step for data, {wait_share} of it: "

@@ -1,6 +1,5 @@
 # /// clinic
-# expect = ["PD03.per-sample-indexing"]
-# allow = ["PD03.too-few-workers"]
+# expect = ["PD03.per-sample-indexing", "PD03.too-few-workers"]
 # stratum = "twins"
 # domain = "recommender"
 # smoke = true

@@ -1,6 +1,6 @@
 # /// clinic
-# expect = ["PD03.collate"]
-# allow = ["PD03.too-few-workers", "PD04.automatic-collections", "PD08.allocator-churn"]
+# expect = ["PD03.collate", "PD03.too-few-workers"]
+# allow = ["PD04.automatic-collections", "PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "speech"
 # smoke = true

@@ -1,5 +1,6 @@
 # /// clinic
 # expect = ["PD07.float64"]
+# allow = ["PD03.per-sample-indexing"]
 # stratum = "twins"
 # domain = "tabular"
 # smoke = true
