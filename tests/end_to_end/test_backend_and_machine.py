@@ -56,7 +56,7 @@ def test_onednn_switched_off_by_the_flags_trap_is_found(perfdoctor: Perfdoctor) 
     found = checked.findings["PD02.onednn-disabled"]
     assert found["confidence"] == "high"  # the price was measured
     assert "enabled=True" in found["fix"]["code"]
-    assert found["location"]["line"] == line_of("nn.functional.gelu(self.second(")
+    assert found["location"]["line"] == line_of("flags(enabled=cured, deterministic=True)")
     assert "PD01.onednn-off" not in checked.findings
 
 
@@ -69,7 +69,7 @@ def test_onednn_switched_off_in_the_whole_process_is_the_backends(perfdoctor: Pe
 def test_a_recurrent_layer_without_onednn_is_found(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "recurrent")
     assert "PD02.onednn-disabled" in checked.findings, checked.stdout
-    assert checked.findings["PD02.onednn-disabled"]["location"]["line"] == line_of("self.tag(self.read(x)[0])")
+    assert checked.findings["PD02.onednn-disabled"]["location"]["line"] == line_of("flags(enabled=cured):")
     cured = perfdoctor.check("--steps", "20", ILL, "recurrent", "cured").check("PD02")
     assert cured["outcome"] == "clear", cured
     assert "oneDNN" in json.dumps(cured)
