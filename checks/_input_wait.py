@@ -193,14 +193,9 @@ def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Fi
 def _or_cheaper(fix: Fix, case: Case, fetch: Fetch) -> Fix:
     """Workers hide what a batch costs; the other way is to make it cost less."""
     if _picks_samples_singly(case, fetch):
-        other = "Or pick the whole batch with one index, which needs no worker."
-    else:
-        other = (
-            "Or make the batch cheaper: "
-            + _CHEAPER[case.split.blamed][0][0].lower()
-            + _CHEAPER[case.split.blamed][0][1:]
-        )
-    return replace(fix, text=f"{fix.text} {other}")
+        return replace(fix, text=f"{fix.text} Or pick the whole batch with one index, which needs no worker.")
+    way, _ = _CHEAPER[case.split.blamed]
+    return replace(fix, text=f"{fix.text} Or make the batch cheaper: {way[0].lower()}{way[1:]}")
 
 
 def _picks_samples_singly(case: Case, fetch: Fetch) -> bool:
@@ -214,10 +209,9 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
     """More workers would not do it: name the part that makes batches slow."""
     blamed = case.split.blamed
     doing = _DOING[blamed]
-    samples = case.loader.batch_size or 0
-    per_sample = fetch.getitem_ms / samples if samples else fetch.getitem_ms
     extra = _fetch_measurements(fetch)
     if _picks_samples_singly(case, fetch):
+        samples = case.loader.batch_size or 1
         return case.finding(
             "per-sample-indexing",
             "the loop waits {wait_ms} a step for data, {wait_share} of it, to pick {samples} cheap samples one by one",
@@ -231,7 +225,7 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
             extra=(
                 *extra,
                 Measurement("samples", samples, "count", "samples per batch"),
-                Measurement("sample_us", per_sample * 1000, "us", "fetching one sample"),
+                Measurement("sample_us", fetch.getitem_ms / samples * 1000, "us", "fetching one sample"),
             ),
         )
     text, code = _CHEAPER[blamed]

@@ -54,10 +54,7 @@ class Case:
     """Put before the program: `torchrun --nproc-per-node 2`."""
     neighbours: int = 0
     """Other processes that each keep a core busy meanwhile."""
-    quota: float | None = None
-    """CPUs that the control group may use."""
     smoke: bool = False
-    unit: str = "sample"
 
     @property
     def by_neighbours(self) -> bool:

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
 import random
 import statistics
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 
 import torch
+from scipy import stats
 
 from . import running
 from .case import Case, write
 
 STORE = Path(__file__).parent / "truth"
-_LARGEST_ROUNDS = 9
 _QUIET = 0.05
 """An A/A control further from 1 than this says that the sitting was too noisy for a label."""
 
@@ -65,7 +65,7 @@ def measure(case: Case, seed: int, severity: int, cured: frozenset[str], rounds:
         fixes.append(math.log(rates[False][0] / math.sqrt(first * second)))
         controls.append(math.log(first / second))
     middle = statistics.fmean(fixes)
-    spread = _student(rounds) * statistics.stdev(fixes) / math.sqrt(rounds) if rounds > 1 else math.inf
+    spread = stats.t.ppf(0.975, rounds - 1) * statistics.stdev(fixes) / math.sqrt(rounds) if rounds > 1 else math.inf
     return Truth(
         gain=math.exp(middle),
         low=math.exp(middle - spread),
@@ -73,12 +73,6 @@ def measure(case: Case, seed: int, severity: int, cured: frozenset[str], rounds:
         control=math.exp(statistics.fmean(controls)),
         rounds=rounds,
     )
-
-
-def _student(rounds: int) -> float:
-    from scipy import stats
-
-    return float(stats.t.ppf(0.975, rounds - 1))
 
 
 def key(case: Case, seed: int, severity: int, cured: frozenset[str]) -> str:
@@ -98,7 +92,7 @@ def machine() -> dict[str, str]:
     )
     return {
         "cpu": model,
-        "cpus": str(len(__import__("os").sched_getaffinity(0))),
+        "cpus": str(len(os.sched_getaffinity(0))),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "date": date.today().isoformat(),
@@ -118,7 +112,3 @@ def known(file: Path) -> dict[str, Truth]:
     if not file.exists():
         return {}
     return {name: Truth(**facts) for name, facts in json.loads(file.read_text())["truths"].items()}
-
-
-if __name__ == "__main__":
-    sys.exit("python -m benchmarks.clinic --truth")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import repeat
@@ -193,11 +194,10 @@ def _columns(blocks: Sequence[Record], names: Sequence[str]) -> model.Columns:
 
 
 def _totals(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for one in counts:
-        for name, count in one.items():
-            total[name] = total.get(name, 0) + count
-    return total
+        total.update(one)
+    return dict(total)
 
 
 def _settings(record: Record | None) -> model.Settings | None:

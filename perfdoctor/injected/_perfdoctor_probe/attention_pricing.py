@@ -1,7 +1,6 @@
 """What attention as the job computes it takes, and what `scaled_dot_product_attention` would: timed both ways.
 
-Runs after the job's last step, on tensors of its own. Whatever draws random numbers here (dropout) finds and leaves the
-generator as the job had it.
+Runs after the job's last step, on tensors of its own.
 """
 
 import time
@@ -39,13 +38,10 @@ def prices(attention: list) -> list:
         if alike not in known:  # else the same in another layer
             if len(known) == _PRICED or time.perf_counter_ns() - began > _LIMIT_NS:
                 continue
-            state = torch.get_rng_state()
             try:
                 known[alike] = _price(record)
             except Exception:  # a type or a shape that cannot be replayed: no price, no harm
                 continue
-            finally:
-                torch.set_rng_state(state)
         found[-1] = known[alike]
     return found
 
@@ -98,10 +94,7 @@ class _Replay:
     def _run(self, way) -> None:
         result = way()
         if self.with_gradient:
-            # Not through torch.autograd: the job's backward passes are counted there.
-            torch.autograd.Variable._execution_engine.run_backward(
-                (result,), (self.gradient,), False, False, (self.query, self.key, self.value), True, False
-            )
+            pricing.run_backward(result, self.gradient, (self.query, self.key, self.value))
 
     def _now(self):
         if self.record["made"] == "math":

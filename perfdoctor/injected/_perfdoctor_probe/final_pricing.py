@@ -23,9 +23,17 @@ class FinalPricing:
         self.recurrent = replays
 
     def prices(self) -> dict:
-        """Takes up to a second and a half. Empty inside a mode of the job, which would see our operators."""
+        """Takes up to a second and a half. Empty inside a mode of the job, which would see our operators. Whatever
+        draws random numbers (dropout) leaves the generator as the job had it."""
         if not pricing.alone():
             return {}
+        state = torch.get_rng_state()
+        try:
+            return self._prices()
+        finally:
+            torch.set_rng_state(state)
+
+    def _prices(self) -> dict:
         with torch.no_grad():
             found = {
                 "prices": dtype_pricing.prices(self.ops, self.arguments),

@@ -5,7 +5,7 @@ Timed after the job's last step, on tensors of its own.
 
 import torch
 
-from . import library_pricing
+from . import library_pricing, pricing
 
 _LONG_US = 60_000
 """A layer that takes longer a call is not replayed."""
@@ -39,15 +39,12 @@ def prices(replays: list) -> list:
         found.append({})
         if one is None:
             continue
-        state = torch.get_rng_state()
         try:
             with torch.set_grad_enabled(one["backward"]), torch.autocast("cpu", enabled=False):
                 native, onednn = library_pricing.off_and_on(_call(one))
             found[-1] = {"native_us": native, "onednn_us": onednn}
         except Exception:  # a module of another kind, or not replayable: no price, no harm
             continue
-        finally:
-            torch.set_rng_state(state)
     return found
 
 
@@ -63,9 +60,6 @@ def _call(one: dict):
     def run() -> None:
         result = torch._VF.lstm(source, (states, states), weights, *switches)[0]
         if with_gradient:
-            # Not through torch.autograd: the job's backward passes are counted there.
-            torch.autograd.Variable._execution_engine.run_backward(
-                (result,), (torch.ones_like(result),), False, False, tuple(weights), True, False
-            )
+            pricing.run_backward(result, torch.ones_like(result), tuple(weights))
 
     return run
