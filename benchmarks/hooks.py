@@ -119,9 +119,7 @@ def inside(pairs: int, width: int) -> None:
         for column, clock in enumerate(("CPU", "wall")):
             values = np.array(differences[with_hooks])[:, column]
             interval = stats.bootstrap((values,), np.median, n_resamples=2000, method="percentile").confidence_interval
-            print(
-                f"{name}: {clock} {np.median(values):+.1f} us a step [{interval.low:+.1f}, {interval.high:+.1f}]"
-            )
+            print(f"{name}: {clock} {np.median(values):+.1f} us a step [{interval.low:+.1f}, {interval.high:+.1f}]")
 
 
 def main() -> None:
@@ -141,7 +139,9 @@ def main() -> None:
             "PERFDOCTOR_RUN": run,
             "PERFDOCTOR_WINDOWS": "",
         }
-        raise SystemExit(subprocess.run([sys.executable, __file__, *sys.argv[1:], "--inside"], env=environment).returncode)
+        raise SystemExit(
+            subprocess.run([sys.executable, __file__, *sys.argv[1:], "--inside"], env=environment).returncode
+        )
 
 
 if __name__ == "__main__":

@@ -84,7 +84,9 @@ class Perfdoctor:
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.environment |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", _MARK: self.mark}
         # Tests that run beside this one are neighbours, and found as such; PD12's own tests take this back.
-        self.environment |= dict.fromkeys(("PERFDOCTOR_CHECK_IGNORE", "PERFDOCTOR_REPORT_IGNORE"), "PD12.cpu-contention")
+        self.environment |= dict.fromkeys(
+            ("PERFDOCTOR_CHECK_IGNORE", "PERFDOCTOR_REPORT_IGNORE"), "PD12.cpu-contention"
+        )
 
     def start(
         self, *words: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None, **popen: Any
