@@ -112,7 +112,7 @@ _WAIT_LOST = (0.1, 0.9)
 _COPIES_SAVED = (0.5, 1.0)
 """Of copies back and forth; what they were made for must be done on the device."""
 _SAME_RUNS = 0.1
-"""Lines whose runs differ by less belong to the same loop."""
+"""Lines whose runs differ by less, or from a multiple of each other's, belong to the same loops."""
 _PYTHON_PARTS = ("forward", "other")
 _COMPUTE_PARTS = ("forward", "backward", "optimizer")
 
@@ -144,7 +144,7 @@ def _key(site: Site) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """Lines that run equally often."""
+    """Lines that run together."""
 
     lines: tuple[Line, ...]
 
@@ -397,7 +397,7 @@ class _Case:
                 Measurement("runs", round(loop.runs), "count", "runs per step"),
                 Measurement("ops", round(loop.ops), "count", "operators per step"),
                 Measurement("op_us", loop.op_us, "us", "one of its operators"),
-                Measurement("lines", ", ".join(str(line.site.line) for line in _by_place(loop)), "text", "its lines"),
+                Measurement("lines", _places(loop), "text", "its lines"),
             ),
             location=location(main.site),
             fix=Fix(
@@ -434,22 +434,28 @@ def _near(one: Site, other: Site) -> bool:
 
 
 def _grouped(lines: list[Line]) -> list[_Loop]:
-    """Loops of lines in one file that run equally often, the most expensive line first."""
+    """Loops with what they call and the loops inside them, the most expensive line first."""
     loops: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: (-line.ms_per_step, line.site.line)):
-        for loop in loops:
-            first = loop[0]
-            same_runs = abs(first.runs_per_step - line.runs_per_step) <= _SAME_RUNS * first.runs_per_step
-            if first.site.file == line.site.file and same_runs:
-                loop.append(line)
-                break
-        else:
+        together = next((loop for loop in loops if _run_together(loop[0], line)), None)
+        if together is None:
             loops.append([line])
+        else:
+            together.append(line)
     return [_Loop(tuple(loop)) for loop in loops]
 
 
-def _by_place(loop: _Loop) -> list[Line]:
-    return sorted(loop.lines, key=lambda line: line.site.line)
+def _run_together(one: Line, other: Line) -> bool:
+    """Whether two lines belong to one loop, a function it calls or, in the same file, a loop inside the other."""
+    fewer, more = sorted((one.runs_per_step, other.runs_per_step))
+    times = round(more / fewer)
+    return (times == 1 or one.site.file == other.site.file) and abs(more - times * fewer) <= _SAME_RUNS * fewer
+
+
+def _places(loop: _Loop) -> str:
+    """Line numbers, with the file where it is not that of the finding."""
+    places = sorted((line.site.file != loop.main.site.file, line.site.file, line.site.line) for line in loop.lines)
+    return ", ".join(f"{file}:{line}" if elsewhere else str(line) for elsewhere, file, line in places)
 
 
 CHECK = Check(code="PD10", name="cpu-ops", title="syncs and CPU-only operators", limits=Limits(), examine=examine)

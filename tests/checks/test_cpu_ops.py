@@ -43,6 +43,25 @@ def test_a_loop_is_found_with_its_lines_and_its_part_of_the_backward_pass() -> N
     assert finding.savings.high_ms == pytest.approx(0.95 * (4.8 + 8.4))
 
 
+@pytest.mark.parametrize(
+    ("file", "runs", "findings", "lines"),
+    [
+        ("train.py", 256.0, 1, "50, 51, 90"),
+        ("train.py", 1024.0, 1, "50, 51, 90"),  # a loop inside, or a function that is called four times
+        ("losses.py", 256.0, 1, "50, 51, losses.py:90"),
+        ("losses.py", 1024.0, 2, "50, 51"),
+        ("train.py", 350.0, 2, "50, 51"),
+    ],
+)
+def test_what_a_loop_calls_belongs_to_it(file: str, runs: float, findings: int, lines: str) -> None:
+    loop = element_loop()
+    assert not isinstance(loop.hot_lines, Missing)
+    called = Line(Site(file, 90, "distance"), "forward", 2 * runs, 2.5, 2.0, 0.2, 0.2, runs)
+    outcome = examine(with_(loop, hot_lines=(called, *loop.hot_lines)), CHECK.limits)
+    assert len(outcome.findings) == findings
+    assert lines in {m.value for finding in outcome.findings for m in finding.evidence if m.name == "lines"}
+
+
 @pytest.mark.parametrize(("runs", "count"), [(31.0, 0), (32.0, 1)])
 def test_a_loop_runs_32_times(runs: float, count: int) -> None:
     assert len(_ids(with_(element_loop(runs), loaders=()))) == count
