@@ -92,6 +92,8 @@ class Scores:
     place: Rate
     harm: Rate
     """Advice given where the fix was measured to hurt."""
+    says_so: Rate
+    """Slow by what no check names: blames none of them, and says that it does not know."""
     precision: Rate
     """Of the programs that it alarms about; not those in which advice is judged by the harm that it does."""
     failures: int
@@ -132,6 +134,9 @@ def score(results: Iterable[Result]) -> Scores:
         first=_rate(ranked, lambda r: bool(r.alarms) and matches(r.alarms[0].id, r.order[:1])),
         place=_rate(placed, lambda r: any(c.line in r.lines and c.file == r.file for c in r.right)),
         harm=_rate(harmful, lambda r: bool(r.right)),
+        says_so=_rate(
+            [r for r in judged if r.stratum == "out-of-scope"], lambda r: r.judgement.unexplained and not r.alarms
+        ),
         precision=_rate(alarmed, lambda r: r.sick and bool(r.right)),
         failures=len(some) - len(judged),
         errors=tuple(abs(guess / true - 1) for guess, true in predicted),

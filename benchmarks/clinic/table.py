@@ -38,6 +38,7 @@ def _column(scores: Scores, rows: Mapping[str, Scores]) -> list[tuple[str, str]]
         ("precision of what alarms", _shown(scores.precision)),
         ("wrong cause instead of the right one", _shown(scores.wrong_cause)),
         ("largest of several causes first", _shown(scores.first)),
+        ("says so where no check explains it", _shown(scores.says_so)),
         ("right file and line", _shown(scores.place)),
         ("advice that hurts", _shown(scores.harm)),
         ("error of predicted speed-up", _errors(scores)),

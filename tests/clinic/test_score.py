@@ -70,6 +70,15 @@ def test_an_alarm_where_nothing_is_wrong_is_false(changes: dict[str, Any]) -> No
     assert scores.precision == Rate(0, 1)
 
 
+@pytest.mark.parametrize(
+    ("claims", "unexplained", "hits"), [((), True, 1), ((), False, 0), ((OTHER,), True, 0), ((OTHER,), False, 0)]
+)
+def test_what_no_check_names_is_to_be_said(claims: tuple[Claim, ...], unexplained: bool, hits: int) -> None:
+    judgement = Judgement(claims, unexplained)
+    assert score([result(stratum="out-of-scope", judgement=judgement)]).says_so == Rate(hits, 1)
+    assert score([result(judgement=judgement)]).says_so == Rate(0, 0)
+
+
 def test_what_is_true_of_a_program_anyway_is_no_alarm() -> None:
     assert score([result(OTHER, sick=False, allow=("PD03",))]).false_alarms == Rate(0, 1)
 
