@@ -35,6 +35,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "perfdoctor.suppression",
         *BASICS,
     ),
+    "perfdoctor.gate": (
+        "perfdoctor.diagnosis.findings",
+        "perfdoctor.evidence.model",
+        "perfdoctor.version",
+        *BASICS,
+    ),
     "perfdoctor.report": ("perfdoctor.diagnosis.findings", "perfdoctor.evidence.model", "perfdoctor.version", *BASICS),
     "perfdoctor.config": (*CONFIGURATION, *BASICS),
     "perfdoctor.config_table": (*CONFIGURATION, *BASICS),
