@@ -81,7 +81,12 @@ def _without_dashes(words: list[str]) -> list[str]:
 # Options that several commands share.
 _Output = Annotated[
     list[str] | None,
-    typer.Option("--output", "-o", metavar="FORMAT[:FILE]", help="console, markdown or json; may be repeated."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FORMAT[:FILE]",
+        help="console, concise, markdown, json, jsonl, sarif, junit, github or gitlab; may be repeated.",
+    ),
 ]
 _ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration to use.")]
 _Select = Annotated[list[str] | None, typer.Option("--select", metavar="CODES", help="Checks or findings to report.")]

@@ -27,6 +27,8 @@ from .recording.directory import RunDirectory
 
 WINDOWS = ("sites", "ops")
 """The windows of `check`, in the order they open."""
+COUNTING = ("counters", *WINDOWS)
+"""Those of a run that others are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Request:
     output: OutputMode
     stdout: int | IO[bytes] | None = None
     """Where the job's stdout goes in `passthrough`; None is ours."""
+    windows: tuple[str, ...] = WINDOWS
 
 
 def record(request: Request, directory: RunDirectory, show: Callable[[Progress], None]) -> Ending:
@@ -77,12 +80,12 @@ def _run(
     show: Callable[[Progress], None],
 ) -> Ending:
     config = request.config
-    goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, WINDOWS)
+    goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, request.windows)
     try:
         job = start(
             request.command,
             directory,
-            windows=WINDOWS,
+            windows=request.windows,
             usable_cpus=usable_cpus,
             output=request.output,
             stdout=request.stdout,

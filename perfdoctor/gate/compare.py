@@ -18,6 +18,9 @@ RSS_MARGIN = 0.02
 RSS_LEAST = 16 << 20
 TORCH_MARGIN = 0.01
 TORCH_LEAST = 1 << 20
+COLLECTIONS_MARGIN = 0.05
+COLLECTIONS_LEAST = 1.0
+"""Per 100 steps: where a collection falls among the steps counted is chance."""
 
 Launches = Sequence[Mapping[str, Metric]]
 """Metrics by name, of each launch of one side."""
@@ -71,9 +74,15 @@ def _one(name: str, before: Launches, after: Launches, tolerances: Tolerances) -
         verdict = Verdict.IMPROVEMENT if middle_new < middle_old else Verdict.PASS
         return judged(verdict, "counted exactly", middle_old, middle_new)
     if metric.assume is Assume.TIGHT:
-        margin, least = (RSS_MARGIN, RSS_LEAST) if name == "peak_rss_bytes" else (TORCH_MARGIN, TORCH_LEAST)
-        return judged(*_tight(old, new, margin, float(least), ""))
+        return judged(*_tight(old, new, *_margin(name), ""))
     return judged(Verdict.NOT_JUDGED, "for information", middle_old, middle_new)
+
+
+def _margin(name: str) -> tuple[float, float]:
+    """What may vary, relative and absolute."""
+    if name.startswith("gc_collections"):
+        return COLLECTIONS_MARGIN, COLLECTIONS_LEAST
+    return (RSS_MARGIN, float(RSS_LEAST)) if name == "peak_rss_bytes" else (TORCH_MARGIN, float(TORCH_LEAST))
 
 
 def _values(name: str, launches: Launches, metric: Metric) -> list[float] | Missing:

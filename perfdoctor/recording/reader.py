@@ -151,6 +151,7 @@ class ProcessFile:
             sites={r["id"]: _build(model.CodeSite, r) for r in self._all("site")},
             ops=_ops(windows.get("ops"), self._last("prices") or {}),
             call_sites=_call_sites(windows.get("sites")),
+            counters=_counters(windows.get("counters")),
             thread_rounds=tuple({int(n): float(us) for n, us in r["us"]} for r in self._all("threads")),
             forwards_seen=tuple(_build(model.ForwardsSeen, r) for r in self._all("concurrency")),
             batch_rounds=tuple(_build(model.BatchRound, r) for r in self._all("batching")),
@@ -286,6 +287,10 @@ def _call_sites(record: Record | None) -> model.SitesWindow | None:
         calls=tuple(_build(model.SiteCall, r) for r in record.get("calls", ())),
         lines=None if lines is None else tuple(_build(model.LineRow, r) for r in lines),
     )
+
+
+def _counters(record: Record | None) -> model.CountersWindow | None:
+    return None if record is None else _build(model.CountersWindow, record, losses=tuple(record.get("losses", ())))
 
 
 def read_facts(directory: RunDirectory) -> model.RunFacts:

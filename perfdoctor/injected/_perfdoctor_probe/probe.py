@@ -267,6 +267,10 @@ class Probe:
             optimizer = self.optimizer() if self.optimizer is not None else None
             weights = settings.parameter_shapes(optimizer) if optimizer is not None else set()
             return OpsWindow(self.profilers, self.discovery.compiled, self.onednn, weights)
+        if name == "counters":
+            from .counters_window import CountersWindow
+
+            return CountersWindow(self.profilers)
         from .sites_window import SitesWindow
 
         return SitesWindow(self.sites, self.loop, self.discovery.compiled)
@@ -307,7 +311,7 @@ class Probe:
     def profiler_starts(self) -> None:
         """The job's own profiler is about to start: ours makes room."""
         window = self.windows.open
-        if window is not None and window.name == "ops":
+        if window is not None and window.name in ("ops", "counters"):
             self.windows.abandon(self.loop.timeline.step, "the job runs a profiler of its own", again=False)
 
     def leave(self) -> None:
