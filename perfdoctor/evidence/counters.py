@@ -7,6 +7,7 @@ from .model import Counters, Missing
 from .model.counters import NOT_COUNTED
 
 _ON_CPU = Missing("nothing runs on a CUDA device")
+_NO_MEMORY = Missing("this torch cannot profile memory quietly")
 _NOT_COMPILED = Missing("the job does not use torch.compile")
 
 
@@ -24,6 +25,9 @@ def counters(process: ProcessRecording) -> Counters | Missing:
             sum(n for kind, n in window.device.items() if kind.startswith(kinds)) / steps if window.device else _ON_CPU
         )
 
+    def allocated(total: int | None) -> float | Missing:
+        return _NO_MEMORY if total is None else total / steps
+
     return Counters(
         first_step=window.first,
         steps=steps,
@@ -33,8 +37,8 @@ def counters(process: ProcessRecording) -> Counters | Missing:
         conversions=window.conversions / steps,
         copies=window.copies / steps,
         flops=window.flops / steps,
-        allocations=window.allocations / steps,
-        allocated_bytes=window.allocated_bytes / steps,
+        allocations=allocated(window.allocations),
+        allocated_bytes=allocated(window.allocated_bytes),
         kernels=on_device("kernels"),
         host_to_device=on_device("Memcpy HtoD"),
         device_to_host=on_device("Memcpy DtoH"),

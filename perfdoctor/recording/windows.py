@@ -195,8 +195,9 @@ class CountersWindow:
     conversions: int = 0
     copies: int = 0
     flops: int = 0
-    allocations: int = 0
-    allocated_bytes: int = 0
+    allocations: int | None = None
+    allocated_bytes: int | None = None
+    """None where memory could not be profiled without a word on the job's stderr."""
     calls: Mapping[str, int] = field(default_factory=dict)
     """Operators that no other operator called, by name."""
     device: Mapping[str, int] = field(default_factory=dict)

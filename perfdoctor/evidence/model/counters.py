@@ -28,8 +28,8 @@ class Counters:
     """Copies to another type or device."""
     copies: float
     flops: float
-    allocations: float
-    allocated_bytes: float
+    allocations: float | Missing
+    allocated_bytes: float | Missing
     kernels: float | Missing
     host_to_device: float | Missing
     device_to_host: float | Missing

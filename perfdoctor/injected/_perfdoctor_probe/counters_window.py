@@ -4,6 +4,8 @@ Opened only when asked for. Every launch of a program that does the same work co
 allocations and their bytes, reads of scalars, conversions, floating-point operations, and the losses.
 """
 
+import ctypes
+import os
 import sys
 
 import torch
@@ -16,6 +18,7 @@ _SCALAR_READ = "aten::_local_scalar_dense"
 _CONVERSION = "aten::_to_copy"
 _COPY = "aten::copy_"
 _MEMORY = "[memory]"
+_ERRORS_ONLY = 2
 
 
 class CountersWindow:
@@ -31,6 +34,8 @@ class CountersWindow:
         self.roots: list = []
         """What backward passes started from, kept until the profiler is off: reading one is an operator too."""
         self.original = self.stand_in = None
+        self.log_level = _log_level()
+        self.level_before = 0
 
     def obstacle(self) -> str:
         """Why this cannot be done now, or ""."""
@@ -58,6 +63,8 @@ class CountersWindow:
             torch.autograd._engine_run_backward = self.original
         with _QuietKineto():
             self.profile.__exit__(None, None, None)
+        if self.log_level is not None:
+            self.log_level.value = self.level_before
 
     def close(self, steps: int) -> dict:
         """Totals of `steps` steps."""
@@ -65,6 +72,8 @@ class CountersWindow:
         events = self.profile.kineto_results.events()
         self.profile = None
         found = counted(*divided(events, self.on_device))
+        if self.log_level is None:
+            found["allocations"] = found["allocated_bytes"] = None
         roots, self.roots = self.roots, []
         return {"steps": steps, **found, "losses": [_loss(root) for root in roots], **compilations()}
 
@@ -78,6 +87,15 @@ class CountersWindow:
             return original(tensors, *args, **kwargs)
 
         torch.autograd._engine_run_backward = self.stand_in = run_backward
+
+
+def _log_level():
+    """The level of torch's C++ log, in its memory; None where it cannot be found."""
+    try:
+        library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
+        return ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+    except (OSError, ValueError):
+        return None
 
 
 def _loss(root) -> float:
