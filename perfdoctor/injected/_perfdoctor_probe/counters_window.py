@@ -45,7 +45,11 @@ class CountersWindow:
         from torch.autograd.profiler import profile
 
         self.on_device = torch.cuda.is_initialized()
-        self.profile = profile(use_device="cuda" if self.on_device else None, record_shapes=True, profile_memory=True)
+        # While memory is profiled, the allocator warns on stderr of blocks that are older than the profile.
+        quiet = self.log_level is not None
+        self.profile = profile(use_device="cuda" if self.on_device else None, record_shapes=True, profile_memory=quiet)
+        if quiet:
+            self.level_before, self.log_level.value = self.log_level.value, _ERRORS_ONLY
         self._note_roots()
         self.profilers.start_ours(self.profile, _QuietKineto())
 
