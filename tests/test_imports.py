@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PROBE = "perfdoctor.injected._perfdoctor_probe"
 
 BASICS = ("perfdoctor.errors", "perfdoctor.exits")
-CONFIGURATION = ("perfdoctor.config", "perfdoctor.config_table", "perfdoctor.suppression")
+CONFIGURATION = ("perfdoctor.config", "perfdoctor.config_gate", "perfdoctor.config_table", "perfdoctor.suppression")
 FRONT = ("perfdoctor.cli", "perfdoctor.commands", "perfdoctor.report")
 FROM_THE_JOB = (f"{PROBE}.records", "perfdoctor.recording.directory", "perfdoctor.version", *BASICS)
 
@@ -36,6 +36,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *BASICS,
     ),
     "perfdoctor.gate": (
+        "perfdoctor.config_gate",
         "perfdoctor.diagnosis.findings",
         "perfdoctor.evidence.model",
         "perfdoctor.version",
@@ -49,6 +50,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *BASICS,
     ),
     "perfdoctor.config": (*CONFIGURATION, *BASICS),
+    "perfdoctor.config_gate": (*CONFIGURATION, *BASICS),
     "perfdoctor.config_table": (*CONFIGURATION, *BASICS),
     "perfdoctor.suppression": (*CONFIGURATION, *BASICS),
     "perfdoctor.errors": ("perfdoctor.exits",),
