@@ -8,9 +8,10 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO
 
 from .config import Config
@@ -42,6 +43,9 @@ class Request:
     stdout: int | IO[bytes] | None = None
     """Where the job's stdout goes in `passthrough`; None is ours."""
     windows: tuple[str, ...] = WINDOWS
+    environment: Mapping[str, str] | None = None
+    """None is ours."""
+    cwd: Path | None = None
 
 
 def record(request: Request, directory: RunDirectory, show: Callable[[Progress], None]) -> Ending:
@@ -89,6 +93,8 @@ def _run(
             usable_cpus=usable_cpus,
             output=request.output,
             stdout=request.stdout,
+            environment=request.environment,
+            cwd=request.cwd,
         )
     except PerfdoctorError:
         shutil.rmtree(directory.path, ignore_errors=True)  # an empty recording helps nobody

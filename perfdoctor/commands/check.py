@@ -79,7 +79,7 @@ class Options:
 def run(options: Options) -> Exit:
     """Record, judge, report. What cannot work is refused before the job starts."""
     config = options.settings.resolve()
-    command = _command(options)
+    command = job_command(options.words, options.verbatim, options.module, options.python)
     where = outputs.parse(options.outputs)
     mode = _output_mode(options)
     if options.log_every is not None and options.log_every < 1:
@@ -130,13 +130,13 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
     return exit_code(diagnosis, config.fail_on)
 
 
-def _command(options: Options) -> commands.Command:
-    python = options.python or commands.python_for_jobs()
-    words = options.words
-    if options.verbatim:
+def job_command(words: Sequence[str], verbatim: bool, module: str | None, python: str | None) -> commands.Command:
+    """The job as typed. Raises PerfdoctorError for one that cannot be run."""
+    python = python or commands.python_for_jobs()
+    if verbatim:
         return commands.verbatim(words)
-    if options.module:
-        return commands.module(python, options.module, words)
+    if module:
+        return commands.module(python, module, words)
     if not words:
         raise PerfdoctorError(
             "there is nothing to run", slug="nothing-to-run", advice="perfdoctor check train.py [ARGS]"

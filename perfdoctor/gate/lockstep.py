@@ -39,6 +39,8 @@ class Contestant:
     """One copy to run."""
 
     name: str
+    title: str
+    """For messages."""
     command: Command
     cwd: Path
     directory: RunDirectory
@@ -233,7 +235,7 @@ def _wait_for_all(copies: Sequence[_Copy], limits: Limits, tick: Callable[[], No
                 copy.pause()
         tick()
         if time.monotonic() > deadline:
-            late = [copy.contestant.name for copy in copies if (r := copy.rank()) is None or r.turn is None]
+            late = [copy.contestant.title for copy in copies if (r := copy.rank()) is None or r.turn is None]
             raise _failure(
                 "no-step",
                 f"no step within {limits.patience_s:g} s: {', '.join(late)}",
@@ -291,7 +293,7 @@ def _turn(copy: _Copy, steps: int, limits: Limits, tick: Callable[[], None]) -> 
         if time.monotonic() > deadline:
             raise _failure(
                 "no-step",
-                f"{copy.contestant.name}: no step for {limits.patience_s:g} s",
+                f"{copy.contestant.title}: no step for {limits.patience_s:g} s",
                 "wait longer with --patience SECONDS",
             )
 
@@ -301,7 +303,7 @@ def _must_run(copy: _Copy) -> None:
     status = copy.status()
     if status is None or (status == 0 and copy.rank() is not None):
         return
-    name, output = copy.contestant.name, copy.contestant.directory.job_output
+    name, output = copy.contestant.title, copy.contestant.directory.job_output
     if status == 0:
         raise _failure(
             "no-step",
@@ -313,7 +315,7 @@ def _must_run(copy: _Copy) -> None:
 
 
 def _too_short(copies: Sequence[_Copy]) -> JobFailedError:
-    ended = [copy.contestant.name for copy in copies if copy.status() is not None]
+    ended = [copy.contestant.title for copy in copies if copy.status() is not None]
     return _failure(
         "too-few-steps",
         f"{', '.join(ended) or 'the job'}: ended before there were enough steps",

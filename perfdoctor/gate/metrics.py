@@ -29,6 +29,16 @@ _COUNTERS: tuple[tuple[str, Unit, str], ...] = (
 )
 
 
+NAMES = (
+    *(STEP_TIME, "data_wait_share", "gc_share"),
+    *(name for name, _, _ in _COUNTERS),
+    *("loader_processes", "peak_rss_bytes", "torch_peak_allocated_bytes", "torch_peak_reserved_bytes"),
+    *(f"gc_collections_gen{generation}" for generation in range(3)),
+    *("samples_per_s", "first_step_s", "cpu_ms"),
+)
+"""All metrics but those of single operators, `op:NAME`; a test holds them to what `metrics` gives."""
+
+
 def metrics(evidence: Evidence) -> Metrics:
     """All that can be said about one launch, by name, in the order of a report."""
     found = [

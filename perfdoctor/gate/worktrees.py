@@ -85,7 +85,7 @@ def repository_of(directory: Path) -> Path:
         raise PerfdoctorError(
             f"{directory} is not in a git repository, so there is nothing to compare with",
             slug="not-a-repository",
-            advice="use a stored baseline: perfdoctor baseline write SCRIPT, then perfdoctor gate --baseline FILE SCRIPT",
+            advice="use a stored baseline: `perfdoctor baseline write SCRIPT`, then `perfdoctor gate --baseline FILE`",
         ) from error
 
 
@@ -133,6 +133,7 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
         "rev-parse", f"{dirty or head}^{{tree}}", cwd=repository
     )
     where.mkdir(parents=True, exist_ok=True)
+    where = where.resolve()
     sides = {
         BEFORE: (commit, title),
         AFTER: (dirty or head, "working tree" if dirty or strangers else f"HEAD ({head[:7]})"),
@@ -142,7 +143,7 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
         for name, (revision, called) in sides.items():
             root = where / name
             git("worktree", "add", "--quiet", "--detach", "--force", str(root), revision, cwd=repository)
-            link_untracked(repository, root, leave_out=() if name == AFTER else strangers)
+            link_untracked(repository, root, where, leave_out=() if name == AFTER else strangers)
             environment = {**os.environ, "PYTHONHASHSEED": "0"}
             trees[name] = Tree(root.resolve(), called, python, environment)
         if setup:
@@ -174,7 +175,7 @@ def new_sources(repository: Path) -> list[str]:
     return [name for name in found.split("\0") if name and not name.startswith(OWN_DIRECTORY)]
 
 
-def link_untracked(repository: Path, root: Path, leave_out: Sequence[str]) -> None:
+def link_untracked(repository: Path, root: Path, trees: Path, leave_out: Sequence[str]) -> None:
     """Data sets, caches and environments that git does not track, as links to the one copy there is."""
     found = git("ls-files", "--others", "--directory", "--no-empty-directory", "-z", cwd=repository)
     for name in filter(None, found.split("\0")):
@@ -182,6 +183,8 @@ def link_untracked(repository: Path, root: Path, leave_out: Sequence[str]) -> No
         if name in leave_out or any(part in _NOT_LINKED or part.endswith(".egg-info") for part in path.parts):
             continue
         target = root / path
+        if trees.is_relative_to(repository / path):
+            continue  # a link to where the link lies
         if os.path.lexists(target):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)

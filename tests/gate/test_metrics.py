@@ -9,7 +9,7 @@ import samples
 
 from perfdoctor.evidence.counters import counters
 from perfdoctor.evidence.model import Counters, Missing
-from perfdoctor.gate.metrics import metrics
+from perfdoctor.gate.metrics import NAMES, metrics
 from perfdoctor.gate.model import Assume
 
 NONE = Missing("nothing runs on a CUDA device")
@@ -34,6 +34,10 @@ def test_what_was_not_recorded_is_missing_with_its_reason() -> None:
     found = metrics(samples.empty())
     assert all(isinstance(metric.value, Missing) and metric.value.reason for metric in found.values())
     assert {"aten_ops", "syncs", "peak_rss_bytes", "step_time_ms"} <= set(found)
+
+
+def test_all_metrics_have_a_name_that_settings_may_use() -> None:
+    assert tuple(metrics(samples.empty())) == NAMES
 
 
 def test_a_run_without_the_window_says_how_to_count() -> None:
