@@ -230,6 +230,7 @@ def gate(
     Exit codes: 0 pass or improvement, 1 regression, 3 it cannot tell, 4 the job failed.
     """
     from .commands import gate as command
+    from .commands.check import Settings
 
     options = command.Options(
         words=tuple(job or ()),
@@ -243,7 +244,7 @@ def gate(
         launches=launches,
         outputs=tuple(output or ()),
         verbose=verbose,
-        settings=command.Settings(config, fail_on=fail_on, patience=patience, runs=runs),
+        settings=Settings(config, fail_on=fail_on, patience=patience, runs=runs),
         gate=command.GateOptions(
             tolerance, time_budget, on_inconclusive, schedule, control, setup, max_age, tuple(counter_tolerance or ())
         ),
@@ -278,11 +279,12 @@ def baseline_write(
 ) -> None:
     """Launch a job and store its counters, memory, times and findings, to be committed."""
     from .commands import gate as command
+    from .commands.check import Settings
 
     def write() -> Exit:
         verbatim = bool(ctx.meta.get(_COMMAND))
         return command.write_baseline(
-            tuple(job or ()), verbatim, module, python, file, launches, command.Settings(config, runs=runs)
+            tuple(job or ()), verbatim, module, python, file, launches, Settings(config, runs=runs)
         )
 
     raise typer.Exit(_uninterrupted(write))

@@ -64,7 +64,7 @@ def record(request: Request, directory: RunDirectory, show: Callable[[Progress],
     began = time.monotonic()
     ending = Ending("interrupted")
     try:
-        with _signals_as_interrupts():
+        with signals_as_interrupts():
             ending = _run(request, directory, server, machine.usable_cpus, show)
     finally:
         server.close()
@@ -139,7 +139,7 @@ def _not_started(directory: RunDirectory, error: OSError) -> PerfdoctorError:
 
 
 @contextmanager
-def _signals_as_interrupts() -> Iterator[None]:
+def signals_as_interrupts() -> Iterator[None]:
     """SIGTERM (a scheduler's time is up) and SIGHUP (the terminal is gone) must not leave the job running alone."""
 
     def interrupt(number: int, frame: object) -> None:

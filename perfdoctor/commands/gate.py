@@ -20,6 +20,8 @@ from ..exits import Exit
 from ..gate.model import GateResult, Verdict
 from ..judge import checks_with_limits
 from ..launch import command as commands
+from ..recording.directory import make_parent
+from ..session import signals_as_interrupts
 from . import outputs
 from .check import Settings, job_command
 
@@ -120,7 +122,7 @@ def run(options: Options) -> Exit:
     if options.self_test:
         from . import selftest
 
-        with one_gate_at_a_time(LOCK):
+        with one_gate_at_a_time(LOCK), signals_as_interrupts():
             return selftest.run(config)
     if (options.against is None) == (options.baseline is None):
         raise PerfdoctorError(
@@ -130,7 +132,7 @@ def run(options: Options) -> Exit:
         )
     python = options.python or commands.python_for_jobs()
     command = job_command(options.words, options.verbatim, options.module, python)
-    with one_gate_at_a_time(LOCK):
+    with one_gate_at_a_time(LOCK), signals_as_interrupts():
         if options.baseline is not None:
             from .baseline import gate_against
 
@@ -223,6 +225,7 @@ def _against(options: Options, config: Config, python: str) -> GateResult:
     from ..gate.model import Side
 
     gate = config.gate
+    make_parent(config.runs)
     place = config.runs / f"trees-{os.getpid()}"
     began = time.monotonic()
     with worktrees.prepared(

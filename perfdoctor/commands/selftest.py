@@ -77,17 +77,16 @@ def run(config: Config) -> Exit:
     """All trials, one after the other; 0 when every answer is right, 3 when the machine is too busy to tell."""
     from .gate import say
 
-    wrong, unsure = [], []
+    wrong: list[str] = []
+    unsure: list[str] = []
     for trial in TRIALS:
         say(f"self-test: {trial.name}")
         with tempfile.TemporaryDirectory(prefix="perfdoctor-") as runs:
             found = hold(trial, replace(config, runs=Path(runs)), Policy(tolerance=config.gate.tolerance), say=say)
         problem = problem_of(trial, found)
         doubt = isinstance(found, GateResult) and found.verdict is Verdict.INCONCLUSIVE
-        print(
-            f"{'✓' if not problem else '?' if doubt else '✗'} {trial.name}{f': {problem}' if problem else ''}",
-            flush=True,
-        )
+        mark = "?" if problem and doubt else "✗" if problem else "✓"
+        print(f"{mark} {trial.name}{f': {problem}' if problem else ''}", flush=True)
         if problem:
             (unsure if doubt else wrong).append(trial.name)
     if wrong:

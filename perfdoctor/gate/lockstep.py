@@ -121,7 +121,7 @@ class _Copy:
         ranks = self.server.ranks
         if len(ranks) > 1:
             raise _failure(
-                "several-ranks", f"{self.contestant.name}: a job of several ranks cannot take turns", "--schedule abba"
+                "several-ranks", f"{self.contestant.title}: a job of several ranks cannot take turns", "--schedule abba"
             )
         return ranks[0] if ranks else None
 

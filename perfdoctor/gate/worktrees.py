@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -134,6 +135,7 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
     )
     where.mkdir(parents=True, exist_ok=True)
     where = where.resolve()
+    _remove_left(repository, where.parent)
     sides = {
         BEFORE: (commit, title),
         AFTER: (dirty or head, "working tree" if dirty or strangers else f"HEAD ({head[:7]})"),
@@ -158,6 +160,15 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
             )  # fmt: skip
         shutil.rmtree(where, ignore_errors=True)
         subprocess.run(["git", "worktree", "prune"], cwd=repository, capture_output=True, check=False)
+
+
+def _remove_left(repository: Path, runs: Path) -> None:
+    """Worktrees of a gate that was killed."""
+    for left in runs.glob("trees-*"):
+        number = left.name.removeprefix("trees-")
+        if number.isdecimal() and not Path(f"/proc/{number}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    subprocess.run(["git", "worktree", "prune"], cwd=repository, capture_output=True, check=False)
 
 
 def _own_paths(trees: Trees, tree: Tree) -> Tree:
@@ -194,13 +205,7 @@ def link_untracked(repository: Path, root: Path, trees: Path, leave_out: Sequenc
 def _set_up(tree: Tree, command: str) -> Tree:
     """Run the user's set-up command in a virtual environment of the side's own, which sees what is installed now."""
     home = tree.root.parent / f"env-{tree.root.name}"
-    sites = subprocess.run(
-        [tree.python, "-c", "import sys; print('\\n'.join(p for p in sys.path if p.endswith('-packages')))"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    subprocess.run([tree.python, "-m", "venv", str(home)], check=True, stdout=subprocess.DEVNULL)
-    (packages,) = home.glob("lib/python*/site-packages")
-    (packages / "perfdoctor_gate.pth").write_text(sites)
+    _make_environment(tree.python, home)
     environment = {
         **tree.environment,
         "VIRTUAL_ENV": str(home),
@@ -220,6 +225,22 @@ def _set_up(tree: Tree, command: str) -> Tree:
             exit_code=Exit.NOT_MEASURABLE,
         )
     return replace(tree, python=str(home / "bin" / Path("python")), environment=environment)
+
+
+def _make_environment(python: str, home: Path) -> None:
+    """A virtual environment that sees what `python` sees, pip included; what is installed into it stays in it."""
+    code = "import sys, importlib.util as u; print(u.find_spec('pip') is not None, *sys.path, sep='\\n')"
+    has_pip, *seen = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
+    # Without a pip of its own it is made in a moment instead of in ten seconds.
+    own_pip = [] if has_pip != "True" else ["--without-pip"]
+    subprocess.run([python, "-m", "venv", *own_pip, str(home)], check=True, stdout=subprocess.DEVNULL)
+    (packages,) = home.glob("lib/python*/site-packages")
+    sites = [path for path in seen if path.endswith("-packages")]
+    (packages / "perfdoctor_gate.pth").write_text("\n".join(sites) + "\n")
+    if own_pip:
+        shim = home / "bin" / "pip"
+        shim.write_text(f'#!/bin/sh\nexec {shlex.quote(str(home / "bin" / "python"))} -m pip "$@"\n')
+        shim.chmod(0o755)
 
 
 def foreign_sources(sources: Sequence[str], tree: Tree, trees: Trees) -> list[str]:

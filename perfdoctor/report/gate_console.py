@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..gate.model import GateResult, Verdict
+from .console import Page
 from .gate_content import prepare_gate
 
 _STYLES = {
@@ -50,4 +51,4 @@ def render_gate_console(result: GateResult, *, verbose: bool = False) -> Rendera
     if content.recordings:
         blocks += [Text(), Text("Recordings (see them with `perfdoctor report DIRECTORY`)", style="bold")]
         blocks += [Text(f"  {line}") for line in content.recordings]
-    return Lines(*blocks)
+    return Page(Lines(*blocks))

@@ -19,7 +19,7 @@ MARKS = {
     Verdict.NOT_JUDGED: "-",
 }
 _GROUPS: tuple[tuple[str, tuple[Assume, ...]], ...] = (
-    ("Times", (Assume.TIMED,)),
+    ("Times (the change is that within pairs of launches)", (Assume.TIMED,)),
     ("Shares of the step", (Assume.SHARE,)),
     ("Counted per step", (Assume.EXACT,)),
     ("Memory and collections", (Assume.TIGHT,)),
@@ -110,7 +110,7 @@ def _groups(judgements: Sequence[Judgement], verbose: bool) -> list[Group]:
         shown = [j for j in mine if _is_told(j, folds, verbose)]
         same = sum(j.verdict is Verdict.PASS for j in mine if j not in shown)
         unseen = len(mine) - len(shown) - same
-        rest = [f"{same} are the same"] if same else []
+        rest = [f"{same} {'is' if same == 1 else 'are'} the same"] if same else []
         rest += [f"{unseen} could not be compared (--verbose says why)"] if unseen else []
         if mine:
             found.append(Group(title, tuple(_line(j) for j in shown), "; ".join(rest)))

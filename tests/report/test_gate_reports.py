@@ -50,7 +50,7 @@ def test_why_shows_the_parts_the_counters_and_the_new_finding() -> None:
 
 def test_what_is_the_same_is_summed_up_and_listed_when_asked_for() -> None:
     assert "aten::mm" not in text(REGRESSION)
-    assert "1 are the same" in text(REGRESSION)
+    assert "1 is the same" in text(REGRESSION)
     assert "aten::mm" in text(REGRESSION, verbose=True)
 
 

@@ -183,6 +183,7 @@ class Probe:
         line.settle_cpu()
         if not self.turns.hold(line.step, self._obey):
             self.turns = None
+            self.stop_at = 0  # told to leave, or left alone: it ran for the launcher only
         line.skip_own_time()
 
     def _beat(self, step: int) -> None:

@@ -1,7 +1,8 @@
 """Taking turns with another copy of the job: run some steps, say how long they took, wait for the next turn.
 
 Loaded only when the launcher asks for it, for `perfdoctor gate`. The job stands in a read of the control socket
-between its turns; that time belongs to no step. A launcher that goes away closes the socket, and the job runs on.
+between its turns; that time belongs to no step. A launcher that goes away closes the socket, and the job leaves: it
+ran for the comparison only.
 """
 
 import os
