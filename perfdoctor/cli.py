@@ -313,6 +313,19 @@ def baseline_prune(
     typer.echo(command.prune(file, run, Settings(config).resolve()))
 
 
+@app.command(cls=_Command, short_help="Write a configuration and a workflow for CI.")
+def init(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
+    platform: Annotated[str | None, typer.Option(metavar="NAME", help="github or gitlab (by what is there).")] = None,
+) -> None:
+    """Write a configuration and a workflow for CI, where there are none yet."""
+    from .commands import init as command
+
+    if platform not in (None, "github", "gitlab"):
+        raise PerfdoctorError(f"there is no platform {platform}", slug="platform", advice="github or gitlab")
+    typer.echo(command.run(Path.cwd(), script, platform))
+
+
 @app.command(cls=_Command, short_help="Put two recordings side by side.")
 def diff(
     before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A directory in .perfdoctor/runs.")],
