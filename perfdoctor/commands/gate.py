@@ -24,6 +24,7 @@ from ..recording.directory import make_parent
 from ..session import signals_as_interrupts
 from . import outputs
 from .check import Settings, job_command
+from .promises import require_known_budgets
 
 if TYPE_CHECKING:
     from ..contest import Version
@@ -170,30 +171,6 @@ def write_baseline(
     with one_gate_at_a_time(LOCK):
         baseline.write(file, command, config, launches, date.today())
     return Exit.OK
-
-
-def require_known_budgets(config: Config) -> None:
-    """Raises PerfdoctorError for a promise about something that does not exist."""
-    from ..config_table import nearest
-    from ..diagnosis.registry import discover
-    from ..gate.budgets import unknown
-    from ..gate.metrics import NAMES
-
-    codes = [entry.check.code for entry in discover()]
-    name = unknown(config.budgets, NAMES, codes)
-    if name:
-        raise PerfdoctorError(
-            f"`assert.{name}` in {config.source} is neither a metric nor a check{nearest(name, [*NAMES, *codes])}",
-            slug="config-unknown-metric",
-            advice=f"metrics: {', '.join(NAMES)}, op:NAME; checks: {', '.join(codes)}",
-        )
-    for metric, _ in config.gate.counter_tolerance:
-        if metric not in NAMES and not metric.startswith("op:"):
-            raise PerfdoctorError(
-                f"a tolerance for {metric}, which is no metric{nearest(metric, NAMES)}",
-                slug="config-unknown-metric",
-                advice=f"metrics: {', '.join(NAMES)}, op:NAME",
-            )
 
 
 def write(result: GateResult, where: Sequence[outputs.Output], argv: Sequence[str], *, verbose: bool) -> None:

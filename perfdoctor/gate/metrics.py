@@ -37,6 +37,8 @@ NAMES = (
     *("samples_per_s", "first_step_s", "cpu_ms"),
 )
 """All metrics but those of single operators, `op:NAME`; a test holds them to what `metrics` gives."""
+COUNTED = tuple(name for name, _, _ in _COUNTERS)
+"""Those of the counters window."""
 
 
 def metrics(evidence: Evidence) -> Metrics:

@@ -68,6 +68,8 @@ def _interval(judgement: Judgement, scale: float) -> str:
 def judged(judgement: Judgement) -> str:
     """One judgement as a sentence."""
     before, after = number(judgement.before, judgement.unit), number(judgement.after, judgement.unit)
+    if judgement.name.startswith("assert:"):
+        return wording.sentence(wording.clean(f"{judgement.label}: {after}; {judgement.reason}"))
     moved = change(judgement)
     how = f" ({moved})" if moved else ""
     return wording.sentence(wording.clean(f"{judgement.label}: {before} before, {after} now{how}: {judgement.reason}"))

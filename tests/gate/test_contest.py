@@ -18,13 +18,13 @@ from perfdoctor.config_gate import Budget
 from perfdoctor.contest import AFTER, BEFORE, CONTROL, CORE, Contest, Terms, Version
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
-from perfdoctor.evidence.model import Evidence
+from perfdoctor.evidence.model import Evidence, Missing
 from perfdoctor.gate.decision import Policy
 from perfdoctor.gate.lockstep import Contestant, Lap
 from perfdoctor.gate.model import GateResult, Verdict
 from perfdoctor.launch.command import Command
 from perfdoctor.launch.control import Turn
-from perfdoctor.launch.job import write_facts
+from perfdoctor.launch.job import Ending, write_facts
 
 STEP_NS = 10_000_000
 
@@ -194,3 +194,46 @@ def test_noise_alone_is_inconclusive(stage: Stage) -> None:
     result = stage.hold()
     assert result.verdict is Verdict.INCONCLUSIVE
     assert stage.launches == 24
+
+
+class Alone(Stage):
+    """The same for launches that run one at a time; the second of two slots may be slower."""
+
+    slot = 1.0
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        super().__init__(monkeypatch, directory)
+        self.order: list[str] = []
+        self.times: dict[str, float] = {}
+        monkeypatch.setattr(contest, "record", self.record)
+
+    def record(self, request: Any, directory: Any, show: Any) -> Ending:
+        write_facts(directory)
+        name = next(name for name in self.evidence if f"-gate-{name}-" in directory.path.name)
+        self.order.append(name)
+        late = len(self.order) % 4 in (0, 3)  # the third and fourth launch of a unit
+        self.times[str(directory.path)] = self.factor(name, len(self.order)) * (self.slot if late else 1.0)
+        return Ending("stopped")
+
+    def judge(self, directory: Any, config: Config) -> Diagnosis:
+        diagnosis = super().judge(directory, config)
+        step = diagnosis.evidence.step
+        assert not isinstance(step, Missing)
+        factor = self.times[str(directory.path)]
+        slower = replace(step, step_ms=step.step_ms * factor, median_ms=step.median_ms * factor)
+        return replace(diagnosis, evidence=replace(diagnosis.evidence, step=slower))
+
+
+def test_launches_that_run_alone_are_balanced_against_a_slower_slot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stage = Alone(monkeypatch, tmp_path)
+    stage.slot = 1.03
+    stage.factor = lambda name, launch: 1.0 + wobble(launch)
+    result = stage.hold(abba=True)
+    assert result.verdict is Verdict.PASS
+    units = [tuple(stage.order[at : at + 4]) for at in range(0, len(stage.order), 4)]
+    assert set(units) == {(BEFORE, AFTER, AFTER, BEFORE), (AFTER, BEFORE, BEFORE, AFTER)}
+    slower = Alone(monkeypatch, tmp_path)
+    slower.factor = lambda name, launch: (1.08 if name == AFTER else 1.0) + wobble(launch)
+    assert slower.hold(abba=True).verdict is Verdict.REGRESSION

@@ -17,7 +17,8 @@ from test_metrics import COUNTED
 from perfdoctor.commands import baseline as stored
 from perfdoctor.commands import diff
 from perfdoctor.commands.check import Settings
-from perfdoctor.commands.gate import GateOptions, exit_code, require_known_budgets
+from perfdoctor.commands.gate import GateOptions, exit_code
+from perfdoctor.commands.promises import keep_promises, needs_counters, require_known_budgets
 from perfdoctor.commands.selftest import TRIALS, problem_of
 from perfdoctor.config import Config
 from perfdoctor.config_gate import Budget, GateSettings
@@ -88,6 +89,23 @@ def test_a_promise_about_nothing_is_refused_with_the_nearest_name() -> None:
     assert "`syncs`" in caught.value.message
     with pytest.raises(PerfdoctorError):
         require_known_budgets(Config(gate=GateSettings(counter_tolerance=(("sync", 1.0),))))
+
+
+def test_promises_count_in_every_judged_run(capsys: pytest.CaptureFixture[str]) -> None:
+    diagnosis = Diagnosis(samples.with_(samples.healthy(), counters=COUNTED), (), (), None)
+
+    def code(*budgets: Budget) -> int:
+        return int(keep_promises(diagnosis, Config(budgets=budgets)))
+
+    assert code(Budget("syncs", "error", max=6)) == 0
+    assert capsys.readouterr().err == ""
+    assert code(Budget("syncs", "error", max=5)) == 1
+    assert "error: Scalar reads (syncs) per step: 6; promised: at most 5" in capsys.readouterr().err
+    assert code(Budget("syncs", "warn", max=5)) == 0
+    assert "warning:" in capsys.readouterr().err
+    assert code(Budget("kernels", "error", max=5)) == 3
+    assert needs_counters([Budget("op:aten::mm", "error", max=1)])
+    assert not needs_counters([Budget("syncs", "off", max=1), Budget("data_wait_share", "error", max=1)])
 
 
 # ---------------------------------------------------------------------------------------------------------
