@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from statistics import median
+from typing import cast
 
 from ..config import Config
 from ..diagnosis.findings import Diagnosis, Finding
@@ -19,14 +21,16 @@ from ..gate import fingerprint
 from ..gate.budgets import judge_budgets
 from ..gate.compare import Tolerances
 from ..gate.metrics import metrics
-from ..gate.model import GateResult, Side, Verdict, overall
+from ..gate.model import GateResult, Side, Unit, Verdict, overall
 from ..gate.why import explain_alone
 from ..judge import judge
 from ..launch.command import Command
 from ..recording.directory import RunDirectory
+from ..report import gate_words
 from ..session import COUNTING, Request, record
 
-DEFAULT_FILE = Path("perf-baseline.json")
+_OF_THE_MACHINE = "PD12."
+"""Findings about neighbours and quotas: what other programs do is no change of the job."""
 
 
 def launch(command: Command, config: Config, count: int) -> tuple[list[Diagnosis], RunDirectory]:
@@ -80,7 +84,7 @@ def write(file: Path, command: Command, config: Config, launches: int, today: da
 
 def _made(diagnoses: Sequence[Diagnosis], command: Command, today: date) -> stored.Baseline:
     first = diagnoses[0].evidence
-    findings = {f.fingerprint: f for d in diagnoses for f in d.ranked}
+    findings = {f.fingerprint: f for d in diagnoses for f in d.ranked if not f.id.startswith(_OF_THE_MACHINE)}
     return stored.make(
         today,
         command.name,
@@ -110,12 +114,15 @@ def show(file: Path) -> str:
     lines = [f"{file}: {found.job}, written {found.written}", ""]
     for title, table in (("configuration", found.configuration), ("machine", found.machine)):
         lines += [title, *(f"  {name}: {value}" for name, value in table.items()), ""]
-    lines.append("metrics")
+    count = max((len(metric.launches) for metric in found.metrics.values()), default=0)
+    lines.append(f"metrics, median of {count} launches")
     for metric in found.metrics.values():
-        values = sorted(metric.launches)
-        middle = values[len(values) // 2]
-        spread = f" ({values[0]:g} to {values[-1]:g})" if values[0] != values[-1] else ""
-        lines.append(f"  {metric.label}: {middle:g} {metric.unit}{spread}, {len(values)} launches")
+        low, middle, high = (
+            gate_words.number(value, cast("Unit", metric.unit))
+            for value in (min(metric.launches), median(metric.launches), max(metric.launches))
+        )
+        spread = f" ({low} to {high})" if low != high else ""
+        lines.append(f"  {metric.label}: {middle}{spread}")
     known = [f"  {finding.id} {finding.place}" for finding in found.findings] or ["  none"]
     return "\n".join([*lines, "", "known findings", *known])
 
@@ -167,6 +174,7 @@ def gate_against(file: Path, command: Command, config: Config, launches: int, to
 
 
 def _everywhere(diagnoses: Sequence[Diagnosis]) -> list[Finding]:
-    """Findings that every launch has: one that comes and goes is none to fail for."""
+    """Findings about the job that every launch has: one that comes and goes is none to fail for."""
     common = set.intersection(*({f.fingerprint for f in d.ranked} for d in diagnoses))
-    return [f for f in diagnoses[0].ranked if f.fingerprint in common]
+    found = [f for f in diagnoses[0].ranked if f.fingerprint in common]
+    return [f for f in found if not f.id.startswith(_OF_THE_MACHINE)]

@@ -267,7 +267,7 @@ def _timed(baseline: Baseline, now: Now, gates: bool) -> list[Judgement]:
         assume, unit = Assume(stored.assume), cast("Any", stored.unit)
         if not numbers or assume is not Assume.TIMED or old <= 0:
             after = trimmed_mean(numbers) if numbers else Missing("not measured")
-            change = None if isinstance(after, Missing) or assume is not Assume.SHARE else after - old
+            change = None if isinstance(after, Missing) or assume is Assume.TIMED else after - old
             found.append(
                 Judgement(
                     name,

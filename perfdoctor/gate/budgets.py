@@ -8,6 +8,7 @@ from statistics import median
 from ..config_gate import Budget
 from ..diagnosis.findings import Finding
 from ..evidence.model import Missing
+from .compare import operators_were_counted
 from .metrics import Metrics
 from .model import Assume, Judgement, Verdict
 
@@ -56,7 +57,7 @@ def _of_metric(budget: Budget, launches: Sequence[Metrics]) -> Judgement:
     label = metrics[0].title if metrics else budget.name
     unit = metrics[0].unit if metrics else "count"
     assume = metrics[0].assume if metrics else Assume.INFO
-    if not metrics and budget.name.startswith("op:") and launches:
+    if not metrics and budget.name.startswith("op:") and operators_were_counted(launches):
         numbers = [0.0]
     limits = [f"at most {budget.max:g}"] if budget.max is not None else []
     limits += [f"at least {budget.min:g}"] if budget.min is not None else []

@@ -88,15 +88,19 @@ def _margin(name: str) -> tuple[float, float]:
 def _values(name: str, launches: Launches, metric: Metric) -> list[float] | Missing:
     found = [launch[name].value for launch in launches if name in launch]
     if not found:
-        # An operator that one side never called was called 0 times.
-        known = bool(launches) and name.startswith("op:") and any("aten_ops" in launch for launch in launches)
-        return [0.0] if known else Missing("not measured")
+        return [0.0] if name.startswith("op:") and operators_were_counted(launches) else Missing("not measured")
     numbers = [value for value in found if not isinstance(value, Missing)]
     if numbers:
         return numbers
     missing = found[0]
     assert isinstance(missing, Missing)
     return missing
+
+
+def operators_were_counted(launches: Launches) -> bool:
+    """Whether an operator that is not there was called 0 times, rather than not looked for."""
+    counts = [launch["aten_ops"].value for launch in launches if "aten_ops" in launch]
+    return any(not isinstance(count, Missing) for count in counts)
 
 
 def _tight(

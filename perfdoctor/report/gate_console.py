@@ -39,7 +39,7 @@ def render_gate_console(result: GateResult, *, verbose: bool = False) -> Rendera
         if group.rest:
             blocks.append(Text(f"  {group.rest}", style="dim"))
     if content.parts or content.why:
-        blocks += [Text(), Text("Why", style="bold")]
+        blocks += [Text(), Text(content.why_title, style="bold")]
     if content.parts:
         table = Table.grid(padding=(0, 2, 0, 0))
         for name, before, after, difference in content.parts:

@@ -19,7 +19,7 @@ MARKS = {
     Verdict.NOT_JUDGED: "-",
 }
 _GROUPS: tuple[tuple[str, tuple[Assume, ...]], ...] = (
-    ("Times (the change is that within pairs of launches)", (Assume.TIMED,)),
+    ("Times", (Assume.TIMED,)),
     ("Shares of the step", (Assume.SHARE,)),
     ("Counted per step", (Assume.EXACT,)),
     ("Memory and collections", (Assume.TIGHT,)),
@@ -59,6 +59,7 @@ class GateContent:
     groups: tuple[Group, ...]
     parts: tuple[tuple[str, str, str, str], ...]
     """Part of the step, before, after, difference."""
+    why_title: str
     why: tuple[str, ...]
     notes: tuple[str, ...]
     recordings: tuple[str, ...]
@@ -73,7 +74,7 @@ def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
     return GateContent(
         headline(result),
         wording.clean(f"before: {result.before.name} · now: {result.after.name}{measured}{took}"),
-        tuple(_groups(result.judgements, verbose)),
+        tuple(_groups(result.judgements, verbose, bool(pairs))),
         tuple(
             (
                 name.replace("_", " "),
@@ -83,6 +84,7 @@ def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
             )
             for name, old, new in (why.parts if why else ())
         ),
+        "Why" if result.verdict is Verdict.REGRESSION else "What else differs",
         tuple(
             wording.clean(text)
             for text in (
@@ -100,7 +102,7 @@ def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
     )
 
 
-def _groups(judgements: Sequence[Judgement], verbose: bool) -> list[Group]:
+def _groups(judgements: Sequence[Judgement], verbose: bool, paired: bool) -> list[Group]:
     found = []
     promises = [j for j in judgements if j.name.startswith("assert:")]
     measured = [j for j in judgements if not j.name.startswith("assert:")]
@@ -113,6 +115,8 @@ def _groups(judgements: Sequence[Judgement], verbose: bool) -> list[Group]:
         rest = [f"{same} {'is' if same == 1 else 'are'} the same"] if same else []
         rest += [f"{unseen} could not be compared (--verbose says why)"] if unseen else []
         if mine:
+            if Assume.TIMED in kinds and paired:
+                title += " (the change is that within pairs of launches)"
             found.append(Group(title, tuple(_line(j) for j in shown), "; ".join(rest)))
     if promises:
         found.append(Group(_PROMISES, tuple(_line(j) for j in promises), ""))
@@ -128,7 +132,8 @@ def _is_told(judgement: Judgement, folds: bool, verbose: bool) -> bool:
 
 
 def _line(judgement: Judgement) -> Line:
-    reason = judgement.reason if judgement.gates else f"{judgement.reason} (shown only)"
+    decided = judgement.verdict is not Verdict.NOT_JUDGED
+    reason = judgement.reason if judgement.gates or not decided else f"{judgement.reason} (shown only)"
     return Line(
         MARKS[judgement.verdict],
         wording.clean(judgement.label),

@@ -17,7 +17,7 @@ def render_gate_markdown(result: GateResult) -> str:
     for group in content.groups:
         lines += _group(group)
     if content.parts or content.why:
-        lines += ["### Why", ""]
+        lines += [f"### {content.why_title}", ""]
     if content.parts:
         lines += ["| part of the step | before | now | |", "|---|---|---|---|"]
         lines += [f"| {' | '.join(cell(text) for text in row)} |" for row in content.parts] + [""]

@@ -7,7 +7,7 @@ from test_baseline import finding, launch
 
 from perfdoctor.config_gate import Budget
 from perfdoctor.gate.budgets import judge_budgets, unknown
-from perfdoctor.gate.model import Verdict
+from perfdoctor.gate.model import Assume, Metric, Verdict
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from perfdoctor.gate.model import Verdict
         (Budget("syncs", "error", max=9), Verdict.PASS),
         (Budget("syncs", "error", min=10), Verdict.REGRESSION),
         (Budget("kernels", "error", max=9), Verdict.INCONCLUSIVE),
-        (Budget("op:aten::item", "error", max=0), Verdict.PASS),
+        (Budget("op:aten::item", "error", max=0), Verdict.INCONCLUSIVE),
         (Budget("PD04", "error"), Verdict.REGRESSION),
         (Budget("PD04.explicit-collect", "error"), Verdict.REGRESSION),
         (Budget("PD04.other", "error"), Verdict.PASS),
@@ -28,6 +28,12 @@ def test_each_promise_is_judged(budget: Budget, verdict: Verdict) -> None:
     (found,) = judge_budgets([budget], [launch(), launch()], [finding()])
     assert found.verdict is verdict
     assert found.gates
+
+
+def test_an_operator_that_was_looked_for_and_not_found_was_not_called() -> None:
+    counted = {**launch(), "aten_ops": Metric("aten_ops", "count", Assume.EXACT, 10.0)}
+    (found,) = judge_budgets([Budget("op:aten::item", "error", max=0)], [counted], [])
+    assert found.verdict is Verdict.PASS
 
 
 def test_the_median_of_launches_counts_and_all_are_shown() -> None:

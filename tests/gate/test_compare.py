@@ -72,6 +72,14 @@ def test_an_operator_that_is_new_was_called_never_before() -> None:
     assert (new.before, new.after, new.verdict) == (0.0, 1.0, Verdict.REGRESSION)
 
 
+def test_an_operator_that_nobody_looked_for_was_not_called_never() -> None:
+    before = [launch(aten_ops=Missing("no window"))]
+    after = [{**launch(aten_ops=10.0), **launch(**{"op:aten::clone": 1.0})}]
+    new = {j.name: j for j in compare(before, after)}["op:aten::clone"]
+    assert isinstance(new.before, Missing)
+    assert new.verdict is Verdict.NOT_JUDGED
+
+
 def test_nothing_judged_is_inconclusive_and_the_gravest_wins() -> None:
     assert overall([]) is Verdict.INCONCLUSIVE
     worse = one([launch(syncs=1.0)], [launch(syncs=2.0)])
