@@ -356,7 +356,10 @@ def one_gate_at_a_time(path: Path) -> Iterator[None]:
     """Two gates on one machine would disturb each other: the second is refused. Raises PerfdoctorError."""
     import fcntl
 
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError:  # another user's file: it can be locked all the same
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -368,8 +371,9 @@ def one_gate_at_a_time(path: Path) -> Iterator[None]:
                 advice=f"wait for it; two would disturb each other (lock file {path})",
                 exit_code=Exit.NOT_MEASURABLE,
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
         yield
     finally:
         os.close(descriptor)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from running import Perfdoctor
 
 from perfdoctor.config import Config
 from perfdoctor.errors import PerfdoctorError
@@ -30,7 +31,8 @@ def git(root: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(tmp_path: Path, perfdoctor: Perfdoctor) -> Path:
+    perfdoctor.environment["TMPDIR"] = str(tmp_path)  # a lock of its own: tests run side by side
     root = tmp_path / "project"
     root.mkdir()
     (root / "train.py").write_text(TRIAL.read_text())
