@@ -10,7 +10,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -22,10 +22,11 @@ from .exits import Exit
 from .gate import fingerprint
 from .gate.budgets import judge_budgets
 from .gate.compare import Tolerances, compare
-from .gate.decision import Decision, Next, Policy, decide, decide_share, estimate, wants
+from .gate.decision import Next, Policy, decide, wants
 from .gate.lockstep import Contestant, Lap, Limits, race, ratio_all_in, ratio_core
 from .gate.metrics import Metrics, metrics
 from .gate.model import Assume, GateResult, Judgement, Metric, Side, Verdict, overall
+from .gate.rounds import ALL_IN, CORE, Rounds, reason, share, timed
 from .gate.why import explain
 from .judge import judge
 from .launch.command import Command
@@ -33,8 +34,6 @@ from .monitor.machine import read_machine, write_machine
 from .recording.directory import RunDirectory
 from .session import COUNTING, Request, record
 
-CORE, ALL_IN = "step_time.core", "step_time.all_in"
-_LABELS = {CORE: "uncontended step", ALL_IN: "step with everything in it"}
 BEFORE, AFTER, CONTROL = "was", "now", "twin"
 _ABBA_STEPS = 60
 """Steady steps of one launch that runs alone."""
@@ -66,23 +65,6 @@ class Terms:
     """Given the files that each side really ran: why they are not its own, or ""."""
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What one stage gave, pair by pair."""
-
-    ratios: dict[str, list[float]] = field(default_factory=lambda: {CORE: [], ALL_IN: []})
-    control: list[float] = field(default_factory=list)
-    waits: list[tuple[float, float]] = field(default_factory=list)
-    collections: list[tuple[float, float]] = field(default_factory=list)
-    core_ms: list[tuple[float, float]] = field(default_factory=list)
-    all_in_ms: list[tuple[float, float]] = field(default_factory=list)
-    rss: list[tuple[float, float]] = field(default_factory=list)
-    delays: list[float] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.ratios[CORE])
-
-
 class Contest:
     """One gate. Use it once."""
 
@@ -94,7 +76,7 @@ class Contest:
         self.machine = read_machine()
         self.began = time.monotonic()
         self.longest_s = 0.0
-        self.first, self.fresh = _Seen(), _Seen()
+        self.first, self.fresh = Rounds(), Rounds()
         self.diagnoses: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
         self.kept: dict[str, str] = {BEFORE: "", AFTER: ""}
         self.notes: list[str] = []
@@ -124,7 +106,7 @@ class Contest:
     def _time_left(self) -> bool:
         return time.monotonic() - self.began + self.longest_s < self.terms.time_budget_s
 
-    def _pair(self, seen: _Seen) -> None:
+    def _pair(self, seen: Rounds) -> None:
         began = time.monotonic()
         number = len(self.first) + len(self.fresh) + 1
         windows = COUNTING if number == 1 else (("counters",) if number == 2 else ())
@@ -155,7 +137,7 @@ class Contest:
         write_machine(self.machine, directory.machine_file)
         return directory
 
-    def _turns(self, seen: _Seen, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
+    def _turns(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
         names = (BEFORE, AFTER, CONTROL) if self.terms.control else (BEFORE, AFTER)
         contestants = []
         for name in names:
@@ -186,7 +168,7 @@ class Contest:
         for name, lap in laps.items():
             _say_it_was_stopped(directories[name], lap)
 
-    def _abba(self, seen: _Seen, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
+    def _abba(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
         """Two launches of each side in the order ABBA or BAAB, so that a slower slot falls on both."""
         outer, inner = self.rng.sample([BEFORE, AFTER], 2)
         found: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
@@ -251,10 +233,11 @@ class Contest:
     def _verdict(self) -> GateResult:
         policy = self.terms.policy
         decisions = decide(self.first.ratios, self.fresh.ratios, policy)
-        judgements = [self._timed(name, decision) for name, decision in decisions.items()]
+        everything = self.first + self.fresh
+        judgements = [timed(name, everything, decision) for name, decision in decisions.items()]
         judgements += [
-            self._share("data_wait_share", "wait for data", self.first.waits + self.fresh.waits),
-            self._share("gc_share", "garbage collection", self.first.collections + self.fresh.collections),
+            share("data_wait_share", "wait for data", everything.waits, policy),
+            share("gc_share", "garbage collection", everything.collections, policy),
         ]
         counted = compare(
             self._counters(BEFORE), self._counters(AFTER), Tolerances(dict(self.config.gate.counter_tolerance))
@@ -265,16 +248,16 @@ class Contest:
         ranked = after[0].ranked if after else ()
         judgements += judge_budgets(self.config.budgets, self._launches_with_times(), ranked)
         verdict = overall(judgements)
-        reason = _reason(verdict, judgements, decisions)
+        said = reason(verdict, judgements, decisions)
         if self.terms.control and verdict is not Verdict.NOT_COMPARABLE:
             control = decide({CORE: self.first.control}, {}, policy)[CORE]
             if control.verdict is not Verdict.PASS:
                 verdict = Verdict.INCONCLUSIVE
-                reason = f"the side before does not even pass against its own copy: {control.reason}"
+                said = f"the side before does not even pass against its own copy: {control.reason}"
             else:
                 self.notes.append("control: the side before passes against its own copy")
         self._note_contention()
-        return self._result(verdict, reason, judgements)
+        return self._result(verdict, said, judgements)
 
     def _counters(self, name: str) -> list[Metrics]:
         """Counters count only where all launches counted the same steps."""
@@ -293,35 +276,6 @@ class Contest:
     def _launches_with_times(self) -> list[Metrics]:
         return [metrics(diagnosis.evidence) for diagnosis in self.diagnoses[AFTER]]
 
-    def _timed(self, name: str, decision: Decision) -> Judgement:
-        pairs = {CORE: self.first.core_ms + self.fresh.core_ms, ALL_IN: self.first.all_in_ms + self.fresh.all_in_ms}[
-            name
-        ]
-        seen = decision.seen
-        change = low = high = None
-        if seen is not None:
-            width = seen.bound(0.025)
-            change, low, high = (math.expm1(x) for x in (seen.mean, seen.mean - width, seen.mean + width))
-        return Judgement(
-            name, _LABELS[name], "ms", Assume.TIMED, median(p[0] for p in pairs), median(p[1] for p in pairs),
-            decision.verdict, decision.reason, change, low, high,
-            gates=name == CORE or decision.verdict is not Verdict.INCONCLUSIVE,
-        )  # fmt: skip
-
-    def _share(self, name: str, label: str, pairs: Sequence[tuple[float, float]]) -> Judgement:
-        before, after = median(p[0] for p in pairs), median(p[1] for p in pairs)
-        differences = [p[1] - p[0] for p in pairs]
-        decision = decide_share(differences, after, self.terms.policy)
-        change = low = high = None
-        if len(differences) >= 4:
-            seen = estimate(differences)
-            width = seen.bound(0.025)
-            change, low, high = seen.mean, seen.mean - width, seen.mean + width
-        return Judgement(
-            name, label, "share", Assume.SHARE, before, after, decision.verdict, decision.reason, change, low, high,
-            gates=decision.verdict is not Verdict.INCONCLUSIVE,
-        )  # fmt: skip
-
     def _note_contention(self) -> None:
         share = median(self.first.delays + self.fresh.delays) if self.first.delays else 0.0
         if share > 0.05:
@@ -329,25 +283,25 @@ class Contest:
                 f"a busy machine: the job waited for a CPU for {100 * share:.0f} % of its time (median over launches)"
             )
 
-    def _result(self, verdict: Verdict, reason: str, judgements: Sequence[Judgement] = ()) -> GateResult:
+    def _result(self, verdict: Verdict, said: str, judgements: Sequence[Judgement] = ()) -> GateResult:
         was, now = self.diagnoses[BEFORE], self.diagnoses[AFTER]
         why = None
         if was and now and any(j.verdict is Verdict.REGRESSION and j.gates for j in judgements):
             why = explain(was[0], now[0], judgements)
         return GateResult(
             verdict,
-            reason,
+            said,
             Side(self.versions[BEFORE].title, self.kept[BEFORE]),
             Side(self.versions[AFTER].title, self.kept[AFTER]),
             tuple(judgements),
             why,
             tuple(dict.fromkeys(self.notes)),
-            {name: [*values, *self.fresh.ratios[name]] for name, values in self.first.ratios.items()},
+            (self.first + self.fresh).ratios,
             time.monotonic() - self.began,
         )
 
 
-def _note_laps(seen: _Seen, was: Lap, now: Lap) -> None:
+def _note_laps(seen: Rounds, was: Lap, now: Lap) -> None:
     seen.waits.append((was.wait_share, now.wait_share))
     seen.collections.append((was.gc_share, now.gc_share))
     seen.core_ms.append((was.core_ms, now.core_ms))
@@ -356,7 +310,7 @@ def _note_laps(seen: _Seen, was: Lap, now: Lap) -> None:
     seen.delays.append(max(was.delay_share, now.delay_share))
 
 
-def _note_launches(seen: _Seen, found: Mapping[str, Sequence[Diagnosis]]) -> None:
+def _note_launches(seen: Rounds, found: Mapping[str, Sequence[Diagnosis]]) -> None:
     """Of launches that ran alone: medians of steps for the uncontended step, means for the other."""
 
     def means(name: str, metric: str) -> float:
@@ -392,25 +346,3 @@ def _say_it_was_stopped(directory: RunDirectory, lap: Lap) -> None:
     from .launch.job import write_facts
 
     write_facts(directory, end="stopped", detail=f"after {len(lap.turns)} turns of a gate")
-
-
-def _reason(verdict: Verdict, judgements: Sequence[Judgement], decisions: Mapping[str, Decision]) -> str:
-    worse = [j for j in judgements if j.gates and j.verdict is Verdict.REGRESSION]
-    step = next(j for j in judgements if j.name == CORE)
-    if verdict is Verdict.REGRESSION:
-        timed = [j for j in worse if j.assume is Assume.TIMED and j.change is not None]
-        others = [j for j in worse if j not in timed]
-        parts = [f"the {timed[0].label} is {100 * (timed[0].change or 0):.1f} % slower"] if timed else []
-        if others:
-            named = ", ".join(j.label for j in others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-            parts.append(f"higher: {named}")
-        return "; ".join(parts)
-    if verdict is Verdict.NOT_COMPARABLE:
-        broken = next(j for j in judgements if j.verdict is Verdict.NOT_COMPARABLE)
-        return f"{broken.label} {broken.reason}"
-    if verdict is Verdict.IMPROVEMENT:
-        if decisions[CORE].verdict is Verdict.IMPROVEMENT and step.change is not None:
-            return f"the {step.label} is {-100 * step.change:.1f} % faster"
-        better = [j.label for j in judgements if j.verdict is Verdict.IMPROVEMENT]
-        return f"no slower, and lower: {', '.join(better[:3])}"
-    return decisions[CORE].reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,21 +42,18 @@ TRIALS = (
 )
 
 
-def hold(trial: Trial, config: Config, policy: Policy, **terms: object) -> GateResult | PerfdoctorError:
+def hold(
+    trial: Trial, config: Config, policy: Policy, say: Callable[[str], None] = lambda text: None
+) -> GateResult | PerfdoctorError:
     """One comparison, as a gate would make it; an error that it ends in is an answer too."""
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
 
     def version(title: str, options: Sequence[str]) -> Version:
         return Version(title, Command((python_for_jobs(), str(JOB), *options), "trial"), Path.cwd(), environment)
 
-    held = Terms(policy, config.gate.time_budget_s, allow_loss_change=trial.loss_may_change)
+    terms = Terms(policy, config.gate.time_budget_s, allow_loss_change=trial.loss_may_change, say=say)
     try:
-        return Contest(
-            version("before", ()),
-            version("after", trial.after),
-            config,
-            replace(held, **terms),  # type: ignore[arg-type]
-        ).hold()
+        return Contest(version("before", ()), version("after", trial.after), config, terms).hold()
     except PerfdoctorError as error:
         return error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..evidence.model import Evidence, Missing
 
@@ -31,8 +31,8 @@ def configuration(evidence: Evidence) -> Fingerprint:
     return found
 
 
-def _listed(values: object) -> str:
-    return ", ".join(sorted({str(value) for value in values})) or "none"  # type: ignore[attr-defined]
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(sorted({str(value) for value in values})) or "none"
 
 
 def machine(evidence: Evidence) -> Fingerprint:

@@ -15,13 +15,14 @@ from test_metrics import COUNTED
 from perfdoctor import contest
 from perfdoctor.config import Config
 from perfdoctor.config_gate import Budget
-from perfdoctor.contest import AFTER, BEFORE, CONTROL, CORE, Contest, Terms, Version
+from perfdoctor.contest import AFTER, BEFORE, CONTROL, Contest, Terms, Version
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.model import Evidence, Missing
 from perfdoctor.gate.decision import Policy
 from perfdoctor.gate.lockstep import Contestant, Lap
 from perfdoctor.gate.model import GateResult, Verdict
+from perfdoctor.gate.rounds import CORE
 from perfdoctor.launch.command import Command
 from perfdoctor.launch.control import Turn
 from perfdoctor.launch.job import Ending, write_facts
@@ -185,6 +186,9 @@ def test_a_job_that_runs_foreign_files_is_refused(stage: Stage) -> None:
 def test_promises_are_kept_or_not(stage: Stage) -> None:
     promised = Config(budgets=(Budget("syncs", "error", max=5),))
     assert stage.hold(promised).verdict is Verdict.REGRESSION
+    unseen = stage.hold(Config(budgets=(Budget("kernels", "error", max=5),)))
+    assert unseen.verdict is Verdict.INCONCLUSIVE
+    assert "promised: at most 5" in unseen.reason
     warned = Config(budgets=(Budget("syncs", "warn", max=5),))
     assert stage.hold(warned).verdict is Verdict.PASS
 
