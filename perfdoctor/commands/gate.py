@@ -232,8 +232,14 @@ def _against(options: Options, config: Config, python: str) -> GateResult:
             say=say,
             wrong_tree=wrong_tree,
         )
-        sides_to_run = [_version(options, trees, tree) for tree in (trees.before, trees.after)]
-        result = Contest(sides_to_run[0], sides_to_run[1], config, terms).hold()
+        before, after = (_version(options, trees, tree) for tree in (trees.before, trees.after))
+        try:
+            result = Contest(before, after, config, terms).hold()
+        except PerfdoctorError as error:
+            if error.slug != "several-ranks":
+                raise
+            say("a job of several ranks cannot take turns: one side is launched at a time (--schedule abba)")
+            result = Contest(before, after, config, dataclasses.replace(terms, abba=True)).hold()
         return dataclasses.replace(result, notes=(*trees.notes, *result.notes))
 
 
