@@ -22,6 +22,7 @@ from ..recording.directory import OWN_DIRECTORY
 
 BEFORE, AFTER = "was", "now"
 _NOT_LINKED = (OWN_DIRECTORY, ".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist")
+_COMPILED = (".so", ".pyd")
 _SETUP_LINES = 20
 
 
@@ -145,7 +146,7 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
         for name, (revision, called) in sides.items():
             root = where / name
             git("worktree", "add", "--quiet", "--detach", "--force", str(root), revision, cwd=repository)
-            link_untracked(repository, root, where, leave_out=() if name == AFTER else strangers)
+            link_untracked(repository, root, where, () if name == AFTER else strangers, compiled=not setup)
             environment = {**os.environ, "PYTHONHASHSEED": "0"}
             trees[name] = Tree(root.resolve(), called, python, environment)
         if setup:
@@ -186,12 +187,17 @@ def new_sources(repository: Path) -> list[str]:
     return [name for name in found.split("\0") if name and not name.startswith(OWN_DIRECTORY)]
 
 
-def link_untracked(repository: Path, root: Path, trees: Path, leave_out: Sequence[str]) -> None:
-    """Data sets, caches and environments that git does not track, as links to the one copy there is."""
+def link_untracked(repository: Path, root: Path, trees: Path, leave_out: Sequence[str], compiled: bool) -> None:
+    """Data sets, caches and environments that git does not track, as links to the one copy there is.
+
+    Without `compiled`, extension modules are left out: a set-up command builds them, and must not write through a link.
+    """
     found = git("ls-files", "--others", "--directory", "--no-empty-directory", "-z", cwd=repository)
     for name in filter(None, found.split("\0")):
         path = Path(name.rstrip("/"))
         if name in leave_out or any(part in _NOT_LINKED or part.endswith(".egg-info") for part in path.parts):
+            continue
+        if path.suffix in _COMPILED and not compiled:
             continue
         target = root / path
         if trees.is_relative_to(repository / path):

@@ -290,7 +290,11 @@ def _call_sites(record: Record | None) -> model.SitesWindow | None:
 
 
 def _counters(record: Record | None) -> model.CountersWindow | None:
-    return None if record is None else _build(model.CountersWindow, record, losses=tuple(record.get("losses", ())))
+    if record is None:
+        return None
+    # What is not a number is written as null.
+    losses = tuple(float("nan") if loss is None else float(loss) for loss in record.get("losses", ()))
+    return _build(model.CountersWindow, record, losses=losses)
 
 
 def read_facts(directory: RunDirectory) -> model.RunFacts:

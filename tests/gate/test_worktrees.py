@@ -152,14 +152,16 @@ def test_no_repository_no_ref_and_no_common_ancestor_say_what_to_do(
 def test_a_set_up_command_runs_in_each_side_and_its_failure_is_shown(
     repository: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with prepared(
-        repository, setup="cp train.py built.py && python -c 'import sys; print(sys.prefix)' > where"
-    ) as trees:
+    (repository / ".gitignore").write_text("data/\n*.so\n")
+    (repository / "fast.so").write_text("built before")
+    command = "cp train.py built.py && echo new > fast.so && pip --version"
+    with prepared(repository, setup=f"{command} && python -c 'import sys; print(sys.prefix)' > where") as trees:
         assert (trees.before.root / "built.py").read_text() == "print('one')\n"
         assert (trees.after.root / "built.py").read_text() == "print('two')\n"
         places = [(tree.root / "where").read_text().strip() for tree in (trees.before, trees.after)]
         assert len(set(places)) == 2
         assert trees.before.python.startswith(places[0])
+        assert (repository / "fast.so").read_text() == "built before"
     with pytest.raises(PerfdoctorError) as caught, prepared(repository, setup="echo no compiler >&2; exit 3"):
         pass
     assert caught.value.slug == "setup-failed"

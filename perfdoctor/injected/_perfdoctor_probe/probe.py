@@ -100,7 +100,7 @@ class Probe:
 
     def boundary(self, line: Timeline) -> None:
         """A step has just ended, and something may be due."""
-        if self.turns is not None:
+        if self.turns is not None and line.rows:
             wall, spent, _ = line.rows[-1]
             self.turns.count(wall, spent[INPUT], spent[GC])
         if self.windows.busy:
