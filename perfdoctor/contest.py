@@ -30,7 +30,7 @@ from .gate.rounds import ALL_IN, CORE, Rounds, reason, share, timed
 from .gate.why import explain
 from .judge import judge
 from .launch.command import Command
-from .monitor.machine import read_machine, write_machine
+from .monitor.machine import MachineReading, read_machine, write_machine
 from .recording.directory import RunDirectory
 from .session import COUNTING, Request, record
 
@@ -69,11 +69,15 @@ class Contest:
     """One gate. Use it once."""
 
     def __init__(self, before: Version, after: Version, config: Config, terms: Terms) -> None:
-        self.versions = {BEFORE: before, AFTER: after}
+        self.machine = read_machine()
+        pinned = _threads_within_quota(self.machine)
+        self.versions = {
+            name: replace(version, environment={**pinned, **version.environment})
+            for name, version in ((BEFORE, before), (AFTER, after))
+        }
         self.config = config
         self.terms = terms
         self.rng = random.Random(terms.seed)
-        self.machine = read_machine()
         self.began = time.monotonic()
         self.longest_s = 0.0
         self.first, self.fresh = Rounds(), Rounds()
@@ -299,6 +303,14 @@ class Contest:
             (self.first + self.fresh).ratios,
             time.monotonic() - self.began,
         )
+
+
+def _threads_within_quota(machine: MachineReading) -> dict[str, str]:
+    """torch starts a thread for every core, however few a control group allows: then it is the quota that is timed."""
+    quota = machine.quota_cpus
+    if quota is None or quota >= machine.affinity_cpus:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, int(quota)))}
 
 
 def _note_laps(seen: Rounds, was: Lap, now: Lap) -> None:

@@ -241,3 +241,9 @@ def test_launches_that_run_alone_are_balanced_against_a_slower_slot(
     slower = Alone(monkeypatch, tmp_path)
     slower.factor = lambda name, launch: (1.08 if name == AFTER else 1.0) + wobble(launch)
     assert slower.hold(abba=True).verdict is Verdict.REGRESSION
+
+
+@pytest.mark.parametrize(("quota", "threads"), [(None, None), (8.0, None), (4.0, None), (1.5, "1"), (0.5, "1")])
+def test_threads_are_kept_within_a_quota(quota: float | None, threads: str | None) -> None:
+    machine = replace(contest.read_machine(), affinity_cpus=4, quota_cpus=quota)
+    assert contest._threads_within_quota(machine).get("OMP_NUM_THREADS") == threads
