@@ -84,7 +84,9 @@ def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
             )
             for name, old, new in (why.parts if why else ())
         ),
-        "Why" if result.verdict is Verdict.REGRESSION else "What else differs",
+        "Why (parts of the step: one launch of each side)"
+        if result.verdict is Verdict.REGRESSION
+        else "What else differs",
         tuple(
             wording.clean(text)
             for text in (

@@ -53,10 +53,10 @@ def change(judgement: Judgement) -> str:
         return f"{100 * value:+.1f} %{_interval(judgement, 100)}"
     if judgement.unit == "share":
         return f"{100 * value:+.1f} points{_interval(judgement, 100)}"
-    if value == 0:
+    size = number(abs(value), judgement.unit)
+    if not any(digit in size for digit in "123456789"):
         return "±0"
-    sign = "+" if value > 0 else "-"
-    return f"{sign}{number(abs(value), judgement.unit)}"
+    return f"{'+' if value > 0 else '-'}{size}"
 
 
 def _interval(judgement: Judgement, scale: float) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
-from gate_samples import BETTER, DOUBT, REGRESSION, RESULTS
+from gate_samples import BETTER, DOUBT, REGRESSION, RESULTS, SYNCS
 from rich.console import Console
 
 from perfdoctor.gate.model import GateResult
 from perfdoctor.report.gate_console import render_gate_console
 from perfdoctor.report.gate_json import SCHEMA, render_gate_json
 from perfdoctor.report.gate_markdown import MARKER, render_gate_markdown
+from perfdoctor.report.gate_words import change
 
 
 def text(result: GateResult, **options: bool) -> str:
@@ -61,3 +63,10 @@ def test_the_raw_pairs_are_kept() -> None:
 def test_doubt_and_improvement_are_marked() -> None:
     assert "  ?" in text(DOUBT)
     assert "-8.0 %" in text(BETTER)
+
+
+def test_what_rounds_to_nothing_has_no_sign() -> None:
+    tiny = replace(SYNCS, before=1.0, after=0.999, change=-0.001)
+    assert change(tiny) == "±0"
+    assert change(replace(SYNCS, change=-2.0)) == "-2"
+    assert change(replace(SYNCS, unit="bytes", change=1 << 20)) == "+1.00 MiB"
