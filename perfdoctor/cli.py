@@ -79,9 +79,18 @@ def _without_dashes(words: list[str]) -> list[str]:
 
 
 # Options that several commands share.
+_Job = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="SCRIPT [ARGS]", show_default=False, help="The program and what it gets."),
+]
 _Output = Annotated[
     list[str] | None,
-    typer.Option("--output", "-o", metavar="FORMAT[:FILE]", help="console, markdown or json; may be repeated."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FORMAT[:FILE]",
+        help="console, concise, markdown, json, jsonl, sarif, junit, github or gitlab; may be repeated.",
+    ),
 ]
 _ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration to use.")]
 _Select = Annotated[list[str] | None, typer.Option("--select", metavar="CODES", help="Checks or findings to report.")]
@@ -112,10 +121,7 @@ def _root(
 )
 def check(
     ctx: typer.Context,
-    job: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="SCRIPT [ARGS]", show_default=False, help="The program and what it gets."),
-    ] = None,
+    job: _Job = None,
     module: Annotated[str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steady steps to observe (200).", show_default=False)] = None,
     seconds: Annotated[
@@ -163,6 +169,176 @@ def check(
         settings=command.Settings(config, select, ignore, fail_on, steps, seconds, patience, runs),
     )
     raise typer.Exit(_uninterrupted(lambda: command.run(options)))
+
+
+@app.command(
+    cls=_JobCommand,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+    short_help="Compare a job with what it was, and fail when it is slower.",
+)
+def gate(
+    ctx: typer.Context,
+    job: _Job = None,
+    module: Annotated[str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module.")] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="REF", help="Compare with this git ref: its merge base with HEAD.")
+    ] = None,
+    baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with a stored baseline.")] = None,
+    merge_base: Annotated[
+        bool, typer.Option("--merge-base/--no-merge-base", help="Compare with the merge base, or with REF itself.")
+    ] = True,
+    tolerance: Annotated[str | None, typer.Option(metavar="SHARE", help="Slowdown that fails (5%).")] = None,
+    time_budget: Annotated[str | None, typer.Option(metavar="TIME", help="Give up after this long (10m).")] = None,
+    on_inconclusive: Annotated[
+        str | None, typer.Option(metavar="ACTION", help="fail or warn: when it cannot tell (fail).")
+    ] = None,
+    schedule: Annotated[
+        str | None, typer.Option(metavar="NAME", help="lockstep, or abba: one launch at a time (lockstep).")
+    ] = None,
+    control: Annotated[
+        bool | None,
+        typer.Option("--control/--no-control", help="Run a copy of the side before too; it has to pass."),
+    ] = None,
+    setup: Annotated[str | None, typer.Option(metavar="COMMAND", help="Prepare each side: pip install -e .")] = None,
+    allow_loss_change: Annotated[
+        bool, typer.Option("--allow-loss-change", help="Compare times although losses differ.")
+    ] = False,
+    counter_tolerance: Annotated[
+        list[str] | None, typer.Option(metavar="METRIC=N", help="Allow N more per step; may be repeated.")
+    ] = None,
+    max_age: Annotated[
+        int | None, typer.Option(metavar="DAYS", help="Age at which a baseline's times no longer count (14).")
+    ] = None,
+    launches: Annotated[int, typer.Option(metavar="N", help="Launches to compare with a stored baseline.", min=2)] = 2,
+    self_test: Annotated[
+        bool, typer.Option("--self-test", help="Try the gate here, on a job whose slowdowns are known.")
+    ] = False,
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
+    ] = None,
+    patience: Annotated[
+        float | None, typer.Option(help="Seconds to wait for a step (300).", show_default=False)
+    ] = None,
+    output: _Output = None,
+    config: _ConfigFile = None,
+    fail_on: _FailOn = None,
+    runs: Annotated[Path | None, typer.Option(metavar="DIR", help="Where recordings go (.perfdoctor/runs).")] = None,
+    verbose: _Verbose = False,
+) -> None:
+    """Compare a job with what it was, and fail when it became slower, hungrier, or does more per step.
+
+    Exit codes: 0 pass or improvement, 1 regression, 3 it cannot tell, 4 the job failed.
+    """
+    from .commands import gate as command
+    from .commands.check import Settings
+
+    options = command.Options(
+        words=tuple(job or ()),
+        verbatim=bool(ctx.meta.get(_COMMAND)),
+        module=module,
+        python=python,
+        against=against,
+        baseline=baseline,
+        merge_base=merge_base,
+        allow_loss_change=allow_loss_change,
+        launches=launches,
+        outputs=tuple(output or ()),
+        verbose=verbose,
+        settings=Settings(config, fail_on=fail_on, patience=patience, runs=runs),
+        gate=command.GateOptions(
+            tolerance, time_budget, on_inconclusive, schedule, control, setup, max_age, tuple(counter_tolerance or ())
+        ),
+        self_test=self_test,
+    )
+    raise typer.Exit(_uninterrupted(lambda: command.run(options)))
+
+
+_baseline = typer.Typer(help="Stored numbers that a job is compared with.", no_args_is_help=True)
+app.add_typer(_baseline, name="baseline", short_help="Write, show or prune stored numbers.")
+_BaselineFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="The baseline.")]
+_STORED = Path("perf-baseline.json")
+
+
+@_baseline.command(
+    "write",
+    cls=_JobCommand,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+    short_help="Launch a job and store what it gave.",
+)
+def baseline_write(
+    ctx: typer.Context,
+    job: _Job = None,
+    module: Annotated[str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module.")] = None,
+    file: _BaselineFile = _STORED,
+    launches: Annotated[int, typer.Option(metavar="N", help="Fresh launches; times count from 8 on.", min=2)] = 2,
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
+    ] = None,
+    config: _ConfigFile = None,
+    runs: Annotated[Path | None, typer.Option(metavar="DIR", help="Where recordings go (.perfdoctor/runs).")] = None,
+) -> None:
+    """Launch a job and store its counters, memory, times and findings, to be committed."""
+    from .commands import gate as command
+    from .commands.check import Settings
+
+    def write() -> Exit:
+        verbatim = bool(ctx.meta.get(_COMMAND))
+        return command.write_baseline(
+            tuple(job or ()), verbatim, module, python, file, launches, Settings(config, runs=runs)
+        )
+
+    raise typer.Exit(_uninterrupted(write))
+
+
+@_baseline.command("show", cls=_Command, short_help="Show what a baseline holds.")
+def baseline_show(
+    file: Annotated[Path, typer.Argument(metavar="[FILE]", show_default=False, help="The baseline.")] = _STORED,
+) -> None:
+    """Show what a baseline holds."""
+    from .commands import baseline as command
+
+    typer.echo(command.show(file))
+
+
+@_baseline.command("prune", cls=_Command, short_help="Take out findings that are gone.")
+def baseline_prune(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A recording without them.")],
+    file: _BaselineFile = _STORED,
+    config: _ConfigFile = None,
+) -> None:
+    """Take out the known findings that a recording does not have any more."""
+    from .commands import baseline as command
+    from .commands.check import Settings
+
+    typer.echo(command.prune(file, run, Settings(config).resolve()))
+
+
+@app.command(cls=_Command, short_help="Write a configuration and a workflow for CI.")
+def init(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
+    platform: Annotated[str | None, typer.Option(metavar="NAME", help="github or gitlab (by what is there).")] = None,
+) -> None:
+    """Write a configuration and a workflow for CI, where there are none yet."""
+    from .commands import init as command
+
+    if platform not in (None, "github", "gitlab"):
+        raise PerfdoctorError(f"there is no platform {platform}", slug="platform", advice="github or gitlab")
+    typer.echo(command.run(Path.cwd(), script, platform))
+
+
+@app.command(cls=_Command, short_help="Put two recordings side by side.")
+def diff(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A directory in .perfdoctor/runs.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another one.")],
+    output: _Output = None,
+    config: _ConfigFile = None,
+    verbose: _Verbose = False,
+) -> None:
+    """Metrics and findings of two recordings, without a verdict."""
+    from .commands import diff as command
+    from .commands.check import Settings
+
+    raise typer.Exit(_uninterrupted(lambda: command.run(before, after, Settings(config), tuple(output or ()), verbose)))
 
 
 @app.command(cls=_Command, short_help="Judge a recording again and show its report.")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
+from .config_gate import Budget, GateSettings, read_budgets, read_gate
 from .config_table import LimitValue, Table, nearest
 from .errors import PerfdoctorError
 from .suppression import Suppression, code_of
@@ -28,7 +29,7 @@ FILE = "perfdoctor.toml"
 PYPROJECT = "pyproject.toml"
 TOP_KEYS = (
     *("select", "extend-select", "ignore", "fail-on", "steps", "seconds", "patience", "runs"),
-    *("rules", "suppress"),
+    *("rules", "suppress", "gate", "assert"),
 )
 SUPPRESS_KEYS = ("code", "where", "reason", "expires")
 
@@ -87,6 +88,8 @@ class Config:
     from where it started."""
     rules: tuple[Rule, ...] = ()
     suppressions: tuple[Suppression, ...] = ()
+    gate: GateSettings = dataclasses.field(default_factory=GateSettings)
+    budgets: tuple[Budget, ...] = ()
     source: Path | None = None
     """The file; None without one."""
 
@@ -328,6 +331,8 @@ def _build(table: Table, base: Path) -> Config:
         runs=base / os.path.expanduser(table.text("runs", str(default.runs))),  # noqa: PTH111
         rules=tuple(_rule(table.table("rules").table(code), code) for code in table.table("rules").values),
         suppressions=tuple(_suppression(entry, n) for n, entry in enumerate(table.tables("suppress"), 1)),
+        gate=read_gate(table.table("gate")),
+        budgets=read_budgets(table.table("assert")),
         source=table.source,
     )
 

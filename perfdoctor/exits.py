@@ -9,13 +9,13 @@ class Exit(IntEnum):
     """What `perfdoctor` tells the shell."""
 
     OK = 0
-    """No finding at or above `--fail-on`."""
+    """No finding at or above `--fail-on`; a gate passed, or found an improvement."""
     FINDINGS = 1
-    """A finding at or above `--fail-on`."""
+    """A finding at or above `--fail-on`, or a confirmed regression."""
     USAGE = 2
     """Wrong options, configuration or recording."""
     NOT_MEASURABLE = 3
-    """No step, or too few, to judge."""
+    """No step, or too few, to judge; a gate that cannot tell, or whose sides do not do the same work."""
     JOB_FAILED = 4
     """The user's program failed or was killed."""
     INTERNAL = 5

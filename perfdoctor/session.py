@@ -8,9 +8,10 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO
 
 from .config import Config
@@ -27,6 +28,8 @@ from .recording.directory import RunDirectory
 
 WINDOWS = ("sites", "ops")
 """The windows of `check`, in the order they open."""
+COUNTING = ("counters", *WINDOWS)
+"""Those of a run that others are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,10 @@ class Request:
     output: OutputMode
     stdout: int | IO[bytes] | None = None
     """Where the job's stdout goes in `passthrough`; None is ours."""
+    windows: tuple[str, ...] = WINDOWS
+    environment: Mapping[str, str] | None = None
+    """None is ours."""
+    cwd: Path | None = None
 
 
 def record(request: Request, directory: RunDirectory, show: Callable[[Progress], None]) -> Ending:
@@ -57,7 +64,7 @@ def record(request: Request, directory: RunDirectory, show: Callable[[Progress],
     began = time.monotonic()
     ending = Ending("interrupted")
     try:
-        with _signals_as_interrupts():
+        with signals_as_interrupts():
             ending = _run(request, directory, server, machine.usable_cpus, show)
     finally:
         server.close()
@@ -77,15 +84,17 @@ def _run(
     show: Callable[[Progress], None],
 ) -> Ending:
     config = request.config
-    goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, WINDOWS)
+    goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, request.windows)
     try:
         job = start(
             request.command,
             directory,
-            windows=WINDOWS,
+            windows=request.windows,
             usable_cpus=usable_cpus,
             output=request.output,
             stdout=request.stdout,
+            environment=request.environment,
+            cwd=request.cwd,
         )
     except PerfdoctorError:
         shutil.rmtree(directory.path, ignore_errors=True)  # an empty recording helps nobody
@@ -130,7 +139,7 @@ def _not_started(directory: RunDirectory, error: OSError) -> PerfdoctorError:
 
 
 @contextmanager
-def _signals_as_interrupts() -> Iterator[None]:
+def signals_as_interrupts() -> Iterator[None]:
     """SIGTERM (a scheduler's time is up) and SIGHUP (the terminal is gone) must not leave the job running alone."""
 
     def interrupt(number: int, frame: object) -> None:

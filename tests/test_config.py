@@ -22,6 +22,7 @@ from perfdoctor.config import (
     load,
     require_known_codes,
 )
+from perfdoctor.config_gate import GATE_KEYS
 from perfdoctor.config_table import LimitValue
 from perfdoctor.diagnosis.findings import Check, clear
 from perfdoctor.errors import PerfdoctorError
@@ -548,5 +549,5 @@ def test_the_examples_in_a_sample_are_valid(tmp_path: Path, sample: str, name: s
 
 def test_the_annotated_sample_shows_every_key() -> None:
     text = _uncommented((SAMPLES / "perfdoctor.toml").read_text())
-    for key in (*TOP_KEYS, *SUPPRESS_KEYS, "level"):
-        assert re.search(rf"^(\[+)?{key}( = |\.PD03\]|\]\])", text, re.MULTILINE), key
+    for key in (*TOP_KEYS, *SUPPRESS_KEYS, *GATE_KEYS, "level"):
+        assert re.search(rf"^(\[+|\[gate\.)?{key}( = |\.PD03\]|\]\]?)", text, re.MULTILINE), key

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PROBE = "perfdoctor.injected._perfdoctor_probe"
 
 BASICS = ("perfdoctor.errors", "perfdoctor.exits")
-CONFIGURATION = ("perfdoctor.config", "perfdoctor.config_table", "perfdoctor.suppression")
+CONFIGURATION = ("perfdoctor.config", "perfdoctor.config_gate", "perfdoctor.config_table", "perfdoctor.suppression")
 FRONT = ("perfdoctor.cli", "perfdoctor.commands", "perfdoctor.report")
 FROM_THE_JOB = (f"{PROBE}.records", "perfdoctor.recording.directory", "perfdoctor.version", *BASICS)
 
@@ -35,8 +35,24 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "perfdoctor.suppression",
         *BASICS,
     ),
-    "perfdoctor.report": ("perfdoctor.diagnosis.findings", "perfdoctor.evidence.model", "perfdoctor.version", *BASICS),
+    "perfdoctor.gate": (
+        "perfdoctor.config_gate",
+        "perfdoctor.diagnosis.findings",
+        "perfdoctor.evidence.model",
+        "perfdoctor.version",
+        *BASICS,
+    ),
+    "perfdoctor.gate.lockstep": ("perfdoctor.gate", "perfdoctor.launch", "perfdoctor.monitor", *FROM_THE_JOB),
+    "perfdoctor.gate.worktrees": ("perfdoctor.gate", *FROM_THE_JOB),
+    "perfdoctor.report": (
+        "perfdoctor.diagnosis.findings",
+        "perfdoctor.evidence.model",
+        "perfdoctor.gate.model",
+        "perfdoctor.version",
+        *BASICS,
+    ),
     "perfdoctor.config": (*CONFIGURATION, *BASICS),
+    "perfdoctor.config_gate": (*CONFIGURATION, *BASICS),
     "perfdoctor.config_table": (*CONFIGURATION, *BASICS),
     "perfdoctor.suppression": (*CONFIGURATION, *BASICS),
     "perfdoctor.errors": ("perfdoctor.exits",),
@@ -48,7 +64,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 TYPES_ONLY = dict.fromkeys(CONFIGURATION, ("perfdoctor.diagnosis.findings",))
 """What it may name under `if TYPE_CHECKING` besides."""
 
-NOT_THE_FRONT = ("perfdoctor.observe", "perfdoctor.session", "perfdoctor.judge", "perfdoctor.environment")
+NOT_THE_FRONT = (
+    "perfdoctor.contest",
+    "perfdoctor.observe",
+    "perfdoctor.session",
+    "perfdoctor.judge",
+    "perfdoctor.environment",
+)
 """These may import anything but the front."""
 
 BEFORE_TORCH: dict[str, set[str]] = {
@@ -116,6 +138,17 @@ def _home(module: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------
+
+
+WITH_SYSTEM = ("lockstep", "worktrees", "trial_job")
+PURE = [m for m in SOURCES if _is_within(m, "perfdoctor.gate") and m.rpartition(".")[2] not in WITH_SYSTEM]
+"""What the gate decides with: numbers in, verdict out."""
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_what_decides_touches_no_system(module: str) -> None:
+    names = {name.partition(".")[0] for name, _ in _imports(module, SOURCES[module])}
+    assert names & {"os", "subprocess", "time", "pathlib", "psutil", "torch", "socket", "random"} == set()
 
 
 def test_every_module_has_a_place_in_the_table() -> None:
@@ -207,7 +240,9 @@ def _loaded_by(code: str) -> set[str]:
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["report", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["check", "--help"], ["report", "--help"], ["gate", "--help"], ["--version"]]
+)
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = f"""
 import perfdoctor.cli

@@ -15,14 +15,15 @@ from ..config import Config
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
-from ..exits import Exit
+from ..exits import Exit, worst
 from ..judge import checks_with_limits, exit_code, judge
 from ..launch import command as commands
 from ..launch.job import OutputMode, signal_name
 from ..observe import output_tail
 from ..recording.directory import RunDirectory
-from ..session import Request, record
+from ..session import COUNTING, WINDOWS, Request, record
 from . import outputs
+from .promises import keep_promises, needs_counters, require_known_budgets
 from .watch import watcher
 
 _MODES = ("live", "passthrough", "file")
@@ -79,12 +80,13 @@ class Options:
 def run(options: Options) -> Exit:
     """Record, judge, report. What cannot work is refused before the job starts."""
     config = options.settings.resolve()
-    command = _command(options)
+    command = job_command(options.words, options.verbatim, options.module, options.python)
     where = outputs.parse(options.outputs)
     mode = _output_mode(options)
     if options.log_every is not None and options.log_every < 1:
         raise PerfdoctorError("--log-every needs a number of steps", slug="log-every", advice="--log-every 10")
     checks_with_limits(config)
+    require_known_budgets(config)
     _say_what_is_missing_here()
     directory = RunDirectory.create(config.runs, command.name)
     request = Request(
@@ -94,6 +96,7 @@ def run(options: Options) -> Exit:
         output=mode,
         # A program that reads our stdout must not get the job's lines too.
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
+        windows=COUNTING if needs_counters(config.budgets) else WINDOWS,
     )
     try:
         with watcher(directory, mode, options.log_every) as show:
@@ -107,7 +110,7 @@ def run(options: Options) -> Exit:
             print(f"perfdoctor: what was measured is kept: perfdoctor report {_shown(directory)}", file=sys.stderr)
         raise
     _explain_failure(diagnosis, command)
-    return exit_code(diagnosis, config.fail_on)
+    return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
 
 
 def _say_what_is_missing_here() -> None:
@@ -123,20 +126,21 @@ def _say_what_is_missing_here() -> None:
 def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -> Exit:
     """Judge an old recording again."""
     config = settings.resolve()
+    require_known_budgets(config)
     where = outputs.parse(words)
     directory = RunDirectory(run)
     diagnosis = judge(directory, config)
     outputs.write(diagnosis, where, next_command=_next(diagnosis, directory), verbose=verbose)
-    return exit_code(diagnosis, config.fail_on)
+    return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
 
 
-def _command(options: Options) -> commands.Command:
-    python = options.python or commands.python_for_jobs()
-    words = options.words
-    if options.verbatim:
+def job_command(words: Sequence[str], verbatim: bool, module: str | None, python: str | None) -> commands.Command:
+    """The job as typed. Raises PerfdoctorError for one that cannot be run."""
+    python = python or commands.python_for_jobs()
+    if verbatim:
         return commands.verbatim(words)
-    if options.module:
-        return commands.module(python, options.module, words)
+    if module:
+        return commands.module(python, module, words)
     if not words:
         raise PerfdoctorError(
             "there is nothing to run", slug="nothing-to-run", advice="perfdoctor check train.py [ARGS]"

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 
-FORMATS = ("console", "markdown", "json")
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ..report.sheet import Sheet
+
+FORMATS = ("console", "concise", "markdown", "json", "jsonl", "sarif", "junit", "github", "gitlab")
+SUMMARY_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,53 +70,119 @@ def machine_output(outputs: Sequence[Output]) -> bool:
     return any(output.path is None and output.format != "console" for output in outputs)
 
 
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """One report in every form; each is made when it is asked for."""
+
+    console: Callable[[], RenderableType]
+    markdown: Callable[[], str]
+    json: Callable[[], str]
+    sheet: Callable[[], Sheet]
+
+
 def write(diagnosis: Diagnosis, outputs: Sequence[Output], *, next_command: str, verbose: bool) -> None:
-    """Render and write every report."""
+    """Render and write every report of a diagnosis."""
+
+    def console() -> RenderableType:
+        from ..report.console import render_console
+
+        return render_console(diagnosis, next_command=next_command, verbose=verbose)
+
+    def markdown() -> str:
+        from ..report.markdown import render_markdown
+
+        return render_markdown(diagnosis, next_command=next_command)
+
+    def json() -> str:
+        from ..report.jsonreport import render_json
+
+        return render_json(diagnosis)
+
+    def sheet() -> Sheet:
+        from ..report.sheet import diagnosis_sheet
+
+        return diagnosis_sheet(diagnosis)
+
+    write_pages(Pages(console, markdown, json, sheet), outputs)
+
+
+def write_pages(pages: Pages, outputs: Sequence[Output]) -> None:
+    """Write every report; with `github`, the whole one goes into the step's summary too."""
     for output in outputs:
         if output.format == "console" and output.path is None:
-            _print(diagnosis, next_command, verbose)
+            _print(pages.console())
             continue
-        text = _text(diagnosis, output.format, next_command, verbose)
+        text = _text(pages, output.format)
         if output.path is None:
             sys.stdout.write(text)
             sys.stdout.flush()
         else:
-            try:
-                output.path.write_text(text)
-            except OSError as error:
-                if output.path.is_file():
-                    output.path.unlink()  # half a report is worse than none
-                raise PerfdoctorError(
-                    f"cannot write {output.path}: {error.strerror}",
-                    slug="output-unwritable",
-                    advice="the recording is complete; write the report again with `perfdoctor report`",
-                ) from error
+            _write_file(output.path, text)
+    if any(output.format == "github" for output in outputs):
+        _add_to_step_summary(pages)
 
 
-def _print(diagnosis: Diagnosis, next_command: str, verbose: bool) -> None:
+def _write_file(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        if path.is_file():
+            path.unlink()  # half a report is worse than none
+        raise PerfdoctorError(
+            f"cannot write {path}: {error.strerror}",
+            slug="output-unwritable",
+            advice="the recording is complete; write the report again with `perfdoctor report`",
+        ) from error
+
+
+def _add_to_step_summary(pages: Pages) -> None:
+    """GitHub shows what is in this file under the job; it takes 1 MiB, and nothing of a larger one."""
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not summary:
+        return
+    data = pages.markdown().encode()
+    if len(data) > SUMMARY_BYTES:
+        cut = data[:SUMMARY_BYTES].decode("utf-8", "ignore").rpartition("\n")[0]
+        data = f"{cut}\n\n(cut: the whole report is longer than a summary may be)\n".encode()
+    try:
+        with Path(summary).open("ab") as file:
+            file.write(data)
+    except OSError as error:
+        print(f"perfdoctor: the step summary could not be written: {error.strerror}", file=sys.stderr)
+
+
+def _print(page: RenderableType) -> None:
     from rich.console import Console
-
-    from ..report.console import render_console
 
     # Off a terminal rich assumes 80 columns; a log has room for more.
     console = Console() if sys.stdout.isatty() else Console(width=100)
-    console.print(render_console(diagnosis, next_command=next_command, verbose=verbose))
+    console.print(page)
 
 
-def _text(diagnosis: Diagnosis, name: str, next_command: str, verbose: bool) -> str:
+def _text(pages: Pages, name: str) -> str:
     if name == "json":
-        from ..report.jsonreport import render_json
-
-        return render_json(diagnosis)
+        return pages.json()
     if name == "markdown":
-        from ..report.markdown import render_markdown
-
-        return render_markdown(diagnosis, next_command=next_command)
+        return pages.markdown()
+    if name != "console":
+        return _for_programs(pages.sheet(), name)
     from rich.console import Console
-
-    from ..report.console import render_console
 
     console = Console(width=100, no_color=True)
     with console.capture() as capture:
-        console.print(render_console(diagnosis, next_command=next_command, verbose=verbose))
+        console.print(pages.console())
     return capture.get()
+
+
+def _for_programs(sheet: Sheet, name: str) -> str:
+    from ..report import junit, platforms, sarif
+
+    renderers = {
+        "concise": platforms.render_concise,
+        "github": platforms.render_github,
+        "gitlab": platforms.render_gitlab,
+        "jsonl": platforms.render_jsonl,
+        "junit": junit.render_junit,
+        "sarif": sarif.render_sarif,
+    }
+    return renderers[name](sheet)

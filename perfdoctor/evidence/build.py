@@ -9,7 +9,20 @@ from typing import Literal, TypeVar, cast
 from ..recording.host import HostRecording
 from ..recording.machine import MachineRecord
 from ..recording.model import ProcessRecording, Recording
-from . import backend, concurrency, device, garbage, layers, libraries, loading, memory, operators, settings, steady
+from . import (
+    backend,
+    concurrency,
+    counters,
+    device,
+    garbage,
+    layers,
+    libraries,
+    loading,
+    memory,
+    operators,
+    settings,
+    steady,
+)
 from .host import build_host, build_machine, build_max_clocks, build_monitor_cpus
 from .model import Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence
 from .places import Places
@@ -100,6 +113,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
             library_use=libraries.use(process),
             cudnn=libraries.cudnn(process),
             device=selection,
+            counters=counters.counters(process),
         )
     step, ops = steady.measure(process, selection), operators.profile(process)
     return Evidence(
@@ -125,6 +139,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         library_use=libraries.use(process),
         cudnn=libraries.cudnn(process),
         device=device.timeline(process, selection, step, ops),
+        counters=counters.counters(process),
     )
 
 
@@ -176,6 +191,7 @@ def _nobody(run: _Run) -> Evidence:
         library_use=nothing,
         cudnn=nothing,
         device=nothing,
+        counters=nothing,
         probe_faults=tuple(fault for p in run.recording.processes for fault in _faults(p)),
         backend=nothing,
     )

@@ -11,7 +11,7 @@ import os
 import selectors
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 _LARGEST = 65536
@@ -29,6 +29,30 @@ class Beat:
     gc_us: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a rank that takes turns says of its last slice of steps; it now waits to be let go."""
+
+    step: int = 0
+    """Steps since the start."""
+    steps: int = 0
+    wall_ns: int = 0
+    min_ns: int = 0
+    """The shortest step of the slice; on a CUDA device the mean one."""
+    wait_ns: int = 0
+    gc_ns: int = 0
+    cpu_ns: int = 0
+    """Of the whole process."""
+    delay_ns: int = -1
+    """For which the training thread was runnable without a CPU; -1 when the system does not say."""
+    switches: int = 0
+    """Involuntary ones, of the process."""
+    rss_kb: int = 0
+    """Peak memory so far."""
+    busy: int = 0
+    """Whether a window is open or planned."""
+
+
 @dataclass(slots=True)
 class Rank:
     """One connected rank."""
@@ -42,6 +66,10 @@ class Rank:
     failure: str = ""
     """Why the probe cannot write, while it cannot."""
     stopping: bool = False
+    turn: Turn | None = None
+    """While it waits for its turn; whoever lets it go takes this away."""
+    sources: list[str] = field(default_factory=list)
+    """Files of the job's own modules, once it takes turns."""
 
 
 class ControlServer:
@@ -142,5 +170,11 @@ def _note(rank: Rank, message: Mapping[str, object]) -> None:
             value = int(str(message.get(name, 0)))
             setattr(rank.beat, name, getattr(rank.beat, name) + value)
             setattr(rank.total, name, getattr(rank.total, name) + value)
+    elif kind == "turn":
+        names = [field.name for field in fields(Turn)]
+        rank.turn = Turn(**{name: int(str(message[name])) for name in names if name in message})
+    elif kind == "sources":
+        files = message["files"]
+        rank.sources += [str(file) for file in files] if isinstance(files, list) else []
     elif kind == "stopping":
         rank.stopping = True

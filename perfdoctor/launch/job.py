@@ -106,15 +106,20 @@ def start(
     output: OutputMode,
     stdout: int | IO[bytes] | None = None,
     environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    apart: bool = False,
 ) -> Job:
     """Start the job with the probe on its path; `stdout` replaces ours in `passthrough`.
+
+    `apart`: in a process group of its own and without our stdin. Should we be killed while processes of the group
+    are stopped, the kernel lets them go on and hangs up on them, for nobody else could.
 
     Raises PerfdoctorError when the program cannot be started.
     """
     base = os.environ if environment is None else environment
     facts = {
         "command": masked(command.argv),
-        "cwd": str(Path.cwd()),
+        "cwd": str(cwd or Path.cwd()),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "version": VERSION,
         "environment": recorded(base),
@@ -131,7 +136,13 @@ def start(
         out = err = os.open(directory.job_output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         process = subprocess.Popen(
-            command.argv, env=job_environment(base, directory.path, windows, usable_cpus), stdout=out, stderr=err
+            command.argv,
+            env=job_environment(base, directory.path, windows, usable_cpus),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL if apart else None,
+            stdout=out,
+            stderr=err,
+            preexec_fn=os.setpgrp if apart else None,
         )
     except OSError as error:
         raise PerfdoctorError(

@@ -70,7 +70,7 @@ class RunDirectory:
         for attempt in range(100):
             path = parent / (f"{stamp}-{safe}" if attempt == 0 else f"{stamp}-{safe}-{attempt}")
             try:
-                _make_parent(parent)
+                make_parent(parent)
                 path.mkdir(mode=OWNER_ONLY)
             except FileExistsError:
                 if not parent.is_dir():
@@ -84,7 +84,7 @@ class RunDirectory:
         raise _unwritable(parent, "100 runs in one second")
 
 
-def _make_parent(parent: Path) -> None:
+def make_parent(parent: Path) -> None:
     """The directory of all runs; git does not see the one that is perfdoctor's own."""
     own = parent.parent
     if own.name == OWN_DIRECTORY and not own.exists():

@@ -20,6 +20,7 @@ from .threads import BatchRound as BatchRound
 from .threads import ForwardsSeen as ForwardsSeen
 from .windows import BatchPrice as BatchPrice
 from .windows import BatchPrices as BatchPrices
+from .windows import CountersWindow as CountersWindow
 from .windows import LayerRow as LayerRow
 from .windows import LayersSeen as LayersSeen
 from .windows import LibraryPrice as LibraryPrice
@@ -391,6 +392,7 @@ class ProcessRecording:
     """`records.DEVICE_COLUMNS` of the steps marked on the device's timeline."""
     device_left_out: Mapping[str, int] = field(default_factory=dict)
     """Marked steps that came to nothing, by reason."""
+    counters: CountersWindow | None = None
     problems: tuple[str, ...] = ()
     """What could not be read: a cut last line, an unknown kind."""
 

@@ -151,6 +151,7 @@ class ProcessFile:
             sites={r["id"]: _build(model.CodeSite, r) for r in self._all("site")},
             ops=_ops(windows.get("ops"), self._last("prices") or {}),
             call_sites=_call_sites(windows.get("sites")),
+            counters=_counters(windows.get("counters")),
             thread_rounds=tuple({int(n): float(us) for n, us in r["us"]} for r in self._all("threads")),
             forwards_seen=tuple(_build(model.ForwardsSeen, r) for r in self._all("concurrency")),
             batch_rounds=tuple(_build(model.BatchRound, r) for r in self._all("batching")),
@@ -286,6 +287,14 @@ def _call_sites(record: Record | None) -> model.SitesWindow | None:
         calls=tuple(_build(model.SiteCall, r) for r in record.get("calls", ())),
         lines=None if lines is None else tuple(_build(model.LineRow, r) for r in lines),
     )
+
+
+def _counters(record: Record | None) -> model.CountersWindow | None:
+    if record is None:
+        return None
+    # What is not a number is written as null.
+    losses = tuple(float("nan") if loss is None else float(loss) for loss in record.get("losses", ()))
+    return _build(model.CountersWindow, record, losses=losses)
 
 
 def read_facts(directory: RunDirectory) -> model.RunFacts:

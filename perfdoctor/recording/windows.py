@@ -180,3 +180,31 @@ class SitesWindow:
     lines_us: Mapping[str, int] = field(default_factory=dict)
     lines_ops: Mapping[str, int] = field(default_factory=dict)
     missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CountersWindow:
+    """The counters window; totals of the whole window."""
+
+    first: int = 0
+    """The step it opened at."""
+    steps: int = 1
+    aten: int = 0
+    """All ATen operators, those that others call included."""
+    syncs: int = 0
+    conversions: int = 0
+    copies: int = 0
+    flops: int = 0
+    allocations: int | None = None
+    allocated_bytes: int | None = None
+    """None where memory could not be profiled without a word on the job's stderr."""
+    calls: Mapping[str, int] = field(default_factory=dict)
+    """Operators that no other operator called, by name."""
+    device: Mapping[str, int] = field(default_factory=dict)
+    """Kernels and copies on the device; empty on the CPU."""
+    losses: tuple[float, ...] = ()
+    """What the first backward passes started from, where that was one number."""
+    graphs: int | None = None
+    """Compiled by torch.compile since the start; None in a job that does not use it."""
+    graph_breaks: int | None = None
+    missing: str = ""

@@ -72,10 +72,10 @@ def render_console(diagnosis: Diagnosis, *, next_command: str, verbose: bool = F
     if content.overlap:
         blocks.append(Text(content.overlap))
     blocks += _next(next_command)
-    return _Page(Group(*blocks))
+    return Page(Group(*blocks))
 
 
-class _Page:
+class Page:
     """At most `WIDEST` columns, and no blanks at the ends of lines, for a report is also piped and copied."""
 
     def __init__(self, body: RenderableType) -> None:

@@ -12,6 +12,8 @@ from .backend import Backend, CapPrice, CapPrices, LibraryPrice
 from .base import Missing, Site
 from .causes import MAKING, WITHOUT_CPU, Cause, Compute, InputWait, Lack, Share
 from .concurrency import NOT_COUNTED, Concurrency, RequestPrice
+from .counters import NOT_COUNTED as NO_COUNTERS
+from .counters import Counters
 from .device import Bound, DeviceParts, DeviceTimeline
 from .job import Job, JobEnd, Precision, Threads
 from .layers import Layer, LayerProfile, Line
@@ -40,6 +42,7 @@ __all__ = [
     "Compute",
     "Concurrency",
     "Convolution",
+    "Counters",
     "Cpu",
     "CudaMemory",
     "Cudnn",
@@ -143,6 +146,7 @@ class Evidence:
     library_use: LibraryUse | Missing = NOT_RECORDED
     cudnn: Cudnn | Missing = NOT_RECORDED
     device: DeviceTimeline | Missing = NOT_RECORDED
+    counters: Counters | Missing = NO_COUNTERS
 
     @property
     def on_cuda(self) -> bool:

@@ -43,6 +43,36 @@ class Control:
         except OSError:
             self.close()
 
+    def tell(self, message: dict) -> bool:
+        """Send, and wait until there is room: what takes turns must not lose a message. False when nobody is there."""
+        if self.socket is None:
+            return False
+        try:
+            self.socket.setblocking(True)
+            self.socket.send(json.dumps(message, separators=(",", ":")).encode())
+            self.socket.setblocking(False)
+        except OSError:
+            self.close()
+        return self.socket is not None
+
+    def wait(self) -> "dict | None":
+        """The next command, however long it takes; None when the launcher is gone."""
+        while self.socket is not None:
+            try:
+                self.socket.setblocking(True)
+                data = self.socket.recv(_LARGEST)
+                self.socket.setblocking(False)
+            except OSError:
+                data = b""
+            if not data:
+                self.close()
+                break
+            try:
+                return json.loads(data)
+            except ValueError:
+                continue
+        return None
+
     def commands(self) -> "list[dict]":
         """What has come down since the last call."""
         found = []

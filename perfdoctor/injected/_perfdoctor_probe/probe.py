@@ -53,6 +53,7 @@ class Probe:
         self.write_sample = guarded("sample", self.sample)
         self.write_rows = guarded("flush", self.flush)
         self.listen = guarded("control", self._listen)
+        self.take_turn = guarded("turns", self._take_turn)
         self.price = guarded("thread pricing", self.windows.price)
         self.price_batch = guarded("request pricing", self._price_batch)
         self.price_finally = guarded("final pricing", self.windows.price_finally)
@@ -71,6 +72,7 @@ class Probe:
         self.onednn = self.cudnn = None
         self.scaler_site = -2
         self.optimizer = None
+        self.turns = None
 
     def before_fork(self) -> None:
         """A window must not be open in a child: nobody would close it there."""
@@ -98,16 +100,21 @@ class Probe:
 
     def boundary(self, line: Timeline) -> None:
         """A step has just ended, and something may be due."""
+        if self.turns is not None and line.rows:
+            wall, spent, _ = line.rows[-1]
+            self.turns.count(wall, spent[INPUT], spent[GC])
         if self.windows.busy:
             self.look_closer(line)
         if line.boundary_ns >= self.next_tick_ns or line.step <= _EARLY_STEPS:
             self.tick(line)
+        if self.turns is not None and self.turns.is_over:
+            self.take_turn(line)
         stopping = self.stop_at >= 0
         if stopping and line.step >= self.stop_at:
             self.leave()
             # Threading prints what ends another thread than the main one, unless it is a plain `SystemExit`.
             raise StopJob(0) if get_ident() == self.profilers.home else SystemExit(0)
-        attentive = stopping or self.windows.busy or line.step < _EARLY_STEPS
+        attentive = stopping or self.windows.busy or line.step < _EARLY_STEPS or self.turns is not None
         self.loop.due_ns = 0 if attentive else self.next_tick_ns
 
     def early_step(self, optimizer, number: int) -> None:
@@ -167,6 +174,17 @@ class Probe:
             self.control.send({"k": "stopping", "step": max(step, self.stop_at)})
         elif command.get("do") == "window":
             self.windows.ask(str(command["name"]))
+        elif command.get("do") == "turns" and self.turns is None:
+            from .turns import Turns
+
+            self.turns = Turns(self.control, self.windows)
+
+    def _take_turn(self, line: Timeline) -> None:
+        line.settle_cpu()
+        if not self.turns.hold(line.step, self._obey):
+            self.turns = None
+            self.stop_at = 0  # told to leave, or left alone: it ran for the launcher only
+        line.skip_own_time()
 
     def _beat(self, step: int) -> None:
         """Tell the launcher how it goes: sums since the last beat."""
@@ -267,6 +285,10 @@ class Probe:
             optimizer = self.optimizer() if self.optimizer is not None else None
             weights = settings.parameter_shapes(optimizer) if optimizer is not None else set()
             return OpsWindow(self.profilers, self.discovery.compiled, self.onednn, weights)
+        if name == "counters":
+            from .counters_window import CountersWindow
+
+            return CountersWindow(self.profilers)
         from .sites_window import SitesWindow
 
         return SitesWindow(self.sites, self.loop, self.discovery.compiled)
@@ -307,7 +329,7 @@ class Probe:
     def profiler_starts(self) -> None:
         """The job's own profiler is about to start: ours makes room."""
         window = self.windows.open
-        if window is not None and window.name == "ops":
+        if window is not None and window.name in ("ops", "counters"):
             self.windows.abandon(self.loop.timeline.step, "the job runs a profiler of its own", again=False)
 
     def leave(self) -> None:

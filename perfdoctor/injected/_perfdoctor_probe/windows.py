@@ -102,6 +102,7 @@ class Windows:
             self.fault(f"window {name}", error)
             return
         self.open = window
+        self.length = getattr(window, "steps", self.length)
         self.thread = get_ident()
         self.opened_step = step
         self.delays = procfs.thread_delays()

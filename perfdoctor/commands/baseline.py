@@ -1,0 +1,180 @@
+"""`perfdoctor baseline` and `perfdoctor gate --baseline`: stored numbers instead of a second checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import cast
+
+from ..config import Config
+from ..diagnosis.findings import Diagnosis, Finding
+from ..errors import PerfdoctorError
+from ..evidence.model import Missing
+from ..exits import Exit
+from ..gate import baseline as stored
+from ..gate import fingerprint
+from ..gate.budgets import judge_budgets
+from ..gate.compare import Tolerances
+from ..gate.metrics import metrics
+from ..gate.model import GateResult, Side, Unit, Verdict, overall
+from ..gate.why import explain_alone
+from ..judge import judge
+from ..launch.command import Command
+from ..recording.directory import RunDirectory
+from ..report import gate_words
+from ..session import COUNTING, Request, record
+
+_OF_THE_MACHINE = "PD12."
+"""Findings about neighbours and quotas: what other programs do is no change of the job."""
+
+
+def launch(command: Command, config: Config, count: int) -> tuple[list[Diagnosis], RunDirectory]:
+    """`count` fresh launches, one after the other, and the recording of the first. Raises PerfdoctorError."""
+    from .gate import say
+
+    found: list[Diagnosis] = []
+    kept: RunDirectory | None = None
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    for number in range(1, count + 1):
+        directory = RunDirectory.create(config.runs, f"baseline-{command.name}")
+        request = Request(command, config, False, "file", windows=COUNTING, environment=environment)
+        ending = record(request, directory, lambda progress: None)
+        diagnosis = judge(directory, config)
+        step = diagnosis.evidence.step
+        if ending.kind in ("crashed", "killed"):
+            how = f"signal {ending.signal}" if ending.exit_code is None else f"exit code {ending.exit_code}"
+            raise PerfdoctorError(
+                f"the job failed with {how}",
+                slug="job-failed",
+                advice=f"see {directory.job_output}",
+                exit_code=Exit.JOB_FAILED,
+            )
+        if ending.kind == "interrupted":
+            raise KeyboardInterrupt
+        if isinstance(step, Missing):
+            raise PerfdoctorError(
+                f"nothing to compare: {step}",
+                slug="no-step",
+                advice="perfdoctor check SCRIPT shows what is seen of the job",
+                exit_code=Exit.NOT_MEASURABLE,
+            )
+        found.append(diagnosis)
+        say(f"launch {number} of {count}: {step.step_ms:.1f} ms a step")
+        if kept is None:
+            kept = directory
+        else:
+            shutil.rmtree(directory.path, ignore_errors=True)
+    assert kept is not None
+    return found, kept
+
+
+def write(file: Path, command: Command, config: Config, launches: int, today: date) -> None:
+    """Launch the job and write the file."""
+    from .gate import say
+
+    diagnoses, _ = launch(command, config, launches)
+    file.write_text(stored.render(_made(diagnoses, command, today)))
+    say(f"{file} holds {launches} launches; commit it")
+
+
+def _made(diagnoses: Sequence[Diagnosis], command: Command, today: date) -> stored.Baseline:
+    first = diagnoses[0].evidence
+    findings = {f.fingerprint: f for d in diagnoses for f in d.ranked if not f.id.startswith(_OF_THE_MACHINE)}
+    return stored.make(
+        today,
+        command.name,
+        fingerprint.configuration(first),
+        fingerprint.machine(first),
+        [metrics(d.evidence) for d in diagnoses],
+        list(findings.values()),
+    )
+
+
+def read(file: Path) -> stored.Baseline:
+    """Raises PerfdoctorError when it is not there or no baseline."""
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise PerfdoctorError(
+            f"cannot read {file}: {error.strerror}",
+            slug="baseline-missing",
+            advice=f"write it first: perfdoctor baseline write --file {file} SCRIPT",
+        ) from error
+    return stored.parse(text, str(file))
+
+
+def show(file: Path) -> str:
+    """The file for people."""
+    found = read(file)
+    lines = [f"{file}: {found.job}, written {found.written}", ""]
+    for title, table in (("configuration", found.configuration), ("machine", found.machine)):
+        lines += [title, *(f"  {name}: {value}" for name, value in table.items()), ""]
+    count = max((len(metric.launches) for metric in found.metrics.values()), default=0)
+    lines.append(f"metrics, median of {count} launches")
+    for metric in found.metrics.values():
+        low, middle, high = (
+            gate_words.number(value, cast("Unit", metric.unit))
+            for value in (min(metric.launches), median(metric.launches), max(metric.launches))
+        )
+        spread = f" ({low} to {high})" if low != high else ""
+        lines.append(f"  {metric.label}: {middle}{spread}")
+    known = [f"  {finding.id} {finding.place}" for finding in found.findings] or ["  none"]
+    return "\n".join([*lines, "", "known findings", *known])
+
+
+def prune(file: Path, run: Path, config: Config) -> str:
+    """Take out the findings that a recording does not have any more."""
+    found = read(file)
+    diagnosis = judge(RunDirectory(run), config)
+    if isinstance(diagnosis.evidence.step, Missing):
+        raise PerfdoctorError(
+            f"{run} has no steps, so it does not show that a finding is gone",
+            slug="no-step",
+            advice="name the recording of a run that was judged",
+        )
+    kept, gone = stored.pruned(found, diagnosis.ranked)
+    if gone:
+        file.write_text(stored.render(kept))
+    return "\n".join(f"removed {known.id} {known.place}" for known in gone) or "nothing to remove"
+
+
+def gate_against(file: Path, command: Command, config: Config, launches: int, today: date) -> GateResult:
+    """The gate against a stored baseline."""
+    baseline = read(file)
+    diagnoses, directory = launch(command, config, launches)
+    first = diagnoses[0].evidence
+    least = {"error": 2, "warning": 1, "never": 3}[config.fail_on]
+    findings = [f for f in _everywhere(diagnoses) if f.severity.rank >= least]
+    now = stored.Now(
+        today,
+        Side("this run", str(directory.path)),
+        fingerprint.configuration(first),
+        fingerprint.machine(first),
+        [metrics(d.evidence) for d in diagnoses],
+        findings,
+    )
+    tolerances = Tolerances(dict(config.gate.counter_tolerance))
+    result = stored.judge(baseline, str(file), now, tolerances, config.gate.max_age_days)
+    if result.verdict is Verdict.NOT_COMPARABLE:
+        return result
+    promised = judge_budgets(config.budgets, now.launches, diagnoses[0].ranked)
+    judgements = (*result.judgements, *promised)
+    verdict = overall(judgements)
+    reason = result.reason
+    if verdict is not result.verdict:
+        broken = [j.label for j in promised if j.gates and j.verdict is verdict]
+        reason = f"a promise is not kept: {', '.join(broken)}"
+    why = explain_alone(diagnoses[0], judgements) if verdict is Verdict.REGRESSION else None
+    return replace(result, verdict=verdict, reason=reason, judgements=judgements, why=why)
+
+
+def _everywhere(diagnoses: Sequence[Diagnosis]) -> list[Finding]:
+    """Findings about the job that every launch has: one that comes and goes is none to fail for."""
+    common = set.intersection(*({f.fingerprint for f in d.ranked} for d in diagnoses))
+    found = [f for f in diagnoses[0].ranked if f.fingerprint in common]
+    return [f for f in found if not f.id.startswith(_OF_THE_MACHINE)]

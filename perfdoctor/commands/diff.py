@@ -1,0 +1,56 @@
+"""`perfdoctor diff`: two recordings side by side, without a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..evidence.model import Missing
+from ..exits import Exit
+from ..gate import fingerprint
+from ..gate.compare import compare
+from ..gate.metrics import metrics
+from ..gate.model import Assume, GateResult, Judgement, Side, Verdict
+from ..gate.why import explain
+from ..judge import judge
+from ..recording.directory import RunDirectory
+from . import outputs
+from .check import Settings
+from .gate import write
+
+
+def run(before: Path, after: Path, settings: Settings, words: Sequence[str], verbose: bool) -> Exit:
+    """Metrics and findings of both. One launch each: nothing here says what is chance."""
+    config = settings.resolve()
+    where = outputs.parse(words)
+    was, now = (judge(RunDirectory(path), config) for path in (before, after))
+    judgements = [
+        replace(j, verdict=Verdict.NOT_JUDGED, change=_relative(j), gates=False, reason="")
+        for j in compare([metrics(was.evidence)], [metrics(now.evidence)])
+    ]
+    unlike = fingerprint.differences(
+        fingerprint.configuration(was.evidence), fingerprint.configuration(now.evidence)
+    ) + fingerprint.differences(fingerprint.machine(was.evidence), fingerprint.machine(now.evidence))
+    notes = [f"not the same: {difference}" for difference in unlike]
+    result = GateResult(
+        Verdict.NOT_JUDGED,
+        "one launch of each side does not say what is chance; `perfdoctor gate` decides",
+        Side(before.name, str(before)),
+        Side(after.name, str(after)),
+        tuple(judgements),
+        explain(was, now, judgements),
+        tuple(notes),
+    )
+    write(result, where, now.evidence.job.command, verbose=verbose)
+    return Exit.OK
+
+
+def _relative(judgement: Judgement) -> float | None:
+    """Times in per cent, everything else as it is."""
+    before, after = judgement.before, judgement.after
+    if isinstance(before, Missing) or isinstance(after, Missing):
+        return None
+    if judgement.assume is Assume.TIMED:
+        return after / before - 1 if before else None
+    return after - before

@@ -1,0 +1,266 @@
+"""`perfdoctor gate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ..config import Config
+from ..config_gate import GateSettings, duration_s, percent
+from ..errors import PerfdoctorError
+from ..exits import Exit
+from ..gate.model import GateResult, Verdict
+from ..judge import checks_with_limits
+from ..launch import command as commands
+from ..recording.directory import make_parent
+from ..session import signals_as_interrupts
+from . import outputs
+from .check import Settings, job_command
+from .promises import require_known_budgets
+
+if TYPE_CHECKING:
+    from ..contest import Version
+
+LOCK = Path(tempfile.gettempdir()) / "perfdoctor-gate.lock"
+
+_CODES = {
+    Verdict.PASS: Exit.OK,
+    Verdict.IMPROVEMENT: Exit.OK,
+    Verdict.IDENTICAL: Exit.OK,
+    Verdict.REGRESSION: Exit.FINDINGS,
+    Verdict.NOT_COMPARABLE: Exit.NOT_MEASURABLE,
+    Verdict.INCONCLUSIVE: Exit.NOT_MEASURABLE,
+    Verdict.NOT_JUDGED: Exit.OK,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`perfdoctor gate`, as typed."""
+
+    words: tuple[str, ...]
+    verbatim: bool
+    module: str | None
+    python: str | None
+    against: str | None
+    baseline: Path | None
+    merge_base: bool
+    allow_loss_change: bool
+    launches: int
+    outputs: tuple[str, ...]
+    verbose: bool
+    settings: Settings
+    gate: GateOptions
+    self_test: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """Options over `[gate]`; None leaves a setting alone."""
+
+    tolerance: str | None = None
+    time_budget: str | None = None
+    on_inconclusive: str | None = None
+    schedule: str | None = None
+    control: bool | None = None
+    setup: str | None = None
+    max_age: int | None = None
+    counter_tolerance: Sequence[str] = ()
+
+    def over(self, settings: GateSettings) -> GateSettings:
+        """Raises PerfdoctorError for a value that is not what it should be."""
+        changes: dict[str, Any] = {}
+        if self.tolerance is not None:
+            changes["tolerance"] = _parsed("--tolerance", self.tolerance, percent(self.tolerance), "5%")
+        if self.time_budget is not None:
+            seconds = duration_s(self.time_budget)
+            changes["time_budget_s"] = _parsed("--time-budget", self.time_budget, seconds, "10m")
+        for name, option, words in (
+            ("on_inconclusive", "--on-inconclusive", ("fail", "warn")),
+            ("schedule", "--schedule", ("lockstep", "abba")),
+        ):
+            value = getattr(self, name)
+            if value is not None:
+                changes[name] = _parsed(option, value, value if value in words else None, " or ".join(words))
+        for name in ("control", "setup"):
+            if getattr(self, name) is not None:
+                changes[name] = getattr(self, name)
+        if self.max_age is not None:
+            changes["max_age_days"] = self.max_age
+        if self.counter_tolerance:
+            allowed = dict(settings.counter_tolerance)
+            for word in self.counter_tolerance:
+                metric, _, number = word.partition("=")
+                value = float(number) if number.replace(".", "", 1).isdigit() else None
+                allowed[metric] = _parsed("--counter-tolerance", word, value, "allocations=2")
+            changes["counter_tolerance"] = tuple(allowed.items())
+        return dataclasses.replace(settings, **changes)
+
+
+def _parsed(option: str, word: str, value: Any, example: str) -> Any:
+    if value is None:
+        raise PerfdoctorError(f"{option} {word} means nothing", slug="gate-option", advice=f"for example: {example}")
+    return value
+
+
+def run(options: Options) -> Exit:
+    """Compare, report, and say what the shell gets."""
+    config = options.settings.resolve()
+    config = dataclasses.replace(config, gate=options.gate.over(config.gate))
+    where = outputs.parse(options.outputs)
+    checks_with_limits(config)
+    require_known_budgets(config)
+    from ..gate.lockstep import one_gate_at_a_time
+
+    if options.self_test:
+        from . import selftest
+
+        with one_gate_at_a_time(LOCK), signals_as_interrupts():
+            return selftest.run(config)
+    if (options.against is None) == (options.baseline is None):
+        raise PerfdoctorError(
+            "nothing to compare with" if options.against is None else "two things to compare with",
+            slug="gate-against",
+            advice="perfdoctor gate --against main train.py, or perfdoctor gate --baseline perf-baseline.json train.py",
+        )
+    python = options.python or commands.python_for_jobs()
+    command = job_command(options.words, options.verbatim, options.module, python)
+    with one_gate_at_a_time(LOCK), signals_as_interrupts():
+        if options.baseline is not None:
+            from .baseline import gate_against
+
+            result = gate_against(options.baseline, command, config, options.launches, date.today())
+        else:
+            result = _against(options, config, python)
+    result = dataclasses.replace(result, fail_on_doubt=config.gate.on_inconclusive == "fail")
+    write(result, where, command.argv, verbose=options.verbose)
+    return exit_code(result)
+
+
+def exit_code(result: GateResult) -> Exit:
+    """What the shell gets for a gate."""
+    if result.verdict is Verdict.INCONCLUSIVE and not result.fail_on_doubt:
+        return Exit.OK
+    return _CODES[result.verdict]
+
+
+def write_baseline(
+    words: tuple[str, ...],
+    verbatim: bool,
+    module: str | None,
+    python: str | None,
+    file: Path,
+    launches: int,
+    settings: Settings,
+) -> Exit:
+    """`perfdoctor baseline write`."""
+    from ..gate.lockstep import one_gate_at_a_time
+    from . import baseline
+
+    config = settings.resolve()
+    checks_with_limits(config)
+    command = job_command(words, verbatim, module, python)
+    with one_gate_at_a_time(LOCK):
+        baseline.write(file, command, config, launches, date.today())
+    return Exit.OK
+
+
+def write(result: GateResult, where: Sequence[outputs.Output], argv: Sequence[str], *, verbose: bool) -> None:
+    """Every report of a gate."""
+    from ..report.gate_console import render_gate_console
+    from ..report.gate_json import render_gate_json
+    from ..report.gate_markdown import render_gate_markdown
+    from ..report.gate_sheet import gate_sheet
+    from ..report.sheet import script_of
+
+    pages = outputs.Pages(
+        console=lambda: render_gate_console(result, verbose=verbose),
+        markdown=lambda: render_gate_markdown(result),
+        json=lambda: render_gate_json(result, int(exit_code(result))),
+        sheet=lambda: gate_sheet(result, script_of(argv[1:] or argv)),
+    )
+    outputs.write_pages(pages, where)
+
+
+def say(text: str) -> None:
+    """Progress, out of the way of reports."""
+    print(f"perfdoctor: {text}", file=sys.stderr, flush=True)
+
+
+def _against(options: Options, config: Config, python: str) -> GateResult:
+    from ..contest import Contest, Terms
+    from ..gate import worktrees
+    from ..gate.decision import Policy
+    from ..gate.model import Side
+
+    gate = config.gate
+    make_parent(config.runs)
+    place = config.runs / f"trees-{os.getpid()}"
+    began = time.monotonic()
+    with worktrees.prepared(
+        cast("str", options.against), merge_base=options.merge_base, setup=gate.setup, python=python, where=place
+    ) as trees:
+        if trees.identical:
+            sides = Side(trees.before.title), Side(trees.after.title)
+            reason = f"{trees.before.title} and {trees.after.title} hold the same files: nothing to measure"
+            return GateResult(Verdict.IDENTICAL, reason, *sides, notes=trees.notes)
+
+        def wrong_tree(before: Sequence[str], after: Sequence[str]) -> str:
+            for tree, sources in ((trees.before, before), (trees.after, after)):
+                foreign = worktrees.foreign_sources(sources, tree, trees)
+                if foreign:
+                    return f"{tree.title} runs {foreign[0]}, which is not its own file"
+            same = worktrees.fingerprint_of(before, trees.before) == worktrees.fingerprint_of(after, trees.after)
+            if same:
+                say("the Python files that the job runs are the same on both sides; data or settings may differ")
+            return ""
+
+        terms = Terms(
+            Policy(tolerance=gate.tolerance),
+            gate.time_budget_s - (time.monotonic() - began),
+            control=gate.control,
+            abba=gate.schedule == "abba",
+            allow_loss_change=options.allow_loss_change,
+            say=say,
+            wrong_tree=wrong_tree,
+        )
+        before, after = (_version(options, trees, tree) for tree in (trees.before, trees.after))
+        try:
+            result = Contest(before, after, config, terms).hold()
+        except PerfdoctorError as error:
+            if error.slug != "several-ranks":
+                raise
+            say("a job of several ranks cannot take turns: one side is launched at a time (--schedule abba)")
+            result = Contest(before, after, config, dataclasses.replace(terms, abba=True)).hold()
+        return dataclasses.replace(result, notes=(*trees.notes, *result.notes))
+
+
+def _version(options: Options, trees: Any, tree: Any) -> Version:
+    """One side's own command, in its own directory."""
+    from ..contest import Version
+
+    cwd = trees.cwd(tree)
+    words = tuple(trees.within(tree, word) for word in options.words)
+    script = cwd / words[0] if words and not options.module and not options.verbatim else None
+    if not cwd.is_dir() or (script is not None and not script.exists()):
+        raise PerfdoctorError(
+            f"{tree.title} has no {script.relative_to(tree.root) if script else cwd.relative_to(tree.root)}",
+            slug="script-missing",
+            advice="the job is new: there is nothing to compare with yet",
+            exit_code=Exit.NOT_MEASURABLE,
+        )
+    if options.verbatim:
+        command = commands.Command(words, Path(words[0]).name)
+    elif options.module:
+        command = commands.module(tree.python, options.module, words)
+    else:
+        command = commands.Command((tree.python, *words), Path(words[0]).stem)
+    return Version(tree.title, command, cwd, tree.environment)

@@ -1,0 +1,360 @@
+"""A gate between two versions of a job: fresh launches of both until the rule has enough, then the verdict.
+
+Knows processes and clocks; what the numbers mean is decided in `gate`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from .config import Config
+from .diagnosis.findings import Diagnosis
+from .errors import PerfdoctorError
+from .evidence.model import Missing
+from .exits import Exit
+from .gate import fingerprint
+from .gate.budgets import judge_budgets
+from .gate.compare import Tolerances, compare
+from .gate.decision import Next, Policy, decide, wants
+from .gate.lockstep import Contestant, Lap, Limits, race, ratio_all_in, ratio_core
+from .gate.metrics import Metrics, metrics
+from .gate.model import Assume, GateResult, Judgement, Metric, Side, Verdict, overall
+from .gate.rounds import ALL_IN, CORE, Rounds, reason, share, timed
+from .gate.why import explain
+from .judge import judge
+from .launch.command import Command
+from .monitor.machine import MachineReading, read_machine, write_machine
+from .recording.directory import RunDirectory
+from .session import COUNTING, Request, record
+
+BEFORE, AFTER, CONTROL = "was", "now", "twin"
+_ABBA_STEPS = 60
+"""Steady steps of one launch that runs alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One side, ready to be launched again and again."""
+
+    title: str
+    command: Command
+    cwd: Path
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How the contest is held."""
+
+    policy: Policy
+    time_budget_s: float
+    control: bool = False
+    abba: bool = False
+    allow_loss_change: bool = False
+    seed: int | None = None
+    say: Callable[[str], None] = lambda text: None
+    """Told of each pair."""
+    wrong_tree: Callable[[Sequence[str], Sequence[str]], str] = lambda before, after: ""
+    """Given the files that each side really ran: why they are not its own, or ""."""
+
+
+class Contest:
+    """One gate. Use it once."""
+
+    def __init__(self, before: Version, after: Version, config: Config, terms: Terms) -> None:
+        self.machine = read_machine()
+        pinned = _threads_within_quota(self.machine)
+        self.versions = {
+            name: replace(version, environment={**pinned, **version.environment})
+            for name, version in ((BEFORE, before), (AFTER, after))
+        }
+        self.config = config
+        self.terms = terms
+        self.rng = random.Random(terms.seed)
+        self.began = time.monotonic()
+        self.longest_s = 0.0
+        self.first, self.fresh = Rounds(), Rounds()
+        self.diagnoses: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
+        self.kept: dict[str, str] = {BEFORE: "", AFTER: ""}
+        self.notes: list[str] = []
+
+    def hold(self) -> GateResult:
+        """Launch, decide, explain. Raises PerfdoctorError when a side fails or cannot be launched."""
+        policy = self.terms.policy
+        want = Next.MORE
+        while want is Next.MORE:
+            self._pair(self.first)
+            if len(self.first) in (1, 2):
+                unlike = self._unlike()
+                if unlike:
+                    return self._result(Verdict.NOT_COMPARABLE, unlike)
+            done = len(self.first)
+            settled = done >= policy.first and (done - policy.first) % policy.more == 0
+            if settled or not self._time_left():
+                want = wants(self.first.ratios, CORE, policy, self._time_left())
+        if want is Next.CONFIRM:
+            self.terms.say("it looks slower: confirming with fresh launches")
+            while len(self.fresh) < policy.fresh and self._time_left():
+                self._pair(self.fresh)
+        return self._verdict()
+
+    # -- launches -----------------------------------------------------------------------------------------
+
+    def _time_left(self) -> bool:
+        return time.monotonic() - self.began + self.longest_s < self.terms.time_budget_s
+
+    def _pair(self, seen: Rounds) -> None:
+        began = time.monotonic()
+        number = len(self.first) + len(self.fresh) + 1
+        windows = COUNTING if number == 1 else (("counters",) if number == 2 else ())
+        directories: dict[str, RunDirectory] = {}
+        try:
+            if self.terms.abba:
+                self._abba(seen, windows, directories)
+            else:
+                self._turns(seen, windows, directories)
+        except BaseException:
+            self.kept = {name: str(path.path) for name, path in directories.items() if name in self.kept}
+            raise
+        for name, directory in directories.items():
+            if windows and name in self.diagnoses:
+                self.diagnoses[name].append(judge(directory, self.config))
+            if number == 1 and name in self.kept:
+                self.kept[name] = str(directory.path)
+            else:
+                shutil.rmtree(directory.path, ignore_errors=True)
+        took = time.monotonic() - began
+        self.longest_s = max(self.longest_s, took)
+        wanted = self.terms.policy.fresh if seen is self.fresh else self.terms.policy.first
+        more = f" of {wanted}{'' if seen is self.fresh else ' or more'}"
+        self.terms.say(f"{'fresh pair' if seen is self.fresh else 'pair'} {len(seen)}{more} ({took:.0f} s)")
+
+    def _directory(self, name: str) -> RunDirectory:
+        directory = RunDirectory.create(self.config.runs, f"gate-{name}-{self.versions[AFTER].command.name}")
+        write_machine(self.machine, directory.machine_file)
+        return directory
+
+    def _turns(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
+        names = (BEFORE, AFTER, CONTROL) if self.terms.control else (BEFORE, AFTER)
+        contestants = []
+        for name in names:
+            version = self.versions[AFTER if name == AFTER else BEFORE]
+            directories[name] = self._directory(name)
+            contestants.append(
+                Contestant(
+                    name, version.title, version.command, version.cwd, directories[name], version.environment,
+                    windows if name != CONTROL else (),
+                )
+            )  # fmt: skip
+        laps = race(contestants, Limits(self.config.patience_s, self.machine.usable_cpus), self.rng)
+        was, now = laps[BEFORE], laps[AFTER]
+        if len(self.first) == 0:
+            wrong = self.terms.wrong_tree(was.sources, now.sources)
+            if wrong:
+                raise PerfdoctorError(
+                    wrong,
+                    slug="wrong-tree",
+                    advice='the package is installed from one place for both sides: --setup "pip install -e ."',
+                    exit_code=Exit.NOT_MEASURABLE,
+                )
+        seen.ratios[CORE].append(ratio_core(was, now))
+        seen.ratios[ALL_IN].append(ratio_all_in(was, now))
+        if CONTROL in laps:
+            seen.control.append(ratio_core(was, laps[CONTROL]))
+        _note_laps(seen, was, now)
+        for name, lap in laps.items():
+            _say_it_was_stopped(directories[name], lap)
+
+    def _abba(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
+        """Two launches of each side in the order ABBA or BAAB, so that a slower slot falls on both."""
+        outer, inner = self.rng.sample([BEFORE, AFTER], 2)
+        found: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
+        for name in (outer, inner, inner, outer):
+            version, directory = self.versions[name], self._directory(name)
+            is_first = name not in directories
+            if is_first:
+                directories[name] = directory
+            wanted = replace(self.config, steps=min(self.config.steps, _ABBA_STEPS))
+            request = Request(
+                version.command, wanted, False, "file", windows=windows if is_first else (),
+                environment=version.environment, cwd=version.cwd,
+            )  # fmt: skip
+            ending = record(request, directory, lambda progress: None)
+            if ending.kind in ("crashed", "killed", "timeout"):
+                directories[name] = directory
+                raise PerfdoctorError(
+                    f"{version.title}: the job {ending.kind} {ending.detail or ending.exit_code or ending.signal}",
+                    slug="job-failed",
+                    advice=f"see {directory.job_output}",
+                    exit_code=Exit.JOB_FAILED if ending.kind != "timeout" else Exit.NOT_MEASURABLE,
+                )
+            found[name].append(judge(directory, self.config))
+            if directories[name] is not directory:
+                shutil.rmtree(directory.path, ignore_errors=True)
+        _note_launches(seen, found)
+
+    # -- judgement ----------------------------------------------------------------------------------------
+
+    def _unlike(self) -> str:
+        """Why the two sides do not do the same work, after the first pair and after the second; "" when they do."""
+        was, now = self.diagnoses[BEFORE], self.diagnoses[AFTER]
+        if len(self.first) == 1:
+            one, other = was[-1].evidence, now[-1].evidence
+            unlike = fingerprint.differences(fingerprint.configuration(one), fingerprint.configuration(other))
+            return f"the two sides do not do the same work: {'; '.join(unlike)}" if unlike else ""
+        if any(fingerprint.losses_differ(pair[0].evidence, pair[1].evidence) for pair in (was, now)):
+            self.notes.append("losses differ from launch to launch (no seed?), so they were not compared")
+            return ""
+        differ = fingerprint.losses_differ(was[0].evidence, now[0].evidence)
+        if differ and self.terms.allow_loss_change:
+            self.notes.append(f"the two sides compute something else: {differ} (allowed)")
+        elif differ:
+            return f"the two sides do not compute the same: {differ}; if that is meant: --allow-loss-change"
+        return ""
+
+    def _launches(self, name: str) -> list[Metrics]:
+        found = []
+        for diagnosis in self.diagnoses[name]:
+            wanted = metrics(diagnosis.evidence)
+            found.append({n: m for n, m in wanted.items() if m.assume in (Assume.EXACT, Assume.TIGHT)})
+        side = 0 if name == BEFORE else 1
+        # Launches with a profiler in them hold more memory.
+        clean = (self.first.rss[2:] + self.fresh.rss) or self.first.rss
+        for launch in found:
+            launch.pop("peak_rss_bytes", None)
+        found += [
+            {"peak_rss_bytes": Metric("peak_rss_bytes", "bytes", Assume.TIGHT, p[side], "peak memory")} for p in clean
+        ]
+        return found
+
+    def _verdict(self) -> GateResult:
+        policy = self.terms.policy
+        decisions = decide(self.first.ratios, self.fresh.ratios, policy)
+        everything = self.first + self.fresh
+        judgements = [timed(name, everything, decision) for name, decision in decisions.items()]
+        judgements += [
+            share("data_wait_share", "wait for data", everything.waits, policy),
+            share("gc_share", "garbage collection", everything.collections, policy),
+        ]
+        counted = compare(
+            self._counters(BEFORE), self._counters(AFTER), Tolerances(dict(self.config.gate.counter_tolerance))
+        )
+        # Only the step time must be certain: what is known besides is told.
+        judgements += [replace(j, gates=j.verdict is not Verdict.INCONCLUSIVE) for j in counted]
+        after = self.diagnoses[AFTER]
+        ranked = after[0].ranked if after else ()
+        judgements += judge_budgets(self.config.budgets, self._launches_with_times(), ranked)
+        verdict = overall(judgements)
+        said = reason(verdict, judgements, decisions)
+        if self.terms.control and verdict is not Verdict.NOT_COMPARABLE:
+            control = decide({CORE: self.first.control}, {}, policy)[CORE]
+            if control.verdict is not Verdict.PASS:
+                verdict = Verdict.INCONCLUSIVE
+                said = f"the side before does not even pass against its own copy: {control.reason}"
+            else:
+                self.notes.append("control: the side before passes against its own copy")
+        self._note_contention()
+        return self._result(verdict, said, judgements)
+
+    def _counters(self, name: str) -> list[Metrics]:
+        """Counters count only where all launches counted the same steps."""
+        places = {
+            (c.first_step, c.steps)
+            for diagnoses in self.diagnoses.values()
+            for d in diagnoses
+            if not isinstance(c := d.evidence.counters, Missing)
+        }
+        launches = self._launches(name)
+        if len(places) > 1:
+            self.notes.append("counters were taken at other steps on either side, so they were not compared")
+            return [{n: m for n, m in launch.items() if m.assume is not Assume.EXACT} for launch in launches]
+        return launches
+
+    def _launches_with_times(self) -> list[Metrics]:
+        return [metrics(diagnosis.evidence) for diagnosis in self.diagnoses[AFTER]]
+
+    def _note_contention(self) -> None:
+        share = median(self.first.delays + self.fresh.delays) if self.first.delays else 0.0
+        if share > 0.05:
+            self.notes.append(
+                f"a busy machine: the job waited for a CPU for {100 * share:.0f} % of its time (median over launches)"
+            )
+
+    def _result(self, verdict: Verdict, said: str, judgements: Sequence[Judgement] = ()) -> GateResult:
+        was, now = self.diagnoses[BEFORE], self.diagnoses[AFTER]
+        why = None
+        if was and now and any(j.verdict is Verdict.REGRESSION and j.gates for j in judgements):
+            why = explain(was[0], now[0], judgements)
+        return GateResult(
+            verdict,
+            said,
+            Side(self.versions[BEFORE].title, self.kept[BEFORE]),
+            Side(self.versions[AFTER].title, self.kept[AFTER]),
+            tuple(judgements),
+            why,
+            tuple(dict.fromkeys(self.notes)),
+            (self.first + self.fresh).ratios,
+            time.monotonic() - self.began,
+        )
+
+
+def _threads_within_quota(machine: MachineReading) -> dict[str, str]:
+    """torch starts a thread for every core, however few a control group allows: then it is the quota that is timed."""
+    quota = machine.quota_cpus
+    if quota is None or quota >= machine.affinity_cpus:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, int(quota)))}
+
+
+def _note_laps(seen: Rounds, was: Lap, now: Lap) -> None:
+    seen.waits.append((was.wait_share, now.wait_share))
+    seen.collections.append((was.gc_share, now.gc_share))
+    seen.core_ms.append((was.core_ms, now.core_ms))
+    seen.all_in_ms.append((was.all_in_ms, now.all_in_ms))
+    seen.rss.append((float(was.peak_rss_bytes), float(now.peak_rss_bytes)))
+    seen.delays.append(max(was.delay_share, now.delay_share))
+
+
+def _note_launches(seen: Rounds, found: Mapping[str, Sequence[Diagnosis]]) -> None:
+    """Of launches that ran alone: medians of steps for the uncontended step, means for the other."""
+
+    def means(name: str, metric: str) -> float:
+        values = [metrics(d.evidence)[metric].value for d in found[name]]
+        numbers = [value for value in values if not isinstance(value, Missing)]
+        if len(numbers) < len(values):
+            raise PerfdoctorError(
+                f"{name}: a launch gave no {metric}: {next(v for v in values if isinstance(v, Missing))}",
+                slug="too-few-steps",
+                advice="let the job run longer",
+                exit_code=Exit.NOT_MEASURABLE,
+            )
+        return math.exp(sum(map(math.log, numbers)) / len(numbers)) if min(numbers) > 0 else sum(numbers) / len(numbers)
+
+    def medians(name: str) -> float:
+        steps = [d.evidence.step for d in found[name]]
+        times = [step.median_ms for step in steps if not isinstance(step, Missing)]
+        return math.exp(sum(map(math.log, times)) / len(times))
+
+    all_in = (means(BEFORE, "step_time_ms"), means(AFTER, "step_time_ms"))
+    core = (medians(BEFORE), medians(AFTER))
+    seen.ratios[CORE].append(math.log(core[1] / core[0]))
+    seen.ratios[ALL_IN].append(math.log(all_in[1] / all_in[0]))
+    seen.core_ms.append(core)
+    seen.all_in_ms.append(all_in)
+    seen.waits.append((means(BEFORE, "data_wait_share"), means(AFTER, "data_wait_share")))
+    seen.collections.append((means(BEFORE, "gc_share"), means(AFTER, "gc_share")))
+    seen.rss.append((means(BEFORE, "peak_rss_bytes"), means(AFTER, "peak_rss_bytes")))
+
+
+def _say_it_was_stopped(directory: RunDirectory, lap: Lap) -> None:
+    """The recording says how its job ended, as every recording does."""
+    from .launch.job import write_facts
+
+    write_facts(directory, end="stopped", detail=f"after {len(lap.turns)} turns of a gate")

@@ -1,0 +1,79 @@
+"""Absolute promises: `[assert]` in the configuration, on any metric or check. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from statistics import median
+
+from ..config_gate import Budget
+from ..diagnosis.findings import Finding
+from ..evidence.model import Missing
+from .compare import operators_were_counted
+from .metrics import Metrics
+from .model import Assume, Judgement, Verdict
+
+
+def judge_budgets(
+    budgets: Sequence[Budget], launches: Sequence[Metrics], findings: Sequence[Finding]
+) -> tuple[Judgement, ...]:
+    """One judgement for each promise; `warn` is shown and never fails. The median of several launches counts."""
+    return tuple(
+        _of_check(budget, findings) if budget.is_check else _of_metric(budget, launches)
+        for budget in budgets
+        if budget.level != "off"
+    )
+
+
+def unknown(budgets: Sequence[Budget], metrics: Collection[str], codes: Collection[str]) -> str:
+    """The first name that is neither a metric nor a check; "" when there is none."""
+    for budget in budgets:
+        if budget.name.startswith("op:") or budget.name in metrics:
+            continue
+        if budget.is_check and budget.name.partition(".")[0] in codes:
+            continue
+        return budget.name
+    return ""
+
+
+def _of_check(budget: Budget, findings: Sequence[Finding]) -> Judgement:
+    matching = [f for f in findings if f.id == budget.name or f.id.partition(".")[0] == budget.name]
+    return Judgement(
+        f"assert:{budget.name}",
+        f"findings of {budget.name}",
+        "count",
+        Assume.EXACT,
+        0,
+        len(matching),
+        Verdict.REGRESSION if matching else Verdict.PASS,
+        f"promised: none{' – ' + ', '.join(f.id for f in matching) if matching else ''}",
+        gates=budget.level == "error",
+    )
+
+
+def _of_metric(budget: Budget, launches: Sequence[Metrics]) -> Judgement:
+    metrics = [launch[budget.name] for launch in launches if budget.name in launch]
+    values = [metric.value for metric in metrics]
+    numbers = [value for value in values if not isinstance(value, Missing)]
+    label = metrics[0].title if metrics else budget.name
+    unit = metrics[0].unit if metrics else "count"
+    assume = metrics[0].assume if metrics else Assume.INFO
+    if not metrics and budget.name.startswith("op:") and operators_were_counted(launches):
+        numbers = [0.0]
+    limits = [f"at most {budget.max:g}"] if budget.max is not None else []
+    limits += [f"at least {budget.min:g}"] if budget.min is not None else []
+    promised = f"promised: {' and '.join(limits)}"
+    if not numbers:
+        why = next((str(value) for value in values if isinstance(value, Missing)), "not measured")
+        verdict, after = Verdict.INCONCLUSIVE, Missing(why)
+        return Judgement(
+            f"assert:{budget.name}", label, unit, assume, Missing("a promise"), after, verdict,
+            f"{promised}, but {why}", gates=budget.level == "error",
+        )  # fmt: skip
+    value = median(numbers)
+    broken = (budget.max is not None and value > budget.max) or (budget.min is not None and value < budget.min)
+    return Judgement(
+        f"assert:{budget.name}", label, unit, assume, Missing("a promise"), value,
+        Verdict.REGRESSION if broken else Verdict.PASS,
+        f"{promised}; measured {', '.join(f'{number:.4g}' for number in numbers)}",
+        gates=budget.level == "error",
+    )  # fmt: skip

@@ -1,0 +1,117 @@
+"""What can be counted, and memory: before against after. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from ..evidence.model import Missing
+from .model import Assume, Judgement, Metric, Verdict
+
+COLLAPSE = 0.2
+"""A counter that falls by more than this is no success: the job does less work than before."""
+WORK = ("aten_ops",)
+"""The counters whose collapse says so: fewer copies or allocations are what one wants."""
+RSS_MARGIN = 0.02
+"""Peak memory of one program varies by 0.4 % over launches."""
+RSS_LEAST = 16 << 20
+TORCH_MARGIN = 0.01
+TORCH_LEAST = 1 << 20
+COLLECTIONS_MARGIN = 0.05
+COLLECTIONS_LEAST = 1.0
+"""Per 100 steps: where a collection falls among the steps counted is chance."""
+
+Launches = Sequence[Mapping[str, Metric]]
+"""Metrics by name, of each launch of one side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerances:
+    """What is allowed on top."""
+
+    counters: Mapping[str, float] = field(default_factory=dict)
+    """Per metric, in its own unit per step."""
+
+
+def compare(before: Launches, after: Launches, tolerances: Tolerances = Tolerances()) -> tuple[Judgement, ...]:
+    """Every exact and tight metric that either side has; others are reported as they are."""
+    names = dict.fromkeys(name for launch in (*before, *after) for name in launch)
+    return tuple(_one(name, before, after, tolerances) for name in names)
+
+
+def _one(name: str, before: Launches, after: Launches, tolerances: Tolerances) -> Judgement:
+    metric = next(launch[name] for launch in (*after, *before) if name in launch)
+    old, new = _values(name, before, metric), _values(name, after, metric)
+
+    def judged(verdict: Verdict, reason: str, old_value: float | Missing, new_value: float | Missing) -> Judgement:
+        change = None
+        if not isinstance(old_value, Missing) and not isinstance(new_value, Missing):
+            change = new_value - old_value
+        assume = metric.assume
+        return Judgement(name, metric.title, metric.unit, assume, old_value, new_value, verdict, reason, change)
+
+    if isinstance(old, Missing) or isinstance(new, Missing):
+        which = [f"{side}: {value}" for side, value in (("before", old), ("after", new)) if isinstance(value, Missing)]
+        shown_old = old if isinstance(old, Missing) else median(old)
+        shown_new = new if isinstance(new, Missing) else median(new)
+        return judged(Verdict.NOT_JUDGED, "; ".join(which), shown_old, shown_new)
+    middle_old, middle_new = median(old), median(new)
+    if metric.assume is Assume.EXACT:
+        allowed = tolerances.counters.get(name, 0.0)
+        unsteady = max(old) - min(old) > allowed or max(new) - min(new) > allowed
+        if unsteady:
+            return judged(*_tight(old, new, RSS_MARGIN, 0.0, " (differs between launches, so not exact)"))
+        if name in WORK and middle_new < (1 - COLLAPSE) * middle_old:
+            return judged(
+                Verdict.NOT_COMPARABLE,
+                f"fell by {100 * (1 - middle_new / middle_old):.0f} %: the job does less work than before",
+                middle_old,
+                middle_new,
+            )
+        if middle_new > middle_old + allowed:
+            return judged(Verdict.REGRESSION, "counted exactly", middle_old, middle_new)
+        verdict = Verdict.IMPROVEMENT if middle_new < middle_old else Verdict.PASS
+        return judged(verdict, "counted exactly", middle_old, middle_new)
+    if metric.assume is Assume.TIGHT:
+        return judged(*_tight(old, new, *_margin(name), ""))
+    return judged(Verdict.NOT_JUDGED, "for information", middle_old, middle_new)
+
+
+def _margin(name: str) -> tuple[float, float]:
+    """What may vary, relative and absolute."""
+    if name.startswith("gc_collections"):
+        return COLLECTIONS_MARGIN, COLLECTIONS_LEAST
+    return (RSS_MARGIN, float(RSS_LEAST)) if name == "peak_rss_bytes" else (TORCH_MARGIN, float(TORCH_LEAST))
+
+
+def _values(name: str, launches: Launches, metric: Metric) -> list[float] | Missing:
+    found = [launch[name].value for launch in launches if name in launch]
+    if not found:
+        return [0.0] if name.startswith("op:") and operators_were_counted(launches) else Missing("not measured")
+    numbers = [value for value in found if not isinstance(value, Missing)]
+    if numbers:
+        return numbers
+    missing = found[0]
+    assert isinstance(missing, Missing)
+    return missing
+
+
+def operators_were_counted(launches: Launches) -> bool:
+    """Whether an operator that is not there was called 0 times, rather than not looked for."""
+    counts = [launch["aten_ops"].value for launch in launches if "aten_ops" in launch]
+    return any(not isinstance(count, Missing) for count in counts)
+
+
+def _tight(
+    old: Sequence[float], new: Sequence[float], margin: float, least: float, note: str
+) -> tuple[Verdict, str, float, float]:
+    """Medians against a margin; beyond it, no launch of one side may lie within the other's."""
+    before, after = median(old), median(new)
+    allowed = max(margin * abs(before), least)
+    said = f"median of {len(old)} and {len(new)} launches, margin {100 * margin:.0f} %{note}"
+    if after - before > allowed:
+        if min(new) > max(old):
+            return Verdict.REGRESSION, said, before, after
+        return Verdict.INCONCLUSIVE, f"{said}; the launches overlap", before, after
+    return (Verdict.IMPROVEMENT if before - after > allowed else Verdict.PASS), said, before, after

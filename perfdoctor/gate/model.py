@@ -1,0 +1,141 @@
+"""What the gate compares and what it says: metrics, judgements, the verdict of a whole gate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+from ..evidence.model import Missing
+
+Unit = Literal["count", "bytes", "ms", "s", "share", "flops", "samples/s"]
+
+
+class Assume(str, Enum):
+    """What a metric's repetitions are assumed to do; decides how two of them are compared."""
+
+    EXACT = "exact"
+    """The same in every launch: any increase counts."""
+    TIGHT = "tight"
+    """Nearly the same: the median of some launches against a margin."""
+    TIMED = "timed"
+    """Noisy: `decision.py`, with the launch as the unit of replication."""
+    SHARE = "share"
+    """A share of the step: the same rule on differences in percentage points."""
+    INFO = "info"
+    """Reported, never judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One quantity of one launch."""
+
+    name: str
+    """Stable for ever: `aten_ops`, `op:aten::clone`."""
+    unit: Unit
+    assume: Assume
+    value: float | Missing
+    label: str = ""
+    """For a report; the name with spaces when empty."""
+
+    @property
+    def title(self) -> str:
+        return self.label or self.name.replace("_", " ")
+
+
+class Verdict(str, Enum):
+    """How a comparison, or a whole gate, ended."""
+
+    PASS = "pass"
+    IMPROVEMENT = "improvement"
+    REGRESSION = "regression"
+    INCONCLUSIVE = "inconclusive"
+    """Too noisy, or too few launches: shown as such, never as a pass."""
+    NOT_COMPARABLE = "not-comparable"
+    """The two sides do not do the same work, or one of them is broken."""
+    IDENTICAL = "identical"
+    """Both sides run the very same files, so nothing was measured."""
+    NOT_JUDGED = "not-judged"
+    """Information only, or missing on one side."""
+
+    @property
+    def gravity(self) -> int:
+        """The larger one wins in a whole gate. A broken side hides everything; a regression wins over doubt."""
+        order = ("not-judged", "identical", "pass", "improvement", "inconclusive", "regression", "not-comparable")
+        return order.index(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One metric, before and after."""
+
+    name: str
+    label: str
+    unit: Unit
+    assume: Assume
+    before: float | Missing
+    after: float | Missing
+    verdict: Verdict
+    reason: str
+    """One sentence with its numbers."""
+    change: float | None = None
+    """Relative for times, absolute otherwise."""
+    low: float | None = None
+    high: float | None = None
+    """95 % interval of `change`, for what is timed."""
+    gates: bool = True
+    """Whether it can fail the gate; what flickers is shown only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What explains a regression."""
+
+    parts: tuple[tuple[str, float, float], ...] = ()
+    """Part of the step, milliseconds before and after."""
+    counters: tuple[str, ...] = ()
+    """Sentences: what is counted more often, and where."""
+    findings: tuple[str, ...] = ()
+    """Findings that the side before does not have."""
+    gone: tuple[str, ...] = ()
+    """Findings that the side after does not have any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison, as a reader knows it."""
+
+    name: str
+    """`merge base 4f2c1a9`, `working tree`, `perf-baseline.json`."""
+    recording: str = ""
+    """Directory of the recording that is kept; "" when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """A whole gate."""
+
+    verdict: Verdict
+    reason: str
+    before: Side
+    after: Side
+    judgements: tuple[Judgement, ...] = ()
+    why: Why | None = None
+    notes: tuple[str, ...] = ()
+    """What the reader should know: a dirty tree, a demoted counter, a busy machine."""
+    pairs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Raw log-ratios by timed metric, one per pair of launches: samples are kept, not summaries."""
+    seconds: float = 0.0
+    fail_on_doubt: bool = True
+    """Whether INCONCLUSIVE fails (`--on-inconclusive fail`)."""
+
+    @property
+    def regressions(self) -> tuple[Judgement, ...]:
+        return tuple(j for j in self.judgements if j.verdict is Verdict.REGRESSION and j.gates)
+
+
+def overall(judgements: Sequence[Judgement]) -> Verdict:
+    """The verdict of a whole gate: the gravest of those that count; inconclusive when nothing was judged."""
+    counted = [j.verdict for j in judgements if j.gates and j.verdict is not Verdict.NOT_JUDGED]
+    return max(counted, key=lambda verdict: verdict.gravity, default=Verdict.INCONCLUSIVE)

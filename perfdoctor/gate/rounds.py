@@ -1,0 +1,100 @@
+"""What pairs of launches gave, and what is said about their times and shares. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from .decision import Decision, Policy, decide_share, estimate
+from .model import Assume, Judgement, Verdict
+
+CORE, ALL_IN = "step_time.core", "step_time.all_in"
+_LABELS = {CORE: "uncontended step", ALL_IN: "step with everything in it"}
+
+
+@dataclass(slots=True)
+class Rounds:
+    """What one stage gave, pair by pair; pairs are (before, after)."""
+
+    ratios: dict[str, list[float]] = field(default_factory=lambda: {CORE: [], ALL_IN: []})
+    control: list[float] = field(default_factory=list)
+    waits: list[tuple[float, float]] = field(default_factory=list)
+    collections: list[tuple[float, float]] = field(default_factory=list)
+    core_ms: list[tuple[float, float]] = field(default_factory=list)
+    all_in_ms: list[tuple[float, float]] = field(default_factory=list)
+    rss: list[tuple[float, float]] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ratios[CORE])
+
+    def __add__(self, other: Rounds) -> Rounds:
+        return Rounds(
+            {name: [*values, *other.ratios[name]] for name, values in self.ratios.items()},
+            self.control + other.control,
+            self.waits + other.waits,
+            self.collections + other.collections,
+            self.core_ms + other.core_ms,
+            self.all_in_ms + other.all_in_ms,
+            self.rss + other.rss,
+            self.delays + other.delays,
+        )
+
+
+def timed(name: str, rounds: Rounds, decision: Decision) -> Judgement:
+    """A step time; only that of the uncontended step makes a whole gate inconclusive."""
+    pairs = rounds.core_ms if name == CORE else rounds.all_in_ms
+    seen = decision.seen
+    change = low = high = None
+    if seen is not None:
+        width = seen.bound(0.025)
+        change, low, high = (math.expm1(x) for x in (seen.mean, seen.mean - width, seen.mean + width))
+    return Judgement(
+        name, _LABELS[name], "ms", Assume.TIMED, median(p[0] for p in pairs), median(p[1] for p in pairs),
+        decision.verdict, decision.reason, change, low, high,
+        gates=name == CORE or decision.verdict is not Verdict.INCONCLUSIVE,
+    )  # fmt: skip
+
+
+def share(name: str, label: str, pairs: Sequence[tuple[float, float]], policy: Policy) -> Judgement:
+    """A share of the step."""
+    before, after = median(p[0] for p in pairs), median(p[1] for p in pairs)
+    differences = [p[1] - p[0] for p in pairs]
+    decision = decide_share(differences, after, policy)
+    change = low = high = None
+    if len(differences) >= 4:
+        seen = estimate(differences)
+        width = seen.bound(0.025)
+        change, low, high = seen.mean, seen.mean - width, seen.mean + width
+    return Judgement(
+        name, label, "share", Assume.SHARE, before, after, decision.verdict, decision.reason, change, low, high,
+        gates=decision.verdict is not Verdict.INCONCLUSIVE,
+    )  # fmt: skip
+
+
+def reason(verdict: Verdict, judgements: Sequence[Judgement], decisions: Mapping[str, Decision]) -> str:
+    """The whole gate in one sentence."""
+    worse = [j for j in judgements if j.gates and j.verdict is Verdict.REGRESSION]
+    step = next(j for j in judgements if j.name == CORE)
+    if verdict is Verdict.REGRESSION:
+        times = [j for j in worse if j.assume is Assume.TIMED and j.change is not None]
+        others = [j for j in worse if j not in times]
+        parts = [f"the {times[0].label} is {100 * (times[0].change or 0):.1f} % slower"] if times else []
+        if others:
+            named = ", ".join(j.label for j in others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+            parts.append(f"higher: {named}")
+        return "; ".join(parts)
+    if verdict is Verdict.NOT_COMPARABLE:
+        broken = next(j for j in judgements if j.verdict is Verdict.NOT_COMPARABLE)
+        return f"{broken.label} {broken.reason}"
+    if verdict is Verdict.IMPROVEMENT:
+        if decisions[CORE].verdict is Verdict.IMPROVEMENT and step.change is not None:
+            return f"the {step.label} is {-100 * step.change:.1f} % faster"
+        better = [j.label for j in judgements if j.verdict is Verdict.IMPROVEMENT]
+        return f"no slower, and lower: {', '.join(better[:3])}"
+    doubtful = [j for j in judgements if j.gates and j.verdict is Verdict.INCONCLUSIVE and j.name != CORE]
+    if doubtful and decisions[CORE].verdict is not Verdict.INCONCLUSIVE:
+        return f"not certain: {doubtful[0].label}: {doubtful[0].reason}"
+    return decisions[CORE].reason

@@ -1,0 +1,54 @@
+"""A gate on a terminal: the verdict first, then what moved, why, and where the recordings are."""
+
+from __future__ import annotations
+
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..gate.model import GateResult, Verdict
+from .console import Page
+from .gate_content import prepare_gate
+
+_STYLES = {
+    Verdict.REGRESSION: "bold red",
+    Verdict.NOT_COMPARABLE: "bold red",
+    Verdict.INCONCLUSIVE: "bold yellow",
+    Verdict.IMPROVEMENT: "bold green",
+    Verdict.PASS: "bold green",
+    Verdict.IDENTICAL: "bold green",
+    Verdict.NOT_JUDGED: "bold",
+}
+_MARK_STYLES = {"✗": "bold red", "☠": "bold red", "?": "bold yellow", "✓": "green", "↑": "green"}
+
+
+def render_gate_console(result: GateResult, *, verbose: bool = False) -> RenderableType:
+    """The whole gate."""
+    content = prepare_gate(result, verbose)
+    blocks: list[RenderableType] = [Text(content.headline, style=_STYLES[result.verdict]), Text(content.sides), Text()]
+    for group in content.groups:
+        blocks.append(Text(group.title, style="bold"))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for line in group.lines:
+            values = f"{line.before} → {line.after}"
+            row = (Text(f"  {line.mark}", style=_MARK_STYLES.get(line.mark, "dim")), Text(line.label), Text(values))
+            table.add_row(*row, Text(line.change), Text(line.reason, style="dim"))
+        if group.lines:
+            blocks.append(table)
+        if group.rest:
+            blocks.append(Text(f"  {group.rest}", style="dim"))
+    if content.parts or content.why:
+        blocks += [Text(), Text(content.why_title, style="bold")]
+    if content.parts:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name, before, after, difference in content.parts:
+            table.add_row(Text(f"  {name}"), Text(f"{before} → {after}"), Text(difference))
+        blocks.append(table)
+    blocks += [Text(f"  {text}") for text in content.why]
+    if content.notes:
+        blocks += [Text(), Text("Notes", style="bold"), *(Text(f"  {note}") for note in content.notes)]
+    if content.recordings:
+        blocks += [Text(), Text("Recordings (see them with `perfdoctor report DIRECTORY`)", style="bold")]
+        blocks += [Text(f"  {line}") for line in content.recordings]
+    return Page(Lines(*blocks))

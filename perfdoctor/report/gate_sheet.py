@@ -1,0 +1,61 @@
+"""A gate's judgements as cases and notices, for the formats of other programs."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ..diagnosis.findings import Location
+from ..gate.model import GateResult, Judgement, Verdict
+from .gate_words import headline, judged
+from .sheet import Case, Notice, Rule, Sheet, Status
+
+_STATUS = {
+    Verdict.PASS: Status.PASSED,
+    Verdict.IMPROVEMENT: Status.PASSED,
+    Verdict.IDENTICAL: Status.PASSED,
+    Verdict.REGRESSION: Status.FAILED,
+    Verdict.INCONCLUSIVE: Status.ERROR,
+    Verdict.NOT_COMPARABLE: Status.ERROR,
+    Verdict.NOT_JUDGED: Status.SKIPPED,
+}
+_LEVELS = {
+    Verdict.REGRESSION: "error",
+    Verdict.NOT_COMPARABLE: "error",
+    Verdict.INCONCLUSIVE: "warning",
+    Verdict.IMPROVEMENT: "note",
+}
+_HELP = "docs/gate.md says how each metric is compared."
+
+
+def gate_sheet(result: GateResult, script: str) -> Sheet:
+    """`script` is the file that the job runs: a slower step has no line of its own."""
+    shown = [j for j in result.judgements if not (j.name.startswith("op:") and j.verdict is Verdict.PASS)]
+    cases = [
+        Case("verdict", "the whole gate", _STATUS[result.verdict], headline(result)),
+        *(Case(j.name, j.label, _status(j), judged(j)) for j in shown),
+    ]
+    notices = [_notice(j, script) for j in shown if j.verdict in _LEVELS]
+    if result.verdict in (Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE) and not notices:
+        notices = [_made("gate.verdict", _LEVELS[result.verdict], headline(result), script)]
+    order = ("error", "warning", "note")
+    notices.sort(key=lambda notice: order.index(notice.level))
+    rules = {
+        notice.rule: Rule(notice.rule, f"{notice.rule.partition('.')[2]} against before", _HELP) for notice in notices
+    }
+    return Sheet("gate", headline(result), tuple(rules.values()), tuple(cases), tuple(notices), result.seconds)
+
+
+def _status(judgement: Judgement) -> Status:
+    status = _STATUS[judgement.verdict]
+    # What cannot fail the gate fails no test case either.
+    return status if judgement.gates or status is Status.PASSED else Status.SKIPPED
+
+
+def _notice(judgement: Judgement, script: str) -> Notice:
+    level = _LEVELS[judgement.verdict] if judgement.gates else "note"
+    return _made(f"gate.{judgement.name}", level, judged(judgement), script)
+
+
+def _made(rule: str, level: str, message: str, script: str) -> Notice:
+    fingerprint = hashlib.sha256(f"{rule}\0{script}".encode()).hexdigest()[:32]
+    return Notice(rule, level, message, "", Location(script, 1), fingerprint)

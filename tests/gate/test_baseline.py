@@ -1,0 +1,170 @@
+"""Stored baselines: what is written is read back, and what may be compared is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import samples
+
+from perfdoctor.diagnosis.findings import Confidence, Finding, Fix, Location, Savings, Severity
+from perfdoctor.errors import PerfdoctorError
+from perfdoctor.evidence.model import Missing
+from perfdoctor.gate import fingerprint
+from perfdoctor.gate.baseline import Baseline, Now, judge, make, parse, pruned, render
+from perfdoctor.gate.compare import Tolerances
+from perfdoctor.gate.metrics import Metrics
+from perfdoctor.gate.model import Assume, GateResult, Metric, Side, Verdict
+
+TODAY = date(2026, 11, 21)
+CONFIGURATION = {"batch size": "64", "loader workers": "0"}
+MACHINE = {"cpu": "EPYC", "torch": "2.13.0 cpu"}
+
+
+def launch(step_ms: float = 10.0, syncs: float = 9, rss: float = 400e6) -> Metrics:
+    found = [
+        Metric("step_time_ms", "ms", Assume.TIMED, step_ms, "steady step"),
+        Metric("data_wait_share", "share", Assume.SHARE, 0.1, "wait for data"),
+        Metric("syncs", "count", Assume.EXACT, syncs, "scalar reads"),
+        Metric("peak_rss_bytes", "bytes", Assume.TIGHT, rss, "peak memory"),
+        Metric("kernels", "count", Assume.EXACT, Missing("no CUDA"), "kernels"),
+    ]
+    return {metric.name: metric for metric in found}
+
+
+def finding(name: str = "PD04.explicit-collect", file: str = "train.py") -> Finding:
+    return Finding(
+        name, Severity.ERROR, Confidence.HIGH, "it costs", (), Fix("stop it"), Savings(1, 1, 1, 0.1, "measured"),
+        Location(file, 3, "train"),
+    )  # fmt: skip
+
+
+BASE = make(TODAY, "train.py", CONFIGURATION, MACHINE, [launch(10 + 0.01 * i) for i in range(8)], [finding()])
+
+
+def now(*launches: Metrics, **changes: Any) -> Now:
+    given = Now(TODAY, Side("now"), CONFIGURATION, MACHINE, launches or (launch(), launch()), [finding()])
+    return replace(given, **changes)
+
+
+def against(given: Now, base: Baseline = BASE, **tolerances: float) -> GateResult:
+    return judge(base, "perf-baseline.json", given, Tolerances(tolerances), max_age_days=14)
+
+
+def verdict_of(result: GateResult, name: str) -> Verdict:
+    (found,) = [j for j in result.judgements if j.name == name]
+    return found.verdict
+
+
+def test_the_file_is_read_back_and_has_one_metric_per_line() -> None:
+    text = render(BASE)
+    assert parse(text, "x") == BASE
+    assert text == render(parse(text, "x"))
+    assert sum('"launches"' in line for line in text.splitlines()) == len(BASE.metrics) == 4
+    assert list(json.loads(text)) == sorted(json.loads(text))
+    empty = replace(BASE, metrics={}, findings=(), configuration={}, machine={})
+    assert parse(render(empty), "x") == empty
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"schema": "other/1"}', '{"schema": "perfdoctor.baseline/1"}', "<<<"]
+)
+def test_another_file_is_refused(text: str) -> None:
+    with pytest.raises(PerfdoctorError) as caught:
+        parse(text, "perf-baseline.json")
+    assert caught.value.slug == "not-a-baseline"
+
+
+def test_a_newer_file_is_refused() -> None:
+    with pytest.raises(PerfdoctorError) as caught:
+        parse('{"schema": "perfdoctor.baseline/2"}', "x")
+    assert caught.value.slug == "newer-baseline"
+
+
+def test_the_same_passes_and_one_sync_more_does_not() -> None:
+    assert against(now()).verdict is Verdict.PASS
+    worse = against(now(launch(syncs=10), launch(syncs=10)))
+    assert worse.verdict is Verdict.REGRESSION
+    assert [j.name for j in worse.regressions] == ["syncs"]
+    assert "scalar reads" in worse.reason
+    assert against(now(launch(syncs=10), launch(syncs=10)), syncs=1.0).verdict is Verdict.PASS
+
+
+def test_another_configuration_is_not_compared() -> None:
+    result = against(now(configuration={**CONFIGURATION, "batch size": "32"}))
+    assert result.verdict is Verdict.NOT_COMPARABLE
+    assert "batch size 64, then 32" in result.reason
+
+
+def test_times_count_on_the_same_machine_only() -> None:
+    slow = (launch(13.0), launch(13.1))
+    assert verdict_of(against(now(*slow)), "step_time_ms") is Verdict.REGRESSION
+    assert against(now(*slow)).verdict is Verdict.REGRESSION
+    elsewhere = against(now(*slow, machine={**MACHINE, "cpu": "Xeon"}))
+    assert elsewhere.verdict is Verdict.PASS
+    assert any("another machine (cpu EPYC, then Xeon)" in note for note in elsewhere.notes)
+    old = against(now(*slow, today=TODAY + timedelta(days=15)))
+    assert old.verdict is Verdict.PASS
+    assert any("15 days old" in note for note in old.notes)
+    few = make(TODAY, "train.py", CONFIGURATION, MACHINE, [launch()] * 3, [finding()])
+    assert against(now(*slow), few).verdict is Verdict.PASS
+
+
+def test_times_within_the_wide_tolerance_pass_and_half_of_the_launches_is_doubt() -> None:
+    assert verdict_of(against(now(launch(11.2), launch(11.3))), "step_time_ms") is Verdict.PASS
+    assert verdict_of(against(now(launch(10.0), launch(14.0))), "step_time_ms") is Verdict.INCONCLUSIVE
+
+
+def test_another_torch_makes_counters_advisory() -> None:
+    result = against(now(launch(syncs=10), launch(syncs=10), machine={**MACHINE, "torch": "2.14.0 cpu"}))
+    assert result.verdict is not Verdict.REGRESSION
+    assert any("torch 2.13 then, 2.14 now" in note for note in result.notes)
+    assert against(now(launch(syncs=10), machine={**MACHINE, "torch": "2.13.1 cpu"})).verdict is Verdict.REGRESSION
+
+
+def test_only_new_findings_fail() -> None:
+    assert against(now()).verdict is Verdict.PASS
+    result = against(now(findings=[finding(), finding("PD10.item")]))
+    assert result.verdict is Verdict.REGRESSION
+    assert [j.name for j in result.regressions] == ["finding:PD10.item"]
+    # The place is part of a finding; the line is not.
+    moved = replace(finding(), location=Location("train.py", 99, "train"))
+    assert against(now(findings=[moved])).verdict is Verdict.PASS
+
+
+def test_pruning_takes_out_what_is_gone() -> None:
+    both = make(TODAY, "train.py", {}, {}, [launch()], [finding(), finding("PD10.item")])
+    kept, gone = pruned(both, [finding()])
+    assert [known.id for known in kept.findings] == ["PD04.explicit-collect"]
+    assert [known.id for known in gone] == ["PD10.item"]
+
+
+def test_fingerprints_of_the_healthy_run() -> None:
+    evidence = samples.healthy()
+    assert fingerprint.configuration(evidence)["batch size"] == "32"
+    assert fingerprint.machine(evidence)["cpu"] == "EPYC 9354"
+    assert fingerprint.differences({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"}) == ("b 2, then 3",)
+    assert "device" not in fingerprint.configuration(samples.empty())
+
+
+def test_losses_that_differ_say_so() -> None:
+    from test_metrics import COUNTED
+
+    def evidence(*losses: float, first_step: int = 10):  # type: ignore[no-untyped-def]
+        return samples.with_(samples.healthy(), counters=replace(COUNTED, losses=losses, first_step=first_step))
+
+    assert fingerprint.losses_differ(evidence(2.3, 2.2), evidence(2.3, 2.2000001)) == ""
+    assert "loss 2.2, then 2.3" in fingerprint.losses_differ(evidence(2.3, 2.2), evidence(2.3, 2.3))
+    assert fingerprint.losses_differ(evidence(2.3), evidence(float("nan"))) != ""
+    assert fingerprint.losses_differ(evidence(2.3), evidence(5.0, first_step=3)) == ""
+    assert fingerprint.losses_differ(evidence(2.3), samples.empty()) == ""
+
+
+def test_the_real_file_of_a_repository_is_stable(tmp_path: Path) -> None:
+    path = tmp_path / "perf-baseline.json"
+    path.write_text(render(BASE))
+    assert render(parse(path.read_text(), str(path))) == path.read_text()

@@ -1,0 +1,249 @@
+"""A whole gate without processes: made-up launches go in, the verdict with its reasons comes out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import samples
+from test_metrics import COUNTED
+
+from perfdoctor import contest
+from perfdoctor.config import Config
+from perfdoctor.config_gate import Budget
+from perfdoctor.contest import AFTER, BEFORE, CONTROL, Contest, Terms, Version
+from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.errors import PerfdoctorError
+from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.gate.decision import Policy
+from perfdoctor.gate.lockstep import Contestant, Lap
+from perfdoctor.gate.model import GateResult, Verdict
+from perfdoctor.gate.rounds import CORE
+from perfdoctor.launch.command import Command
+from perfdoctor.launch.control import Turn
+from perfdoctor.launch.job import Ending, write_facts
+
+STEP_NS = 10_000_000
+
+
+def evidence(**changes: Any) -> Evidence:
+    return samples.with_(samples.healthy(), counters=replace(COUNTED, **changes))
+
+
+class Stage:
+    """Stands for processes: how long each side's steps take, launch by launch, and what its recordings say."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        self.factor: Callable[[str, int], float] = lambda name, launch: 1.0
+        self.evidence = {BEFORE: evidence(), AFTER: evidence()}
+        self.launches = 0
+        self.windows: list[tuple[str, ...]] = []
+        self.directory = directory
+        monkeypatch.setattr(contest, "race", self.race)
+        monkeypatch.setattr(contest, "judge", self.judge)
+
+    def race(self, contestants: Sequence[Contestant], *_: Any) -> dict[str, Lap]:
+        self.launches += 1
+        self.windows.append(contestants[0].windows)
+        laps = {}
+        for one in contestants:
+            write_facts(one.directory)
+            shortest = int(STEP_NS * self.factor(one.name, self.launches))
+            turn = Turn(steps=5, wall_ns=5 * shortest, min_ns=shortest, wait_ns=shortest // 10, delay_ns=0)
+            laps[one.name] = Lap([turn] * 12, ("train.py",), 400 << 20)
+        return laps
+
+    def judge(self, directory: Any, config: Config) -> Diagnosis:
+        name = next(name for name in self.evidence if f"-gate-{name}-" in directory.path.name)
+        return Diagnosis(self.evidence[name], (), (), None)
+
+    def hold(self, config: Config | None = None, **terms: Any) -> GateResult:
+        here = Path(__file__).parent
+        versions = [Version(name, Command(("python", "train.py"), "train"), here, {}) for name in (BEFORE, AFTER)]
+        config = replace(config or Config(), runs=self.directory / "runs")
+        given = {"policy": Policy(), "time_budget_s": 600.0, "seed": 1, **terms}
+        return Contest(versions[0], versions[1], config, Terms(**given)).hold()
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
+    return Stage(monkeypatch, tmp_path)
+
+
+def wobble(launch: int) -> float:
+    """A little noise, the same every time."""
+    return 0.004 * math.sin(launch * 2.4)
+
+
+def test_the_same_passes_after_eight_pairs_and_two_with_windows(stage: Stage) -> None:
+    stage.factor = lambda name, launch: 1 + wobble(launch) * (name == AFTER)
+    result = stage.hold()
+    assert result.verdict is Verdict.PASS
+    assert stage.launches == 8
+    assert [bool(windows) for windows in stage.windows] == [True, True] + [False] * 6
+    assert len(result.pairs[CORE]) == 8
+    assert result.why is None
+
+
+def test_a_slowdown_is_confirmed_by_fresh_pairs_and_explained(stage: Stage) -> None:
+    stage.factor = lambda name, launch: (1.06 if name == AFTER else 1.0) + wobble(launch)
+    result = stage.hold()
+    assert result.verdict is Verdict.REGRESSION
+    assert stage.launches == 16
+    assert "6.0 % slower" in result.reason or "5.9 % slower" in result.reason
+    assert result.why is not None
+    assert Path(result.before.recording).is_dir()
+    assert Path(result.after.recording).is_dir()
+    assert len(list((stage.directory / "runs").iterdir())) == 2
+
+
+def test_a_slowdown_that_does_not_come_back_is_no_regression(stage: Stage) -> None:
+    stage.factor = lambda name, launch: (1.06 if name == AFTER and launch <= 8 else 1.0) + wobble(launch)
+    assert stage.hold().verdict is not Verdict.REGRESSION
+
+
+def test_one_call_more_is_named_although_the_time_passes(stage: Stage) -> None:
+    stage.evidence[AFTER] = evidence(syncs=7.0, calls=(("aten::item", 7.0),))
+    result = stage.hold()
+    assert result.verdict is Verdict.REGRESSION
+    assert {j.name for j in result.regressions} == {"syncs", "op:aten::item"}
+    assert result.why is not None
+    assert "aten::item +1 per step" in result.why.counters
+
+
+def test_a_job_that_does_less_is_not_compared(stage: Stage) -> None:
+    stage.evidence[AFTER] = evidence(aten_ops=20.0)
+    assert stage.hold().verdict is Verdict.NOT_COMPARABLE
+
+
+def test_another_configuration_ends_after_one_pair(stage: Stage) -> None:
+    loaders = stage.evidence[AFTER].loaders
+    assert isinstance(loaders, tuple)
+    stage.evidence[AFTER] = replace(stage.evidence[AFTER], loaders=(replace(loaders[0], batch_size=8),))
+    result = stage.hold()
+    assert result.verdict is Verdict.NOT_COMPARABLE
+    assert "batch size 32, then 8" in result.reason
+    assert stage.launches == 1
+
+
+def test_another_loss_is_refused_unless_allowed(stage: Stage) -> None:
+    stage.evidence[AFTER] = evidence(losses=(2.5,))
+    refused = stage.hold()
+    assert refused.verdict is Verdict.NOT_COMPARABLE
+    assert "--allow-loss-change" in refused.reason
+    allowed = stage.hold(allow_loss_change=True)
+    assert allowed.verdict is Verdict.PASS
+    assert any("loss 2.3, then 2.5" in note for note in allowed.notes)
+
+
+def test_losses_without_a_seed_are_not_compared(stage: Stage) -> None:
+    given = {BEFORE: iter((2.3, 2.9)), AFTER: iter((2.5, 2.1))}
+
+    def judge(directory: Any, config: Config) -> Diagnosis:
+        name = BEFORE if f"-gate-{BEFORE}-" in directory.path.name else AFTER
+        return Diagnosis(evidence(losses=(next(given[name]),)), (), (), None)
+
+    contest.judge = judge  # type: ignore[attr-defined]
+    result = stage.hold()
+    assert result.verdict is Verdict.PASS
+    assert any("no seed?" in note for note in result.notes)
+
+
+def test_counters_of_other_steps_are_not_compared(stage: Stage) -> None:
+    stage.evidence[AFTER] = evidence(first_step=3, syncs=90.0, losses=())
+    result = stage.hold()
+    assert result.verdict is Verdict.PASS
+    assert any("other steps" in note for note in result.notes)
+
+
+def test_a_twin_that_differs_makes_it_inconclusive(stage: Stage) -> None:
+    stage.factor = lambda name, launch: {CONTROL: 1.2}.get(name, 1.0) + wobble(launch)
+    result = stage.hold(control=True)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "its own copy" in result.reason
+    stage.factor = lambda name, launch: 1.0 + wobble(launch)
+    assert stage.hold(control=True).verdict is Verdict.PASS
+
+
+def test_the_time_being_up_is_said(stage: Stage) -> None:
+    result = stage.hold(time_budget_s=0.0)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "the time was up" in result.reason
+    assert stage.launches == 1
+
+
+def test_a_job_that_runs_foreign_files_is_refused(stage: Stage) -> None:
+    with pytest.raises(PerfdoctorError) as caught:
+        stage.hold(wrong_tree=lambda before, after: f"{before[0]} is not its own file")
+    assert caught.value.slug == "wrong-tree"
+    assert int(caught.value.exit_code) == 3
+
+
+def test_promises_are_kept_or_not(stage: Stage) -> None:
+    promised = Config(budgets=(Budget("syncs", "error", max=5),))
+    assert stage.hold(promised).verdict is Verdict.REGRESSION
+    unseen = stage.hold(Config(budgets=(Budget("kernels", "error", max=5),)))
+    assert unseen.verdict is Verdict.INCONCLUSIVE
+    assert "promised: at most 5" in unseen.reason
+    warned = Config(budgets=(Budget("syncs", "warn", max=5),))
+    assert stage.hold(warned).verdict is Verdict.PASS
+
+
+def test_noise_alone_is_inconclusive(stage: Stage) -> None:
+    stage.factor = lambda name, launch: 1.0 + (0.2 if launch % 2 else -0.2) * (name == AFTER)
+    result = stage.hold()
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert stage.launches == 24
+
+
+class Alone(Stage):
+    """The same for launches that run one at a time; the second of two slots may be slower."""
+
+    slot = 1.0
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        super().__init__(monkeypatch, directory)
+        self.order: list[str] = []
+        self.times: dict[str, float] = {}
+        monkeypatch.setattr(contest, "record", self.record)
+
+    def record(self, request: Any, directory: Any, show: Any) -> Ending:
+        write_facts(directory)
+        name = next(name for name in self.evidence if f"-gate-{name}-" in directory.path.name)
+        self.order.append(name)
+        late = len(self.order) % 4 in (0, 3)  # the third and fourth launch of a unit
+        self.times[str(directory.path)] = self.factor(name, len(self.order)) * (self.slot if late else 1.0)
+        return Ending("stopped")
+
+    def judge(self, directory: Any, config: Config) -> Diagnosis:
+        diagnosis = super().judge(directory, config)
+        step = diagnosis.evidence.step
+        assert not isinstance(step, Missing)
+        factor = self.times[str(directory.path)]
+        slower = replace(step, step_ms=step.step_ms * factor, median_ms=step.median_ms * factor)
+        return replace(diagnosis, evidence=replace(diagnosis.evidence, step=slower))
+
+
+def test_launches_that_run_alone_are_balanced_against_a_slower_slot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stage = Alone(monkeypatch, tmp_path)
+    stage.slot = 1.03
+    stage.factor = lambda name, launch: 1.0 + wobble(launch)
+    result = stage.hold(abba=True)
+    assert result.verdict is Verdict.PASS
+    units = [tuple(stage.order[at : at + 4]) for at in range(0, len(stage.order), 4)]
+    assert set(units) == {(BEFORE, AFTER, AFTER, BEFORE), (AFTER, BEFORE, BEFORE, AFTER)}
+    slower = Alone(monkeypatch, tmp_path)
+    slower.factor = lambda name, launch: (1.08 if name == AFTER else 1.0) + wobble(launch)
+    assert slower.hold(abba=True).verdict is Verdict.REGRESSION
+
+
+@pytest.mark.parametrize(("quota", "threads"), [(None, None), (8.0, None), (4.0, None), (1.5, "1"), (0.5, "1")])
+def test_threads_are_kept_within_a_quota(quota: float | None, threads: str | None) -> None:
+    machine = replace(contest.read_machine(), affinity_cpus=4, quota_cpus=quota)
+    assert contest._threads_within_quota(machine).get("OMP_NUM_THREADS") == threads

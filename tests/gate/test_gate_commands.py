@@ -1,0 +1,206 @@
+"""The commands around the gate, without launching anything: options, exit codes, stored baselines, diff."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import samples
+from test_baseline import finding
+from test_metrics import COUNTED
+
+from perfdoctor.commands import baseline as stored
+from perfdoctor.commands import diff
+from perfdoctor.commands.check import Settings
+from perfdoctor.commands.gate import GateOptions, exit_code
+from perfdoctor.commands.promises import keep_promises, needs_counters, require_known_budgets
+from perfdoctor.commands.selftest import TRIALS, problem_of
+from perfdoctor.config import Config
+from perfdoctor.config_gate import Budget, GateSettings
+from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.errors import PerfdoctorError
+from perfdoctor.exits import Exit
+from perfdoctor.gate.model import GateResult, Side, Verdict
+from perfdoctor.launch.command import Command
+from perfdoctor.recording.directory import RunDirectory
+
+DEMO = Path(__file__).parent.parent / "recordings" / "demo"
+COMMAND = Command(("python", "train.py"), "train")
+TODAY = date(2026, 11, 21)
+
+
+def result(verdict: Verdict, fail_on_doubt: bool = True) -> GateResult:
+    return GateResult(verdict, "because", Side("a"), Side("b"), fail_on_doubt=fail_on_doubt)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [
+        (Verdict.PASS, 0),
+        (Verdict.IMPROVEMENT, 0),
+        (Verdict.IDENTICAL, 0),
+        (Verdict.REGRESSION, 1),
+        (Verdict.INCONCLUSIVE, 3),
+        (Verdict.NOT_COMPARABLE, 3),
+    ],
+)
+def test_exit_codes(verdict: Verdict, code: int) -> None:
+    assert int(exit_code(result(verdict))) == code
+
+
+def test_doubt_can_be_let_through_and_nothing_else() -> None:
+    assert exit_code(result(Verdict.INCONCLUSIVE, fail_on_doubt=False)) is Exit.OK
+    assert exit_code(result(Verdict.NOT_COMPARABLE, fail_on_doubt=False)) is Exit.NOT_MEASURABLE
+    assert exit_code(result(Verdict.REGRESSION, fail_on_doubt=False)) is Exit.FINDINGS
+
+
+def test_options_lie_over_the_settings() -> None:
+    given = GateSettings(tolerance=0.1, counter_tolerance=(("syncs", 1.0),))
+    assert GateOptions().over(given) == given
+    found = GateOptions("8%", "90s", "warn", "abba", True, "make", 3, ("allocations=2",)).over(given)
+    assert found == GateSettings(0.08, 90, "warn", "abba", True, "make", 3, (("syncs", 1.0), ("allocations", 2.0)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        GateOptions(tolerance="much"),
+        GateOptions(time_budget="-1"),
+        GateOptions(on_inconclusive="ignore"),
+        GateOptions(schedule="both"),
+        GateOptions(counter_tolerance=("syncs",)),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: GateOptions) -> None:
+    with pytest.raises(PerfdoctorError) as caught:
+        options.over(GateSettings())
+    assert caught.value.slug == "gate-option"
+
+
+def test_a_promise_about_nothing_is_refused_with_the_nearest_name() -> None:
+    require_known_budgets(Config(budgets=(Budget("syncs", "error", 3), Budget("PD04", "warn"))))
+    with pytest.raises(PerfdoctorError) as caught:
+        require_known_budgets(Config(budgets=(Budget("sync", "error", 3),)))
+    assert "`syncs`" in caught.value.message
+    with pytest.raises(PerfdoctorError):
+        require_known_budgets(Config(gate=GateSettings(counter_tolerance=(("sync", 1.0),))))
+
+
+def test_promises_count_in_every_judged_run(capsys: pytest.CaptureFixture[str]) -> None:
+    diagnosis = Diagnosis(samples.with_(samples.healthy(), counters=COUNTED), (), (), None)
+
+    def code(*budgets: Budget) -> int:
+        return int(keep_promises(diagnosis, Config(budgets=budgets)))
+
+    assert code(Budget("syncs", "error", max=6)) == 0
+    assert capsys.readouterr().err == ""
+    assert code(Budget("syncs", "error", max=5)) == 1
+    assert "error: Scalar reads (syncs) per step: 6; promised: at most 5" in capsys.readouterr().err
+    assert code(Budget("syncs", "warn", max=5)) == 0
+    assert "warning:" in capsys.readouterr().err
+    assert code(Budget("kernels", "error", max=5)) == 3
+    assert needs_counters([Budget("op:aten::mm", "error", max=1)])
+    assert not needs_counters([Budget("syncs", "off", max=1), Budget("data_wait_share", "error", max=1)])
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Stored baselines
+
+
+class Launches:
+    """Stands for launches of the job: what each finds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        self.syncs = 6.0
+        self.findings: tuple[Any, ...] = (finding(),)
+        self.directory = directory
+        monkeypatch.setattr(stored, "launch", self.launch)
+
+    def launch(self, command: Command, config: Config, count: int) -> tuple[Sequence[Diagnosis], RunDirectory]:
+        evidence = samples.with_(samples.healthy(), counters=replace(COUNTED, syncs=self.syncs))
+        return [Diagnosis(evidence, (), self.findings, None)] * count, RunDirectory(self.directory)
+
+    def gate(self, file: Path, **config: Any) -> GateResult:
+        return stored.gate_against(file, COMMAND, Config(**config), 2, TODAY)
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
+    return Launches(monkeypatch, tmp_path)
+
+
+def test_a_baseline_is_written_shown_and_gated_against(launches: Launches, tmp_path: Path) -> None:
+    file = tmp_path / "perf-baseline.json"
+    stored.write(file, COMMAND, Config(), 2, TODAY)
+    assert "scalar reads (syncs) per step: 6" in stored.show(file)
+    assert "PD04.explicit-collect" in stored.show(file)
+    assert launches.gate(file).verdict is Verdict.PASS
+    launches.syncs = 7.0
+    worse = launches.gate(file)
+    assert worse.verdict is Verdict.REGRESSION
+    assert [j.name for j in worse.regressions] == ["syncs"]
+
+
+def test_a_new_finding_fails_by_its_level_and_is_explained(launches: Launches, tmp_path: Path) -> None:
+    file = tmp_path / "perf-baseline.json"
+    stored.write(file, COMMAND, Config(), 2, TODAY)
+    launches.findings = (finding(), finding("PD10.item"))
+    worse = launches.gate(file)
+    assert worse.verdict is Verdict.REGRESSION
+    assert worse.why is not None
+    assert worse.why.findings == ("PD10.item at train.py:3",)
+    assert launches.gate(file, fail_on="never").verdict is Verdict.PASS
+
+
+def test_a_promise_counts_besides_the_baseline(launches: Launches, tmp_path: Path) -> None:
+    file = tmp_path / "perf-baseline.json"
+    stored.write(file, COMMAND, Config(), 2, TODAY)
+    broken = launches.gate(file, budgets=(Budget("syncs", "error", max=3),))
+    assert broken.verdict is Verdict.REGRESSION
+    assert "promise" in broken.reason
+
+
+def test_without_a_file_the_command_to_write_it_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PerfdoctorError) as caught:
+        stored.read(tmp_path / "none.json")
+    assert "baseline write" in caught.value.advice
+
+
+def test_pruning_needs_a_recording_without_the_finding(launches: Launches, tmp_path: Path) -> None:
+    file = tmp_path / "perf-baseline.json"
+    launches.findings = (finding(file="gone.py"),)
+    stored.write(file, COMMAND, Config(), 2, TODAY)
+    assert "removed PD04.explicit-collect gone.py::train" in stored.prune(file, DEMO, Config())
+    assert stored.prune(file, DEMO, Config()) == "nothing to remove"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Diff and self-test
+
+
+def test_two_recordings_side_by_side_have_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Settings(config=None)
+    assert diff.run(DEMO, DEMO, settings, ["json"], verbose=False) is Exit.OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "not-judged"
+    assert {j["verdict"] for j in found["judgements"]} == {"not-judged"}
+    (step,) = [j for j in found["judgements"] if j["name"] == "step_time_ms"]
+    assert step["change"] == 0
+    assert found["notes"] == []
+
+
+def test_the_self_tests_answers_are_checked() -> None:
+    same, slower, item, batch, fails = TRIALS
+    assert problem_of(same, result(Verdict.PASS)) == ""
+    assert problem_of(same, result(Verdict.REGRESSION)) != ""
+    assert problem_of(slower, result(Verdict.PASS)) != ""
+    assert problem_of(item, result(Verdict.REGRESSION)) == "named nothing"
+    assert problem_of(batch, result(Verdict.NOT_COMPARABLE)) == ""
+    failed = PerfdoctorError("x", slug="job-failed", advice="", exit_code=Exit.JOB_FAILED)
+    assert problem_of(fails, failed) == ""
+    assert problem_of(same, failed) != ""
