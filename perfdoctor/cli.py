@@ -122,6 +122,10 @@ def check(
         float | None, typer.Option(help="Seconds of steady training to observe (60).", show_default=False)
     ] = None,
     to_end: Annotated[bool, typer.Option("--to-end", help="Let the job finish instead of ending it.")] = False,
+    trial: Annotated[
+        bool, typer.Option("--trial", help="Then try the fixes on the running job, and measure what each is worth.")
+    ] = False,
+    trial_seconds: Annotated[float, typer.Option(help="Seconds for all trials (120).", show_default=False)] = 120.0,
     patience: Annotated[
         float | None, typer.Option(help="Seconds to wait for a step (300).", show_default=False)
     ] = None,
@@ -156,6 +160,7 @@ def check(
         module=module,
         python=python,
         to_end=to_end,
+        trial_seconds=trial_seconds if trial else None,
         job_output=job_output,
         log_every=log_every,
         outputs=tuple(output or ()),

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import IO
 
+from .conduct import Conductor
 from .config import Config
 from .errors import PerfdoctorError
 from .launch.command import Command
@@ -37,6 +38,8 @@ class Request:
     config: Config
     to_end: bool
     output: OutputMode
+    trial_seconds: float | None = None
+    """For trials of remedies; None for none."""
     stdout: int | IO[bytes] | None = None
     """Where the job's stdout goes in `passthrough`; None is ours."""
 
@@ -92,13 +95,17 @@ def _run(
         raise
     except OSError as error:
         raise _not_started(directory, error) from error
+    seconds = request.trial_seconds
+    conductor = None if seconds is None else Conductor(directory, config, seconds)
     try:
         sampler = HostSampler(job.pid, directory.host_file)
         sampler.start()
         try:
-            return observe(job, server, sampler, goal, show)
+            return observe(job, server, sampler, goal, show, conductor.prove if conductor else None)
         finally:
             sampler.stop()
+            if conductor is not None:
+                conductor.close()
     finally:
         end_at_once(job)
 

@@ -71,6 +71,8 @@ class Options:
     to_end: bool
     job_output: str | None
     log_every: int | None
+    trial_seconds: float | None
+    """For trials; None for none."""
     outputs: tuple[str, ...]
     verbose: bool
     settings: Settings
@@ -84,6 +86,7 @@ def run(options: Options) -> Exit:
     mode = _output_mode(options)
     if options.log_every is not None and options.log_every < 1:
         raise PerfdoctorError("--log-every needs a number of steps", slug="log-every", advice="--log-every 10")
+    _refuse_odd_trials(options)
     checks_with_limits(config)
     _say_what_is_missing_here()
     directory = RunDirectory.create(config.runs, command.name)
@@ -91,6 +94,7 @@ def run(options: Options) -> Exit:
         command=command,
         config=config,
         to_end=options.to_end,
+        trial_seconds=options.trial_seconds,
         output=mode,
         # A program that reads our stdout must not get the job's lines too.
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
@@ -108,6 +112,21 @@ def run(options: Options) -> Exit:
         raise
     _explain_failure(diagnosis, command)
     return exit_code(diagnosis, config.fail_on)
+
+
+def _refuse_odd_trials(options: Options) -> None:
+    if options.trial_seconds is None:
+        return
+    if options.to_end:
+        raise PerfdoctorError(
+            "--trial changes the running job, so it does not go with --to-end",
+            slug="trial-to-end",
+            advice="leave out --to-end; afterwards, perfdoctor run --apply REMEDY -- COMMAND runs the job to its end",
+        )
+    if options.trial_seconds <= 0:
+        raise PerfdoctorError(
+            "--trial-seconds needs a number of seconds", slug="trial-seconds", advice="--trial-seconds 120"
+        )
 
 
 def _say_what_is_missing_here() -> None:

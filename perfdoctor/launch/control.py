@@ -42,6 +42,8 @@ class Rank:
     failure: str = ""
     """Why the probe cannot write, while it cannot."""
     stopping: bool = False
+    priced: bool = False
+    """Its operators have been priced, or there was nothing to price."""
 
 
 class ControlServer:
@@ -144,3 +146,5 @@ def _note(rank: Rank, message: Mapping[str, object]) -> None:
             setattr(rank.total, name, getattr(rank.total, name) + value)
     elif kind == "stopping":
         rank.stopping = True
+    elif kind == "priced":
+        rank.priced = True

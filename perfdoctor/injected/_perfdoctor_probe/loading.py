@@ -5,6 +5,7 @@ Making a batch is timed where it happens: in a worker, or in the training proces
 
 import os
 import time
+import weakref
 from collections.abc import Mapping
 
 from . import procfs, settings
@@ -94,6 +95,14 @@ class Loading:
         self.transport_bytes = 0
         self.iterators: "dict[int, list[int]]" = {}
         """By id(): loader, 1 before the first batch, and the samples of a batch once they are settled, -1 before."""
+        self.running: "dict[int, tuple]" = {}
+        """By loader: weak references to it and to its latest iterator."""
+        self.started = 0
+        """Iterators, so far."""
+        self.ours = False
+        """Loaders and iterators made now are a remedy's, not the job's."""
+        self.on_iterator = None
+        """Told of each iterator that the job starts, while a remedy wants to know."""
         self.collate: "_TimedCollate | None" = None
         self.fetch_ns = self.fetch_cpu_ns = 0
         self.untimed = 0
@@ -110,6 +119,8 @@ class Loading:
         A framework that wraps the user's loader constructs a new one over the same data set, from its own
         code: the user's line is the one where that data set was first given to a loader.
         """
+        if self.ours:
+            return
         dataset = getattr(loader, "dataset", None)
         site = self.sites.here(2)
         first = self.dataset_sites.setdefault(id(dataset), site)
@@ -143,7 +154,11 @@ class Loading:
 
     def iterator_made(self, loader, iterator, took_ns: int) -> None:
         """`iter(loader)` returned."""
+        if self.ours:
+            return
         identity = self.ids.get(id(loader), -1)
+        self.started += 1
+        self.running[identity] = weakref.ref(loader), weakref.ref(iterator)
         if len(self.iterators) > _ITERATORS:
             self.iterators.clear()
         self.iterators[id(iterator)] = [identity, 1, -1]
@@ -151,6 +166,17 @@ class Loading:
             f'{{"k":"iter","loader":{identity},"step":{self.loop.timeline.step},"site":{self.sites.here()},'
             f'"us":{took_ns // 1000},"t":{time.perf_counter_ns()}}}'
         )
+        if self.on_iterator is not None:
+            self.on_iterator(identity, loader, iterator)
+
+    def drawn_from(self) -> "list[tuple]":
+        """Of each loader that gave a batch in the step before last or later: its number, itself, its iterator."""
+        found = []
+        for identity in dict.fromkeys(row[0] for row in self.rows if row[1] >= self.loop.timeline.step - 2):
+            loader, iterator = (reference() for reference in self.running.get(identity, (_nobody, _nobody)))
+            if loader is not None and iterator is not None:
+                found.append((identity, loader, iterator))
+        return found
 
     def arrived(self, iterator, batch, began_ns: int, depth: "int | None") -> None:
         """A batch that was wanted at `began_ns` was delivered to the training thread."""
@@ -277,6 +303,10 @@ class Loading:
     def _columns(self, kind: str, names: tuple, rows: list) -> None:
         record = {"k": kind, "t": time.perf_counter_ns()}
         self.recorder.line(self.dumps(record | columns(names, rows)))
+
+
+def _nobody() -> None:
+    """In place of a reference to what is gone."""
 
 
 class _TimedCollate:

@@ -1,0 +1,221 @@
+"""Data loaders: the running iterator draws its batches from elsewhere for a while.
+
+The loop keeps its iterator object; only where that finds its next batch changes. So position, epoch and workers of
+the job's own iterator are as before when the change is taken back.
+"""
+
+import torch
+from torch.utils.data import DataLoader
+
+from .base import Remedy, UnsuitableError
+
+_KEPT_BATCHES = 4
+"""Batches that `Replay` goes round: different ones, so that the model does not see one and the same."""
+_DEFAULT_PREFETCH = 2
+
+
+class _Elsewhere(Remedy):
+    """Batches for all iterators that the loop draws from, and for those that it starts meanwhile."""
+
+    def apply(self) -> None:
+        loading = self.probe.loading
+        self.attached, self.sources = [], []
+        self.given = 0
+        running = loading.drawn_from()
+        if not running:
+            raise UnsuitableError("the loop draws no batches from a torch DataLoader")
+        self.identities = {identity for identity, _, _ in running}
+        self.untimed, loading.untimed = loading.untimed, 1 << 60
+        for _, loader, iterator in running:
+            self.attach(loader, iterator)
+        loading.on_iterator = self.started
+
+    def started(self, identity: int, loader, iterator) -> None:
+        """The loop has started another iterator."""
+        if identity in self.identities:
+            self.attach(loader, iterator)
+
+    def attach(self, loader, iterator) -> None:
+        draw = self.source(loader, iterator)
+        # The job's own workers fill their queue while nobody takes from it.
+        self.settle = max(self.settle, 2 * loader.num_workers * (loader.prefetch_factor or 1) + 2)
+
+        def next_data():
+            self.given += 1
+            return draw()
+
+        if "_next_data" in iterator.__dict__:  # persistent workers: the same object again
+            self.detach(iterator)
+        self.attached.append((iterator, iterator._num_yielded))
+        iterator._next_data = next_data
+
+    def detach(self, iterator) -> None:
+        iterator.__dict__.pop("_next_data", None)
+        self.attached = [pair for pair in self.attached if pair[0] is not iterator]
+
+    def source(self, loader, iterator):
+        """A function that gives the next batch, or raises StopIteration at the end of the epoch."""
+        raise NotImplementedError
+
+    def withdraw(self) -> None:
+        if not hasattr(self, "attached"):
+            return
+        loading = self.probe.loading
+        loading.on_iterator = None
+        if hasattr(self, "untimed"):
+            loading.untimed = self.untimed
+        for iterator, yielded in self.attached:
+            iterator.__dict__.pop("_next_data", None)
+            iterator._num_yielded = yielded
+        self.attached = []
+        for source in self.sources:
+            shut(source)
+        self.sources = []
+
+    def lost(self) -> str:
+        return "" if self.given else "the loop took its batches from another iterator"
+
+
+class Replay(_Elsewhere):
+    """The first few batches of each block again and again."""
+
+    settle = _KEPT_BATCHES + 2
+
+    def source(self, loader, iterator):
+        real = type(iterator)._next_data
+        kept = []
+        count = 0
+
+        def draw():
+            nonlocal count
+            count += 1
+            if len(kept) < _KEPT_BATCHES:
+                kept.append(real(iterator))
+                return _outside(kept[-1])
+            return _outside(kept[count % _KEPT_BATCHES])
+
+        return draw
+
+
+class _Clone(_Elsewhere):
+    """A loader like the job's but for some settings."""
+
+    settle = 4
+
+    def settings(self, loader) -> dict:
+        """The arguments that differ."""
+        raise NotImplementedError
+
+    def source(self, loader, iterator):
+        clone = self.clone(loader)
+        loading = self.probe.loading
+        loading.ours = True
+        state = torch.get_rng_state()
+        try:
+            other = iter(clone)
+        finally:
+            torch.set_rng_state(state)
+            loading.ours = False
+        self.sources.append(other)
+        return other._next_data
+
+    def clone(self, loader):
+        arguments = like(loader)
+        arguments.update(self.settings(loader))
+        workers = arguments["num_workers"]
+        if not workers:
+            arguments.update(prefetch_factor=None, timeout=0, multiprocessing_context=None)
+        elif arguments["prefetch_factor"] is None:
+            arguments["prefetch_factor"] = _DEFAULT_PREFETCH
+        # A fresh queue is filled while nothing is waited for; until it is used up, the steps say too little.
+        self.settle = 2 * workers * (arguments["prefetch_factor"] or 1) + 2
+        loading = self.probe.loading
+        loading.ours = True
+        try:
+            return DataLoader(loader.dataset, **arguments)
+        except (TypeError, ValueError) as error:
+            raise UnsuitableError(f"torch refuses such a loader: {error}") from error
+        finally:
+            loading.ours = False
+
+
+class Workers(_Clone):
+    """Another number of worker processes."""
+
+    def settings(self, loader) -> dict:
+        if loader.num_workers == self.value:
+            raise UnsuitableError("it is so already")
+        return {"num_workers": self.value}
+
+
+class Prefetch(_Clone):
+    """Batches that each worker makes ahead."""
+
+    def settings(self, loader) -> dict:
+        if not loader.num_workers:
+            raise UnsuitableError("there are no workers to work ahead")
+        return {"prefetch_factor": self.value}
+
+
+class PinMemory(_Clone):
+    """Page-locked batches, which the device can fetch by itself."""
+
+    def settings(self, loader) -> dict:
+        if not torch.accelerator.is_available():
+            raise UnsuitableError("there is no device to copy to")
+        if loader.pin_memory:
+            raise UnsuitableError("it is so already")
+        return {"pin_memory": True}
+
+
+class Larger(_Clone):
+    """Batches of several times the samples."""
+
+    def settings(self, loader) -> dict:
+        factor = self.work = float(self.value)
+        size = loader.batch_size
+        if size is None:
+            raise UnsuitableError("the loader's batches are made by its own sampler, which knows no batch size")
+        count = getattr(loader, "batch_sampler", None)
+        length = len(count) if hasattr(count, "__len__") else None
+        if length is not None and length < 2 * factor:
+            raise UnsuitableError("an epoch has too few batches")
+        # The last batch of an epoch would have fewer samples than are counted.
+        return {"batch_size": int(size * factor), "drop_last": True}
+
+
+def like(loader) -> dict:
+    """The arguments that would make such a loader again, but for its data set. Random order is drawn anew."""
+    arguments = {
+        "num_workers": loader.num_workers,
+        "collate_fn": loader.collate_fn,
+        "pin_memory": loader.pin_memory,
+        "timeout": loader.timeout,
+        "worker_init_fn": loader.worker_init_fn,
+        "multiprocessing_context": loader.multiprocessing_context,
+        "prefetch_factor": loader.prefetch_factor,
+        "persistent_workers": False,
+    }
+    if loader.batch_size is not None:
+        arguments.update(batch_size=loader.batch_size, drop_last=loader.drop_last)
+        if not isinstance(loader.dataset, torch.utils.data.IterableDataset):
+            arguments["sampler"] = loader.sampler
+    elif loader.batch_sampler is not None:
+        arguments["batch_sampler"] = loader.batch_sampler
+    else:
+        arguments.update(batch_size=None)
+        if not isinstance(loader.dataset, torch.utils.data.IterableDataset):
+            arguments["sampler"] = loader.sampler
+    return arguments
+
+
+def shut(iterator) -> None:
+    """End the workers of an iterator of ours now, not when the collector comes by."""
+    end = getattr(iterator, "_shutdown_workers", None)
+    if end is not None:
+        end()
+
+
+def _outside(batch):
+    """A container of its own around the same tensors: a loop may take a batch apart."""
+    return type(batch)(batch) if type(batch) in (list, dict) else batch
