@@ -170,6 +170,36 @@ def check(
     raise typer.Exit(_uninterrupted(lambda: command.run(options)))
 
 
+@app.command(
+    cls=_JobCommand,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+    short_help="Run a job to its end with proven remedies, without a change to its code.",
+)
+def run(
+    ctx: typer.Context,
+    job: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SCRIPT [ARGS]", show_default=False, help="The program and what it gets."),
+    ] = None,
+    apply: Annotated[
+        str, typer.Option("--apply", metavar="REMEDIES", help="Names with commas between, as reports show them.")
+    ] = "",
+    module: Annotated[str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module.")] = None,
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
+    ] = None,
+) -> None:
+    """Run a job to its end with remedies in place: perfdoctor run --apply memory.malloc,threads=1 -- python train.py
+
+    Everything else about the job is unchanged: its output, its signals, its exit code.
+    """
+    from .commands import run as command
+    from .commands.check import command_of
+
+    wanted = command_of(tuple(job or ()), bool(ctx.meta.get(_COMMAND)), module, python)
+    raise typer.Exit(_uninterrupted(lambda: command.run(wanted, apply)))
+
+
 @app.command(cls=_Command, short_help="Judge a recording again and show its report.")
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A directory in .perfdoctor/runs.")],
@@ -191,12 +221,13 @@ def report(
 def explain(
     code: Annotated[str | None, typer.Argument(metavar="CODE", help="PD03, etl, or PD03.too-few-workers.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All checks.")] = False,
+    remedies: Annotated[bool, typer.Option("--remedies", help="The remedies of `perfdoctor run --apply`.")] = False,
     output_format: Annotated[str, typer.Option("--format", metavar="FORMAT", help="text or markdown.")] = "text",
 ) -> None:
     """Say what a check looks at, why it costs time, how to fix it, and when it stays silent."""
     from .commands import explain as command
 
-    typer.echo(command.render(code, every, output_format))
+    typer.echo(command.remedies() if remedies else command.render(code, every, output_format))
 
 
 @app.command(cls=_Command, short_help="Describe this machine and its torch, to paste into an issue.")
@@ -214,7 +245,7 @@ def env(
     typer.echo(json.dumps(environment.as_dict(), indent=2) if as_json else environment.as_text())
 
 
-def _uninterrupted(command: Callable[[], Exit]) -> int:
+def _uninterrupted(command: Callable[[], int]) -> int:
     """The exit code of a command. Click would turn Ctrl-C into 1, which means findings."""
     try:
         return int(command())

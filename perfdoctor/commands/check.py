@@ -81,7 +81,7 @@ class Options:
 def run(options: Options) -> Exit:
     """Record, judge, report. What cannot work is refused before the job starts."""
     config = options.settings.resolve()
-    command = _command(options)
+    command = command_of(options.words, options.verbatim, options.module, options.python)
     where = outputs.parse(options.outputs)
     mode = _output_mode(options)
     if options.log_every is not None and options.log_every < 1:
@@ -149,13 +149,13 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
     return exit_code(diagnosis, config.fail_on)
 
 
-def _command(options: Options) -> commands.Command:
-    python = options.python or commands.python_for_jobs()
-    words = options.words
-    if options.verbatim:
+def command_of(words: Sequence[str], verbatim: bool, module: str | None, python: str | None) -> commands.Command:
+    """The job as typed: a script, a module, or a command after `--`. Raises PerfdoctorError."""
+    python = python or commands.python_for_jobs()
+    if verbatim:
         return commands.verbatim(words)
-    if options.module:
-        return commands.module(python, options.module, words)
+    if module:
+        return commands.module(python, module, words)
     if not words:
         raise PerfdoctorError(
             "there is nothing to run", slug="nothing-to-run", advice="perfdoctor check train.py [ARGS]"

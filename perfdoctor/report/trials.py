@@ -83,7 +83,7 @@ def trial_sentence(trial: Trial) -> str:
     text = f"{_fast(trial.gain)} with {trial.remedy}"
     if trial.verdict is Verdict.HELPED:
         return f"{text}, {_predicted(trial.predicted)}" if trial.predicted else text
-    return f"{text}: {_outcome(trial)}"
+    return f"{text}; {_outcome(trial)}"
 
 
 def _row(trial: Trial) -> TrialText:

@@ -45,7 +45,7 @@ class Trials:
 
     def keep(self, names: "list[str]", step: int) -> None:
         """Put remedies in place for good. One that fails is noted, and the job runs without it."""
-        for name in names:
+        for name in remedies.ordered(names):
             remedy = None
             try:
                 remedy = remedies.make(name, self.probe)
@@ -155,7 +155,7 @@ class Trials:
         # What one remedy needs to take hold, the job needs to be itself again.
         self.calming = max([remedy.settle for remedy in self.remedies], default=0)
         self._withdraw()
-        for one in name.split(_COMBINED) if name else ():
+        for one in remedies.ordered(name.split(_COMBINED)) if name else ():
             remedy = remedies.make(one, self.probe)
             # First, so that one that fails half-way is taken back too.
             self.remedies.append(remedy)

@@ -8,6 +8,11 @@ import importlib
 from . import catalogue
 
 
+def ordered(names: "list[str]") -> "list[str]":
+    """In an order in which all of them find what they change: what is frozen, the collector does not list."""
+    return sorted(names, key=lambda name: name == "gc.freeze")
+
+
 def make(name: str, probe):
     """The remedy `name` for this job, not yet applied. Raises `catalogue.UnknownRemedyError`."""
     entry, value = catalogue.parse(name)

@@ -19,24 +19,28 @@ class _Elsewhere(Remedy):
 
     def apply(self) -> None:
         loading = self.probe.loading
-        self.attached, self.sources = [], []
+        self.attached: "dict[int, tuple]" = {}
+        """By the line that makes the loader: its iterator, how many batches that had given, and what ends the source
+        of the others."""
         self.given = 0
         running = loading.drawn_from()
         if not running:
             raise UnsuitableError("the loop draws no batches from a torch DataLoader")
-        self.identities = {identity for identity, _, _ in running}
         self.untimed, loading.untimed = loading.untimed, 1 << 60
-        for _, loader, iterator in running:
-            self.attach(loader, iterator)
+        self.sites = {loading.origin(iterator)[0] for iterator in running}
+        for iterator in running:
+            self.attach(iterator)
         loading.on_iterator = self.started
 
-    def started(self, identity: int, loader, iterator) -> None:
+    def started(self, iterator) -> None:
         """The loop has started another iterator."""
-        if identity in self.identities:
-            self.attach(loader, iterator)
+        if self.probe.loading.origin(iterator)[0] in self.sites:
+            self.attach(iterator)
 
-    def attach(self, loader, iterator) -> None:
-        draw = self.source(loader, iterator)
+    def attach(self, iterator) -> None:
+        site, loader = self.probe.loading.origin(iterator)
+        self.detach(site)
+        draw, end = self.source(loader, iterator)
         # The job's own workers fill their queue while nobody takes from it.
         self.settle = max(self.settle, 2 * loader.num_workers * (loader.prefetch_factor or 1) + 2)
 
@@ -44,33 +48,28 @@ class _Elsewhere(Remedy):
             self.given += 1
             return draw()
 
-        if "_next_data" in iterator.__dict__:  # persistent workers: the same object again
-            self.detach(iterator)
-        self.attached.append((iterator, iterator._num_yielded))
+        self.attached[site] = iterator, iterator._num_yielded, end
         iterator._next_data = next_data
 
-    def detach(self, iterator) -> None:
-        iterator.__dict__.pop("_next_data", None)
-        self.attached = [pair for pair in self.attached if pair[0] is not iterator]
+    def detach(self, site: int) -> None:
+        if site in self.attached:
+            iterator, yielded, end = self.attached.pop(site)
+            iterator.__dict__.pop("_next_data", None)
+            iterator._num_yielded = yielded
+            end()
 
-    def source(self, loader, iterator):
-        """A function that gives the next batch, or raises StopIteration at the end of the epoch."""
+    def source(self, loader, iterator) -> tuple:
+        """A function that gives the next batch, or raises StopIteration at the end of the epoch; and one that lets
+        go of what that needs."""
         raise NotImplementedError
 
     def withdraw(self) -> None:
-        if not hasattr(self, "attached"):
-            return
         loading = self.probe.loading
         loading.on_iterator = None
         if hasattr(self, "untimed"):
             loading.untimed = self.untimed
-        for iterator, yielded in self.attached:
-            iterator.__dict__.pop("_next_data", None)
-            iterator._num_yielded = yielded
-        self.attached = []
-        for source in self.sources:
-            shut(source)
-        self.sources = []
+        for site in list(self.attached):
+            self.detach(site)
 
     def lost(self) -> str:
         return "" if self.given else "the loop took its batches from another iterator"
@@ -81,7 +80,7 @@ class Replay(_Elsewhere):
 
     settle = _KEPT_BATCHES + 2
 
-    def source(self, loader, iterator):
+    def source(self, loader, iterator) -> tuple:
         real = type(iterator)._next_data
         kept = []
         count = 0
@@ -94,7 +93,7 @@ class Replay(_Elsewhere):
                 return _outside(kept[-1])
             return _outside(kept[count % _KEPT_BATCHES])
 
-        return draw
+        return draw, kept.clear
 
 
 class _Clone(_Elsewhere):
@@ -106,7 +105,7 @@ class _Clone(_Elsewhere):
         """The arguments that differ."""
         raise NotImplementedError
 
-    def source(self, loader, iterator):
+    def source(self, loader, iterator) -> tuple:
         clone = self.clone(loader)
         loading = self.probe.loading
         loading.ours = True
@@ -116,8 +115,8 @@ class _Clone(_Elsewhere):
         finally:
             torch.set_rng_state(state)
             loading.ours = False
-        self.sources.append(other)
-        return other._next_data
+        # The workers are to end now, not when the collector comes by.
+        return other._next_data, getattr(other, "_shutdown_workers", _nothing)
 
     def clone(self, loader):
         arguments = like(loader)
@@ -176,7 +175,7 @@ class Larger(_Clone):
         size = loader.batch_size
         if size is None:
             raise UnsuitableError("the loader's batches are made by its own sampler, which knows no batch size")
-        count = getattr(loader, "batch_sampler", None)
+        count = loader.batch_sampler
         length = len(count) if hasattr(count, "__len__") else None
         if length is not None and length < 2 * factor:
             raise UnsuitableError("an epoch has too few batches")
@@ -209,11 +208,8 @@ def like(loader) -> dict:
     return arguments
 
 
-def shut(iterator) -> None:
-    """End the workers of an iterator of ours now, not when the collector comes by."""
-    end = getattr(iterator, "_shutdown_workers", None)
-    if end is not None:
-        end()
+def _nothing() -> None:
+    """Without workers there is nothing to end."""
 
 
 def _outside(batch):
