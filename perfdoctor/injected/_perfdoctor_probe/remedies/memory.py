@@ -28,7 +28,7 @@ class Malloc(Remedy):
     had, but a fixed one.
     """
 
-    settle = 3
+    settle = 6
     threshold = 0
 
     def apply(self) -> None:

@@ -44,6 +44,11 @@ def border(probe) -> list:
     return roots
 
 
+def _copied(tensor):
+    """A copy that the steps in between may change, in float32 if it was another floating-point type."""
+    return tensor.float() if tensor.dtype in _OTHER_FLOATS else tensor.clone()
+
+
 class _AtTheBorder(Remedy):
     """Hooks before and after the forward of each root module."""
 
@@ -76,6 +81,8 @@ class Float32(_AtTheBorder):
     """
 
     def apply(self) -> None:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            raise UnsuitableError("several ranks exchange gradients of the type that the model has")
         roots = border(self.probe)
         tensors = {id(t): t for module in roots for t in (*module.parameters(), *module.buffers())}
         wide = [t for t in tensors.values() if t.dtype in _OTHER_FLOATS]
@@ -84,31 +91,27 @@ class Float32(_AtTheBorder):
         self.kind = wide[0].dtype if wide else torch.float32
         self.tensors, self.gradients, self.states = [], [], []
         self.default = torch.get_default_dtype()
-        for tensor in wide:
+        # All of them where any is converted: what is kept must fit together, down to a count of batches.
+        for tensor in tensors.values() if wide else ():
             self.tensors.append((tensor, tensor.data))
             self.gradients.append((tensor, tensor.grad))
             tensor.grad = None
-            tensor.data = tensor.data.float()
-        self._convert_states({id(t) for t in wide})
+            tensor.data = _copied(tensor.data)
+        self._convert_states({id(tensor) for tensor, _ in self.tensors})
         for (tensor, _), (_, gradient) in zip(self.tensors, self.gradients):
-            tensor.grad = None if gradient is None else gradient.float()
+            tensor.grad = None if gradient is None else _copied(gradient)
         self.hook(roots)
 
-    def _convert_states(self, wide: "set[int]") -> None:
+    def _convert_states(self, parameters: "set[int]") -> None:
         for optimizer in living((Optimizer,)):
             for parameter, state in optimizer.state.items():
-                if id(parameter) not in wide:
+                if id(parameter) not in parameters:
                     continue
                 for name, value in state.items():
-                    if isinstance(value, torch.Tensor) and value.dtype in _OTHER_FLOATS:
+                    if isinstance(value, (torch.Tensor, int, float)):
                         self.states.append((state, name, value))
-                        state[name] = value.float()
-                    elif isinstance(value, torch.Tensor):
-                        # Changed in place by the steps in between, such as Adam's count of steps.
-                        self.states.append((state, name, value))
-                        state[name] = value.clone()
-                    elif isinstance(value, (int, float)):
-                        self.states.append((state, name, value))
+                    if isinstance(value, torch.Tensor):
+                        state[name] = _copied(value)
 
     def withdraw(self) -> None:
         super().withdraw()
