@@ -126,6 +126,9 @@ def check(
         bool, typer.Option("--trial", help="Then try the fixes on the running job, and measure what each is worth.")
     ] = False,
     trial_seconds: Annotated[float, typer.Option(help="Seconds for all trials (120).", show_default=False)] = 120.0,
+    also_try: Annotated[
+        str | None, typer.Option("--try", metavar="REMEDIES", help="Try these too, whatever the findings.")
+    ] = None,
     patience: Annotated[
         float | None, typer.Option(help="Seconds to wait for a step (300).", show_default=False)
     ] = None,
@@ -161,6 +164,7 @@ def check(
         python=python,
         to_end=to_end,
         trial_seconds=trial_seconds if trial else None,
+        also_try=also_try,
         job_output=job_output,
         log_every=log_every,
         outputs=tuple(output or ()),

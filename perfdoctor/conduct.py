@@ -62,9 +62,11 @@ class _Budget:
 class Conductor:
     """The trials of one run."""
 
-    def __init__(self, directory: RunDirectory, config: Config, seconds: float) -> None:
+    def __init__(self, directory: RunDirectory, config: Config, seconds: float, also: Sequence[str] = ()) -> None:
+        """`also`: remedies to try whether or not a finding names them."""
         self.directory = directory
         self.config = config
+        self.also = also
         self.budget = _Budget(seconds, time.monotonic())
         self.planned: list[PlannedTrial] = []
         self.together = -1
@@ -80,7 +82,7 @@ class Conductor:
             return
         bench.say("judging what was seen", None)
         diagnosis = judge(self.directory, self.config)
-        wanted = plan(diagnosis)
+        wanted = plan(diagnosis, self.also)
         self.planned = [_planned(number, one, "its turn did not come") for number, one in enumerate(wanted, 1)]
         self._write()
         file = bench.read()

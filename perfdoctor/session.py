@@ -40,6 +40,8 @@ class Request:
     output: OutputMode
     trial_seconds: float | None = None
     """For trials of remedies; None for none."""
+    also_try: tuple[str, ...] = ()
+    """Remedies to try whatever the findings."""
     stdout: int | IO[bytes] | None = None
     """Where the job's stdout goes in `passthrough`; None is ours."""
 
@@ -96,7 +98,7 @@ def _run(
     except OSError as error:
         raise _not_started(directory, error) from error
     seconds = request.trial_seconds
-    conductor = None if seconds is None else Conductor(directory, config, seconds)
+    conductor = None if seconds is None else Conductor(directory, config, seconds, request.also_try)
     try:
         sampler = HostSampler(job.pid, directory.host_file)
         sampler.start()

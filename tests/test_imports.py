@@ -13,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROBE = "perfdoctor.injected._perfdoctor_probe"
+REMEDIES = f"{PROBE}.remedies.catalogue"
+"""Names and words only, no torch."""
 
 BASICS = ("perfdoctor.errors", "perfdoctor.exits")
 CONFIGURATION = ("perfdoctor.config", "perfdoctor.config_table", "perfdoctor.suppression")
@@ -35,7 +37,21 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "perfdoctor.suppression",
         *BASICS,
     ),
-    "perfdoctor.report": ("perfdoctor.diagnosis.findings", "perfdoctor.evidence.model", "perfdoctor.version", *BASICS),
+    "perfdoctor.trials": (
+        REMEDIES,
+        "perfdoctor.diagnosis.findings",
+        "perfdoctor.diagnosis.measured",
+        "perfdoctor.evidence.model",
+        "perfdoctor.recording.model",
+        *BASICS,
+    ),
+    "perfdoctor.report": (
+        "perfdoctor.diagnosis.measured",
+        "perfdoctor.diagnosis.findings",
+        "perfdoctor.evidence.model",
+        "perfdoctor.version",
+        *BASICS,
+    ),
     "perfdoctor.config": (*CONFIGURATION, *BASICS),
     "perfdoctor.config_table": (*CONFIGURATION, *BASICS),
     "perfdoctor.suppression": (*CONFIGURATION, *BASICS),
@@ -48,7 +64,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 TYPES_ONLY = dict.fromkeys(CONFIGURATION, ("perfdoctor.diagnosis.findings",))
 """What it may name under `if TYPE_CHECKING` besides."""
 
-NOT_THE_FRONT = ("perfdoctor.observe", "perfdoctor.session", "perfdoctor.judge", "perfdoctor.environment")
+NOT_THE_FRONT = (
+    "perfdoctor.bench",
+    "perfdoctor.conduct",
+    "perfdoctor.observe",
+    "perfdoctor.session",
+    "perfdoctor.judge",
+    "perfdoctor.environment",
+)
 """These may import anything but the front."""
 
 BEFORE_TORCH: dict[str, set[str]] = {

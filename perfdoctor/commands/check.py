@@ -22,7 +22,7 @@ from ..launch.job import OutputMode, signal_name
 from ..observe import output_tail
 from ..recording.directory import RunDirectory
 from ..session import Request, record
-from . import outputs
+from . import outputs, remedy_names
 from .watch import watcher
 
 _MODES = ("live", "passthrough", "file")
@@ -73,6 +73,8 @@ class Options:
     log_every: int | None
     trial_seconds: float | None
     """For trials; None for none."""
+    also_try: str | None
+    """Names of remedies with commas between."""
     outputs: tuple[str, ...]
     verbose: bool
     settings: Settings
@@ -86,7 +88,7 @@ def run(options: Options) -> Exit:
     mode = _output_mode(options)
     if options.log_every is not None and options.log_every < 1:
         raise PerfdoctorError("--log-every needs a number of steps", slug="log-every", advice="--log-every 10")
-    _refuse_odd_trials(options)
+    also_try = _also_try(options)
     checks_with_limits(config)
     _say_what_is_missing_here()
     directory = RunDirectory.create(config.runs, command.name)
@@ -95,6 +97,7 @@ def run(options: Options) -> Exit:
         config=config,
         to_end=options.to_end,
         trial_seconds=options.trial_seconds,
+        also_try=also_try,
         output=mode,
         # A program that reads our stdout must not get the job's lines too.
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
@@ -114,9 +117,15 @@ def run(options: Options) -> Exit:
     return exit_code(diagnosis, config.fail_on)
 
 
-def _refuse_odd_trials(options: Options) -> None:
+def _also_try(options: Options) -> tuple[str, ...]:
+    """The remedies of `--try`. Raises PerfdoctorError for options that do not go together, and for unknown names."""
+    names = tuple(name.strip() for name in (options.also_try or "").split(",") if name.strip())
     if options.trial_seconds is None:
-        return
+        if names:
+            raise PerfdoctorError(
+                "--try says what to try, and needs --trial", slug="try-without-trial", advice="add --trial"
+            )
+        return ()
     if options.to_end:
         raise PerfdoctorError(
             "--trial changes the running job, so it does not go with --to-end",
@@ -127,6 +136,7 @@ def _refuse_odd_trials(options: Options) -> None:
         raise PerfdoctorError(
             "--trial-seconds needs a number of seconds", slug="trial-seconds", advice="--trial-seconds 120"
         )
+    return tuple(remedy_names.known(name) for name in names)
 
 
 def _say_what_is_missing_here() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 import signal
@@ -21,6 +20,7 @@ from ..launch.command import Command
 from ..launch.environment import job_environment
 from ..recording.model import Applied
 from ..recording.reader import ProcessFile
+from .remedy_names import known
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -40,10 +40,7 @@ def parse(words: str) -> Remedies:
     environment: dict[str, str] = {}
     in_job = []
     for name in filter(None, (word.strip() for word in words.split(","))):
-        try:
-            entry, _ = catalogue.parse(name)
-        except catalogue.UnknownRemedyError:
-            raise _unknown(name) from None
+        entry, _ = catalogue.parse(known(name))
         if entry.environment is not None:
             environment |= entry.environment
         elif not entry.home or not entry.keep:
@@ -61,17 +58,6 @@ def parse(words: str) -> Remedies:
             advice="perfdoctor run --apply memory.malloc,threads=1 -- python train.py",
         )
     return Remedies(environment, tuple(in_job))
-
-
-def _unknown(name: str) -> PerfdoctorError:
-    base, equals, value = name.partition("=")
-    if base in catalogue.BY_NAME:
-        takes = catalogue.BY_NAME[base].argument is not None
-        wanted = f"{base}={catalogue.BY_NAME[base].argument}" if takes else base
-        return PerfdoctorError(f"{name} is no remedy", slug="unknown-remedy", advice=f"did you mean {wanted}?")
-    close = difflib.get_close_matches(base, catalogue.BY_NAME, n=1, cutoff=0.4)
-    advice = f"did you mean {close[0]}{equals}{value}?" if close else "perfdoctor explain --remedies lists them all"
-    return PerfdoctorError(f"there is no remedy {name}", slug="unknown-remedy", advice=advice)
 
 
 def run(command: Command, words: str) -> int:

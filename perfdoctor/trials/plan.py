@@ -39,8 +39,9 @@ class Wanted:
         return catalogue.parse(self.remedy)[0].environment is not None
 
 
-def plan(diagnosis: Diagnosis) -> tuple[Wanted, ...]:
-    """The remedies of all findings, in the order in which to try them; names that no remedy has are left out."""
+def plan(diagnosis: Diagnosis, also: Sequence[str] = ()) -> tuple[Wanted, ...]:
+    """The remedies of all findings, in the order in which to try them, and `also`, whatever the findings. Names that
+    no remedy has are left out."""
     step = diagnosis.evidence.step
     step_ms = 0.0 if isinstance(step, Missing) else step.step_ms
     by_remedy: dict[str, list[Finding]] = {}
@@ -53,6 +54,8 @@ def plan(diagnosis: Diagnosis) -> tuple[Wanted, ...]:
             if entry.gpu and not diagnosis.evidence.on_cuda:
                 continue
             by_remedy.setdefault(name, []).append(finding)
+    for name in also:
+        by_remedy.setdefault(name, [])
     wanted = [
         Wanted(name, tuple(finding.fingerprint for finding in findings), _predicted(findings, step_ms))
         for name, findings in by_remedy.items()
@@ -67,6 +70,8 @@ def plan(diagnosis: Diagnosis) -> tuple[Wanted, ...]:
 
 def _predicted(findings: Sequence[Finding], step_ms: float) -> Range | None:
     """Of the finding from which the most is expected: one remedy does not earn twice what two findings share."""
+    if not findings:
+        return None
     best = max(findings, key=lambda finding: finding.savings.low_ms + finding.savings.high_ms)
     return factors(best.savings.low_ms, best.savings.high_ms, step_ms)
 
