@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+WORTH = 1.03
+"""A smaller gain is not worth a change to the job."""
+
 
 class Verdict(str, Enum):
     """How a trial ended."""
@@ -47,6 +50,11 @@ class Gain:
     """In a block; 0 where the unit is a launch."""
     step_ms: float = 0.0
     """A step without the remedy, meanwhile."""
+
+    @property
+    def no_use(self) -> bool:
+        """Whether the interval excludes a gain worth the change."""
+        return self.high < WORTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,8 @@ def _outcome(trial: Trial) -> str:
     if trial.verdict is Verdict.HURT:
         return "made it slower: not recommended here"
     if trial.verdict is Verdict.NO_DIFFERENCE:
-        return "no difference shown: not recommended here"
+        useless = trial.gain is not None and trial.gain.no_use
+        return "no difference shown: not recommended here" if useless else "no difference shown"
     began = "could not be measured" if trial.verdict is Verdict.NOT_MEASURED else "not tried"
     return wording.clean(f"{began}: {trial.reason}")
 

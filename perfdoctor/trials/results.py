@@ -13,9 +13,6 @@ from ..recording.model import Block, PlannedTrial, Recording
 from .analyse import LEAST_LAUNCHES, by_trial, gain_of, measured, verdict_of
 from .plan import COMBINED
 
-NO_MORE = 1.03
-"""An interval that ends below this excludes a gain worth the change."""
-
 
 def results(recording: Recording) -> Trials | None:
     """None when no remedy was to be tried."""
@@ -101,7 +98,7 @@ def with_trials(diagnosis: Diagnosis, trials: Trials | None) -> Diagnosis:
 def _corrected(finding: Finding, trials: Sequence[Trial]) -> Finding:
     """The finding without its advice, where every remedy of it was measured and none can help."""
     gains = [trial.gain for trial in trials if trial.gain is not None]
-    if not gains or len(gains) < len(trials) or any(gain.high >= NO_MORE for gain in gains):
+    if not gains or len(gains) < len(trials) or not all(gain.no_use for gain in gains):
         return finding
     best = max(gains, key=lambda gain: gain.factor)
     hurts = verdict_of(best) is Verdict.HURT
