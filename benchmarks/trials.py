@@ -45,10 +45,10 @@ class Case:
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33), "MALLOC_TOP_PAD_": str(2**28)}
 CASES = (
-    Case("collect", "gc.no-explicit", 60),
-    Case("float64", "dtype.float32", 200),
-    Case("malloc", "memory.malloc", 40, MALLOC),
-    Case("loading", "etl.workers=2", 200),
+    Case("collect", "gc.no-explicit", 30),
+    Case("float64", "dtype.float32", 100),
+    Case("malloc", "memory.malloc", 20, MALLOC),
+    Case("loading", "etl.workers=2", 100),
     Case("trivial", "etl.workers=0", 800),
     Case("healthy", "nothing", 400),
 )

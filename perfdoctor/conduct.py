@@ -9,7 +9,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 
@@ -21,12 +21,14 @@ from .diagnosis.measured import Trial
 from .evidence import steady
 from .evidence.model import Missing
 from .evidence.untouched import untouched
+from .injected._perfdoctor_probe.remedies import catalogue
 from .judge import judge
 from .recording.directory import RunDirectory
 from .recording.model import Block, PlannedTrial, TrialPlan
 from .recording.reader import read
+from .relaunch import STEPS, Launcher
 from .trials import history
-from .trials.analyse import LEAST_PAIRS, MOST_PAIRS, measured, pairs_of, precise_enough
+from .trials.analyse import LEAST_LAUNCHES, LEAST_PAIRS, MOST_PAIRS, measured, pairs_of, precise_enough
 from .trials.blocks import block_steps, orders
 from .trials.plan import Wanted, factors, plan, together
 from .trials.results import results
@@ -40,6 +42,10 @@ _PRICES_S = 20.0
 _SILENCE = 12.0
 """A block may take so many times what it should; then the job has stopped stepping."""
 _LEAST_SILENCE_S = 20.0
+_LAUNCHED_S = 4.0
+"""Of a launch after its first step: two seconds of steps, what they are rounded up to, and its end."""
+_MOST_LAUNCHES = 6
+_NO_LAUNCH = "it needs launches of its own, which were not made"
 _SCHEMA = "perfdoctor.trials/1"
 
 
@@ -72,6 +78,8 @@ class Conductor:
         self.together = -1
         self.history = history.history_file(os.environ)
         self.known = history.read(self.history)
+        self.launch_s = float("inf")
+        """What one launch takes, about."""
         self.draw = random.Random()
 
     def prove(self, bench: Bench) -> None:
@@ -101,7 +109,10 @@ class Conductor:
             if not one.possible:
                 self._note(number, why_not="perfdoctor cannot make this change to a running job")
             elif one.launches:
-                self._note(number, why_not="it needs a new launch, which was not made: set the variable and compare")
+                self._note(number, why_not=_NO_LAUNCH)
+        step = diagnosis.evidence.step
+        if not isinstance(step, Missing) and not isinstance(step.first_step_s, Missing):
+            self.launch_s = step.first_step_s + max(_LAUNCHED_S, 2 * STEPS * step.step_ms / 1000)
         chosen = together(self._trials())
         if chosen and bench.alive():
             predicted = diagnosis.combined and factors(
@@ -111,6 +122,31 @@ class Conductor:
             one = Wanted(chosen, (), predicted or None)
             self.planned.append(_planned(self.together, one, "its turn did not come"))
             self._try(bench, self.together, one, _Size(steps, step_s), self.budget.left)
+
+    def launch(self, launcher: Launcher, say: Callable[[str, Trial | None], None]) -> None:
+        """After the job has ended: what needs launches of its own, as many pairs as there is time for."""
+        for planned in self.planned:
+            if planned.why_not != _NO_LAUNCH:
+                continue
+            if 2 * LEAST_LAUNCHES * self.launch_s > self.budget.left:
+                needed = 2 * LEAST_LAUNCHES * self.launch_s
+                self._note(planned.trial, why_not=f"it needs about {needed:.0f} s of launches (--trial-seconds)")
+                continue
+            variables = catalogue.parse(planned.remedy)[0].environment or {}
+            pairs: list[tuple[float, float]] = []
+            while len(pairs) < _MOST_LAUNCHES and 2 * self.launch_s < self.budget.left:
+                say(f"trying {planned.remedy}: launch {2 * len(pairs) + 1}", None)
+                first = self.draw.random() < 0.5
+                times = {changed: launcher.step_ms(variables if changed else {}) for changed in (first, not first)}
+                without, treated = times[False], times[True]
+                if without is None or treated is None:
+                    break
+                pairs.append((without, treated))
+            self.planned = [
+                replace(p, why_not="", launches=tuple(pairs)) if p.trial == planned.trial else p for p in self.planned
+            ]
+            self._write()
+            say(f"tried {planned.remedy}", self._trials()[planned.trial - 1])
 
     def close(self) -> None:
         """Write down what was tried, and how good the predictions were."""

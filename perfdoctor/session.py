@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import IO
 
 from .conduct import Conductor
 from .config import Config
+from .diagnosis.measured import Trial
 from .errors import PerfdoctorError
 from .launch.command import Command
 from .launch.control import ControlServer
@@ -25,6 +27,7 @@ from .monitor.sampler import HostSampler
 from .observe import Goal, Progress, Terminated, end_at_once, observe
 from .pricing.vector_extensions import price_caps
 from .recording.directory import RunDirectory
+from .relaunch import Launcher
 
 WINDOWS = ("sites", "ops")
 """The windows of `check`, in the order they open."""
@@ -61,10 +64,17 @@ def record(request: Request, directory: RunDirectory, show: Callable[[Progress],
     server = ControlServer(directory.path)
     began = time.monotonic()
     ending = Ending("interrupted")
+    seconds = request.trial_seconds
+    conductor = None if seconds is None else Conductor(directory, request.config, seconds, request.also_try)
     try:
         with _signals_as_interrupts():
-            ending = _run(request, directory, server, machine.usable_cpus, show)
+            ending = _run(request, directory, server, machine.usable_cpus, show, conductor)
+            if conductor is not None and ending.kind == "stopped":
+                launcher = Launcher(request.command, directory, os.environ, request.config.patience_s)
+                conductor.launch(launcher, partial(_say, show, time.monotonic() - began))
     finally:
+        if conductor is not None:
+            conductor.close()
         server.close()
         ending = _with_kernel(ending, kills_before, groups.oom_kills())
         _write_ending(directory, ending, time.monotonic() - began)
@@ -80,6 +90,7 @@ def _run(
     server: ControlServer,
     usable_cpus: float,
     show: Callable[[Progress], None],
+    conductor: Conductor | None,
 ) -> Ending:
     config = request.config
     goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, WINDOWS)
@@ -97,8 +108,6 @@ def _run(
         raise
     except OSError as error:
         raise _not_started(directory, error) from error
-    seconds = request.trial_seconds
-    conductor = None if seconds is None else Conductor(directory, config, seconds, request.also_try)
     try:
         sampler = HostSampler(job.pid, directory.host_file)
         sampler.start()
@@ -106,10 +115,13 @@ def _run(
             return observe(job, server, sampler, goal, show, conductor.prove if conductor else None)
         finally:
             sampler.stop()
-            if conductor is not None:
-                conductor.close()
     finally:
         end_at_once(job)
+
+
+def _say(show: Callable[[Progress], None], elapsed_s: float, phase: str, trial: Trial | None) -> None:
+    """What happens once the job has ended."""
+    show(Progress(phase, 0, 0, 0, 0, 0, 0, 0, elapsed_s, None, None, trial))
 
 
 def _write_ending(directory: RunDirectory, ending: Ending, elapsed_s: float) -> None:

@@ -66,6 +66,7 @@ TYPES_ONLY = dict.fromkeys(CONFIGURATION, ("perfdoctor.diagnosis.findings",))
 
 NOT_THE_FRONT = (
     "perfdoctor.bench",
+    "perfdoctor.relaunch",
     "perfdoctor.conduct",
     "perfdoctor.observe",
     "perfdoctor.session",

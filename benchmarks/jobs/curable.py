@@ -58,7 +58,7 @@ def collect(cured):
 
 def float64(cured):
     dtype = torch.float32 if cured else torch.float64
-    run(network(512, 6, dtype), fixed(256, 512, dtype))
+    run(network(384, 5, dtype), fixed(128, 384, dtype))
 
 
 def malloc(cured):
