@@ -128,7 +128,9 @@ def tried(case: Case) -> tuple[dict[str, float] | None, str]:
         # The remedy in question alone: other findings would take their share of the time.
         words += ["--select", "PD01", "--output", f"json:{report}", str(JOB), case.name, "ill", "0"]
         state = environment(XDG_STATE_HOME=directory)
-        subprocess.run(words, env=state, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
+        done = subprocess.run(words, env=state, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(words)} failed:\n{done.stderr}")
         trials = json.loads(report.read_text())["trials"]["single"]
     found = next(trial for trial in trials if trial["remedy"] == case.remedy)
     return found["gain"], found["verdict"] if found["gain"] else f"{found['verdict']}: {found['reason']}"

@@ -76,6 +76,7 @@ class Conductor:
         self.budget = _Budget(seconds, time.monotonic())
         self.planned: list[PlannedTrial] = []
         self.together = -1
+        self.problem = "the job ended before enough of it was seen"
         self.history = history.history_file(os.environ)
         self.known = history.read(self.history)
         self.launch_s = float("inf")
@@ -87,11 +88,13 @@ class Conductor:
         self.budget.began = time.monotonic()
         bench.say("pricing the job's operators", None)
         if not bench.priced(_PRICES_S):
+            self.problem = "the job ended, or did not answer, before anything could be tried"
             return
         bench.say("judging what was seen", None)
         diagnosis = judge(self.directory, self.config)
         wanted = plan(diagnosis, self.also)
         self.planned = [_planned(number, one, "its turn did not come") for number, one in enumerate(wanted, 1)]
+        self.problem = "" if wanted else "no finding names a fix that can be tried"
         self._write()
         file = bench.read()
         process = file.recording() if file is not None else None
@@ -212,7 +215,8 @@ class Conductor:
 
     def _write(self) -> None:
         error, past = self.known
-        record = TrialPlan(tuple(self.planned), self.together, round(self.budget.spent, 1), error, past)
+        spent = round(self.budget.spent, 1)
+        record = TrialPlan(tuple(self.planned), self.together, spent, error, past, self.problem)
         temporary = self.directory.trials_file.with_suffix(".tmp")
         temporary.touch(mode=0o600)
         temporary.write_text(json.dumps({"schema": _SCHEMA, **asdict(record)}, indent=1) + "\n")

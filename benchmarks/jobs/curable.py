@@ -20,7 +20,7 @@ class Slow(Dataset):
 
     def __getitem__(self, index):
         time.sleep(0.0015)
-        return torch.full((64,), index / 4096), index % 2
+        return torch.full((768,), index / 4096), index % 2
 
 
 def network(width, depth, dtype=torch.float32):
@@ -74,7 +74,7 @@ def loading(cured):
 
 def trivial(cured):
     """Workers for data that take no time to make."""
-    data = TensorDataset(torch.randn(65536, 64), torch.randint(2, (65536,)))
+    data = TensorDataset(torch.randn(65536, 256), torch.randint(2, (65536,)))
     loader = DataLoader(data, batch_size=16, num_workers=0 if cured else 2, persistent_workers=not cured)
     run(network(256, 4), loader)
 

@@ -91,6 +91,8 @@ class Trials:
     """Median of how far predictions on this machine were from trials before this run: 0.1 is 10 %."""
     past: int = 0
     """How many trials that is the median of."""
+    problem: str = ""
+    """Why nothing was tried; "" when something was."""
 
     def of(self, fingerprint: str) -> tuple[Trial, ...]:
         """The trials of one finding's remedies."""

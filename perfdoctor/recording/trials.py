@@ -69,6 +69,8 @@ class TrialPlan:
     seconds: float = 0.0
     typical_error: float | None = None
     past: int = 0
+    problem: str = ""
+    """Why nothing was tried; "" when something was."""
 
 
 @dataclass(frozen=True, slots=True)

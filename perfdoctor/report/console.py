@@ -226,11 +226,12 @@ def _trials(text: TrialsText) -> list[RenderableType]:
     for _ in range(4):
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("", *(Text(name, style="dim") for name in ("remedy", "predicted", "measured", "")))
+    if text.rows:
+        table.add_row("", *(Text(name, style="dim") for name in ("remedy", "predicted", "measured", "")))
     for row in text.rows:
         mark = Text(f"[{row.mark}]", style=_MARK_STYLES[row.mark])
         table.add_row(mark, Text(row.remedy), Text(row.predicted), Text(row.measured), Text(row.outcome))
-    blocks: list[RenderableType] = [table]
+    blocks: list[RenderableType] = [table] if text.rows else []
     blocks += [Text(sentence) for sentence in (text.together, text.unit, text.accuracy) if sentence]
     for remedy, _, lines in text.keep:
         blocks += [Text(f"To keep {remedy}:"), Padding(_Code(lines), (0, 0, 0, CODE_INDENT))]

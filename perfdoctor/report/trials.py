@@ -129,6 +129,8 @@ def _together(trial: Trial | None) -> str:
 
 
 def _unit(trials: Trials) -> str:
+    if trials.problem:
+        return f"Nothing was tried: {wording.clean(trials.problem)}."
     gains = [trial.gain for trial in trials.single if trial.gain is not None]
     if not gains:
         return ""
@@ -137,6 +139,9 @@ def _unit(trials: Trials) -> str:
         f"Measured in the running job within {wording.elapsed(trials.seconds)}: blocks of steps with the change and "
         "without, in random order, compared pair by pair; in brackets the 99 % interval."
     )
+    launches = sum(gain.pairs for gain in gains if not gain.steps)
+    if launches:
+        text += f" What is read when a process starts: by {wording.plural(launches, 'pair')} of launches."
     if dropped:
         text += f" Left out: {wording.plural(dropped, 'pair')} in which other processes had the CPU."
     return text

@@ -28,6 +28,7 @@ def results(recording: Recording) -> Trials | None:
         seconds=plan.seconds,
         typical_error=plan.typical_error,
         past=plan.past,
+        problem=plan.problem,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from diagnosis_samples import tried, two_findings
 from rich.console import Console
 
+from perfdoctor.diagnosis.measured import Gain, Trial, Trials, Verdict
 from perfdoctor.report import wording
 from perfdoctor.report.console import render_console
 from perfdoctor.report.content import prepare
@@ -70,6 +71,19 @@ def test_nothing_helped_nothing_to_apply() -> None:
         replace(diagnosis, trials=replace(diagnosis.trials, single=diagnosis.trials.single[3:], together=None))
     )
     assert content.trials is not None and (content.trials.apply, content.trials.keep) == ("", ())
+
+
+def test_nothing_tried_says_why() -> None:
+    nothing = replace(tried(), trials=Trials((), problem="the job ended before enough of it was seen"))
+    text = console(nothing)
+    assert "Nothing was tried: the job ended before enough of it was seen." in text
+    assert "predicted  measured" not in text
+    assert "Nothing was tried" in render_markdown(nothing, next_command="")
+
+
+def test_launches_are_said_to_be_launches() -> None:
+    launched = Trial("threads.passive", Verdict.HELPED, Gain(1.5, 1.2, 1.8, 4), keep="export OMP_WAIT_POLICY=PASSIVE")
+    assert "starts: by 4 pairs of launches." in " ".join(console(replace(tried(), trials=Trials((launched,)))).split())
 
 
 def test_markdown_has_the_table_and_the_lines() -> None:
