@@ -83,8 +83,16 @@ class Conductor:
         """What one launch takes, about."""
         self.draw = random.Random()
 
-    def prove(self, bench: Bench) -> None:
-        """Try every remedy that a finding names. Returns when that is done, the time is up, or the job has ended."""
+    def prove(self, bench: Bench) -> str:
+        """Try every remedy that a finding names, until that is done, the time is up, or the job has ended.
+
+        Returns the remedy that was being tried when the job ended; "" when none was.
+        """
+        self._prove(bench)
+        broken = next((planned for planned in self.planned if planned.broke), None)
+        return broken.remedy if broken else ""
+
+    def _prove(self, bench: Bench) -> None:
         self.budget.began = time.monotonic()
         bench.say("pricing the job's operators", None)
         if not bench.priced(_PRICES_S):
@@ -189,8 +197,12 @@ class Conductor:
             elif time.monotonic() - heard > max(_LEAST_SILENCE_S, _SILENCE * size.block_s):
                 bench.order({"do": "drop"})
                 break
+        alive = bench.alive()
+        if not alive:
+            self.planned = [replace(p, broke=True) if p.trial == number else p for p in self.planned]
+            self._write()
         bench.say(f"tried {one.remedy}", self._trials()[number - 1])
-        return bench.alive()
+        return alive
 
     def _send(self, bench: Bench, number: int, remedy: str, sent: int, steps: int) -> int:
         """The next blocks: enough for a first look, or one round more."""

@@ -220,10 +220,10 @@ def observe(
     sampler: HostSampler,
     goal: Goal,
     show: Callable[[Progress], None],
-    prove: Callable[[Bench], None] | None = None,
+    prove: Callable[[Bench], str] | None = None,
 ) -> Ending:
     """Until the job ends or there is enough; in every case the job has ended on return. Before it is ended, `prove`
-    may make trials on it.
+    may make trials on it; it returns the remedy that it was trying when the job ended, if that is what happened.
 
     The first Ctrl-C (or SIGTERM) stops observing and lets what there is be judged; the second one is raised.
     """
@@ -254,7 +254,7 @@ def end_at_once(job: Job) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def _until_the_end(watch: _Watch, show: Callable[[Progress], None], prove: Callable[[Bench], None] | None) -> Ending:
+def _until_the_end(watch: _Watch, show: Callable[[Progress], None], prove: Callable[[Bench], str] | None) -> Ending:
     job, server = watch.job, watch.server
     shown = 0.0
     while True:
@@ -264,10 +264,10 @@ def _until_the_end(watch: _Watch, show: Callable[[Progress], None], prove: Calla
             return job.ended_by_itself(status)
         if watch.refresh() and watch.enough():
             if prove is not None and server.ranks:
-                prove(_bench(watch, show))
+                tried = prove(_bench(watch, show))
                 status = job.poll()
                 if status is not None:
-                    return job.ended_by_itself(status)
+                    return _ended_in_a_trial(job.ended_by_itself(status), tried)
             show(watch.progress("stopping the job"))
             return _stop(job, server)
         if watch.stalled():
@@ -277,6 +277,14 @@ def _until_the_end(watch: _Watch, show: Callable[[Progress], None], prove: Calla
         if time.monotonic() - shown >= POLL_S:
             shown = time.monotonic()
             show(watch.progress())
+
+
+def _ended_in_a_trial(ending: Ending, remedy: str) -> Ending:
+    """A job that fails while a remedy is tried on it is not blamed for that: it is thrown away afterwards anyway."""
+    if not remedy or ending.kind == "finished":
+        return ending
+    how = f"exit code {ending.exit_code}" if ending.exit_code is not None else f"signal {ending.signal}"
+    return Ending("stopped", detail=f"it ended with {how} while {remedy} was tried on it")
 
 
 def _bench(watch: _Watch, show: Callable[[Progress], None]) -> Bench:

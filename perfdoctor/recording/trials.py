@@ -55,6 +55,8 @@ class PlannedTrial:
     """Speed-up: at least, at most."""
     why_not: str = ""
     """Why it was not begun; "" when it was."""
+    broke: bool = False
+    """The job ended while it was tried."""
     launches: tuple[tuple[float, float], ...] = ()
     """Of a remedy that needs a new launch: pairs of (step without, step with), milliseconds."""
 

@@ -51,7 +51,7 @@ def read(path: Path) -> tuple[float | None, int]:
 
 
 def records(trials: Sequence[Trial], now: datetime) -> list[str]:
-    """A line for each trial that was both predicted and measured. Nothing in it tells what was trained."""
+    """A line for each fix that was both predicted and measured. Nothing in it tells what was trained."""
     return [
         json.dumps(
             {
@@ -65,7 +65,8 @@ def records(trials: Sequence[Trial], now: datetime) -> list[str]:
             }
         )
         for trial in trials
-        if trial.gain is not None and trial.predicted is not None
+        # A bound has no lines to keep: it is not what was predicted.
+        if trial.gain is not None and trial.predicted is not None and trial.keep
     ]
 
 

@@ -61,7 +61,10 @@ def _outcome(planned: PlannedTrial, blocks: Sequence[Block]) -> tuple[Verdict, G
         return Verdict.NOT_TRIED, None, planned.why_not
     if planned.launches:
         return _of_launches(planned.launches)
-    return measured(blocks)
+    verdict, gain, reason = measured(blocks)
+    if verdict is Verdict.NOT_MEASURED and planned.broke:
+        return verdict, gain, "the job ended while it was tried"
+    return verdict, gain, reason
 
 
 def _of_launches(pairs: Sequence[tuple[float, float]]) -> tuple[Verdict, Gain | None, str]:

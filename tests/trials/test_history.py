@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -16,7 +17,9 @@ NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 
 
 def trial(low: float, high: float, measured: float) -> Trial:
-    return Trial("lamp", Verdict.HELPED, Gain(measured, measured * 0.9, measured * 1.1, 8), Range(low, high))
+    return Trial(
+        "lamp", Verdict.HELPED, Gain(measured, measured * 0.9, measured * 1.1, 8), Range(low, high), keep="x = 1"
+    )
 
 
 def test_the_typical_error_is_a_median_of_both_directions() -> None:
@@ -50,7 +53,8 @@ def test_lines_that_are_no_records_are_passed_over() -> None:
 def test_a_trial_without_prediction_or_result_leaves_no_line() -> None:
     lone = Trial("lamp", Verdict.NOT_TRIED, predicted=Range(1, 2), reason="no time")
     unpredicted = Trial("lamp", Verdict.HELPED, Gain(1.5, 1.4, 1.6, 8))
-    assert history.records([lone, unpredicted], NOW) == []
+    bound = replace(trial(1.0, 2.0, 1.5), keep="")
+    assert history.records([lone, unpredicted, bound], NOW) == []
 
 
 def test_the_file_follows_the_xdg_directory(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ class Malloc(Remedy):
             (_TOP_PAD, _DEFAULT_TOP_PAD),
         ):
             self._set(option, value)
+        # Else large blocks would come from what is left of the heap for a while.
+        self.libc.malloc_trim(0)
 
     def _set(self, option: int, value: int) -> None:
         if not self.libc.mallopt(option, value):
