@@ -21,7 +21,8 @@ from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
 from perfdoctor.injected._perfdoctor_probe.remedies.base import UnsuitableError
 
 IN_JOB = [entry.name for entry in catalogue.ENTRIES if entry.home]
-NEEDS_CUDA = {"etl.pin-memory"}
+UNSUITABLE_HERE = {"etl.pin-memory", "cudnn.on", "layout.channels-last"}
+"""Without CUDA, and in a model without images."""
 SUITS_ONE_ARGUMENT = {"threads": "threads=3", "etl.workers": "etl.workers=1"}
 
 
@@ -37,15 +38,27 @@ class Model(nn.Module):
         return self.norm(self.layer(x))
 
 
+class Pictures(nn.Module):
+    """Has what lies in memory one way or the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x[:, :, None, None].expand(-1, -1, 6, 6)[:, :3].contiguous())
+
+
 class Job:
     """A training loop in the middle of an epoch, and as much of a probe as remedies ask for."""
 
-    def __init__(self, workers: int = 0) -> None:
+    def __init__(self, model: nn.Module | None = None) -> None:
         torch.manual_seed(0)
-        self.model = Model().double()
+        self.model = (model or Model()).double()
+        self.model(torch.randn(4, 4, dtype=torch.float64))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
         data = TensorDataset(torch.randn(64, 4, dtype=torch.float64), torch.randn(64, 3, dtype=torch.float64))
-        self.loader = DataLoader(data, batch_size=4, num_workers=workers)
+        self.loader = DataLoader(data, batch_size=4)
         loop = SimpleNamespace(timeline=SimpleNamespace(step=3))
         recorder = SimpleNamespace(line=lambda text: None)
         sites = SimpleNamespace(here=lambda depth=0: 7)
@@ -53,7 +66,7 @@ class Job:
         self.loading = Loading(recorder, str, loop, sites, guarded)
         self.collector = collector.Collector(recorder, str, loop, sites, guarded)
         self.calls = SimpleNamespace(muted=set())
-        self.discovery = SimpleNamespace(compiled=False, found={Model: SimpleNamespace(has_parameters=True)})
+        self.discovery = SimpleNamespace(compiled=False, found={type(self.model): SimpleNamespace(has_parameters=True)})
         self.autocast = ""
         self.loading.made(self.loader)
         self.start()
@@ -132,7 +145,7 @@ def test_a_job_is_as_it_was_when_a_remedy_is_taken_back(name: str, ill: Job) -> 
     try:
         remedy.apply()
     except UnsuitableError:
-        assert name in NEEDS_CUDA | {"cudnn.on"} and not torch.cuda.is_available()
+        assert name in UNSUITABLE_HERE
     else:
         assert name == "nothing" or ill.settings() != before
     remedy.withdraw()
@@ -166,6 +179,21 @@ def test_float32_gives_the_very_numbers_back(job: Job) -> None:
         k: before[k] for k in ("parameters", "buffers", "states")
     }
     assert job.numbers() == numbers
+
+
+def test_channels_last_changes_the_layout_and_gives_the_very_numbers_back() -> None:
+    job = Job(model=Pictures())
+    before, numbers = job.settings(), job.numbers()
+    remedy = made("layout.channels-last", job)
+    remedy.apply()
+    weight = job.model.layers[0].weight
+    assert weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
+    job.step()
+    remedy.withdraw()
+    after = job.settings()
+    for name in ("parameters", "buffers", "states", "hooks"):
+        assert after[name] == before[name]
+    assert job.numbers() == numbers and job.model.layers[0].weight.is_contiguous()
 
 
 def test_float32_that_fails_inside_the_model_leaves_no_default_type(job: Job) -> None:

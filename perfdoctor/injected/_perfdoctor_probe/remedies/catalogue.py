@@ -206,6 +206,16 @@ ENTRIES = (
         risk=2,
     ),
     Entry(
+        "layout.channels-last",
+        "images lie in memory with their channels last",
+        "model = model.to(memory_format=torch.channels_last)\n"
+        "images = images.to(memory_format=torch.channels_last)  # each batch",
+        home="precision",
+        kind="ChannelsLast",
+        numerics=True,
+        risk=2,
+    ),
+    Entry(
         "dtype.tf32",
         "products of float32 matrices use TF32",
         'torch.set_float32_matmul_precision("high")',

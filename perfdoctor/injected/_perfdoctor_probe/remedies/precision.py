@@ -44,11 +44,6 @@ def border(probe) -> list:
     return roots
 
 
-def _copied(tensor):
-    """A copy that the steps in between may change, in float32 if it was another floating-point type."""
-    return tensor.float() if tensor.dtype in _OTHER_FLOATS else tensor.clone()
-
-
 class _AtTheBorder(Remedy):
     """Hooks before and after the forward of each root module."""
 
@@ -74,55 +69,71 @@ class _AtTheBorder(Remedy):
         raise NotImplementedError
 
 
-class Float32(_AtTheBorder):
-    """Parameters, buffers, optimizer state and inputs in float32, outside of autocast.
+class _OnCopies(_AtTheBorder):
+    """What the steps in between compute goes into copies of the model's and the optimizer's tensors. Afterwards the
+    job has its own back, bit for bit."""
 
-    What the steps in between compute goes into copies. Afterwards the job has its own tensors back, bit for bit.
-    """
+    def copied(self, tensor):
+        """A copy of another kind."""
+        raise NotImplementedError
 
-    def apply(self) -> None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            raise UnsuitableError("several ranks exchange gradients of the type that the model has")
-        roots = border(self.probe)
-        tensors = {id(t): t for module in roots for t in (*module.parameters(), *module.buffers())}
-        wide = [t for t in tensors.values() if t.dtype in _OTHER_FLOATS]
-        if not wide and not self.probe.autocast:
-            raise UnsuitableError("the model's parameters are float32, so the other type comes from within the model")
-        self.kind = wide[0].dtype if wide else torch.float32
-        self.tensors, self.gradients, self.states = [], [], []
-        self.default = torch.get_default_dtype()
-        # All of them where any is converted: what is kept must fit together, down to a count of batches.
-        for tensor in tensors.values() if wide else ():
-            self.tensors.append((tensor, tensor.data))
-            self.gradients.append((tensor, tensor.grad))
+    def exchange(self, tensors: list) -> None:
+        """Put copies in the place of parameters and buffers, of their gradients and of the optimizers' state."""
+        self.tensors = [(tensor, tensor.data, tensor.grad) for tensor in tensors]
+        self.states = []
+        for tensor, data, gradient in self.tensors:
+            # Without a gradient first: it must be of the type of its tensor.
             tensor.grad = None
-            tensor.data = _copied(tensor.data)
-        self._convert_states({id(tensor) for tensor, _ in self.tensors})
-        for (tensor, _), (_, gradient) in zip(self.tensors, self.gradients):
-            tensor.grad = None if gradient is None else _copied(gradient)
-        self.hook(roots)
-
-    def _convert_states(self, parameters: "set[int]") -> None:
+            tensor.data = self.copied(data)
+            tensor.grad = None if gradient is None else self.copied(gradient)
+        numbers = {id(tensor) for tensor in tensors}
         for optimizer in living((Optimizer,)):
             for parameter, state in optimizer.state.items():
-                if id(parameter) not in parameters:
+                if id(parameter) not in numbers:
                     continue
                 for name, value in state.items():
                     if isinstance(value, (torch.Tensor, int, float)):
                         self.states.append((state, name, value))
                     if isinstance(value, torch.Tensor):
-                        state[name] = _copied(value)
+                        state[name] = self.copied(value)
 
     def withdraw(self) -> None:
         super().withdraw()
-        for tensor, data in getattr(self, "tensors", ()):
+        for tensor, data, gradient in getattr(self, "tensors", ()):
             tensor.grad = None
             tensor.data = data
-        for tensor, gradient in getattr(self, "gradients", ()):
             tensor.grad = gradient
         for state, name, value in getattr(self, "states", ()):
             state[name] = value
-        self.tensors, self.gradients, self.states = [], [], []
+        self.tensors, self.states = [], []
+
+
+def _alone() -> None:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        raise UnsuitableError("several ranks exchange gradients as the model has them")
+
+
+def _tensors(roots: list) -> list:
+    return list({id(t): t for module in roots for t in (*module.parameters(), *module.buffers())}.values())
+
+
+class Float32(_OnCopies):
+    """Parameters, buffers, optimizer state and inputs in float32, outside of autocast."""
+
+    def apply(self) -> None:
+        _alone()
+        roots = border(self.probe)
+        tensors = _tensors(roots)
+        wide = [tensor for tensor in tensors if tensor.dtype in _OTHER_FLOATS]
+        if not wide and not self.probe.autocast:
+            raise UnsuitableError("the model's parameters are float32, so the other type comes from within the model")
+        self.kind = wide[0].dtype if wide else torch.float32
+        # All of them where any is converted: what is kept must fit together, down to a count of batches.
+        self.exchange(tensors if wide else [])
+        self.hook(roots)
+
+    def copied(self, tensor):
+        return tensor.float() if tensor.dtype in _OTHER_FLOATS else tensor.clone()
 
     def enter(self, module, args, kwargs):
         if not self.depth:
@@ -166,3 +177,39 @@ class Autocast(_AtTheBorder):
         if not self.depth:
             self.context.__exit__(None, None, None)
         return converted(output, torch.float32)
+
+
+class ChannelsLast(_OnCopies):
+    """Images and the weights of convolutions with their channels last in memory."""
+
+    settle = 4
+
+    def apply(self) -> None:
+        _alone()
+        roots = border(self.probe)
+        tensors = _tensors(roots)
+        images = [tensor for tensor in tensors if tensor.dim() == 4 and min(tensor.shape) > 0]
+        if not images:
+            raise UnsuitableError("the model has no weights of four dimensions")
+        if all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in images):
+            raise UnsuitableError("it is so already")
+        self.exchange(tensors)
+        self.hook(roots)
+
+    def copied(self, tensor):
+        return tensor.clone(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor.clone()
+
+    def enter(self, module, args, kwargs):
+        return _channels_last(args), _channels_last(kwargs)
+
+    def leave(self, module, args, kwargs, output):
+        return None
+
+
+def _channels_last(value):
+    """Tensors of four dimensions with the second one last in memory, a level deep."""
+    if isinstance(value, torch.Tensor):
+        return value.contiguous(memory_format=torch.channels_last) if value.dim() == 4 else value
+    if type(value) in (list, tuple):
+        return type(value)(_channels_last(item) for item in value)
+    return {key: _channels_last(item) for key, item in value.items()} if type(value) is dict else value
