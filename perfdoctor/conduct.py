@@ -29,7 +29,7 @@ from .recording.reader import read
 from .relaunch import STEPS, Launcher
 from .trials import history
 from .trials.analyse import LEAST_LAUNCHES, LEAST_PAIRS, MOST_PAIRS, measured, pairs_of, precise_enough
-from .trials.blocks import block_steps, orders
+from .trials.blocks import block_steps, least_steps, orders
 from .trials.plan import Wanted, factors, plan, together
 from .trials.results import results
 
@@ -37,7 +37,6 @@ _SETTLE = 2
 """Steps after each switch that no block counts, at least; a remedy may ask for more."""
 _ROUND = 2
 """Pairs sent at a time: one with the remedy first, one without."""
-_LEAST_STEPS = 4
 _PRICES_S = 20.0
 _SILENCE = 12.0
 """A block may take so many times what it should; then the job has stopped stepping."""
@@ -169,7 +168,7 @@ class Conductor:
 
     def _try(self, bench: Bench, number: int, one: Wanted, size: _Size, share_s: float) -> bool:
         """Whether the job is there for another one."""
-        size = size.within(max(share_s, min(self.budget.left, size.least_s)))
+        size = size.within(share_s)
         if size.least_s > self.budget.left:
             self._note(number, why_not=f"it needs about {size.least_s:.0f} s (--trial-seconds)")
             return bench.alive()
@@ -253,8 +252,8 @@ class _Size:
 
     def within(self, seconds: float) -> _Size:
         """Shorter blocks if these do not fit: a few noisy pairs are better than none."""
-        steps = self.steps
-        while steps > _LEAST_STEPS and _Size(steps, self.step_s).least_s > seconds:
+        steps, least = self.steps, least_steps(1000 * self.step_s)
+        while steps > least and _Size(steps, self.step_s).least_s > seconds:
             steps -= 1
         return _Size(steps, self.step_s)
 

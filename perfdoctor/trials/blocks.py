@@ -29,12 +29,17 @@ def block_steps(wall_ms: npt.NDArray[np.float64]) -> int:
     typical = float(np.median(wall_ms)) if wall_ms.size else 0.0
     if typical <= 0:
         return _LEAST_STEPS
-    least = max(_LEAST_STEPS, int(np.ceil(_LEAST_MS / typical)))
+    least = least_steps(typical)
     most = max(least, int(_MOST_MS / typical))
     steps = least
     while steps < most and _noise(wall_ms, steps) > NOISE:
         steps = min(most, max(steps + 1, steps * 3 // 2))
     return steps
+
+
+def least_steps(step_ms: float) -> int:
+    """Of the shortest block that is worth the switching."""
+    return max(_LEAST_STEPS, int(np.ceil(_LEAST_MS / step_ms)))
 
 
 def _noise(wall_ms: npt.NDArray[np.float64], steps: int) -> float:

@@ -213,3 +213,15 @@ def test_a_launch_without_steps_ends_that_trial(ill: Any, tmp_path: Path) -> Non
     conductor.launch_s = 0.001
     conductor.launch(Launcher(lambda changes: None if changes else 20.0), lambda phase, trial: None)
     assert outcome(tmp_path).single[0].verdict is Verdict.NOT_MEASURED
+
+
+# -- time -------------------------------------------------------------------------------------------------
+
+
+def test_blocks_get_shorter_until_a_trial_fits_into_its_share() -> None:
+    size = conduct._Size(steps=200, step_s=0.005)
+    assert size.within(60).steps == 200
+    shorter = size.within(5)
+    assert 12 <= shorter.steps < 200 and shorter.least_s <= 5
+    assert size.within(0.1).steps == 12, "never below 60 ms"
+    assert conduct._Size(steps=10, step_s=2.0).within(1).steps == 4
