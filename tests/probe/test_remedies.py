@@ -268,6 +268,21 @@ def test_a_new_epoch_is_served_too(job: Job) -> None:
     remedy.withdraw()
 
 
+def test_a_small_validation_set_does_not_stand_in_the_way(job: Job) -> None:
+    small = DataLoader(TensorDataset(torch.randn(4, 4)), batch_size=4)
+    job.loading.loop.timeline.step += 1
+    job.loading.sites.here = lambda depth=0: 8
+    job.loading.made(small)
+    iterator = iter(small)
+    job.loading.iterator_made(small, iterator, 0)
+    job.loading.rows.append((1, job.loading.loop.timeline.step, 0, -1, 0, 0, 0))
+    remedy = made("batch.larger=2", job)
+    remedy.apply()
+    job.loading.iterator_made(small, iterator, 0)
+    assert len(next(job.iterator)[0]) == 8 and len(next(iterator)[0]) == 4
+    remedy.withdraw()
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [("etl.prefetch", "no workers"), ("batch.larger=32", "too few batches"), ("etl.workers=0", "so already")],

@@ -28,14 +28,20 @@ class _Elsewhere(Remedy):
             raise UnsuitableError("the loop draws no batches from a torch DataLoader")
         self.untimed, loading.untimed = loading.untimed, 1 << 60
         self.sites = {loading.origin(iterator)[0] for iterator in running}
+        self.refused = ""
         for iterator in running:
-            self.attach(iterator)
+            self.started(iterator)
+        if not self.attached:
+            raise UnsuitableError(self.refused)
         loading.on_iterator = self.started
 
     def started(self, iterator) -> None:
-        """The loop has started another iterator."""
+        """The loop draws from this iterator. One that does not suit (of a small validation set) is left as it is."""
         if self.probe.loading.origin(iterator)[0] in self.sites:
-            self.attach(iterator)
+            try:
+                self.attach(iterator)
+            except UnsuitableError as error:
+                self.refused = str(error)
 
     def attach(self, iterator) -> None:
         site, loader = self.probe.loading.origin(iterator)
@@ -72,7 +78,7 @@ class _Elsewhere(Remedy):
             self.detach(site)
 
     def lost(self) -> str:
-        return "" if self.given else "the loop took its batches from another iterator"
+        return "" if self.given else self.refused or "the loop took its batches from another iterator"
 
 
 class Replay(_Elsewhere):
