@@ -30,7 +30,7 @@ from .relaunch import STEPS, Launcher
 from .trials import history
 from .trials.analyse import LEAST_LAUNCHES, LEAST_PAIRS, MOST_PAIRS, measured, pairs_of, precise_enough
 from .trials.blocks import block_steps, least_steps, orders
-from .trials.plan import Wanted, factors, plan, together
+from .trials.plan import Wanted, plan, predicted_together, together
 from .trials.results import results
 
 _SETTLE = 2
@@ -75,7 +75,7 @@ class Conductor:
         self.budget = _Budget(seconds, time.monotonic())
         self.planned: list[PlannedTrial] = []
         self.together = -1
-        self.problem = "the job ended before enough of it was seen"
+        self.problem = "the job ended, or could not be reached, before enough of it was seen"
         self.history = history.history_file(os.environ)
         self.known = history.read(self.history)
         self.launch_s = float("inf")
@@ -125,11 +125,8 @@ class Conductor:
             self.launch_s = step.first_step_s + max(_LAUNCHED_S, 2 * STEPS * step.step_ms / 1000)
         chosen = together(self._trials())
         if chosen and bench.alive():
-            predicted = diagnosis.combined and factors(
-                diagnosis.combined.low_ms, diagnosis.combined.high_ms, diagnosis.combined.step_ms
-            )
             self.together = len(wanted) + 1
-            one = Wanted(chosen, (), predicted or None)
+            one = Wanted(chosen, (), predicted_together(diagnosis, chosen))
             self.planned.append(_planned(self.together, one, "its turn did not come"))
             self._try(bench, self.together, one, _Size(steps, step_s), self.budget.left)
 
@@ -183,7 +180,7 @@ class Conductor:
                 done = len(pairs_of(blocks))
                 if gain is not None and precise_enough(gain, one.predicted):
                     break
-                if done >= MOST_PAIRS or sent >= 2 * 2 * MOST_PAIRS or time.monotonic() > deadline:
+                if done >= MOST_PAIRS or time.monotonic() > deadline:
                     break
                 sent += self._send(bench, number, one.remedy, sent, size.steps)
             bench.wait()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from statistics import median
 
 from ..diagnosis.findings import Diagnosis, Finding
 from ..diagnosis.measured import Gain, Range, Trial, Trials, Verdict
+from ..evidence.model import Missing
 from . import wording
 
 TRIAL_MARKS = {
@@ -17,6 +19,8 @@ TRIAL_MARKS = {
     Verdict.NOT_TRIED: "-",
 }
 _COMBINED = "+"
+MOVED = 1.25
+"""The job's own step, during the trials over before: by more than this factor is worth telling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ def trials_text(diagnosis: Diagnosis) -> TrialsText | None:
     return TrialsText(
         rows=tuple(_row(trial) for trial in trials.single),
         together=_together(trials.together),
-        unit=_unit(trials),
+        unit=_unit(diagnosis, trials),
         accuracy=_accuracy(trials),
         keep=tuple((trial.remedy, trial.language, trial.keep) for trial in helped if trial.keep),
         apply=wording.clean(f"perfdoctor run --apply {','.join(names)} -- {command}") if names else "",
@@ -128,7 +132,7 @@ def _together(trial: Trial | None) -> str:
     return f"Together ({names}) the job ran {_fast(trial.gain)}{predicted}."
 
 
-def _unit(trials: Trials) -> str:
+def _unit(diagnosis: Diagnosis, trials: Trials) -> str:
     if trials.problem:
         return f"Nothing was tried: {wording.clean(trials.problem)}."
     gains = [trial.gain for trial in trials.single if trial.gain is not None]
@@ -139,12 +143,25 @@ def _unit(trials: Trials) -> str:
         f"Measured in the running job within {wording.elapsed(trials.seconds)}: blocks of steps with the change and "
         "without, in random order, compared pair by pair; in brackets the 99 % interval."
     )
+    text += _moved(diagnosis, gains)
     launches = sum(gain.pairs for gain in gains if not gain.steps)
     if launches:
         text += f" What is read when a process starts: by {wording.plural(launches, 'pair')} of launches."
     if dropped:
         text += f" Left out: {wording.plural(dropped, 'pair')} in which other processes had the CPU."
     return text
+
+
+def _moved(diagnosis: Diagnosis, gains: list[Gain]) -> str:
+    """Whether the job as it is ran otherwise during the trials: then they are about a slower or faster machine."""
+    step, during = diagnosis.evidence.step, [gain.step_ms for gain in gains if gain.steps]
+    if isinstance(step, Missing) or not during or step.step_ms <= 0:
+        return ""
+    typical = median(during)
+    if 1 / MOVED < typical / step.step_ms < MOVED:
+        return ""
+    now, before = wording.duration(typical), wording.duration(step.step_ms)
+    return f" Meanwhile a step without any change took {now} instead of the {before} before: something else moved."
 
 
 def _accuracy(trials: Trials) -> str:

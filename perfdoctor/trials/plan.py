@@ -102,3 +102,12 @@ def together(trials: Sequence[Trial]) -> str:
             taken.add(slot)
             chosen.append(trial.remedy)
     return COMBINED.join(chosen) if len(chosen) > 1 else ""
+
+
+def predicted_together(diagnosis: Diagnosis, chosen: str) -> Range | None:
+    """What all findings together are predicted to save, if all of them have a remedy among the `chosen`."""
+    names = set(chosen.split(COMBINED))
+    saved = diagnosis.combined
+    if saved is None or not all(names.intersection(finding.fix.remedies) for finding in diagnosis.ranked):
+        return None
+    return factors(saved.low_ms, saved.high_ms, saved.step_ms)

@@ -81,6 +81,13 @@ def test_nothing_tried_says_why() -> None:
     assert "Nothing was tried" in render_markdown(nothing, next_command="")
 
 
+def test_a_job_that_ran_otherwise_meanwhile_is_told() -> None:
+    assert "something else moved" not in console(tried())
+    slower = Trial("gc.freeze", Verdict.HELPED, Gain(1.5, 1.4, 1.6, 8, 0, 10, 49.6), keep="gc.freeze()")
+    text = " ".join(console(replace(tried(), trials=Trials((slower,)))).split())
+    assert "Meanwhile a step without any change took 49.6 ms instead of the 24.8 ms before" in text
+
+
 def test_launches_are_said_to_be_launches() -> None:
     launched = Trial("threads.passive", Verdict.HELPED, Gain(1.5, 1.2, 1.8, 4), keep="export OMP_WAIT_POLICY=PASSIVE")
     assert "starts: by 4 pairs of launches." in " ".join(console(replace(tried(), trials=Trials((launched,)))).split())

@@ -166,7 +166,7 @@ def test_a_job_that_ended_too_early_says_so(ill: Any, tmp_path: Path) -> None:
     conductor = ill(finding("a", 1, 1, "gc.thresholds"))
     conductor.close()
     Bench(tmp_path, lambda remedy: 2000)
-    assert "ended before enough" in outcome(tmp_path).problem
+    assert "before enough of it was seen" in outcome(tmp_path).problem
 
 
 def test_predictions_and_trials_are_remembered(ill: Any, tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from samples import healthy
 
-from perfdoctor.diagnosis.findings import Confidence, Diagnosis, Finding, Fix, Part, Savings, Severity
+from perfdoctor.diagnosis.findings import Combined, Confidence, Diagnosis, Finding, Fix, Part, Savings, Severity
 from perfdoctor.diagnosis.measured import Gain, Range, Trial, Verdict
 from perfdoctor.evidence.model import Missing
-from perfdoctor.trials.plan import factors, plan, together
+from perfdoctor.trials.plan import factors, plan, predicted_together, together
 
 
 def finding(name: str, low_ms: float, high_ms: float, *remedies: str) -> Finding:
@@ -105,6 +105,14 @@ def test_one_alone_is_no_combination() -> None:
 def test_bounds_and_larger_batches_and_launches_stay_out() -> None:
     others = [helped("etl.replay", 3), helped("threads.passive", 2), helped("batch.larger=2", 2, per_sample=True)]
     assert together([*others, helped("gc.freeze", 1.1), helped("memory.malloc", 1.2)]) == "memory.malloc+gc.freeze"
+
+
+def test_everything_together_is_predicted_only_if_everything_is_in_it() -> None:
+    ill = diagnosis(finding("a", 1, 2, "gc.freeze", "gc.thresholds"), finding("b", 3, 4, "memory.malloc"))
+    ill = replace(ill, combined=Combined(4, 6, 20))
+    assert predicted_together(ill, "memory.malloc+gc.thresholds") == factors(4, 6, 20)
+    assert predicted_together(ill, "gc.freeze+gc.thresholds") is None
+    assert predicted_together(replace(ill, combined=None), "memory.malloc+gc.freeze") is None
 
 
 def test_of_two_that_change_the_same_thing_the_better_one_stays() -> None:
