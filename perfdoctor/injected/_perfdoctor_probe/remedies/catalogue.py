@@ -153,7 +153,7 @@ ENTRIES = (
     Entry(
         "etl.workers",
         "{value} worker processes make the batches",
-        "DataLoader(dataset, ..., num_workers={value}, persistent_workers={value} > 0)",
+        "DataLoader(dataset, ..., num_workers={value})  # with workers, also persistent_workers=True",
         home="loaders",
         kind="Workers",
         argument=2,
