@@ -13,7 +13,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_remedies_are_tried_on_the_running_job_and_the_report_can_be_made_again(perfdoctor: Perfdoctor) -> None:
-    options = ("--trial", "--trial-seconds", "15", "--steps", "20", "--select", "PD04", "--try", "threads=1,nothing")
+    options = ("--trial", "--trial-seconds", "8", "--steps", "20", "--select", "PD04", "--try", "threads=1,nothing")
     checked = perfdoctor.check(*options, JOBS / "train.py")
     trials = {trial["remedy"]: trial for trial in checked.json["trials"]["single"]}
     # The test's own environment asks for one thread, so there is nothing to change.
@@ -32,11 +32,9 @@ def test_remedies_are_tried_on_the_running_job_and_the_report_can_be_made_again(
 
 
 def test_a_job_runs_to_its_end_with_remedies_and_its_own_exit_code(perfdoctor: Perfdoctor) -> None:
-    bare = perfdoctor.bare(JOBS / "exits.py", "9")
     remedies = "threads=2,gc.thresholds,etl.prefetch=4"
     ran = perfdoctor("run", "--apply", remedies, "--", sys.executable, JOBS / "exits.py", "9")
-    assert ran.code == 9 == bare.returncode
-    assert ran.stdout.encode() == bare.stdout
+    assert (ran.code, ran.stdout) == (9, "leaving\n")
     assert ran.stderr.strip() == "perfdoctor: etl.prefetch=4 was not applied: there are no workers to work ahead"
 
 
