@@ -143,7 +143,7 @@ class Case:
             )
         elif not cudnn.enabled:
             name, why = "cudnn-disabled", "`torch.backends.cudnn.enabled` was False, also between the steps"
-            fix = Fix(text="Leave cuDNN on.", code="torch.backends.cudnn.enabled = True")
+            fix = Fix(text="Leave cuDNN on.", code="torch.backends.cudnn.enabled = True", remedies=("cudnn.on",))
         elif cudnn.enabled_in_forward is False or self._site() is not None:
             name, why = (
                 "cudnn-disabled",
@@ -152,6 +152,7 @@ class Case:
             )
             fix = Fix(
                 text="Pass enabled=True to `flags()`.",
+                remedies=("cudnn.on",),
                 code="with torch.backends.cudnn.flags(enabled=True, deterministic=True):\n    loss = model(batch)",
                 risk="Sums are taken in another order, so the last digits of results differ.",
             )
@@ -222,6 +223,7 @@ class Case:
             _BENCHMARK_SAVES,
             Fix(
                 text="Let cuDNN try its algorithms once for each shape.",
+                remedies=("cudnn.benchmark",),
                 code="torch.backends.cudnn.benchmark = True",
                 risk="The first step with a shape takes longer, memory may grow, and the last digits can differ "
                 "between runs.",
@@ -269,6 +271,7 @@ class Case:
             (low, max(low, _CHANNELS_LAST_SAVES[1])),
             Fix(
                 text="Keep model and images in the channels-last format.",
+                remedies=("layout.channels-last",),
                 code="model = model.to(memory_format=torch.channels_last)\n"
                 "images = images.to(memory_format=torch.channels_last)",
                 risk="Operators without a kernel for it turn tensors back; `view` on such tensors can fail, `reshape` "

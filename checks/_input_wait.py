@@ -236,7 +236,13 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
         "handing batches over from workers would cost what it saves, so the batch itself must become cheaper"
         if not case.loader.num_workers and model.make_ms < model.handover_ms[1]
         else "more workers would not keep up on {cpus} usable CPUs, so the batch itself must become cheaper",
-        Fix(text=text, code=code, risk="None for the results, if the samples stay the same."),
+        # A bound: what no change to the making of batches can exceed.
+        Fix(
+            text=text,
+            code=code,
+            risk="None for the results, if the samples stay the same.",
+            remedies=("etl.replay",),
+        ),
         low=0.25 * case.part(blamed),
         high=0.9 * case.part(blamed),
         method=f"the share of making a batch that is spent {doing}, of which a cheaper way keeps 10 to 75 %",
@@ -362,7 +368,10 @@ def unknown(case: Case, reasoning: str, fetch: Fetch | None = None) -> Finding:
         "input-wait",
         "the loop waits {wait_ms} a step for data, {wait_share} of it",
         reasoning,
-        Fix(text="Time the data set's `__getitem__`, `collate_fn` and the sampler where they run."),
+        Fix(
+            text="Time the data set's `__getitem__`, `collate_fn` and the sampler where they run.",
+            remedies=("etl.replay",),
+        ),
         low=0.0,
         high=case.wait,
         method="a bound: the whole wait",

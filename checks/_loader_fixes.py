@@ -18,7 +18,7 @@ def workers(job: Job, count: int) -> Fix:
         text="Let worker processes make the batches while the model trains.",
         code=code,
         risk="Each worker holds a copy of the data set object, and draws its own random numbers.",
-        remedies=("etl.workers",),
+        remedies=(f"etl.workers={count}",),
     )
 
 
@@ -32,7 +32,7 @@ def fewer_workers(job: Job) -> Fix:
     return Fix(
         text="Make the batches in the training process: that takes less time than receiving them.",
         code=code,
-        remedies=("etl.workers",),
+        remedies=("etl.workers=0",),
     )
 
 

@@ -243,7 +243,6 @@ class _Case:
                 text="Accumulate over fewer, larger micro-batches: the step sees the same samples.",
                 code=batch_size(self.evidence.job, (self.batch or 1) * merged, accumulate=1),
                 risk="Batch normalisation sees larger batches; memory for activations grows with the micro-batch.",
-                remedies=("batch.larger",),
             ),
             savings=savings(
                 self.step,
@@ -286,7 +285,7 @@ class _Case:
                 "validation loss after as many epochs.",
                 code=batch_size(self.evidence.job, (self.batch or 1) * factor),
                 risk="A larger batch trains differently and may generalise worse; it takes more memory.",
-                remedies=("batch.larger",),
+                remedies=(f"batch.larger={factor}",),
             ),
             savings=savings(
                 self.step,

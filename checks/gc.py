@@ -189,7 +189,7 @@ def _automatic(gc: GarbageCollection, step: Step, ranks: int, limits: Limits) ->
             text="Let the collector run less often." + together,
             code=code,
             risk="Reference cycles, and the memory they hold, live longer.",
-            remedies=("gc.thresholds",),
+            remedies=("gc.thresholds", "gc.freeze"),
         ),
         savings=savings(
             step,

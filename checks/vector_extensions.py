@@ -191,6 +191,7 @@ def _capped(step: Step, ops: OpProfile, priced: CapPrices, limits: Limits, share
             ),
             fix=Fix(
                 text="Unset what caps the instruction set.",
+                remedies=("isa.uncapped",),
                 code=f"unset {' '.join(names)}",
                 language="bash",
                 risk="If it was set so that several machines compute the same bits, they no longer will."

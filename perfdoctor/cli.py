@@ -128,6 +128,13 @@ def check(
         float | None, typer.Option(help="Seconds of steady training to observe (60).", show_default=False)
     ] = None,
     to_end: Annotated[bool, typer.Option("--to-end", help="Let the job finish instead of ending it.")] = False,
+    trial: Annotated[
+        bool, typer.Option("--trial", help="Then try the fixes on the running job, and measure what each is worth.")
+    ] = False,
+    trial_seconds: Annotated[float, typer.Option(help="Seconds for all trials (120).", show_default=False)] = 120.0,
+    also_try: Annotated[
+        str | None, typer.Option("--try", metavar="REMEDIES", help="Try these too, whatever the findings.")
+    ] = None,
     patience: Annotated[
         float | None, typer.Option(help="Seconds to wait for a step (300).", show_default=False)
     ] = None,
@@ -162,6 +169,8 @@ def check(
         module=module,
         python=python,
         to_end=to_end,
+        trial_seconds=trial_seconds if trial else None,
+        also_try=also_try,
         job_output=job_output,
         log_every=log_every,
         outputs=tuple(output or ()),
@@ -341,6 +350,33 @@ def diff(
     raise typer.Exit(_uninterrupted(lambda: command.run(before, after, Settings(config), tuple(output or ()), verbose)))
 
 
+@app.command(
+    cls=_JobCommand,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+    short_help="Run a job to its end with proven remedies, without a change to its code.",
+)
+def run(
+    ctx: typer.Context,
+    job: _Job = None,
+    apply: Annotated[
+        str, typer.Option("--apply", metavar="REMEDIES", help="Names with commas between, as reports show them.")
+    ] = "",
+    module: Annotated[str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module.")] = None,
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
+    ] = None,
+) -> None:
+    """Run a job to its end with remedies in place: perfdoctor run --apply memory.malloc,threads=1 -- python train.py
+
+    Everything else about the job is unchanged: its output, its signals, its exit code.
+    """
+    from .commands import run as command
+    from .commands.check import job_command
+
+    wanted = job_command(tuple(job or ()), bool(ctx.meta.get(_COMMAND)), module, python)
+    raise typer.Exit(_uninterrupted(lambda: command.run(wanted, apply)))
+
+
 @app.command(cls=_Command, short_help="Judge a recording again and show its report.")
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A directory in .perfdoctor/runs.")],
@@ -362,12 +398,13 @@ def report(
 def explain(
     code: Annotated[str | None, typer.Argument(metavar="CODE", help="PD03, etl, or PD03.too-few-workers.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All checks.")] = False,
+    remedies: Annotated[bool, typer.Option("--remedies", help="The remedies of `perfdoctor run --apply`.")] = False,
     output_format: Annotated[str, typer.Option("--format", metavar="FORMAT", help="text or markdown.")] = "text",
 ) -> None:
     """Say what a check looks at, why it costs time, how to fix it, and when it stays silent."""
     from .commands import explain as command
 
-    typer.echo(command.render(code, every, output_format))
+    typer.echo(command.remedies() if remedies else command.render(code, every, output_format))
 
 
 @app.command(cls=_Command, short_help="Describe this machine and its torch, to paste into an issue.")
@@ -385,7 +422,7 @@ def env(
     typer.echo(json.dumps(environment.as_dict(), indent=2) if as_json else environment.as_text())
 
 
-def _uninterrupted(command: Callable[[], Exit]) -> int:
+def _uninterrupted(command: Callable[[], int]) -> int:
     """The exit code of a command. Click would turn Ctrl-C into 1, which means findings."""
     try:
         return int(command())

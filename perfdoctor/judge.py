@@ -20,6 +20,7 @@ from .recording.host import read_host_file
 from .recording.machine import read_machine_file
 from .recording.reader import read
 from .suppression import inline_suppression
+from .trials.results import results, with_trials
 
 
 def checks_with_limits(config: Config) -> Sequence[tuple[Check[Any], Any]]:
@@ -35,7 +36,8 @@ def judge(directory: RunDirectory, config: Config) -> Diagnosis:
     recording = read(directory)
     run = build(recording, read_machine_file(directory.machine_file), read_host_file(directory.host_file))
     comment = partial(inline_suppression, cwd=Path(recording.facts.cwd))
-    return examine(run, checks, Rules(config, date.today(), comment))
+    diagnosis = examine(run, checks, Rules(config, date.today(), comment))
+    return with_trials(diagnosis, results(recording))
 
 
 def exit_code(diagnosis: Diagnosis, fail_on: str) -> Exit:

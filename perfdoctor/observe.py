@@ -7,7 +7,6 @@ gave.
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import sys
@@ -16,9 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .bench import MARGIN_S, Bench, common_step, step_s
+from .diagnosis.measured import Trial
 from .evidence import steady
 from .evidence.model import Missing
-from .launch.control import Beat, ControlServer, Rank
+from .launch.control import Beat, ControlServer
 from .launch.job import Ending, Job
 from .monitor.sampler import HostSampler
 from .monitor.sources import HostReading
@@ -35,8 +36,6 @@ _FAILING_S = 10.0
 """A disk that stays full for so long stays full: what cannot be written is not worth waiting for."""
 _GRACE_S = 10.0
 """For a job to leave after it was told to stop at a step, before SIGTERM; at least three of its steps."""
-_MARGIN_S = 0.4
-"""How far ahead the common last step of several ranks is set."""
 
 INTERRUPTED = "stopping the job; Ctrl-C again ends it at once"
 """The phase after the first Ctrl-C, worth telling a user in whatever form."""
@@ -70,6 +69,8 @@ class Progress:
     host: HostReading | None
     rows: ProcessFile | None
     """The lead rank's file, as far as read."""
+    trial: Trial | None = None
+    """One that has just ended."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -214,15 +215,21 @@ class _Watch:
 
 
 def observe(
-    job: Job, server: ControlServer, sampler: HostSampler, goal: Goal, show: Callable[[Progress], None]
+    job: Job,
+    server: ControlServer,
+    sampler: HostSampler,
+    goal: Goal,
+    show: Callable[[Progress], None],
+    prove: Callable[[Bench], str] | None = None,
 ) -> Ending:
-    """Until the job ends or there is enough; in every case the job has ended on return.
+    """Until the job ends or there is enough; in every case the job has ended on return. Before it is ended, `prove`
+    may make trials on it; it returns the remedy that it was trying when the job ended, if that is what happened.
 
     The first Ctrl-C (or SIGTERM) stops observing and lets what there is be judged; the second one is raised.
     """
     watch = _Watch(job, server, sampler, goal)
     try:
-        ending = _until_the_end(watch, show)
+        ending = _until_the_end(watch, show, prove)
     except KeyboardInterrupt as interrupt:
         show(watch.progress(INTERRUPTED))
         ending = _interrupted(job, server, interrupt)
@@ -247,7 +254,7 @@ def end_at_once(job: Job) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def _until_the_end(watch: _Watch, show: Callable[[Progress], None]) -> Ending:
+def _until_the_end(watch: _Watch, show: Callable[[Progress], None], prove: Callable[[Bench], str] | None) -> Ending:
     job, server = watch.job, watch.server
     shown = 0.0
     while True:
@@ -256,6 +263,11 @@ def _until_the_end(watch: _Watch, show: Callable[[Progress], None]) -> Ending:
         if status is not None:
             return job.ended_by_itself(status)
         if watch.refresh() and watch.enough():
+            if prove is not None and server.ranks:
+                tried = prove(_bench(watch, show))
+                status = job.poll()
+                if status is not None:
+                    return _ended_in_a_trial(job.ended_by_itself(status), tried)
             show(watch.progress("stopping the job"))
             return _stop(job, server)
         if watch.stalled():
@@ -265,6 +277,25 @@ def _until_the_end(watch: _Watch, show: Callable[[Progress], None]) -> Ending:
         if time.monotonic() - shown >= POLL_S:
             shown = time.monotonic()
             show(watch.progress())
+
+
+def _ended_in_a_trial(ending: Ending, remedy: str) -> Ending:
+    """A job that fails while a remedy is tried on it is not blamed for that: it is thrown away afterwards anyway."""
+    if not remedy or ending.kind == "finished":
+        return ending
+    how = f"exit code {ending.exit_code}" if ending.exit_code is not None else f"signal {ending.signal}"
+    return Ending("stopped", detail=f"it ended with {how} while {remedy} was tried on it")
+
+
+def _bench(watch: _Watch, show: Callable[[Progress], None]) -> Bench:
+    def read() -> ProcessFile | None:
+        watch.read_on()
+        return watch.lead
+
+    def say(phase: str, trial: Trial | None) -> None:
+        show(replace(watch.progress(phase), trial=trial))
+
+    return Bench(watch.job, watch.server, read, say)
 
 
 def _stall_detail(watch: _Watch) -> str:
@@ -278,24 +309,17 @@ def _stop(job: Job, server: ControlServer) -> Ending:
     if not server.ranks:
         job.end()
         return Ending("stopped", detail="it could not be told to leave at a step and was terminated")
-    step_s = max((_step_s(rank) for rank in server.ranks), default=0.0)
-    margin = math.ceil(_MARGIN_S / step_s) + 1 if step_s > 0 else 1
-    last = max((rank.step for rank in server.ranks), default=0)
-    # A rank's own count since its last beat is unknown: half a second's worth lies between.
-    last += math.ceil(0.5 / step_s) + margin if step_s > 0 and len(server.ranks) > 1 else 0
+    slowest = max((step_s(rank) for rank in server.ranks), default=0.0)
+    last = common_step(server.ranks, margin=len(server.ranks) > 1)
     for rank in server.ranks:
         server.send(rank, {"do": "stop", "step": last})
-    deadline = time.monotonic() + max(_GRACE_S, 3 * step_s + _MARGIN_S)
+    deadline = time.monotonic() + max(_GRACE_S, 3 * slowest + MARGIN_S)
     while time.monotonic() < deadline:
         server.poll(POLL_S / 2)
         if job.poll() is not None:
             return Ending("stopped")
     job.end()
     return Ending("stopped", detail="it did not leave at the step it was told to and was terminated")
-
-
-def _step_s(rank: Rank) -> float:
-    return rank.total.wall_us / rank.total.steps / 1e6 if rank.total.steps else 0.0
 
 
 def _interrupted(job: Job, server: ControlServer, interrupt: KeyboardInterrupt) -> Ending:

@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO
 
+from .conduct import Conductor
 from .config import Config
+from .diagnosis.measured import Trial
 from .errors import PerfdoctorError
 from .launch.command import Command
 from .launch.control import ControlServer
@@ -25,6 +28,7 @@ from .monitor.sampler import HostSampler
 from .observe import Goal, Progress, Terminated, end_at_once, observe
 from .pricing.vector_extensions import price_caps
 from .recording.directory import RunDirectory
+from .relaunch import Launcher
 
 WINDOWS = ("sites", "ops")
 """The windows of `check`, in the order they open."""
@@ -40,6 +44,10 @@ class Request:
     config: Config
     to_end: bool
     output: OutputMode
+    trial_seconds: float | None = None
+    """For trials of remedies; None for none."""
+    also_try: tuple[str, ...] = ()
+    """Remedies to try whatever the findings."""
     stdout: int | IO[bytes] | None = None
     """Where the job's stdout goes in `passthrough`; None is ours."""
     windows: tuple[str, ...] = WINDOWS
@@ -63,10 +71,17 @@ def record(request: Request, directory: RunDirectory, show: Callable[[Progress],
     server = ControlServer(directory.path)
     began = time.monotonic()
     ending = Ending("interrupted")
+    seconds = request.trial_seconds
+    conductor = None if seconds is None else Conductor(directory, request.config, seconds, request.also_try)
     try:
         with signals_as_interrupts():
-            ending = _run(request, directory, server, machine.usable_cpus, show)
+            ending = _run(request, directory, server, machine.usable_cpus, show, conductor)
+            if conductor is not None and ending.kind == "stopped":
+                launcher = Launcher(request.command, directory, os.environ, request.config.patience_s)
+                conductor.launch(launcher, partial(_say, show, time.monotonic() - began))
     finally:
+        if conductor is not None:
+            conductor.close()
         server.close()
         ending = _with_kernel(ending, kills_before, groups.oom_kills())
         _write_ending(directory, ending, time.monotonic() - began)
@@ -82,6 +97,7 @@ def _run(
     server: ControlServer,
     usable_cpus: float,
     show: Callable[[Progress], None],
+    conductor: Conductor | None,
 ) -> Ending:
     config = request.config
     goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, request.windows)
@@ -105,11 +121,16 @@ def _run(
         sampler = HostSampler(job.pid, directory.host_file)
         sampler.start()
         try:
-            return observe(job, server, sampler, goal, show)
+            return observe(job, server, sampler, goal, show, conductor.prove if conductor else None)
         finally:
             sampler.stop()
     finally:
         end_at_once(job)
+
+
+def _say(show: Callable[[Progress], None], elapsed_s: float, phase: str, trial: Trial | None) -> None:
+    """What happens once the job has ended."""
+    show(Progress(phase, 0, 0, 0, 0, 0, 0, 0, elapsed_s, None, None, trial))
 
 
 def _write_ending(directory: RunDirectory, ending: Ending, elapsed_s: float) -> None:

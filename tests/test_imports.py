@@ -13,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROBE = "perfdoctor.injected._perfdoctor_probe"
+REMEDIES = f"{PROBE}.remedies.catalogue"
+"""Names and words only, no torch."""
 
 BASICS = ("perfdoctor.errors", "perfdoctor.exits")
 CONFIGURATION = ("perfdoctor.config", "perfdoctor.config_gate", "perfdoctor.config_table", "perfdoctor.suppression")
@@ -44,8 +46,17 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "perfdoctor.gate.lockstep": ("perfdoctor.gate", "perfdoctor.launch", "perfdoctor.monitor", *FROM_THE_JOB),
     "perfdoctor.gate.worktrees": ("perfdoctor.gate", *FROM_THE_JOB),
+    "perfdoctor.trials": (
+        REMEDIES,
+        "perfdoctor.diagnosis.findings",
+        "perfdoctor.diagnosis.measured",
+        "perfdoctor.evidence.model",
+        "perfdoctor.recording.model",
+        *BASICS,
+    ),
     "perfdoctor.report": (
         "perfdoctor.diagnosis.findings",
+        "perfdoctor.diagnosis.measured",
         "perfdoctor.evidence.model",
         "perfdoctor.gate.model",
         "perfdoctor.version",
@@ -66,6 +77,9 @@ TYPES_ONLY = dict.fromkeys(CONFIGURATION, ("perfdoctor.diagnosis.findings",))
 
 NOT_THE_FRONT = (
     "perfdoctor.contest",
+    "perfdoctor.bench",
+    "perfdoctor.relaunch",
+    "perfdoctor.conduct",
     "perfdoctor.observe",
     "perfdoctor.session",
     "perfdoctor.judge",

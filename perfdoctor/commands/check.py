@@ -22,7 +22,7 @@ from ..launch.job import OutputMode, signal_name
 from ..observe import output_tail
 from ..recording.directory import RunDirectory
 from ..session import COUNTING, WINDOWS, Request, record
-from . import outputs
+from . import outputs, remedy_names
 from .promises import keep_promises, needs_counters, require_known_budgets
 from .watch import watcher
 
@@ -72,6 +72,10 @@ class Options:
     to_end: bool
     job_output: str | None
     log_every: int | None
+    trial_seconds: float | None
+    """For trials; None for none."""
+    also_try: str | None
+    """Names of remedies with commas between."""
     outputs: tuple[str, ...]
     verbose: bool
     settings: Settings
@@ -85,6 +89,7 @@ def run(options: Options) -> Exit:
     mode = _output_mode(options)
     if options.log_every is not None and options.log_every < 1:
         raise PerfdoctorError("--log-every needs a number of steps", slug="log-every", advice="--log-every 10")
+    also_try = _also_try(options)
     checks_with_limits(config)
     require_known_budgets(config)
     _say_what_is_missing_here()
@@ -93,6 +98,8 @@ def run(options: Options) -> Exit:
         command=command,
         config=config,
         to_end=options.to_end,
+        trial_seconds=options.trial_seconds,
+        also_try=also_try,
         output=mode,
         # A program that reads our stdout must not get the job's lines too.
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
@@ -111,6 +118,28 @@ def run(options: Options) -> Exit:
         raise
     _explain_failure(diagnosis, command)
     return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
+
+
+def _also_try(options: Options) -> tuple[str, ...]:
+    """The remedies of `--try`. Raises PerfdoctorError for options that do not go together, and for unknown names."""
+    names = tuple(name.strip() for name in (options.also_try or "").split(",") if name.strip())
+    if options.trial_seconds is None:
+        if names:
+            raise PerfdoctorError(
+                "--try says what to try, and needs --trial", slug="try-without-trial", advice="add --trial"
+            )
+        return ()
+    if options.to_end:
+        raise PerfdoctorError(
+            "--trial changes the running job, so it does not go with --to-end",
+            slug="trial-to-end",
+            advice="leave out --to-end; afterwards, perfdoctor run --apply REMEDY -- COMMAND runs the job to its end",
+        )
+    if options.trial_seconds <= 0:
+        raise PerfdoctorError(
+            "--trial-seconds needs a number of seconds", slug="trial-seconds", advice="--trial-seconds 120"
+        )
+    return tuple(remedy_names.known(name) for name in names)
 
 
 def _say_what_is_missing_here() -> None:
@@ -135,7 +164,7 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
 
 
 def job_command(words: Sequence[str], verbatim: bool, module: str | None, python: str | None) -> commands.Command:
-    """The job as typed. Raises PerfdoctorError for one that cannot be run."""
+    """The job as typed: a script, a module, or a command after `--`. Raises PerfdoctorError for one that cannot run."""
     python = python or commands.python_for_jobs()
     if verbatim:
         return commands.verbatim(words)

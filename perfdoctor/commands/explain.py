@@ -6,6 +6,7 @@ import difflib
 
 from ..diagnosis.registry import Registered, discover
 from ..errors import PerfdoctorError
+from ..injected._perfdoctor_probe.remedies import catalogue
 from ..report.explain import explain_markdown, explain_text
 
 
@@ -27,6 +28,17 @@ def render(code: str | None, every: bool, output_format: str) -> str:
         chosen = [_find(code, checks)]
     page = explain_markdown if output_format == "markdown" else explain_text
     return "\n\n".join(page(c.doc, code=c.check.code, name=c.check.name, title=c.check.title).rstrip() for c in chosen)
+
+
+def remedies() -> str:
+    """A line for each remedy that can be applied, with its number where it takes one."""
+    rows = []
+    for entry in catalogue.ENTRIES:
+        if entry.keep and (entry.home or entry.environment is not None):
+            name = entry.name if entry.argument is None else f"{entry.name}={entry.argument}"
+            note = " (results change)" if entry.numerics else ""
+            rows.append(f"{name:<24} {catalogue.described(entry.name)}{note}")
+    return "\n".join([*rows, "", "perfdoctor run --apply NAME,NAME -- COMMAND   runs a job with them"])
 
 
 def _find(code: str, checks: tuple[Registered, ...]) -> Registered:

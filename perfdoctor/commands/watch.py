@@ -12,6 +12,7 @@ from ..monitor.sources import HostReading
 from ..observe import INTERRUPTED, Progress, output_tail
 from ..recording.directory import RunDirectory
 from ..report.live import LiveStatus, plain_line, render_live
+from ..report.trials import trial_sentence
 
 Show = Callable[[Progress], None]
 
@@ -29,6 +30,8 @@ def watcher(directory: RunDirectory, mode: OutputMode, log_every: int | None) ->
 
 
 def _note_interrupt(progress: Progress) -> None:
+    if progress.trial is not None:
+        print(f"perfdoctor: {trial_sentence(progress.trial)}", file=sys.stderr, flush=True)
     if progress.phase == INTERRUPTED:
         print(f"perfdoctor: {INTERRUPTED}", file=sys.stderr, flush=True)
 
@@ -78,6 +81,8 @@ def _live(directory: RunDirectory) -> Iterator[Show]:
 
         def show(progress: Progress) -> None:
             lines = tuple(output_tail(directory.job_output, console.height))
+            if progress.trial is not None:
+                console.print(f"perfdoctor: {trial_sentence(progress.trial)}", markup=False, highlight=False)
             if progress.steps:
                 status = _status(
                     progress,

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Generic, Literal, TypeVar
 
 from ..evidence.model import Evidence
+from .measured import Trials
 
 Unit = Literal["ms", "us", "s", "share", "count", "bytes", "bytes/s", "ratio", "flops", "text"]
 """`share` is a fraction of 1; `ratio` a factor (2.0 is "2.0x"); `text` an identifier, printed as it is."""
@@ -258,3 +259,5 @@ class Diagnosis:
     combined: Combined | None
     """None without findings or without a step."""
     integrity: tuple[IntegrityNote, ...] = ()
+    trials: Trials | None = None
+    """None when no remedy was tried."""

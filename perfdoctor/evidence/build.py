@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, cast
 
 from ..recording.host import HostRecording
 from ..recording.machine import MachineRecord
-from ..recording.model import ProcessRecording, Recording
+from ..recording.model import ProcessRecording, Recording, WorkerSample
 from . import (
     backend,
     concurrency,
@@ -26,6 +26,7 @@ from . import (
 from .host import build_host, build_machine, build_max_clocks, build_monitor_cpus
 from .model import Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence
 from .places import Places
+from .untouched import untouched
 
 T = TypeVar("T")
 _EndKind = Literal["finished", "stopped", "crashed", "killed", "interrupted", "timeout", "unknown"]
@@ -43,10 +44,25 @@ class _Run:
 
 def build(recording: Recording, machine: MachineRecord, host: HostRecording) -> RunEvidence:
     """Evidence of all ranks. A run without a rank yields one, in which everything measured is `Missing`."""
+    recording = _before_trials(recording)
     ranks = sorted((p for p in recording.processes if p.role == "rank"), key=lambda p: (p.rank, p.header.t))
     run = _Run(recording, machine, host, _job(recording, ranks))
     evidence = tuple(_rank(run, process) for process in ranks) or (_nobody(run),)
     return RunEvidence(evidence, notes=(*recording.problems, *host.notes))
+
+
+def _before_trials(recording: Recording) -> Recording:
+    """Without what happened to the job once remedies were tried, and without the processes that this started."""
+    began = min((p.trials.t for p in recording.processes if p.trials is not None), default=None)
+    if began is None:
+        return recording
+    kept = tuple(p for p in recording.processes if p.header.t < began)
+    cut = tuple(replace(untouched(p), worker_samples=_until(p, began)) for p in kept)
+    return replace(recording, processes=cut)
+
+
+def _until(process: ProcessRecording, t: int) -> tuple[WorkerSample, ...]:
+    return tuple(sample for sample in process.worker_samples if sample.t <= t)
 
 
 def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:

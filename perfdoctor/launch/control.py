@@ -70,6 +70,8 @@ class Rank:
     """While it waits for its turn; whoever lets it go takes this away."""
     sources: list[str] = field(default_factory=list)
     """Files of the job's own modules, once it takes turns."""
+    priced: bool = False
+    """Its operators have been priced, or there was nothing to price."""
 
 
 class ControlServer:
@@ -178,3 +180,5 @@ def _note(rank: Rank, message: Mapping[str, object]) -> None:
         rank.sources += [str(file) for file in files] if isinstance(files, list) else []
     elif kind == "stopping":
         rank.stopping = True
+    elif kind == "priced":
+        rank.priced = True

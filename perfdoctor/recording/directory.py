@@ -5,6 +5,7 @@ machine.json    what the job could use, by the monitor
 host.jsonl      samples from outside the job, by the monitor
 process-*.jsonl one file per Python process, by the probe
 prices.json     what a cap on the instruction set costs, timed after the job by the launcher
+trials.json     which remedies were to be tried, by the launcher
 job.out         the job's output, when it was not passed through
 control.sock    the Unix socket between launcher and probe, while the job runs
 """
@@ -46,6 +47,10 @@ class RunDirectory:
     @property
     def prices_file(self) -> Path:
         return self.path / "prices.json"
+
+    @property
+    def trials_file(self) -> Path:
+        return self.path / "trials.json"
 
     @property
     def job_output(self) -> Path:

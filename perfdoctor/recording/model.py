@@ -18,6 +18,11 @@ from .library import LibraryUse as LibraryUse
 from .library import RecurrentRow as RecurrentRow
 from .threads import BatchRound as BatchRound
 from .threads import ForwardsSeen as ForwardsSeen
+from .trials import Applied as Applied
+from .trials import Block as Block
+from .trials import PlannedTrial as PlannedTrial
+from .trials import TrialPlan as TrialPlan
+from .trials import TrialsBegan as TrialsBegan
 from .windows import BatchPrice as BatchPrice
 from .windows import BatchPrices as BatchPrices
 from .windows import CountersWindow as CountersWindow
@@ -393,6 +398,10 @@ class ProcessRecording:
     device_left_out: Mapping[str, int] = field(default_factory=dict)
     """Marked steps that came to nothing, by reason."""
     counters: CountersWindow | None = None
+    trials: TrialsBegan | None = None
+    """None where no remedy was tried."""
+    blocks: tuple[Block, ...] = ()
+    applied: tuple[Applied, ...] = ()
     problems: tuple[str, ...] = ()
     """What could not be read: a cut last line, an unknown kind."""
 
@@ -485,3 +494,5 @@ class Recording:
     problems: tuple[str, ...] = ()
     cap_prices: CapPrices | None = None
     """None when no variable caps the instruction set."""
+    trials: TrialPlan | None = None
+    """None when no remedy was to be tried, and in recordings older than that."""

@@ -118,6 +118,10 @@ class ProcessFile:
         total = sum(sizes.get(int(loader), 0) for loader in batches["loader"])
         return total / self.step_count if total and self.step_count else None
 
+    def blocks(self) -> tuple[model.Block, ...]:
+        """The blocks of trials so far."""
+        return tuple(_build(model.Block, r) for r in self._all("block"))
+
     def recording(self) -> model.ProcessRecording | None:
         """Everything read so far; None when even the first record is missing."""
         header = self._last("process")
@@ -130,6 +134,7 @@ class ProcessFile:
         torch_import = self._last("torch")
         tracked = self._last("tracked")
         worker = self._last("worker")
+        trials = self._last("trials")
         return model.ProcessRecording(
             header=_build(model.ProcessHeader, header),
             torch=_build(model.TorchImport, torch_import) if torch_import else None,
@@ -157,6 +162,9 @@ class ProcessFile:
             batch_rounds=tuple(_build(model.BatchRound, r) for r in self._all("batching")),
             device=_columns(self._all("device"), records.DEVICE_COLUMNS),
             device_left_out=_totals(r.get("left_out", {}) for r in self._all("device")),
+            trials=_build(model.TrialsBegan, trials) if trials else None,
+            blocks=self.blocks(),
+            applied=tuple(_build(model.Applied, r) for r in self._all("applied")),
             tracked_objects=int(tracked["objects"]) if tracked else None,
             faults=tuple(_build(model.Fault, r) for r in self._all("fault")),
             ended=bool(self._all("end")),
@@ -342,7 +350,20 @@ def read(directory: RunDirectory) -> model.Recording:
             continue
         problems.extend(process.problems)
         processes.append(process)
-    return model.Recording(facts, tuple(processes), tuple(problems), read_cap_prices(directory))
+    return model.Recording(
+        facts, tuple(processes), tuple(problems), read_cap_prices(directory), read_trial_plan(directory)
+    )
+
+
+def read_trial_plan(directory: RunDirectory) -> model.TrialPlan | None:
+    """trials.json; None when there is none, or it is cut: blocks without a plan belong to nothing."""
+    try:
+        record = json.loads(directory.trials_file.read_text())
+        return _build(
+            model.TrialPlan, record, trials=tuple(_build(model.PlannedTrial, r) for r in record.get("trials", ()))
+        )
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
 
 
 def read_cap_prices(directory: RunDirectory) -> model.CapPrices | None:

@@ -18,6 +18,7 @@ from ..diagnosis.findings import Diagnosis, Severity
 from . import wording
 from .anatomy import Slice, cells
 from .content import CheckText, Content, FindingText, NoteText, SliceText, SuppressedText, prepare
+from .trials import TrialsText
 from .trust import Row
 
 WIDEST = 120
@@ -35,6 +36,7 @@ _MARK_STYLES = {
     "✗": "bold red",
     "!": "bold yellow",
     "i": "bold blue",
+    "=": "dim",
 }
 _PART_STYLES = {
     "input_wait": "red",
@@ -62,6 +64,8 @@ def render_console(diagnosis: Diagnosis, *, next_command: str, verbose: bool = F
         blocks.append(_heading("What to fix, largest saving first"))
         for finding in content.findings:
             blocks += [_finding(finding), Text()]
+    if content.trials is not None:
+        blocks += [_heading("What trials of the fixes measured"), *_trials(content.trials), Text()]
     blocks += [_heading("All checks"), _checks(content.checks, verbose), Text()]
     if content.suppressed:
         blocks += [_suppressed(content.suppressed, verbose), Text()]
@@ -185,6 +189,8 @@ def _finding(text: FindingText) -> RenderableType:
         above.add_row(Text("evidence", style="dim"), _evidence(text.evidence))
     _add(above, "saving", text.saves)
     _add(above, "", text.method)
+    for index, sentence in enumerate(text.tried):
+        _add(above, "" if index else "tried", sentence)
     _add(above, "fix", text.fix)
     blocks.append(Padding(above, (0, 0, 0, INDENT)))
     if text.code:
@@ -209,6 +215,29 @@ def _evidence(pairs: tuple[tuple[str, str], ...]) -> RenderableType:
     for name, value in pairs:
         table.add_row(Text(name), Text(value))
     return table
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Trials
+
+
+def _trials(text: TrialsText) -> list[RenderableType]:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(4):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    if text.rows:
+        table.add_row("", *(Text(name, style="dim") for name in ("remedy", "predicted", "measured", "")))
+    for row in text.rows:
+        mark = Text(f"[{row.mark}]", style=_MARK_STYLES[row.mark])
+        table.add_row(mark, Text(row.remedy), Text(row.predicted), Text(row.measured), Text(row.outcome))
+    blocks: list[RenderableType] = [table] if text.rows else []
+    blocks += [Text(sentence) for sentence in (text.together, text.unit, text.accuracy) if sentence]
+    for remedy, _, lines in text.keep:
+        blocks += [Text(f"To keep {remedy}:"), Padding(_Code(lines), (0, 0, 0, CODE_INDENT))]
+    if text.apply:
+        blocks += [Text("To run the job to its end with it, unchanged:"), Padding(_Code(text.apply), (0, 0, 0, 4))]
+    return blocks
 
 
 # ---------------------------------------------------------------------------------------------------------

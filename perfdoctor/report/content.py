@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..diagnosis.findings import (
     CheckResult,
@@ -24,6 +24,7 @@ from ..evidence.model import Evidence, Missing, Step
 from . import wording
 from .anatomy import Slice, dissect
 from .device import device_column, device_sentence
+from .trials import TrialsText, trials_text, tried
 from .trust import Row, environment_rows, trust_rows
 from .verdict import combined, verdict, whereabouts
 
@@ -77,6 +78,8 @@ class FindingText:
     fix: str
     code: str
     risk: str
+    tried: tuple[str, ...] = ()
+    """What trials of its remedies measured, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,8 @@ class Content:
     whereabouts: str
     """Where the time goes that no finding explains; "" when the findings explain most of it."""
     findings: tuple[FindingText, ...]
+    trials: TrialsText | None
+    """None when no remedy was tried."""
     overlap: str
     """That the estimates must not be added, and what they come to; "" with fewer than two findings."""
     checks: tuple[CheckText, ...]
@@ -146,7 +151,10 @@ def prepare(diagnosis: Diagnosis) -> Content:
         anatomy=() if isinstance(step, Missing) else anatomy_text(diagnosis.evidence, step),
         device="" if isinstance(step, Missing) else device_sentence(diagnosis.evidence),
         whereabouts=whereabouts(diagnosis),
-        findings=tuple(finding_text(i, f, step_ms) for i, f in enumerate(diagnosis.ranked, 1)),
+        findings=tuple(
+            replace(finding_text(i, f, step_ms), tried=tried(diagnosis, f)) for i, f in enumerate(diagnosis.ranked, 1)
+        ),
+        trials=trials_text(diagnosis),
         overlap=_overlap(diagnosis),
         checks=tuple(_check_text(result) for result in diagnosis.checks),
         suppressed=tuple(

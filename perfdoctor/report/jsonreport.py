@@ -23,6 +23,7 @@ from ..diagnosis.findings import (
     Measurement,
     SuppressedFinding,
 )
+from ..diagnosis.measured import Trials
 from ..evidence.model import DeviceTimeline, Evidence, Job, Line, Missing, Step
 from ..version import VERSION
 from . import wording
@@ -61,6 +62,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Json]:
         "checks": [_check(result) for result in diagnosis.checks],
         "ranked": [finding.fingerprint for finding in diagnosis.ranked],
         "combined": _combined(diagnosis.combined),
+        "trials": _trials(diagnosis.trials),
         "environment": _environment(evidence),
         "overhead": plain(evidence.own_cost),
         "integrity": {
@@ -219,6 +221,11 @@ def _measurements(measurements: tuple[Measurement, ...]) -> list[Json]:
 
 def _combined(together: Combined | None) -> Json:
     return None if together is None else plain(together)
+
+
+def _trials(trials: Trials | None) -> Json:
+    """Null when no remedy was tried. A `finding` of a trial is a fingerprint."""
+    return None if trials is None else plain(trials)
 
 
 def _note(note: IntegrityNote) -> dict[str, Json]:

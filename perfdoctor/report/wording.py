@@ -242,6 +242,23 @@ def faster(low_ms: float, high_ms: float, step_ms: float) -> str:
     return f"{low_text} to {high_text} faster"
 
 
+def factors(low: float, high: float) -> str:
+    """A range of speed-ups: "1.5x to 1.8x", "2.1x" when both round to it, "up to 1.1x" from nothing."""
+    if low > 100:
+        return "more than 100x"
+    decimals = 2 if high < 1.1 else 1 if high < 10 else 0
+    low_text, high_text = f"{low:.{decimals}f}x", f"{high:.{decimals}f}x" if high <= 100 else "more than 100x"
+    if low_text == high_text:
+        return high_text
+    return f"up to {high_text}" if float(low_text[:-1]) <= 1 else f"{low_text} to {high_text}"
+
+
+def interval(factor: float, low: float, high: float) -> str:
+    """A measured factor with its interval: "1.71x [1.66, 1.76]", "12.4x [11.8, 13.0]"."""
+    decimals = 2 if factor < 9.95 else 1 if factor < 99.5 else 0
+    return f"{factor:.{decimals}f}x [{low:.{decimals}f}, {high:.{decimals}f}]"
+
+
 def saving(savings: Savings, step_ms: float | None) -> str:
     """What a fix is predicted to save: "11 to 13 ms a step of the 14.2 ms that this costs (1.8x to ...)"."""
     if savings.high_ms <= 0:

@@ -83,6 +83,7 @@ class Perfdoctor:
         # For torchrun and the like, as in an activated environment.
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.environment |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", _MARK: self.mark}
+        self.environment["XDG_STATE_HOME"] = str(directory / "state")
         # Tests that run beside this one are neighbours, and found as such; PD12's own tests take this back.
         self.environment |= dict.fromkeys(
             ("PERFDOCTOR_CHECK_IGNORE", "PERFDOCTOR_REPORT_IGNORE"), "PD12.cpu-contention"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from recordings import (
+    MACHINE,
     PID,
     WALL_US,
     batches,
@@ -45,23 +46,8 @@ from perfdoctor.evidence.model import (
     Threads,
 )
 from perfdoctor.recording.host import HostRecording
-from perfdoctor.recording.machine import MachineRecord
 from perfdoctor.recording.reader import read
 
-MACHINE = MachineRecord(
-    cpu_model="CPU",
-    logical_cpus=4,
-    physical_cores=4,
-    affinity_cpus=4,
-    quota_cpus=None,
-    memory_bytes=1 << 33,
-    swap_bytes=0,
-    kernel="6.18.0",
-    libc="glibc 2.36",
-    page_fault_ns=500.0,
-    gpus=(),
-    gpus_absent="",
-)
 N = 100
 
 

@@ -25,6 +25,7 @@ from perfdoctor.diagnosis.findings import (
     found,
     not_applicable,
 )
+from perfdoctor.diagnosis.measured import Gain, Range, Trial, Trials, Verdict
 from perfdoctor.evidence.model import (
     DeviceParts,
     DeviceTimeline,
@@ -203,6 +204,42 @@ CHECKS = (
 def two_findings() -> Diagnosis:
     """Slow data loading and an explicit collection; the combined saving is less than the sum."""
     return Diagnosis(EVIDENCE, CHECKS, (WORKERS, EXPLICIT_GC), Combined(12.8, 15.8, 24.8))
+
+
+def tried() -> Diagnosis:
+    """Trials of every outcome: one that helped, one that did not, a bound, and two that say why they say nothing."""
+    workers, collect = (WORKERS.fingerprint,), (EXPLICIT_GC.fingerprint,)
+    single = (
+        Trial(
+            "etl.workers=3",
+            Verdict.HELPED,
+            Gain(1.93, 1.86, 2.01, 8, 1, 10, 24.6),
+            Range(1.8, 2.2),
+            workers,
+            text="3 worker processes make the batches",
+            keep="DataLoader(dataset, ..., num_workers=3)",
+        ),
+        Trial(
+            "etl.replay", Verdict.HELPED, Gain(2.4, 2.3, 2.5, 6, 0, 10, 24.5), None, workers, text="the same batches"
+        ),
+        Trial(
+            "gc.no-explicit",
+            Verdict.HELPED,
+            Gain(1.09, 1.05, 1.13, 6, 0, 10, 24.5),
+            Range(1.1, 1.11),
+            collect,
+            text="`gc.collect()` does nothing",
+            keep="# take gc.collect() out of the loop",
+        ),
+        Trial("gc.freeze", Verdict.NO_DIFFERENCE, Gain(0.97, 0.94, 1.01, 8, 0, 10, 24.5), None, collect),
+        Trial("threads=1", Verdict.HURT, Gain(0.72, 0.70, 0.74, 8, 0, 10, 24.5), Range(1.0, 1.1)),
+        Trial("threads.passive", Verdict.NOT_TRIED, reason="it needs a new launch, which was not made"),
+        Trial("memory.malloc", Verdict.NOT_MEASURED, reason="another allocator stands in for \x1b[31mglibc's"),
+    )
+    together = Trial(
+        "etl.workers=3+gc.no-explicit", Verdict.HELPED, Gain(2.31, 2.2, 2.42, 6, 0, 10, 24.6), Range(2.1, 2.7)
+    )
+    return replace(two_findings(), trials=Trials(single, together, 71.2, 0.062, 14))
 
 
 def healthy() -> Diagnosis:

@@ -15,6 +15,8 @@ class Collector:
         self.dumps = dumps
         self.loop = loop
         self.here = guarded("gc.collect", sites.here)
+        self.muted = False
+        """Whether explicit collections are left out: a remedy."""
         self.reset()
 
     def reset(self) -> None:
@@ -52,6 +54,8 @@ class Collector:
         """A stand-in for `gc.collect` that notes the line which calls it."""
 
         def collect(*args, **kwargs):
+            if self.muted:
+                return 0
             site = self.here()
             self.site = -1 if site is None else site
             try:

@@ -5,6 +5,8 @@ Making a batch is timed where it happens: in a worker, or in the training proces
 
 import os
 import time
+import types
+import weakref
 from collections.abc import Mapping
 
 from . import procfs, settings
@@ -19,6 +21,21 @@ _SHAPES = 1000
 """Distinct shapes remembered."""
 _TIMED_FETCHES = 200
 """Batches made in the training process that are all timed."""
+_MADE_WITH = (
+    "batch_sampler",
+    "batch_size",
+    "collate_fn",
+    "dataset",
+    "drop_last",
+    "multiprocessing_context",
+    "num_workers",
+    "pin_memory",
+    "prefetch_factor",
+    "sampler",
+    "timeout",
+    "worker_init_fn",
+)
+"""What another loader like this one needs."""
 _ITERATORS = 1000
 """Iterators remembered; those of past epochs are not missed."""
 
@@ -78,6 +95,7 @@ class Loading:
         self.ids: "dict[int, int]" = {}
         self.count = 0
         self.dataset_sites: "dict[int, int]" = {}
+        self.loader_sites: "dict[int, int]" = {}
         self.reset()
 
     def reset(self) -> None:
@@ -94,6 +112,14 @@ class Loading:
         self.transport_bytes = 0
         self.iterators: "dict[int, list[int]]" = {}
         """By id(): loader, 1 before the first batch, and the samples of a batch once they are settled, -1 before."""
+        self.running: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
+        """Iterators: the number of the loader, and what it was made with. Nothing of it outlives the iterator."""
+        self.started = 0
+        """Iterators, so far."""
+        self.ours = False
+        """Loaders and iterators made now are a remedy's, not the job's."""
+        self.on_iterator = None
+        """Told of each iterator that the job starts, while a remedy wants to know."""
         self.collate: "_TimedCollate | None" = None
         self.fetch_ns = self.fetch_cpu_ns = 0
         self.untimed = 0
@@ -110,10 +136,13 @@ class Loading:
         A framework that wraps the user's loader constructs a new one over the same data set, from its own
         code: the user's line is the one where that data set was first given to a loader.
         """
+        if self.ours:
+            return
         dataset = getattr(loader, "dataset", None)
         site = self.sites.here(2)
         first = self.dataset_sites.setdefault(id(dataset), site)
         identity = self.ids[id(loader)] = self.count
+        self.loader_sites[identity] = first
         self.count += 1
         batch_sampler = getattr(loader, "batch_sampler", None)
         try:
@@ -143,7 +172,11 @@ class Loading:
 
     def iterator_made(self, loader, iterator, took_ns: int) -> None:
         """`iter(loader)` returned."""
+        if self.ours:
+            return
         identity = self.ids.get(id(loader), -1)
+        self.started += 1
+        self.running[iterator] = identity, types.SimpleNamespace(**{name: getattr(loader, name) for name in _MADE_WITH})
         if len(self.iterators) > _ITERATORS:
             self.iterators.clear()
         self.iterators[id(iterator)] = [identity, 1, -1]
@@ -151,6 +184,19 @@ class Loading:
             f'{{"k":"iter","loader":{identity},"step":{self.loop.timeline.step},"site":{self.sites.here()},'
             f'"us":{took_ns // 1000},"t":{time.perf_counter_ns()}}}'
         )
+        if self.on_iterator is not None:
+            self.on_iterator(iterator)
+
+    def drawn_from(self) -> list:
+        """The latest iterator of each loader that gave a batch in the step before last or later."""
+        recent = {row[0] for row in self.rows if row[1] >= self.loop.timeline.step - 2}
+        latest = {identity: iterator for iterator, (identity, _) in self.running.items()}
+        return [iterator for identity, iterator in latest.items() if identity in recent]
+
+    def origin(self, iterator) -> "tuple[int, types.SimpleNamespace]":
+        """The line that made the loader of an iterator, as a site, and what the loader was made with."""
+        identity, made_with = self.running[iterator]
+        return self.loader_sites.get(identity, -1), made_with
 
     def arrived(self, iterator, batch, began_ns: int, depth: "int | None") -> None:
         """A batch that was wanted at `began_ns` was delivered to the training thread."""

@@ -57,6 +57,11 @@ class Probe:
         self.price = guarded("thread pricing", self.windows.price)
         self.price_batch = guarded("request pricing", self._price_batch)
         self.price_finally = guarded("final pricing", self.windows.price_finally)
+        self.trials = None
+        """The remedies' side, from when the first one is asked for."""
+        self.remedies = [name for name in os.environ.get("PERFDOCTOR_APPLY", "").split(",") if name]
+        self.start_trials = guarded("trials", self._start_trials)
+        self.try_remedies = guarded("trials", self._try_remedies)
         self.concurrency.make_pricing = guarded("request pricing", self._make_request_pricing)
         self.reset()
 
@@ -67,7 +72,7 @@ class Probe:
         self.flushed_step = 0
         self.beat_step = 0
         self.stop_at = -1
-        self.own_ns = 0
+        self.own_ns = self.sent_samples = 0
         self.autocast = ""
         self.onednn = self.cudnn = None
         self.scaler_site = -2
@@ -87,6 +92,9 @@ class Probe:
         for part in (self.loop, self.concurrency, self.collector, self.calls, self.loading, self.windows, self):
             part.reset()
         self.device_clock.reset()
+        if self.remedies:
+            self.recorder.disable()
+            return
         self.recorder.line(dumps({"k": "torch", **settings.imported()}))
 
     def note_fault(self, hook: str, error: Exception) -> None:
@@ -105,6 +113,9 @@ class Probe:
             self.turns.count(wall, spent[INPUT], spent[GC])
         if self.windows.busy:
             self.look_closer(line)
+        trials = self.trials
+        if trials is not None and trials.busy:
+            self.try_remedies(line)
         if line.boundary_ns >= self.next_tick_ns or line.step <= _EARLY_STEPS:
             self.tick(line)
         if self.turns is not None and self.turns.is_over:
@@ -114,7 +125,8 @@ class Probe:
             self.leave()
             # Threading prints what ends another thread than the main one, unless it is a plain `SystemExit`.
             raise StopJob(0) if get_ident() == self.profilers.home else SystemExit(0)
-        attentive = stopping or self.windows.busy or line.step < _EARLY_STEPS or self.turns is not None
+        asked = self.turns is not None or (trials is not None and trials.busy)
+        attentive = stopping or asked or self.windows.busy or line.step < _EARLY_STEPS
         self.loop.due_ns = 0 if attentive else self.next_tick_ns
 
     def early_step(self, optimizer, number: int) -> None:
@@ -134,6 +146,8 @@ class Probe:
         self.next_tick_ns = now + control.POLL_NS
         if step == _SETTINGS_STEP:
             self.write_settings()
+            if self.remedies:
+                self.start_trials(step)
         # On disk after 1, 2, 4, 8, ... steps, then twice a second: a job may be killed at any time.
         due = now >= self.next_flush_ns or (step <= _EARLY_STEPS and step & (step - 1) == 0)
         self.listen(step, due)
@@ -143,7 +157,7 @@ class Probe:
             self.write_rows()
         line.skip_own_time()
         self.own_ns += line.boundary_ns - now
-        if due:
+        if due and self.trials is None:
             self.price(step)
             self.price_batch(step)
             line.skip_own_time()
@@ -178,6 +192,27 @@ class Probe:
             from .turns import Turns
 
             self.turns = Turns(self.control, self.windows)
+        elif command.get("do") == "prices":
+            self.start_trials(step)
+            self.price_finally()
+            self.control.send({"k": "priced", "step": step})
+        elif command.get("do") == "block":
+            self.start_trials(step)
+            if self.trials is not None:
+                self.trials.ask(command)
+        elif command.get("do") == "drop" and self.trials is not None:
+            self.trials.drop()
+
+    def _start_trials(self, step: int) -> None:
+        """The steps from here on are not the job's alone any more. The module is loaded when first needed."""
+        if self.trials is None:
+            from .trial import Trials
+
+            self.trials = Trials(self)
+            self.recorder.line(dumps({"k": "trials", "step": step, "t": time.perf_counter_ns()}))
+            if self.remedies:
+                self.trials.keep(self.remedies, step)
+                self.recorder.disable()  # nobody judges a job that is only run
 
     def _take_turn(self, line: Timeline) -> None:
         line.settle_cpu()
@@ -185,6 +220,10 @@ class Probe:
             self.turns = None
             self.stop_at = 0  # told to leave, or left alone: it ran for the launcher only
         line.skip_own_time()
+
+    def _try_remedies(self, line: Timeline) -> None:
+        if self.trials.at_boundary(line.step, line.rows[-1][0] // 1000):
+            line.skip_own_time()
 
     def _beat(self, step: int) -> None:
         """Tell the launcher how it goes: sums since the last beat."""
@@ -204,6 +243,7 @@ class Probe:
                 "failure": self.recorder.failure,
             }
         )
+        self.sent_samples += self.loop.samples
         self.loop.samples = self.collector.beat_count = self.collector.beat_ns = 0
 
     # -- records ------------------------------------------------------------------------------------------
@@ -335,6 +375,8 @@ class Probe:
     def leave(self) -> None:
         """Write what is left: before we stop the job, or at its own end."""
         self.windows.abandon(self.loop.timeline.step, "the job ended first", again=False)
+        if self.trials is not None and not self.remedies:
+            self.trials.abandon()
         self.write_sample()
         # Takes 10 ms per 100,000 objects, so only here, after the last step.
         self.recorder.line(f'{{"k":"tracked","objects":{len(gc.get_objects())}}}')

@@ -31,6 +31,9 @@ processes of a machine), durations are microseconds, as the names say.
     prices    the largest operators timed otherwise after the last step: completes the operator window
     threads   a round of the largest operators, timed with several numbers of intra-op threads
     fault     a hook raised and was switched off
+    trials    from this step on remedies are tried, and the steps are not the job's alone
+    block     steps of a trial, with a remedy or without; or why there are none
+    applied   a remedy was put in place for good, by `perfdoctor run --apply`
     cost      the probe's own cost
     end       the process left on purpose (absent after a kill)
 """

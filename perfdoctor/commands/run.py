@@ -1,0 +1,122 @@
+"""`perfdoctor run`: the job to its end with remedies in place, and otherwise unchanged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import PerfdoctorError
+from ..exits import Exit
+from ..injected._perfdoctor_probe.remedies import catalogue
+from ..launch.command import Command
+from ..launch.environment import job_environment
+from ..recording.model import Applied
+from ..recording.reader import ProcessFile
+from .remedy_names import known
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """What to apply, and where."""
+
+    environment: Mapping[str, str]
+    """Variables of the launch; "" unsets one."""
+    in_job: tuple[str, ...]
+    """What the probe does once the job trains."""
+
+
+def parse(words: str) -> Remedies:
+    """`memory.malloc,threads=1`. Raises PerfdoctorError for a remedy that is none."""
+    environment: dict[str, str] = {}
+    in_job = []
+    for name in filter(None, (word.strip() for word in words.split(","))):
+        entry, _ = catalogue.parse(known(name))
+        if entry.environment is not None:
+            environment |= entry.environment
+        elif not entry.home or not entry.keep:
+            raise PerfdoctorError(
+                f"{entry.name} cannot be applied to a job: {entry.text}",
+                slug="remedy-not-applicable",
+                advice="change the code instead" if entry.keep else "it is a bound for trials, not a fix",
+            )
+        else:
+            in_job.append(name)
+    if not environment and not in_job:
+        raise PerfdoctorError(
+            "there is no remedy to apply",
+            slug="no-remedy",
+            advice="perfdoctor run --apply memory.malloc,threads=1 -- python train.py",
+        )
+    return Remedies(environment, tuple(in_job))
+
+
+def run(command: Command, words: str) -> int:
+    """Run the job to its end; what the shell gets is what the job gives."""
+    remedies = parse(words)
+    directory = Path(tempfile.mkdtemp(prefix="perfdoctor-run-"))
+    try:
+        base = {name: value for name, value in os.environ.items() if name not in remedies.environment}
+        base |= {name: value for name, value in remedies.environment.items() if value}
+        if remedies.in_job:
+            base = job_environment(base, directory, ()) | {"PERFDOCTOR_APPLY": ",".join(remedies.in_job)}
+        status = _run(command, base)
+        for line in _what_failed(directory, remedies.in_job):
+            print(f"perfdoctor: {line}", file=sys.stderr)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 128 - status if status < 0 else status
+
+
+def _run(command: Command, environment: Mapping[str, str]) -> int:
+    try:
+        process = subprocess.Popen(command.argv, env=environment)
+    except OSError as error:
+        raise PerfdoctorError(
+            f"cannot start {command.argv[0]}: {error.strerror}",
+            slug="cannot-start",
+            advice="check that it is executable",
+            exit_code=Exit.USAGE,
+        ) from error
+    with _passing_on(process):
+        return process.wait()
+
+
+@contextmanager
+def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Signals are the job's. One typed at the terminal has reached it already."""
+
+    def pass_on(number: int, frame: object) -> None:
+        if number != signal.SIGINT:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _what_failed(directory: Path, wanted: Sequence[str]) -> list[str]:
+    if not wanted:
+        return []
+    applied: list[Applied] = []
+    for path in sorted(directory.glob("process-*.jsonl")):
+        file = ProcessFile(path)
+        file.refresh()
+        process = file.recording()
+        applied.extend(process.applied if process is not None else ())
+    if not applied:
+        return ["the job took no training step that could be seen, so no remedy was applied"]
+    failed = dict.fromkeys((one.remedy, one.error) for one in applied if one.error)
+    return [f"{remedy} was not applied: {error}" for remedy, error in failed]

@@ -1,0 +1,99 @@
+"""What trials of remedies measured, as the report tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+WORTH = 1.03
+"""A smaller gain is not worth a change to the job."""
+
+
+class Verdict(str, Enum):
+    """How a trial ended."""
+
+    HELPED = "helped"
+    HURT = "hurt"
+    NO_DIFFERENCE = "no-difference"
+    """The interval covers 1: nothing shown, either way."""
+    NOT_MEASURED = "not-measured"
+    """It was begun, and says nothing: `reason` says why."""
+    NOT_TRIED = "not-tried"
+    """It was not begun: `reason` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Of a factor: 1.5 is "1.5x as fast"."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        """The geometric one, because factors multiply."""
+        return float((self.low * self.high) ** 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How many times as fast the job's steps are with the remedy, per sample."""
+
+    factor: float
+    low: float
+    high: float
+    """99 % interval, from pairs of blocks."""
+    pairs: int
+    dropped: int = 0
+    """Pairs left out because another process had the CPU."""
+    steps: int = 0
+    """In a block; 0 where the unit is a launch."""
+    step_ms: float = 0.0
+    """A step without the remedy, meanwhile."""
+
+    @property
+    def no_use(self) -> bool:
+        """Whether the interval excludes a gain worth the change."""
+        return self.high < WORTH
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One remedy, or several joined by `+`."""
+
+    remedy: str
+    verdict: Verdict
+    gain: Gain | None = None
+    predicted: Range | None = None
+    findings: tuple[str, ...] = ()
+    """Fingerprints of the findings that name it."""
+    reason: str = ""
+    text: str = ""
+    """What the remedy does."""
+    keep: str = ""
+    """The lines that make it permanent."""
+    language: str = "python"
+    numerics: bool = False
+    """Results change, within what the remedy says."""
+    per_sample: bool = False
+    """A step has more samples with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """All trials of a run, in the order in which they were planned."""
+
+    single: tuple[Trial, ...]
+    together: Trial | None = None
+    """Everything that helped, at once; None where fewer than two did."""
+    seconds: float = 0.0
+    typical_error: float | None = None
+    """Median of how far predictions on this machine were from trials before this run: 0.1 is 10 %."""
+    past: int = 0
+    """How many trials that is the median of."""
+    problem: str = ""
+    """Why nothing was tried; "" when something was."""
+
+    def of(self, fingerprint: str) -> tuple[Trial, ...]:
+        """The trials of one finding's remedies."""
+        return tuple(trial for trial in self.single if fingerprint in trial.findings)

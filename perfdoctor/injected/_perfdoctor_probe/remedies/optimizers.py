@@ -1,0 +1,36 @@
+"""How an optimizer updates: one operator per parameter, per group, or for all."""
+
+from torch.optim import Optimizer
+
+from .base import Remedy, UnsuitableError, living
+
+
+class Fused(Remedy):
+    """`fused=True` in every group of every optimizer."""
+
+    option = "fused"
+    other = "foreach"
+
+    def apply(self) -> None:
+        optimizers = [item for item in living((Optimizer,)) if item.param_groups]
+        groups = [group for item in optimizers for group in item.param_groups if self.option in group]
+        if not groups:
+            raise UnsuitableError(f"no optimizer of the job knows `{self.option}`")
+        if any(group.get("differentiable") for group in groups):
+            raise UnsuitableError("the optimizer's step is differentiable")
+        if all(group[self.option] for group in groups):
+            raise UnsuitableError("it is so already")
+        self.before = [(group, group[self.option], group.get(self.other)) for group in groups]
+        for group in groups:
+            group[self.option], group[self.other] = True, False
+
+    def withdraw(self) -> None:
+        for group, option, other in getattr(self, "before", ()):
+            group[self.option], group[self.other] = option, other
+
+
+class Foreach(Fused):
+    """`foreach=True`."""
+
+    option = "foreach"
+    other = "fused"

@@ -1,0 +1,201 @@
+"""Trials: blocks of steps with a remedy and without, in the job itself.
+
+The launcher queues blocks and reads their records; it judges them, nothing is judged here. Between two blocks, and
+when the queue is empty, the job runs on; with an empty queue no remedy is in place.
+"""
+
+import time
+
+from . import procfs, records, remedies
+from .remedies.base import UnsuitableError
+
+_COUNTERS = {"utime_us": "cpu_us", "stime_us": "cpu_us", "delay_us": "delay_us", "minflt": "minflt", "nivcsw": "nivcsw"}
+"""Of the process (run delay: of the training thread), and the name of their growth in a block's record."""
+_COMBINED = "+"
+
+
+class Trials:
+    """The queue of blocks, the one that runs, and the remedies in place."""
+
+    def __init__(self, probe) -> None:
+        self.probe = probe
+        self.queue: "list[dict]" = []
+        self.block: "dict | None" = None
+        self.applied = ""
+        """The name, or the names joined by `+`, of what is in place."""
+        self.remedies: list = []
+        self.calming = 0
+        self.broken = ""
+        """Why no further remedy is tried: one could not be taken back."""
+        self.failed: "set[str]" = set()
+        self.busy = False
+
+    def ask(self, command: dict) -> None:
+        """Queue a block."""
+        if self.broken:
+            self._tell(command, error=self.broken)
+            return
+        self.queue.append(command)
+        self.busy = True
+
+    def drop(self) -> None:
+        """Forget all blocks; the job is as it was from the next boundary on."""
+        self.queue.clear()
+        self.block = None
+
+    def keep(self, names: "list[str]", step: int) -> None:
+        """Put remedies in place for good. One that fails is noted, and the job runs without it."""
+        for name in remedies.ordered(names):
+            remedy = None
+            try:
+                remedy = remedies.make(name, self.probe)
+                remedy.apply()
+                error = ""
+            except Exception as caught:
+                error = _words(caught)
+                if remedy is not None:
+                    remedy.withdraw()
+            self._write({"k": "applied", "remedy": name, "step": step, "error": error})
+
+    # -- at a step boundary -------------------------------------------------------------------------------
+
+    def at_boundary(self, step: int, wall_us: int) -> bool:
+        """A step of `wall_us` has ended. True when work was done here that is not the job's."""
+        block = self.block
+        if block is not None:
+            if block["settling"] > 0:
+                block["settling"] -= 1
+                if block["settling"]:
+                    return False
+                self._measure(step)
+                return True
+            self._count(wall_us)
+            if len(block["wall_us"]) < block["steps"]:
+                return False
+            self._close(step)
+        while self.block is None and self.queue and step >= self.queue[0].get("from", 0):
+            self._open(self.queue.pop(0), step)
+        if self.block is None and not self.queue:
+            self._switch("")
+            self.busy = False
+        return True
+
+    def abandon(self) -> None:
+        """The job ends: as it was."""
+        self.queue.clear()
+        self.block = None
+        self.busy = False
+        try:
+            self._switch("")
+        except Exception:  # said when it happened
+            pass
+
+    def _open(self, command: dict, step: int) -> None:
+        name = command.get("remedy") or ""
+        if name in self.failed:
+            return
+        moved = name != self.applied
+        try:
+            self._switch(name)
+        except Exception as error:
+            self._give_up(command, name, _words(error))
+            return
+        settle = max([int(command.get("settle", 0)), self.calming, *(remedy.settle for remedy in self.remedies)])
+        self.block = {**command, "settling": settle if moved else 0, "wall_us": [], "odd": []}
+        if not self.block["settling"]:
+            self._measure(step)
+
+    def _measure(self, step: int) -> None:
+        """The steps count from here on."""
+        loading = self.probe.loading
+        self.block.update(step=step, began=procfs.counters(), samples=self._samples(), started=loading.started)
+
+    def _samples(self) -> int:
+        return self.probe.sent_samples + self.probe.loop.samples
+
+    def _count(self, wall_us: int) -> None:
+        block, started = self.block, self.probe.loading.started
+        if started != block["started"]:
+            # An epoch began in this step: with its loader's start-up, and perhaps a validation run.
+            block["odd"].append(len(block["wall_us"]))
+            block["started"] = started
+        block["wall_us"].append(wall_us)
+
+    def _close(self, step: int) -> None:
+        block, self.block = self.block, None
+        lost = next((why for why in (remedy.lost() for remedy in self.remedies) if why), "")
+        if lost:
+            self._give_up(block, self.applied, lost)
+            return
+        grown = dict.fromkeys(_COUNTERS.values(), 0)
+        now = procfs.counters()
+        for name, total in _COUNTERS.items():
+            before, after = block["began"].get(name), now.get(name)
+            grown[total] = None if before is None or after is None else (grown[total] or 0) + after - before
+        work = 1.0
+        for remedy in self.remedies:
+            work *= remedy.work
+        self._tell(
+            block,
+            step=block["step"],
+            n=len(block["wall_us"]),
+            wall_us=block["wall_us"],
+            odd=block["odd"],
+            samples=self._samples() - block["samples"],
+            work=work,
+            **grown,
+        )
+
+    # -- remedies -----------------------------------------------------------------------------------------
+
+    def _switch(self, name: str) -> None:
+        """Have exactly the remedies of `name` in place."""
+        if name == self.applied:
+            return
+        # What one remedy needs to take hold, the job needs to be itself again.
+        self.calming = max([remedy.settle for remedy in self.remedies], default=0)
+        self._withdraw()
+        for one in remedies.ordered(name.split(_COMBINED)) if name else ():
+            remedy = remedies.make(one, self.probe)
+            # First, so that one that fails half-way is taken back too.
+            self.remedies.append(remedy)
+            remedy.apply()
+        self.applied = name
+
+    def _withdraw(self) -> None:
+        self.applied = ""
+        while self.remedies:
+            remedy = self.remedies.pop()
+            try:
+                remedy.withdraw()
+            except Exception as error:
+                self.broken = f"a remedy could not be taken back ({_words(error)})"
+                raise
+
+    def _give_up(self, command: dict, name: str, why: str) -> None:
+        """No more of this remedy; the job goes on without it."""
+        self.failed.add(name)
+        try:
+            self._withdraw()
+        except Exception:  # `broken` says why
+            pass
+        if self.broken:
+            self.queue.clear()
+        self.queue = [queued for queued in self.queue if queued.get("trial") != command.get("trial")]
+        self._tell(command, error=self.broken or why)
+
+    # -- out ----------------------------------------------------------------------------------------------
+
+    def _tell(self, command: dict, **measured) -> None:
+        named = {name: command.get(name) for name in ("trial", "block", "remedy")}
+        self._write({"k": "block", **named, "t": time.perf_counter_ns(), **measured})
+        if self.probe.control is not None:
+            self.probe.control.send({"k": "block", "trial": command.get("trial"), "block": command.get("block")})
+
+    def _write(self, record: dict) -> None:
+        self.probe.recorder.line(records.encoded(record))
+        self.probe.recorder.flush()
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, UnsuitableError) else f"{type(error).__name__}: {error}"[:300]

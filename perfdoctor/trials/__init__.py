@@ -1,0 +1,1 @@
+"""From findings to trials of their remedies, and from blocks of steps to gains. Runs nothing itself."""

@@ -1,0 +1,127 @@
+"""What the trials of a recording come to: the plan and the blocks, judged again from what is on disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..diagnosis.findings import Diagnosis, Finding, Fix, Measurement, Severity
+from ..diagnosis.measured import Gain, Range, Trial, Trials, Verdict
+from ..injected._perfdoctor_probe.remedies import catalogue
+from ..recording.model import Block, PlannedTrial, Recording
+from .analyse import LEAST_LAUNCHES, by_trial, gain_of, measured, verdict_of
+from .plan import COMBINED
+
+
+def results(recording: Recording) -> Trials | None:
+    """None when no remedy was to be tried."""
+    plan = recording.trials
+    if plan is None:
+        return None
+    blocks = by_trial(_lead_blocks(recording))
+    trials = {planned.trial: _trial(planned, blocks.get(planned.trial, ())) for planned in plan.trials}
+    single = [trial for number, trial in trials.items() if number != plan.together]
+    return Trials(
+        single=tuple(single),
+        together=trials.get(plan.together),
+        seconds=plan.seconds,
+        typical_error=plan.typical_error,
+        past=plan.past,
+        problem=plan.problem,
+    )
+
+
+def _lead_blocks(recording: Recording) -> Sequence[Block]:
+    """Of one rank: all ranks do the same at the same steps, and a step is as long for each."""
+    ranks = sorted((p for p in recording.processes if p.blocks), key=lambda p: p.rank)
+    return ranks[0].blocks if ranks else ()
+
+
+def _trial(planned: PlannedTrial, blocks: Sequence[Block]) -> Trial:
+    verdict, gain, reason = _outcome(planned, blocks)
+    entries = [catalogue.parse(name)[0] for name in planned.remedy.split(COMBINED)]
+    return Trial(
+        remedy=planned.remedy,
+        verdict=verdict,
+        gain=gain,
+        predicted=Range(*planned.predicted) if planned.predicted else None,
+        findings=planned.findings,
+        reason=reason,
+        text="; ".join(catalogue.described(name) for name in planned.remedy.split(COMBINED)),
+        keep="\n".join(dict.fromkeys(filter(None, map(catalogue.kept, planned.remedy.split(COMBINED))))),
+        language="bash" if all(entry.language == "bash" for entry in entries) else "python",
+        numerics=any(entry.numerics for entry in entries),
+        per_sample=any(block.work != 1 for block in blocks),
+    )
+
+
+def _outcome(planned: PlannedTrial, blocks: Sequence[Block]) -> tuple[Verdict, Gain | None, str]:
+    if planned.why_not:
+        return Verdict.NOT_TRIED, None, planned.why_not
+    if planned.launches:
+        return _of_launches(planned.launches)
+    verdict, gain, reason = measured(blocks)
+    if verdict is Verdict.NOT_MEASURED and planned.broke:
+        return verdict, gain, "the job ended while it was tried"
+    return verdict, gain, reason
+
+
+def _of_launches(pairs: Sequence[tuple[float, float]]) -> tuple[Verdict, Gain | None, str]:
+    """The launch is the unit: (step without, step with), milliseconds."""
+    if len(pairs) < LEAST_LAUNCHES:
+        return Verdict.NOT_MEASURED, None, f"only {len(pairs)} of {LEAST_LAUNCHES} pairs of launches took steps"
+    factor, low, high = gain_of([math.log(without / treated) for without, treated in pairs])
+    gain = Gain(factor, low, high, len(pairs), step_ms=sorted(without for without, _ in pairs)[len(pairs) // 2])
+    return verdict_of(gain), gain, ""
+
+
+# -- what trials do to the advice -------------------------------------------------------------------------
+
+
+def with_trials(diagnosis: Diagnosis, trials: Trials | None) -> Diagnosis:
+    """The diagnosis with its trials; advice that measured as harmful or useless is taken back."""
+    if trials is None:
+        return diagnosis
+    changed = {id(finding): _corrected(finding, trials.of(finding.fingerprint)) for finding in diagnosis.ranked}
+    checks = tuple(
+        replace(
+            result,
+            outcome=replace(result.outcome, findings=tuple(changed.get(id(f), f) for f in result.outcome.findings)),
+        )
+        for result in diagnosis.checks
+    )
+    return replace(
+        diagnosis,
+        checks=checks,
+        ranked=tuple(changed[id(finding)] for finding in diagnosis.ranked),
+        trials=trials,
+    )
+
+
+def _corrected(finding: Finding, trials: Sequence[Trial]) -> Finding:
+    """The finding without its advice, where every remedy of it was measured and none can help."""
+    gains = [trial.gain for trial in trials if trial.gain is not None]
+    if not gains or len(gains) < len(trials) or not all(gain.no_use for gain in gains):
+        return finding
+    best = max(gains, key=lambda gain: gain.factor)
+    hurts = verdict_of(best) is Verdict.HURT
+    text = (
+        "Leave it as it is: the textbook's fix was tried on this job and made it slower, {tried} as fast "
+        "[{tried_low}, {tried_high}]."
+        if hurts
+        else "Not recommended here: the fix was tried on this job, and it ran {tried} as fast "
+        "[{tried_low}, {tried_high}]."
+    )
+    numbers = (
+        Measurement("tried", best.factor, "ratio", "speed with the fix, measured"),
+        Measurement("tried_low", best.low, "ratio", "at least"),
+        Measurement("tried_high", best.high, "ratio", "at most"),
+    )
+    return replace(
+        finding,
+        severity=Severity.NOTE,
+        evidence=(*finding.evidence, *numbers),
+        fix=Fix(text=text, remedies=finding.fix.remedies),
+        savings=replace(finding.savings, low_ms=0.0, high_ms=0.0),
+    )

@@ -1,0 +1,81 @@
+"""What happened once remedies were tried is no evidence about the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import recordings
+from recordings import MACHINE, Record
+
+from perfdoctor.evidence import steady
+from perfdoctor.evidence.build import build
+from perfdoctor.evidence.model import Missing
+from perfdoctor.evidence.untouched import untouched
+from perfdoctor.recording.directory import RunDirectory
+from perfdoctor.recording.host import HostRecording
+from perfdoctor.recording.reader import read
+
+TRIAL_T = recordings.START_NS + 5_000_000_000
+BEGAN: Record = {"k": "trials", "step": 60, "t": TRIAL_T}
+BLOCK: Record = {
+    "k": "block",
+    "trial": 1,
+    "block": 0,
+    "remedy": None,
+    "step": 62,
+    "n": 2,
+    "wall_us": [5, 6],
+    "odd": [1],
+}
+RECORDS: tuple[Record, ...] = (
+    recordings.torch(),
+    recordings.settings(),
+    recordings.boundary("optimizer"),
+    recordings.loader(),
+    recordings.iterator(0),
+    recordings.iterator(70),
+    recordings.steps([10_000] * 60 + [2_000] * 60),
+    recordings.batches(range(120), 300),
+    recordings.full_collection(30, 500),
+    recordings.full_collection(90, 500),
+    recordings.sample(10),
+    recordings.sample(59),
+    recordings.sample(110),
+)
+
+
+def test_the_steady_step_is_that_of_the_job_alone(tmp_path: Path) -> None:
+    process = untouched(recordings.recorded(tmp_path, *RECORDS, BEGAN))
+    step = steady.measure(process, recordings.selected(process))
+    assert step.step_ms == 10.0 and step.count <= 60
+    assert len(process.batches) == 60
+    assert [sample.step for sample in process.samples] == [10, 59]
+    assert [c.step for c in process.full_collections] == [30]
+    assert [i.step for i in process.iterators] == [0]
+
+
+def test_a_recording_without_trials_stays_as_it_is(tmp_path: Path) -> None:
+    process = recordings.recorded(tmp_path, *RECORDS)
+    assert process.trials is None and process.blocks == () and untouched(process) is process
+
+
+def test_blocks_are_read_as_they_were_written(tmp_path: Path) -> None:
+    failed: Record = {"k": "block", "trial": 2, "block": 0, "remedy": "threads=1", "error": "it is so already"}
+    applied: Record = {"k": "applied", "remedy": "gc.freeze", "step": 2, "error": ""}
+    process = recordings.recorded(tmp_path, *RECORDS, BEGAN, BLOCK, failed, applied)
+    first, second = process.blocks
+    assert (first.wall_us, first.odd, first.work, first.error) == ((5, 6), (1,), 1.0, "")
+    assert (second.trial, second.error, second.wall_us) == (2, "it is so already", ())
+    assert process.applied[0].remedy == "gc.freeze"
+
+
+def test_workers_that_a_remedy_started_are_not_the_jobs(tmp_path: Path) -> None:
+    recordings.write_run(tmp_path)
+    recordings.write(tmp_path, *RECORDS, BEGAN)
+    for pid, t in ((200, recordings.START_NS + 1), (201, TRIAL_T + 1)):
+        records = (recordings.process(pid, t=t), recordings.torch(), recordings.worker())
+        recordings.write(tmp_path, *records, pid=pid, t=t)
+    run = build(read(RunDirectory(tmp_path)), MACHINE, HostRecording((), (), ()))
+    (evidence,) = run.ranks
+    assert evidence.job.workers == 1
+    assert not isinstance(evidence.step, Missing) and evidence.step.step_ms == 10.0

@@ -1,0 +1,99 @@
+"""What the command line says about remedies before any job runs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from perfdoctor.commands import explain
+from perfdoctor.commands.check import Options, Settings, _also_try
+from perfdoctor.commands.run import parse
+from perfdoctor.errors import PerfdoctorError
+from perfdoctor.exits import Exit
+from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
+
+
+def options(**changes: object) -> Options:
+    usual: dict[str, object] = {
+        "words": ("train.py",),
+        "verbatim": False,
+        "module": None,
+        "python": None,
+        "to_end": False,
+        "job_output": None,
+        "log_every": None,
+        "trial_seconds": 120.0,
+        "also_try": None,
+        "outputs": (),
+        "verbose": False,
+        "settings": Settings(),
+    }
+    return Options(**{**usual, **changes})  # type: ignore[arg-type]
+
+
+def test_remedies_are_sorted_into_launch_and_job() -> None:
+    remedies = parse("memory.malloc, threads=1,threads.passive,isa.uncapped")
+    assert remedies.in_job == ("memory.malloc", "threads=1")
+    assert remedies.environment["OMP_WAIT_POLICY"] == "PASSIVE" and remedies.environment["MKL_CBWR"] == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("memory.maloc", "did you mean memory.malloc?"),
+        ("thread=4", "did you mean threads=4?"),
+        ("threads=many", "did you mean threads=1?"),
+        ("gc.freeze=3", "did you mean gc.freeze?"),
+        ("zzzzzz", "perfdoctor explain --remedies"),
+        ("etl.replay", "a bound for trials"),
+        ("attention.sdpa", "change the code"),
+        ("", "perfdoctor run --apply"),
+    ],
+)
+def test_what_cannot_be_applied_is_refused_with_advice(words: str, advice: str) -> None:
+    with pytest.raises(PerfdoctorError) as caught:
+        parse(words)
+    assert advice in caught.value.advice and caught.value.exit_code is Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("changes", "slug"),
+    [
+        ({"to_end": True}, "trial-to-end"),
+        ({"trial_seconds": 0.0}, "trial-seconds"),
+        ({"trial_seconds": None, "also_try": "gc.freeze"}, "try-without-trial"),
+        ({"also_try": "gc.frieze"}, "unknown-remedy"),
+    ],
+)
+def test_odd_trials_are_refused_before_the_job_starts(changes: dict[str, object], slug: str) -> None:
+    with pytest.raises(PerfdoctorError) as caught:
+        _also_try(options(**changes))
+    assert caught.value.slug == slug
+
+
+def test_more_remedies_may_be_named() -> None:
+    assert _also_try(options(also_try="nothing, gc.freeze")) == ("nothing", "gc.freeze")
+    assert _also_try(options()) == () == _also_try(options(trial_seconds=None))
+
+
+def test_every_remedy_that_can_be_applied_is_listed() -> None:
+    listed = explain.remedies()
+    for entry in catalogue.ENTRIES:
+        shown = any(line.split(" ")[0].partition("=")[0] == entry.name for line in listed.splitlines())
+        assert shown == bool(entry.keep and (entry.home or entry.environment is not None))
+
+
+def test_checks_name_remedies_that_exist() -> None:
+    """Read from the sources, because a finding is made only from evidence of an ill job."""
+    names = {
+        constant.value.partition("=")[0]
+        for path in (Path(__file__).parent.parent / "checks").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.keyword) and node.arg == "remedies"
+        for constant in ast.walk(node.value)
+        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+    }
+    assert {"gc.no-explicit", "memory.malloc", "threads", "batch.larger"} <= names
+    assert names - {"spin-collapse"} - catalogue.BY_NAME.keys() == set()

@@ -1,0 +1,227 @@
+"""The conductor, on a bench whose job answers at once: what is ordered, when it stops, what is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from diagnosis_samples import STEP, healthy
+from test_plan import finding
+
+from perfdoctor import conduct
+from perfdoctor.conduct import Conductor
+from perfdoctor.config import Config
+from perfdoctor.diagnosis.findings import Diagnosis, Finding
+from perfdoctor.diagnosis.measured import Trial, Trials, Verdict
+from perfdoctor.recording.directory import RunDirectory
+from perfdoctor.recording.model import Block
+from perfdoctor.recording.reader import ProcessFile, read
+from perfdoctor.trials.results import results
+
+PID, T = 100, 1_000_000_000
+STEP_US = 2000
+
+
+class Bench:
+    """A job that runs every block the moment it is ordered, and says how long its steps took."""
+
+    def __init__(self, directory: Path, wall_us: Callable[[str], int | str], dies_at: int = 10**9) -> None:
+        self.path = directory / f"process-{PID}-{T}.jsonl"
+        self.wall_us = wall_us
+        self.dies_at = dies_at
+        self.orders: list[Mapping[str, Any]] = []
+        self.said: list[Trial] = []
+        (directory / "run.json").write_text(json.dumps({"schema": "perfdoctor.run/1"}))
+        steps = {"k": "steps", "first": 0, "n": 100, "t": T, "wall_us": STEP_US, "micro": 1}
+        self._write({"k": "process", "version": 1, "pid": PID, "ppid": 1, "t": T}, steps)
+
+    def _write(self, *records: Mapping[str, Any]) -> None:
+        with self.path.open("a") as file:
+            file.write("".join(json.dumps(record) + "\n" for record in records))
+
+    def alive(self) -> bool:
+        return len(self.orders) < self.dies_at
+
+    def wait(self) -> bool:
+        return self.alive()
+
+    def priced(self, patience_s: float) -> bool:
+        return self.alive()
+
+    def say(self, phase: str, trial: Trial | None) -> None:
+        if trial is not None:
+            self.said.append(trial)
+
+    def read(self) -> ProcessFile:
+        file = ProcessFile(self.path)
+        file.refresh()
+        return file
+
+    def blocks(self) -> tuple[Block, ...]:
+        return self.read().blocks()
+
+    def order(self, *commands: Mapping[str, Any]) -> None:
+        for number, command in enumerate(commands):
+            self.orders.append(command)
+            if not self.alive():
+                return
+            wall = self.wall_us(command["remedy"] or "")
+            named = {"k": "block", **{name: command[name] for name in ("trial", "block", "remedy")}}
+            if isinstance(wall, str):
+                self._write({**named, "error": wall})
+                return
+            walls = [wall + 3 * number] * command["steps"]
+            self._write({**named, "n": command["steps"], "wall_us": walls, "work": 1.0})
+
+
+@pytest.fixture
+def ill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Conductor]:
+    """Makes a conductor of a job with these findings."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def make(*findings: Finding, seconds: float = 60.0, also: tuple[str, ...] = ()) -> Conductor:
+        evidence = replace(healthy().evidence, step=replace(STEP, step_ms=STEP_US / 1000))
+        monkeypatch.setattr(conduct, "judge", lambda directory, config: Diagnosis(evidence, (), findings, None))
+        return Conductor(RunDirectory(tmp_path), Config(), seconds, also)
+
+    return make
+
+
+def outcome(directory: Path) -> Trials:
+    found = results(read(RunDirectory(directory)))
+    assert found is not None
+    return found
+
+
+def test_a_remedy_is_tried_in_balanced_pairs_until_it_is_known(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 1000 if remedy else 2000)
+    conductor = ill(finding("a", 0.9, 1.1, "gc.thresholds"))
+    conductor.prove(bench)
+    conductor.close()
+    (trial,) = outcome(tmp_path).single
+    assert trial.verdict is Verdict.HELPED and trial.gain is not None and trial.gain.pairs == 6
+    assert [bool(order["remedy"]) for order in bench.orders].count(True) == 6
+    assert [order["block"] for order in bench.orders] == list(range(12))
+    assert all(order["steps"] == 30 for order in bench.orders), "60 ms of steps of 2 ms"
+    assert bench.said == [trial]
+
+
+def test_what_helped_is_tried_together(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 2000 - 500 * (remedy.count("+") + bool(remedy)))
+    ill(finding("a", 0.5, 0.5, "gc.thresholds", "memory.malloc")).prove(bench)
+    together = outcome(tmp_path).together
+    assert together is not None and set(together.remedy.split("+")) == {"gc.thresholds", "memory.malloc"}
+    assert together.gain is not None and together.gain.factor == pytest.approx(2.0, rel=0.01)
+
+
+def test_a_remedy_that_fails_does_not_keep_the_next_from_being_tried(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: "no socket" if remedy == "memory.malloc" else 2000)
+    ill(finding("a", 1, 1, "memory.malloc"), finding("b", 0.5, 0.5, "gc.thresholds")).prove(bench)
+    first, second = outcome(tmp_path).single
+    assert (first.verdict, first.reason) == (Verdict.NOT_MEASURED, "no socket")
+    assert second.verdict is Verdict.NO_DIFFERENCE
+
+
+def test_a_job_that_ends_meanwhile_leaves_what_was_measured(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 1000 if remedy else 2000, dies_at=14)
+    cut_short = "memory.malloc"
+    conductor = ill(finding("a", 1, 1, "gc.thresholds"), finding("b", 0.5, 0.5, "memory.malloc", "threads=2"))
+    assert conductor.prove(bench) == cut_short
+    conductor.close()
+    done, cut, never = outcome(tmp_path).single
+    assert done.verdict is Verdict.HELPED and never.verdict is Verdict.NOT_TRIED
+    assert never.reason == "its turn did not come"
+    assert (cut.verdict, cut.reason) == (Verdict.NOT_MEASURED, "the job ended while it was tried")
+
+
+def test_without_time_nothing_is_begun(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 2000)
+    ill(finding("a", 1, 1, "gc.thresholds"), seconds=0.01).prove(bench)
+    assert bench.orders == []
+    (trial,) = outcome(tmp_path).single
+    assert trial.verdict is Verdict.NOT_TRIED and "--trial-seconds" in trial.reason
+
+
+def test_what_cannot_be_changed_in_a_running_job_says_so(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 2000)
+    ill(finding("a", 1, 1, "attention.sdpa", "threads.passive")).prove(bench)
+    reasons = {trial.remedy: trial.reason for trial in outcome(tmp_path).single}
+    assert "running job" in reasons["attention.sdpa"] and "launches" in reasons["threads.passive"]
+
+
+def test_a_healthy_job_has_nothing_to_try_but_what_is_asked_for(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 2000)
+    ill().prove(bench)
+    assert outcome(tmp_path).problem == "no finding names a fix that can be tried"
+    ill(also=("nothing",)).prove(bench)
+    (trial,) = outcome(tmp_path).single
+    assert trial.verdict is Verdict.NO_DIFFERENCE and trial.predicted is None
+
+
+def test_a_job_that_ended_too_early_says_so(ill: Any, tmp_path: Path) -> None:
+    conductor = ill(finding("a", 1, 1, "gc.thresholds"))
+    conductor.close()
+    Bench(tmp_path, lambda remedy: 2000)
+    assert "before enough of it was seen" in outcome(tmp_path).problem
+
+
+def test_predictions_and_trials_are_remembered(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 1000 if remedy else 2000)
+    conductor = ill(finding("a", 0.9, 1.1, "gc.thresholds"))
+    conductor.prove(bench)
+    conductor.close()
+    (line,) = (tmp_path / "state/perfdoctor/predictions.jsonl").read_text().splitlines()
+    assert json.loads(line)["remedy"] == "gc.thresholds" and json.loads(line)["measured"] == pytest.approx(2, rel=0.01)
+
+
+# -- launches ---------------------------------------------------------------------------------------------
+
+
+class Launcher:
+    """Takes no time."""
+
+    def __init__(self, step_ms: Callable[[Mapping[str, str]], float | None]) -> None:
+        self.step_ms = step_ms
+
+
+def test_launches_take_turns_and_their_pairs_are_kept(ill: Any, tmp_path: Path) -> None:
+    conductor = ill(finding("a", 1, 1, "threads.passive"))
+    conductor.prove(Bench(tmp_path, lambda remedy: 2000))
+    conductor.launch_s = 0.001
+    said: list[Trial | None] = []
+    conductor.launch(Launcher(lambda changes: 10.0 if changes else 20.0), lambda phase, trial: said.append(trial))
+    (trial,) = outcome(tmp_path).single
+    assert trial.gain is not None and trial.gain.factor == pytest.approx(2.0) and trial.gain.pairs == 6
+    assert said[-1] is not None and said[-1].verdict is Verdict.HELPED
+
+
+def test_launches_that_do_not_fit_say_what_they_would_take(ill: Any, tmp_path: Path) -> None:
+    conductor = ill(finding("a", 1, 1, "threads.passive"), seconds=30)
+    conductor.prove(Bench(tmp_path, lambda remedy: 2000))
+    conductor.launch_s = 20.0
+    conductor.launch(Launcher(lambda changes: 10.0), lambda phase, trial: None)
+    assert outcome(tmp_path).single[0].reason == "it needs about 120 s of launches (--trial-seconds)"
+
+
+def test_a_launch_without_steps_ends_that_trial(ill: Any, tmp_path: Path) -> None:
+    conductor = ill(finding("a", 1, 1, "threads.passive"))
+    conductor.prove(Bench(tmp_path, lambda remedy: 2000))
+    conductor.launch_s = 0.001
+    conductor.launch(Launcher(lambda changes: None if changes else 20.0), lambda phase, trial: None)
+    assert outcome(tmp_path).single[0].verdict is Verdict.NOT_MEASURED
+
+
+# -- time -------------------------------------------------------------------------------------------------
+
+
+def test_blocks_get_shorter_until_a_trial_fits_into_its_share() -> None:
+    size = conduct._Size(steps=200, step_s=0.005)
+    assert size.within(60).steps == 200
+    shorter = size.within(5)
+    assert 12 <= shorter.steps < 200 and shorter.least_s <= 5
+    assert size.within(0.1).steps == 12, "never below 60 ms"
+    assert conduct._Size(steps=10, step_s=2.0).within(1).steps == 4
