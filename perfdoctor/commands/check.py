@@ -19,9 +19,12 @@ from ..exits import Exit, worst
 from ..judge import checks_with_limits, exit_code, judge
 from ..launch import command as commands
 from ..launch.job import OutputMode, signal_name
+from ..launch.masking import masked
 from ..observe import output_tail
 from ..recording.directory import RunDirectory
+from ..report import wording
 from ..session import COUNTING, WINDOWS, Request, record
+from ..trials.plan import plan
 from . import outputs, remedy_names
 from .promises import keep_promises, needs_counters, require_known_budgets
 from .watch import watcher
@@ -80,6 +83,15 @@ class Options:
     verbose: bool
     settings: Settings
 
+    @property
+    def job(self) -> str:
+        """What says which job it is, to be typed again; without secrets."""
+        words = shlex.join(masked(self.words))
+        if self.verbatim:
+            return f"-- {words}"
+        target = f"-m {shlex.quote(self.module)} {words}".rstrip() if self.module else words
+        return f"--python {shlex.quote(self.python)} {target}" if self.python else target
+
 
 def run(options: Options) -> Exit:
     """Record, judge, report. What cannot work is refused before the job starts."""
@@ -111,7 +123,8 @@ def run(options: Options) -> Exit:
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             _show_last_words(directory)
-        outputs.write(diagnosis, where, next_command=_next(diagnosis, directory), verbose=options.verbose)
+        advice = next_command(diagnosis, directory, options.job)
+        outputs.write(diagnosis, where, next_command=advice, verbose=options.verbose)
     except (Exception, KeyboardInterrupt):
         if directory.run_file.exists():
             print(f"perfdoctor: what was measured is kept: perfdoctor report {_shown(directory)}", file=sys.stderr)
@@ -159,7 +172,8 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
     where = outputs.parse(words)
     directory = RunDirectory(run)
     diagnosis = judge(directory, config)
-    outputs.write(diagnosis, where, next_command=_next(diagnosis, directory), verbose=verbose)
+    job = f"-- {shlex.join(diagnosis.evidence.job.command)}"
+    outputs.write(diagnosis, where, next_command=next_command(diagnosis, directory, job), verbose=verbose)
     return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
 
 
@@ -189,8 +203,10 @@ def _output_mode(options: Options) -> OutputMode:
     return cast(Literal["live", "passthrough", "file"], mode)
 
 
-def _next(diagnosis: Diagnosis, directory: RunDirectory) -> str:
-    """The command a user would type next."""
+def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:
+    """The command a user would type next; `job` is how the job was typed."""
+    if diagnosis.trials is None and any(wanted.possible for wanted in plan(diagnosis)):
+        return wording.clean(f"perfdoctor check --trial {job}")
     if diagnosis.ranked:
         return f"perfdoctor explain {diagnosis.ranked[0].id.partition('.')[0]}"
     if isinstance(diagnosis.evidence.step, Missing):

@@ -78,6 +78,11 @@ class Trial:
     per_sample: bool = False
     """A step has more samples with it."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The remedies one by one."""
+        return tuple(self.remedy.split("+"))
+
 
 @dataclass(frozen=True, slots=True)
 class Trials:

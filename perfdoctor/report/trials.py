@@ -18,7 +18,6 @@ TRIAL_MARKS = {
     Verdict.NOT_MEASURED: "?",
     Verdict.NOT_TRIED: "-",
 }
-_COMBINED = "+"
 MOVED = 1.25
 """The job's own step, during the trials over before: by more than this factor is worth telling."""
 
@@ -61,7 +60,7 @@ def trials_text(diagnosis: Diagnosis) -> TrialsText | None:
         return None
     helped = [trial for trial in trials.single if trial.verdict is Verdict.HELPED]
     best = trials.together if trials.together and trials.together.verdict is Verdict.HELPED else None
-    names = best.remedy.split(_COMBINED) if best else [trial.remedy for trial in helped if trial.keep][:1]
+    names = list(best.names) if best else [trial.remedy for trial in helped if trial.keep][:1]
     command = shlex.join(diagnosis.evidence.job.command)
     return TrialsText(
         rows=tuple(_row(trial) for trial in trials.single),
@@ -125,7 +124,7 @@ def _predicted(predicted: Range) -> str:
 def _together(trial: Trial | None) -> str:
     if trial is None:
         return ""
-    names = wording.listing(trial.remedy.split(_COMBINED))
+    names = wording.listing(trial.names)
     if trial.gain is None:
         return f"Together ({names}): {_outcome(trial)}."
     predicted = f", {_predicted(trial.predicted)}" if trial.predicted else ""

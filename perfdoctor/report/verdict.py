@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ..diagnosis.findings import Diagnosis, OutcomeKind, Part
+from ..diagnosis.measured import Verdict
 from ..evidence.model import Line, Missing, Parts, Step
 from . import wording
 from .anatomy import LABELS
@@ -53,6 +54,21 @@ def combined(diagnosis: Diagnosis) -> str:
         return ""
     after = wording.span(max(0.0, together.step_ms - together.high_ms), max(0.0, together.step_ms - together.low_ms))
     return f"{after} ({wording.faster(together.low_ms, together.high_ms, together.step_ms)})"
+
+
+def proven(diagnosis: Diagnosis) -> str:
+    """What trials made of the job: everything that helped at once, or the best of them; "" where nothing did."""
+    trials = diagnosis.trials
+    if trials is None:
+        return ""
+    helped = [trial for trial in trials.single if trial.verdict is Verdict.HELPED and trial.keep]
+    together = [trials.together] if trials.together and trials.together.verdict is Verdict.HELPED else []
+    gains = {trial.names: trial.gain for trial in together or helped if trial.gain is not None}
+    if not gains:
+        return ""
+    names, gain = max(gains.items(), key=lambda item: item[1].factor)
+    measured = wording.interval(gain.factor, gain.low, gain.high)
+    return f"; tried on the running job, {wording.listing(names)} made it {measured} as fast"
 
 
 def whereabouts(diagnosis: Diagnosis) -> str:
@@ -136,8 +152,9 @@ def _prospect(diagnosis: Diagnosis) -> str:
     fixes = "the fix below" if number == 1 else f"the {number} fixes below"
     after = combined(diagnosis)
     if not after:
-        return f"{fixes} {'saves' if number == 1 else 'save'} no time that this run could predict"
-    return f"{fixes} would bring it to {after}"
+        saves = "saves" if number == 1 else "save"
+        return f"{fixes} {saves} no time that this run could predict{proven(diagnosis)}"
+    return f"{fixes} would bring it to {after}{proven(diagnosis)}"
 
 
 def _unexplained(step: Step) -> str:

@@ -16,6 +16,7 @@ from perfdoctor.report.console import render_console
 from perfdoctor.report.content import prepare
 from perfdoctor.report.jsonreport import load_schema, render_json
 from perfdoctor.report.markdown import render_markdown
+from perfdoctor.report.verdict import verdict
 
 
 def console(diagnosis) -> str:
@@ -48,6 +49,19 @@ def test_what_helped_together_is_said_and_how_to_keep_it() -> None:
     assert "To keep etl.workers=3:" in text and "num_workers=3)" in text
     assert "To keep gc.freeze" not in text and "To keep etl.replay" not in text
     assert "perfdoctor run --apply etl.workers=3,gc.no-explicit -- " in text
+
+
+def test_the_verdict_ends_with_what_was_proven() -> None:
+    both = "tried on the running job, etl.workers=3 and gc.no-explicit made it 2.31x [2.20, 2.42] as fast."
+    assert verdict(tried()).endswith(both)
+    trials = tried().trials
+    assert trials is not None
+    # The best one that can be kept: replayed batches are a bound.
+    alone = replace(tried(), trials=replace(trials, together=None))
+    assert verdict(alone).endswith("tried on the running job, etl.workers=3 made it 1.93x [1.86, 2.01] as fast.")
+    useless = tuple(trial for trial in trials.single if trial.verdict is not Verdict.HELPED)
+    assert "tried" not in verdict(replace(tried(), trials=replace(trials, single=useless, together=None)))
+    assert "tried" not in verdict(two_findings())
 
 
 def test_past_predictions_stand_beside_new_ones() -> None:
