@@ -320,7 +320,7 @@ def test_an_interpreter_that_is_not_there(perfdoctor: Perfdoctor, tmp_path: Path
         ([], "there is nothing to run"),
         (["--steps", "-3", "train.py"], "--steps"),
         (["--job-output", "nowhere", "train.py"], "live, passthrough, file"),
-        (["--output", "pdf", "train.py"], "console, markdown, json"),
+        (["--output", "pdf", "train.py"], "console, concise, markdown, json, jsonl, sarif, junit, github, gitlab"),
         (["--output", "json", "--output", "markdown", "train.py"], "two reports cannot share stdout"),
         (["--log-every", "0", "train.py"], "--log-every"),
         (["--fail-on", "sometimes", "train.py"], "error"),
