@@ -13,7 +13,7 @@ BUSY = ("PD12", "PD03.no-cpu-left")
 """True wherever tests run side by side."""
 
 
-@pytest.mark.parametrize("name", ["film_ratings", "tabular_types"])
+@pytest.mark.parametrize("name", ["contrastive_draws", "tabular_types"])
 def test_a_sick_program_and_its_well_twin(name: str) -> None:
     case = CASES[name]
     sick = doctor.judge(write(case, seed=3))
