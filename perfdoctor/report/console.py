@@ -236,7 +236,8 @@ def _trials(text: TrialsText) -> list[RenderableType]:
     for remedy, _, lines in text.keep:
         blocks += [Text(f"To keep {remedy}:"), Padding(_Code(lines), (0, 0, 0, CODE_INDENT))]
     if text.apply:
-        blocks += [Text("To run the job to its end with it, unchanged:"), Padding(_Code(text.apply), (0, 0, 0, 4))]
+        lead = Text("To run the job to its end with what helped, its code unchanged:")
+        blocks += [lead, Padding(_Code(text.apply), (0, 0, 0, CODE_INDENT))]
     return blocks
 
 

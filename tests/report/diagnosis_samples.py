@@ -216,7 +216,7 @@ def tried() -> Diagnosis:
             Gain(1.93, 1.86, 2.01, 8, 1, 10, 24.6),
             Range(1.8, 2.2),
             workers,
-            text="3 worker processes make the batches",
+            text="batches are made by workers, 3 of them",
             keep="DataLoader(dataset, ..., num_workers=3)",
         ),
         Trial(

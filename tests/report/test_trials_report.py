@@ -109,7 +109,7 @@ def test_launches_are_said_to_be_launches() -> None:
 
 def test_markdown_has_the_table_and_the_lines() -> None:
     text = render_markdown(tried(), next_command="")
-    assert "| ✓ | `etl.workers=3` | 1.8x to 2.2x | 1.93x [1.86, 2.01] | helped: 3 worker" in text
+    assert "| ✓ | `etl.workers=3` | 1.8x to 2.2x | 1.93x [1.86, 2.01] | helped: batches are made" in text
     assert "**Tried:** 1.93x as fast" in text
     assert "```bash\nperfdoctor run --apply etl.workers=3,gc.no-explicit" in text
 

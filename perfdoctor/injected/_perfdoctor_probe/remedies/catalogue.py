@@ -152,7 +152,7 @@ ENTRIES = (
     ),
     Entry(
         "etl.workers",
-        "{value} worker processes make the batches",
+        "batches are made by workers, {value} of them",
         "DataLoader(dataset, ..., num_workers={value})  # with workers, also persistent_workers=True",
         home="loaders",
         kind="Workers",
