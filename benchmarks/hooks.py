@@ -70,16 +70,9 @@ def switches(model: Any) -> Callable[[bool], None]:
 
 def inside(pairs: int, width: int) -> None:
     """The job."""
-    import torch
-    from torch import nn
-    from torch.utils.data import DataLoader, TensorDataset
+    from jobs import mlp
 
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(256, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
-    optimizer = torch.optim.AdamW(model.parameters())
-    data = TensorDataset(torch.randn(4096, 256), torch.randint(0, 10, (4096,)))
-    loader = DataLoader(data, batch_size=64, shuffle=True)
-    loss_function = nn.CrossEntropyLoss()
+    model, optimizer, loader, loss_function = mlp.parts(width)
     batches = iter(loader)
 
     def block() -> tuple[float, float]:

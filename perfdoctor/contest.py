@@ -25,7 +25,7 @@ from .gate.compare import Tolerances, compare
 from .gate.decision import Next, Policy, decide, wants
 from .gate.lockstep import Contestant, Lap, Limits, race, ratio_all_in, ratio_core
 from .gate.metrics import Metrics, metrics
-from .gate.model import Assume, GateResult, Judgement, Metric, Side, Verdict, overall
+from .gate.model import AFTER, BEFORE, Assume, GateResult, Judgement, Metric, Side, Verdict, overall
 from .gate.rounds import ALL_IN, CORE, Rounds, reason, share, timed
 from .gate.why import explain
 from .judge import judge
@@ -34,7 +34,7 @@ from .monitor.machine import MachineReading, read_machine, write_machine
 from .recording.directory import RunDirectory
 from .session import COUNTING, Request, record
 
-BEFORE, AFTER, CONTROL = "was", "now", "twin"
+CONTROL = "twin"
 _ABBA_STEPS = 60
 """Steady steps of one launch that runs alone."""
 

@@ -11,6 +11,7 @@ from .evidence.model import Missing
 from .evidence.stats import trimmed_mean
 from .launch.command import Command
 from .launch.control import ControlServer
+from .launch.environment import changed
 from .launch.job import start
 from .monitor.sampler import HostSampler
 from .observe import Goal, end_at_once, observe
@@ -35,8 +36,7 @@ class Launcher:
 
     def step_ms(self, changes: Mapping[str, str]) -> float | None:
         """The steady step with these variables ("" unsets one); None where it took too few steps."""
-        environment = {name: value for name, value in self.base.items() if name not in changes}
-        environment |= {name: value for name, value in changes.items() if value}
+        environment = changed(self.base, changes)
         directory = RunDirectory.create(self.directory.path / "launches", self.command.name)
         try:
             self._run(directory, environment)

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perfdoctor.commands import explain
-from perfdoctor.commands.check import Options, Settings, _also_try
+from perfdoctor.commands.check import Options, _also_try
 from perfdoctor.commands.run import parse
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
 from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
 
-
-def options(**changes: object) -> Options:
-    usual: dict[str, object] = {
-        "words": ("train.py",),
-        "verbatim": False,
-        "module": None,
-        "python": None,
-        "to_end": False,
-        "job_output": None,
-        "log_every": None,
-        "trial_seconds": 120.0,
-        "also_try": None,
-        "outputs": (),
-        "verbose": False,
-        "settings": Settings(),
-    }
-    return Options(**{**usual, **changes})  # type: ignore[arg-type]
+TRYING = Options(("train.py",), trial_seconds=120.0)
 
 
 def test_remedies_are_sorted_into_launch_and_job() -> None:
@@ -69,13 +54,13 @@ def test_what_cannot_be_applied_is_refused_with_advice(words: str, advice: str) 
 )
 def test_odd_trials_are_refused_before_the_job_starts(changes: dict[str, object], slug: str) -> None:
     with pytest.raises(PerfdoctorError) as caught:
-        _also_try(options(**changes))
+        _also_try(replace(TRYING, **changes))
     assert caught.value.slug == slug
 
 
 def test_more_remedies_may_be_named() -> None:
-    assert _also_try(options(also_try="nothing, gc.freeze")) == ("nothing", "gc.freeze")
-    assert _also_try(options()) == () == _also_try(options(trial_seconds=None))
+    assert _also_try(replace(TRYING, also_try="nothing, gc.freeze")) == ("nothing", "gc.freeze")
+    assert _also_try(TRYING) == () == _also_try(replace(TRYING, trial_seconds=None))
 
 
 def test_every_remedy_that_can_be_applied_is_listed() -> None:

@@ -17,14 +17,19 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 
-def main() -> None:
-    steps, width = int(sys.argv[1]), int(sys.argv[2])
+def parts(width: int) -> tuple:
+    """Model, optimizer, loader and loss function."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(256, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
     optimizer = torch.optim.AdamW(model.parameters())
     data = TensorDataset(torch.randn(4096, 256), torch.randint(0, 10, (4096,)))
     loader = DataLoader(data, batch_size=64, shuffle=True)
-    loss_function = nn.CrossEntropyLoss()
+    return model, optimizer, loader, nn.CrossEntropyLoss()
+
+
+def main() -> None:
+    steps, width = int(sys.argv[1]), int(sys.argv[2])
+    model, optimizer, loader, loss_function = parts(width)
     times = []
 
     def train() -> None:

@@ -68,20 +68,20 @@ class Options:
 
     words: tuple[str, ...]
     """The script and its arguments, or the command after `--`."""
-    verbatim: bool
+    verbatim: bool = False
     """The command came after `--`."""
-    module: str | None
-    python: str | None
-    to_end: bool
-    job_output: str | None
-    log_every: int | None
-    trial_seconds: float | None
+    module: str | None = None
+    python: str | None = None
+    to_end: bool = False
+    job_output: str | None = None
+    log_every: int | None = None
+    trial_seconds: float | None = None
     """For trials; None for none."""
-    also_try: str | None
+    also_try: str | None = None
     """Names of remedies with commas between."""
-    outputs: tuple[str, ...]
-    verbose: bool
-    settings: Settings
+    outputs: tuple[str, ...] = ()
+    verbose: bool = False
+    settings: Settings = Settings()
 
     @property
     def job(self) -> str:

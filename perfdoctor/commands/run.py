@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import PerfdoctorError
-from ..exits import Exit
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..launch.command import Command
-from ..launch.environment import job_environment
+from ..launch.environment import changed, job_environment
+from ..launch.job import cannot_start
 from ..recording.model import Applied
 from ..recording.reader import ProcessFile
 from .remedy_names import known
@@ -65,8 +65,7 @@ def run(command: Command, words: str) -> int:
     remedies = parse(words)
     directory = Path(tempfile.mkdtemp(prefix="perfdoctor-run-"))
     try:
-        base = {name: value for name, value in os.environ.items() if name not in remedies.environment}
-        base |= {name: value for name, value in remedies.environment.items() if value}
+        base = changed(os.environ, remedies.environment)
         if remedies.in_job:
             base = job_environment(base, directory, ()) | {"PERFDOCTOR_APPLY": ",".join(remedies.in_job)}
         status = _run(command, base)
@@ -81,12 +80,7 @@ def _run(command: Command, environment: Mapping[str, str]) -> int:
     try:
         process = subprocess.Popen(command.argv, env=environment)
     except OSError as error:
-        raise PerfdoctorError(
-            f"cannot start {command.argv[0]}: {error.strerror}",
-            slug="cannot-start",
-            advice="check that it is executable",
-            exit_code=Exit.USAGE,
-        ) from error
+        raise cannot_start(command, error) from error
     with _passing_on(process):
         return process.wait()
 

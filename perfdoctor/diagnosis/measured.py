@@ -9,6 +9,10 @@ WORTH = 1.03
 """A smaller gain is not worth a change to the job."""
 
 
+COMBINED = "+"
+"""Between the names of remedies that are in place together."""
+
+
 class Verdict(str, Enum):
     """How a trial ended."""
 
@@ -81,7 +85,7 @@ class Trial:
     @property
     def names(self) -> tuple[str, ...]:
         """The remedies one by one."""
-        return tuple(self.remedy.split("+"))
+        return tuple(self.remedy.split(COMBINED))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ DIGITS = 4
 """Of a time: more is noise, and noise makes diffs."""
 LEAST_LAUNCHES = 8
 """For times: fewer do not say how much they vary."""
-MAX_AGE_DAYS = 14
 LEAST_TOLERANCE = 0.15
 """Against stored times: a machine is not the same one a week later ..."""
 ADVISORY = 0.30

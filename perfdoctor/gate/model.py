@@ -9,6 +9,9 @@ from typing import Literal
 
 from ..evidence.model import Missing
 
+BEFORE, AFTER = "was", "now"
+"""The sides, in names of directories: of one length, for the length of a path moves memory about."""
+
 Unit = Literal["count", "bytes", "ms", "s", "share", "flops", "samples/s"]
 
 

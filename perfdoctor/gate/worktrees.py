@@ -19,8 +19,8 @@ from pathlib import Path
 from ..errors import PerfdoctorError
 from ..exits import Exit
 from ..recording.directory import OWN_DIRECTORY
+from .model import AFTER, BEFORE
 
-BEFORE, AFTER = "was", "now"
 _NOT_LINKED = (OWN_DIRECTORY, ".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist")
 _COMPILED = (".so", ".pyd")
 _SETUP_LINES = 20

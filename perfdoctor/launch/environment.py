@@ -27,6 +27,11 @@ def job_environment(
     }
 
 
+def changed(base: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """`base` with other variables; "" unsets one."""
+    return {name: value for name, value in {**base, **changes}.items() if value or name not in changes}
+
+
 def recorded(base: Mapping[str, str]) -> dict[str, str]:
     """The variables of `base` that a recording may hold."""
     return {name: base[name] for name in records.ENVIRONMENT if name in base}

@@ -145,16 +145,21 @@ def start(
             preexec_fn=os.setpgrp if apart else None,
         )
     except OSError as error:
-        raise PerfdoctorError(
-            f"cannot start {command.argv[0]}: {error.strerror}",
-            slug="cannot-start",
-            advice="check that it is executable",
-            exit_code=Exit.USAGE,
-        ) from error
+        raise cannot_start(command, error) from error
     finally:
         if err is not None:
             os.close(err)
     return Job(command, process, processes, directory)
+
+
+def cannot_start(command: Command, error: OSError) -> PerfdoctorError:
+    """What to say of a program that the system refuses to start."""
+    return PerfdoctorError(
+        f"cannot start {command.argv[0]}: {error.strerror}",
+        slug="cannot-start",
+        advice="check that it is executable",
+        exit_code=Exit.USAGE,
+    )
 
 
 def write_facts(directory: RunDirectory, **facts: object) -> None:

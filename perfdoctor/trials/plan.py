@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..diagnosis.findings import Diagnosis, Finding
-from ..diagnosis.measured import Range, Trial, Verdict
+from ..diagnosis.measured import COMBINED, Range, Trial, Verdict
 from ..evidence.model import Missing
 from ..injected._perfdoctor_probe.remedies import catalogue
 
 RISKY = 2
 """From this risk on a remedy may break the job, and comes after all others: what was measured by then stays."""
-COMBINED = "+"
 _LARGEST_FACTOR = 1000.0
 _ONE_OF = ("etl.", "batch.")
 """Families that exchange the running iterator: only one of them at a time."""

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..diagnosis.findings import Diagnosis, Finding, Fix, Measurement, Severity
-from ..diagnosis.measured import Gain, Range, Trial, Trials, Verdict
+from ..diagnosis.measured import COMBINED, Gain, Range, Trial, Trials, Verdict
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..recording.model import Block, PlannedTrial, Recording
 from .analyse import LEAST_LAUNCHES, by_trial, gain_of, measured, verdict_of
-from .plan import COMBINED
 
 
 def results(recording: Recording) -> Trials | None:
@@ -40,7 +39,8 @@ def _lead_blocks(recording: Recording) -> Sequence[Block]:
 
 def _trial(planned: PlannedTrial, blocks: Sequence[Block]) -> Trial:
     verdict, gain, reason = _outcome(planned, blocks)
-    entries = [catalogue.parse(name)[0] for name in planned.remedy.split(COMBINED)]
+    names = planned.remedy.split(COMBINED)
+    entries = [catalogue.parse(name)[0] for name in names]
     return Trial(
         remedy=planned.remedy,
         verdict=verdict,
@@ -48,8 +48,8 @@ def _trial(planned: PlannedTrial, blocks: Sequence[Block]) -> Trial:
         predicted=Range(*planned.predicted) if planned.predicted else None,
         findings=planned.findings,
         reason=reason,
-        text="; ".join(catalogue.described(name) for name in planned.remedy.split(COMBINED)),
-        keep="\n".join(dict.fromkeys(filter(None, map(catalogue.kept, planned.remedy.split(COMBINED))))),
+        text="; ".join(catalogue.described(name) for name in names),
+        keep="\n".join(dict.fromkeys(filter(None, map(catalogue.kept, names)))),
         language="bash" if all(entry.language == "bash" for entry in entries) else "python",
         numerics=any(entry.numerics for entry in entries),
         per_sample=any(block.work != 1 for block in blocks),

@@ -4,35 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from diagnosis_samples import CHECKS, EVIDENCE, EXPLICIT_GC, tried, two_findings
 
-from perfdoctor.commands.check import Options, Settings, next_command
+from perfdoctor.commands.check import Options, next_command
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.recording.directory import RunDirectory
 
 RUN = RunDirectory(Path("/runs/one"))
 CAN_BE_TRIED = replace(EXPLICIT_GC, fix=replace(EXPLICIT_GC.fix, remedies=("gc.no-explicit",)))
-
-
-def options(*words: str, **changes: Any) -> Options:
-    usual: dict[str, Any] = {
-        "words": words,
-        "verbatim": False,
-        "module": None,
-        "python": None,
-        "to_end": False,
-        "job_output": None,
-        "log_every": None,
-        "trial_seconds": None,
-        "also_try": None,
-        "outputs": (),
-        "verbose": False,
-        "settings": Settings(),
-    }
-    return Options(**{**usual, **changes})
 
 
 def test_a_fix_that_can_be_tried_is_tried_next() -> None:
@@ -57,13 +38,13 @@ def test_without_findings_the_report_is_there_to_be_kept() -> None:
 @pytest.mark.parametrize(
     ("typed", "job"),
     [
-        (options("train.py", "--lr", "1"), "train.py --lr 1"),
-        (options("my train.py"), "'my train.py'"),
-        (options("--epochs", "3", module="package.train"), "-m package.train --epochs 3"),
-        (options(module="package.train"), "-m package.train"),
-        (options("torchrun", "train.py", verbatim=True), "-- torchrun train.py"),
-        (options("train.py", python="/env/bin/python"), "--python /env/bin/python train.py"),
-        (options("train.py", "--api-key", "abc"), "train.py --api-key '***'"),
+        (Options(("train.py", "--lr", "1")), "train.py --lr 1"),
+        (Options(("my train.py",)), "'my train.py'"),
+        (Options(("--epochs", "3"), module="package.train"), "-m package.train --epochs 3"),
+        (Options((), module="package.train"), "-m package.train"),
+        (Options(("torchrun", "train.py"), verbatim=True), "-- torchrun train.py"),
+        (Options(("train.py",), python="/env/bin/python"), "--python /env/bin/python train.py"),
+        (Options(("train.py", "--api-key", "abc")), "train.py --api-key '***'"),
     ],
 )
 def test_the_job_is_named_as_it_was_typed_without_its_secrets(typed: Options, job: str) -> None:

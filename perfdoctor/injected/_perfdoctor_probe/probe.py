@@ -69,8 +69,6 @@ class Probe:
         """State of this process alone: at install, and in a forked child."""
         self.next_tick_ns = 0
         self.next_flush_ns = 0
-        self.flushed_step = 0
-        self.beat_step = 0
         self.stop_at = -1
         self.own_ns = self.sent_samples = 0
         self.autocast = ""

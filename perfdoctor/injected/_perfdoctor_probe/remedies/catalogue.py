@@ -3,6 +3,8 @@
 `perfdoctor` reads this outside the job; the probe finds in it the module and the class that do the work.
 """
 
+from .. import records
+
 
 class Entry:
     """One remedy."""
@@ -125,18 +127,8 @@ ENTRIES = (
     Entry(
         "isa.uncapped",
         "no cap on the CPU's instruction set",
-        "unset ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA DNNL_MAX_CPU_ISA MKL_CBWR MKL_ENABLE_INSTRUCTIONS",
-        environment=dict.fromkeys(
-            (
-                "ATEN_CPU_CAPABILITY",
-                "ONEDNN_MAX_CPU_ISA",
-                "DNNL_MAX_CPU_ISA",
-                "MKL_CBWR",
-                "MKL_DEBUG_CPU_TYPE",
-                "MKL_ENABLE_INSTRUCTIONS",
-            ),
-            "",
-        ),
+        f"unset {' '.join(records.CAPS)}",
+        environment=dict.fromkeys(records.CAPS, ""),
         language="bash",
         numerics=True,
         risk=1,
