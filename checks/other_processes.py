@@ -107,7 +107,8 @@ class Limits:
 _SPREAD = (0.5, 1.0)
 """Of the measured delay: part of it is the job's own threads and workers waiting for each other."""
 _VISIBLE = 0.5
-"""Share of the strangers' CPU time that the listed processes must explain for one of them to be the owner."""
+"""Share of the strangers' CPU time that the listed programs must explain to be the owners, and the first of them to be
+named alone."""
 _SWAP_PAGE_MS = 0.1
 """A 4 KiB page from a solid-state disk: 0.05 to 0.2 ms."""
 _OUTSIDE = "somebody outside this container"
@@ -167,8 +168,9 @@ class _Case:
         listed = self.host.neighbours
         if not listed or sum(neighbour.cpus for neighbour in listed) < _VISIBLE * self.host.others_cpus:
             return _OUTSIDE
-        first = listed[0]
-        return f"{first.command} (pid {first.pid}, user {first.user})"
+        if listed[0].cpus >= _VISIBLE * self.host.others_cpus:
+            return listed[0].who
+        return f"{listed[0].who}, {listed[1].who}" + (" and others" if len(listed) > 2 else "")
 
     def shared(self) -> tuple[Measurement, ...]:
         host = self.host
@@ -181,7 +183,7 @@ class _Case:
             *(
                 Measurement(
                     f"neighbour_{number}",
-                    f"{n.command} (pid {n.pid}, user {n.user}): {n.cpus:.2f} cores",
+                    f"{n.who}: {n.cpus:.2f} cores",
                     "text",
                     f"neighbour {number}",
                 )
@@ -224,7 +226,7 @@ def _contention(case: _Case) -> list[Finding]:
             id="PD12.cpu-contention",
             severity=severity(cost_share, limits.min_share, limits.error_share),
             confidence=confidence,
-            message="{owner} takes CPU time that this job needs: it costs up to {cost_ms} a step, {cost_share} of it",
+            message="CPU time that this job needs goes to {owner}: it costs up to {cost_ms} a step, {cost_share} of it",
             reasoning="other processes used {others} cores while {idle} were idle, and the job waited for a CPU for "
             "{job_delay} of its runnable time, its training thread {thread_delay} a step"
             + ("" if visible else "; no process that can be seen from here used that much"),
@@ -236,7 +238,7 @@ def _contention(case: _Case) -> list[Finding]:
             ),
             fix=Fix(
                 text=(
-                    "End or move that process, or give each its own CPUs"
+                    "End or move what else runs there, or give each its own CPUs"
                     if visible
                     else "Ask whoever schedules this machine for CPUs of your own"
                 )

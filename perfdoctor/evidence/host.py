@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -163,14 +163,26 @@ def _scans_between(samples: Sequence[HostSample], start_ns: int, end_ns: int) ->
 
 
 def _neighbours(scans: Sequence[NeighbourSample]) -> tuple[Neighbour, ...]:
-    """Mean over the scans: what a scan does not list used little during it."""
+    """Mean over the scans, by program: what a scan does not list used little during it.
+
+    Of a build or a test suite each process lives for seconds; only together are they what the job met.
+    """
     total_ns = sum(scan.interval_ns for scan in scans)
-    used: defaultdict[tuple[int, str, str], float] = defaultdict(float)
+    used: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
     for scan in scans:
         for process in scan.top:
-            used[process.pid, process.command, process.user] += process.cpus * scan.interval_ns
-    largest = sorted(used.items(), key=lambda item: (-item[1], item[0]))[:MOST_NEIGHBOURS]
-    return tuple(Neighbour(pid, command, user, core_ns / total_ns) for (pid, command, user), core_ns in largest)
+            used[process.command, process.user][process.pid] += round(process.cpus * scan.interval_ns)
+    programs = [
+        Neighbour(
+            pid=min(by_pid, key=lambda pid: (-by_pid[pid], pid)),
+            command=command,
+            user=user,
+            cpus=by_pid.total() / total_ns,
+            processes=len(by_pid),
+        )
+        for (command, user), by_pid in used.items()
+    ]
+    return tuple(sorted(programs, key=lambda one: (-one.cpus, one.pid))[:MOST_NEIGHBOURS])
 
 
 def _mean(values: Sequence[tuple[T, int]], of: Callable[[T], float]) -> float:

@@ -14,7 +14,7 @@ from .processes import TICKS_PER_SECOND, ProcessStat, read_text
 
 LEAST_CPUS = 0.02
 """2 % of a core: below it a process is part of a machine's ordinary hum."""
-MOST_LISTED = 5
+MOST_LISTED = 10
 COMMAND_CHARACTERS = 80
 KERNEL_NAME_CHARACTERS = 15
 

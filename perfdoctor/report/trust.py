@@ -104,7 +104,7 @@ def _contention_row(host: Host | Missing, step: Step | Missing) -> Row:
     text = "; ".join(parts)
     if host.neighbours:
         top = host.neighbours[0]
-        text += f". Busiest neighbour: {top.command} (pid {top.pid}, {wording.cores(top.cpus)})"
+        text += f". Busiest neighbour: {top.who}, {wording.cores(top.cpus)}"
     return Row("contention", wording.clean(text))
 
 

@@ -6,7 +6,7 @@ from perfdoctor.checks.other_processes import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind
-from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.evidence.model import Evidence, Missing, Neighbour
 from perfdoctor.report import wording
 
 
@@ -39,6 +39,14 @@ def test_a_neighbour_is_named_with_what_it_costs() -> None:
     assert finding.confidence is Confidence.HIGH
     assert finding.savings.ceiling_ms == pytest.approx(8.0)
     assert finding.savings.low_ms == pytest.approx(4.0)
+
+
+def test_of_several_programs_none_is_blamed_alone() -> None:
+    tests, build = Neighbour(12, "python -m pytest", "ann", 0.4, 9), Neighbour(7, "make", "bob", 0.3)
+    several = crowded(others=1.0, host__neighbours=(tests, build, Neighbour(9, "git", "bob", 0.1)))
+    assert "goes to python -m pytest (9 processes, user ann), make (pid 7, user bob) and others: it" in _message(
+        _found(several)
+    )
 
 
 @pytest.mark.parametrize("changes", [{"host__neighbours": ()}, {"host__others_cpus": 5.0}])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from perfdoctor.evidence.host import build_host, build_machine, build_monitor_cpus, samples_between
-from perfdoctor.evidence.model import Gpu, Host, Missing
+from perfdoctor.evidence.model import Gpu, Host, Missing, Neighbour
 from perfdoctor.recording.host import (
     CpuSample,
     GpuProcess,
@@ -153,6 +153,15 @@ def test_neighbours_are_averaged_over_the_scans_largest_first() -> None:
     small, big = NeighbourProcess(5, "a", "me", 0.5), NeighbourProcess(6, "b", "me", 1.0)
     host = _host([_sample(1), scan(2, small, big), _sample(3), scan(4, big), scan(99, small)], end_s=4.0)
     assert [(n.pid, n.cpus) for n in host.neighbours] == [(6, 1.0), (5, 0.25)]
+
+
+def test_processes_of_one_program_count_together() -> None:
+    def scanned(end_s: float, *pids: int) -> HostSample:
+        top = tuple(NeighbourProcess(pid, "python -m pytest", "ann", 0.25) for pid in pids)
+        return replace(_sample(end_s), neighbours=NeighbourSample(2 * S, top))
+
+    host = _host([scanned(2, 5, 6), scanned(4, 6, 7)], end_s=4.0)
+    assert host.neighbours == (Neighbour(6, "python -m pytest", "ann", 0.5, 3),)
 
 
 def test_a_gpu_is_the_jobs_when_one_of_its_processes_is_on_it() -> None:

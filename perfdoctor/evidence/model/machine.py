@@ -77,12 +77,21 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A process that is not ours and used CPU while the job ran."""
+    """A program that is not ours and used CPU while the job ran: its processes of one user, together."""
 
     pid: int
+    """Of its busiest process."""
     command: str
     user: str
     cpus: float
+    processes: int = 1
+    """How many were seen, at once or one after another."""
+
+    @property
+    def who(self) -> str:
+        """`python train.py (pid 12, user ann)`."""
+        which = f"pid {self.pid}" if self.processes == 1 else f"{self.processes} processes"
+        return f"{self.command} ({which}, user {self.user})"
 
 
 @dataclass(frozen=True, slots=True)
