@@ -208,6 +208,10 @@ class _Case:
             )
         ]
 
+    @property
+    def _team(self) -> str:
+        return "{threads} threads" if self.ranks == 1 else "{ranks} ranks of {threads} threads each"
+
     def _diagnosis(self, best: ThreadPrice) -> tuple[str, str, str]:
         fewer = best.threads < self.threads.intra_op
         slower = "the largest operators take {slower} of the time they take with {best}"
@@ -220,13 +224,13 @@ class _Case:
         if self.lack.throttled:
             return (
                 "more-threads-than-quota",
-                "{threads} threads a rank share a quota of {usable} CPUs: " + slower,
+                f"{self._team} share a quota of {{usable}} CPUs: " + slower,
                 "the job was throttled in {throttled} of its periods; OpenMP does not read the quota",
             )
         if self.lack.team_too_large:
             return (
                 "too-many-threads",
-                "{threads} threads a rank, {ranks} ranks, on {usable} usable CPUs: " + slower,
+                f"{self._team} on {{usable}} usable CPUs: " + slower,
                 "threads that find no CPU keep the others waiting at each operator's end",
             )
         if self.delay is not None and self.delay > self.limits.run_delay:
