@@ -228,7 +228,7 @@ class _Case:
             severity=Severity.NOTE if self.usual else self._severity(low),
             confidence=Confidence.MEDIUM,
             message="each optimizer step takes {micro_batches} micro-batches of {batch}; one of them would save "
-            "{saved_low} to {saved_high} a step",
+            "up to {saved_high} a step",
             reasoning="{launched} in forward and backward are launches and weights that every micro-batch pays again, "
             "and there is memory for the whole batch",
             evidence=(
@@ -323,7 +323,7 @@ class _Case:
             severity=Severity.NOTE if by_kernel >= self.limits.allocator_share else self._severity(low),
             confidence=Confidence.LOW,
             message="samples take longer in a batch this large: {pieces} forward passes over a quarter of it each "
-            "would save {saved_low} to {saved_high} a step",
+            "would save up to {saved_high} a step",
             reasoning="the step's products take {products_saved} less in quarters, because what they work on then "
             "stays in the caches and in memory that the allocator keeps; {kernel_share} of the CPU time is the "
             "kernel's",
