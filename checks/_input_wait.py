@@ -43,6 +43,10 @@ class WaitLimits(Protocol):
     def indexing_share(self) -> float: ...
 
 
+_WITHOUT_CALL = (0.85, 1.0)
+"""Of collections that a line asks for: up to 15 % come back, as Python's own."""
+_CALMER = (0.5, 0.95)
+"""Of collections that Python starts, saved by thresholds of 50,000."""
 _CHEAP_SAMPLE_MS = 0.1
 """Up to this time per sample, `__getitem__` is Python overhead rather than work."""
 _DOING = {
@@ -286,6 +290,41 @@ def no_cpu_left(case: Case, fetch: Fetch) -> Finding:
         ),
         confidence=Confidence.MEDIUM,
     )
+
+
+def worker_collections(case: Case, fetch: Fetch) -> Finding:
+    """Neither more workers nor a cheaper data set: Python's collector runs inside the workers."""
+    loader, asked = case.loader, fetch.gc_line is not None
+    spared = min(case.wait, fetch.gc_ms * loader.steady_batches_per_step / max(1, loader.num_workers))
+    least, most = _WITHOUT_CALL if asked else _CALMER
+    finding = case.finding(
+        "worker-collections",
+        "the loop waits {wait_ms} a step for data, {wait_share} of it: making a batch takes {make_ms}, of which "
+        "garbage collections in the workers are {gc_ms}",
+        "a line that runs in the workers calls `gc.collect()`, which walks every object that Python tracks; tensors "
+        "do not need it"
+        if asked
+        else "the data set makes so many containers (lists, dicts, objects) that Python keeps looking for cycles among "
+        "them, and a worker walks all that it inherited from the training process each time",
+        Fix(
+            text="Take the call out of the data set and `collate_fn`."
+            if asked
+            else "Set aside what the workers inherit, and let their collector run less often.",
+            code="def collate(samples):\n    return torch.stack(samples)  # without gc.collect()"
+            if asked
+            else "def calm(worker_id):\n    gc.freeze()\n    gc.set_threshold(50_000, 50, 100)\n\n"
+            "loader = DataLoader(dataset, ..., worker_init_fn=calm)",
+            risk="Reference cycles in the workers, and the memory they hold, live longer.",
+        ),
+        low=least * min(spared, case.part(Cause.GC)),
+        high=most * spared,
+        method="the measured pauses, shared among the workers; a call that is gone leaves at most 15 % to Python's own "
+        "collector"
+        if asked
+        else "the measured pauses, shared among the workers, of which thresholds of 50,000 save half or more",
+        extra=(*_fetch_measurements(fetch), milliseconds("gc_ms", fetch.gc_ms, "collections while a batch is made")),
+    )
+    return replace(finding, location=location(fetch.gc_line)) if fetch.gc_line is not None else finding
 
 
 def handover(case: Case, fetch: Fetch, model: Overlap) -> Finding | None:

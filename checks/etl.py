@@ -4,14 +4,15 @@ What it looks at
 ----------------
 The time each step waits in the loader's `__next__` (the first batch of an iterator apart), how many batches were
 ready on arrival, and, where batches are made, the wall and CPU time of the data set and of `collate_fn`, their
-run delay, and what they read. A loader that keeps up is clear, whatever its settings.
+run delay, what they read, and how long the workers' garbage collections take. A loader that keeps up is clear,
+whatever its settings.
 
 Why it costs time
 -----------------
 A step that waits 14 ms for data and trains for 10 could take 10. The same wait has different causes: too few
 workers, storage that is slow to answer, a costly transform or `collate_fn`, batches that are expensive to hand
-from process to process, no CPU left to make them, or an iterator that is built again and again. Each has its own
-fix, and the wrong one hurts: two workers on trivial data made a loop run at 0.53x.
+from process to process, no CPU left to make them, garbage collections in the workers, or an iterator that is built
+again and again. Each has its own fix, and the wrong one hurts: two workers on trivial data made a loop run at 0.53x.
 
 Example
 -------
@@ -86,6 +87,7 @@ from ._input_wait import (
     rebuilt_iterator,
     too_few_workers,
     unknown,
+    worker_collections,
 )
 from ._loader_fixes import persistent_workers
 
@@ -163,6 +165,8 @@ def _waiting(case: Case) -> Finding | None:
         return handover(case, fetch, model)
     if blamed in WITHOUT_CPU:
         return no_cpu_left(case, fetch)
+    if blamed is Cause.GC:
+        return worker_collections(case, fetch)
     wanted = model.workers()
     if wanted > case.loader.num_workers and sum(model.saved_with(wanted)) / 2 >= _WORTH * case.split.blamed_ms:
         return too_few_workers(case, fetch, model, wanted)

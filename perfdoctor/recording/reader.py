@@ -25,7 +25,7 @@ T = TypeVar("T")
 Record = Mapping[str, Any]
 
 _BATCH_COLUMNS = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
-_FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us")
+_FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
 
 
 def _tuples(value: Any) -> Any:

@@ -292,6 +292,12 @@ def waiting(wait_ms: float, made: Fetch | Missing, *, train_ms: float = 5.0, cpu
     )
 
 
+def collecting_workers(gc_ms: float = 30.0, line: Site | None = GC_LINE, workers: int = 2) -> Evidence:
+    """Making a batch takes 10 ms and the workers' collections; training takes 5."""
+    made = with_(fetch((9.0, 9.0), (1.0, 1.0)), gc_ms=gc_ms, gc_line=line)
+    return waiting((10.0 + gc_ms) / workers - 5.0, made, num_workers=workers)
+
+
 def pageable_copies(copies_ms: float = 5.0) -> Evidence:
     return on_gpu(ops__device_copies_ms=copies_ms, ops__pageable_copies_ms=copies_ms)
 
@@ -726,6 +732,7 @@ ILL: dict[str, Evidence] = {
     "PD03.storage": waiting(14.6, fetch((60.0, 1.0)), num_workers=16),
     "PD03.transform": waiting(22.3, fetch((25.0, 17.0), (0.7, 0.7), run_delay_ms=8.0), empty_share=0.95),
     "PD03.collate": waiting(10.3, fetch((0.01, 0.01), (15.0, 13.0)), empty_share=0.72),
+    "PD03.worker-collections": collecting_workers(),
     "PD03.per-sample-indexing": waiting(2.0, fetch((1.2, 1.2), (0.7, 0.7)), num_workers=0, batch_size=256),
     "PD03.no-cpu-left": waiting(30.0, fetch((25.0, 8.0), run_delay_ms=17.0)),
     "PD03.needless-workers": waiting(2.0, fetch(), empty_share=0.0, transport_ms=0.9),

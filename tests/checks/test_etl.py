@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ills import ILL, fetch, pageable_copies, restarted_workers, waiting
+from ills import ILL, collecting_workers, fetch, pageable_copies, restarted_workers, waiting
 from perfdoctor.checks.etl import CHECK, examine
 from samples import DEVICE_BOUND, LOADER, LOADER_LINE, healthy, ids, is_clear, number, on_gpu, only, step, with_
 
@@ -399,6 +399,25 @@ def test_restarts_count_from_five_per_cent_on(epoch: float, count: int) -> None:
 
 # ---------------------------------------------------------------------------------------------------------
 # On a GPU
+
+
+def test_collections_that_a_line_in_the_workers_asks_for_are_named_with_it() -> None:
+    finding = only(examine(collecting_workers(), CHECK.limits))
+    assert (finding.id, finding.location.line if finding.location else 0) == ("PD03.worker-collections", 31)
+    # Two workers share 30 ms of collections, so a step waits 15 less, all of its wait.
+    assert finding.savings.high_ms == pytest.approx(15.0)
+    assert finding.savings.low_ms == pytest.approx(0.85 * 15.0 * 30 / 40)
+
+
+def test_pythons_own_collections_in_workers_point_at_the_loader() -> None:
+    finding = only(examine(collecting_workers(line=None), CHECK.limits))
+    assert "gc.freeze()" in finding.fix.code
+    assert finding.location is not None
+    assert finding.savings.high_ms == pytest.approx(0.95 * 15.0)
+
+
+def test_few_collections_in_workers_are_not_to_blame() -> None:
+    assert ids(examine(collecting_workers(gc_ms=8.0), CHECK.limits)) != ["PD03.worker-collections"]
 
 
 def _on_gpu(wait_ms: float, device_busy_ms: float | None) -> Evidence:

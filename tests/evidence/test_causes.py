@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ills import capped, crowded, fetch, pinned_workers, priced_threads, slow_type, throttled, waiting
+from ills import (
+    capped,
+    collecting_workers,
+    crowded,
+    fetch,
+    pinned_workers,
+    priced_threads,
+    slow_type,
+    throttled,
+    waiting,
+)
 from samples import LOADER, healthy, on_gpu, step, with_
 
 from perfdoctor.evidence.causes import Ledger, Signs, compute, in_step, input_wait, lack_of_cpu, thread_gain
@@ -170,6 +180,14 @@ def test_a_collection_is_no_part_of_the_wait_that_it_interrupts() -> None:
     collecting = with_(healthy(), step=step(Parts(forward=5.0, gc=135.0)))
     assert _wait(collecting).wait_ms == 0
     assert _rest(collecting).ms(Cause.GC) == pytest.approx(135.0)
+
+
+def test_collections_in_workers_are_a_part_of_the_making_of_their_own() -> None:
+    found = _wait(collecting_workers())
+    assert found.blamed is Cause.GC
+    assert found.ms(Cause.GC) == pytest.approx(found.making_ms * 30.0 / 40.0)
+    assert found.ms(Cause.TRANSFORM) == pytest.approx(found.making_ms * 9.0 / 40.0)
+    assert _wait(collecting_workers(gc_ms=8.0)).blamed is Cause.TRANSFORM
 
 
 def test_a_wait_behind_a_busy_device_is_hidden() -> None:
