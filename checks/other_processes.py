@@ -49,6 +49,7 @@ from dataclasses import dataclass
 from perfdoctor.api import (
     Cause,
     Check,
+    Compute,
     Confidence,
     Evidence,
     Finding,
@@ -117,12 +118,12 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     """Time without a CPU first; only then who took it."""
     step, host = evidence.step, evidence.host
     signs = Signs(limits.others_cpus, limits.idle_cpus, limits.throttled_share)
-    lack, split = lack_of_cpu(evidence, signs), compute(evidence)
+    lack, split = lack_of_cpu(evidence, signs), compute(evidence, signs)
     if isinstance(step, Missing) or isinstance(lack, Missing) or isinstance(split, Missing):
         return cannot_tell(f"there is no steady step: {step}")
     if isinstance(host, Missing):
         return cannot_tell(f"the machine was not sampled: {host}")
-    case = _Case(evidence, step, host, lack, split.ms(Cause.BLOCKED), limits)
+    case = _Case(evidence, step, host, lack, split, limits)
     findings = [
         *(_throttled(case) or _contention(case)),
         *_steal(case),
@@ -147,8 +148,8 @@ class _Case:
     step: Step
     host: Host
     lack: Lack
-    blocked_ms: float
-    """Per step outside the wait for data; 0 when not measured."""
+    split: Compute
+    """The step without its wait for data, by cause."""
     limits: Limits
 
     @property
@@ -205,7 +206,9 @@ def _contention(case: _Case) -> list[Finding]:
         return []
     threads = case.evidence.threads
     team = not isinstance(threads, Missing) and threads.intra_op > 1
-    measured = min(case.thread_delay_ms, case.step.working_ms) * strangers
+    # Not all of the run delay: it is counted over all steps, and a thread that computes for most of the step can have
+    # lost no more than the rest of it.
+    measured = case.split.ms(Cause.NEIGHBOURS)
     own_is_enough, cost_share = case.weighed(measured)
     cost, low, confidence = measured, _SPREAD[0] * measured, Confidence.HIGH
     method = "the measured time without a CPU; half of it may be the job's own threads and workers"
@@ -349,7 +352,7 @@ def _memory(case: _Case) -> list[Finding]:
     by_swap = swap_rate / 4096 * _SWAP_PAGE_MS * step.step_ms / 1000
     cost = min(max(pressure * step.step_ms, by_swap), case.step.working_ms)
     if not isinstance(step.run_delay_ms, Missing):
-        cost = min(cost, case.blocked_ms)
+        cost = min(cost, case.split.ms(Cause.BLOCKED))
     worth, cost_share = case.weighed(cost)
     if not worth:
         return []

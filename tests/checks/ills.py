@@ -209,6 +209,7 @@ def crowded(delay_ms: float = 8.0, others: float = 1.0, **changes: Any) -> Evide
             "machine__affinity_cpus": 2,
             "machine__logical_cpus": 2,
             "step__run_delay_ms": delay_ms,
+            "step__cpu_ms": 15.0,
             "host__job_cpus": 1.0,
             "host__others_cpus": others,
             "host__idle_cpus": max(0.0, 1.0 - others),

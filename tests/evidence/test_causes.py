@@ -274,8 +274,8 @@ def test_a_team_is_too_large_beyond_the_cpus_it_can_be_given(quota: float, threa
     ("changes", "share"),
     [
         ({"host__job_run_delay_share": 0.3}, 0.3),
-        ({"host__job_run_delay_share": GONE}, 8.0 / (8.0 + 24.7)),
-        ({"host": GONE}, 8.0 / (8.0 + 24.7)),
+        ({"host__job_run_delay_share": GONE}, 8.0 / (8.0 + 15.0)),
+        ({"host": GONE}, 8.0 / (8.0 + 15.0)),
         ({"host": GONE, "step__run_delay_ms": GONE}, None),
     ],
 )
