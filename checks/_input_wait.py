@@ -138,6 +138,7 @@ class Case:
         confidence: Confidence = Confidence.HIGH,
         lanes: int = 0,
         warning_share: float | None = None,
+        ceiling: float | None = None,
     ) -> Finding:
         # By what a fix would give, not by what the wait costs: some of it no fix takes away.
         saved_share = (low + high) / 2 / self.step.step_ms
@@ -152,7 +153,13 @@ class Case:
             location=location(self.loader.site),
             fix=fix,
             savings=savings(
-                self.step, Part.INPUT_WAIT, ceiling=self.wait, low=low, high=high, method=method, lanes=lanes
+                self.step,
+                Part.INPUT_WAIT,
+                ceiling=self.wait if ceiling is None else ceiling,
+                low=low,
+                high=high,
+                method=method,
+                lanes=lanes,
             ),
         )
 
@@ -258,8 +265,8 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
     )
 
 
-def no_cpu_left(case: Case, fetch: Fetch) -> Finding:
-    """Neither more workers nor a cheaper batch: CPUs."""
+def no_cpu_left(case: Case, fetch: Fetch, remaining: float) -> Finding:
+    """Neither more workers nor a cheaper batch: CPUs. `remaining`: of the wait, what would be there with them, ms."""
     where = "in its workers" if case.loader.num_workers else "in the training process"
     machine, host, lost = case.evidence.machine, case.evidence.host, case.part(*WITHOUT_CPU)
     who, remedy = _TAKEN[case.split.blamed]
@@ -276,8 +283,9 @@ def no_cpu_left(case: Case, fetch: Fetch) -> Finding:
             "python train.py",
             language="bash",
         ),
-        low=0.5 * lost,
-        high=lost,
+        ceiling=case.wait - remaining,
+        low=0.5 * min(lost, case.wait - remaining),
+        high=min(lost, case.wait - remaining),
         method="the share of making a batch that is spent waiting for a CPU",
         extra=(
             *_fetch_measurements(fetch),

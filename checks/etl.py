@@ -48,14 +48,16 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfdoctor.api import (
+    MAKING,
     WITHOUT_CPU,
     Cause,
     Check,
     Confidence,
     Evidence,
+    Fetch,
     Finding,
     Fix,
     Job,
@@ -77,6 +79,7 @@ from perfdoctor.api import (
     savings,
     severity,
     share,
+    with_cpus,
 )
 
 from ._input_wait import (
@@ -127,8 +130,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     findings = [f for loader in loaders if (f := _restarted_workers(evidence.job, loader, step, limits))]
     findings += _pageable_copies(evidence, step, limits)
     if split.blamed_ms / step.step_ms >= limits.min_share and split.blamed_ms >= limits.min_wait_ms:
-        cause = _waiting(case)
-        findings = [cause, *findings] if cause else findings
+        findings = [*_waiting(case), *findings]
     if findings:
         return found(*findings, measurements=shared)
     return clear("the loader keeps up: the loop waits {wait_ms} a step for data ({wait_share})", *shared)
@@ -146,8 +148,17 @@ def _without_loader(step: Step) -> Outcome:
 # -- why the loop waits -----------------------------------------------------------------------------------
 
 
-def _waiting(case: Case) -> Finding | None:
-    """One finding for the wait of the loader that is waited for longest; None where no setting shortens it."""
+def _waiting(case: Case) -> list[Finding]:
+    """What the wait of the loader that is waited for longest comes from; nothing where no setting shortens it."""
+    fetch, blamed = case.loader.fetch, case.split.blamed
+    if not isinstance(fetch, Missing) and blamed in WITHOUT_CPU:
+        return _for_want_of_cpus(case, fetch)
+    finding = _cause(case)
+    return [] if finding is None else [finding]
+
+
+def _cause(case: Case) -> Finding | None:
+    """The one cause that is to blame, when batches had a CPU."""
     fetch, blamed = case.loader.fetch, case.split.blamed
     if blamed is Cause.START:
         return rebuilt_iterator(case)
@@ -163,14 +174,34 @@ def _waiting(case: Case) -> Finding | None:
     model = overlap(case.evidence, case.loader, case.step, fetch)
     if blamed is Cause.HANDOVER:
         return handover(case, fetch, model)
-    if blamed in WITHOUT_CPU:
-        return no_cpu_left(case, fetch)
     if blamed is Cause.GC:
         return worker_collections(case, fetch)
     wanted = model.workers()
     if wanted > case.loader.num_workers and sum(model.saved_with(wanted)) / 2 >= _WORTH * case.split.blamed_ms:
         return too_few_workers(case, fetch, model, wanted)
     return costly_part(case, fetch, model)
+
+
+def _for_want_of_cpus(case: Case, fetch: Fetch) -> list[Finding]:
+    """The lack of CPUs, and beside it what is wrong with the loading itself: that would stay on a quiet machine."""
+    quiet = with_cpus(case.evidence)
+    step, loaders, split = quiet.step, quiet.loaders, input_wait(quiet)
+    if isinstance(step, Missing) or isinstance(loaders, Missing) or isinstance(split, Missing):
+        return [no_cpu_left(case, fetch, 0.0)]
+    alone = replace(case, evidence=quiet, loader=loaders[0], step=step, split=split)
+    remains = split.blamed in (*MAKING, Cause.GC) and split.blamed_ms >= case.limits.min_share * step.step_ms
+    own = _cause(alone) if remains else None
+    if own is None:
+        return [no_cpu_left(case, fetch, 0.0)]
+    share_of_step = own.savings.ceiling_ms / case.step.step_ms
+    own = replace(
+        own,
+        message=own.message.replace("the loop waits", "with a CPU for every batch the loop would still wait", 1),
+        reasoning=f"this is what would stay on a quiet machine: {own.reasoning}",
+        confidence=Confidence.MEDIUM,
+        savings=replace(own.savings, share=share_of_step),
+    )
+    return [no_cpu_left(case, fetch, min(case.wait, split.blamed_ms)), own]
 
 
 # -- beside the steady wait -------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from .evidence.causes import (
     restart,
     thread_gain,
     type_cost,
+    with_cpus,
 )
 from .evidence.model import (
     MAKING,
@@ -176,6 +177,7 @@ __all__ = [
     "share",
     "thread_gain",
     "type_cost",
+    "with_cpus",
 ]
 
 

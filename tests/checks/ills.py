@@ -735,7 +735,7 @@ ILL: dict[str, Evidence] = {
     "PD03.collate": waiting(10.3, fetch((0.01, 0.01), (15.0, 13.0)), empty_share=0.72),
     "PD03.worker-collections": collecting_workers(),
     "PD03.per-sample-indexing": waiting(2.0, fetch((1.2, 1.2), (0.7, 0.7)), num_workers=0, batch_size=256),
-    "PD03.no-cpu-left": waiting(30.0, fetch((25.0, 8.0), run_delay_ms=17.0)),
+    "PD03.no-cpu-left": waiting(30.0, fetch((25.0, 4.0), run_delay_ms=21.0)),
     "PD03.needless-workers": waiting(2.0, fetch(), empty_share=0.0, transport_ms=0.9),
     "PD03.transport": waiting(
         40.0, fetch((20.0, 20.0)), empty_share=0.0, transport_ms=38.0, transport_bytes=18_000.0, num_workers=4

@@ -275,13 +275,31 @@ def test_making_a_batch_without_a_cpu_is_not_a_slow_transform() -> None:
     finding = _found(with_(ILL["PD03.no-cpu-left"], host__others_cpus=1.6))
     assert finding.id == "PD03.no-cpu-left"
     assert number(finding, "others") == pytest.approx(1.6)
-    assert finding.savings.high_ms == pytest.approx(30.0 * 17.0 / 25.5)
+    assert finding.savings.high_ms == pytest.approx(30.0 * 21.0 / 25.5)
 
 
 @pytest.mark.parametrize(("delay_ms", "name"), [(10.0, "transform"), (10.4, "no-cpu-left")])
 def test_run_delay_takes_the_blame_from_two_fifths_on(delay_ms: float, name: str) -> None:
     made = fetch((25.0, 25.0 - delay_ms), (0.7, 0.7), run_delay_ms=delay_ms)
-    assert _name(waiting(20.0, made)) == name
+    assert _examined(waiting(20.0, made)).findings[0].id == f"PD03.{name}"
+
+
+def test_what_stays_on_a_quiet_machine_is_a_cause_beside_the_neighbours() -> None:
+    """Of 25.7 ms a batch 10.4 wait for a CPU: one worker that got them would still need 15.3 beside training of 5."""
+    evidence = waiting(20.0, fetch((25.0, 14.6), (0.7, 0.7), run_delay_ms=10.4))
+    lack, own = _examined(evidence).findings
+    assert (lack.id, own.id) == ("PD03.no-cpu-left", "PD03.transform")
+    assert "on a quiet machine" in own.reasoning
+    assert number(own, "wait_ms") == pytest.approx(9.6)
+    # The wait is billed once.
+    assert lack.savings.ceiling_ms == pytest.approx(20.0 - 9.6)
+    assert lack.savings.high_ms <= lack.savings.ceiling_ms
+    assert own.savings.ceiling_ms == pytest.approx(9.6)
+    assert own.savings.share == pytest.approx(9.6 / 25.0)
+
+
+def test_a_loader_that_would_keep_up_on_a_quiet_machine_has_no_cause_of_its_own() -> None:
+    assert ids(_examined(waiting(20.0, fetch((24.0, 4.0), (0.7, 0.7), run_delay_ms=20.0)))) == ["PD03.no-cpu-left"]
 
 
 @pytest.mark.parametrize(

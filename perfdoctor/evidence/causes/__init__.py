@@ -18,6 +18,7 @@ The wait for data (`input_wait`)
    wanted to run. It gets the blame from two fifths of the making on, before it is the largest part, because the advice
    for the others (more workers) makes it worse. (A transform with a third of its time lost so was still measured to be
    the transform.)
+   What the making would still take with CPUs at once (`with_cpus`) is a cause of its own beside it.
 6. *Storage, transform, collate, collections in the workers*: the largest part of the making.
 
 Who had the CPU (`lack_of_cpu`)
@@ -51,6 +52,7 @@ from .cpus import Signs, are_bound, lack_of_cpu
 from .ledger import Ledger
 from .overlap import HANDOVER_MS, Overlap, overlap
 from .prices import CapCost, ThreadGain, TypeCost, cap_cost, in_step, thread_gain, type_cost
+from .quiet import with_cpus
 from .waiting import REBUILT, Restart, input_wait, restart
 
 __all__ = [
@@ -73,4 +75,5 @@ __all__ = [
     "restart",
     "thread_gain",
     "type_cost",
+    "with_cpus",
 ]
