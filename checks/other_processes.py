@@ -47,6 +47,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api import (
+    SIGNS,
     Cause,
     Check,
     Compute,
@@ -85,11 +86,11 @@ class Limits:
     other checks whose cost is measured in every step."""
     error_share: float = 0.20
     """A judgement: a fifth of the step is worth asking the neighbour to leave."""
-    delay_share: float = 0.10
+    delay_share: float = SIGNS.delay_share
     """The same for all threads of the job, of their runnable time: the best single sign of contention."""
-    others_cpus: float = 0.3
+    others_cpus: float = SIGNS.others_cpus
     """CPU of strangers, in cores, from which on they may be the cause; below, the job fights with itself."""
-    idle_cpus: float = 0.5
+    idle_cpus: float = SIGNS.idle_cpus
     """With half a core idle on average, a neighbour is not what the job waits for."""
     throttled_share: float = 0.25
     """Share of quota periods in which the group was stopped (kubernetes-mixin's alert), if it also cost time."""

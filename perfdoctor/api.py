@@ -26,6 +26,7 @@ from .diagnosis.findings import (
 from .evidence.causes import (
     HANDOVER_MS,
     REBUILT,
+    SIGNS,
     Overlap,
     Signs,
     ThreadGain,
@@ -97,6 +98,7 @@ __all__ = [
     "HANDOVER_MS",
     "MAKING",
     "REBUILT",
+    "SIGNS",
     "WITHOUT_CPU",
     "Attention",
     "AttentionPrice",

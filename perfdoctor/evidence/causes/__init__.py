@@ -48,7 +48,7 @@ others first (threads were timed in the job's types and under its cap; types und
 """
 
 from .computing import compute
-from .cpus import Signs, are_bound, lack_of_cpu
+from .cpus import SIGNS, Signs, are_bound, lack_of_cpu
 from .ledger import Ledger
 from .overlap import HANDOVER_MS, Overlap, overlap
 from .prices import CapCost, ThreadGain, TypeCost, cap_cost, in_step, thread_gain, type_cost
@@ -58,6 +58,7 @@ from .waiting import REBUILT, Restart, input_wait, restart
 __all__ = [
     "HANDOVER_MS",
     "REBUILT",
+    "SIGNS",
     "CapCost",
     "Ledger",
     "Overlap",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..model import Cause, Compute, Evidence, Lack, Missing, Share, Step
-from .cpus import DEFAULT, Signs, lack_of_cpu
+from .cpus import SIGNS, Signs, lack_of_cpu
 from .ledger import Ledger
 from .prices import TypeCost, cap_cost, thread_gain, type_cost
 
 _TYPES = ("float64", "float16", "bfloat16")
 
 
-def compute(evidence: Evidence, signs: Signs = DEFAULT) -> Compute | Missing:
+def compute(evidence: Evidence, signs: Signs = SIGNS) -> Compute | Missing:
     """Forward, backward, optimizer and everything else but the wait for data, by cause."""
     step = evidence.step
     if isinstance(step, Missing):
