@@ -9,8 +9,9 @@ and processes F times the samples, so throughput changes by F T / T(F) and a sam
 Fixed are the optimizer's pass over the parameters, the launches of operators, and of each product the part that two
 timed sizes show not to grow (reading weights). On a GPU the host's part of the step is fixed and the kernels' grows.
 
-The time between operators is taken for launches only up to `LAUNCH_MS` each: a wait or a loop over samples in the
-forward pass is not cured by a larger batch. Lines that run once per sample grow.
+The time between operators is taken for launches only up to `LAUNCH_MS` each, and not where it is a pause of 0.2 ms or
+more: a wait, a simulator or a loop over samples in the forward pass is not cured by a larger batch. Lines that run once
+per sample grow.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def growth(evidence: Evidence, step: Step, ops: OpProfile) -> Growth | Missing:
     parts = step.parts
     # Launching takes CPU time; what the thread waits for in the meantime (other ranks, a lock) does not shrink.
     active = min(1.0, step.cpu_ms / max(parts.compute, 1e-9))
-    computing = active * (parts.forward + parts.backward)
+    computing = max(0.0, active * (parts.forward + parts.backward) - _own_code(step, ops))
     optimizer = active * parts.optimizer
     products = sum(price.calls_per_step * price.milliseconds for price in prices.ops)
     growing = sum(price.calls_per_step * price.growing_milliseconds for price in prices.ops)
@@ -136,6 +137,14 @@ def _is_update(op: Op, weights: frozenset[str]) -> bool:
     if (op.name.endswith("_") and not op.name.endswith("__")) or op.name.startswith(("_foreach", "_fused_")):
         return True
     return bool(op.shapes) and all(shape in weights for shape in op.shapes.replace("] [", "]|[").split("|"))
+
+
+def _own_code(step: Step, ops: OpProfile) -> float:
+    """Milliseconds of forward and backward in which the job runs code of its own between operators, at least: of the
+    long pauses, what the rest of the step has no room for."""
+    if ops.pauses_ms is None:
+        return 0.0
+    return max(0.0, ops.pauses_ms - (step.step_ms - step.parts.forward - step.parts.backward))
 
 
 def _looped(evidence: Evidence, step: Step) -> float:

@@ -37,7 +37,7 @@ _LOSSES = (
     "nll_loss2d_forward",
     "nll_loss2d_backward",
 )
-"""What a cross-entropy over classes is made of; each does as much as there are classes."""
+"""What a cross-entropy over classes is made of; each does as much as there are classes, and none calls another."""
 _PROPORTIONAL = (0.7, 1.0)
 """Product, softmax, loss and update all do as much as there are outputs; narrow products run a little less well."""
 _APPROXIMATE = (0.3, 0.8)
@@ -115,7 +115,7 @@ def layer_on_device(evidence: Evidence) -> bool:
 
 def _loss_ms(ops: OpProfile, step: Step, classes: int) -> float:
     of_classes = [op for op in ops.ops if op.name in _LOSSES and classes in _sizes_after_first(op.shapes)]
-    return in_step(step, ops, sum(op.self_ms_per_step for op in of_classes))
+    return in_step(step, ops, sum(op.total_ms_per_step for op in of_classes))
 
 
 def _sizes_after_first(shapes: str) -> set[int]:

@@ -54,6 +54,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         device_copies_ms=sum(copies.values()) / 1000 / steps,
         pageable_copies_ms=sum(us for name, us in copies.items() if "Pageable" in name) / 1000 / steps,
         device_busy_ms=None if kernels is None else kernels / 1000 / steps,
+        pauses_ms=None if window.pauses_us is None else window.pauses_us / 1000 / steps,
         devices=tuple(
             DeviceWork(
                 row.index,

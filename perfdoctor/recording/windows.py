@@ -138,6 +138,8 @@ class OpsWindow:
     prices: tuple[Price, ...] = ()
     self_us: Mapping[str, int] = field(default_factory=dict)
     device: Mapping[str, int] = field(default_factory=dict)
+    pauses_us: int | None = None
+    """Between operators, those of 0.2 ms and more: code of the job that calls none. None in an older recording."""
     busy_us: int | None = None
     """With a kernel on some device; None on the CPU and in an older recording, which has only the sum of kernels."""
     devices: tuple[DeviceWork, ...] = ()

@@ -328,9 +328,10 @@ def test_kernels_that_overlap_make_a_device_busy_once(tmp_path: Path) -> None:
         {"index": 1, "streams": 1, "kernels_us": 3000, "busy_us": 3000, "active_us": 3000},
     ]
     window = {"k": "window", "name": "ops", "steps": 2, "device": {"kernels": 8000}, "busy_us": 6000, "devices": rows}
+    window["pauses_us"] = 700
     ops = _only(tmp_path, steps(WALL_US, N), window).ops
     assert isinstance(ops, OpProfile)
-    assert ops.device_busy_ms == 3.0
+    assert (ops.device_busy_ms, ops.pauses_ms) == (3.0, 0.35)
     assert [(one.index, one.kernels_ms, one.busy_ms, one.active_ms) for one in ops.devices] == [
         (0, 2.5, 2.0, 2.2),
         (1, 1.5, 1.5, 1.5),

@@ -136,6 +136,9 @@ class OpProfile:
     device_busy_ms: float | None = None
     """Time per step with a kernel on some device, each moment counted once; None on the CPU. In a recording older than
     that, all kernels added up: with several streams at once that is too much."""
+    pauses_ms: float | None = None
+    """Per step between operators, in pauses of 0.2 ms and more: the job's own code, a wait. In all parts of the step,
+    also beside forward and backward. None in an older recording."""
     devices: tuple[DeviceWork, ...] = ()
     """By index; empty on the CPU and in older recordings."""
     tensor_core_ms: float | None = None

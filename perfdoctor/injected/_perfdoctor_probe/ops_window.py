@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import torch
 
-from . import device_work, layers, library_pricing, library_use, pricing, records, thread_pricing
+from . import device_work, gaps, layers, library_pricing, library_use, pricing, records, thread_pricing
 from .final_pricing import FinalPricing
 from .profilers import Profilers
 
@@ -177,17 +177,19 @@ def summarise(host: list, device: list) -> dict:
     totals: "dict[tuple, list]" = {}
     by_dtype: "dict[str, int]" = {}
     count = 0
+    spans: "dict[int, list]" = {}
     stack: "list[list]" = []  # [end, self time, duration, event]
     thread = None
 
     def finish(entry) -> None:
         nonlocal count
-        _, own, duration, event = entry
+        end, own, duration, event = entry
         name = event.name()
         if "::" not in name or name.startswith("autograd::"):
             return
         if name.startswith("aten::"):
             count += 1
+            spans.setdefault(thread, []).append((end - duration, end))
         types = event.dtypes()
         dtype = ""
         for kind in types:
@@ -240,6 +242,7 @@ def summarise(host: list, device: list) -> dict:
         "arguments": arguments,
         "aten": count,
         "self_us": {dtype: own // 1000 for dtype, own in by_dtype.items()},
+        "pauses_us": gaps.long_ns(spans) // 1000,
         "device": device_work.totals(device),
         **(device_work.by_device(device) if device else {}),
     }
