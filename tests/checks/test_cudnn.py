@@ -31,6 +31,21 @@ from perfdoctor.report import wording
 NOTHING = LibraryUse((), (), ())
 
 
+def test_native_convolutions_on_a_gpu_are_told_with_torchs_choice() -> None:
+    finding = only(examine(convolving_on_gpu("slow_conv_dilated3d", one={"chosen": "SlowDilated3d"}), CHECK.limits))
+    assert finding.id == "PD02.native-convolutions"
+    chosen = {m.name: m.value for m in finding.evidence}["chosen"]
+    assert str(chosen).startswith("SlowDilated3d for ")
+    depthwise = convolving_on_gpu("_conv_depthwise2d", one={"chosen": "CudaDepthwise2d"})
+    assert "PD02.native-convolutions" not in [f.id for f in examine(depthwise, CHECK.limits).findings]
+
+
+def test_what_is_inside_compiled_functions_is_said_to_be_unseen() -> None:
+    outcome = examine(with_(healthy(), job__compiled=True), CHECK.limits)
+    assert is_clear(outcome)
+    assert "nothing was seen" in outcome.reason
+
+
 def _examined(evidence: Evidence) -> Outcome:
     return examine(evidence, CHECK.limits)
 

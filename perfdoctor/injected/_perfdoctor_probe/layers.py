@@ -11,6 +11,8 @@ from _thread import get_ident
 import torch
 from torch.nn.modules import module as nn_module
 
+from . import conv_choice
+
 _KEPT = 40
 """Layers kept, the largest by time."""
 RANGE = "perfdoctor layer "
@@ -44,7 +46,7 @@ class Layers:
 
     def __init__(self) -> None:
         self.thread = get_ident()
-        self.modules: "dict[int, list]" = {}  # id -> [index, module, calls, input shape, channels last]
+        self.modules: "dict[int, list]" = {}  # id -> [index, module, calls, input shape, channels last, backend]
         self.roots: list = []
         self.stack: "list[tuple]" = []
         self.handles: list = []
@@ -72,7 +74,8 @@ class Layers:
             known = self.modules.get(id(module))
             if known is None:
                 shape = next((list(x.shape) for x in inputs if isinstance(x, torch.Tensor)), [])
-                known = self.modules[id(module)] = [len(self.modules), module, 0, shape, _channels_last(inputs)]
+                number, backend = len(self.modules), conv_choice.in_forward(module, inputs)
+                known = self.modules[id(module)] = [number, module, 0, shape, _channels_last(inputs), backend]
                 if not self.stack:
                     self.roots.append(module)
             known[2] += 1
@@ -98,7 +101,7 @@ class Layers:
         on_device = times.read_device(device)
         names = self._names()
         rows = []
-        for index, module, calls, shape, _ in self.modules.values():
+        for index, module, calls, shape, *_ in self.modules.values():
             forward, backward = times.of(index)
             clock = 2 if on_device else 0
             rows.append(
@@ -135,11 +138,12 @@ class Layers:
         return all(parameter is None or parameter.device.type == "cpu" for parameter in first)
 
     def titles(self) -> "dict[int, tuple]":
-        """Name, class, whether its input had its channels last, and the module itself, by index."""
+        """Name, class, whether its input had its channels last, the backend that torch chose for a convolution, and the
+        module itself, by index."""
         names = self._names()
         return {
-            index: (names.get(id(module), ""), type(module).__name__, channels_last, module)
-            for index, module, _, _, channels_last in self.modules.values()
+            index: (names.get(id(module), ""), type(module).__name__, channels_last, backend, module)
+            for index, module, _, _, channels_last, backend in self.modules.values()
         }
 
     def _names(self) -> "dict[int, str]":
