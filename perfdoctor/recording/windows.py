@@ -97,6 +97,8 @@ class LayerRow:
     bytes: int = 0
     input: tuple[int, ...] = ()
     weight: tuple[int, ...] = ()
+    aside: bool = False
+    """Of a model in evaluation mode whose input needs no gradient. False in an older recording."""
 
 
 @dataclass(frozen=True, slots=True)
