@@ -439,3 +439,11 @@ def test_what_nobody_took_is_unexplained_and_what_is_missing_stays_so() -> None:
         (Cause.BLOCKED, GONE),
         (Cause.UNEXPLAINED, 6.0),
     ]
+
+
+def test_collections_that_waited_for_a_cpu_leave_that_to_who_had_it() -> None:
+    made = with_(fetch((2.0, 2.0), (0.0, 0.0), run_delay_ms=10.0), gc_ms=30.0)
+    found = _wait(waiting(27.0, made))
+    assert found.ms(Cause.GC) == pytest.approx(found.making_ms * 20.0 / 32.0)
+    assert found.ms(*WITHOUT_CPU) == pytest.approx(found.making_ms * 10.0 / 32.0)
+    assert sum(share.ms for share in found.shares if not isinstance(share.ms, Missing)) == pytest.approx(27.0)

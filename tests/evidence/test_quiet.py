@@ -51,3 +51,9 @@ def test_without_a_wait_to_divide_nothing_changes(changes: dict[str, object]) ->
 def test_batches_that_were_not_timed_stay_as_they_are() -> None:
     evidence = waiting(19.0, Missing("not timed"))
     assert with_cpus(evidence) == evidence
+
+
+def test_collections_in_workers_have_the_delay_that_is_left() -> None:
+    _, made = quiet(waiting(40.0, with_(DELAYED, run_delay_ms=20.0, gc_ms=30.0)))
+    assert made.gc_ms == pytest.approx(30.0 - (20.0 - 14.0))
+    assert made.total_ms == pytest.approx(8.0 + 2.0 + 24.0)

@@ -36,12 +36,15 @@ def _undelayed(fetch: Fetch) -> Fetch:
     collate = max(0.0, fetch.collate_ms - fetch.collate_cpu_ms)
     off = data_set + collate
     delay = min(fetch.run_delay_ms, off)
+    # Collections are timed by the clock alone, and have what delay is left.
+    collected = max(0.0, fetch.gc_ms - (fetch.run_delay_ms - delay))
     share = delay / off if off > 0 else 0.0
     return replace(
         fetch,
         getitem_ms=fetch.getitem_ms - share * data_set,
         collate_ms=fetch.collate_ms - share * collate,
         run_delay_ms=0.0,
+        gc_ms=collected,
     )
 
 

@@ -98,11 +98,13 @@ def _owners(evidence: Evidence, loader: Loader) -> _Owners | Missing:
 def _give_making(ledger: Ledger, fetch: Fetch, making: float, loader: Loader, owners: _Owners | Missing) -> None:
     """By the parts of making one batch."""
     off_cpu = max(0.0, fetch.getitem_ms - fetch.getitem_cpu_ms) + max(0.0, fetch.collate_ms - fetch.collate_cpu_ms)
-    delay = min(fetch.run_delay_ms, off_cpu)
+    # Collections are timed by the clock alone: they may have waited for a CPU too.
+    delay = min(fetch.run_delay_ms, off_cpu + fetch.gc_ms)
+    collected = fetch.gc_ms - max(0.0, delay - off_cpu)
     storage = fetch.getitem_blocked_ms
     transform = min(fetch.getitem_ms, fetch.getitem_cpu_ms)
-    collate = max(0.0, fetch.total_ms - fetch.gc_ms - delay - storage - transform)
-    whole = delay + storage + transform + collate + fetch.gc_ms
+    collate = max(0.0, fetch.total_ms - collected - delay - storage - transform)
+    whole = delay + storage + transform + collate + collected
     scale = making / whole if whole > 0 else 0.0
     where = "in the workers" if loader.num_workers else "in the training process"
     if isinstance(owners, Missing):
@@ -112,7 +114,7 @@ def _give_making(ledger: Ledger, fetch: Fetch, making: float, loader: Loader, ow
             ledger.give(cause, delay * scale * fraction, f"run delay {where}, by what used the CPUs")
     ledger.give(
         Cause.GC,
-        fetch.gc_ms * scale,
+        collected * scale,
         "collections in the workers" if loader.num_workers else "taken off where they are timed",
     )
     ledger.give(Cause.TRANSFORM, transform * scale, "CPU time of the data set")
