@@ -337,7 +337,9 @@ def test_needless_workers_save_the_wait_less_the_making() -> None:
     finding = _found(ILL["PD03.needless-workers"])
     assert finding.id == "PD03.needless-workers"
     assert "num_workers=0" in finding.fix.code
-    assert finding.savings.high_ms == pytest.approx(2.0 - 0.51)
+    # Collating takes 0.5 ms in a worker, and as little as 30 % of it where no memory has to be shared.
+    assert finding.savings.low_ms == pytest.approx(2.0 - 0.51)
+    assert finding.savings.high_ms == pytest.approx(2.0 - 0.01 - 0.15)
 
 
 def test_what_any_hand_over_takes_is_no_finding() -> None:
