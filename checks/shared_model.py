@@ -245,6 +245,7 @@ class _Case:
             prediction,
             whole,
             now_ms,
+            beside_ms=self._beside_ms,
             message=f"{{threads}} threads call {called} at once and do the work of {{useful}}: {{in_flight}} forwards "
             "under way take {wall_ms} each, for {least_ms} of work",
             reasoning="an overlapping forward waits {blocked} of its time for a lock and {delay} for a CPU, and needs "
@@ -360,6 +361,13 @@ class _Case:
         split = compute(self.evidence)
         return 0.0 if isinstance(split, Missing) else split.ms(Cause.BLOCKED)
 
+    @property
+    def _beside_ms(self) -> float:
+        """Of a step, what a thread does between two forwards while requests are queued up: a batch does at best that,
+        too, once for all of them. Without a queue it may be waiting for a request."""
+        backlog = self.seen.backlog
+        return self.step.parts.other if self.serving and not isinstance(backlog, Missing) and backlog >= 1 else 0.0
+
     def _finding(
         self,
         name: str,
@@ -369,12 +377,14 @@ class _Case:
         *,
         message: str,
         reasoning: str,
+        beside_ms: float = 0.0,
     ) -> list[Finding]:
-        """The finding, if what its fix may save of `whole` is worth one; a forward takes `forward_ms` now."""
+        """The finding, if what its fix may save of `whole` (at best also of `beside_ms`) is worth one; what it is for
+        takes `forward_ms` now."""
         if prediction is None or forward_ms <= 0:
             return []
         best, worst = (max(0.0, 1 - ms / forward_ms) for ms in (prediction.best_ms, prediction.worst_ms))
-        high = whole * best
+        high = (whole + beside_ms) * best
         if high / self.step.step_ms < self.limits.min_share:
             return []
         seen, price = self.seen, self.seen.price

@@ -339,3 +339,10 @@ def test_without_cudnns_settings_nothing_is_claimed_of_it() -> None:
 def test_a_native_product_elsewhere_is_not_counted_as_convolution() -> None:
     ops = (Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 18.0, 18.0, 1e8),)
     assert is_clear(_examined(with_(healthy(), backend__onednn_enabled=False, ops__ops=ops)))
+
+
+def test_a_step_that_takes_less_than_the_replay_is_promised_less() -> None:
+    """The same operators, timed beside a neighbour: the native one seems dearer than it was in the step."""
+    quiet, noisy = (_found(onednn_off_inside(ratio=ratio)).savings for ratio in (2.0, 8.0))
+    assert noisy.high_ms > quiet.high_ms
+    assert noisy.low_ms <= noisy.high_ms

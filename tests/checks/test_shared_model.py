@@ -69,7 +69,8 @@ def test_requests_that_are_queued_up_would_share_a_batch_too() -> None:
     """32 requests take 8 ms now, four at a time; as one batch 0.257 ms of operators, Python once, 3 to 30 us each."""
     price = RequestPrice(32, 16, 16, 0.05, 0.257, 1, 0.05, 0.05, 5)
     queued = _found(serving(in_flight=4.0, delay_share=0.0, backlog=500.0, price=price))
-    assert queued.savings.high_ms == pytest.approx(1.0 - (0.257 + 0.10 + 32 * 0.003) / 8)
+    # At best also what a thread does beside the forward, 0.05 ms of a step, is done once for all.
+    assert queued.savings.high_ms == pytest.approx(1.05 * (1.0 - (0.257 + 0.10 + 32 * 0.003) / 8))
     assert queued.savings.low_ms == pytest.approx(1.0 - (0.257 + 0.35 + 32 * 0.03) / 8)
     assert number(queued, "backlog") == 500
 
