@@ -121,7 +121,8 @@ def test_in_the_trap_the_kernel_is_native_and_the_choice_between_the_steps_is_no
     assert "mkldnn" not in plain.kernel
     assert plain.kernel
     assert plain.choice == "Mkldnn"
-    assert (plain.chosen, transposed.chosen) == ("Slow2d", "SlowTranspose2d")
+    assert plain.chosen in ("Slow2d", "NnpackSpatial")  # as the CPU allows
+    assert transposed.chosen == "SlowTranspose2d"
     assert transposed.kernel == "aten::slow_conv_transpose2d"
     assert process.call_sites is not None
     off = {(call.kind, call.detail): call.count for call in process.call_sites.calls if call.kind == "library_off"}
