@@ -41,13 +41,6 @@ def test_a_neighbour_is_named_with_what_it_costs() -> None:
     assert finding.savings.low_ms == pytest.approx(4.0)
 
 
-def test_a_thread_that_computes_lost_no_more_than_the_rest_of_its_step() -> None:
-    """Run delay is counted over all steps, hiccups included: of 25 ms with 20 on a CPU, 27 cannot be lost."""
-    finding = _found(crowded(27.0, step__cpu_ms=20.0, host__job_run_delay_share=0.3))
-    assert finding.savings.ceiling_ms == pytest.approx(24.7 + 0.05 - 20.0, abs=0.1)
-    assert is_clear(_examined(crowded(27.0, step__cpu_ms=24.5)))
-
-
 @pytest.mark.parametrize("changes", [{"host__neighbours": ()}, {"host__others_cpus": 5.0}])
 def test_an_owner_that_cannot_be_seen_is_outside(changes: dict[str, object]) -> None:
     assert "somebody outside this container" in _message(_found(crowded(**changes)))
@@ -57,6 +50,13 @@ def test_an_owner_that_cannot_be_seen_is_outside(changes: dict[str, object]) -> 
 def test_contention_counts_by_the_time_without_a_cpu(delay_ms: float, count: int) -> None:
     """2 ms of 25 are 8 % of the step, but below 10 % of the job's runnable time."""
     assert len(_examined(crowded(delay_ms)).findings) == count
+
+
+def test_a_thread_that_computes_lost_no_more_than_the_rest_of_its_step() -> None:
+    """Run delay is counted over all steps, hiccups included: of 25 ms with 20 on a CPU, 27 cannot be lost."""
+    finding = _found(crowded(27.0, step__cpu_ms=20.0, host__job_run_delay_share=0.3))
+    assert finding.savings.ceiling_ms == pytest.approx(24.7 + 0.05 - 20.0, abs=0.1)
+    assert is_clear(_examined(crowded(27.0, step__cpu_ms=24.5)))
 
 
 @pytest.mark.parametrize("changes", [{"others": 0.2}, {"host__idle_cpus": 0.8}])
