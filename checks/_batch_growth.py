@@ -9,15 +9,16 @@ and processes F times the samples, so throughput changes by F T / T(F) and a sam
 Fixed are the optimizer's pass over the parameters, the launches of operators, and of each product the part that two
 timed sizes show not to grow (reading weights). On a GPU the host's part of the step is fixed and the kernels' grows.
 
-The time between operators is taken for launches only up to `LAUNCH_MS` each: a wait or a loop over samples in the
-forward pass is not cured by a larger batch. Lines that run once per sample grow.
+The time between operators is taken for launches only up to `LAUNCH_MS` each, and not where it is a pause of 0.2 ms or
+more: a wait, a simulator or a loop over samples in the forward pass is not cured by a larger batch. Lines that run once
+per sample grow.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfdoctor.api import BatchPrices, Evidence, Missing, Op, OpProfile, Step, in_step
+from perfdoctor.api import WITHOUT_CPU, BatchPrices, Evidence, Missing, Op, OpProfile, Step, compute, in_step
 
 LAUNCH_MS = 0.01
 """Host time of one operator with autograd and Python: 7 to 16 us were measured beyond the arithmetic, forward,
@@ -65,8 +66,6 @@ class Growth:
 
 def growth(evidence: Evidence, step: Step, ops: OpProfile) -> Growth | Missing:
     """From the operator window and the prices of products with other batches."""
-    delay = 0.0 if isinstance(step.run_delay_ms, Missing) else min(step.run_delay_ms, 0.9 * step.step_ms)
-    running = 1 - delay / step.step_ms
     if ops.device_busy_ms is not None:
         return _on_device(evidence, step, ops.device_busy_ms)
     prices = ops.batch_prices
@@ -75,17 +74,17 @@ def growth(evidence: Evidence, step: Step, ops: OpProfile) -> Growth | Missing:
     parts = step.parts
     # Launching takes CPU time; what the thread waits for in the meantime (other ranks, a lock) does not shrink.
     active = min(1.0, step.cpu_ms / max(parts.compute, 1e-9))
-    compute = active * (parts.forward + parts.backward)
+    computing = max(0.0, active * (parts.forward + parts.backward) - _own_code(step, ops))
     optimizer = active * parts.optimizer
     products = sum(price.calls_per_step * price.milliseconds for price in prices.ops)
     growing = sum(price.calls_per_step * price.growing_milliseconds for price in prices.ops)
     rest = _rest_growing(step, ops, prices, _weights(evidence))
     shown = max(0.0, products - growing)
     launches = LAUNCH_MS * max(0.0, ops.ops_per_step - _looped(evidence, step))
-    low = max(0.0, min(compute - growing - rest, launches + shown))
-    high = max(low, compute - growing - _SURE * rest)
-    # Delays are means and the step is trimmed: beside a busy neighbour too much may come off.
-    whole = max(running * step.step_ms, min(step.cpu_ms, step.step_ms))
+    low = max(0.0, min(computing - growing - rest, launches + shown))
+    high = max(low, computing - growing - _SURE * rest)
+    split = compute(evidence)
+    whole = step.step_ms - (0.0 if isinstance(split, Missing) else split.ms(*WITHOUT_CPU))
     return Growth(
         step_ms=whole,
         fixed_low_ms=min(whole, optimizer + low),
@@ -138,6 +137,14 @@ def _is_update(op: Op, weights: frozenset[str]) -> bool:
     if (op.name.endswith("_") and not op.name.endswith("__")) or op.name.startswith(("_foreach", "_fused_")):
         return True
     return bool(op.shapes) and all(shape in weights for shape in op.shapes.replace("] [", "]|[").split("|"))
+
+
+def _own_code(step: Step, ops: OpProfile) -> float:
+    """Milliseconds of forward and backward in which the job runs code of its own between operators, at least: of the
+    long pauses, what the rest of the step has no room for."""
+    if ops.pauses_ms is None:
+        return 0.0
+    return max(0.0, ops.pauses_ms - (step.step_ms - step.parts.forward - step.parts.backward))
 
 
 def _looped(evidence: Evidence, step: Step) -> float:

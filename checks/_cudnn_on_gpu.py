@@ -160,7 +160,7 @@ class Case:
             name, why = (
                 "native-convolutions",
                 "cuDNN was on, but convolutions and recurrent layers ran in torch's own kernels: types and shapes that "
-                "it does not know, or a switch inside the model",
+                "it does not know, or a switch inside the model; in the forward pass torch chose {chosen}",
             )
             fix = Fix(
                 text="See which layers, and give them a type that cuDNN has; leave cuDNN on inside the model.",
@@ -177,6 +177,7 @@ class Case:
             Measurement("convolutions", len(convolutions), "count", "kinds of convolution"),
             Measurement("recurrent", len(recurrent), "count", "recurrent layers"),
             Measurement("version", version, "text", "cuDNN"),
+            Measurement("chosen", _chosen(convolutions), "text", "what torch chose for them in the forward pass"),
             Measurement("error", cudnn.error or "nothing", "text", "what cuDNN said"),
         )
 
@@ -299,3 +300,13 @@ class Case:
             "the measured time of the copies on the host's clock",
             Measurement("layers", len(some), "count", "recurrent layers"),
         )
+
+
+def _chosen(convolutions: list[Convolution]) -> str:
+    """`Slow2d for encoder.0 (float64)`, the costliest three."""
+    named = [
+        f"{one.chosen} for {one.layer or one.module or 'a convolution'} ({one.dtype})"
+        for one in sorted(convolutions, key=lambda one: -one.ms_per_step)
+        if one.chosen
+    ]
+    return ", ".join(named[:3]) or "nothing that it could be asked for"

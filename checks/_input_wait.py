@@ -43,6 +43,12 @@ class WaitLimits(Protocol):
     def indexing_share(self) -> float: ...
 
 
+_COLLATE_IN_PROCESS = 0.3
+"""Of what `collate_fn` takes in a worker, where it puts the batch into shared memory: 0.15 against 0.5 ms, measured."""
+_WITHOUT_CALL = (0.85, 1.0)
+"""Of collections that a line asks for: up to 15 % come back, as Python's own."""
+_CALMER = (0.5, 0.95)
+"""Of collections that Python starts, saved by thresholds of 50,000."""
 _CHEAP_SAMPLE_MS = 0.1
 """Up to this time per sample, `__getitem__` is Python overhead rather than work."""
 _DOING = {
@@ -134,6 +140,7 @@ class Case:
         confidence: Confidence = Confidence.HIGH,
         lanes: int = 0,
         warning_share: float | None = None,
+        ceiling: float | None = None,
     ) -> Finding:
         # By what a fix would give, not by what the wait costs: some of it no fix takes away.
         saved_share = (low + high) / 2 / self.step.step_ms
@@ -148,7 +155,13 @@ class Case:
             location=location(self.loader.site),
             fix=fix,
             savings=savings(
-                self.step, Part.INPUT_WAIT, ceiling=self.wait, low=low, high=high, method=method, lanes=lanes
+                self.step,
+                Part.INPUT_WAIT,
+                ceiling=self.wait if ceiling is None else ceiling,
+                low=low,
+                high=high,
+                method=method,
+                lanes=lanes,
             ),
         )
 
@@ -254,8 +267,8 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
     )
 
 
-def no_cpu_left(case: Case, fetch: Fetch) -> Finding:
-    """Neither more workers nor a cheaper batch: CPUs."""
+def no_cpu_left(case: Case, fetch: Fetch, remaining: float) -> Finding:
+    """Neither more workers nor a cheaper batch: CPUs. `remaining`: of the wait, what would be there with them, ms."""
     where = "in its workers" if case.loader.num_workers else "in the training process"
     machine, host, lost = case.evidence.machine, case.evidence.host, case.part(*WITHOUT_CPU)
     who, remedy = _TAKEN[case.split.blamed]
@@ -272,8 +285,9 @@ def no_cpu_left(case: Case, fetch: Fetch) -> Finding:
             "python train.py",
             language="bash",
         ),
-        low=0.5 * lost,
-        high=lost,
+        ceiling=case.wait - remaining,
+        low=0.5 * min(lost, case.wait - remaining),
+        high=min(lost, case.wait - remaining),
         method="the share of making a batch that is spent waiting for a CPU",
         extra=(
             *_fetch_measurements(fetch),
@@ -286,6 +300,41 @@ def no_cpu_left(case: Case, fetch: Fetch) -> Finding:
         ),
         confidence=Confidence.MEDIUM,
     )
+
+
+def worker_collections(case: Case, fetch: Fetch) -> Finding:
+    """Neither more workers nor a cheaper data set: Python's collector runs inside the workers."""
+    loader, asked = case.loader, fetch.gc_line is not None
+    spared = min(case.wait, fetch.gc_ms * loader.steady_batches_per_step / max(1, loader.num_workers))
+    least, most = _WITHOUT_CALL if asked else _CALMER
+    finding = case.finding(
+        "worker-collections",
+        "the loop waits {wait_ms} a step for data, {wait_share} of it: making a batch takes {make_ms}, of which "
+        "garbage collections in the workers are {gc_ms}",
+        "a line that runs in the workers calls `gc.collect()`, which walks every object that Python tracks; tensors "
+        "do not need it"
+        if asked
+        else "the data set makes so many containers (lists, dicts, objects) that Python keeps looking for cycles among "
+        "them, and a worker walks all that it inherited from the training process each time",
+        Fix(
+            text="Take the call out of the data set and `collate_fn`."
+            if asked
+            else "Set aside what the workers inherit, and let their collector run less often.",
+            code="def collate(samples):\n    return torch.stack(samples)  # without gc.collect()"
+            if asked
+            else "def calm(worker_id):\n    gc.freeze()\n    gc.set_threshold(50_000, 50, 100)\n\n"
+            "loader = DataLoader(dataset, ..., worker_init_fn=calm)",
+            risk="Reference cycles in the workers, and the memory they hold, live longer.",
+        ),
+        low=least * min(spared, case.part(Cause.GC)),
+        high=most * spared,
+        method="the measured pauses, shared among the workers; a call that is gone leaves at most 15 % to Python's own "
+        "collector"
+        if asked
+        else "the measured pauses, shared among the workers, of which thresholds of 50,000 save half or more",
+        extra=(*_fetch_measurements(fetch), milliseconds("gc_ms", fetch.gc_ms, "collections while a batch is made")),
+    )
+    return replace(finding, location=location(fetch.gc_line)) if fetch.gc_line is not None else finding
 
 
 def handover(case: Case, fetch: Fetch, model: Overlap) -> Finding | None:
@@ -301,7 +350,8 @@ def handover(case: Case, fetch: Fetch, model: Overlap) -> Finding | None:
             "arrivals at an empty queue",
         ),
     )
-    made_here = fetch.total_ms * loader.steady_batches_per_step
+    made_here = (fetch.total_ms - fetch.run_delay_ms) * loader.steady_batches_per_step
+    collate = min(fetch.collate_cpu_ms * loader.steady_batches_per_step, made_here)
     if made_here < min(case.wait, model.handover_ms[1]):
         # Making the batch costs less than receiving it ever could: the textbook's workers are the problem.
         return case.finding(
@@ -310,9 +360,10 @@ def handover(case: Case, fetch: Fetch, model: Overlap) -> Finding | None:
             "{make_ms} to make",
             "batches were ready when asked for, so the time goes into handing them from process to process",
             fewer_workers(case.evidence.job),
-            low=0.5 * (case.wait - made_here),
-            high=case.wait - made_here,
-            method="the wait, less what making the batch in the training process takes",
+            low=case.wait - made_here,
+            high=case.wait - made_here + collate * (1 - _COLLATE_IN_PROCESS),
+            method="the wait, less what making the batch in the training process takes: no more than in a worker, and "
+            "as little as 30 % of its `collate_fn`, which there also makes shared memory",
             extra=extra,
         )
     if case.wait <= HANDOVER_MS[1] * max(1.0, loader.steady_batches_per_step):

@@ -148,7 +148,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     untimed_ms = in_step(step, ops, sum(row.ms_per_step for row in untimed))
     if not use.on_device and untimed_ms / step.step_ms >= limits.min_share:
         return cannot_tell(f"attention that is not fused takes much of the step, and {untimed[0].price}")
-    return clear(_line(evidence, use), *shared)
+    unseen = "; inside compiled functions nothing was seen" if evidence.job.compiled else ""
+    return clear(_line(evidence, use) + unseen, *shared)
 
 
 def _onednn_off_inside(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:

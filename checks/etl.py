@@ -4,14 +4,15 @@ What it looks at
 ----------------
 The time each step waits in the loader's `__next__` (the first batch of an iterator apart), how many batches were
 ready on arrival, and, where batches are made, the wall and CPU time of the data set and of `collate_fn`, their
-run delay, and what they read. A loader that keeps up is clear, whatever its settings.
+run delay, what they read, and how long the workers' garbage collections take. A loader that keeps up is clear,
+whatever its settings.
 
 Why it costs time
 -----------------
 A step that waits 14 ms for data and trains for 10 could take 10. The same wait has different causes: too few
 workers, storage that is slow to answer, a costly transform or `collate_fn`, batches that are expensive to hand
-from process to process, no CPU left to make them, or an iterator that is built again and again. Each has its own
-fix, and the wrong one hurts: two workers on trivial data made a loop run at 0.53x.
+from process to process, no CPU left to make them, garbage collections in the workers, or an iterator that is built
+again and again. Each has its own fix, and the wrong one hurts: two workers on trivial data made a loop run at 0.53x.
 
 Example
 -------
@@ -47,14 +48,16 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfdoctor.api import (
+    MAKING,
     WITHOUT_CPU,
     Cause,
     Check,
     Confidence,
     Evidence,
+    Fetch,
     Finding,
     Fix,
     Job,
@@ -76,6 +79,7 @@ from perfdoctor.api import (
     savings,
     severity,
     share,
+    with_cpus,
 )
 
 from ._input_wait import (
@@ -86,6 +90,7 @@ from ._input_wait import (
     rebuilt_iterator,
     too_few_workers,
     unknown,
+    worker_collections,
 )
 from ._loader_fixes import persistent_workers
 
@@ -125,8 +130,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     findings = [f for loader in loaders if (f := _restarted_workers(evidence.job, loader, step, limits))]
     findings += _pageable_copies(evidence, step, limits)
     if split.blamed_ms / step.step_ms >= limits.min_share and split.blamed_ms >= limits.min_wait_ms:
-        cause = _waiting(case)
-        findings = [cause, *findings] if cause else findings
+        findings = [*_waiting(case), *findings]
     if findings:
         return found(*findings, measurements=shared)
     return clear("the loader keeps up: the loop waits {wait_ms} a step for data ({wait_share})", *shared)
@@ -144,8 +148,17 @@ def _without_loader(step: Step) -> Outcome:
 # -- why the loop waits -----------------------------------------------------------------------------------
 
 
-def _waiting(case: Case) -> Finding | None:
-    """One finding for the wait of the loader that is waited for longest; None where no setting shortens it."""
+def _waiting(case: Case) -> list[Finding]:
+    """What the wait of the loader that is waited for longest comes from; nothing where no setting shortens it."""
+    fetch, blamed = case.loader.fetch, case.split.blamed
+    if not isinstance(fetch, Missing) and blamed in WITHOUT_CPU:
+        return _for_want_of_cpus(case, fetch)
+    finding = _cause(case)
+    return [] if finding is None else [finding]
+
+
+def _cause(case: Case) -> Finding | None:
+    """The one cause that is to blame, when batches had a CPU."""
     fetch, blamed = case.loader.fetch, case.split.blamed
     if blamed is Cause.START:
         return rebuilt_iterator(case)
@@ -161,12 +174,34 @@ def _waiting(case: Case) -> Finding | None:
     model = overlap(case.evidence, case.loader, case.step, fetch)
     if blamed is Cause.HANDOVER:
         return handover(case, fetch, model)
-    if blamed in WITHOUT_CPU:
-        return no_cpu_left(case, fetch)
+    if blamed is Cause.GC:
+        return worker_collections(case, fetch)
     wanted = model.workers()
     if wanted > case.loader.num_workers and sum(model.saved_with(wanted)) / 2 >= _WORTH * case.split.blamed_ms:
         return too_few_workers(case, fetch, model, wanted)
     return costly_part(case, fetch, model)
+
+
+def _for_want_of_cpus(case: Case, fetch: Fetch) -> list[Finding]:
+    """The lack of CPUs, and beside it what is wrong with the loading itself: that would stay on a quiet machine."""
+    quiet = with_cpus(case.evidence)
+    step, loaders, split = quiet.step, quiet.loaders, input_wait(quiet)
+    if isinstance(step, Missing) or isinstance(loaders, Missing) or isinstance(split, Missing):
+        return [no_cpu_left(case, fetch, 0.0)]
+    alone = replace(case, evidence=quiet, loader=loaders[0], step=step, split=split)
+    remains = split.blamed in (*MAKING, Cause.GC) and split.blamed_ms >= case.limits.min_share * step.step_ms
+    own = _cause(alone) if remains else None
+    if own is None:
+        return [no_cpu_left(case, fetch, 0.0)]
+    share_of_step = own.savings.ceiling_ms / case.step.step_ms
+    own = replace(
+        own,
+        message=own.message.replace("the loop waits", "with a CPU for every batch the loop would still wait", 1),
+        reasoning=f"this is what would stay on a quiet machine: {own.reasoning}",
+        confidence=Confidence.MEDIUM,
+        savings=replace(own.savings, share=share_of_step),
+    )
+    return [no_cpu_left(case, fetch, min(case.wait, split.blamed_ms)), own]
 
 
 # -- beside the steady wait -------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 What it looks at
 ----------------
 Forward and backward time, floating-point operations, parameters and shapes of every layer in the profiled steps;
-the operators that make gradients of embedding tables; and recurrent cells that Python calls once per time step.
+the operators that make gradients of embedding tables; recurrent cells that Python calls once per time step; and,
+in two steps, which classes the targets of a cross-entropy name and which rows of a table are looked up.
 
 Why it costs time
 -----------------
@@ -13,8 +14,12 @@ memory or for launches. The gradient of an embedding table is as large as the ta
 touches, and the optimizer then updates every row. A recurrent cell in a Python loop pays for every time step
 what a fused layer pays once.
 
+An output that no target ever uses costs as much as one that is needed: its product, its place in the softmax, its
+gradient and its update.
+
 Example
 -------
+    self.head = nn.Linear(256, 30_000)            # for 300 classes
     self.flatten = nn.Linear(3_075_200, 512)      # straight from the feature map
     self.table = nn.Embedding(1_000_000, 64)      # a batch touches 1,000 rows
     for t in range(steps):
@@ -22,21 +27,23 @@ Example
 
 How to fix
 ----------
-Pool before flattening; narrow the layer, and compare the validation loss; give large tables `sparse=True`; use
-`nn.LSTM` or `nn.GRU` for whole sequences; sample the softmax of a very wide head; let `torch.compile` fuse what waits
-for memory.
+Give the head as many outputs as there are classes; pool before flattening; narrow the layer, and compare the
+validation loss; give large tables `sparse=True`; use `nn.LSTM` or `nn.GRU` for whole sequences; sample the softmax of
+a very wide head; let `torch.compile` fuse what waits for memory.
 
 When it stays silent
 --------------------
 The guide's figures (layers, kernel sizes, channels, hidden sizes, parameters) are shown, never alarmed: networks
 of a hundred layers are ordinary today. The largest layer of a sane network often takes more than half of the
-step; it is named only if it is also many times wider than its neighbours.
+step; it is named only if it is also many times wider than its neighbours. A head whose classes the targets use is as
+wide as it has to be: a language model with a real vocabulary gets a note at most.
 
 Limits
 ------
-Whether a narrower layer is as good only training tells; no figure for that is predicted. Layers are not told
-apart in compiled models. Operators without a known formula count no FLOPs, so layers with hand-written kernels may
-seem to be bound by memory. On a GPU the times are the device's.
+Classes in use are told from the targets of a cross-entropy in two steps, by the highest: gaps below it are not seen,
+nor targets given as probabilities or to other losses. Whether a narrower layer is as good only training tells; no
+figure for that is predicted. Layers are not told apart in compiled models. Operators without a known formula count no
+FLOPs, so layers with hand-written kernels may seem to be bound by memory. On a GPU the times are the device's.
 
 References
 ----------
@@ -80,7 +87,8 @@ from perfdoctor.api import (
     share,
 )
 
-from ._layer_table import figures, last_linear, shape, title
+from . import _heads
+from ._layer_table import figures, shape, title
 from ._wording import in_words_of
 
 
@@ -106,8 +114,15 @@ class Limits:
     """Its longer side over the median of the other layers': a transformer's widest is 4 times its narrowest."""
     oversized_warning: float = 0.60
     """Share of the step from which on an oversized layer is more than a note."""
+    unused_outputs: float = 0.5
+    """Share of a head's outputs above the highest class that any target named. A vocabulary sorted by frequency shows
+    words of its rarer half within a few hundred of them: by Zipf's law they are 6 % of a text of 50,000 words."""
+    unused_targets: int = 200
+    """Targets to have seen before their highest says something."""
+    unused_classes: int = 8
+    """Different classes among them: data sorted by class shows one or two of them in the profiled steps."""
     head_outputs: int = 10_000
-    """The guide's figure; a vocabulary of 32,000 is normal, so the head must also cost."""
+    """The guide's figure for a head of which all outputs are used, or nobody knows; it must also cost."""
     head_share: float = 0.30
     """Cut cross-entropy and the like pay from a third of the step on."""
     cell_calls: int = 8
@@ -120,8 +135,6 @@ _SLOW_SAVES = (0.2, 0.8)
 """Of the time beyond a layer's FLOP share: fusing what is bound by memory or launches saves a fifth to four."""
 _NARROWER = (0.4, 0.8)
 """Half the width saves half of a layer's time, a quarter three quarters; less what it costs to launch at all."""
-_HEAD_SAVES = (0.3, 0.8)
-"""A sampled or adaptive softmax computes 10 to 30 % of the outputs; the rest stays."""
 _SPARSE_SAVES = (0.5, 0.95)
 """Only the rows of a batch are touched; sorting and hashing them costs something again."""
 _FUSED_SAVES = (0.3, 0.8)
@@ -142,7 +155,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return not_applicable("the step calls no module, so there are no layers to compare")
     case = _Case(evidence, step, layers, limits)
     special = [*case.dense_embeddings(), *case.time_loops()]
-    head = case.head()
+    head = _heads.findings(evidence, step, layers, case.parameters, limits)
     named = {finding.evidence[0].value for finding in [*special, *head]}
     large = [f for f in case.oversized() if f.evidence[0].value not in named]
     named |= {finding.evidence[0].value for finding in large}
@@ -210,7 +223,7 @@ class _Case:
 
     def _dense(self, table: Layer, gradient_ms: float) -> Finding | None:
         rows = table.weight_shape[0]
-        touched = math.prod(table.input_shape) * table.calls_per_step if table.input_shape else float(rows)
+        touched = self._touched(table)
         update = self.step.parts.optimizer * min(1.0, table.parameters / self.parameters)
         cost = gradient_ms + update
         if not gradient_ms or touched > self.limits.table_touched * rows:
@@ -254,6 +267,16 @@ class _Case:
                 method="the measured gradient, and the table's share of the optimizer's time; 50 to 95 % of them",
             ),
         )
+
+    def _touched(self, table: Layer) -> float:
+        """Rows of a table that a step uses, at most: as many as were different, or as there were lookups."""
+        rows = float(table.weight_shape[0])
+        lookups = math.prod(table.input_shape) * table.calls_per_step if table.input_shape else rows
+        seen = self.evidence.index_use
+        if isinstance(seen, Missing):
+            return lookups
+        different = [one.distinct for one in seen if (one.kind, one.size, one.width) == ("lookup", *table.weight_shape)]
+        return min(lookups, max(different, default=rows))
 
     def time_loops(self) -> list[Finding]:
         """Recurrent cells that Python calls once per time step."""
@@ -306,45 +329,6 @@ class _Case:
             return None
         of_cells = [line for line in lines if line.part == "forward" and "rnn.py" in line.site.via]
         return max(of_cells, key=lambda line: line.ops_per_step).site if of_cells else None
-
-    def head(self) -> list[Finding]:
-        """A last Linear of very many outputs that takes a large part of the step, and of the arithmetic."""
-        last = last_linear(self.profile)
-        if last is None or last.weight_shape[0] < self.limits.head_outputs:
-            return []
-        cost_share = self.cost_share(last.ms)
-        if self.sure_share(last.ms) < self.limits.head_share or last.flop_share < self.limits.head_share:
-            return []
-        low, high = (fraction * last.ms for fraction in _HEAD_SAVES)
-        return [
-            Finding(
-                id="PD09.oversized-head",
-                severity=severity(cost_share, self.limits.min_share, self.limits.error_share),
-                confidence=Confidence.MEDIUM,
-                message="{layer}, the last layer, has {outputs} outputs and takes {cost_ms} a step, {cost_share}",
-                reasoning="it does {flop_share} of the arithmetic, and its result, one number per output and sample, "
-                "is made again by the loss",
-                evidence=(
-                    *self._about(last, last.ms),
-                    Measurement("outputs", last.weight_shape[0], "count", "outputs"),
-                ),
-                fix=Fix(
-                    text="Do not compute all outputs in training: an adaptive or sampled softmax, fewer classes, or "
-                    "on a GPU a cross-entropy that is fused with the layer.",
-                    code="loss = nn.AdaptiveLogSoftmaxWithLoss(hidden, classes, cutoffs=[2000, 10_000])\n"
-                    "output = loss(features, labels)",
-                    risk="An approximate softmax learns differently; compare the validation loss.",
-                ),
-                savings=savings(
-                    self.step,
-                    Part.COMPUTE,
-                    ceiling=last.ms,
-                    low=low,
-                    high=high,
-                    method="the measured time of the layer; an approximate softmax computes 10 to 30 % of the outputs",
-                ),
-            )
-        ]
 
     def oversized(self) -> list[Finding]:
         """One leaf that takes most of the step, holds most of the model, and is far wider than the others."""

@@ -46,6 +46,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api import (
+    SIGNS,
     Check,
     Confidence,
     Evidence,
@@ -85,9 +86,9 @@ class Limits:
     """Share of the step that another number of threads would save, from timed operators: their noise is 5 %."""
     error_share: float = 0.25
     """A judgement: far above what the choice between two sane numbers of threads is worth."""
-    run_delay: float = 0.10
+    run_delay: float = SIGNS.delay_share
     """Share of its runnable time that the job waits for a CPU, from which on CPUs are contended."""
-    throttled: float = 0.05
+    throttled: float = SIGNS.throttled
     """Share of quota periods in which the job was throttled."""
 
 

@@ -47,8 +47,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api import (
+    SIGNS,
     Cause,
     Check,
+    Compute,
     Confidence,
     Evidence,
     Finding,
@@ -84,11 +86,11 @@ class Limits:
     other checks whose cost is measured in every step."""
     error_share: float = 0.20
     """A judgement: a fifth of the step is worth asking the neighbour to leave."""
-    delay_share: float = 0.10
+    delay_share: float = SIGNS.delay_share
     """The same for all threads of the job, of their runnable time: the best single sign of contention."""
-    others_cpus: float = 0.3
+    others_cpus: float = SIGNS.others_cpus
     """CPU of strangers, in cores, from which on they may be the cause; below, the job fights with itself."""
-    idle_cpus: float = 0.5
+    idle_cpus: float = SIGNS.idle_cpus
     """With half a core idle on average, a neighbour is not what the job waits for."""
     throttled_share: float = 0.25
     """Share of quota periods in which the group was stopped (kubernetes-mixin's alert), if it also cost time."""
@@ -118,12 +120,12 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     """Time without a CPU first; only then who took it."""
     step, host = evidence.step, evidence.host
     signs = Signs(limits.others_cpus, limits.idle_cpus, limits.throttled_share)
-    lack, split = lack_of_cpu(evidence, signs), compute(evidence)
+    lack, split = lack_of_cpu(evidence, signs), compute(evidence, signs)
     if isinstance(step, Missing) or isinstance(lack, Missing) or isinstance(split, Missing):
         return cannot_tell(f"there is no steady step: {step}")
     if isinstance(host, Missing):
         return cannot_tell(f"the machine was not sampled: {host}")
-    case = _Case(evidence, step, host, lack, split.ms(Cause.BLOCKED), limits)
+    case = _Case(evidence, step, host, lack, split, limits)
     findings = [
         *(_throttled(case) or _contention(case)),
         *_steal(case),
@@ -148,8 +150,8 @@ class _Case:
     step: Step
     host: Host
     lack: Lack
-    blocked_ms: float
-    """Per step outside the wait for data; 0 when not measured."""
+    split: Compute
+    """The step without its wait for data, by cause."""
     limits: Limits
 
     @property
@@ -207,7 +209,9 @@ def _contention(case: _Case) -> list[Finding]:
         return []
     threads = case.evidence.threads
     team = not isinstance(threads, Missing) and threads.intra_op > 1
-    measured = min(case.thread_delay_ms, case.step.working_ms) * strangers
+    # Not all of the run delay: it is counted over all steps, and a thread that computes for most of the step can have
+    # lost no more than the rest of it.
+    measured = case.split.ms(Cause.NEIGHBOURS)
     own_is_enough, cost_share = case.weighed(measured)
     cost, low, confidence = measured, _SPREAD[0] * measured, Confidence.HIGH
     method = "the measured time without a CPU; half of it may be the job's own threads and workers"
@@ -351,7 +355,7 @@ def _memory(case: _Case) -> list[Finding]:
     by_swap = swap_rate / 4096 * _SWAP_PAGE_MS * step.step_ms / 1000
     cost = min(max(pressure * step.step_ms, by_swap), case.step.working_ms)
     if not isinstance(step.run_delay_ms, Missing):
-        cost = min(cost, case.blocked_ms)
+        cost = min(cost, case.split.ms(Cause.BLOCKED))
     worth, cost_share = case.weighed(cost)
     if not worth:
         return []

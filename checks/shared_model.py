@@ -108,6 +108,10 @@ class Limits:
 _HANDOVER_MS = (0.02, 0.1)
 """A request's way through a queue and a future: 0.08 ms measured on two cores with four clients. It is a judgement
 how much less an idle machine takes."""
+_QUEUED_MS = (0.003, 0.03)
+"""The same where requests wait already: nobody has to be woken, and a batch is drawn and stacked at once."""
+_LARGEST_BATCH = 32
+"""Of queued requests, in a prediction: as many are timed, and answers should not wait for more."""
 _BATCH_PREFERRED = 0.6
 """A judgement: processes hold a model each and need CPUs of their own, so they must save that much more."""
 _MIN_MEASURED = 20
@@ -213,6 +217,11 @@ class _Case:
             Measurement("useful", round(self.useful, 1), "count", "threads without company that would do as much"),
             share("blocked", self.blocked, "of an overlapping forward waiting for a lock"),
             share("delay", seen.delay_share, "of an overlapping forward waiting for a CPU"),
+            *(
+                ()
+                if isinstance(seen.backlog, Missing)
+                else (Measurement("backlog", round(seen.backlog), "count", "requests queued up"),)
+            ),
             Measurement("usable", self.usable, "count", "CPUs left to the job"),
         )
 
@@ -226,14 +235,17 @@ class _Case:
     def _lock_bound(self) -> list[Finding]:
         if not self.overlapping or not (self._waits_for_a_lock() or self._lock_goes_round()):
             return []
-        prediction = self._prediction(self.seen.in_flight, self.seen.wall_ms)
+        requests = self._queued(self.seen.in_flight)
+        now_ms = self.seen.wall_ms * requests / self.seen.in_flight
+        prediction = self._prediction(requests, now_ms)
         whole = self._whole_ms()
         called = "one model" if self.seen.shared else "a model each"
         return self._finding(
             "gil-bound-forwards",
             prediction,
             whole,
-            self.seen.wall_ms,
+            now_ms,
+            beside_ms=self._beside_ms,
             message=f"{{threads}} threads call {called} at once and do the work of {{useful}}: {{in_flight}} forwards "
             "under way take {wall_ms} each, for {least_ms} of work",
             reasoning="an overlapping forward waits {blocked} of its time for a lock and {delay} for a CPU, and needs "
@@ -270,7 +282,7 @@ class _Case:
             or seen.waiters < self.limits.waiters
         ):
             return []
-        queued = 1 + seen.waiters
+        queued = self._queued(1 + seen.waiters)
         return self._finding(
             "serialised-forwards",
             self._prediction(queued, queued * seen.wall_ms),
@@ -292,6 +304,13 @@ class _Case:
             return batch
         return processes
 
+    def _queued(self, under_way: float) -> float:
+        """Requests that one batch could take: those under way and those that wait in the queue behind them."""
+        backlog = self.seen.backlog
+        if isinstance(backlog, Missing):
+            return under_way
+        return max(under_way, min(_LARGEST_BATCH, under_way + backlog))
+
     def _batch(self, price: RequestPrice, requests: float) -> _Prediction:
         """Time until a batch of all requests under way is done: its operators, Python once, a hand-over for each."""
         seen, alone = self.seen, self.seen.cpu_ms or self.seen.wall_ms
@@ -299,13 +318,16 @@ class _Case:
         least = max(0.0, (seen.least_cpu_ms or alone) - price.one_ms)
         mean = max(0.0, alone - price.one_ms)
         operators = price.of(requests)
+        backlog = seen.backlog
+        each = _HANDOVER_MS if isinstance(backlog, Missing) or backlog < 1 else _QUEUED_MS
         return _Prediction(
             _sharing_fixes.batch(self.evidence.job),
-            best_ms=(operators + least) / self._running[0] + requests * _HANDOVER_MS[0],
-            worst_ms=(operators + mean * (known + (1 - known) * requests)) / self._running[1]
-            + requests * _HANDOVER_MS[1],
+            best_ms=(operators + least) / self._running[0] + requests * each[0],
+            worst_ms=(operators + mean * (known + (1 - known) * requests)) / self._running[1] + requests * each[1],
             method="the operators of one forward timed in the job for one request and for {copies} as a batch, "
-            "Python's share once per batch, and 0.02 to 0.1 ms a request for the queue",
+            "Python's share once per batch, and "
+            + ("0.02 to 0.1 ms" if each is _HANDOVER_MS else "3 to 30 us")
+            + " a request for the queue",
         )
 
     def _processes(self, requests: float) -> _Prediction | None:
@@ -339,6 +361,13 @@ class _Case:
         split = compute(self.evidence)
         return 0.0 if isinstance(split, Missing) else split.ms(Cause.BLOCKED)
 
+    @property
+    def _beside_ms(self) -> float:
+        """Of a step, what a thread does between two forwards while requests are queued up: a batch does at best that,
+        too, once for all of them. Without a queue it may be waiting for a request."""
+        backlog = self.seen.backlog
+        return self.step.parts.other if self.serving and not isinstance(backlog, Missing) and backlog >= 1 else 0.0
+
     def _finding(
         self,
         name: str,
@@ -348,12 +377,14 @@ class _Case:
         *,
         message: str,
         reasoning: str,
+        beside_ms: float = 0.0,
     ) -> list[Finding]:
-        """The finding, if what its fix may save of `whole` is worth one; a forward takes `forward_ms` now."""
+        """The finding, if what its fix may save of `whole` (at best also of `beside_ms`) is worth one; what it is for
+        takes `forward_ms` now."""
         if prediction is None or forward_ms <= 0:
             return []
         best, worst = (max(0.0, 1 - ms / forward_ms) for ms in (prediction.best_ms, prediction.worst_ms))
-        high = whole * best
+        high = (whole + beside_ms) * best
         if high / self.step.step_ms < self.limits.min_share:
             return []
         seen, price = self.seen, self.seen.price

@@ -92,6 +92,10 @@ faults come cheaper. From a step where faults took 43 % of the time and 1.77x wa
 _GRAPH_SAVES = (0.05, 0.27)
 """Share of a forward pass that recording a graph takes: 0.55 ms with, 0.40 ms in inference mode, for a small
 MLP; little where kernels are large."""
+_BACKWARD_SAVES = (0.8, 1.0)
+"""Of the measured backward pass through a model whose gradients nobody uses: all of it, as far as it was told apart."""
+_WALKED = "; a later one runs through it as well, for {backward_ms} a step"
+_MAY_BE_WALKED = "; if a later one runs through it, it costs more than this"
 _MALLOC = (
     "export MALLOC_MMAP_THRESHOLD_=4294967296\nexport MALLOC_TRIM_THRESHOLD_=8589934592\n"
     "export MALLOC_TOP_PAD_=268435456\n"
@@ -112,7 +116,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     findings = [
         *_churn(memory, step, faults_ms, limits),
         *(_emptied_cache(call, step, limits) for call in memory.empty_cache if _matters(call, step, limits)),
-        *(() if _in_threads(evidence, step) else _evaluation(memory.eval_with_grad, step, limits)),
+        *(() if _in_threads(evidence, step) else _evaluation(evidence, memory.eval_with_grad, step, limits)),
     ]
     if not isinstance(evidence.cuda_memory, Missing):
         findings += _cuda(evidence.cuda_memory, step, limits)
@@ -241,14 +245,26 @@ def _in_threads(evidence: Evidence, step: Step) -> bool:
     return not isinstance(threads, Missing) and threads.graph_nobody_uses and step.boundary != "optimizer"
 
 
-def _evaluation(evaluation: EvalWithGrad | None, step: Step, limits: Limits) -> list[Finding]:
+def _backward_for_nothing(evidence: Evidence, step: Step) -> float:
+    """Milliseconds in which the backward pass makes gradients of a model that stands aside, such as a teacher."""
+    layers = evidence.layers
+    if isinstance(layers, Missing) or step.boundary != "optimizer":
+        return 0.0
+    return min(layers.aside_backward_ms, step.parts.backward)
+
+
+def _evaluation(evidence: Evidence, evaluation: EvalWithGrad | None, step: Step, limits: Limits) -> list[Finding]:
     if evaluation is None:
-        return []
-    low, high = (fraction * evaluation.forward_ms for fraction in _GRAPH_SAVES)
-    if high / step.step_ms < limits.min_share:
         return []
     # Validation lies outside the steady step; a frozen teacher, or validation in every other step, does not.
     part = Part.EPOCH if step.irregular_ms >= 0.5 * evaluation.forward_ms else Part.COMPUTE
+    backward = _backward_for_nothing(evidence, step) if part is Part.COMPUTE else 0.0
+    low, high = (
+        fraction * evaluation.forward_ms + kept * backward
+        for fraction, kept in zip(_GRAPH_SAVES, _BACKWARD_SAVES, strict=True)
+    )
+    if high / step.step_ms < limits.min_share:
+        return []
     in_training = part is Part.COMPUTE and step.parts.backward > 0
     return [
         Finding(
@@ -258,10 +274,11 @@ def _evaluation(evaluation: EvalWithGrad | None, step: Step, limits: Limits) -> 
             message="evaluation records a graph: {forwards} forwards in evaluation mode with gradients on, "
             "{forward_ms} a step",
             reasoning="the model was in `eval()` mode, gradients were enabled, and no backward pass came before the "
-            "next forward" + ("; if a later one runs through it, it costs more than this" if in_training else ""),
+            "next forward" + (_WALKED if backward else _MAY_BE_WALKED if in_training else ""),
             evidence=(
                 Measurement("forwards", evaluation.forwards, "count", "such forwards"),
                 milliseconds("forward_ms", evaluation.forward_ms, "in such forwards per step"),
+                milliseconds("backward_ms", backward, "of the backward pass in models in evaluation mode"),
             ),
             location=location(evaluation.site),
             fix=Fix(
@@ -281,7 +298,8 @@ def _evaluation(evaluation: EvalWithGrad | None, step: Step, limits: Limits) -> 
                 ceiling=high,
                 low=low,
                 high=high,
-                method="recording a graph takes 5 to 27 % of a forward pass; the smaller the kernels, the more",
+                method="recording a graph takes 5 to 27 % of a forward pass, the smaller the kernels, the more"
+                + ("; and the measured backward pass through it" if backward else ""),
             ),
         )
     ]

@@ -26,6 +26,7 @@ from .diagnosis.findings import (
 from .evidence.causes import (
     HANDOVER_MS,
     REBUILT,
+    SIGNS,
     Overlap,
     Signs,
     ThreadGain,
@@ -39,6 +40,7 @@ from .evidence.causes import (
     restart,
     thread_gain,
     type_cost,
+    with_cpus,
 )
 from .evidence.model import (
     MAKING,
@@ -67,6 +69,7 @@ from .evidence.model import (
     GarbageCollection,
     Host,
     HostMemory,
+    IndexUse,
     InputWait,
     Job,
     Lack,
@@ -95,6 +98,7 @@ __all__ = [
     "HANDOVER_MS",
     "MAKING",
     "REBUILT",
+    "SIGNS",
     "WITHOUT_CPU",
     "Attention",
     "AttentionPrice",
@@ -124,6 +128,7 @@ __all__ = [
     "GarbageCollection",
     "Host",
     "HostMemory",
+    "IndexUse",
     "InputWait",
     "Job",
     "Lack",
@@ -174,6 +179,7 @@ __all__ = [
     "share",
     "thread_gain",
     "type_cost",
+    "with_cpus",
 ]
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..evidence.causes import SIGNS
 from ..evidence.model import Evidence, Missing, RunEvidence
 from .findings import CheckResult, IntegrityNote, Measurement, OutcomeKind, Severity
 
 _FEW_STEPS = 20
 """Below, the interval of the step is wider than most findings."""
-_STARVED = 0.10
-"""Share of its runnable time that the job waited for a CPU: the field's threshold for contention."""
-_CROWDED_CPUS = 0.5
-"""CPU of other processes in cores, when no core is left idle."""
-_IDLE_CPUS = 0.5
 _OVERHEAD = 0.01
 """perfdoctor's own promise for steps of 5 ms and more."""
 
@@ -57,8 +53,8 @@ def _contention(evidence: Evidence) -> list[IntegrityNote]:
     if isinstance(host, Missing):
         return []
     delay = host.job_run_delay_share
-    starved = not isinstance(delay, Missing) and delay > _STARVED
-    crowded = host.others_cpus > _CROWDED_CPUS and host.idle_cpus < _IDLE_CPUS
+    starved = not isinstance(delay, Missing) and delay > SIGNS.delay_share
+    crowded = host.others_cpus >= SIGNS.others_cpus and host.idle_cpus < SIGNS.idle_cpus
     if not starved and not crowded:
         return []
     measurements = [Measurement("others_cpus", host.others_cpus, "count", "cores used by other processes")]

@@ -15,6 +15,7 @@ from . import (
     counters,
     device,
     garbage,
+    indices,
     layers,
     libraries,
     loading,
@@ -130,6 +131,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
             cudnn=libraries.cudnn(process),
             device=selection,
             counters=counters.counters(process),
+            index_use=indices.index_use(process),
         )
     step, ops = steady.measure(process, selection), operators.profile(process)
     return Evidence(
@@ -156,6 +158,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         cudnn=libraries.cudnn(process),
         device=device.timeline(process, selection, step, ops),
         counters=counters.counters(process),
+        index_use=indices.index_use(process),
     )
 
 
@@ -208,6 +211,7 @@ def _nobody(run: _Run) -> Evidence:
         cudnn=nothing,
         device=nothing,
         counters=nothing,
+        index_use=nothing,
         probe_faults=tuple(fault for p in run.recording.processes for fault in _faults(p)),
         backend=nothing,
     )

@@ -6,7 +6,7 @@ from statistics import median
 
 from ..recording.model import BatchRound, ForwardsSeen, ProcessRecording
 from .model import Concurrency, Missing, RequestPrice
-from .model.concurrency import NOT_COUNTED
+from .model.concurrency import NO_QUEUE, NOT_COUNTED
 from .places import Places
 from .steady import Selection
 
@@ -32,6 +32,7 @@ def build(process: ProcessRecording, selection: Selection, places: Places) -> Co
     least = [r.least_cpu_us for r in seen if r.together[0] + r.alone[0] >= _FEW and r.least_cpu_us]
     wall_us = max(1, together[1])
     # Behind a lock of the job's own there are none together.
+    queued = [record.backlog for record in seen if record.backlog is not None]
     counted = together if together[0] >= _FEW else alone
     cpu_us = counted[2] / max(1, counted[0])
     return Concurrency(
@@ -59,6 +60,7 @@ def build(process: ProcessRecording, selection: Selection, places: Places) -> Co
         backwards=sum(record.backwards for record in seen),
         site=next((places.site(record.site) for record in seen if record.site >= 0), _NO_SITE),
         price=_price(process.batch_rounds),
+        backlog=median(queued) if queued else NO_QUEUE,
     )
 
 

@@ -48,6 +48,7 @@ def layers(process: ProcessRecording, step: Step | Missing) -> LayerProfile | Mi
                 parameter_bytes=row.bytes,
                 input_shape=row.input,
                 weight_shape=row.weight,
+                aside=row.aside,
             )
             for row in seen.modules
         ),

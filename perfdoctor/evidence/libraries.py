@@ -62,6 +62,7 @@ def _convolution(row: ConvolutionRow, unit: float, steps: int, on_device: bool) 
     return Convolution(
         kernel=row.kernel.removeprefix("aten::"),
         choice=row.choice,
+        chosen=row.chosen,
         layer=row.layer,
         module=row.module,
         dtype=row.dtype,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from ..recording.model import Columns, LoaderMade, ProcessRecording, WorkerSample
-from .model import Fetch, Loader, Missing, WorkerThreads
+from .model import Fetch, Loader, Missing, Site, WorkerThreads
 from .places import Places
 from .stats import trimmed_mean
 from .steady import Selection
@@ -72,7 +73,7 @@ def _loader(
         iterated_at=places.site(iterators[-1].site if iterators else -1),
         iterator_start_ms=_iterator_start_ms([it.us / 1000 for it in iterators], list(first_waits)),
         batches_per_iterator=float(mine.sum()) / max(1, len(iterators)),
-        fetch=_fetch(process, workers, made.num_workers, max(sizes, default=0), selection),
+        fetch=_fetch(process, workers, made.num_workers, max(sizes, default=0), selection, places.cwd),
         worker_threads=_worker_threads(workers),
         steady_batches_per_step=float(chosen.sum()) / selection.count,
     )
@@ -91,6 +92,7 @@ def _fetch(
     num_workers: int,
     batch_bytes: int,
     selection: Selection,
+    cwd: str,
 ) -> Fetch | Missing:
     makers = workers if num_workers else (process,)
     columns = [_settled(maker.fetches) for maker in makers]
@@ -102,7 +104,7 @@ def _fetch(
             + (f" ({num_workers} workers, {len(workers)} of them seen)" if num_workers else ""),
             "",
         )
-    means = {name: trimmed_mean(values / 1000) for name, values in rows.items()}
+    means = {name: trimmed_mean(rows[name] / 1000) for name in _TIMES}
     if num_workers:
         delay, read, disk = _worker_counters([worker.worker_samples for worker in workers])
     else:
@@ -117,10 +119,28 @@ def _fetch(
         read_bytes=read,
         disk_bytes=disk,
         batch_bytes=batch_bytes or Missing("the batches hold no tensors"),
+        # A full collection is rare and long: a trimmed mean would leave it out.
+        gc_ms=float((rows["gc_us"] / 1000).mean()) if num_workers else 0.0,
+        gc_line=_collecting_line(workers, cwd) if num_workers else None,
     )
 
 
-_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us")
+def _collecting_line(workers: Sequence[ProcessRecording], cwd: str) -> Site | None:
+    """Where the workers' collections are asked for, if more of their time is asked for than not."""
+    asked: Counter[Site] = Counter()
+    for worker in workers:
+        places = Places(worker.sites, cwd)
+        for event in worker.full_collections:
+            if event.site >= 0:
+                asked[places.find(event.site) or Site("", 0, "")] += event.us
+    every = sum(int(worker.fetches["gc_us"].sum()) for worker in workers)
+    if not asked or 2 * sum(asked.values()) < every:
+        return None
+    return asked.most_common(1)[0][0]
+
+
+_TIMES = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us")
+_COLUMNS = (*_TIMES, "gc_us")
 
 
 def _settled(fetches: Columns) -> Columns:

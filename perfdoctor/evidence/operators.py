@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..recording.model import OpsWindow, ProcessRecording, SitesWindow
-from .model import BatchPrice, BatchPrices, CallSite, DtypePrice, Missing, Op, OpProfile, ThreadPrice
+from .model import BatchPrice, BatchPrices, CallSite, DeviceWork, DtypePrice, Missing, Op, OpProfile, ThreadPrice
 from .model.operators import NOT_PRICED
 from .places import Places
 
@@ -21,7 +21,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         return Missing(f"the operator window could not open: {window.missing}")
     steps = max(1, window.steps)
     copies = {name: us for name, us in window.device.items() if "HtoD" in name}
-    kernels = window.device.get("kernels")
+    kernels = window.device.get("kernels") if window.busy_us is None else window.busy_us
     return OpProfile(
         steps=steps,
         ops=tuple(
@@ -54,6 +54,17 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         device_copies_ms=sum(copies.values()) / 1000 / steps,
         pageable_copies_ms=sum(us for name, us in copies.items() if "Pageable" in name) / 1000 / steps,
         device_busy_ms=None if kernels is None else kernels / 1000 / steps,
+        pauses_ms=None if window.pauses_us is None else window.pauses_us / 1000 / steps,
+        devices=tuple(
+            DeviceWork(
+                row.index,
+                row.streams,
+                row.kernels_us / 1000 / steps,
+                row.busy_us / 1000 / steps,
+                row.active_us / 1000 / steps,
+            )
+            for row in window.devices
+        ),
         batch_prices=_batch_prices(window, steps),
         stray_ms=window.stray_us / 1000 / steps,
     )

@@ -14,6 +14,8 @@ class ConvolutionRow:
     where it has no name, as oneDNN's transposed convolution."""
     choice: str = ""
     """What torch chose between the steps: `Mkldnn`, `Slow2d`, ...; "" when it could not be asked."""
+    chosen: str = ""
+    """The same in the forward pass; "" when it could not be asked, and in older recordings."""
     layer: str = ""
     module: str = ""
     dtype: str = ""

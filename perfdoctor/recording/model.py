@@ -26,6 +26,8 @@ from .trials import TrialsBegan as TrialsBegan
 from .windows import BatchPrice as BatchPrice
 from .windows import BatchPrices as BatchPrices
 from .windows import CountersWindow as CountersWindow
+from .windows import DeviceWork as DeviceWork
+from .windows import IndexRow as IndexRow
 from .windows import LayerRow as LayerRow
 from .windows import LayersSeen as LayersSeen
 from .windows import LibraryPrice as LibraryPrice

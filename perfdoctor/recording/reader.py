@@ -25,7 +25,7 @@ T = TypeVar("T")
 Record = Mapping[str, Any]
 
 _BATCH_COLUMNS = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
-_FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us")
+_FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
 
 
 def _tuples(value: Any) -> Any:
@@ -252,6 +252,7 @@ def _ops(record: Record | None, prices: Record) -> model.OpsWindow | None:
         library=_library(library, prices) if library else None,
         layers=_layers(layers) if layers else None,
         ops=tuple(_build(model.OpRow, r) for r in record.get("ops", ())),
+        devices=tuple(_build(model.DeviceWork, r) for r in record.get("devices", ())),
         priced=bool(prices),
         prices=tuple(_build(model.Price, r) for r in prices.get("prices", ())),
         replay=tuple(_build(model.Replay, r) for r in record.get("replay", ())),
@@ -288,12 +289,13 @@ def _layers(record: Record) -> model.LayersSeen:
 def _call_sites(record: Record | None) -> model.SitesWindow | None:
     if record is None:
         return None
-    lines = record.get("lines")
+    lines, indices = record.get("lines"), record.get("indices")
     return _build(
         model.SitesWindow,
         record,
         calls=tuple(_build(model.SiteCall, r) for r in record.get("calls", ())),
         lines=None if lines is None else tuple(_build(model.LineRow, r) for r in lines),
+        indices=None if indices is None else tuple(_build(model.IndexRow, r) for r in indices),
     )
 
 

@@ -27,6 +27,8 @@ class ForwardsSeen:
     least_cpu_us: int = 0
     waiters: int = 0
     """Other threads in the function that made a measured forward, outside any of their own; over all measured."""
+    backlog: float | None = None
+    """Requests in the queue that the threads take them from, mean over the measured; None where no queue was seen."""
     in_training: int = 0
     """Overlapping, of modules with dropout or batch norm in training mode."""
     ungraded: int = 0

@@ -97,6 +97,8 @@ class LayerRow:
     bytes: int = 0
     input: tuple[int, ...] = ()
     weight: tuple[int, ...] = ()
+    aside: bool = False
+    """Of a model in evaluation mode whose input needs no gradient. False in an older recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,20 @@ class LayersSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceWork:
+    """One device in the operator window; microseconds of the whole window."""
+
+    index: int = 0
+    streams: int = 1
+    kernels_us: int = 0
+    """Added up: kernels that overlap count twice."""
+    busy_us: int = 0
+    """With a kernel on."""
+    active_us: int = 0
+    """With a kernel or a copy on."""
+
+
+@dataclass(frozen=True, slots=True)
 class OpsWindow:
     """The operator window."""
 
@@ -124,6 +140,11 @@ class OpsWindow:
     prices: tuple[Price, ...] = ()
     self_us: Mapping[str, int] = field(default_factory=dict)
     device: Mapping[str, int] = field(default_factory=dict)
+    pauses_us: int | None = None
+    """Between operators, those of 0.2 ms and more: code of the job that calls none. None in an older recording."""
+    busy_us: int | None = None
+    """With a kernel on some device; None on the CPU and in an older recording, which has only the sum of kernels."""
+    devices: tuple[DeviceWork, ...] = ()
     layers: LayersSeen | None = None
     missing: str = ""
     onednn: tuple[LibraryPrice, ...] = ()
@@ -169,6 +190,21 @@ class LineRow:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexRow:
+    """Indices of one kind into something of one size, in the call-site window."""
+
+    kind: str
+    """`target`: classes that a loss was given; `lookup`: rows of an embedding table."""
+    size: int = 0
+    """Classes, or rows."""
+    width: int = 0
+    """Of a row; 0 for classes."""
+    count: int = 0
+    distinct: int = 0
+    highest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SitesWindow:
     """The call-site window."""
 
@@ -179,6 +215,8 @@ class SitesWindow:
     """None in a recording older than these."""
     lines_us: Mapping[str, int] = field(default_factory=dict)
     lines_ops: Mapping[str, int] = field(default_factory=dict)
+    indices: tuple[IndexRow, ...] | None = None
+    """None in a recording older than these."""
     missing: str = ""
 
 

@@ -34,8 +34,24 @@ def device_sentence(evidence: Evidence) -> str:
     if isinstance(timeline, Missing):
         if not evidence.on_cuda:
             return ""
-        return wording.clean(f"Whether the host or the device bounds the step is not known: {timeline}.")
-    return f"{_who(timeline)}{_kernels(timeline)}"
+        unknown = wording.clean(f"Whether the host or the device bounds the step is not known: {timeline}.")
+        return unknown + _by_device(evidence)
+    return f"{_who(timeline)}{_by_device(evidence) or _kernels(timeline)}"
+
+
+def _by_device(evidence: Evidence) -> str:
+    """How long each of several devices had a kernel on, and some of them: for a model that lies on several."""
+    ops, step = evidence.ops, evidence.step
+    if isinstance(ops, Missing) or isinstance(step, Missing) or ops.device_busy_ms is None or step.step_ms <= 0:
+        return ""
+    busy = [device for device in ops.devices if device.busy_ms > 0]
+    if len(busy) < 2:
+        return ""
+    each = wording.listing(
+        [f"{wording.share(min(1.0, one.busy_ms / step.step_ms))} of it on cuda:{one.index}" for one in busy]
+    )
+    some = wording.share(min(1.0, ops.device_busy_ms / step.step_ms))
+    return f" In the operator window some device had a kernel on for {some} of the step: {each}."
 
 
 def _who(timeline: DeviceTimeline) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..diagnosis.findings import Diagnosis, OutcomeKind, Part
+from ..diagnosis.findings import Diagnosis, Finding, OutcomeKind, Part, Severity
 from ..diagnosis.measured import Verdict
 from ..evidence.model import Line, Missing, Parts, Step
 from . import wording
@@ -36,7 +36,7 @@ def verdict(diagnosis: Diagnosis) -> str:
     bound = bound_by(diagnosis.evidence)
     subject = _subject(diagnosis).rstrip(",") + bound if bound else _subject(diagnosis)
     takes = f"{subject} takes {wording.duration(step.step_ms)}"
-    if diagnosis.ranked:
+    if any(finding.severity is not Severity.NOTE for finding in diagnosis.ranked):
         part = diagnosis.ranked[0].savings.part
         spent = _spent(step.parts, part)
         if spent > 0:
@@ -44,7 +44,7 @@ def verdict(diagnosis: Diagnosis) -> str:
         return f"{takes}; {_prospect(diagnosis)}."
     # In a step that the device bounds, whatever the host does beside computing costs nothing.
     large = "" if device_bounds(diagnosis.evidence) else _unexplained(step)
-    return f"{takes}{large}{', but' if large else ';'} {_nothing_found(diagnosis, bool(large))}."
+    return f"{takes}{large}{', but' if large else ';'} {_nothing_found(diagnosis, bool(large))}{_noted(diagnosis)}."
 
 
 def combined(diagnosis: Diagnosis) -> str:
@@ -81,7 +81,9 @@ def whereabouts(diagnosis: Diagnosis) -> str:
     if isinstance(step, Missing) or isinstance(lines, Missing) or step.step_ms <= 0 or not lines:
         return ""
     explained = sum(
-        finding.savings.ceiling_ms for finding in diagnosis.ranked if finding.savings.part is not Part.EPOCH
+        finding.savings.ceiling_ms
+        for finding in diagnosis.ranked
+        if finding.savings.part is not Part.EPOCH and not _helps_anyway(finding)
     )
     if step.step_ms - explained < UNEXPLAINED_REST * step.step_ms:
         return ""
@@ -93,6 +95,11 @@ def whereabouts(diagnosis: Diagnosis) -> str:
     name, ms = max(step.parts.as_dict().items(), key=lambda item: item[1])
     hottest = wording.listing([_line(line, step) for line in _merged(lines)[:HOTTEST]])
     return f"{beside} of the step is {LABELS[name]}, {_amount(ms, step)}; the hottest lines are {hottest}."
+
+
+def _helps_anyway(finding: Finding) -> bool:
+    """A note about what would help whatever the time goes into does not say what it goes into."""
+    return finding.savings.general and finding.severity is Severity.NOTE
 
 
 def _merged(lines: tuple[Line, ...]) -> list[tuple[str, float]]:
@@ -147,9 +154,18 @@ def _amount(ms: float, step: Step) -> str:
     return f"{wording.duration(ms)} ({wording.share(ms / step.step_ms if step.step_ms else 0.0)})"
 
 
-def _prospect(diagnosis: Diagnosis) -> str:
+def _noted(diagnosis: Diagnosis) -> str:
+    """What notes alone would give: choices, not causes."""
+    if not diagnosis.ranked:
+        return ""
+    if not combined(diagnosis):
+        return f" ({wording.plural(len(diagnosis.ranked), 'note')} below)"
+    return f", though {_prospect(diagnosis, 'note')}"
+
+
+def _prospect(diagnosis: Diagnosis, what: str = "fix") -> str:
     number = len(diagnosis.ranked)
-    fixes = "the fix below" if number == 1 else f"the {number} fixes below"
+    fixes = f"the {what} below" if number == 1 else f"the {number} {what}{'es' if what == 'fix' else 's'} below"
     after = combined(diagnosis)
     if not after:
         saves = "saves" if number == 1 else "save"

@@ -34,6 +34,7 @@ from perfdoctor.evidence.model import (
     Evidence,
     Fetch,
     GpuStranger,
+    IndexUse,
     Layer,
     LibraryPrice,
     LibraryUse,
@@ -208,6 +209,7 @@ def crowded(delay_ms: float = 8.0, others: float = 1.0, **changes: Any) -> Evide
             "machine__affinity_cpus": 2,
             "machine__logical_cpus": 2,
             "step__run_delay_ms": delay_ms,
+            "step__cpu_ms": 15.0,
             "host__job_cpus": 1.0,
             "host__others_cpus": others,
             "host__idle_cpus": max(0.0, 1.0 - others),
@@ -289,6 +291,12 @@ def waiting(wait_ms: float, made: Fetch | Missing, *, train_ms: float = 5.0, cpu
         ops=Missing("not part of this case"),
         memory=Missing("not part of this case"),
     )
+
+
+def collecting_workers(gc_ms: float = 30.0, line: Site | None = GC_LINE, workers: int = 2) -> Evidence:
+    """Making a batch takes 10 ms and the workers' collections; training takes 5."""
+    made = with_(fetch((9.0, 9.0), (1.0, 1.0)), gc_ms=gc_ms, gc_line=line)
+    return waiting((10.0 + gc_ms) / workers - 5.0, made, num_workers=workers)
 
 
 def pageable_copies(copies_ms: float = 5.0) -> Evidence:
@@ -571,6 +579,19 @@ def wide_head(outputs: int = 50_257, share: float = 0.45, flops: float = 0.5) ->
     return with_layer(layer(share=share, flops=flops, order=9, weight_shape=(outputs, 512), name="head"))
 
 
+def unused_outputs(
+    highest: int = 299, outputs: int = 2_500, share: float = 0.3, targets: int = 3_000, distinct: int = 290
+) -> Evidence:
+    """A head of which the targets use the first classes only; its loss takes 1.5 ms of the step of 25 beside it."""
+    head = layer(share=share, flops=0.3, order=9, weight_shape=(outputs, 192), name="head", parameters=0)
+    loss = Op("_log_softmax", "float32", f"[1536, {outputs}]", "cpu", 1.0, 1.5, 1.5, 0.0)
+    return with_layer(
+        head,
+        ops__ops=(loss, *healthy().ops.ops),  # type: ignore[union-attr]
+        index_use=(IndexUse("target", outputs, 0, targets, distinct, highest),),
+    )
+
+
 def memory_bound(share: float = 0.4, flops: float = 0.02, **changes: Any) -> Evidence:
     return with_layer(layer("BatchNorm2d", share, flops, **{"weight_shape": (), "parameters": 128, **changes}))
 
@@ -712,8 +733,9 @@ ILL: dict[str, Evidence] = {
     "PD03.storage": waiting(14.6, fetch((60.0, 1.0)), num_workers=16),
     "PD03.transform": waiting(22.3, fetch((25.0, 17.0), (0.7, 0.7), run_delay_ms=8.0), empty_share=0.95),
     "PD03.collate": waiting(10.3, fetch((0.01, 0.01), (15.0, 13.0)), empty_share=0.72),
+    "PD03.worker-collections": collecting_workers(),
     "PD03.per-sample-indexing": waiting(2.0, fetch((1.2, 1.2), (0.7, 0.7)), num_workers=0, batch_size=256),
-    "PD03.no-cpu-left": waiting(30.0, fetch((25.0, 8.0), run_delay_ms=17.0)),
+    "PD03.no-cpu-left": waiting(30.0, fetch((25.0, 4.0), run_delay_ms=21.0)),
     "PD03.needless-workers": waiting(2.0, fetch(), empty_share=0.0, transport_ms=0.9),
     "PD03.transport": waiting(
         40.0, fetch((20.0, 20.0)), empty_share=0.0, transport_ms=38.0, transport_bytes=18_000.0, num_workers=4
@@ -748,6 +770,7 @@ ILL: dict[str, Evidence] = {
     ),
     "PD08.alloc-retries": cuda_allocator(alloc_retries_per_step=0.2, device_allocs_per_step=4.0),
     "PD09.oversized-layer": too_wide(),
+    "PD09.unused-outputs": unused_outputs(),
     "PD09.oversized-head": wide_head(),
     "PD09.memory-bound-layer": memory_bound(),
     "PD09.dense-embedding-gradient": dense_embedding(),

@@ -220,3 +220,13 @@ def test_a_full_gpu_has_no_room() -> None:
 def test_with_less_room_half_as_much_is_offered() -> None:
     evidence = on_gpu(small_batch(), ops__device_busy_ms=2.0, cuda_memory__peak_allocated_bytes=30 << 30)
     assert number(_found(evidence), "times") == 2
+
+
+def test_a_simulator_between_the_operators_is_no_launch() -> None:
+    """19 of 24 ms in forward and backward are pauses; without them there is little that a larger batch would share."""
+    simulated = small_batch(0.9, ops__ops_per_step=5_000.0, ops__batch_prices=batch_prices(0.9))
+    launching = with_(simulated, ops__batch_prices=batch_prices(0.0), ops__self_ms_per_step=4.0)
+    paused = with_(launching, ops__pauses_ms=19.0)
+    assert number(_examined(launching), "gain_high") > number(_examined(paused), "gain_high")
+    beside = with_(launching, ops__pauses_ms=2.0)  # as long as the optimizer takes
+    assert number(_examined(beside), "gain_high") == number(_examined(launching), "gain_high")

@@ -31,6 +31,21 @@ from perfdoctor.report import wording
 NOTHING = LibraryUse((), (), ())
 
 
+def test_native_convolutions_on_a_gpu_are_told_with_torchs_choice() -> None:
+    finding = only(examine(convolving_on_gpu("slow_conv_dilated3d", one={"chosen": "SlowDilated3d"}), CHECK.limits))
+    assert finding.id == "PD02.native-convolutions"
+    chosen = {m.name: m.value for m in finding.evidence}["chosen"]
+    assert str(chosen).startswith("SlowDilated3d for ")
+    depthwise = convolving_on_gpu("_conv_depthwise2d", one={"chosen": "CudaDepthwise2d"})
+    assert "PD02.native-convolutions" not in [f.id for f in examine(depthwise, CHECK.limits).findings]
+
+
+def test_what_is_inside_compiled_functions_is_said_to_be_unseen() -> None:
+    outcome = examine(with_(healthy(), job__compiled=True), CHECK.limits)
+    assert is_clear(outcome)
+    assert "nothing was seen" in outcome.reason
+
+
 def _examined(evidence: Evidence) -> Outcome:
     return examine(evidence, CHECK.limits)
 
@@ -324,3 +339,10 @@ def test_without_cudnns_settings_nothing_is_claimed_of_it() -> None:
 def test_a_native_product_elsewhere_is_not_counted_as_convolution() -> None:
     ops = (Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 18.0, 18.0, 1e8),)
     assert is_clear(_examined(with_(healthy(), backend__onednn_enabled=False, ops__ops=ops)))
+
+
+def test_a_step_that_takes_less_than_the_replay_is_promised_less() -> None:
+    """The same operators, timed beside a neighbour: the native one seems dearer than it was in the step."""
+    quiet, noisy = (_found(onednn_off_inside(ratio=ratio)).savings for ratio in (2.0, 8.0))
+    assert noisy.high_ms > quiet.high_ms
+    assert noisy.low_ms <= noisy.high_ms

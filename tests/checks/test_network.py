@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 import pytest
-from ills import ILL, dense_embedding, layer, memory_bound, time_loop, too_wide, wide_head, with_layer
+from ills import (
+    ILL,
+    dense_embedding,
+    layer,
+    memory_bound,
+    time_loop,
+    too_wide,
+    unused_outputs,
+    wide_head,
+    with_layer,
+)
 from perfdoctor.checks.network import CHECK, examine
 from samples import LAYERS, healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.evidence.model import Evidence, IndexUse, Missing
 
 
 def _ids(evidence: Evidence) -> list[str]:
@@ -84,6 +94,49 @@ def test_a_head_that_is_also_oversized_is_found_once() -> None:
     assert _ids(wide_head(share=0.7, flops=0.9)) == ["PD09.oversized-head"]
 
 
+@pytest.mark.parametrize(("highest", "count"), [(49_000, 1), (20_000, 0)])
+def test_a_real_vocabulary_makes_the_head_a_note(highest: int, count: int) -> None:
+    """Its classes are used; only what they cost is worth saying. Where few are used, that is what is said."""
+    use = IndexUse("target", 50_257, 0, 16_000, 3_000, highest)
+    outcome = examine(with_(wide_head(), index_use=(use,)), CHECK.limits)
+    notes = [f for f in outcome.findings if f.severity is Severity.NOTE]
+    assert ids(outcome) == ["PD09.oversized-head" if count else "PD09.unused-outputs"]
+    assert len(notes) == count
+
+
+def test_unused_outputs_are_billed_with_their_loss_and_update() -> None:
+    """2,200 of 2,500 outputs: of the layer's 7.5 ms, of the loss's 1.5 ms; the layer has no parameters here."""
+    finding = only(examine(unused_outputs(), CHECK.limits))
+    assert finding.savings.low_ms == pytest.approx(0.85 * 0.88 * (7.5 + 1.5))
+    assert number(finding, "highest") == 299
+    with_update = with_(
+        unused_outputs(), layers__layers=(layer(share=0.3, weight_shape=(2_500, 192), parameters=500_000),)
+    )
+    assert number(only(examine(with_update, CHECK.limits)), "update_ms") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        unused_outputs(highest=1_250),
+        unused_outputs(targets=199),
+        unused_outputs(distinct=2),
+        unused_outputs(share=0.05),
+        with_(unused_outputs(), index_use=()),
+        with_(unused_outputs(), index_use=(IndexUse("lookup", 2_500, 192, 3_000, 290, 299),)),
+        with_(unused_outputs(), index_use=(IndexUse("target", 2_400, 0, 3_000, 290, 299),)),
+        with_(unused_outputs(), index_use=Missing("the job uses torch.compile")),
+    ],
+    ids=["half", "few-targets", "sorted", "cheap", "no-loss", "table", "other-loss", "missing"],
+)
+def test_outputs_in_use_or_unknown_are_no_finding(evidence: Evidence) -> None:
+    assert _ids(evidence) == []
+
+
+def test_half_of_the_outputs_is_the_edge() -> None:
+    assert _ids(unused_outputs(highest=1_249)) == ["PD09.unused-outputs"]
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Time without arithmetic
 
@@ -130,6 +183,15 @@ def test_a_table_that_the_batch_fills_is_fine() -> None:
     assert _ids(with_(dense_embedding(), ops=Missing("not seen"))) == []
 
 
+def test_rows_that_a_batch_looks_up_again_and_again_count_once() -> None:
+    often = dense_embedding(rows=5_000, looked_up=1_000)
+    assert _ids(often) == []
+    few = IndexUse("lookup", 5_000, 64, 2_000, 400, 4_990)
+    assert _ids(with_(often, index_use=(few,))) == ["PD09.dense-embedding-gradient"]
+    assert _ids(with_(often, index_use=(with_(few, distinct=501),))) == []
+    assert _ids(with_(often, index_use=(with_(few, width=32),))) == []
+
+
 @pytest.mark.parametrize(("calls", "count"), [(7.0, 0), (8.0, 1)])
 def test_a_cell_is_a_time_loop_from_eight_calls_on(calls: float, count: int) -> None:
     assert _ids(time_loop(calls)) == ["PD09.time-loop"] * count
@@ -148,6 +210,7 @@ def test_a_time_loop_names_the_line_and_the_fused_layer() -> None:
     "illness",
     [
         "PD09.oversized-layer",
+        "PD09.unused-outputs",
         "PD09.oversized-head",
         "PD09.memory-bound-layer",
         "PD09.dense-embedding-gradient",

@@ -60,6 +60,13 @@ def test_contention_counts_by_the_time_without_a_cpu(delay_ms: float, count: int
     assert len(_examined(crowded(delay_ms)).findings) == count
 
 
+def test_a_thread_that_computes_lost_no_more_than_the_rest_of_its_step() -> None:
+    """Run delay is counted over all steps, hiccups included: of 25 ms with 20 on a CPU, 27 cannot be lost."""
+    finding = _found(crowded(27.0, step__cpu_ms=20.0, host__job_run_delay_share=0.3))
+    assert finding.savings.ceiling_ms == pytest.approx(24.7 + 0.05 - 20.0, abs=0.1)
+    assert is_clear(_examined(crowded(27.0, step__cpu_ms=24.5)))
+
+
 @pytest.mark.parametrize("changes", [{"others": 0.2}, {"host__idle_cpus": 0.8}])
 def test_a_job_that_fights_with_itself_is_not_the_neighbours_fault(changes: dict[str, object]) -> None:
     assert is_clear(_examined(crowded(**changes)))  # type: ignore[arg-type]
@@ -120,6 +127,7 @@ def test_a_neighbour_is_billed_only_for_what_the_quota_did_not_take() -> None:
     """A team too large for its quota is PD13's; of the rest of the lack the neighbour has the half that it took."""
     both = crowded(
         16.0,
+        step__cpu_ms=8.0,
         host__job_cpus=1.0,
         host__job_run_delay_share=0.5,
         host__throttled_share=0.6,

@@ -19,6 +19,28 @@ def _found(evidence: Evidence) -> Finding:
     return only(_examined(evidence))
 
 
+def _with_teacher(backward_ms: float, aside: bool = True, **changes: Any) -> Evidence:
+    """A teacher of one layer in evaluation mode, 8 ms forward in each step, and so long in the backward pass."""
+    evidence = graph_in_evaluation(8.0, step__irregular_ms=0.0, **changes)
+    assert not isinstance(evidence.layers, Missing)
+    teacher = with_(evidence.layers.layers[0], backward_ms=backward_ms, aside=aside)
+    return with_(evidence, layers__layers=(teacher, *evidence.layers.layers[1:]))
+
+
+def test_the_backward_pass_through_a_teacher_is_billed_with_its_graph() -> None:
+    finding = _found(_with_teacher(6.0))
+    assert number(finding, "backward_ms") == 6.0
+    assert finding.savings.low_ms == pytest.approx(0.05 * 8.0 + 0.8 * 6.0)
+    assert finding.savings.high_ms == pytest.approx(0.27 * 8.0 + 6.0)
+    assert "runs through it" in finding.reasoning
+
+
+def test_gradients_that_somebody_uses_are_not_the_teachers() -> None:
+    """Those of the trained model, and of a model that a gradient goes through on its way to another."""
+    assert number(_found(_with_teacher(6.0, aside=False)), "backward_ms") == 0.0
+    assert number(_found(_with_teacher(6.0, step__boundary="forward")), "backward_ms") == 0.0
+
+
 @pytest.mark.parametrize("part", ["step", "memory"])
 def test_without_steps_or_counters_nothing_is_claimed(part: str) -> None:
     outcome = _examined(with_(healthy(), **{part: Missing("it was not seen")}))

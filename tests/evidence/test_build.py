@@ -322,6 +322,22 @@ def test_the_operator_window_is_per_step(tmp_path: Path) -> None:
     assert (ops.device_busy_ms, ops.device_copies_ms, ops.pageable_copies_ms) == (2.0, 0.6, 0.5)
 
 
+def test_kernels_that_overlap_make_a_device_busy_once(tmp_path: Path) -> None:
+    rows = [
+        {"index": 0, "streams": 2, "kernels_us": 5000, "busy_us": 4000, "active_us": 4400},
+        {"index": 1, "streams": 1, "kernels_us": 3000, "busy_us": 3000, "active_us": 3000},
+    ]
+    window = {"k": "window", "name": "ops", "steps": 2, "device": {"kernels": 8000}, "busy_us": 6000, "devices": rows}
+    window["pauses_us"] = 700
+    ops = _only(tmp_path, steps(WALL_US, N), window).ops
+    assert isinstance(ops, OpProfile)
+    assert (ops.device_busy_ms, ops.pauses_ms) == (3.0, 0.35)
+    assert [(one.index, one.kernels_ms, one.busy_ms, one.active_ms) for one in ops.devices] == [
+        (0, 2.5, 2.0, 2.2),
+        (1, 1.5, 1.5, 1.5),
+    ]
+
+
 def test_prices_of_threads_are_means_over_the_whole_rounds(tmp_path: Path) -> None:
     rounds = [[[1, 5000.0], [2, 3000.0]], [[1, 7000.0], [2, 4000.0]], [[1, 90_000.0]]]  # the last was cut short
     records = [{"k": "threads", "us": us} for us in rounds]

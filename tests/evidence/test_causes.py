@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ills import capped, crowded, fetch, pinned_workers, priced_threads, slow_type, throttled, waiting
+from ills import (
+    capped,
+    collecting_workers,
+    crowded,
+    fetch,
+    pinned_workers,
+    priced_threads,
+    slow_type,
+    throttled,
+    waiting,
+)
 from samples import LOADER, healthy, on_gpu, step, with_
 
 from perfdoctor.evidence.causes import Ledger, Signs, compute, in_step, input_wait, lack_of_cpu, thread_gain
@@ -172,6 +182,14 @@ def test_a_collection_is_no_part_of_the_wait_that_it_interrupts() -> None:
     assert _rest(collecting).ms(Cause.GC) == pytest.approx(135.0)
 
 
+def test_collections_in_workers_are_a_part_of_the_making_of_their_own() -> None:
+    found = _wait(collecting_workers())
+    assert found.blamed is Cause.GC
+    assert found.ms(Cause.GC) == pytest.approx(found.making_ms * 30.0 / 40.0)
+    assert found.ms(Cause.TRANSFORM) == pytest.approx(found.making_ms * 9.0 / 40.0)
+    assert _wait(collecting_workers(gc_ms=8.0)).blamed is Cause.TRANSFORM
+
+
 def test_a_wait_behind_a_busy_device_is_hidden() -> None:
     evidence = with_(waiting(10.0, fetch((25.0, 25.0)), train_ms=20.0), ops=healthy().ops)
     found = _wait(on_gpu(evidence, ops__device_busy_ms=24.0))
@@ -256,8 +274,8 @@ def test_a_team_is_too_large_beyond_the_cpus_it_can_be_given(quota: float, threa
     ("changes", "share"),
     [
         ({"host__job_run_delay_share": 0.3}, 0.3),
-        ({"host__job_run_delay_share": GONE}, 8.0 / (8.0 + 24.7)),
-        ({"host": GONE}, 8.0 / (8.0 + 24.7)),
+        ({"host__job_run_delay_share": GONE}, 8.0 / (8.0 + 15.0)),
+        ({"host": GONE}, 8.0 / (8.0 + 15.0)),
         ({"host": GONE, "step__run_delay_ms": GONE}, None),
     ],
 )
@@ -421,3 +439,11 @@ def test_what_nobody_took_is_unexplained_and_what_is_missing_stays_so() -> None:
         (Cause.BLOCKED, GONE),
         (Cause.UNEXPLAINED, 6.0),
     ]
+
+
+def test_collections_that_waited_for_a_cpu_leave_that_to_who_had_it() -> None:
+    made = with_(fetch((2.0, 2.0), (0.0, 0.0), run_delay_ms=10.0), gc_ms=30.0)
+    found = _wait(waiting(27.0, made))
+    assert found.ms(Cause.GC) == pytest.approx(found.making_ms * 20.0 / 32.0)
+    assert found.ms(*WITHOUT_CPU) == pytest.approx(found.making_ms * 10.0 / 32.0)
+    assert sum(share.ms for share in found.shares if not isinstance(share.ms, Missing)) == pytest.approx(27.0)

@@ -110,3 +110,10 @@ def test_lines_that_were_not_seen_say_why(
     found = hot_lines(recorded(tmp_path, *([record] if record else [])), Places({}, "/job"), step)
     assert isinstance(found, Missing)
     assert reason in found.reason
+
+
+def test_the_backward_pass_of_a_model_that_stands_aside_is_told_apart(tmp_path: Path) -> None:
+    found = profile(tmp_path, modules=[LAYER, {**REST, "name": "teacher", "aside": True, "backward_us": 1000}])
+    assert isinstance(found, LayerProfile)
+    assert [layer.aside for layer in found.layers] == [False, True]
+    assert found.aside_backward_ms == pytest.approx(0.5)

@@ -153,3 +153,21 @@ def test_a_switch_around_the_whole_step_is_told_by_the_next_batch(
     built = backend.build(_process(tmp_path, batch, mkldnn=at_step, libraries={"blas": "mkl"}), None)
     assert isinstance(built, Backend)
     assert built.onednn_between_steps is between
+
+
+@pytest.mark.parametrize(
+    ("kernel", "chosen", "native"),
+    [
+        ("aten::slow_conv_dilated2d", "SlowDilated2d", True),
+        ("aten::cudnn_convolution", "Cudnn", False),
+        ("aten::_conv_depthwise2d", "CudaDepthwise2d", False),
+        ("", "Slow3d", True),
+        ("", "Miopen", False),
+        ("", "", False),
+    ],
+)
+def test_a_convolution_is_native_by_what_ran_and_else_by_what_torch_chose(
+    tmp_path: Path, kernel: str, chosen: str, native: bool
+) -> None:
+    (found,) = _used(tmp_path, {"convolutions": [{**CONVOLUTION, "kernel": kernel, "chosen": chosen}]}).convolutions
+    assert (found.chosen, found.native) == (chosen, native)

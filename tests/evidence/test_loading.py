@@ -8,6 +8,7 @@ from recordings import (
     NOWHERE,
     PID,
     WALL_US,
+    Record,
     batches,
     fetches,
     iterator,
@@ -190,6 +191,23 @@ def test_batches_are_timed_where_the_workers_make_them(tmp_path: Path) -> None:
     assert fetch.batch_bytes == 4096
     # Of 15 ms off the CPU, the run delay is taken off by share.
     assert fetch.getitem_blocked_ms == pytest.approx(15.0 - 2.0 * 15.0 / 15.1)
+
+
+ASKED = {"k": "full_gc", "step": 0, "us": 30_000, "generation": 2, "collected": 0, "site": 4}
+COLLATE_LINE = {"k": "site", "id": 4, "file": "/job/train.py", "line": 9, "function": "collate"}
+
+
+@pytest.mark.parametrize(("asked", "line"), [([ASKED] * 18, 9), ([ASKED] * 8, None), ([], None)])
+def test_collections_in_workers_are_told_apart_with_the_line_that_asks_for_them(
+    tmp_path: Path, asked: list[Record], line: int | None
+) -> None:
+    """One in three batches is interrupted for long: their mean counts, not a trimmed one."""
+    rank = recorded(tmp_path, loader(num_workers=1), steps(WALL_US, N), batches(range(N), 0, depth=0))
+    made = fetches([5_000] * 20, collate_us=1_000, gc_us=[0, 0] + [0, 0, 90_000] * 6)
+    maker = _worker(tmp_path, made, worker_sample(20), COLLATE_LINE, *asked)
+    fetch = _fetch(_loader(rank, maker))
+    assert (fetch.gc_ms, fetch.total_ms) == (pytest.approx(30.0), pytest.approx(36.0))
+    assert (fetch.gc_line.line if fetch.gc_line else None) == line
 
 
 def test_without_workers_the_training_process_makes_the_batches(tmp_path: Path) -> None:

@@ -40,6 +40,16 @@ def summed(self, q, k, v):
     return torch.einsum("bhij,bhjd->bhid", (scores + 0.1).softmax(-1), v)
 
 
+def singly(self, q, k, v):
+    samples = zip(q.unbind(0), k.unbind(0), v.unbind(0))
+    heads = [[one(*head) for head in zip(*(x.unbind(0) for x in sample))] for sample in samples]
+    return torch.stack([torch.stack(head) for head in heads])
+
+
+def one(q, k, v):
+    return torch.softmax(q @ k.T / 8**0.5, -1) @ v
+
+
 def fused(self, q, k, v):
     return F.scaled_dot_product_attention(q, k, v)
 
@@ -108,6 +118,7 @@ STYLES = {
     "layers": lambda: steps(nn.Sequential(Attention(masked), Attention(masked)), words()),
     "dropped": lambda: steps(Attention(masked, 0.1), words()),
     "einsum": lambda: steps(Attention(summed), words()),
+    "singly": lambda: steps(Attention(singly), words()),
     "fused": lambda: steps(Attention(fused), words()),
     "unfused": lambda: steps(Attention(unfused), words()),
     "forced": lambda: steps(Attention(forced), words()),

@@ -14,6 +14,7 @@ STYLES = (
     "layers",
     "dropped",
     "einsum",
+    "singly",
     "fused",
     "unfused",
     "forced",
@@ -68,6 +69,16 @@ def test_attention_by_hand_is_recognised_forward_and_backward(seen, style, mask,
     assert found.part == 1.0
 
 
+def test_attention_of_one_head_of_one_sample_is_recognised(seen):
+    """Products of two matrices each; those with weights beside them are none."""
+    process = seen.named("singly")
+    (found,) = use(process).attention
+    assert (found.made, found.sizes) == ("by hand", (1, 24, 8, 24))
+    assert found.calls == 8 * calls(process)
+    assert found.backward_us > 0
+    assert found.now_us > 0
+
+
 def test_the_same_attention_in_two_layers_has_one_price(seen):
     one, other = use(seen.named("layers")).attention
     assert {one.layer, other.layer} == {"0", "1"}
@@ -97,6 +108,7 @@ def test_a_softmax_of_classes_is_no_attention(seen):
 def test_convolutions_are_told_by_their_kernel(seen):
     plain, transposed = sorted(use(seen.named("convolutions")).convolutions, key=lambda row: row.transposed)
     assert (plain.kernel, plain.choice, plain.layer) == ("aten::mkldnn_convolution", "Mkldnn", "layers.0")
+    assert plain.chosen == "Mkldnn"
     assert (plain.input, plain.weight) == ((16, 3, 12, 12), (8, 3, 3, 3))
     assert plain.channels_last is False
     assert plain.backward_us > 0
@@ -109,6 +121,8 @@ def test_in_the_trap_the_kernel_is_native_and_the_choice_between_the_steps_is_no
     assert "mkldnn" not in plain.kernel
     assert plain.kernel
     assert plain.choice == "Mkldnn"
+    assert plain.chosen in ("Slow2d", "NnpackSpatial")  # as the CPU allows
+    assert transposed.chosen == "SlowTranspose2d"
     assert transposed.kernel == "aten::slow_conv_transpose2d"
     assert process.call_sites is not None
     off = {(call.kind, call.detail): call.count for call in process.call_sites.calls if call.kind == "library_off"}

@@ -9,7 +9,7 @@ import diagnosis_samples as samples
 import pytest
 
 from perfdoctor.diagnosis.findings import Diagnosis
-from perfdoctor.evidence.model import Line, Missing, Site
+from perfdoctor.evidence.model import DeviceWork, Line, Missing, OpProfile, Site
 from perfdoctor.report.content import prepare
 from perfdoctor.report.jsonreport import render_json
 from perfdoctor.report.markdown import render_markdown
@@ -50,6 +50,21 @@ def test_a_host_that_the_device_follows_bounds_the_step() -> None:
     assert sentence.startswith("The host bounds the step: at every border")
     assert "at most 2.00 ms" in sentence
     assert "kernels" not in sentence
+
+
+def test_each_of_several_devices_has_its_share() -> None:
+    """Also where the borders of the step could not be marked because there are several."""
+    devices = tuple(DeviceWork(index, 1, busy, busy, busy) for index, busy in ((0, 9.8), (1, 12.25)))
+    ops = OpProfile(2, (), 0.0, 0.0, device_busy_ms=19.6, devices=devices)
+    for diagnosis in (BY_BOTH, samples.device_unknown()):
+        several = replace(diagnosis, evidence=replace(diagnosis.evidence, ops=ops))
+        sentence = prepare(several).device
+        assert (
+            "some device had a kernel on for 80 % of the step: 40 % of it on cuda:0 and 50 % of it on cuda:1."
+            in sentence
+        )
+        alone = replace(ops, devices=devices[:1])
+        assert "cuda:0" not in prepare(replace(diagnosis, evidence=replace(diagnosis.evidence, ops=alone))).device
 
 
 def test_the_verdict_names_the_one_that_bounds_the_step() -> None:

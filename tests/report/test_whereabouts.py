@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from diagnosis_samples import EVIDENCE, STEP, healthy, no_step, two_findings
 
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.findings import Combined, Diagnosis, Severity
 from perfdoctor.evidence.model import Line, Parts, Site
 from perfdoctor.report.console import render_console
 from perfdoctor.report.content import prepare
 from perfdoctor.report.markdown import render_markdown
-from perfdoctor.report.verdict import whereabouts
+from perfdoctor.report.verdict import verdict, whereabouts
 
 
 def line(number: int, ms: float, part: str = "other", function: str = "main") -> Line:
@@ -65,3 +65,31 @@ def test_without_a_step_or_lines_there_is_nothing_to_say() -> None:
     assert whereabouts(no_step()) == ""
     assert whereabouts(healthy()) == ""
     assert whereabouts(with_lines(healthy())) == ""
+
+
+def noted(diagnosis: Diagnosis, *, saved_ms: float = 12.0, general: bool = True) -> Diagnosis:
+    """With one note, which would help whatever the time goes into, or says what it goes into."""
+    first = two_findings().ranked[0]
+    savings = replace(first.savings, ceiling_ms=saved_ms, low_ms=saved_ms / 2, high_ms=saved_ms, general=general)
+    note = replace(first, severity=Severity.NOTE, savings=savings)
+    together = Combined(saved_ms / 2, saved_ms, 20.0) if saved_ms else None
+    return replace(diagnosis, ranked=(note,), combined=together)
+
+
+def test_a_note_is_no_cause() -> None:
+    """What a larger batch would give is a choice: the time still goes to none of the checks."""
+    text = verdict(noted(slow()))
+    assert "of which 12.0 ms (60 %) is other code in the loop, but none of the checks" in text
+    assert "though the note below would bring it to 8 to 14 ms" in text
+    assert whereabouts(noted(slow())).startswith("Beside the findings, most of the step is other code")
+    assert whereabouts(noted(slow(), general=False)) == ""
+
+
+def test_a_note_that_predicts_nothing_is_counted() -> None:
+    assert "none of the checks" in verdict(noted(slow(), saved_ms=0.0))
+    assert verdict(noted(slow(), saved_ms=0.0)).endswith("(1 note below).")
+
+
+def test_an_alarm_beside_a_note_is_the_verdict() -> None:
+    both = replace(noted(slow()), ranked=(*two_findings().ranked, *noted(slow()).ranked))
+    assert "none of the checks" not in verdict(both)

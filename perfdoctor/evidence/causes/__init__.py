@@ -7,7 +7,8 @@ The wait for data (`input_wait`)
 
 1. *Hidden*: on a device, a wait behind queued kernels costs nothing.
 2. *Collections*: `gc.callbacks` times them and the probe takes them off the part they interrupt, so that a pause inside
-   the wait never reaches it. (A tool that does not called `gc.collect()` in every step a slow loader.)
+   the wait never reaches it. (A tool that does not called `gc.collect()` in every step a slow loader.) Inside workers
+   they are timed apart from the data set and `collate_fn`, and are a part of the making with a name of its own.
 3. *Start* of iterators and workers: timed by itself, and no batch could have been there earlier.
 4. *Making or receiving.* A queue that is empty on arrival: the batch is waited for until it is made, and what receiving
    it takes passes while the next one is made, so making has the time, up to what making a batch takes. A queue that
@@ -17,7 +18,8 @@ The wait for data (`input_wait`)
    wanted to run. It gets the blame from two fifths of the making on, before it is the largest part, because the advice
    for the others (more workers) makes it worse. (A transform with a third of its time lost so was still measured to be
    the transform.)
-6. *Storage, transform, collate*: the largest part of the making.
+   What the making would still take with CPUs at once (`with_cpus`) is a cause of its own beside it.
+6. *Storage, transform, collate, collections in the workers*: the largest part of the making.
 
 Who had the CPU (`lack_of_cpu`)
 
@@ -46,15 +48,17 @@ others first (threads were timed in the job's types and under its cap; types und
 """
 
 from .computing import compute
-from .cpus import Signs, are_bound, lack_of_cpu
+from .cpus import SIGNS, Signs, are_bound, lack_of_cpu
 from .ledger import Ledger
 from .overlap import HANDOVER_MS, Overlap, overlap
 from .prices import CapCost, ThreadGain, TypeCost, cap_cost, in_step, thread_gain, type_cost
+from .quiet import with_cpus
 from .waiting import REBUILT, Restart, input_wait, restart
 
 __all__ = [
     "HANDOVER_MS",
     "REBUILT",
+    "SIGNS",
     "CapCost",
     "Ledger",
     "Overlap",
@@ -72,4 +76,5 @@ __all__ = [
     "restart",
     "thread_gain",
     "type_cost",
+    "with_cpus",
 ]

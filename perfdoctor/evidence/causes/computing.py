@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..model import Cause, Compute, Evidence, Missing, Share, Step
-from .cpus import lack_of_cpu
+from ..model import Cause, Compute, Evidence, Lack, Missing, Share, Step
+from .cpus import SIGNS, Signs, lack_of_cpu
 from .ledger import Ledger
 from .prices import TypeCost, cap_cost, thread_gain, type_cost
 
 _TYPES = ("float64", "float16", "bfloat16")
 
 
-def compute(evidence: Evidence) -> Compute | Missing:
+def compute(evidence: Evidence, signs: Signs = SIGNS) -> Compute | Missing:
     """Forward, backward, optimizer and everything else but the wait for data, by cause."""
     step = evidence.step
     if isinstance(step, Missing):
@@ -30,7 +30,7 @@ def compute(evidence: Evidence) -> Compute | Missing:
         "page faults at their price here, within the kernel's CPU time",
     )
     ledger.give(Cause.RUNNING, on_cpu - taken, "CPU time of the training thread")
-    _give_lack(evidence, step, made.delay_ms, ledger, ledger.left_ms - (most - on_cpu))
+    _give_lack(lack_of_cpu(evidence, signs), step, made.delay_ms, ledger, ledger.left_ms - (most - on_cpu))
     if isinstance(step.run_delay_ms, Missing):
         ledger.give(Cause.BLOCKED, step.run_delay_ms, "not told from time without a CPU")
     else:
@@ -60,9 +60,8 @@ def _in_wait(evidence: Evidence, step: Step) -> tuple[_Made, float]:
     return _Made(min(cpu, wait), delay), min(received, wait)
 
 
-def _give_lack(evidence: Evidence, step: Step, in_wait_ms: float, ledger: Ledger, room_ms: float) -> None:
+def _give_lack(lack: Lack | Missing, step: Step, in_wait_ms: float, ledger: Ledger, room_ms: float) -> None:
     """Run delay by its owners; what the quota stopped the group for beyond it is the quota's by the kernel's count."""
-    lack = lack_of_cpu(evidence)
     stopped = 0.0 if isinstance(lack, Missing) else min(lack.stopped_ms, room_ms)
     if isinstance(lack, Missing) or isinstance(lack.thread_ms, Missing):
         ledger.give(Cause.QUOTA, stopped, "time that the group was stopped")

@@ -9,7 +9,7 @@ from ..model import Cause, Evidence, Host, Lack, Loader, Missing, Step
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """From where on a quantity is a sign of contention."""
+    """From where on a quantity is a sign of contention: for all who ask, unless they were configured otherwise."""
 
     others_cpus: float = 0.3
     """CPU of strangers, in cores; below, the job fights with itself."""
@@ -17,12 +17,14 @@ class Signs:
     """With half a core idle on average, a neighbour is not what the job waits for."""
     throttled: float = 0.05
     """Share of quota periods in which the job was stopped."""
+    delay_share: float = 0.10
+    """Of its runnable time, waited for a CPU: the field's threshold for contention."""
 
 
-DEFAULT = Signs()
+SIGNS = Signs()
 
 
-def lack_of_cpu(evidence: Evidence, signs: Signs = DEFAULT) -> Lack | Missing:
+def lack_of_cpu(evidence: Evidence, signs: Signs = SIGNS) -> Lack | Missing:
     """The time without a CPU and its owners, in the order of the package's docstring."""
     step, host, machine = evidence.step, evidence.host, evidence.machine
     if isinstance(step, Missing):

@@ -71,7 +71,7 @@ def overlap(evidence: Evidence, loader: Loader, step: Step, fetch: Fetch) -> Ove
     wait = min(step.parts.input_wait, step.step_ms)
     train = step.step_ms - wait
     in_process = loader.num_workers == 0
-    make_cpu = (fetch.getitem_cpu_ms + fetch.collate_cpu_ms) * per_step
+    make_cpu = (fetch.getitem_cpu_ms + fetch.collate_cpu_ms + fetch.gc_ms) * per_step
     cpu = step.cpu_ms if isinstance(step.process_cpu_ms, Missing) else step.process_cpu_ms
     train_cpu = max(0.0, cpu - make_cpu) if in_process else cpu
     # Spinning OpenMP threads look busy: training cannot need more CPU than its threads have time.

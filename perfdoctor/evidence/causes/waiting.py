@@ -41,7 +41,6 @@ def input_wait(evidence: Evidence) -> InputWait | Missing:
         return loaders
     wait = evidence.felt_ms(step.parts.input_wait)
     ledger = Ledger(wait)
-    ledger.give(Cause.GC, 0.0, "taken off where they are timed; inside workers they count as making")
     verdict = _divide(evidence, loaders, step, ledger) if loaders else _Verdict(0.0, Cause.UNEXPLAINED, wait)
     return InputWait(
         wait_ms=wait,
@@ -99,11 +98,13 @@ def _owners(evidence: Evidence, loader: Loader) -> _Owners | Missing:
 def _give_making(ledger: Ledger, fetch: Fetch, making: float, loader: Loader, owners: _Owners | Missing) -> None:
     """By the parts of making one batch."""
     off_cpu = max(0.0, fetch.getitem_ms - fetch.getitem_cpu_ms) + max(0.0, fetch.collate_ms - fetch.collate_cpu_ms)
-    delay = min(fetch.run_delay_ms, off_cpu)
+    # Collections are timed by the clock alone: they may have waited for a CPU too.
+    delay = min(fetch.run_delay_ms, off_cpu + fetch.gc_ms)
+    collected = fetch.gc_ms - max(0.0, delay - off_cpu)
     storage = fetch.getitem_blocked_ms
     transform = min(fetch.getitem_ms, fetch.getitem_cpu_ms)
-    collate = max(0.0, fetch.total_ms - delay - storage - transform)
-    whole = delay + storage + transform + collate
+    collate = max(0.0, fetch.total_ms - collected - delay - storage - transform)
+    whole = delay + storage + transform + collate + collected
     scale = making / whole if whole > 0 else 0.0
     where = "in the workers" if loader.num_workers else "in the training process"
     if isinstance(owners, Missing):
@@ -111,6 +112,11 @@ def _give_making(ledger: Ledger, fetch: Fetch, making: float, loader: Loader, ow
     else:
         for cause, fraction in owners:
             ledger.give(cause, delay * scale * fraction, f"run delay {where}, by what used the CPUs")
+    ledger.give(
+        Cause.GC,
+        collected * scale,
+        "collections in the workers" if loader.num_workers else "taken off where they are timed",
+    )
     ledger.give(Cause.TRANSFORM, transform * scale, "CPU time of the data set")
     ledger.give(Cause.STORAGE, storage * scale, "time in the data set off the CPU, run delay apart")
     ledger.give(Cause.COLLATE, collate * scale, "time in `collate_fn`, run delay apart")
@@ -129,7 +135,7 @@ def _give_receiving(ledger: Ledger, loader: Loader, ready: bool) -> None:
 def _of_making(ledger: Ledger, fetch: Fetch) -> Cause:
     given = {share.cause: share.ms for share in ledger.shares if not isinstance(share.ms, Missing)}
     starved = fetch.total_ms > 0 and fetch.run_delay_ms / fetch.total_ms >= _STARVED
-    return max(WITHOUT_CPU if starved else MAKING, key=lambda cause: given.get(cause, 0.0))
+    return max(WITHOUT_CPU if starved else (*MAKING, Cause.GC), key=lambda cause: given.get(cause, 0.0))
 
 
 # -- starting workers anew --------------------------------------------------------------------------------

@@ -15,13 +15,14 @@ from .concurrency import NOT_COUNTED, Concurrency, RequestPrice
 from .counters import NOT_COUNTED as NO_COUNTERS
 from .counters import Counters
 from .device import Bound, DeviceParts, DeviceTimeline
+from .indices import IndexUse
 from .job import Job, JobEnd, Precision, Threads
 from .layers import Layer, LayerProfile, Line
 from .libraries import Attention, AttentionPrice, Convolution, Cudnn, LibraryUse, Recurrent, ShapeVariety
 from .loading import Fetch, Loader, WorkerThreads
 from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
 from .memory import CudaMemory, EvalWithGrad, HostMemory
-from .operators import BatchPrice, BatchPrices, CallSite, DtypePrice, Op, OpProfile, ThreadPrice
+from .operators import BatchPrice, BatchPrices, CallSite, DeviceWork, DtypePrice, Op, OpProfile, ThreadPrice
 from .step import BoundaryKind, CollectSite, GarbageCollection, Parts, Step
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Cudnn",
     "DeviceParts",
     "DeviceTimeline",
+    "DeviceWork",
     "DtypePrice",
     "EvalWithGrad",
     "Evidence",
@@ -57,6 +59,7 @@ __all__ = [
     "GpuStranger",
     "Host",
     "HostMemory",
+    "IndexUse",
     "InputWait",
     "Job",
     "JobEnd",
@@ -147,6 +150,7 @@ class Evidence:
     cudnn: Cudnn | Missing = NOT_RECORDED
     device: DeviceTimeline | Missing = NOT_RECORDED
     counters: Counters | Missing = NO_COUNTERS
+    index_use: tuple[IndexUse, ...] | Missing = NOT_RECORDED
 
     @property
     def on_cuda(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .base import Missing, Site
 
 NOT_COUNTED = Missing("this recording does not say how many threads call the model", "record the job again")
+NO_QUEUE = Missing("no queue of requests was seen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class Concurrency:
     """Backward passes on any thread."""
     site: Site | Missing
     price: RequestPrice | Missing
+    backlog: float | Missing = NO_QUEUE
+    """Requests that wait in the queue which the threads take them from: median of means over half a second."""
 
     @property
     def graph_nobody_uses(self) -> bool:

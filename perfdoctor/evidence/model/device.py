@@ -56,8 +56,8 @@ class DeviceTimeline:
     ahead_high_ms: float
     """Medians of the bounds on the host's lead over the device, at the border where it was furthest ahead."""
     busy_share: float | Missing
-    """Kernel time over the step, from the operator window. Kernels that overlap count twice, so the share without a
-    kernel is at least the rest."""
+    """Share of the step with a kernel on some device, from the operator window. In recordings older than that, kernels
+    that overlap count twice, and the share without one is at least the rest."""
 
     @property
     def total_ms(self) -> float:

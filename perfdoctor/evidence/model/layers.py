@@ -32,6 +32,9 @@ class Layer:
     input_shape: tuple[int, ...] = ()
     weight_shape: tuple[int, ...] = ()
     """Of its first parameter with two dimensions or more: (outputs, inputs) of a Linear."""
+    aside: bool = False
+    """Part of a model in evaluation mode whose input needs no gradient: what the backward pass does in it makes
+    gradients of that model's parameters and nothing else. False in recordings older than this."""
 
     @property
     def ms(self) -> float:
@@ -59,6 +62,11 @@ class LayerProfile:
     on_device: bool = False
     stray_ms: float = 0.0
     """Time without a CPU that may all have fallen into one layer."""
+
+    @property
+    def aside_backward_ms(self) -> float:
+        """Of the backward pass, in models that stand aside (`Layer.aside`)."""
+        return sum(layer.backward_ms for layer in self.layers if layer.aside)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,18 @@ class Convolution:
     calls_per_step: float
     ms_per_step: float
     """Forward and backward: of the device where there is one, otherwise of the host."""
+    chosen: str = ""
+    """What torch chose in the forward pass, by its own `_select_conv_backend`; "" when it could not be asked."""
 
     @property
     def native(self) -> bool:
-        """torch's own kernel, of no library."""
-        return "slow_conv" in self.kernel or "thnn_conv" in self.kernel
+        """torch's own kernel, of no library. By the operator that ran; by torch's choice where that has no name.
+
+        `CudaDepthwise2d` is torch's too, but chosen because it is faster there than cuDNN.
+        """
+        if self.kernel:
+            return "slow_conv" in self.kernel or "thnn_conv" in self.kernel
+        return self.chosen.startswith("Slow")
 
     @property
     def size(self) -> str:

@@ -11,7 +11,8 @@ from .base import Missing, Site
 class Fetch:
     """Making one batch, wherever that happens (a worker, or the training process with `num_workers=0`).
 
-    Milliseconds per batch. `getitem` is everything before `collate_fn`.
+    Milliseconds per batch. `getitem` is everything before `collate_fn`. Garbage collections are part of neither; in
+    recordings older than that they are.
     """
 
     batches: int
@@ -27,10 +28,14 @@ class Fetch:
     """Of those, from storage."""
     batch_bytes: float | Missing
     """Tensor bytes of one batch."""
+    gc_ms: float = 0.0
+    """Garbage collections in a worker. In the training process they are a part of the step of their own: 0 here."""
+    gc_line: Site | None = None
+    """The line that asked for most of them in the workers; None where Python's collector ran by itself."""
 
     @property
     def total_ms(self) -> float:
-        return self.getitem_ms + self.collate_ms
+        return self.getitem_ms + self.collate_ms + self.gc_ms
 
     @property
     def getitem_blocked_ms(self) -> float:

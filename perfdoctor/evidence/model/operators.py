@@ -100,6 +100,21 @@ class BatchPrices:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceWork:
+    """One CUDA device in the operator window. Per step, milliseconds."""
+
+    index: int
+    streams: int
+    """On which something ran."""
+    kernels_ms: float
+    """Added up: kernels that overlap count twice."""
+    busy_ms: float
+    """With a kernel on."""
+    active_ms: float
+    """With a kernel or a copy on."""
+
+
+@dataclass(frozen=True, slots=True)
 class OpProfile:
     """The operator window: `steps` steps under torch.profiler, summarised."""
 
@@ -119,7 +134,13 @@ class OpProfile:
     pageable_copies_ms: float = 0.0
     """Those of them from pageable memory."""
     device_busy_ms: float | None = None
-    """Kernel time per step on the device; None on the CPU."""
+    """Time per step with a kernel on some device, each moment counted once; None on the CPU. In a recording older than
+    that, all kernels added up: with several streams at once that is too much."""
+    pauses_ms: float | None = None
+    """Per step between operators, in pauses of 0.2 ms and more: the job's own code, a wait. In all parts of the step,
+    also beside forward and backward. None in an older recording."""
+    devices: tuple[DeviceWork, ...] = ()
+    """By index; empty on the CPU and in older recordings."""
     tensor_core_ms: float | None = None
     batch_prices: BatchPrices | Missing = NOT_PRICED
     stray_ms: float = 0.0

@@ -7,6 +7,15 @@ import time
 from . import timeline as parts
 
 
+class Pauses:
+    """All collections of this process so far, nanoseconds."""
+
+    __slots__ = ("ns",)
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+
 class Collector:
     """A `gc.callbacks` entry and a wrapper of `gc.collect`."""
 
@@ -15,6 +24,7 @@ class Collector:
         self.dumps = dumps
         self.loop = loop
         self.here = guarded("gc.collect", sites.here)
+        self.pauses = Pauses()
         self.muted = False
         """Whether explicit collections are left out: a remedy."""
         self.reset()
@@ -42,6 +52,7 @@ class Collector:
         self.spent_ns[generation] += took
         self.beat_count += 1
         self.beat_ns += took
+        self.pauses.ns += took
         if self.timed:
             self.loop.timeline.leave(parts.GC)
         if generation == 2 or self.site >= 0:

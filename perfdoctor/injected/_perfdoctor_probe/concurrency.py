@@ -14,12 +14,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from . import procfs, threads
+from .backlog import Backlog
 
 _MEASURED = 128
 """Forwards measured between two records: every n-th, whatever its length. By the clock it would always be the one
 after a long wait. Measuring one costs about 40 us."""
 _SETTLED = 64
 """Forwards that overlapped, or had threads wait for them, after which one is recorded to be priced."""
+_BATCH = 32
+"""Requests priced together at most, where more are queued up."""
 _LOST = 50
 """Forwards of other threads without one of the loop's, after which another thread takes its place."""
 
@@ -47,6 +50,7 @@ class _Seen:
         self.moody: "dict[int, bool]" = {}
         """Modules in training mode: whether that makes a difference."""
         self.in_training = 0
+        self.backlog = Backlog()
         self.waiters = 0
         """Threads that stood in the very function that made a measured forward, outside any of their own."""
         self.ungraded = [0, 0]
@@ -104,7 +108,8 @@ class Concurrency:
         self.foreign = 0
         if not self.entered(ident) or self.pricing is not None or self.overlaps + self.waited < _SETTLED:
             return
-        pricing = self.make_pricing(max(2, len(self.inside) + self.waiting))
+        queued = min(_BATCH, int(self.seen.backlog.mean() or 0))
+        pricing = self.make_pricing(max(2, queued, len(self.inside) + self.waiting))
         if pricing is not None:
             # In this order: the mode is around the forward from here on.
             self.pricing, self.recording = pricing, pricing.record()
@@ -139,6 +144,7 @@ class Concurrency:
             self.waiting = self._waiters()
             self.waited += self.waiting
             seen.waiters += self.waiting
+            seen.backlog.look(3)
             if not seen.least_cpu_ns or spent[1] < seen.least_cpu_ns:
                 seen.least_cpu_ns = spent[1]
         else:
@@ -207,6 +213,7 @@ class Concurrency:
                     "together": _microseconds(seen.together),
                     "least_cpu_us": seen.least_cpu_ns // 1000,
                     "waiters": seen.waiters,
+                    "backlog": seen.backlog.mean(),
                     "in_training": seen.in_training,
                     "ungraded": seen.ungraded[0],
                     "ungraded_us": seen.ungraded[1] // 1000,

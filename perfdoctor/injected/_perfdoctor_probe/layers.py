@@ -11,6 +11,8 @@ from _thread import get_ident
 import torch
 from torch.nn.modules import module as nn_module
 
+from . import conv_choice
+
 _KEPT = 40
 """Layers kept, the largest by time."""
 RANGE = "perfdoctor layer "
@@ -44,8 +46,10 @@ class Layers:
 
     def __init__(self) -> None:
         self.thread = get_ident()
-        self.modules: "dict[int, list]" = {}  # id -> [index, module, calls, input shape, channels last]
+        self.modules: "dict[int, list]" = {}  # id -> [index, module, calls, input shape, channels last, backend, aside]
         self.roots: list = []
+        self.aside = False
+        """Whether the outermost module under way is in evaluation mode and got nothing that needs a gradient."""
         self.stack: "list[tuple]" = []
         self.handles: list = []
 
@@ -69,10 +73,14 @@ class Layers:
         if get_ident() != self.thread:
             return
         try:
+            if not self.stack:
+                self.aside = not module.training and not _needs_gradient(inputs)
             known = self.modules.get(id(module))
             if known is None:
                 shape = next((list(x.shape) for x in inputs if isinstance(x, torch.Tensor)), [])
-                known = self.modules[id(module)] = [len(self.modules), module, 0, shape, _channels_last(inputs)]
+                number, backend = len(self.modules), conv_choice.in_forward(module, inputs)
+                row = [number, module, 0, shape, _channels_last(inputs), backend, self.aside]
+                known = self.modules[id(module)] = row
                 if not self.stack:
                     self.roots.append(module)
             known[2] += 1
@@ -98,7 +106,7 @@ class Layers:
         on_device = times.read_device(device)
         names = self._names()
         rows = []
-        for index, module, calls, shape, _ in self.modules.values():
+        for index, module, calls, shape, _, _, aside in self.modules.values():
             forward, backward = times.of(index)
             clock = 2 if on_device else 0
             rows.append(
@@ -108,6 +116,7 @@ class Layers:
                     "order": index,
                     "leaf": next(module.children(), None) is None,
                     "calls": calls,
+                    "aside": aside,
                     "forward_us": forward[clock] // 1000,
                     "backward_us": backward[clock] // 1000,
                     "flops": forward[1] + backward[1],
@@ -135,11 +144,12 @@ class Layers:
         return all(parameter is None or parameter.device.type == "cpu" for parameter in first)
 
     def titles(self) -> "dict[int, tuple]":
-        """Name, class, whether its input had its channels last, and the module itself, by index."""
+        """Name, class, whether its input had its channels last, the backend that torch chose for a convolution, and the
+        module itself, by index."""
         names = self._names()
         return {
-            index: (names.get(id(module), ""), type(module).__name__, channels_last, module)
-            for index, module, _, _, channels_last in self.modules.values()
+            index: (names.get(id(module), ""), type(module).__name__, channels_last, backend, module)
+            for index, module, _, _, channels_last, backend, _ in self.modules.values()
         }
 
     def _names(self) -> "dict[int, str]":
@@ -148,6 +158,10 @@ class Layers:
             for name, module in root.named_modules():
                 names.setdefault(id(module), name)
         return names
+
+
+def _needs_gradient(inputs) -> bool:
+    return any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
 
 
 def _channels_last(inputs) -> "bool | None":

@@ -6,7 +6,7 @@ Attention that a model makes by hand is a product, a softmax over its result, an
 
 import torch
 
-from . import layers, recurrent_pricing
+from . import conv_choice, layers, recurrent_pricing
 
 _KEPT = 40
 """Kinds of convolution kept, the largest by time."""
@@ -17,8 +17,10 @@ _RECURRENT = {"aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"}
 _RECURRENT_KERNELS = ("aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::miopen_rnn")
 _ATTENTION = "aten::_scaled_dot_product_"
 _MATH = "aten::_scaled_dot_product_attention_math"
-_PRODUCTS = {"aten::bmm": 0, "aten::baddbmm": 1}
-"""Where their first factor is."""
+_PRODUCTS = {"aten::bmm": 0, "aten::baddbmm": 1, "aten::mm": 0, "aten::addmm": 1}
+"""Where their first factor is: products of several heads or samples at once, and of a single one."""
+_LAYER = "aten::linear"
+"""A product with weights, which is no part of attention."""
 _PATIENCE = 300
 """Events after a product within which its softmax and the second product must come; views are events too."""
 _ELEMENTS = 1 << 26
@@ -98,6 +100,7 @@ class Uses:
         self.attention: "dict[tuple, _Kind]" = {}
         self.nodes: "dict[tuple, list]" = {}  # (thread, sequence number) -> [(operator, kind)]
         self.by_correlation: "dict[int, tuple]" = {}
+        self.layer_end = 0
 
     def read(self, host: list, device: list) -> None:
         stack: "list[tuple]" = []  # (end, kind, phase, layer, backward)
@@ -106,6 +109,7 @@ class Uses:
         for this_thread, start, negative_duration, event in host:
             if this_thread != thread:
                 thread, stack, products = this_thread, [], []
+                self.layer_end = 0
             while stack and stack[-1][0] <= start:
                 stack.pop()
             end = start - negative_duration
@@ -125,7 +129,9 @@ class Uses:
                 elif name.startswith(_ATTENTION) and not name.endswith("_backward"):
                     kind = self._dot_product(event, name, layer)
                     self.nodes.setdefault((thread, event.sequence_nr()), []).append((name, kind))
-                else:
+                elif name == _LAYER:
+                    self.layer_end = end
+                elif start >= self.layer_end:
                     self._by_hand(event, name, products, layer, thread)
                 if kind is not None and device:
                     self.by_correlation[event.correlation_id()] = (kind, phase)
@@ -274,7 +280,9 @@ class Uses:
     def _product(self, event, name: str, first: int, products: list, layer: int, thread: int) -> None:
         shapes = event.shapes()
         left, right = shapes[first], shapes[first + 1]
-        if len(left) != 3 or len(right) != 3:
+        if len(left) == len(right) == 2:
+            left, right = [1, *left], [1, *right]
+        elif len(left) != 3 or len(right) != 3:
             return
         for product in reversed(products):
             if product.softmaxed and left == [product.batch, product.queries, product.keys]:
@@ -318,6 +326,7 @@ class Uses:
         for kind in _largest(self.convolutions):
             record = _named(kind, names)
             how = record.pop("how")
+            record["chosen"] = names.get(kind.facts["layer"], ("", "", None, ""))[3]
             record["choice"] = _choice(record, how) if on_cpu else ""
             record["transposed"], record["groups"] = bool(how[3]), int(how[5])
             record["dilated"] = any(size != 1 for size in how[2])
@@ -368,11 +377,6 @@ def _choice(record: dict, how: list) -> str:
     try:
         dtype = getattr(torch, record["dtype"])
         source, weight = torch.empty(record["input"], dtype=dtype), torch.empty(record["weight"], dtype=dtype)
-        stride, padding, dilation, transposed, output_padding, groups = how
-        chosen = torch._C._select_conv_backend(
-            source, weight, None, stride, padding, dilation, bool(transposed), output_padding, groups
-        )
-    except Exception:  # a torch without this question, or a type without a name
+    except Exception:  # a type without a name
         return ""
-    name = str(chosen).rpartition(".")[2]
-    return name if name.isidentifier() else ""  # oneDNN's transposed convolutions have no name in Python
+    return conv_choice.asked(source, weight, None, how)

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Mapping
 
 from . import procfs, settings
+from .collector import Pauses
 from .recorder import columns
 
 _SIZED_BATCHES = 3
@@ -84,11 +85,13 @@ def first_image(batch) -> "tuple | None":
 class Loading:
     """Everything the probe knows about the loaders of this process."""
 
-    def __init__(self, recorder, dumps, loop, sites, guarded) -> None:
+    def __init__(self, recorder, dumps, loop, sites, guarded, pauses: "Pauses | None" = None) -> None:
         self.recorder = recorder
         self.dumps = dumps
         self.loop = loop
         self.sites = sites
+        self.pauses = pauses or Pauses()
+        """Collections, which are no part of what the data set does."""
         self.describe = guarded("batch contents", describe_batch)
         self.note_shape = guarded("batch shapes", self._note_shape)
         # By id(): a loader need not be hashable, and one made later at the same address is entered anew.
@@ -121,7 +124,7 @@ class Loading:
         self.on_iterator = None
         """Told of each iterator that the job starts, while a remedy wants to know."""
         self.collate: "_TimedCollate | None" = None
-        self.fetch_ns = self.fetch_cpu_ns = 0
+        self.fetch_ns = self.fetch_cpu_ns = self.fetch_gc_ns = 0
         self.untimed = 0
         """Fetches to let pass before the next one is timed."""
         self.worker = False
@@ -253,12 +256,13 @@ class Loading:
         """The data set is about to be asked for one batch; `collate_fn` gets a clock of its own."""
         collate = fetcher.collate_fn
         if type(collate) is not _TimedCollate:
-            collate = fetcher.collate_fn = _TimedCollate(collate)
+            collate = fetcher.collate_fn = _TimedCollate(collate, self.pauses)
         self.fetched += 1
         # All are timed in a worker; in the training process, which pays for it, one in eight after a while.
         self.untimed = 0 if self.worker or self.fetched < _TIMED_FETCHES else 7
         self.collate = collate
         collate.timing = True
+        self.fetch_gc_ns = self.pauses.ns
         self.fetch_ns, self.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
 
     def fetch_ended(self, fetcher) -> None:
@@ -268,12 +272,16 @@ class Loading:
             return
         wall = time.perf_counter_ns() - self.fetch_ns
         cpu = time.thread_time_ns() - self.fetch_cpu_ns
+        collected = self.pauses.ns - self.fetch_gc_ns
+        # A collection runs on a CPU for as long as it takes.
+        in_data_set = collected - collate.gc_ns
         self.fetches.append(
             (
-                (wall - collate.wall_ns) // 1000,
-                max(0, cpu - collate.cpu_ns) // 1000,
-                collate.wall_ns // 1000,
-                collate.cpu_ns // 1000,
+                max(0, wall - collate.wall_ns - in_data_set) // 1000,
+                max(0, cpu - collate.cpu_ns - in_data_set) // 1000,
+                max(0, collate.wall_ns - collate.gc_ns) // 1000,
+                max(0, collate.cpu_ns - collate.gc_ns) // 1000,
+                collected // 1000,
             )
         )
         self.collate = None
@@ -309,7 +317,7 @@ class Loading:
             self._columns("batches", names, rows)
             self.rows = []
         if self.fetches:
-            names = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us")
+            names = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
             self._columns("fetches", names, self.fetches)
             self.fetches = []
 
@@ -328,22 +336,25 @@ class Loading:
 class _TimedCollate:
     """`collate_fn` with a clock that can be switched on. Attribute access goes to the original."""
 
-    def __init__(self, original) -> None:
+    def __init__(self, original, pauses: Pauses) -> None:
         self.original = original
+        self.pauses = pauses
         self.stop()
 
     def stop(self) -> None:
         """Forget what was timed."""
         self.timing = False
-        self.wall_ns = self.cpu_ns = 0
+        self.wall_ns = self.cpu_ns = self.gc_ns = 0
 
     def __call__(self, batch):
         if not self.timing:
             return self.original(batch)
+        collected = self.pauses.ns
         began, cpu_began = time.perf_counter_ns(), time.thread_time_ns()
         try:
             return self.original(batch)
         finally:
+            self.gc_ns += self.pauses.ns - collected
             self.wall_ns += time.perf_counter_ns() - began
             self.cpu_ns += time.thread_time_ns() - cpu_began
 

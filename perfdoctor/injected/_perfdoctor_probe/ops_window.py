@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import torch
 
-from . import layers, library_pricing, library_use, pricing, records, thread_pricing
+from . import device_work, gaps, layers, library_pricing, library_use, pricing, records, thread_pricing
 from .final_pricing import FinalPricing
 from .profilers import Profilers
 
@@ -15,8 +15,6 @@ _KEPT = 80
 """Operators kept, the largest by total time; the totals cover all."""
 _SILENT = 99
 _LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
-_LAYOUT = ("nchwToNhwc", "nhwcToNchw")
-"""In the names of cuDNN's kernels that turn tensors round for a convolution and back."""
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -165,7 +163,8 @@ def divided(events, on_device: bool = True) -> "tuple[list, list]":
     host, device = [], []
     for event in events:
         if on_device and str(event.device_type()) != "DeviceType.CPU":
-            device.append(event)
+            if device_work.is_work(event):
+                device.append(event)
             continue
         start, duration = event.start_ns(), event.duration_ns()
         host.append((event.start_thread_id(), start, -duration, event))
@@ -178,17 +177,19 @@ def summarise(host: list, device: list) -> dict:
     totals: "dict[tuple, list]" = {}
     by_dtype: "dict[str, int]" = {}
     count = 0
+    spans: "dict[int, list]" = {}
     stack: "list[list]" = []  # [end, self time, duration, event]
     thread = None
 
     def finish(entry) -> None:
         nonlocal count
-        _, own, duration, event = entry
+        end, own, duration, event = entry
         name = event.name()
         if "::" not in name or name.startswith("autograd::"):
             return
         if name.startswith("aten::"):
             count += 1
+            spans.setdefault(thread, []).append((end - duration, end))
         types = event.dtypes()
         dtype = ""
         for kind in types:
@@ -241,19 +242,10 @@ def summarise(host: list, device: list) -> dict:
         "arguments": arguments,
         "aten": count,
         "self_us": {dtype: own // 1000 for dtype, own in by_dtype.items()},
-        "device": _device_times(device),
+        "pauses_us": gaps.long_ns(spans) // 1000,
+        "device": device_work.totals(device),
+        **(device_work.by_device(device) if device else {}),
     }
-
-
-def _device_times(events) -> dict:
-    times: "dict[str, int]" = {}
-    for event in events:
-        name = event.name()
-        kind = name if name.startswith("Mem") else "kernels"
-        times[kind] = times.get(kind, 0) + event.duration_ns()
-        if any(part in name for part in _LAYOUT):
-            times["layout"] = times.get("layout", 0) + event.duration_ns()
-    return {kind: total // 1000 for kind, total in times.items()}
 
 
 def _product(values) -> int:

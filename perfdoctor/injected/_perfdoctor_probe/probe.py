@@ -40,7 +40,7 @@ class Probe:
         self.loop = Loop(recorder, self.boundary, self.early_step, self.sites, self.concurrency, guarded)
         self.collector = collector.Collector(recorder, dumps, self.loop, self.sites, guarded)
         self.calls = Calls(recorder, dumps, self.loop, self.sites, guarded)
-        self.loading = loading.Loading(recorder, dumps, self.loop, self.sites, guarded)
+        self.loading = loading.Loading(recorder, dumps, self.loop, self.sites, guarded, self.collector.pauses)
         self.device_clock = DeviceClock(recorder, dumps, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
         self.windows = windows.Windows(recorder, dumps, self.make_window, self.fault, plan)

@@ -12,6 +12,7 @@ from _thread import get_ident
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import indices
 from . import timeline as parts
 
 _LOOKUPS = 3000
@@ -57,6 +58,7 @@ class _Watch(TorchDispatchMode):
         self.thread = get_ident()
         self.kinds: dict = {}
         self.found: "dict[tuple, list[int]]" = {}
+        self.indices = indices.Indices()
         self.lines: "dict[tuple[int, str], _Line]" = {}
         self.ops = 0
         self.lookups = 0
@@ -130,6 +132,9 @@ class _Watch(TorchDispatchMode):
     def _note(self, func, kind: str, args, result, took: int) -> None:
         detail = ""
         size = 0
+        if kind == "indices":
+            self.indices.note(func._schema.name, args)
+            return
         if kind == "convert":
             # copy_ has its target first and its source second.
             source, target = (args[0], result) if result is not args[0] else (args[1], args[0])
@@ -193,6 +198,8 @@ def _kind(func) -> str:
         return "convert"
     if name in _SOFTMAX:
         return "softmax"
+    if name in indices.OPERATORS:
+        return "indices"
     return "arithmetic" if name in _ARITHMETIC else ""
 
 
@@ -313,4 +320,5 @@ class SitesWindow:
                 }
                 for (kind, site, detail), (count, took, size) in watch.found.items()
             ],
+            "indices": watch.indices.summary(),
         }

@@ -1,0 +1,237 @@
+"""The last layer: outputs that no target uses, and heads that take the step although all are used."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from perfdoctor.api import (
+    Confidence,
+    Evidence,
+    Finding,
+    Fix,
+    IndexUse,
+    Layer,
+    LayerProfile,
+    Measurement,
+    Missing,
+    OpProfile,
+    Part,
+    Severity,
+    Step,
+    in_step,
+    milliseconds,
+    savings,
+    severity,
+    share,
+)
+
+from ._layer_table import last_linear, shape, title
+
+_LOSSES = (
+    "_log_softmax",
+    "_log_softmax_backward_data",
+    "nll_loss_forward",
+    "nll_loss_backward",
+    "nll_loss2d_forward",
+    "nll_loss2d_backward",
+)
+"""What a cross-entropy over classes is made of; each does as much as there are classes, and none calls another."""
+_PROPORTIONAL = (0.85, 1.1)
+"""Product, softmax, loss and update all do as much as there are outputs. Narrow products run a little less well; on the
+other hand memory that is not needed stays in nobody's way: of 67 ms found so, 71 were saved."""
+_APPROXIMATE = (0.3, 0.8)
+"""A sampled or adaptive softmax computes 10 to 30 % of the outputs; the rest stays."""
+_BRACKET = re.compile(r"\[([^\]]*)\]")
+
+
+class Limits(Protocol):
+    """The check's thresholds that matter here."""
+
+    @property
+    def min_share(self) -> float: ...
+    @property
+    def error_share(self) -> float: ...
+    @property
+    def unused_outputs(self) -> float: ...
+    @property
+    def unused_targets(self) -> int: ...
+    @property
+    def unused_classes(self) -> int: ...
+    @property
+    def head_outputs(self) -> int: ...
+    @property
+    def head_share(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A head and what hangs on its outputs, milliseconds of an ordinary step."""
+
+    layer: Layer
+    loss_ms: float
+    update_ms: float
+
+    @property
+    def ms(self) -> float:
+        return self.layer.ms + self.loss_ms + self.update_ms
+
+
+def findings(evidence: Evidence, step: Step, profile: LayerProfile, parameters: int, limits: Limits) -> list[Finding]:
+    """At most one."""
+    used = _used(evidence, profile)
+    if used is not None:
+        layer, targets = used
+        finding = _unused(step, _head(evidence, step, layer, parameters), targets, profile, limits)
+        if finding is not None:
+            return [finding]
+    return _dominant(step, profile, None if used is None else used[1], limits)
+
+
+def _used(evidence: Evidence, profile: LayerProfile) -> tuple[Layer, IndexUse] | None:
+    """The `Linear` that has an output for each class of a loss, and the targets of that loss; the widest of them."""
+    if isinstance(evidence.index_use, Missing):
+        return None
+    pairs = [
+        (layer, use)
+        for use in evidence.index_use
+        for layer in profile.layers
+        if use.kind == "target" and layer.kind == "Linear" and layer.weight_shape[:1] == (use.size,)
+    ]
+    return max(pairs, key=lambda pair: (pair[1].size, pair[0].order), default=None)
+
+
+def _head(evidence: Evidence, step: Step, layer: Layer, parameters: int) -> _Head:
+    outputs, ops = layer.weight_shape[0], evidence.ops
+    loss = 0.0 if isinstance(ops, Missing) or layer_on_device(evidence) else _loss_ms(ops, step, outputs)
+    update = step.parts.optimizer * min(1.0, layer.parameters / parameters) if parameters else 0.0
+    return _Head(layer, loss, update)
+
+
+def layer_on_device(evidence: Evidence) -> bool:
+    """Then the operators' times are the host's, and say nothing of what the loss takes."""
+    return not isinstance(evidence.layers, Missing) and evidence.layers.on_device
+
+
+def _loss_ms(ops: OpProfile, step: Step, classes: int) -> float:
+    of_classes = [op for op in ops.ops if op.name in _LOSSES and classes in _sizes_after_first(op.shapes)]
+    return in_step(step, ops, sum(op.total_ms_per_step for op in of_classes))
+
+
+def _sizes_after_first(shapes: str) -> set[int]:
+    """`[64, 300] [64]` -> {300}: the first size is the samples'."""
+    return {int(size) for found in _BRACKET.findall(shapes) for size in found.split(",")[1:]}
+
+
+def _unused(step: Step, head: _Head, targets: IndexUse, profile: LayerProfile, limits: Limits) -> Finding | None:
+    """Outputs beyond the highest class that any target named."""
+    if targets.unused_share < limits.unused_outputs:
+        return None
+    if targets.count < limits.unused_targets or targets.distinct < limits.unused_classes:
+        return None
+    cost = head.ms * targets.unused_share
+    cost_share = cost / step.step_ms if step.step_ms > 0 else 0.0
+    if (cost - profile.stray_ms) / step.step_ms < limits.min_share:
+        return None
+    low, high = (fraction * cost for fraction in _PROPORTIONAL)
+    return Finding(
+        id="PD09.unused-outputs",
+        severity=severity(cost_share, limits.min_share, limits.error_share),
+        confidence=Confidence.MEDIUM,
+        message="{layer} has {outputs} outputs, but the targets stop at class {highest}: the outputs beyond it cost "
+        "{cost_ms} a step, {cost_share}",
+        reasoning="the loss was given {targets} targets in the profiled steps, {distinct} classes of which none was "
+        "higher; the layer, its loss and its update take {head_ms} a step, as much as there are outputs",
+        evidence=(
+            Measurement("layer", title(head.layer), "text"),
+            Measurement("outputs", targets.size, "count", "outputs"),
+            Measurement("highest", targets.highest, "count", "highest class among the targets"),
+            Measurement("distinct", targets.distinct, "count", "different classes among the targets"),
+            Measurement("targets", targets.count, "count", "targets seen"),
+            milliseconds("cost_ms", cost, "for outputs that no target uses"),
+            share("cost_share", cost_share, "of the step"),
+            milliseconds("head_ms", head.ms, "layer, loss and update"),
+            milliseconds("layer_ms", head.layer.ms, "forward and backward of the layer"),
+            milliseconds("loss_ms", head.loss_ms, "loss over the outputs"),
+            milliseconds("update_ms", head.update_ms, "optimizer, by the layer's share of the parameters"),
+            share("unused", targets.unused_share, "of the outputs"),
+        ),
+        fix=Fix(
+            text="Give the layer one output for each class that the data has.",
+            code="classes = int(labels.max()) + 1  # over the whole data set\nself.head = nn.Linear(inputs, classes)",
+            risk="Only the targets of a few steps were seen: count the classes of the whole data set before you narrow "
+            "the layer.",
+        ),
+        savings=savings(
+            step,
+            Part.COMPUTE,
+            ceiling=high,
+            low=low,
+            high=high,
+            method="the measured layer, loss and update times the share of outputs that no target uses; 85 to 110 % "
+            "of that",
+        ),
+    )
+
+
+def _dominant(step: Step, profile: LayerProfile, targets: IndexUse | None, limits: Limits) -> list[Finding]:
+    """A last Linear of very many outputs that takes a large part of the step, and of the arithmetic.
+
+    Where targets were seen that use its classes, it is as wide as it has to be: a note, not an alarm.
+    """
+    last = last_linear(profile)
+    if last is None or last.weight_shape[0] < limits.head_outputs or step.step_ms <= 0:
+        return []
+    cost_share = last.ms / step.step_ms
+    sure = max(0.0, last.ms - profile.stray_ms) / step.step_ms
+    if sure < limits.head_share or last.flop_share < limits.head_share:
+        return []
+    needed = targets is not None and targets.size == last.weight_shape[0]
+    low, high = (fraction * last.ms for fraction in _APPROXIMATE)
+    seen = (
+        ()
+        if targets is None or not needed
+        else (
+            Measurement("highest", targets.highest, "count", "highest class among the targets"),
+            Measurement("distinct", targets.distinct, "count", "different classes among the targets"),
+        )
+    )
+    return [
+        Finding(
+            id="PD09.oversized-head",
+            severity=Severity.NOTE if needed else severity(cost_share, limits.min_share, limits.error_share),
+            confidence=Confidence.MEDIUM,
+            message="{layer}, the last layer, has {outputs} outputs and takes {cost_ms} a step, {cost_share}",
+            reasoning="it does {flop_share} of the arithmetic, and its result, one number per output and sample, "
+            "is made again by the loss"
+            + ("; the targets use its classes, so it is not wider than it has to be" if needed else ""),
+            evidence=(
+                Measurement("layer", title(last), "text"),
+                milliseconds("cost_ms", last.ms, "its forward and backward"),
+                share("cost_share", cost_share, "of the step"),
+                milliseconds("forward_ms", last.forward_ms, "forward"),
+                milliseconds("backward_ms", last.backward_ms, "backward"),
+                share("time_share", last.time_share, "of the profiled time"),
+                share("flop_share", last.flop_share, "of the FLOPs"),
+                Measurement("weight", shape(last.weight_shape) or "none", "text", "weight"),
+                Measurement("outputs", last.weight_shape[0], "count", "outputs"),
+                *seen,
+            ),
+            fix=Fix(
+                text="Do not compute all outputs in training: an adaptive or sampled softmax, fewer classes, or "
+                "on a GPU a cross-entropy that is fused with the layer.",
+                code="loss = nn.AdaptiveLogSoftmaxWithLoss(hidden, classes, cutoffs=[2000, 10_000])\n"
+                "output = loss(features, labels)",
+                risk="An approximate softmax learns differently; compare the validation loss.",
+            ),
+            savings=savings(
+                step,
+                Part.COMPUTE,
+                ceiling=last.ms,
+                low=low,
+                high=high,
+                method="the measured time of the layer; an approximate softmax computes 10 to 30 % of the outputs",
+            ),
+        )
+    ]

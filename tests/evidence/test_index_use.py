@@ -1,0 +1,39 @@
+"""Classes and rows in use: from the call-site window to what a check may ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recordings import recorded
+
+from perfdoctor.evidence.indices import index_use
+from perfdoctor.evidence.model import IndexUse, Missing
+
+WINDOW = {"k": "window", "name": "sites", "steps": 2}
+ROW = {"kind": "target", "size": 1000, "width": 0, "count": 512, "distinct": 90, "highest": 99}
+
+
+def test_classes_up_to_the_highest_are_in_use(tmp_path: Path) -> None:
+    found = index_use(recorded(tmp_path, {**WINDOW, "indices": [ROW]}))
+    assert found == (IndexUse("target", 1000, 0, 512, 90, 99),)
+    assert (found[0].used, found[0].unused_share) == (100, pytest.approx(0.9))
+
+
+def test_a_job_without_indices_has_none(tmp_path: Path) -> None:
+    assert index_use(recorded(tmp_path, {**WINDOW, "indices": []})) == ()
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (None, "not reached"),
+        ({**WINDOW, "missing": "the job uses torch.compile"}, "torch.compile"),
+        (WINDOW, "does not say"),
+    ],
+)
+def test_what_was_not_seen_says_why(tmp_path: Path, record: dict[str, Any] | None, reason: str) -> None:
+    found = index_use(recorded(tmp_path, *([record] if record else [])))
+    assert isinstance(found, Missing)
+    assert reason in found.reason
