@@ -58,19 +58,21 @@ class _JobCommand(_Command):
                 return args[:index], args[index + 1 :], True
             if not word.startswith("-") or word == "-":
                 return args[:index], [word, *_without_dashes(args[index + 1 :])], False
-            after = index + (2 if self._takes_next(word) else 1)
+            after = index + 1 + self._values_of(word)
             if word.startswith(("-m", "--module")):
                 return args[:after], _without_dashes(args[after:]), False
             index = after
         return args, [], False
 
-    def _takes_next(self, word: str) -> bool:
-        """Whether the value of this option is the next word: `-o json`, `-vo json`, but not `-ojson`."""
-        taking = {opt for param in self.params for opt in param.opts if not getattr(param, "is_flag", True)}
+    def _values_of(self, word: str) -> int:
+        """How many of the next words belong to this option: one of `-o json`, `-vo json`, but none of `-ojson`."""
+        taking = {
+            opt: param.nargs for param in self.params for opt in param.opts if not getattr(param, "is_flag", True)
+        }
         if word.startswith("--"):
-            return word in taking
+            return taking.get(word, 0)
         first = next((at for at, letter in enumerate(word[1:], 1) if f"-{letter}" in taking), None)
-        return first == len(word) - 1
+        return taking[f"-{word[-1]}"] if first is not None and first == len(word) - 1 else 0
 
 
 def _without_dashes(words: list[str]) -> list[str]:
@@ -193,6 +195,10 @@ def gate(
         str | None, typer.Option(metavar="REF", help="Compare with this git ref: its merge base with HEAD.")
     ] = None,
     baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with a stored baseline.")] = None,
+    stored: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option("--from", metavar="BEFORE AFTER", help="Run nothing: two recordings, baselines or JSON reports."),
+    ] = None,
     merge_base: Annotated[
         bool, typer.Option("--merge-base/--no-merge-base", help="Compare with the merge base, or with REF itself.")
     ] = True,
@@ -206,7 +212,7 @@ def gate(
     ] = None,
     control: Annotated[
         bool | None,
-        typer.Option("--control/--no-control", help="Run a copy of the side before too; it has to pass."),
+        typer.Option("--control/--no-control", help="Run a copy of the side before too; it has to pass (auto)."),
     ] = None,
     setup: Annotated[str | None, typer.Option(metavar="COMMAND", help="Prepare each side: pip install -e .")] = None,
     allow_loss_change: Annotated[
@@ -248,6 +254,7 @@ def gate(
         python=python,
         against=against,
         baseline=baseline,
+        stored=stored,
         merge_base=merge_base,
         allow_loss_change=allow_loss_change,
         launches=launches,

@@ -220,11 +220,16 @@ def _shown(directory: RunDirectory) -> str:
     return shlex.quote(path if not path.startswith("..") else str(directory.path))
 
 
+def last_words(output: Path) -> list[str]:
+    """The traceback at the end of a job's output, or its last lines; none when it printed nothing."""
+    lines = list(output_tail(output, _LAST_WORDS))
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    return lines[starts[0] :] if starts else lines[-_FEW_WORDS:]
+
+
 def _show_last_words(directory: RunDirectory) -> None:
     """What a failed job said last, when its output went to a file: its traceback as a whole, if there is one."""
-    lines = list(output_tail(directory.job_output, _LAST_WORDS))
-    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    lines = lines[starts[0] :] if starts else lines[-_FEW_WORDS:]
+    lines = last_words(directory.job_output)
     if any(lines):
         print("\n".join(lines), file=sys.stderr)
     print(f"perfdoctor: all of the job's output is in {directory.job_output}", file=sys.stderr)
