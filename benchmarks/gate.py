@@ -172,7 +172,7 @@ def wrong_tree() -> dict[str, object]:
 
 
 def read_noise(files: Sequence[Path]) -> dict[str, list[float]]:
-    """Log-ratios of a program against itself: recorded on purpose, or by the whole gates that compared it with itself."""
+    """Log-ratios of a program against itself: recorded on purpose, or by whole gates that compared it with itself."""
     noise: dict[str, list[float]] = {"core": [], "all_in": []}
     for file in files:
         found = json.loads(file.read_text())

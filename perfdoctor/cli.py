@@ -197,7 +197,12 @@ def gate(
     baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with a stored baseline.")] = None,
     stored: Annotated[
         tuple[Path, Path] | None,
-        typer.Option("--from", metavar="BEFORE AFTER", help="Run nothing: two recordings, baselines or JSON reports."),
+        typer.Option(
+            "--from",
+            metavar="BEFORE AFTER",
+            help="Run nothing: two recordings, baselines or JSON reports.",
+            envvar="PERFDOCTOR_GATE_FROM",
+        ),
     ] = None,
     merge_base: Annotated[
         bool, typer.Option("--merge-base/--no-merge-base", help="Compare with the merge base, or with REF itself.")

@@ -11,7 +11,7 @@ from perfdoctor.exits import Exit, worst
 ORDER = (5, 4, 2, 3, 1, 0)
 
 
-@pytest.mark.parametrize(("winner", "loser"), combinations(ORDER, 2))
+@pytest.mark.parametrize(("winner", "loser"), list(combinations(ORDER, 2)))
 def test_of_two_the_graver_one_wins_in_either_order(winner: int, loser: int) -> None:
     assert int(worst(Exit(winner), Exit(loser))) == int(worst(Exit(loser), Exit(winner))) == winner
 
