@@ -148,7 +148,7 @@ class Contest:
         took = time.monotonic() - began
         self.longest_s = max(self.longest_s, took)
         wanted = self.terms.policy.fresh if seen is self.fresh else self.terms.policy.first
-        more = f" of {wanted}{'' if seen is self.fresh else ' or more'}"
+        more = f" of {wanted}{'' if seen is self.fresh else ' or more'}" if len(seen) <= wanted else ", for precision"
         self.terms.say(f"{'fresh pair' if seen is self.fresh else 'pair'} {len(seen)}{more} ({took:.0f} s)")
 
     def _directory(self, name: str) -> RunDirectory:
