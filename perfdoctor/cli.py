@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -16,6 +16,9 @@ from typer.core import TyperCommand
 from .errors import PerfdoctorError
 from .exits import Exit
 from .version import VERSION
+
+if TYPE_CHECKING:
+    from .commands.typed_job import TypedJob
 
 app = typer.Typer(
     name="perfdoctor",
@@ -78,6 +81,12 @@ class _JobCommand(_Command):
 def _without_dashes(words: list[str]) -> list[str]:
     """`SCRIPT -- ARGS` means the same as `SCRIPT ARGS`."""
     return words[1:] if words[:1] == ["--"] else words
+
+
+def _typed(ctx: typer.Context, words: list[str] | None, module: str | None, python: str | None) -> TypedJob:
+    from .commands.typed_job import TypedJob
+
+    return TypedJob(tuple(words or ()), bool(ctx.meta.get(_COMMAND)), module, python)
 
 
 # Options that several commands share.
@@ -166,10 +175,7 @@ def check(
     from .commands import check as command
 
     options = command.Options(
-        words=tuple(job or ()),
-        verbatim=bool(ctx.meta.get(_COMMAND)),
-        module=module,
-        python=python,
+        job=_typed(ctx, job, module, python),
         to_end=to_end,
         trial_seconds=trial_seconds if trial else None,
         also_try=also_try,
@@ -253,10 +259,7 @@ def gate(
     from .commands.check import Settings
 
     options = command.Options(
-        words=tuple(job or ()),
-        verbatim=bool(ctx.meta.get(_COMMAND)),
-        module=module,
-        python=python,
+        job=_typed(ctx, job, module, python),
         against=against,
         baseline=baseline,
         stored=stored,
@@ -303,10 +306,8 @@ def baseline_write(
     from .commands.check import Settings
 
     def write() -> Exit:
-        verbatim = bool(ctx.meta.get(_COMMAND))
-        return command.write_baseline(
-            tuple(job or ()), verbatim, module, python, file, launches, Settings(config, runs=runs)
-        )
+        typed = _typed(ctx, job, module, python)
+        return command.write_baseline(typed, file, launches, Settings(config, runs=runs))
 
     raise typer.Exit(_uninterrupted(write))
 
@@ -383,9 +384,8 @@ def run(
     Everything else about the job is unchanged: its output, its signals, its exit code.
     """
     from .commands import run as command
-    from .commands.check import job_command
 
-    wanted = job_command(tuple(job or ()), bool(ctx.meta.get(_COMMAND)), module, python)
+    wanted = _typed(ctx, job, module, python).command()
     raise typer.Exit(_uninterrupted(lambda: command.run(wanted, apply)))
 
 

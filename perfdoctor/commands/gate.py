@@ -23,9 +23,10 @@ from ..launch import command as commands
 from ..recording.directory import make_parent
 from ..session import signals_as_interrupts
 from . import outputs
-from .check import Settings, job_command
+from .check import Settings
 from .gate_failure import REPORTED, as_result
 from .promises import require_known_budgets
+from .typed_job import TypedJob
 
 if TYPE_CHECKING:
     from ..contest import Version
@@ -48,10 +49,7 @@ _CODES = {
 class Options:
     """`perfdoctor gate`, as typed."""
 
-    words: tuple[str, ...]
-    verbatim: bool
-    module: str | None
-    python: str | None
+    job: TypedJob
     against: str | None
     baseline: Path | None
     stored: tuple[Path, Path] | None
@@ -139,8 +137,7 @@ def run(options: Options) -> Exit:
             before, after, config, fail_on=options.settings.fail_on, allow_loss_change=options.allow_loss_change
         )
         return _finish(result, config, where, after.argv, options.verbose)
-    python = options.python or commands.python_for_jobs()
-    command = job_command(options.words, options.verbatim, options.module, python)
+    command = options.job.command()
     try:
         with one_gate_at_a_time(LOCK), signals_as_interrupts():
             if options.baseline is not None:
@@ -148,7 +145,7 @@ def run(options: Options) -> Exit:
 
                 result = gate_against(options.baseline, command, config, options.launches, date.today())
             else:
-                result = _against(options, config, python)
+                result = _against(options, config)
     except PerfdoctorError as error:
         if error.exit_code in REPORTED:
             # A red run of CI shows its reports, not its stderr.
@@ -168,7 +165,7 @@ def _require_one_comparison(options: Options) -> None:
             advice="one of: perfdoctor gate --against main train.py, --baseline perf-baseline.json train.py, "
             "or --from BEFORE AFTER without a script",
         )
-    if options.stored is not None and (options.words or options.module):
+    if options.stored is not None and (options.job.words or options.job.module):
         raise PerfdoctorError(
             "--from runs nothing, so it takes no script",
             slug="gate-from",
@@ -192,22 +189,14 @@ def exit_code(result: GateResult) -> Exit:
     return _CODES[result.verdict]
 
 
-def write_baseline(
-    words: tuple[str, ...],
-    verbatim: bool,
-    module: str | None,
-    python: str | None,
-    file: Path,
-    launches: int,
-    settings: Settings,
-) -> Exit:
+def write_baseline(job: TypedJob, file: Path, launches: int, settings: Settings) -> Exit:
     """`perfdoctor baseline write`."""
     from ..gate.lockstep import one_gate_at_a_time
     from . import baseline
 
     config = settings.resolve()
     checks_with_limits(config)
-    command = job_command(words, verbatim, module, python)
+    command = job.command()
     with one_gate_at_a_time(LOCK):
         baseline.write(file, command, config, launches, date.today())
     return Exit.OK
@@ -235,7 +224,7 @@ def say(text: str) -> None:
     print(f"perfdoctor: {text}", file=sys.stderr, flush=True)
 
 
-def _against(options: Options, config: Config, python: str) -> GateResult:
+def _against(options: Options, config: Config) -> GateResult:
     from ..contest import Contest, Terms
     from ..gate import worktrees
     from ..gate.decision import Policy
@@ -246,7 +235,11 @@ def _against(options: Options, config: Config, python: str) -> GateResult:
     place = config.runs / f"trees-{os.getpid()}"
     began = time.monotonic()
     with worktrees.prepared(
-        cast("str", options.against), merge_base=options.merge_base, setup=gate.setup, python=python, where=place
+        cast("str", options.against),
+        merge_base=options.merge_base,
+        setup=gate.setup,
+        python=options.job.interpreter,
+        where=place,
     ) as trees:
         if trees.identical:
             sides = Side(trees.before.title), Side(trees.after.title)
@@ -274,7 +267,7 @@ def _against(options: Options, config: Config, python: str) -> GateResult:
             say=say,
             wrong_tree=wrong_tree,
         )
-        before, after = (_version(options, trees, tree) for tree in (trees.before, trees.after))
+        before, after = (_version(options.job, trees, tree) for tree in (trees.before, trees.after))
         try:
             result = Contest(before, after, config, terms).hold()
         except PerfdoctorError as error:
@@ -285,13 +278,13 @@ def _against(options: Options, config: Config, python: str) -> GateResult:
         return dataclasses.replace(result, notes=(*trees.notes, *result.notes, *trees.linked.problems()))
 
 
-def _version(options: Options, trees: Any, tree: Any) -> Version:
+def _version(job: TypedJob, trees: Any, tree: Any) -> Version:
     """One side's own command, in its own directory."""
     from ..contest import Version
 
     cwd = trees.cwd(tree)
-    words = tuple(trees.within(tree, word) for word in options.words)
-    script = cwd / words[0] if words and not options.module and not options.verbatim else None
+    words = tuple(trees.within(tree, word) for word in job.words)
+    script = cwd / words[0] if words and not job.module and not job.verbatim else None
     if not cwd.is_dir() or (script is not None and not script.exists()):
         raise PerfdoctorError(
             f"{tree.title} has no {script.relative_to(tree.root) if script else cwd.relative_to(tree.root)}",
@@ -299,10 +292,10 @@ def _version(options: Options, trees: Any, tree: Any) -> Version:
             advice="the job is new: there is nothing to compare with yet",
             exit_code=Exit.NOT_MEASURABLE,
         )
-    if options.verbatim:
+    if job.verbatim:
         command = commands.Command(words, Path(words[0]).name)
-    elif options.module:
-        command = commands.module(tree.python, options.module, words)
+    elif job.module:
+        command = commands.module(tree.python, job.module, words)
     else:
         command = commands.Command((tree.python, *words), Path(words[0]).stem)
     return Version(tree.title, command, cwd, tree.environment)

@@ -22,6 +22,7 @@ from perfdoctor.commands.check import Settings
 from perfdoctor.commands.gate import GateOptions, Options, exit_code
 from perfdoctor.commands.promises import keep_promises, needs_counters, require_known_budgets
 from perfdoctor.commands.selftest import TRIALS, Trial, problem_of
+from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.config import Config
 from perfdoctor.config_gate import Budget, GateSettings
 from perfdoctor.diagnosis.findings import Diagnosis
@@ -150,7 +151,7 @@ def test_no_option_is_forgotten() -> None:
 
 def gate_options(*, against: str | None = None, outputs: tuple[str, ...] = ()) -> Options:
     return Options(
-        ("train.py",), False, None, None, against, None, None, True, False, 2, outputs, False, Settings(), GateOptions()
+        TypedJob(("train.py",)), against, None, None, True, False, 2, outputs, False, Settings(), GateOptions()
     )
 
 

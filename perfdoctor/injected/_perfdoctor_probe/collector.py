@@ -17,7 +17,6 @@ class Collector:
         self.here = guarded("gc.collect", sites.here)
         self.muted = False
         """Whether explicit collections are left out: a remedy."""
-        self.collect = gc.collect
         self.reset()
 
     def reset(self) -> None:
@@ -53,6 +52,7 @@ class Collector:
 
     def explicit(self, original):
         """A stand-in for `gc.collect` that notes the line which calls it."""
+        self.original = original
 
         def collect(*args, **kwargs):
             if self.muted:
@@ -78,7 +78,7 @@ class Collector:
             return
         callbacks, gc.callbacks[:] = gc.callbacks[:], []
         try:
-            self.collect()
+            self.original()
         finally:
             gc.callbacks[:] = callbacks
 
