@@ -218,8 +218,8 @@ class Contest:
 
     def _decide_on_control(self) -> None:
         """After the first pair, which says how long one takes and what it needs."""
-        policy, step = self.terms.policy, self.diagnoses[BEFORE][0].evidence.precision
-        on_device = not isinstance(step, Missing) and any(name != "cpu" for name in step.parameter_devices)
+        policy, types = self.terms.policy, self.diagnoses[BEFORE][0].evidence.precision
+        on_device = not isinstance(types, Missing) and any(name != "cpu" for name in types.parameter_devices)
         why_not = why_no_control(
             self.longest_s,
             (policy.first, policy.first + policy.fresh),
@@ -244,7 +244,7 @@ class Contest:
         """What is said about times, unless the side before does not even pass against its own copy."""
         if not self.controlled:
             return decisions
-        control = decide({CORE: self.first.control}, {}, self._control_policy())[CORE]
+        control = decide({CORE: self.first.control + self.fresh.control}, {}, self._control_policy())[CORE]
         if control.verdict is Verdict.PASS:
             self.notes.append("control: the side before passes against its own copy")
             return decisions
