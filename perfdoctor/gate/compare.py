@@ -92,7 +92,8 @@ def compare_pairs(metric: Metric, pairs: Sequence[tuple[float, float]], allowed:
     if max(differences) - min(differences) <= EQUAL:
         verdict = Verdict.PASS if differences[0] >= -EQUAL else Verdict.IMPROVEMENT
         verdict = Verdict.REGRESSION if differences[0] > allowed + EQUAL else verdict
-        before, after, reason = median(old), median(new), f"counted exactly: the same in all {len(pairs)} pairs"
+        alike = f": the same in all {len(pairs)} pairs" if len(pairs) > 1 else ""
+        before, after, reason = median(old), median(new), f"counted exactly{alike}"
     else:
         margin, least = _margin(metric.name)
         verdict, reason, before, after = _tight(old, new, margin, max(least, allowed), NOT_EXACT)
