@@ -23,6 +23,8 @@ COLLECTIONS_LEAST = 1.0
 """Per 100 steps: where a collection falls among the steps counted is chance."""
 
 NOT_EXACT = " (differs between launches, so not exact)"
+EXACT_PAIRS = 4
+"""One collection more or less is chance, in one pair; the same one in that many is not."""
 EQUAL = 1e-9
 """Counts per 100 steps are quotients of whole numbers."""
 
@@ -89,14 +91,14 @@ def compare_pairs(metric: Metric, pairs: Sequence[tuple[float, float]], allowed:
     """
     old, new = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     differences = [after - before for before, after in pairs]
-    if max(differences) - min(differences) <= EQUAL:
+    if len(pairs) >= EXACT_PAIRS and max(differences) - min(differences) <= EQUAL:
         verdict = Verdict.PASS if differences[0] >= -EQUAL else Verdict.IMPROVEMENT
         verdict = Verdict.REGRESSION if differences[0] > allowed + EQUAL else verdict
-        alike = f": the same in all {len(pairs)} pairs" if len(pairs) > 1 else ""
-        before, after, reason = median(old), median(new), f"counted exactly{alike}"
+        before, after, reason = median(old), median(new), f"counted exactly: the same in all {len(pairs)} pairs"
     else:
         margin, least = _margin(metric.name)
-        verdict, reason, before, after = _tight(old, new, margin, max(least, allowed), NOT_EXACT)
+        note = NOT_EXACT if len(pairs) >= EXACT_PAIRS else " (too few pairs to be exact)"
+        verdict, reason, before, after = _tight(old, new, margin, max(least, allowed), note)
     return Judgement(
         metric.name, metric.title, metric.unit, metric.assume, before, after, verdict, reason, after - before
     )

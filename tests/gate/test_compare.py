@@ -94,9 +94,18 @@ def test_an_operator_that_nobody_looked_for_was_not_called_never() -> None:
 )
 def test_pairs_are_exact_where_all_agree(pairs: list[tuple[float, float]], allowed: float, verdict: Verdict) -> None:
     metric = Metric("gc_collections_gen0", "count", Assume.TIGHT, 0.0)
-    found = compare_pairs(metric, pairs, allowed)
+    found = compare_pairs(metric, pairs * 2, allowed)
     assert found.verdict is verdict
     assert ("not exact" in found.reason) == (len({after - before for before, after in pairs}) > 1)
+
+
+def test_one_collection_more_in_few_pairs_is_chance() -> None:
+    metric = Metric("gc_collections_gen0", "count", Assume.TIGHT, 0.0)
+    few = compare_pairs(metric, [(45.5, 45.8)] * 3)
+    assert few.verdict is Verdict.PASS
+    assert "too few pairs" in few.reason
+    assert compare_pairs(metric, [(45.5, 45.8)] * 4).verdict is Verdict.REGRESSION
+    assert compare_pairs(metric, [(1.0, 45.8)]).verdict is Verdict.REGRESSION
 
 
 def test_nothing_judged_is_inconclusive_and_the_gravest_wins() -> None:
