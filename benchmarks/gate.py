@@ -29,15 +29,22 @@ from perfdoctor.commands.selftest import JOB, Trial, hold, problem_of
 from perfdoctor.config import Config
 from perfdoctor.config_gate import GateSettings
 from perfdoctor.exits import Exit
-from perfdoctor.gate.decision import Next, Policy, decide, wants
-from perfdoctor.gate.lockstep import Contestant, Limits, race, ratio_all_in, ratio_core
+from perfdoctor.gate.decision import Next, Policy, decide, trimmed_mean, wants
+from perfdoctor.gate.laps import ratio_all_in, ratio_core
+from perfdoctor.gate.lockstep import Contestant, Limits, race
 from perfdoctor.gate.model import GateResult, Verdict
+from perfdoctor.gate.plan import SLICES
 from perfdoctor.launch.command import Command
 from perfdoctor.recording.directory import RunDirectory
 
+SAME = "the same program"
+WRONG_TREE = "files of another side"
 FOUND = (Verdict.REGRESSION,)
+MOVED = (Verdict.REGRESSION, Verdict.PASS, Verdict.IMPROVEMENT, Verdict.INCONCLUSIVE)
+"""Where a metric has to move, and whether the step gets slower by it is not what is asked."""
+BALLAST = ("--objects", "100000", "--storm", "300")
 TRIALS = (
-    Trial("the same program", (), (Verdict.PASS,)),
+    Trial(SAME, (), (Verdict.PASS,)),
     Trial("+5 % by spinning", ("--spin", "0.05"), FOUND),
     Trial("+10 % by spinning", ("--spin", "0.1"), FOUND),
     Trial("an extra layer", ("--layers", "1"), FOUND, loss_may_change=True),
@@ -50,10 +57,28 @@ TRIALS = (
     Trial("a crash at once", ("--fail", "0"), (Exit.JOB_FAILED, Exit.NOT_MEASURABLE)),
     Trial("a crash later", ("--fail", "200"), (Exit.JOB_FAILED,)),
     Trial("too short", ("--steps", "30"), (Exit.NOT_MEASURABLE,)),
-)
+    Trial("a data set that is missing", ("--data", "no-such-file"), (Exit.JOB_FAILED,)),
+    Trial("a program that does next to nothing", ("--hollow",), (Verdict.NOT_COMPARABLE,)),
+    Trial("-5 %", (), (Verdict.IMPROVEMENT, Verdict.PASS), before=("--spin", "0.05")),
+    Trial("an allocation storm", ("--storm", "300"), MOVED, differs=("gc_collections_gen0", "gc_share")),
+    Trial(
+        "gc.freeze() taken out", (*BALLAST,), MOVED, before=(*BALLAST, "--freeze"),
+        differs=("gc_collections_gen2", "gc_share"),
+    ),
+)  # fmt: skip
 SIZES = {"small": 1, "medium": 5, "full": 30}
+SLOT = 0.03
 DECISIONS = {"small": 299, "medium": 2000, "full": 10000}
-QUICK = ("one .item() more", "one .clone() more", "one .to() more", "a worker more", "another batch size")
+QUICK = (
+    "one .item() more",
+    "one .clone() more",
+    "one .to() more",
+    "a worker more",
+    "another batch size",
+    "a program that does next to nothing",
+    "an allocation storm",
+    "gc.freeze() taken out",
+)
 """Counted, not timed: a few launches say it, so these are held with a time budget of a few pairs."""
 
 
@@ -62,23 +87,30 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--only", help="trials whose name holds this")
     parser.add_argument("--pairs", type=int, default=0, help="record this many A/A pairs, and decide on their noise")
-    parser.add_argument("--noise", type=Path, help="file of recorded A/A log-ratios: written with --pairs, else read")
+    parser.add_argument(
+        "--noise",
+        type=Path,
+        nargs="+",
+        help="recorded A/A log-ratios: written with --pairs, else read; outputs of whole gates do too",
+    )
     parser.add_argument("--neighbour", action="store_true", help="keep a core busy meanwhile")
     parser.add_argument("--time-budget", type=float, default=600.0, help="seconds of one gate")
     parser.add_argument("--output", type=Path, help="results as JSON")
     given = parser.parse_args()
-    results: dict[str, object] = {}
+    results: dict[str, dict[str, object]] = {}
     with _neighbour() if given.neighbour else _nobody():
         if given.pairs:
             noise = record_noise(given.pairs)
             if given.noise:
-                given.noise.write_text(json.dumps(noise))
+                given.noise[0].write_text(json.dumps(noise))
             results["decision"] = decisions(noise, DECISIONS[given.size])
         elif given.noise:
-            results["decision"] = decisions(json.loads(given.noise.read_text()), DECISIONS[given.size])
+            results["decision"] = decisions(read_noise(given.noise), DECISIONS[given.size])
         else:
             chosen = [trial for trial in TRIALS if not given.only or given.only in trial.name]
             results["gates"] = gates(chosen, SIZES[given.size], given.time_budget)
+            if not given.only or given.only in WRONG_TREE:
+                results["gates"] |= {WRONG_TREE: wrong_tree()}
     if given.output:
         given.output.write_text(json.dumps(results, indent=1) + "\n")
 
@@ -88,6 +120,7 @@ def gates(trials: Sequence[Trial], rounds: int, budget_s: float) -> dict[str, ob
     table: dict[str, object] = {}
     for trial in trials:
         seen: Counter[str] = Counter()
+        pairs: list[dict[str, list[float]]] = []
         right = 0
         for number in range(rounds):
             began = time.monotonic()
@@ -97,6 +130,8 @@ def gates(trials: Sequence[Trial], rounds: int, budget_s: float) -> dict[str, ob
                 found = hold(trial, config, Policy())
             problem = problem_of(trial, found)
             right += not problem
+            if isinstance(found, GateResult):
+                pairs.append({name.rpartition(".")[2]: list(values) for name, values in found.pairs.items()})
             seen[found.verdict.value if isinstance(found, GateResult) else f"exit {int(found.exit_code)}"] += 1
             print(
                 f"  {trial.name} {number + 1}/{rounds}: {problem or 'right'} ({time.monotonic() - began:.0f} s)",
@@ -104,8 +139,47 @@ def gates(trials: Sequence[Trial], rounds: int, budget_s: float) -> dict[str, ob
             )
         low, high = interval(right, rounds)
         print(f"{trial.name}: {right} of {rounds} right [{low:.2f}, {high:.2f}], {dict(seen)}", flush=True)
-        table[trial.name] = {"right": right, "rounds": rounds, "interval": [low, high], "verdicts": dict(seen)}
+        table[trial.name] = {
+            "right": right, "rounds": rounds, "interval": [low, high], "verdicts": dict(seen), "pairs": pairs,
+        }  # fmt: skip
     return table
+
+
+def wrong_tree() -> dict[str, object]:
+    """A job that finds its package in the repository whichever side it is run for: refused, and said which file."""
+    with tempfile.TemporaryDirectory(prefix="perfdoctor-") as name:
+        root = Path(name).resolve()
+        package = root / "src" / "trial_package.py"
+        package.parent.mkdir()
+        package.write_text(JOB.read_text())
+        (root / "train.py").write_text(
+            f"import sys\nsys.path.insert(0, {str(package.parent)!r})\nimport trial_package\n"
+        )
+        for words in (
+            ("init", "--quiet", "--initial-branch", "main"),
+            ("add", "--all"),
+            ("-c", "user.name=Ann", "-c", "user.email=ann@example.org", "commit", "--quiet", "--message", "one"),
+        ):
+            subprocess.run(["git", *words], cwd=root, check=True)
+        package.write_text(package.read_text() + "\n# changed\n")
+        done = subprocess.run(
+            [sys.executable, "-m", "perfdoctor", "gate", "--against", "main", "train.py"],
+            cwd=root, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    right = done.returncode == int(Exit.NOT_MEASURABLE) and "not its own file" in done.stderr
+    print(f"{WRONG_TREE}: {'right' if right else done.stderr[-500:]}, exit {done.returncode}", flush=True)
+    return {"right": int(right), "rounds": 1, "verdicts": {f"exit {done.returncode}": 1}}
+
+
+def read_noise(files: Sequence[Path]) -> dict[str, list[float]]:
+    """Log-ratios of a program against itself: recorded on purpose, or by whole gates that compared it with itself."""
+    noise: dict[str, list[float]] = {"core": [], "all_in": []}
+    for file in files:
+        found = json.loads(file.read_text())
+        for pairs in found["gates"][SAME]["pairs"] if "gates" in found else [found]:
+            for name, values in noise.items():
+                values += pairs[name]
+    return noise
 
 
 def record_noise(pairs: int) -> dict[str, list[float]]:
@@ -137,12 +211,21 @@ def decisions(noise: dict[str, list[float]], count: int) -> dict[str, object]:
         share = f"regressions [{low:.4f}, {high:.4f}]"
         print(f"{100 * effect:+.0f} %: {dict(seen)}, {share}, noise of {len(noise['core'])} pairs")
         table[f"{100 * effect:+.0f} %"] = dict(seen)
+    seen = Counter(_one_decision(noise["core"], 0.0, policy, rng, slot=SLOT).value for _ in range(count))
+    print(f"second slot {100 * SLOT:.0f} % slower: {dict(seen)}")
+    table[f"second slot {100 * SLOT:.0f} % slower"] = dict(seen)
     return table
 
 
-def _one_decision(noise: Sequence[float], shift: float, policy: Policy, rng: np.random.Generator) -> Verdict:
+def _one_decision(
+    noise: Sequence[float], shift: float, policy: Policy, rng: np.random.Generator, slot: float = 0.0
+) -> Verdict:
+    """`slot` slows down whichever copy comes second in a slice; the order is drawn anew for each slice."""
+
     def draw(number: int) -> list[float]:
-        return list(shift + rng.choice(noise, number) * rng.choice((-1, 1), number))
+        second = rng.choice((-1, 1), (number, SLICES)) * math.log1p(slot)
+        biased = np.array([trimmed_mean(slices) for slices in second])
+        return list(shift + biased + rng.choice(noise, number) * rng.choice((-1, 1), number))
 
     first: list[float] = []
     while (want := wants({"core": first}, "core", policy, True)) is Next.MORE:

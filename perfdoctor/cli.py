@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -16,6 +16,9 @@ from typer.core import TyperCommand
 from .errors import PerfdoctorError
 from .exits import Exit
 from .version import VERSION
+
+if TYPE_CHECKING:
+    from .commands.typed_job import TypedJob
 
 app = typer.Typer(
     name="perfdoctor",
@@ -58,24 +61,32 @@ class _JobCommand(_Command):
                 return args[:index], args[index + 1 :], True
             if not word.startswith("-") or word == "-":
                 return args[:index], [word, *_without_dashes(args[index + 1 :])], False
-            after = index + (2 if self._takes_next(word) else 1)
+            after = index + 1 + self._values_of(word)
             if word.startswith(("-m", "--module")):
                 return args[:after], _without_dashes(args[after:]), False
             index = after
         return args, [], False
 
-    def _takes_next(self, word: str) -> bool:
-        """Whether the value of this option is the next word: `-o json`, `-vo json`, but not `-ojson`."""
-        taking = {opt for param in self.params for opt in param.opts if not getattr(param, "is_flag", True)}
+    def _values_of(self, word: str) -> int:
+        """How many of the next words belong to this option: one of `-o json`, `-vo json`, but none of `-ojson`."""
+        taking = {
+            opt: param.nargs for param in self.params for opt in param.opts if not getattr(param, "is_flag", True)
+        }
         if word.startswith("--"):
-            return word in taking
+            return taking.get(word, 0)
         first = next((at for at, letter in enumerate(word[1:], 1) if f"-{letter}" in taking), None)
-        return first == len(word) - 1
+        return taking[f"-{word[-1]}"] if first is not None and first == len(word) - 1 else 0
 
 
 def _without_dashes(words: list[str]) -> list[str]:
     """`SCRIPT -- ARGS` means the same as `SCRIPT ARGS`."""
     return words[1:] if words[:1] == ["--"] else words
+
+
+def _typed(ctx: typer.Context, words: list[str] | None, module: str | None, python: str | None) -> TypedJob:
+    from .commands.typed_job import TypedJob
+
+    return TypedJob(tuple(words or ()), bool(ctx.meta.get(_COMMAND)), module, python)
 
 
 # Options that several commands share.
@@ -164,10 +175,7 @@ def check(
     from .commands import check as command
 
     options = command.Options(
-        words=tuple(job or ()),
-        verbatim=bool(ctx.meta.get(_COMMAND)),
-        module=module,
-        python=python,
+        job=_typed(ctx, job, module, python),
         to_end=to_end,
         trial_seconds=trial_seconds if trial else None,
         also_try=also_try,
@@ -193,6 +201,15 @@ def gate(
         str | None, typer.Option(metavar="REF", help="Compare with this git ref: its merge base with HEAD.")
     ] = None,
     baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with a stored baseline.")] = None,
+    stored: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            "--from",
+            metavar="BEFORE AFTER",
+            help="Run nothing: two recordings, baselines or JSON reports.",
+            envvar="PERFDOCTOR_GATE_FROM",
+        ),
+    ] = None,
     merge_base: Annotated[
         bool, typer.Option("--merge-base/--no-merge-base", help="Compare with the merge base, or with REF itself.")
     ] = True,
@@ -206,7 +223,7 @@ def gate(
     ] = None,
     control: Annotated[
         bool | None,
-        typer.Option("--control/--no-control", help="Run a copy of the side before too; it has to pass."),
+        typer.Option("--control/--no-control", help="Run a copy of the side before too; it has to pass (auto)."),
     ] = None,
     setup: Annotated[str | None, typer.Option(metavar="COMMAND", help="Prepare each side: pip install -e .")] = None,
     allow_loss_change: Annotated[
@@ -242,12 +259,10 @@ def gate(
     from .commands.check import Settings
 
     options = command.Options(
-        words=tuple(job or ()),
-        verbatim=bool(ctx.meta.get(_COMMAND)),
-        module=module,
-        python=python,
+        job=_typed(ctx, job, module, python),
         against=against,
         baseline=baseline,
+        stored=stored,
         merge_base=merge_base,
         allow_loss_change=allow_loss_change,
         launches=launches,
@@ -291,10 +306,8 @@ def baseline_write(
     from .commands.check import Settings
 
     def write() -> Exit:
-        verbatim = bool(ctx.meta.get(_COMMAND))
-        return command.write_baseline(
-            tuple(job or ()), verbatim, module, python, file, launches, Settings(config, runs=runs)
-        )
+        typed = _typed(ctx, job, module, python)
+        return command.write_baseline(typed, file, launches, Settings(config, runs=runs))
 
     raise typer.Exit(_uninterrupted(write))
 
@@ -371,9 +384,8 @@ def run(
     Everything else about the job is unchanged: its output, its signals, its exit code.
     """
     from .commands import run as command
-    from .commands.check import job_command
 
-    wanted = job_command(tuple(job or ()), bool(ctx.meta.get(_COMMAND)), module, python)
+    wanted = _typed(ctx, job, module, python).command()
     raise typer.Exit(_uninterrupted(lambda: command.run(wanted, apply)))
 
 

@@ -11,6 +11,7 @@ from .config_table import Table
 from .errors import PerfdoctorError
 
 Schedule = Literal["lockstep", "abba"]
+Control = Literal["auto", "on", "off"]
 OnInconclusive = Literal["fail", "warn"]
 BudgetLevel = Literal["off", "warn", "error"]
 
@@ -28,8 +29,9 @@ class GateSettings:
     time_budget_s: float = 600.0
     on_inconclusive: OnInconclusive = "fail"
     schedule: Schedule = "lockstep"
-    control: bool = False
-    """Run a second copy of the side before as well, which has to pass against the first."""
+    control: Control = "auto"
+    """Run a second copy of the side before as well, which has to pass against the first; `auto`: where the time and the
+    memory are there."""
     setup: str = ""
     """Shell command that prepares each side, in its own directory and virtual environment."""
     max_age_days: int = 14
@@ -56,9 +58,9 @@ def read_gate(table: Table) -> GateSettings:
     """`[gate]`. Raises PerfdoctorError."""
     table.reject_unknown(GATE_KEYS)
     default = GateSettings()
-    control = table.values.get("control", default.control)
-    if not isinstance(control, bool):
-        raise table.wrong("control", "true or false")
+    control = control_of(table.values.get("control", default.control))
+    if control is None:
+        raise table.wrong("control", 'true, false or "auto"')
     allowed = table.table("counter-tolerance")
     return GateSettings(
         _parsed(table, "tolerance", percent, default.tolerance),
@@ -79,6 +81,13 @@ def _parsed(table: Table, key: str, parse: Callable[[str], float | None], defaul
     if value is None:
         raise table.wrong(key, '"5%" or 0.05' if parse is percent else '"10m", "90s" or seconds')
     return value
+
+
+def control_of(value: object) -> Control | None:
+    """`true`, `false` and `"auto"`; None for anything else."""
+    if value == "auto":
+        return "auto"
+    return ("on" if value else "off") if isinstance(value, bool) else None
 
 
 def percent(text: str) -> float | None:

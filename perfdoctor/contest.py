@@ -5,7 +5,6 @@ Knows processes and clocks; what the numbers mean is decided in `gate`.
 
 from __future__ import annotations
 
-import math
 import random
 import shutil
 import time
@@ -15,22 +14,27 @@ from pathlib import Path
 from statistics import median
 
 from .config import Config
+from .config_gate import Control
 from .diagnosis.findings import Diagnosis
 from .errors import PerfdoctorError
 from .evidence.model import Missing
 from .exits import Exit
 from .gate import fingerprint
 from .gate.budgets import judge_budgets
-from .gate.compare import Tolerances, compare
-from .gate.decision import Next, Policy, decide, wants
-from .gate.lockstep import Contestant, Lap, Limits, race, ratio_all_in, ratio_core
-from .gate.metrics import Metrics, metrics
+from .gate.compare import Tolerances, compare, compare_pairs
+from .gate.decision import Decision, Next, Policy, decide, vague, wants
+from .gate.failure import JobFailedError
+from .gate.findings import certain, new_findings
+from .gate.laps import Lap, note_laps, ratio_core
+from .gate.lockstep import Contestant, Limits, race
+from .gate.metrics import COLLECTIONS, Metrics, collections_metric, metrics
 from .gate.model import AFTER, BEFORE, Assume, GateResult, Judgement, Metric, Side, Verdict, overall
-from .gate.rounds import ALL_IN, CORE, Rounds, reason, share, timed
+from .gate.plan import why_no_control
+from .gate.rounds import CORE, Rounds, note_launches, reason, share, timed
 from .gate.why import explain
 from .judge import judge
 from .launch.command import Command
-from .monitor.machine import MachineReading, read_machine, write_machine
+from .monitor.machine import MachineReading, available_bytes, read_machine, write_machine
 from .recording.directory import RunDirectory
 from .session import COUNTING, Request, record
 
@@ -55,9 +59,11 @@ class Terms:
 
     policy: Policy
     time_budget_s: float
-    control: bool = False
+    control: Control = "off"
     abba: bool = False
     allow_loss_change: bool = False
+    fail_on: str | None = None
+    """Level from which on a finding that is certainly new fails; None for never."""
     seed: int | None = None
     say: Callable[[str], None] = lambda text: None
     """Told of each pair."""
@@ -84,6 +90,9 @@ class Contest:
         self.diagnoses: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
         self.kept: dict[str, str] = {BEFORE: "", AFTER: ""}
         self.notes: list[str] = []
+        self.controlled = terms.control == "on" and not terms.abba
+        if terms.control == "on" and terms.abba:
+            self.notes.append("no control: launches that run alone have no third copy beside them")
 
     def hold(self) -> GateResult:
         """Launch, decide, explain. Raises PerfdoctorError when a side fails or cannot be launched."""
@@ -99,6 +108,10 @@ class Contest:
             settled = done >= policy.first and (done - policy.first) % policy.more == 0
             if settled or not self._time_left():
                 want = wants(self.first.ratios, CORE, policy, self._time_left())
+                if self._control_is_vague() and self._time_left():
+                    want = Next.MORE
+            if done == 1 and self.terms.control == "auto" and not self.terms.abba:
+                self._decide_on_control()
         if want is Next.CONFIRM:
             self.terms.say("it looks slower: confirming with fresh launches")
             while len(self.fresh) < policy.fresh and self._time_left():
@@ -113,7 +126,9 @@ class Contest:
     def _pair(self, seen: Rounds) -> None:
         began = time.monotonic()
         number = len(self.first) + len(self.fresh) + 1
-        windows = COUNTING if number == 1 else (("counters",) if number == 2 else ())
+        # Findings need the windows of a report; whether they are certain, a second launch with them.
+        second = COUNTING if self.terms.fail_on else ("counters",)
+        windows = {1: COUNTING, 2: second}.get(number, ())
         directories: dict[str, RunDirectory] = {}
         try:
             if self.terms.abba:
@@ -133,7 +148,7 @@ class Contest:
         took = time.monotonic() - began
         self.longest_s = max(self.longest_s, took)
         wanted = self.terms.policy.fresh if seen is self.fresh else self.terms.policy.first
-        more = f" of {wanted}{'' if seen is self.fresh else ' or more'}"
+        more = f" of {wanted}{'' if seen is self.fresh else ' or more'}" if len(seen) <= wanted else ", for precision"
         self.terms.say(f"{'fresh pair' if seen is self.fresh else 'pair'} {len(seen)}{more} ({took:.0f} s)")
 
     def _directory(self, name: str) -> RunDirectory:
@@ -142,7 +157,7 @@ class Contest:
         return directory
 
     def _turns(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
-        names = (BEFORE, AFTER, CONTROL) if self.terms.control else (BEFORE, AFTER)
+        names = (BEFORE, AFTER, CONTROL) if self.controlled else (BEFORE, AFTER)
         contestants = []
         for name in names:
             version = self.versions[AFTER if name == AFTER else BEFORE]
@@ -164,11 +179,9 @@ class Contest:
                     advice='the package is installed from one place for both sides: --setup "pip install -e ."',
                     exit_code=Exit.NOT_MEASURABLE,
                 )
-        seen.ratios[CORE].append(ratio_core(was, now))
-        seen.ratios[ALL_IN].append(ratio_all_in(was, now))
         if CONTROL in laps:
             seen.control.append(ratio_core(was, laps[CONTROL]))
-        _note_laps(seen, was, now)
+        note_laps(seen, was, now)
         for name, lap in laps.items():
             _say_it_was_stopped(directories[name], lap)
 
@@ -189,16 +202,55 @@ class Contest:
             ending = record(request, directory, lambda progress: None)
             if ending.kind in ("crashed", "killed", "timeout"):
                 directories[name] = directory
-                raise PerfdoctorError(
+                raise JobFailedError(
                     f"{version.title}: the job {ending.kind} {ending.detail or ending.exit_code or ending.signal}",
                     slug="job-failed",
                     advice=f"see {directory.job_output}",
                     exit_code=Exit.JOB_FAILED if ending.kind != "timeout" else Exit.NOT_MEASURABLE,
+                    output=str(directory.job_output),
                 )
             found[name].append(judge(directory, self.config))
             if directories[name] is not directory:
                 shutil.rmtree(directory.path, ignore_errors=True)
-        _note_launches(seen, found)
+        note_launches(seen, found[BEFORE], found[AFTER])
+
+    # -- the copy of the side before ----------------------------------------------------------------------
+
+    def _decide_on_control(self) -> None:
+        """After the first pair, which says how long one takes and what it needs."""
+        policy, types = self.terms.policy, self.diagnoses[BEFORE][0].evidence.precision
+        on_device = not isinstance(types, Missing) and any(name != "cpu" for name in types.parameter_devices)
+        why_not = why_no_control(
+            self.longest_s,
+            (policy.first, policy.first + policy.fresh),
+            self.terms.time_budget_s - (time.monotonic() - self.began),
+            max(self.first.rss[0]),
+            min(available_bytes(), self.machine.memory_bytes),
+            on_device,
+        )
+        self.controlled = not why_not
+        if why_not:
+            self.notes.append(f"no control (a third copy, of the side before): {why_not}; --control insists")
+
+    def _control_is_vague(self) -> bool:
+        return self.controlled and vague(self.first.control, self._control_policy())
+
+    def _control_policy(self) -> Policy:
+        """The first pair may have had no control yet."""
+        policy = self.terms.policy
+        return replace(policy, first=policy.first - 1, most=policy.most - 1)
+
+    def _with_control(self, decisions: dict[str, Decision]) -> dict[str, Decision]:
+        """What is said about times, unless the side before does not even pass against its own copy."""
+        if not self.controlled:
+            return decisions
+        control = decide({CORE: self.first.control + self.fresh.control}, {}, self._control_policy())[CORE]
+        if control.verdict is Verdict.PASS:
+            self.notes.append("control: the side before passes against its own copy")
+            return decisions
+        said = f"the side before does not even pass against its own copy: {control.reason}"
+        doubt = Verdict.INCONCLUSIVE
+        return {n: d if d.verdict is doubt else Decision(doubt, d.seen, said) for n, d in decisions.items()}
 
     # -- judgement ----------------------------------------------------------------------------------------
 
@@ -228,7 +280,8 @@ class Contest:
         # Launches with a profiler in them hold more memory.
         clean = (self.first.rss[2:] + self.fresh.rss) or self.first.rss
         for launch in found:
-            launch.pop("peak_rss_bytes", None)
+            for name in ("peak_rss_bytes", *(COLLECTIONS if self.first.counts else ())):
+                launch.pop(name, None)
         found += [
             {"peak_rss_bytes": Metric("peak_rss_bytes", "bytes", Assume.TIGHT, p[side], "peak memory")} for p in clean
         ]
@@ -236,7 +289,7 @@ class Contest:
 
     def _verdict(self) -> GateResult:
         policy = self.terms.policy
-        decisions = decide(self.first.ratios, self.fresh.ratios, policy)
+        decisions = self._with_control(decide(self.first.ratios, self.fresh.ratios, policy))
         everything = self.first + self.fresh
         judgements = [timed(name, everything, decision) for name, decision in decisions.items()]
         judgements += [
@@ -246,20 +299,16 @@ class Contest:
         counted = compare(
             self._counters(BEFORE), self._counters(AFTER), Tolerances(dict(self.config.gate.counter_tolerance))
         )
+        counted += tuple(self._collections(everything))
         # Only the step time must be certain: what is known besides is told.
         judgements += [replace(j, gates=j.verdict is not Verdict.INCONCLUSIVE) for j in counted]
         after = self.diagnoses[AFTER]
+        if self.terms.fail_on:
+            judgements += new_findings((), certain(self.diagnoses[BEFORE], after, self.terms.fail_on))
         ranked = after[0].ranked if after else ()
         judgements += judge_budgets(self.config.budgets, self._launches_with_times(), ranked)
         verdict = overall(judgements)
         said = reason(verdict, judgements, decisions)
-        if self.terms.control and verdict is not Verdict.NOT_COMPARABLE:
-            control = decide({CORE: self.first.control}, {}, policy)[CORE]
-            if control.verdict is not Verdict.PASS:
-                verdict = Verdict.INCONCLUSIVE
-                said = f"the side before does not even pass against its own copy: {control.reason}"
-            else:
-                self.notes.append("control: the side before passes against its own copy")
         self._note_contention()
         return self._result(verdict, said, judgements)
 
@@ -276,6 +325,17 @@ class Contest:
             self.notes.append("counters were taken at other steps on either side, so they were not compared")
             return [{n: m for n, m in launch.items() if m.assume is not Assume.EXACT} for launch in launches]
         return launches
+
+    def _collections(self, everything: Rounds) -> list[Judgement]:
+        """Over the same steps of each pair; launches that run alone are judged by their recordings."""
+        if not everything.counts:
+            return []
+        allowed = dict(self.config.gate.counter_tolerance)
+        found = []
+        for generation, name in enumerate(COLLECTIONS):
+            pairs = [(was[generation], now[generation]) for was, now in everything.counts]
+            found.append(compare_pairs(collections_metric(generation, 0.0), pairs, allowed.get(name, 0.0)))
+        return found
 
     def _launches_with_times(self) -> list[Metrics]:
         return [metrics(diagnosis.evidence) for diagnosis in self.diagnoses[AFTER]]
@@ -311,46 +371,6 @@ def _threads_within_quota(machine: MachineReading) -> dict[str, str]:
     if quota is None or quota >= machine.affinity_cpus:
         return {}
     return {"OMP_NUM_THREADS": str(max(1, int(quota)))}
-
-
-def _note_laps(seen: Rounds, was: Lap, now: Lap) -> None:
-    seen.waits.append((was.wait_share, now.wait_share))
-    seen.collections.append((was.gc_share, now.gc_share))
-    seen.core_ms.append((was.core_ms, now.core_ms))
-    seen.all_in_ms.append((was.all_in_ms, now.all_in_ms))
-    seen.rss.append((float(was.peak_rss_bytes), float(now.peak_rss_bytes)))
-    seen.delays.append(max(was.delay_share, now.delay_share))
-
-
-def _note_launches(seen: Rounds, found: Mapping[str, Sequence[Diagnosis]]) -> None:
-    """Of launches that ran alone: medians of steps for the uncontended step, means for the other."""
-
-    def means(name: str, metric: str) -> float:
-        values = [metrics(d.evidence)[metric].value for d in found[name]]
-        numbers = [value for value in values if not isinstance(value, Missing)]
-        if len(numbers) < len(values):
-            raise PerfdoctorError(
-                f"{name}: a launch gave no {metric}: {next(v for v in values if isinstance(v, Missing))}",
-                slug="too-few-steps",
-                advice="let the job run longer",
-                exit_code=Exit.NOT_MEASURABLE,
-            )
-        return math.exp(sum(map(math.log, numbers)) / len(numbers)) if min(numbers) > 0 else sum(numbers) / len(numbers)
-
-    def medians(name: str) -> float:
-        steps = [d.evidence.step for d in found[name]]
-        times = [step.median_ms for step in steps if not isinstance(step, Missing)]
-        return math.exp(sum(map(math.log, times)) / len(times))
-
-    all_in = (means(BEFORE, "step_time_ms"), means(AFTER, "step_time_ms"))
-    core = (medians(BEFORE), medians(AFTER))
-    seen.ratios[CORE].append(math.log(core[1] / core[0]))
-    seen.ratios[ALL_IN].append(math.log(all_in[1] / all_in[0]))
-    seen.core_ms.append(core)
-    seen.all_in_ms.append(all_in)
-    seen.waits.append((means(BEFORE, "data_wait_share"), means(AFTER, "data_wait_share")))
-    seen.collections.append((means(BEFORE, "gc_share"), means(AFTER, "gc_share")))
-    seen.rss.append((means(BEFORE, "peak_rss_bytes"), means(AFTER, "peak_rss_bytes")))
 
 
 def _say_it_was_stopped(directory: RunDirectory, lap: Lap) -> None:

@@ -36,7 +36,7 @@ max-age = 3
 allocations = 2
 """
     assert read(tmp_path, text).gate == GateSettings(
-        0.1, 90, "warn", "abba", True, "pip install -e .", 3, (("allocations", 2.0),)
+        0.1, 90, "warn", "abba", "on", "pip install -e .", 3, (("allocations", 2.0),)
     )
 
 

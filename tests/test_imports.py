@@ -45,7 +45,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *BASICS,
     ),
     "perfdoctor.gate.lockstep": ("perfdoctor.gate", "perfdoctor.launch", "perfdoctor.monitor", *FROM_THE_JOB),
+    "perfdoctor.gate.laps": ("perfdoctor.gate", "perfdoctor.launch.control", *FROM_THE_JOB),
     "perfdoctor.gate.worktrees": ("perfdoctor.gate", *FROM_THE_JOB),
+    "perfdoctor.gate.untracked": ("perfdoctor.gate", *FROM_THE_JOB),
     "perfdoctor.trials": (
         REMEDIES,
         "perfdoctor.diagnosis.findings",
@@ -58,6 +60,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "perfdoctor.diagnosis.findings",
         "perfdoctor.diagnosis.measured",
         "perfdoctor.evidence.model",
+        "perfdoctor.gate.fingerprint",
+        "perfdoctor.gate.metrics",
         "perfdoctor.gate.model",
         "perfdoctor.version",
         *BASICS,
@@ -154,7 +158,7 @@ def _home(module: str) -> str:
 # ---------------------------------------------------------------------------------------------------------
 
 
-WITH_SYSTEM = ("lockstep", "worktrees", "trial_job")
+WITH_SYSTEM = ("lockstep", "worktrees", "untracked", "git", "trial_job")
 PURE = [m for m in SOURCES if _is_within(m, "perfdoctor.gate") and m.rpartition(".")[2] not in WITH_SYSTEM]
 """What the gate decides with: numbers in, verdict out."""
 

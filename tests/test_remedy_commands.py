@@ -11,11 +11,12 @@ import pytest
 from perfdoctor.commands import explain
 from perfdoctor.commands.check import Options, _also_try
 from perfdoctor.commands.run import parse
+from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
 from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
 
-TRYING = Options(("train.py",), trial_seconds=120.0)
+TRYING = Options(TypedJob(("train.py",)), trial_seconds=120.0)
 
 
 def test_remedies_are_sorted_into_launch_and_job() -> None:

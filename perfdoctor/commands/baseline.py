@@ -12,25 +12,26 @@ from statistics import median
 from typing import cast
 
 from ..config import Config
-from ..diagnosis.findings import Diagnosis, Finding
+from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
 from ..exits import Exit
 from ..gate import baseline as stored
 from ..gate import fingerprint
 from ..gate.budgets import judge_budgets
+from ..gate.calibration import compared
 from ..gate.compare import Tolerances
+from ..gate.failure import JobFailedError
+from ..gate.findings import in_all, of_the_job
 from ..gate.metrics import metrics
 from ..gate.model import GateResult, Side, Unit, Verdict, overall
 from ..gate.why import explain_alone
 from ..judge import judge
 from ..launch.command import Command
+from ..monitor.calibration import calibrate
 from ..recording.directory import RunDirectory
 from ..report import gate_words
 from ..session import COUNTING, Request, record
-
-_OF_THE_MACHINE = "PD12."
-"""Findings about neighbours and quotas: what other programs do is no change of the job."""
 
 
 def launch(command: Command, config: Config, count: int) -> tuple[list[Diagnosis], RunDirectory]:
@@ -48,20 +49,22 @@ def launch(command: Command, config: Config, count: int) -> tuple[list[Diagnosis
         step = diagnosis.evidence.step
         if ending.kind in ("crashed", "killed"):
             how = f"signal {ending.signal}" if ending.exit_code is None else f"exit code {ending.exit_code}"
-            raise PerfdoctorError(
+            raise JobFailedError(
                 f"the job failed with {how}",
                 slug="job-failed",
                 advice=f"see {directory.job_output}",
                 exit_code=Exit.JOB_FAILED,
+                output=str(directory.job_output),
             )
         if ending.kind == "interrupted":
             raise KeyboardInterrupt
         if isinstance(step, Missing):
-            raise PerfdoctorError(
+            raise JobFailedError(
                 f"nothing to compare: {step}",
                 slug="no-step",
                 advice="perfdoctor check SCRIPT shows what is seen of the job",
                 exit_code=Exit.NOT_MEASURABLE,
+                output=str(directory.job_output),
             )
         found.append(diagnosis)
         say(f"launch {number} of {count}: {step.step_ms:.1f} ms a step")
@@ -84,7 +87,7 @@ def write(file: Path, command: Command, config: Config, launches: int, today: da
 
 def _made(diagnoses: Sequence[Diagnosis], command: Command, today: date) -> stored.Baseline:
     first = diagnoses[0].evidence
-    findings = {f.fingerprint: f for d in diagnoses for f in d.ranked if not f.id.startswith(_OF_THE_MACHINE)}
+    findings = {f.fingerprint: f for d in diagnoses for f in of_the_job(d.ranked)}
     return stored.make(
         today,
         command.name,
@@ -92,6 +95,7 @@ def _made(diagnoses: Sequence[Diagnosis], command: Command, today: date) -> stor
         fingerprint.machine(first),
         [metrics(d.evidence) for d in diagnoses],
         list(findings.values()),
+        calibrate(),
     )
 
 
@@ -112,7 +116,9 @@ def show(file: Path) -> str:
     """The file for people."""
     found = read(file)
     lines = [f"{file}: {found.job}, written {found.written}", ""]
-    for title, table in (("configuration", found.configuration), ("machine", found.machine)):
+    kernels = {name: f"{us:.4g} us" for name, us in found.calibration.items()}
+    tables = (("configuration", found.configuration), ("machine", found.machine), ("calibration", kernels))
+    for title, table in tables:
         lines += [title, *(f"  {name}: {value}" for name, value in table.items()), ""]
     count = max((len(metric.launches) for metric in found.metrics.values()), default=0)
     lines.append(f"metrics, median of {count} launches")
@@ -148,20 +154,21 @@ def gate_against(file: Path, command: Command, config: Config, launches: int, to
     baseline = read(file)
     diagnoses, directory = launch(command, config, launches)
     first = diagnoses[0].evidence
-    least = {"error": 2, "warning": 1, "never": 3}[config.fail_on]
-    findings = [f for f in _everywhere(diagnoses) if f.severity.rank >= least]
     now = stored.Now(
         today,
         Side("this run", str(directory.path)),
         fingerprint.configuration(first),
         fingerprint.machine(first),
         [metrics(d.evidence) for d in diagnoses],
-        findings,
+        in_all(diagnoses, config.fail_on),
     )
     tolerances = Tolerances(dict(config.gate.counter_tolerance))
     result = stored.judge(baseline, str(file), now, tolerances, config.gate.max_age_days)
+    plausible = compared(baseline.calibration, calibrate()) if baseline.calibration else ""
+    if plausible:
+        result = replace(result, notes=(*result.notes, plausible))
     if result.verdict is Verdict.NOT_COMPARABLE:
-        return result
+        return replace(result, notes=(*result.notes, "if that is meant, write the baseline again"))
     promised = judge_budgets(config.budgets, now.launches, diagnoses[0].ranked)
     judgements = (*result.judgements, *promised)
     verdict = overall(judgements)
@@ -169,12 +176,7 @@ def gate_against(file: Path, command: Command, config: Config, launches: int, to
     if verdict is not result.verdict:
         broken = [j.label for j in promised if j.gates and j.verdict is verdict]
         reason = f"a promise is not kept: {', '.join(broken)}"
+    if verdict is Verdict.IMPROVEMENT:
+        result = replace(result, notes=(*result.notes, "`perfdoctor baseline write` keeps the improvement"))
     why = explain_alone(diagnoses[0], judgements) if verdict is Verdict.REGRESSION else None
     return replace(result, verdict=verdict, reason=reason, judgements=judgements, why=why)
-
-
-def _everywhere(diagnoses: Sequence[Diagnosis]) -> list[Finding]:
-    """Findings about the job that every launch has: one that comes and goes is none to fail for."""
-    common = set.intersection(*({f.fingerprint for f in d.ranked} for d in diagnoses))
-    found = [f for f in diagnoses[0].ranked if f.fingerprint in common]
-    return [f for f in found if not f.id.startswith(_OF_THE_MACHINE)]

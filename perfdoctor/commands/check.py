@@ -19,7 +19,6 @@ from ..exits import Exit, worst
 from ..judge import checks_with_limits, exit_code, judge
 from ..launch import command as commands
 from ..launch.job import OutputMode, signal_name
-from ..launch.masking import masked
 from ..observe import output_tail
 from ..recording.directory import RunDirectory
 from ..report import wording
@@ -27,6 +26,7 @@ from ..session import COUNTING, WINDOWS, Request, record
 from ..trials.plan import plan
 from . import outputs, remedy_names
 from .promises import keep_promises, needs_counters, require_known_budgets
+from .typed_job import TypedJob
 from .watch import watcher
 
 _MODES = ("live", "passthrough", "file")
@@ -66,12 +66,7 @@ class Settings:
 class Options:
     """`perfdoctor check`, as typed."""
 
-    words: tuple[str, ...]
-    """The script and its arguments, or the command after `--`."""
-    verbatim: bool = False
-    """The command came after `--`."""
-    module: str | None = None
-    python: str | None = None
+    job: TypedJob
     to_end: bool = False
     job_output: str | None = None
     log_every: int | None = None
@@ -83,20 +78,11 @@ class Options:
     verbose: bool = False
     settings: Settings = Settings()
 
-    @property
-    def job(self) -> str:
-        """What says which job it is, to be typed again; without secrets."""
-        words = shlex.join(masked(self.words))
-        if self.verbatim:
-            return f"-- {words}"
-        target = f"-m {shlex.quote(self.module)} {words}".rstrip() if self.module else words
-        return f"--python {shlex.quote(self.python)} {target}" if self.python else target
-
 
 def run(options: Options) -> Exit:
     """Record, judge, report. What cannot work is refused before the job starts."""
     config = options.settings.resolve()
-    command = job_command(options.words, options.verbatim, options.module, options.python)
+    command = options.job.command()
     where = outputs.parse(options.outputs)
     mode = _output_mode(options)
     if options.log_every is not None and options.log_every < 1:
@@ -123,7 +109,7 @@ def run(options: Options) -> Exit:
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             _show_last_words(directory)
-        advice = next_command(diagnosis, directory, options.job)
+        advice = next_command(diagnosis, directory, str(options.job))
         outputs.write(diagnosis, where, next_command=advice, verbose=options.verbose)
     except (Exception, KeyboardInterrupt):
         if directory.run_file.exists():
@@ -177,20 +163,6 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
     return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
 
 
-def job_command(words: Sequence[str], verbatim: bool, module: str | None, python: str | None) -> commands.Command:
-    """The job as typed: a script, a module, or a command after `--`. Raises PerfdoctorError for one that cannot run."""
-    python = python or commands.python_for_jobs()
-    if verbatim:
-        return commands.verbatim(words)
-    if module:
-        return commands.module(python, module, words)
-    if not words:
-        raise PerfdoctorError(
-            "there is nothing to run", slug="nothing-to-run", advice="perfdoctor check train.py [ARGS]"
-        )
-    return commands.script(python, words[0], words[1:])
-
-
 def _output_mode(options: Options) -> OutputMode:
     mode = options.job_output
     if mode is None:
@@ -220,11 +192,16 @@ def _shown(directory: RunDirectory) -> str:
     return shlex.quote(path if not path.startswith("..") else str(directory.path))
 
 
+def last_words(output: Path) -> list[str]:
+    """The traceback at the end of a job's output, or its last lines; none when it printed nothing."""
+    lines = list(output_tail(output, _LAST_WORDS))
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    return lines[starts[0] :] if starts else lines[-_FEW_WORDS:]
+
+
 def _show_last_words(directory: RunDirectory) -> None:
     """What a failed job said last, when its output went to a file: its traceback as a whole, if there is one."""
-    lines = list(output_tail(directory.job_output, _LAST_WORDS))
-    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    lines = lines[starts[0] :] if starts else lines[-_FEW_WORDS:]
+    lines = last_words(directory.job_output)
     if any(lines):
         print("\n".join(lines), file=sys.stderr)
     print(f"perfdoctor: all of the job's output is in {directory.job_output}", file=sys.stderr)

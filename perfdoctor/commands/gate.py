@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..config import Config
-from ..config_gate import GateSettings, duration_s, percent
+from ..config_gate import GateSettings, control_of, duration_s, percent
 from ..errors import PerfdoctorError
 from ..exits import Exit
 from ..gate.model import GateResult, Verdict
@@ -23,8 +23,10 @@ from ..launch import command as commands
 from ..recording.directory import make_parent
 from ..session import signals_as_interrupts
 from . import outputs
-from .check import Settings, job_command
+from .check import Settings
+from .gate_failure import REPORTED, as_result
 from .promises import require_known_budgets
+from .typed_job import TypedJob
 
 if TYPE_CHECKING:
     from ..contest import Version
@@ -39,6 +41,7 @@ _CODES = {
     Verdict.NOT_COMPARABLE: Exit.NOT_MEASURABLE,
     Verdict.INCONCLUSIVE: Exit.NOT_MEASURABLE,
     Verdict.NOT_JUDGED: Exit.OK,
+    Verdict.FAILED: Exit.JOB_FAILED,
 }
 
 
@@ -46,12 +49,11 @@ _CODES = {
 class Options:
     """`perfdoctor gate`, as typed."""
 
-    words: tuple[str, ...]
-    verbatim: bool
-    module: str | None
-    python: str | None
+    job: TypedJob
     against: str | None
     baseline: Path | None
+    stored: tuple[Path, Path] | None
+    """Two sides that are stored already (`--from`)."""
     merge_base: bool
     allow_loss_change: bool
     launches: int
@@ -90,9 +92,10 @@ class GateOptions:
             value = getattr(self, name)
             if value is not None:
                 changes[name] = _parsed(option, value, value if value in words else None, " or ".join(words))
-        for name in ("control", "setup"):
-            if getattr(self, name) is not None:
-                changes[name] = getattr(self, name)
+        if self.control is not None:
+            changes["control"] = control_of(self.control)
+        if self.setup is not None:
+            changes["setup"] = self.setup
         if self.max_age is not None:
             changes["max_age_days"] = self.max_age
         if self.counter_tolerance:
@@ -125,23 +128,57 @@ def run(options: Options) -> Exit:
 
         with one_gate_at_a_time(LOCK), signals_as_interrupts():
             return selftest.run(config)
-    if (options.against is None) == (options.baseline is None):
-        raise PerfdoctorError(
-            "nothing to compare with" if options.against is None else "two things to compare with",
-            slug="gate-against",
-            advice="perfdoctor gate --against main train.py, or perfdoctor gate --baseline perf-baseline.json train.py",
-        )
-    python = options.python or commands.python_for_jobs()
-    command = job_command(options.words, options.verbatim, options.module, python)
-    with one_gate_at_a_time(LOCK), signals_as_interrupts():
-        if options.baseline is not None:
-            from .baseline import gate_against
+    _require_one_comparison(options)
+    if options.stored is not None:
+        from . import gate_from
 
-            result = gate_against(options.baseline, command, config, options.launches, date.today())
-        else:
-            result = _against(options, config, python)
+        before, after = (gate_from.read_side(path, config) for path in options.stored)
+        result = gate_from.gate_from(
+            before, after, config, fail_on=options.settings.fail_on, allow_loss_change=options.allow_loss_change
+        )
+        return _finish(result, config, where, after.argv, options.verbose)
+    command = options.job.command()
+    try:
+        with one_gate_at_a_time(LOCK), signals_as_interrupts():
+            if options.baseline is not None:
+                from .baseline import gate_against
+
+                result = gate_against(options.baseline, command, config, options.launches, date.today())
+            else:
+                result = _against(options, config)
+    except PerfdoctorError as error:
+        if error.exit_code in REPORTED:
+            # A red run of CI shows its reports, not its stderr.
+            failed = as_result(error, str(options.baseline or options.against))
+            write(failed, where, command.argv, verbose=options.verbose)
+        raise
+    return _finish(result, config, where, command.argv, options.verbose)
+
+
+def _require_one_comparison(options: Options) -> None:
+    """Raises PerfdoctorError for none or several, and for a job where none is run."""
+    given = [side for side in (options.against, options.baseline, options.stored) if side is not None]
+    if len(given) != 1:
+        raise PerfdoctorError(
+            "several things to compare with" if given else "nothing to compare with",
+            slug="gate-against",
+            advice="one of: perfdoctor gate --against main train.py, --baseline perf-baseline.json train.py, "
+            "or --from BEFORE AFTER without a script",
+        )
+    if options.stored is not None and (options.job.words or options.job.module):
+        raise PerfdoctorError(
+            "--from runs nothing, so it takes no script",
+            slug="gate-from",
+            advice="perfdoctor gate --from BEFORE AFTER",
+        )
+
+
+def _finish(
+    result: GateResult, config: Config, where: Sequence[outputs.Output], argv: Sequence[str], verbose: bool
+) -> Exit:
+    """Every report, and what the shell gets."""
     result = dataclasses.replace(result, fail_on_doubt=config.gate.on_inconclusive == "fail")
-    write(result, where, command.argv, verbose=options.verbose)
+    write(result, where, argv, verbose=verbose)
     return exit_code(result)
 
 
@@ -152,22 +189,14 @@ def exit_code(result: GateResult) -> Exit:
     return _CODES[result.verdict]
 
 
-def write_baseline(
-    words: tuple[str, ...],
-    verbatim: bool,
-    module: str | None,
-    python: str | None,
-    file: Path,
-    launches: int,
-    settings: Settings,
-) -> Exit:
+def write_baseline(job: TypedJob, file: Path, launches: int, settings: Settings) -> Exit:
     """`perfdoctor baseline write`."""
     from ..gate.lockstep import one_gate_at_a_time
     from . import baseline
 
     config = settings.resolve()
     checks_with_limits(config)
-    command = job_command(words, verbatim, module, python)
+    command = job.command()
     with one_gate_at_a_time(LOCK):
         baseline.write(file, command, config, launches, date.today())
     return Exit.OK
@@ -195,7 +224,7 @@ def say(text: str) -> None:
     print(f"perfdoctor: {text}", file=sys.stderr, flush=True)
 
 
-def _against(options: Options, config: Config, python: str) -> GateResult:
+def _against(options: Options, config: Config) -> GateResult:
     from ..contest import Contest, Terms
     from ..gate import worktrees
     from ..gate.decision import Policy
@@ -206,7 +235,11 @@ def _against(options: Options, config: Config, python: str) -> GateResult:
     place = config.runs / f"trees-{os.getpid()}"
     began = time.monotonic()
     with worktrees.prepared(
-        cast("str", options.against), merge_base=options.merge_base, setup=gate.setup, python=python, where=place
+        cast("str", options.against),
+        merge_base=options.merge_base,
+        setup=gate.setup,
+        python=options.job.interpreter,
+        where=place,
     ) as trees:
         if trees.identical:
             sides = Side(trees.before.title), Side(trees.after.title)
@@ -229,10 +262,12 @@ def _against(options: Options, config: Config, python: str) -> GateResult:
             control=gate.control,
             abba=gate.schedule == "abba",
             allow_loss_change=options.allow_loss_change,
+            # Only when asked for: whether a finding is just above its threshold is partly chance.
+            fail_on=options.settings.fail_on,
             say=say,
             wrong_tree=wrong_tree,
         )
-        before, after = (_version(options, trees, tree) for tree in (trees.before, trees.after))
+        before, after = (_version(options.job, trees, tree) for tree in (trees.before, trees.after))
         try:
             result = Contest(before, after, config, terms).hold()
         except PerfdoctorError as error:
@@ -240,16 +275,16 @@ def _against(options: Options, config: Config, python: str) -> GateResult:
                 raise
             say("a job of several ranks cannot take turns: one side is launched at a time (--schedule abba)")
             result = Contest(before, after, config, dataclasses.replace(terms, abba=True)).hold()
-        return dataclasses.replace(result, notes=(*trees.notes, *result.notes))
+        return dataclasses.replace(result, notes=(*trees.notes, *result.notes, *trees.linked.problems()))
 
 
-def _version(options: Options, trees: Any, tree: Any) -> Version:
+def _version(job: TypedJob, trees: Any, tree: Any) -> Version:
     """One side's own command, in its own directory."""
     from ..contest import Version
 
     cwd = trees.cwd(tree)
-    words = tuple(trees.within(tree, word) for word in options.words)
-    script = cwd / words[0] if words and not options.module and not options.verbatim else None
+    words = tuple(trees.within(tree, word) for word in job.words)
+    script = cwd / words[0] if words and not job.module and not job.verbatim else None
     if not cwd.is_dir() or (script is not None and not script.exists()):
         raise PerfdoctorError(
             f"{tree.title} has no {script.relative_to(tree.root) if script else cwd.relative_to(tree.root)}",
@@ -257,10 +292,10 @@ def _version(options: Options, trees: Any, tree: Any) -> Version:
             advice="the job is new: there is nothing to compare with yet",
             exit_code=Exit.NOT_MEASURABLE,
         )
-    if options.verbatim:
+    if job.verbatim:
         command = commands.Command(words, Path(words[0]).name)
-    elif options.module:
-        command = commands.module(tree.python, options.module, words)
+    elif job.module:
+        command = commands.module(tree.python, job.module, words)
     else:
         command = commands.Command((tree.python, *words), Path(words[0]).stem)
     return Version(tree.title, command, cwd, tree.environment)

@@ -25,12 +25,16 @@ class Trial:
 
     name: str
     after: tuple[str, ...]
-    """Options of the side after; the side before has none."""
+    """Options of the side after."""
     expected: tuple[Verdict | Exit, ...]
     """What it may end in; an exit code where it must be refused."""
     moved: tuple[str, ...] = ()
     """Operators that must be named, each once more per step, and no others."""
     loss_may_change: bool = False
+    before: tuple[str, ...] = ()
+    """Options of the side before."""
+    differs: tuple[str, ...] = ()
+    """Metrics of which one at least must differ."""
 
 
 TRIALS = (
@@ -38,6 +42,8 @@ TRIALS = (
     Trial("10 % slower by spinning", ("--spin", "0.1"), (Verdict.REGRESSION,)),
     Trial("one .item() more", ("--items", "1"), (Verdict.REGRESSION,), ("op:aten::item",)),
     Trial("another batch size", ("--batch", "32"), (Verdict.NOT_COMPARABLE,)),
+    Trial("a program that does next to nothing", ("--hollow",), (Verdict.NOT_COMPARABLE,)),
+    Trial("a data set that is missing", ("--data", "no-such-file"), (Exit.JOB_FAILED,)),
     Trial("a program that fails", ("--fail", "30"), (Exit.JOB_FAILED,)),
 )
 
@@ -53,7 +59,7 @@ def hold(
 
     terms = Terms(policy, config.gate.time_budget_s, allow_loss_change=trial.loss_may_change, say=say)
     try:
-        return Contest(version("before", ()), version("after", trial.after), config, terms).hold()
+        return Contest(version("before", trial.before), version("after", trial.after), config, terms).hold()
     except PerfdoctorError as error:
         return error
 
@@ -67,6 +73,8 @@ def problem_of(trial: Trial, found: GateResult | PerfdoctorError) -> str:
     rose = {j.name for j in found.judgements if j.name.startswith("op:") and j.verdict is Verdict.REGRESSION}
     if trial.moved and rose != set(trial.moved):
         return f"named {', '.join(sorted(rose)) or 'nothing'}"
+    if trial.differs and not any(j.change for j in found.judgements if j.name in trial.differs):
+        return f"none of these moved: {', '.join(trial.differs)}"
     return ""
 
 

@@ -83,7 +83,10 @@ def build_machine(record: MachineRecord) -> Machine:
         memory_bytes=record.memory_bytes,
         kernel=record.kernel,
         page_fault_ns=record.page_fault_ns,
-        gpus=tuple(Gpu(gpu.index, gpu.name, gpu.memory_bytes, gpu.driver, gpu.capability) for gpu in record.gpus),
+        gpus=tuple(
+            Gpu(gpu.index, gpu.name, gpu.memory_bytes, gpu.driver, gpu.capability, gpu.max_sm_clock_mhz)
+            for gpu in record.gpus
+        ),
         gpus_absent=record.gpus_absent,
         # 12040 is 12.4: https://docs.nvidia.com/deploy/nvml-api, nvmlSystemGetCudaDriverVersion
         cuda_driver=None
@@ -92,6 +95,8 @@ def build_machine(record: MachineRecord) -> Machine:
         pci_gpus=tuple(PciGpu(gpu.vendor, gpu.device, gpu.driver) for gpu in record.pci_gpus),
         gpu_nodes=record.gpu_nodes,
         cpu=Cpu(record.cpu.flags, record.cpu.hypervisor, record.cpu.vendor, record.cpu.family, record.cpu.model),
+        libc=record.libc,
+        container=record.container,
     )
 
 

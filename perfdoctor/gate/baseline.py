@@ -14,6 +14,7 @@ from ..errors import PerfdoctorError
 from ..evidence.model import Missing
 from .compare import Tolerances, compare
 from .decision import trimmed_mean
+from .findings import new_findings
 from .fingerprint import Fingerprint, differences, torch_minor
 from .metrics import Metrics
 from .model import Assume, GateResult, Judgement, Metric, Side, Verdict, overall
@@ -23,6 +24,8 @@ DIGITS = 4
 """Of a time: more is noise, and noise makes diffs."""
 LEAST_LAUNCHES = 8
 """For times: fewer do not say how much they vary."""
+LEAST_NOW = 2
+"""Launches to be compared with them: one may have been unlucky."""
 LEAST_TOLERANCE = 0.15
 """Against stored times: a machine is not the same one a week later ..."""
 ADVISORY = 0.30
@@ -59,6 +62,8 @@ class Baseline:
     machine: Fingerprint
     metrics: Mapping[str, Stored]
     findings: tuple[KnownFinding, ...] = field(default=())
+    calibration: Mapping[str, float] = field(default_factory=dict)
+    """Microseconds of small kernels when it was written: for plausibility."""
 
     @property
     def known(self) -> frozenset[str]:
@@ -73,6 +78,7 @@ def make(
     machine: Fingerprint,
     launches: Sequence[Metrics],
     findings: Sequence[Finding],
+    calibration: Mapping[str, float] | None = None,
 ) -> Baseline:
     """From the metrics of each launch; what no launch has is left out."""
     names = dict.fromkeys(name for launch in launches for name in launch)
@@ -83,7 +89,8 @@ def make(
         numbers = tuple(_rounded(v, metric.assume) for v in values if not isinstance(v, Missing))
         if numbers:
             stored[name] = Stored(metric.unit, metric.assume.value, metric.title, numbers)
-    return Baseline(written, job, configuration, machine, stored, known_findings(findings))
+    kernels = {name: float(f"{us:.{DIGITS}g}") for name, us in (calibration or {}).items()}
+    return Baseline(written, job, configuration, machine, stored, known_findings(findings), kernels)
 
 
 def known_findings(findings: Sequence[Finding]) -> tuple[KnownFinding, ...]:
@@ -131,6 +138,7 @@ def render(baseline: Baseline) -> str:
     ]
     findings = [line({"fingerprint": f.fingerprint, "id": f.id, "place": f.place}) for f in baseline.findings]
     parts = {
+        "calibration_us": block([f"{line(k)}: {line(v)}" for k, v in sorted(baseline.calibration.items())], "{}"),
         "configuration": block([f"{line(k)}: {line(v)}" for k, v in sorted(baseline.configuration.items())], "{}"),
         "findings": block(findings, "[]"),
         "job": line(baseline.job),
@@ -165,6 +173,7 @@ def parse(text: str, place: str) -> Baseline:
                 for name, m in raw["metrics"].items()
             },
             tuple(KnownFinding(f["fingerprint"], f["id"], f["place"]) for f in raw["findings"]),
+            {str(name): _number(us) for name, us in raw.get("calibration_us", {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PerfdoctorError(
@@ -217,7 +226,7 @@ def judge(baseline: Baseline, place: str, now: Now, tolerances: Tolerances, max_
     if unlike:
         return GateResult(
             Verdict.NOT_COMPARABLE,
-            f"not the same work: {'; '.join(unlike)} (if that is meant, write the baseline again)",
+            f"not the same work: {'; '.join(unlike)}",
             before,
             now.side,
         )
@@ -235,7 +244,7 @@ def judge(baseline: Baseline, place: str, now: Now, tolerances: Tolerances, max_
     judgements += _timed(baseline, now, gates=not why_not)
     judgements += new_findings(baseline.known, now.findings)
     verdict = overall(judgements)
-    return GateResult(verdict, _reason(verdict, judgements), before, now.side, tuple(judgements), notes=tuple(notes))
+    return GateResult(verdict, reason(verdict, judgements), before, now.side, tuple(judgements), notes=tuple(notes))
 
 
 def _counted(launches: Sequence[Metrics]) -> list[Metrics]:
@@ -249,6 +258,8 @@ def _why_times_do_not_count(baseline: Baseline, now: Now, max_age_days: int) -> 
     age = (now.today - baseline.written).days
     if age > max_age_days:
         return f"the baseline is {age} days old, at most {max_age_days} count (`--max-age`)"
+    if len(now.launches) < LEAST_NOW:
+        return f"{now.side.name} holds one launch, {LEAST_NOW} are needed"
     count = len(baseline.metrics["step_time_ms"].launches) if "step_time_ms" in baseline.metrics else 0
     if count < LEAST_LAUNCHES:
         return f"the baseline holds {count} launches, {LEAST_LAUNCHES} are needed (`baseline write --launches 8`)"
@@ -301,32 +312,14 @@ def _timed(baseline: Baseline, now: Now, gates: bool) -> list[Judgement]:
     return found
 
 
-def new_findings(known: frozenset[str], findings: Sequence[Finding]) -> list[Judgement]:
-    """One regression for each finding that was not there before."""
-    fresh = {f.fingerprint: f for f in findings if f.fingerprint not in known}
-    return [
-        Judgement(
-            f"finding:{f.id}",
-            f"finding {f.id}",
-            "count",
-            Assume.EXACT,
-            0,
-            1,
-            Verdict.REGRESSION,
-            f"new, at {f.location.file}:{f.location.line}" if f.location else "new",
-            1,
-        )
-        for f in fresh.values()
-    ]
-
-
-def _reason(verdict: Verdict, judgements: Sequence[Judgement]) -> str:
+def reason(verdict: Verdict, judgements: Sequence[Judgement]) -> str:
+    """The whole gate in one sentence."""
     worse = [j for j in judgements if j.gates and j.verdict is verdict]
     names = ", ".join(j.label for j in worse[:4]) + (f" and {len(worse) - 4} more" if len(worse) > 4 else "")
     if verdict is Verdict.PASS:
         return "nothing that counts got worse"
     if verdict is Verdict.IMPROVEMENT:
-        return f"better: {names}; `perfdoctor baseline write` keeps that"
+        return f"better: {names}"
     return (
         f"{'worse' if verdict is Verdict.REGRESSION else 'not certain'}: {names}" if names else "nothing was measured"
     )

@@ -22,6 +22,12 @@ COLLECTIONS_MARGIN = 0.05
 COLLECTIONS_LEAST = 1.0
 """Per 100 steps: where a collection falls among the steps counted is chance."""
 
+NOT_EXACT = " (differs between launches, so not exact)"
+EXACT_PAIRS = 4
+"""One collection more or less is chance, in one pair; the same one in that many is not."""
+EQUAL = 1e-9
+"""Counts per 100 steps are quotients of whole numbers."""
+
 Launches = Sequence[Mapping[str, Metric]]
 """Metrics by name, of each launch of one side."""
 
@@ -61,7 +67,7 @@ def _one(name: str, before: Launches, after: Launches, tolerances: Tolerances) -
         allowed = tolerances.counters.get(name, 0.0)
         unsteady = max(old) - min(old) > allowed or max(new) - min(new) > allowed
         if unsteady:
-            return judged(*_tight(old, new, RSS_MARGIN, 0.0, " (differs between launches, so not exact)"))
+            return judged(*_tight(old, new, RSS_MARGIN, 0.0, NOT_EXACT))
         if name in WORK and middle_new < (1 - COLLAPSE) * middle_old:
             return judged(
                 Verdict.NOT_COMPARABLE,
@@ -76,6 +82,26 @@ def _one(name: str, before: Launches, after: Launches, tolerances: Tolerances) -
     if metric.assume is Assume.TIGHT:
         return judged(*_tight(old, new, *_margin(name), ""))
     return judged(Verdict.NOT_JUDGED, "for information", middle_old, middle_new)
+
+
+def compare_pairs(metric: Metric, pairs: Sequence[tuple[float, float]], allowed: float = 0.0) -> Judgement:
+    """What both sides count over the same steps of each pair of launches: exact where all pairs agree.
+
+    `metric` says what it is; its value is not looked at.
+    """
+    old, new = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    differences = [after - before for before, after in pairs]
+    if len(pairs) >= EXACT_PAIRS and max(differences) - min(differences) <= EQUAL:
+        verdict = Verdict.PASS if differences[0] >= -EQUAL else Verdict.IMPROVEMENT
+        verdict = Verdict.REGRESSION if differences[0] > allowed + EQUAL else verdict
+        before, after, reason = median(old), median(new), f"counted exactly: the same in all {len(pairs)} pairs"
+    else:
+        margin, least = _margin(metric.name)
+        note = NOT_EXACT if len(pairs) >= EXACT_PAIRS else " (too few pairs to be exact)"
+        verdict, reason, before, after = _tight(old, new, margin, max(least, allowed), note)
+    return Judgement(
+        metric.name, metric.title, metric.unit, metric.assume, before, after, verdict, reason, after - before
+    )
 
 
 def _margin(name: str) -> tuple[float, float]:

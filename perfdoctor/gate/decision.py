@@ -109,6 +109,11 @@ def holm(p_values: Mapping[str, float], alpha: float) -> dict[str, float]:
     return levels
 
 
+def vague(values: Sequence[float], policy: Policy) -> bool:
+    """Whether further pairs are wanted for precision."""
+    return len(values) < policy.first or (len(values) < policy.most and estimate(values).error > policy.wanted_error)
+
+
 class Next(Enum):
     """What the sequential test wants."""
 

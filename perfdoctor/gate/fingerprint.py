@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from ..evidence.model import Evidence, Missing
+from ..evidence.model import Evidence, Gpu, Missing
 
 Fingerprint = dict[str, str]
 
@@ -45,14 +45,27 @@ def machine(evidence: Evidence) -> Fingerprint:
         "cpu quota": "none" if here.quota_cpus is None else f"{here.quota_cpus:g}",
         "memory": f"{here.memory_bytes / 2**30:.0f} GiB",
         "kernel": here.kernel,
+        "libc": here.libc,
+        "container image": here.container,
         "python": evidence.job.python_version,
         "torch": f"{evidence.job.torch_version} {evidence.job.torch_build}",
-        "gpus": ", ".join(f"{gpu.name} (driver {gpu.driver})" for gpu in here.gpus) or "none",
+        "gpus": ", ".join(map(_gpu, here.gpus)) or "none",
     }
     if not isinstance(evidence.backend, Missing):
         found["blas"] = evidence.backend.blas
         found["instruction set"] = evidence.backend.capability
-    return found
+    if not isinstance(evidence.threads, Missing):
+        found["inter-op threads"] = str(evidence.threads.inter_op)
+        found["thread pools"] = _listed(evidence.threads.openmp_runtimes)
+        found["thread variables"] = _listed(f"{name}={value}" for name, value in evidence.threads.variables)
+    # A recording of an older version does not say everything.
+    return {name: value for name, value in found.items() if value}
+
+
+def _gpu(gpu: Gpu) -> str:
+    """The clock that it may reach is part of how it is set up."""
+    clock = f", up to {gpu.max_sm_clock_mhz} MHz" if gpu.max_sm_clock_mhz else ""
+    return f"{gpu.name} (driver {gpu.driver}{clock})"
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:

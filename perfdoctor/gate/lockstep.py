@@ -7,13 +7,12 @@ meanwhile: batches made while nobody looks would hide the wait for data. They al
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import PerfdoctorError
@@ -24,7 +23,8 @@ from ..launch.job import Job, start
 from ..launch.tree import JobProcesses
 from ..monitor.sampler import HostSampler
 from ..recording.directory import RunDirectory
-from .decision import trimmed_mean
+from .failure import JobFailedError
+from .laps import Lap
 from .plan import SLICES, is_warm, slice_steps, slices_for
 
 _POLL_S = 0.05
@@ -47,51 +47,6 @@ class Contestant:
     environment: Mapping[str, str]
     windows: tuple[str, ...] = ()
     """To be opened while it warms up."""
-
-
-@dataclass(slots=True)
-class Lap:
-    """What one copy did in one launch."""
-
-    turns: list[Turn] = field(default_factory=list)
-    sources: tuple[str, ...] = ()
-    peak_rss_bytes: int = 0
-
-    @property
-    def wait_share(self) -> float:
-        """Wait for data, of all steps."""
-        return sum(turn.wait_ns for turn in self.turns) / max(1, sum(turn.wall_ns for turn in self.turns))
-
-    @property
-    def gc_share(self) -> float:
-        """Garbage collections, of all steps."""
-        return sum(turn.gc_ns for turn in self.turns) / max(1, sum(turn.wall_ns for turn in self.turns))
-
-    @property
-    def core_ms(self) -> float:
-        """The uncontended step: trimmed mean of the slices' shortest steps."""
-        return trimmed_mean([turn.min_ns for turn in self.turns]) / 1e6
-
-    @property
-    def all_in_ms(self) -> float:
-        """The step with everything that comes now and then."""
-        return trimmed_mean([turn.wall_ns / max(1, turn.steps) for turn in self.turns]) / 1e6
-
-    @property
-    def delay_share(self) -> float:
-        """Runnable without a CPU, of all steps; 0 where the system does not say."""
-        return sum(max(0, turn.delay_ns) for turn in self.turns) / max(1, sum(turn.wall_ns for turn in self.turns))
-
-
-def ratio_core(before: Lap, after: Lap) -> float:
-    """Log-ratio of the shortest steps, slice by slice, 20 % trimmed."""
-    return trimmed_mean([math.log(b.min_ns / a.min_ns) for a, b in zip(before.turns, after.turns, strict=True)])
-
-
-def ratio_all_in(before: Lap, after: Lap) -> float:
-    """Log-ratio of the mean steps, slice by slice, 20 % trimmed."""
-    pairs = zip(before.turns, after.turns, strict=True)
-    return trimmed_mean([math.log((b.wall_ns / b.steps) / (a.wall_ns / a.steps)) for a, b in pairs])
 
 
 class _Copy:
@@ -129,13 +84,13 @@ class _Copy:
         """The exit status once it has ended. Not `Job.poll`, which would reap the other copies too."""
         return self.job.process.poll()
 
-    def go(self, steps: int) -> None:
-        """Its turn."""
+    def go(self, steps: int, collect: bool) -> None:
+        """Its turn; with `collect`, after a full garbage collection."""
         rank = self.rank()
         if rank is not None:
             self.resume()
             rank.turn = None
-            self.server.send(rank, {"do": "go", "steps": steps})
+            self.server.send(rank, {"do": "go", "steps": steps, "collect": collect})
 
     def pause(self) -> None:
         """Stop everything but the training process itself, which waits."""
@@ -165,12 +120,10 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-class JobFailedError(PerfdoctorError):
-    """One copy ended by itself, badly or too early."""
-
-
-def _failure(slug: str, message: str, advice: str, code: Exit = Exit.NOT_MEASURABLE) -> JobFailedError:
-    return JobFailedError(message, slug=slug, advice=advice, exit_code=code)
+def _failure(
+    slug: str, message: str, advice: str, code: Exit = Exit.NOT_MEASURABLE, output: Path | None = None
+) -> JobFailedError:
+    return JobFailedError(message, slug=slug, advice=advice, exit_code=code, output=str(output or ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +156,7 @@ def race(
         typical_ns = _warm_up(copies, limits, rng, tick)
         steps = slice_steps(typical_ns)
         for number in range(min(limits.slices, slices_for(typical_ns, steps))):
-            if not _one_slice(copies, steps, limits, rng, tick):
+            if not _one_slice(copies, steps, limits, rng, tick, is_first=number == 0):
                 if number < LEAST_SLICES:
                     raise _too_short(copies)
                 break
@@ -261,12 +214,16 @@ def _warm_up(copies: Sequence[_Copy], limits: Limits, rng: random.Random, tick: 
 
 
 def _one_slice(
-    copies: Sequence[_Copy], steps: int, limits: Limits, rng: random.Random, tick: Callable[[], None]
+    copies: Sequence[_Copy], steps: int, limits: Limits, rng: random.Random, tick: Callable[[], None], is_first: bool
 ) -> bool:
-    """A turn for each, in random order. False when one has ended: then the slice counts for none."""
+    """A turn for each, in random order. False when one has ended: then the slice counts for none.
+
+    The first one begins with a garbage collection, so that all count theirs from the same state. The later ones do
+    not: collections cost time, that time is under test, and one before every slice would take their work away.
+    """
     turns: list[tuple[_Copy, Turn]] = []
     for copy in rng.sample(list(copies), len(copies)):
-        turn = _turn(copy, steps, limits, tick)
+        turn = _turn(copy, steps, limits, tick, collect=is_first)
         if turn is None:
             return False
         turns.append((copy, turn))
@@ -276,9 +233,9 @@ def _one_slice(
     return True
 
 
-def _turn(copy: _Copy, steps: int, limits: Limits, tick: Callable[[], None]) -> Turn | None:
+def _turn(copy: _Copy, steps: int, limits: Limits, tick: Callable[[], None], collect: bool = False) -> Turn | None:
     """Let one copy run; None when it has ended by itself, and well."""
-    copy.go(steps)
+    copy.go(steps, collect)
     deadline = time.monotonic() + limits.patience_s
     while True:
         copy.server.poll(_POLL_S)
@@ -309,9 +266,10 @@ def _must_run(copy: _Copy) -> None:
             "no-step",
             f"{name}: the job ended without a step",
             "a step ends at optimizer.step(), a batch or a forward; perfdoctor check SCRIPT shows what is seen",
+            output=output,
         )
     how = f"exit code {status}" if status > 0 else f"signal {-status}"
-    raise _failure("job-failed", f"{name}: the job failed with {how}", f"see {output}", Exit.JOB_FAILED)
+    raise _failure("job-failed", f"{name}: the job failed with {how}", f"see {output}", Exit.JOB_FAILED, output)
 
 
 def _too_short(copies: Sequence[_Copy]) -> JobFailedError:

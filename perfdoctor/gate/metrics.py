@@ -29,11 +29,13 @@ _COUNTERS: tuple[tuple[str, Unit, str], ...] = (
 )
 
 
+COLLECTIONS = tuple(f"gc_collections_gen{generation}" for generation in range(3))
+
 NAMES = (
     *(STEP_TIME, "data_wait_share", "gc_share"),
     *(name for name, _, _ in _COUNTERS),
     *("loader_processes", "peak_rss_bytes", "torch_peak_allocated_bytes", "torch_peak_reserved_bytes"),
-    *(f"gc_collections_gen{generation}" for generation in range(3)),
+    *COLLECTIONS,
     *("samples_per_s", "first_step_s", "cpu_ms"),
 )
 """All metrics but those of single operators, `op:NAME`; a test holds them to what `metrics` gives."""
@@ -124,21 +126,18 @@ def _memory(evidence: Evidence) -> list[Metric]:
 
 
 def _collections(evidence: Evidence) -> list[Metric]:
-    """Per 100 steps. When a collection falls depends on the objects of whatever else runs, so these are not exact."""
+    """Per 100 steps. Which of them fall into the steady steps of a launch is partly chance: not exact."""
 
     def of(generation: int) -> float | Missing:
         return _of(evidence.gc, lambda gc: 100 * gc.per_step[generation])
 
-    return [
-        Metric(
-            f"gc_collections_gen{generation}",
-            "count",
-            Assume.TIGHT,
-            of(generation),
-            f"garbage collections of generation {generation} per 100 steps",
-        )
-        for generation in range(3)
-    ]
+    return [collections_metric(generation, of(generation)) for generation in range(3)]
+
+
+def collections_metric(generation: int, value: float | Missing) -> Metric:
+    """Garbage collections of one generation per 100 steps."""
+    label = f"garbage collections of generation {generation} per 100 steps"
+    return Metric(COLLECTIONS[generation], "count", Assume.TIGHT, value, label)
 
 
 def _informative(evidence: Evidence) -> list[Metric]:

@@ -47,6 +47,9 @@ class Metric:
         return self.label or self.name.replace("_", " ")
 
 
+_ORDER = ("not-judged", "identical", "pass", "improvement", "inconclusive", "regression", "not-comparable", "failed")
+
+
 class Verdict(str, Enum):
     """How a comparison, or a whole gate, ended."""
 
@@ -59,14 +62,15 @@ class Verdict(str, Enum):
     """The two sides do not do the same work, or one of them is broken."""
     IDENTICAL = "identical"
     """Both sides run the very same files, so nothing was measured."""
+    FAILED = "failed"
+    """The job failed on one side: there is nothing to compare, only why."""
     NOT_JUDGED = "not-judged"
     """Information only, or missing on one side."""
 
     @property
     def gravity(self) -> int:
         """The larger one wins in a whole gate. A broken side hides everything; a regression wins over doubt."""
-        order = ("not-judged", "identical", "pass", "improvement", "inconclusive", "regression", "not-comparable")
-        return order.index(self.value)
+        return _ORDER.index(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +136,6 @@ class GateResult:
     seconds: float = 0.0
     fail_on_doubt: bool = True
     """Whether INCONCLUSIVE fails (`--on-inconclusive fail`)."""
-
-    @property
-    def regressions(self) -> tuple[Judgement, ...]:
-        return tuple(j for j in self.judgements if j.verdict is Verdict.REGRESSION and j.gates)
 
 
 def overall(judgements: Sequence[Judgement]) -> Verdict:

@@ -23,6 +23,31 @@ COLD_STEPS = 200
 _SETTLED = 1.05
 
 
+CLEAN_VERDICT_S = 180.0
+"""A third copy may not make a clean verdict wait longer than this."""
+CONTROL_COST = 1.5
+"""Of a pair of launches, with a third one in it."""
+SPARE_MEMORY = 1.5
+"""Times the training processes' own peak, for their workers and for what else the machine holds."""
+
+
+def why_no_control(
+    pair_s: float, pairs: tuple[int, int], left_s: float, peak_bytes: float, available_bytes: float, on_device: bool
+) -> str:
+    """Why a third copy is not affordable, as a clause; "" when it is. `pairs` are those of a clean and a failing gate.
+
+    `peak_bytes` is that of one training process. What a device has left is not known.
+    """
+    clean, failing = pairs
+    if on_device:
+        return "the job runs on a device, whose memory a third copy may not find"
+    if SPARE_MEMORY * 3 * peak_bytes > available_bytes:
+        return "there is no memory for a third copy"
+    if CONTROL_COST * clean * pair_s > CLEAN_VERDICT_S or CONTROL_COST * failing * pair_s > left_s:
+        return "it would take too long"
+    return ""
+
+
 def is_warm(shortest_ns: Sequence[int]) -> bool:
     """By the shortest step of each slice of five so far: the last three are within 5 %."""
     steps = SLICE_STEPS * len(shortest_ns)

@@ -7,11 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from ..diagnosis.findings import Diagnosis
+from ..errors import PerfdoctorError
+from ..evidence.model import Missing
+from ..exits import Exit
 from .decision import Decision, Policy, decide_share, estimate
+from .findings import FINDING
+from .metrics import metrics
 from .model import Assume, Judgement, Verdict
 
 CORE, ALL_IN = "step_time.core", "step_time.all_in"
 _LABELS = {CORE: "uncontended step", ALL_IN: "step with everything in it"}
+
+
+Counts = tuple[float, float, float]
 
 
 @dataclass(slots=True)
@@ -25,6 +34,8 @@ class Rounds:
     core_ms: list[tuple[float, float]] = field(default_factory=list)
     all_in_ms: list[tuple[float, float]] = field(default_factory=list)
     rss: list[tuple[float, float]] = field(default_factory=list)
+    counts: list[tuple[Counts, Counts]] = field(default_factory=list)
+    """Garbage collections of each generation per 100 steps, of launches that take turns."""
     delays: list[float] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -39,6 +50,7 @@ class Rounds:
             self.core_ms + other.core_ms,
             self.all_in_ms + other.all_in_ms,
             self.rss + other.rss,
+            self.counts + other.counts,
             self.delays + other.delays,
         )
 
@@ -80,11 +92,14 @@ def reason(verdict: Verdict, judgements: Sequence[Judgement], decisions: Mapping
     step = next(j for j in judgements if j.name == CORE)
     if verdict is Verdict.REGRESSION:
         times = [j for j in worse if j.assume is Assume.TIMED and j.change is not None]
-        others = [j for j in worse if j not in times]
+        new = [j.name.partition(":")[2] for j in worse if j.name.startswith(FINDING)]
+        others = [j for j in worse if j not in times and not j.name.startswith(FINDING)]
         parts = [f"the {times[0].label} is {100 * (times[0].change or 0):.1f} % slower"] if times else []
         if others:
             named = ", ".join(j.label for j in others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
             parts.append(f"higher: {named}")
+        if new:
+            parts.append(f"new: {', '.join(new)}")
         return "; ".join(parts)
     if verdict is Verdict.NOT_COMPARABLE:
         broken = next(j for j in judgements if j.verdict is Verdict.NOT_COMPARABLE)
@@ -98,3 +113,42 @@ def reason(verdict: Verdict, judgements: Sequence[Judgement], decisions: Mapping
     if doubtful and decisions[CORE].verdict is not Verdict.INCONCLUSIVE:
         return f"not certain: {doubtful[0].label}: {doubtful[0].reason}"
     return decisions[CORE].reason
+
+
+def note_launches(seen: Rounds, was: Sequence[Diagnosis], now: Sequence[Diagnosis]) -> None:
+    """Of launches that ran alone: medians of steps for the uncontended step, means for the other.
+
+    Raises PerfdoctorError when one of them gave too little.
+    """
+
+    def both(metric: str) -> tuple[float, float]:
+        return _mean(was, metric), _mean(now, metric)
+
+    core, all_in = (_median_step(was), _median_step(now)), both("step_time_ms")
+    seen.ratios[CORE].append(math.log(core[1] / core[0]))
+    seen.ratios[ALL_IN].append(math.log(all_in[1] / all_in[0]))
+    seen.core_ms.append(core)
+    seen.all_in_ms.append(all_in)
+    seen.waits.append(both("data_wait_share"))
+    seen.collections.append(both("gc_share"))
+    seen.rss.append(both("peak_rss_bytes"))
+
+
+def _mean(launches: Sequence[Diagnosis], metric: str) -> float:
+    """Geometric where it can be."""
+    values = [metrics(diagnosis.evidence)[metric].value for diagnosis in launches]
+    numbers = [value for value in values if not isinstance(value, Missing)]
+    if len(numbers) < len(values):
+        raise PerfdoctorError(
+            f"a launch gave no {metric}: {next(v for v in values if isinstance(v, Missing))}",
+            slug="too-few-steps",
+            advice="let the job run longer",
+            exit_code=Exit.NOT_MEASURABLE,
+        )
+    return math.exp(sum(map(math.log, numbers)) / len(numbers)) if min(numbers) > 0 else sum(numbers) / len(numbers)
+
+
+def _median_step(launches: Sequence[Diagnosis]) -> float:
+    steps = [diagnosis.evidence.step for diagnosis in launches]
+    times = [step.median_ms for step in steps if not isinstance(step, Missing)]
+    return math.exp(sum(map(math.log, times)) / len(times))

@@ -6,7 +6,9 @@ Run as a program, in the interpreter of the user's jobs. It needs torch and noth
 from __future__ import annotations
 
 import argparse
+import gc
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -22,9 +24,16 @@ parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--steps", type=int, default=1_000_000)
+parser.add_argument("--storm", type=int, default=0, help="objects per step that only the garbage collector frees")
+parser.add_argument("--objects", type=int, default=0, help="objects that stay for the whole run")
+parser.add_argument("--freeze", action="store_true", help="take those away from the garbage collector")
+parser.add_argument("--data", help="file to train on")
+parser.add_argument("--hollow", action="store_true", help="do nothing in a step")
 parser.add_argument("--fail", type=int, default=-1, help="raise at this step")
 given = parser.parse_args()
 
+if given.data:
+    Path(given.data).read_bytes()
 torch.manual_seed(given.seed)
 torch.set_num_threads(1)
 hidden = [layer for _ in range(given.layers) for layer in (nn.Linear(128, 128), nn.ReLU())]
@@ -32,6 +41,9 @@ net = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 128), nn.ReLU
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
 data = TensorDataset(torch.randn(4096, 256), torch.randint(10, (4096,)))
 loader = DataLoader(data, batch_size=given.batch, num_workers=given.workers, drop_last=True)
+ballast = [[number] for number in range(given.objects)]
+if given.freeze:
+    gc.freeze()
 step = 0
 typical_s = 0.0
 while step < given.steps:
@@ -39,6 +51,13 @@ while step < given.steps:
         began = time.perf_counter()
         if step == given.fail:
             raise RuntimeError("told to fail")
+        for _ in range(given.storm):
+            knot: list = []
+            knot.append(knot)
+        if given.hollow:
+            optimizer.step()
+            step += 1
+            continue
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(net(inputs), labels)
         for _ in range(given.items):

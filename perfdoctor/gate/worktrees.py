@@ -18,11 +18,10 @@ from pathlib import Path
 
 from ..errors import PerfdoctorError
 from ..exits import Exit
-from ..recording.directory import OWN_DIRECTORY
+from .git import git
 from .model import AFTER, BEFORE
+from .untracked import Snapshot, link_untracked, new_sources, take
 
-_NOT_LINKED = (OWN_DIRECTORY, ".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist")
-_COMPILED = (".so", ".pyd")
 _SETUP_LINES = 20
 
 
@@ -48,6 +47,8 @@ class Trees:
     identical: bool
     """Both hold the very same files."""
     notes: tuple[str, ...]
+    linked: Snapshot
+    """What both share, as it was before the job ran."""
 
     def cwd(self, tree: Tree) -> Path:
         """Where the user stands, in that side."""
@@ -57,24 +58,6 @@ class Trees:
         """A path into the repository as a path into that side; other text as it is."""
         top = str(self.repository)
         return str(tree.root) + text[len(top) :] if text == top or text.startswith(top + os.sep) else text
-
-
-def git(*words: str, cwd: Path | None = None) -> str:
-    """Standard output of a git command. Raises PerfdoctorError with git's own last line."""
-    try:
-        done = subprocess.run(
-            ["git", *words], cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
-        )
-    except FileNotFoundError:
-        raise PerfdoctorError(
-            "git is not installed",
-            slug="no-git",
-            advice="install git, or gate against a stored baseline: --baseline FILE",
-        ) from None
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        raise PerfdoctorError(f"git {words[0]}: {last}", slug="git-failed", advice="see what git says")
-    return done.stdout.strip("\n")
 
 
 def repository_of(directory: Path) -> Path:
@@ -142,16 +125,18 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
         AFTER: (dirty or head, "working tree" if dirty or strangers else f"HEAD ({head[:7]})"),
     }
     trees: dict[str, Tree] = {}
+    linked: list[Path] = []
     try:
         for name, (revision, called) in sides.items():
             root = where / name
             git("worktree", "add", "--quiet", "--detach", "--force", str(root), revision, cwd=repository)
-            link_untracked(repository, root, where, () if name == AFTER else strangers, compiled=not setup)
+            linked += link_untracked(repository, root, where, () if name == AFTER else strangers, compiled=not setup)
             environment = {**os.environ, "PYTHONHASHSEED": "0"}
             trees[name] = Tree(root.resolve(), called, python, environment)
         if setup:
             trees = {name: _set_up(tree, setup) for name, tree in trees.items()}
-        found = Trees(repository, trees[BEFORE], trees[AFTER], same and not strangers, tuple(notes))
+        shared = take(dict.fromkeys(linked))
+        found = Trees(repository, trees[BEFORE], trees[AFTER], same and not strangers, tuple(notes), shared)
         yield replace(found, before=_own_paths(found, found.before), after=_own_paths(found, found.after))
     finally:
         for name in sides:
@@ -179,33 +164,6 @@ def _own_paths(trees: Trees, tree: Tree) -> Tree:
         return tree
     moved = ":".join(trees.within(tree, str(Path(entry).absolute())) if entry else "" for entry in old.split(":"))
     return replace(tree, environment={**tree.environment, "PYTHONPATH": moved})
-
-
-def new_sources(repository: Path) -> list[str]:
-    """Python files that git neither tracks nor ignores: part of the working tree, and of no commit."""
-    found = git("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py", cwd=repository)
-    return [name for name in found.split("\0") if name and not name.startswith(OWN_DIRECTORY)]
-
-
-def link_untracked(repository: Path, root: Path, trees: Path, leave_out: Sequence[str], compiled: bool) -> None:
-    """Data sets, caches and environments that git does not track, as links to the one copy there is.
-
-    Without `compiled`, extension modules are left out: a set-up command builds them, and must not write through a link.
-    """
-    found = git("ls-files", "--others", "--directory", "--no-empty-directory", "-z", cwd=repository)
-    for name in filter(None, found.split("\0")):
-        path = Path(name.rstrip("/"))
-        if name in leave_out or any(part in _NOT_LINKED or part.endswith(".egg-info") for part in path.parts):
-            continue
-        if path.suffix in _COMPILED and not compiled:
-            continue
-        target = root / path
-        if trees.is_relative_to(repository / path):
-            continue  # a link to where the link lies
-        if os.path.lexists(target):
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(repository / path)
 
 
 def _set_up(tree: Tree, command: str) -> Tree:

@@ -41,6 +41,10 @@ class Turn:
     """The shortest step of the slice; on a CUDA device the mean one."""
     wait_ns: int = 0
     gc_ns: int = 0
+    gen0: int = 0
+    """Collections of each generation."""
+    gen1: int = 0
+    gen2: int = 0
     cpu_ns: int = 0
     """Of the whole process."""
     delay_ns: int = -1

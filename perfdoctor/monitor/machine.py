@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from .cgroup import Cgroups
+from .container import container_image
 from .devices import CpuAbilities, PciGpu, count_device_nodes, read_cpu_abilities, read_pci_gpus
 from .gpu import GpuCard, NvmlGpus
 
@@ -55,6 +56,8 @@ class MachineReading:
     gpu_nodes: int = 0
     """Device files of NVIDIA GPUs."""
     cpu: CpuAbilities = field(default_factory=CpuAbilities)
+    container: str = ""
+    """The image, or that it is not known, or `none`."""
 
     @property
     def usable_cpus(self) -> float:
@@ -92,7 +95,13 @@ def read_machine(root: Path = Path("/"), gpus: NvmlGpus | None = None) -> Machin
         pci_gpus=read_pci_gpus(root),
         gpu_nodes=count_device_nodes(root),
         cpu=read_cpu_abilities(root),
+        container=container_image(root),
     )
+
+
+def available_bytes() -> int:
+    """Memory that a program could still get without swapping."""
+    return int(psutil.virtual_memory().available)
 
 
 def write_machine(reading: MachineReading, path: Path) -> None:

@@ -62,6 +62,8 @@ class MachineRecord:
     pci_gpus: tuple[PciGpuRecord, ...] = ()
     gpu_nodes: int = 0
     cpu: CpuRecord = field(default_factory=CpuRecord)
+    container: str = ""
+    """"" in a recording of an older version."""
 
 
 def read_machine_file(path: Path) -> MachineRecord:
@@ -106,6 +108,7 @@ def read_machine_file(path: Path) -> MachineRecord:
         ),
         gpu_nodes=integer(fields, "gpu_nodes") or 0,
         cpu=_cpu(fields.get("cpu")),
+        container=text(fields, "container", ""),
     )
 
 

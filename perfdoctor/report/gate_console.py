@@ -14,6 +14,7 @@ from .gate_content import prepare_gate
 _STYLES = {
     Verdict.REGRESSION: "bold red",
     Verdict.NOT_COMPARABLE: "bold red",
+    Verdict.FAILED: "bold red",
     Verdict.INCONCLUSIVE: "bold yellow",
     Verdict.IMPROVEMENT: "bold green",
     Verdict.PASS: "bold green",

@@ -16,6 +16,7 @@ MARKS = {
     Verdict.INCONCLUSIVE: "?",
     Verdict.NOT_COMPARABLE: "☠",
     Verdict.IDENTICAL: "=",
+    Verdict.FAILED: "☠",
     Verdict.NOT_JUDGED: "-",
 }
 _GROUPS: tuple[tuple[str, tuple[Assume, ...]], ...] = (

@@ -6,6 +6,7 @@ import hashlib
 
 from ..diagnosis.findings import Location
 from ..gate.model import GateResult, Judgement, Verdict
+from . import wording
 from .gate_words import headline, judged
 from .sheet import Case, Notice, Rule, Sheet, Status
 
@@ -16,14 +17,17 @@ _STATUS = {
     Verdict.REGRESSION: Status.FAILED,
     Verdict.INCONCLUSIVE: Status.ERROR,
     Verdict.NOT_COMPARABLE: Status.ERROR,
+    Verdict.FAILED: Status.ERROR,
     Verdict.NOT_JUDGED: Status.SKIPPED,
 }
 _LEVELS = {
     Verdict.REGRESSION: "error",
     Verdict.NOT_COMPARABLE: "error",
+    Verdict.FAILED: "error",
     Verdict.INCONCLUSIVE: "warning",
     Verdict.IMPROVEMENT: "note",
 }
+_UNDECIDED = (Verdict.FAILED, Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE)
 _HELP = "docs/gate.md says how each metric is compared."
 
 
@@ -31,18 +35,24 @@ def gate_sheet(result: GateResult, script: str) -> Sheet:
     """`script` is the file that the job runs: a slower step has no line of its own."""
     shown = [j for j in result.judgements if not (j.name.startswith("op:") and j.verdict is Verdict.PASS)]
     cases = [
-        Case("verdict", "the whole gate", _STATUS[result.verdict], headline(result)),
+        Case("verdict", "the whole gate", _STATUS[result.verdict], _whole(result)),
         *(Case(j.name, j.label, _status(j), judged(j)) for j in shown),
     ]
     notices = [_notice(j, script) for j in shown if j.verdict in _LEVELS]
-    if result.verdict in (Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE) and not notices:
-        notices = [_made("gate.verdict", _LEVELS[result.verdict], headline(result), script)]
+    if result.verdict in _UNDECIDED and not notices:
+        notices = [_made("gate.verdict", _LEVELS[result.verdict], _whole(result), script)]
     order = ("error", "warning", "note")
     notices.sort(key=lambda notice: order.index(notice.level))
     rules = {
         notice.rule: Rule(notice.rule, f"{notice.rule.partition('.')[2]} against before", _HELP) for notice in notices
     }
     return Sheet("gate", headline(result), tuple(rules.values()), tuple(cases), tuple(notices), result.seconds)
+
+
+def _whole(result: GateResult) -> str:
+    """The verdict; where nothing was judged, also what is known of why."""
+    notes = () if result.judgements else result.notes
+    return " ".join([wording.sentence(headline(result)), *(wording.sentence(wording.clean(note)) for note in notes)])
 
 
 def _status(judgement: Judgement) -> Status:

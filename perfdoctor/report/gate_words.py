@@ -13,6 +13,7 @@ WORDS = {
     Verdict.INCONCLUSIVE: "INCONCLUSIVE",
     Verdict.NOT_COMPARABLE: "NOT COMPARABLE",
     Verdict.IDENTICAL: "IDENTICAL",
+    Verdict.FAILED: "FAILED",
     Verdict.NOT_JUDGED: "not judged",
 }
 

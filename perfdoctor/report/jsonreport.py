@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -25,6 +26,8 @@ from ..diagnosis.findings import (
 )
 from ..diagnosis.measured import Trials
 from ..evidence.model import DeviceTimeline, Evidence, Job, Line, Missing, Step
+from ..gate import fingerprint
+from ..gate.metrics import metrics
 from ..version import VERSION
 from . import wording
 from .verdict import verdict
@@ -64,6 +67,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Json]:
         "combined": _combined(diagnosis.combined),
         "trials": _trials(diagnosis.trials),
         "environment": _environment(evidence),
+        "launch": _launch(evidence),
         "overhead": plain(evidence.own_cost),
         "integrity": {
             "notes": [_note(note) for note in diagnosis.integrity],
@@ -242,6 +246,33 @@ def _environment(evidence: Evidence) -> dict[str, Json]:
     machine = cast("dict[str, Json]", plain(evidence.machine))
     machine["usable_cpus"] = plain(evidence.machine.usable_cpus)
     return {"rank": evidence.rank, "machine": machine, "job": _job(evidence.job)}
+
+
+def _launch(evidence: Evidence) -> dict[str, Json]:
+    """What `perfdoctor gate --from` compares, in full: counts of bytes have more digits than a measurement."""
+    found: dict[str, Json] = {
+        name: {
+            "label": metric.title,
+            "unit": metric.unit,
+            "assume": metric.assume.value,
+            "value": plain(metric.value) if isinstance(metric.value, Missing) else _whole(metric.value),
+        }
+        for name, metric in metrics(evidence).items()
+    }
+    return {
+        "configuration": _table(fingerprint.configuration(evidence)),
+        "machine": _table(fingerprint.machine(evidence)),
+        "metrics": found,
+    }
+
+
+def _table(table: Mapping[str, str]) -> dict[str, Json]:
+    """Names and texts."""
+    return {_text(name): _text(value) for name, value in table.items()}
+
+
+def _whole(value: float) -> Json:
+    return int(value) if float(value).is_integer() else plain(value)
 
 
 def _job(job: Job) -> dict[str, Json]:

@@ -59,9 +59,12 @@ def test_what_needs_no_launch_is_said_at_once(perfdoctor, repository):
 def test_a_side_that_fails_ends_in_four_and_leaves_no_worktree(perfdoctor, repository):
     source = (repository / "train.py").read_text()
     (repository / "train.py").write_text(source.replace("if step == given.fail:", "if step == 3:"))
-    failed = perfdoctor("gate", "--against", "main", "train.py", cwd=repository)
+    words = ("--against", "main", "--output", "junit:../gate.xml")
+    failed = perfdoctor("gate", *words, "train.py", cwd=repository)
     assert failed.code == 4
     assert "working tree: the job failed with exit code 1" in failed.stderr
+    assert failed.stdout.startswith("FAILED: working tree")
+    assert "RuntimeError: told to fail" in (repository.parent / "gate.xml").read_text()
     (log,) = repository.glob(".perfdoctor/runs/*now*/job.out")
     assert "told to fail" in log.read_text()
     assert git(repository, "worktree", "list").count("\n") == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfdoctor.evidence.model import Missing
-from perfdoctor.gate.compare import Tolerances, compare
+from perfdoctor.gate.compare import Tolerances, compare, compare_pairs
 from perfdoctor.gate.model import Assume, Judgement, Metric, Verdict, overall
 
 GIB = 1 << 30
@@ -78,6 +78,34 @@ def test_an_operator_that_nobody_looked_for_was_not_called_never() -> None:
     new = {j.name: j for j in compare(before, after)}["op:aten::clone"]
     assert isinstance(new.before, Missing)
     assert new.verdict is Verdict.NOT_JUDGED
+
+
+@pytest.mark.parametrize(
+    ("pairs", "allowed", "verdict"),
+    [
+        ([(10, 10), (12, 12)], 0, Verdict.PASS),
+        ([(10, 11), (12, 13)], 0, Verdict.REGRESSION),
+        ([(10, 11), (12, 13)], 1, Verdict.PASS),
+        ([(10, 9), (12, 11)], 0, Verdict.IMPROVEMENT),
+        ([(10, 10), (10, 10.5)], 0, Verdict.PASS),  # not all alike: within the margin of what is tight
+        ([(10, 15), (10, 16)], 0, Verdict.REGRESSION),
+        ([(10, 9), (16, 20), (9, 14)], 0, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_pairs_are_exact_where_all_agree(pairs: list[tuple[float, float]], allowed: float, verdict: Verdict) -> None:
+    metric = Metric("gc_collections_gen0", "count", Assume.TIGHT, 0.0)
+    found = compare_pairs(metric, pairs * 2, allowed)
+    assert found.verdict is verdict
+    assert ("not exact" in found.reason) == (len({after - before for before, after in pairs}) > 1)
+
+
+def test_one_collection_more_in_few_pairs_is_chance() -> None:
+    metric = Metric("gc_collections_gen0", "count", Assume.TIGHT, 0.0)
+    few = compare_pairs(metric, [(45.5, 45.8)] * 3)
+    assert few.verdict is Verdict.PASS
+    assert "too few pairs" in few.reason
+    assert compare_pairs(metric, [(45.5, 45.8)] * 4).verdict is Verdict.REGRESSION
+    assert compare_pairs(metric, [(1.0, 45.8)]).verdict is Verdict.REGRESSION
 
 
 def test_nothing_judged_is_inconclusive_and_the_gravest_wins() -> None:

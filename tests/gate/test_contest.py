@@ -10,17 +10,20 @@ from typing import Any
 
 import pytest
 import samples
+from test_baseline import finding
 from test_metrics import COUNTED
+from verdicts import regressions
 
 from perfdoctor import contest
 from perfdoctor.config import Config
 from perfdoctor.config_gate import Budget
 from perfdoctor.contest import AFTER, BEFORE, CONTROL, Contest, Terms, Version
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.findings import Confidence, Diagnosis, Finding
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.model import Evidence, Missing
 from perfdoctor.gate.decision import Policy
-from perfdoctor.gate.lockstep import Contestant, Lap
+from perfdoctor.gate.laps import Lap
+from perfdoctor.gate.lockstep import Contestant
 from perfdoctor.gate.model import GateResult, Verdict
 from perfdoctor.gate.rounds import CORE
 from perfdoctor.launch.command import Command
@@ -39,7 +42,10 @@ class Stage:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
         self.factor: Callable[[str, int], float] = lambda name, launch: 1.0
+        self.gen0: Callable[[str, int], int] = lambda name, launch: 2
         self.evidence = {BEFORE: evidence(), AFTER: evidence()}
+        self.findings: dict[str, tuple[Finding, ...]] = {}
+        self.arms: list[int] = []
         self.launches = 0
         self.windows: list[tuple[str, ...]] = []
         self.directory = directory
@@ -49,17 +55,19 @@ class Stage:
     def race(self, contestants: Sequence[Contestant], *_: Any) -> dict[str, Lap]:
         self.launches += 1
         self.windows.append(contestants[0].windows)
+        self.arms.append(len(contestants))
         laps = {}
         for one in contestants:
             write_facts(one.directory)
             shortest = int(STEP_NS * self.factor(one.name, self.launches))
-            turn = Turn(steps=5, wall_ns=5 * shortest, min_ns=shortest, wait_ns=shortest // 10, delay_ns=0)
+            gen0 = self.gen0(one.name, self.launches)
+            turn = Turn(steps=5, wall_ns=5 * shortest, min_ns=shortest, wait_ns=shortest // 10, delay_ns=0, gen0=gen0)
             laps[one.name] = Lap([turn] * 12, ("train.py",), 400 << 20)
         return laps
 
     def judge(self, directory: Any, config: Config) -> Diagnosis:
         name = next(name for name in self.evidence if f"-gate-{name}-" in directory.path.name)
-        return Diagnosis(self.evidence[name], (), (), None)
+        return Diagnosis(self.evidence[name], (), self.findings.get(name, ()), None)
 
     def hold(self, config: Config | None = None, **terms: Any) -> GateResult:
         here = Path(__file__).parent
@@ -110,7 +118,7 @@ def test_one_call_more_is_named_although_the_time_passes(stage: Stage) -> None:
     stage.evidence[AFTER] = evidence(syncs=7.0, calls=(("aten::item", 7.0),))
     result = stage.hold()
     assert result.verdict is Verdict.REGRESSION
-    assert {j.name for j in result.regressions} == {"syncs", "op:aten::item"}
+    assert {j.name for j in regressions(result)} == {"syncs", "op:aten::item"}
     assert result.why is not None
     assert "aten::item +1 per step" in result.why.counters
 
@@ -162,11 +170,11 @@ def test_counters_of_other_steps_are_not_compared(stage: Stage) -> None:
 
 def test_a_twin_that_differs_makes_it_inconclusive(stage: Stage) -> None:
     stage.factor = lambda name, launch: {CONTROL: 1.2}.get(name, 1.0) + wobble(launch)
-    result = stage.hold(control=True)
+    result = stage.hold(control="on")
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "its own copy" in result.reason
     stage.factor = lambda name, launch: 1.0 + wobble(launch)
-    assert stage.hold(control=True).verdict is Verdict.PASS
+    assert stage.hold(control="on").verdict is Verdict.PASS
 
 
 def test_the_time_being_up_is_said(stage: Stage) -> None:
@@ -198,6 +206,78 @@ def test_noise_alone_is_inconclusive(stage: Stage) -> None:
     result = stage.hold()
     assert result.verdict is Verdict.INCONCLUSIVE
     assert stage.launches == 24
+
+
+def test_one_noisy_twin_hides_no_counter(stage: Stage) -> None:
+    """What is counted does not depend on the machine being quiet."""
+    stage.factor = lambda name, launch: {CONTROL: 1.2}.get(name, 1.0) + wobble(launch)
+    stage.evidence[AFTER] = evidence(syncs=7.0, calls=(("aten::item", 7.0),))
+    result = stage.hold(control="on")
+    assert result.verdict is Verdict.REGRESSION
+    assert {j.name for j in regressions(result)} == {"syncs", "op:aten::item"}
+
+
+def test_a_twin_joins_by_itself_where_there_is_room(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "available_bytes", lambda: 64 << 30)
+    monkeypatch.setattr(contest, "why_no_control", lambda *given: "" if given[4] > 1 << 30 else "no memory")
+    stage.factor = lambda name, launch: 1.0 + wobble(launch) * (name == AFTER)
+    result = stage.hold(control="auto")
+    assert result.verdict is Verdict.PASS
+    assert stage.arms == [2] + [3] * 7
+    assert any("passes against its own copy" in note for note in result.notes)
+    monkeypatch.setattr(contest, "available_bytes", lambda: 1 << 20)
+    stage.arms.clear()
+    alone = stage.hold(control="auto")
+    assert stage.arms == [2] * 8
+    assert any("no control" in note and "no memory" in note for note in alone.notes)
+
+
+def test_a_twin_that_is_not_certain_yet_gets_more_launches(stage: Stage) -> None:
+    noise = {CONTROL: 0.025}
+    stage.factor = lambda name, launch: 1.0 + noise.get(name, 0.0) * (1 if launch % 2 else -1)
+    stage.hold(control="on")
+    assert stage.launches > 8
+
+
+def test_collections_are_exact_where_all_pairs_agree(stage: Stage) -> None:
+    def judged(result: GateResult) -> tuple[Verdict, float | None, str]:
+        (found,) = [j for j in result.judgements if j.name == "gc_collections_gen0"]
+        return found.verdict, found.change, found.reason
+
+    assert judged(stage.hold())[:2] == (Verdict.PASS, 0)
+    stage.gen0 = lambda name, launch: 3 if name == AFTER else 2
+    verdict, change, reason = judged(stage.hold())
+    assert (verdict, change) == (Verdict.REGRESSION, 20)  # 12 more in 60 steps
+    assert "the same in all 8 pairs" in reason
+    stage.gen0 = lambda name, launch: 2 + (launch % 8 == 3 and name == AFTER)
+    verdict, _, reason = judged(stage.hold())
+    assert verdict is Verdict.PASS
+    assert "not exact" in reason
+
+
+def test_new_findings_fail_when_asked_for_and_certain(stage: Stage) -> None:
+    stage.findings = {BEFORE: (finding(),), AFTER: (finding(), finding("PD10.item"), finding("PD12.neighbours"))}
+    assert stage.hold().verdict is Verdict.PASS
+    assert [bool("sites" in windows) for windows in stage.windows[:2]] == [True, False]
+    failed = stage.hold(fail_on="error")
+    assert failed.verdict is Verdict.REGRESSION
+    assert [j.name for j in regressions(failed)] == ["finding:PD10.item"]
+    assert failed.reason == "new: PD10.item"
+    assert "sites" in stage.windows[9]
+    stage.findings[AFTER] = (replace(finding("PD10.item"), confidence=Confidence.LOW),)
+    assert stage.hold(fail_on="error").verdict is Verdict.PASS
+    assert stage.hold(fail_on="never").verdict is Verdict.PASS
+
+
+def test_a_finding_that_one_launch_lacks_is_not_certain(stage: Stage) -> None:
+    seen = iter([(finding("PD10.item"),), ()])
+
+    def judge(directory: Any, config: Config) -> Diagnosis:
+        name = BEFORE if f"-gate-{BEFORE}-" in directory.path.name else AFTER
+        return Diagnosis(evidence(), (), next(seen) if name == AFTER else (), None)
+
+    contest.judge = judge  # type: ignore[attr-defined]
+    assert stage.hold(fail_on="warning").verdict is Verdict.PASS
 
 
 class Alone(Stage):

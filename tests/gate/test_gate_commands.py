@@ -13,18 +13,22 @@ import pytest
 import samples
 from test_baseline import finding
 from test_metrics import COUNTED
+from verdicts import regressions
 
+from perfdoctor import cli
 from perfdoctor.commands import baseline as stored
-from perfdoctor.commands import diff
+from perfdoctor.commands import diff, gate
 from perfdoctor.commands.check import Settings
-from perfdoctor.commands.gate import GateOptions, exit_code
+from perfdoctor.commands.gate import GateOptions, Options, exit_code
 from perfdoctor.commands.promises import keep_promises, needs_counters, require_known_budgets
-from perfdoctor.commands.selftest import TRIALS, problem_of
+from perfdoctor.commands.selftest import TRIALS, Trial, problem_of
+from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.config import Config
 from perfdoctor.config_gate import Budget, GateSettings
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
+from perfdoctor.gate.failure import JobFailedError
 from perfdoctor.gate.model import GateResult, Side, Verdict
 from perfdoctor.launch.command import Command
 from perfdoctor.recording.directory import RunDirectory
@@ -47,6 +51,7 @@ def result(verdict: Verdict, fail_on_doubt: bool = True) -> GateResult:
         (Verdict.REGRESSION, 1),
         (Verdict.INCONCLUSIVE, 3),
         (Verdict.NOT_COMPARABLE, 3),
+        (Verdict.FAILED, 4),
     ],
 )
 def test_exit_codes(verdict: Verdict, code: int) -> None:
@@ -63,7 +68,7 @@ def test_options_lie_over_the_settings() -> None:
     given = GateSettings(tolerance=0.1, counter_tolerance=(("syncs", 1.0),))
     assert GateOptions().over(given) == given
     found = GateOptions("8%", "90s", "warn", "abba", True, "make", 3, ("allocations=2",)).over(given)
-    assert found == GateSettings(0.08, 90, "warn", "abba", True, "make", 3, (("syncs", 1.0), ("allocations", 2.0)))
+    assert found == GateSettings(0.08, 90, "warn", "abba", "on", "make", 3, (("syncs", 1.0), ("allocations", 2.0)))
 
 
 @pytest.mark.parametrize(
@@ -108,6 +113,80 @@ def test_promises_count_in_every_judged_run(capsys: pytest.CaptureFixture[str]) 
     assert not needs_counters([Budget("syncs", "off", max=1), Budget("data_wait_share", "error", max=1)])
 
 
+VARIABLES = {
+    "MODULE": "train", "AGAINST": "main", "BASELINE": "b.json", "FROM": "a.json b.json", "MERGE_BASE": "0",
+    "TOLERANCE": "8%", "TIME_BUDGET": "1m", "ON_INCONCLUSIVE": "warn", "SCHEDULE": "abba", "CONTROL": "1",
+    "SETUP": "make", "ALLOW_LOSS_CHANGE": "1", "COUNTER_TOLERANCE": "syncs=1", "MAX_AGE": "3", "LAUNCHES": "5",
+    "SELF_TEST": "1", "PYTHON": "python3", "PATIENCE": "9", "OUTPUT": "json", "CONFIG": "c.toml",
+    "FAIL_ON": "warning", "RUNS": "runs", "VERBOSE": "1",
+}  # fmt: skip
+
+
+def options_with(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Options:
+    """What `perfdoctor gate` is asked for with these variables set and no option typed."""
+    seen: list[Options] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(gate, "run", lambda options: seen.append(options) or Exit.OK)
+        for name, value in variables.items():
+            patch.setenv(f"PERFDOCTOR_GATE_{name}", value)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["gate"])
+    assert not ended.value.code
+    return seen[0]
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_every_option_is_a_variable_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = options_with(monkeypatch, **{name: VARIABLES[name]})
+    assert changed != options_with(monkeypatch)
+
+
+def test_no_option_is_forgotten() -> None:
+    import typer.main
+
+    command = typer.main.get_command(cli.app).commands["gate"]  # type: ignore[attr-defined]
+    words = {word for parameter in command.params for word in parameter.opts if word.startswith("--")}
+    assert {word[2:].replace("-", "_").upper() for word in words} == set(VARIABLES)
+
+
+def gate_options(*, against: str | None = None, outputs: tuple[str, ...] = ()) -> Options:
+    return Options(
+        TypedJob(("train.py",)), against, None, None, True, False, 2, outputs, False, Settings(), GateOptions()
+    )
+
+
+@pytest.mark.parametrize(("code", "verdict"), [(Exit.JOB_FAILED, "failed"), (Exit.NOT_MEASURABLE, "not-comparable")])
+def test_a_gate_that_fails_still_writes_its_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: Exit, verdict: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+    Path("job.out").write_text("epoch 1\nTraceback (most recent call last):\n  ...\nRuntimeError: no data\n")
+
+    def fails(*_: Any) -> GateResult:
+        raise JobFailedError("now: it failed", slug="job-failed", advice="see it", exit_code=code, output="job.out")
+
+    monkeypatch.setattr(gate, "_against", fails)
+    monkeypatch.setattr(gate, "LOCK", tmp_path / "lock")
+    with pytest.raises(PerfdoctorError):
+        gate.run(gate_options(against="main", outputs=("json:gate.json", "junit:gate.xml", "markdown:gate.md")))
+    report = json.loads(Path("gate.json").read_text())
+    assert (report["verdict"], report["exit_code"], report["reason"]) == (verdict, int(code), "now: it failed")
+    for name in ("gate.json", "gate.xml", "gate.md"):
+        assert "RuntimeError: no data" in Path(name).read_text()
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_wrong_options_write_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+    monkeypatch.setattr(gate, "LOCK", tmp_path / "lock")
+    with pytest.raises(PerfdoctorError) as caught:
+        gate.run(gate_options(against="main", outputs=("json:gate.json",)))
+    assert caught.value.slug == "not-a-repository"
+    assert not Path("gate.json").exists()
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Stored baselines
 
@@ -143,7 +222,7 @@ def test_a_baseline_is_written_shown_and_gated_against(launches: Launches, tmp_p
     launches.syncs = 7.0
     worse = launches.gate(file)
     assert worse.verdict is Verdict.REGRESSION
-    assert [j.name for j in worse.regressions] == ["syncs"]
+    assert [j.name for j in regressions(worse)] == ["syncs"]
 
 
 def test_a_new_finding_fails_by_its_level_and_is_explained(launches: Launches, tmp_path: Path) -> None:
@@ -195,12 +274,15 @@ def test_two_recordings_side_by_side_have_no_verdict(tmp_path: Path, capsys: pyt
 
 
 def test_the_self_tests_answers_are_checked() -> None:
-    same, slower, item, batch, fails = TRIALS
+    same, slower, item, batch, hollow, data, fails = TRIALS
     assert problem_of(same, result(Verdict.PASS)) == ""
     assert problem_of(same, result(Verdict.REGRESSION)) != ""
     assert problem_of(slower, result(Verdict.PASS)) != ""
     assert problem_of(item, result(Verdict.REGRESSION)) == "named nothing"
     assert problem_of(batch, result(Verdict.NOT_COMPARABLE)) == ""
+    assert problem_of(hollow, result(Verdict.PASS)) != ""
+    storm = Trial("a storm", (), (Verdict.REGRESSION, Verdict.PASS), differs=("gc_collections_gen0",))
+    assert "moved" in problem_of(storm, result(Verdict.PASS))
     failed = PerfdoctorError("x", slug="job-failed", advice="", exit_code=Exit.JOB_FAILED)
-    assert problem_of(fails, failed) == ""
+    assert problem_of(fails, failed) == problem_of(data, failed) == ""
     assert problem_of(same, failed) != ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfdoctor.gate.plan import FEWEST, SLICES, is_warm, slice_steps, slices_for
+from perfdoctor.gate.plan import FEWEST, SLICES, is_warm, slice_steps, slices_for, why_no_control
 
 MS = 1_000_000
 
@@ -33,3 +33,21 @@ def test_long_steps_get_fewer_slices() -> None:
     assert slices_for(10 * MS, 5) == SLICES
     assert slices_for(500 * MS, 2) == 20
     assert slices_for(5000 * MS, 2) == FEWEST
+
+
+@pytest.mark.parametrize(
+    ("pair_s", "left_s", "available_gib", "on_device", "why"),
+    [
+        (10, 600, 8, False, ""),
+        (16, 600, 8, False, "too long"),  # 8 pairs with three copies: more than three minutes
+        (10, 200, 8, False, "too long"),  # no time for fresh pairs
+        (10, 600, 4, False, "no memory"),
+        (10, 600, 8, True, "device"),
+    ],
+)
+def test_a_third_copy_needs_time_and_memory(
+    pair_s: float, left_s: float, available_gib: int, on_device: bool, why: str
+) -> None:
+    said = why_no_control(pair_s, (8, 16), left_s, 1 << 30, available_gib << 30, on_device)
+    assert bool(said) == bool(why)
+    assert why in said

@@ -69,6 +69,9 @@ def test_each_side_has_its_own_files_and_the_same_data(repository: Path) -> None
             assert tree.environment["PYTHONHASHSEED"] == "0"
         assert len(str(trees.before.root)) == len(str(trees.after.root))
         assert not trees.identical
+        assert trees.linked.problems() == []
+        (trees.after.root / "data" / "images.bin").write_text("other pixels")
+        assert "images.bin" in trees.linked.problems()[0]
         assert trees.before.title.startswith("merge base ")
         assert trees.after.title.startswith("HEAD ")
     clean(repository)

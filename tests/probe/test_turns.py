@@ -27,7 +27,7 @@ class Held:
     def __init__(self, directory: Path) -> None:
         self.directory = RunDirectory.create(directory, "turns")
         self.server = ControlServer(self.directory.path)
-        command = Command((sys.executable, str(TRIAL), "--workers", "1"), "trial")
+        command = Command((sys.executable, str(TRIAL), "--workers", "1", "--storm", "400"), "trial")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.job: Job = start(
             command, self.directory, windows=("counters",), output="file", environment=environment, apart=True
@@ -44,9 +44,9 @@ class Held:
             self.server.poll(0.05)
         return found
 
-    def go(self, steps: int) -> Turn:
+    def go(self, steps: int, collect: bool = False) -> Turn:
         self.rank.turn = None
-        self.server.send(self.rank, {"do": "go", "steps": steps})
+        self.server.send(self.rank, {"do": "go", "steps": steps, "collect": collect})
         turn: Turn = self.wait(lambda: self.rank.turn)
         return turn
 
@@ -71,6 +71,11 @@ def test_a_job_takes_turns_and_leaves_when_nobody_asks_any_more(held: Held) -> N
         assert 0 <= turn.wait_ns < turn.wall_ns
         assert turn.rss_kb > 1000
     assert not seen[-1].busy
+    # From a full collection on, the same steps make the same collections; that one is in no count and no record.
+    one, other = held.go(20, collect=True), held.go(20, collect=True)
+    assert one.gen0 == other.gen0 > 0
+    assert (one.gen2, other.gen2) == (0, 0)
+    seen.append(other)
     # Two turns on, it has stood still meanwhile: nothing comes without being asked for.
     before = seen[-1]
     held.server.poll(0.3)
@@ -79,6 +84,7 @@ def test_a_job_takes_turns_and_leaves_when_nobody_asks_any_more(held: Held) -> N
     assert held.job.process.wait(30) == 0
     (process,) = [p for p in _processes(held.directory) if p.role == "rank"]
     assert process.faults == ()
+    assert all(event.site < 0 for event in process.full_collections)
     assert len(process.steps) == before.step
     # The window opened while turns were taken, and a second that the job was held for is in no step.
     assert process.counters is not None

@@ -63,4 +63,11 @@ BETTER = GateResult(
 )
 BROKEN = GateResult(Verdict.NOT_COMPARABLE, "the two sides do not do the same work: batch size 64, then 32", BASE, HEAD)
 IDENTICAL = GateResult(Verdict.IDENTICAL, "both sides are the same tree", BASE, HEAD)
-RESULTS = (REGRESSION, PASS, DOUBT, BETTER, BROKEN, IDENTICAL)
+FAILED = GateResult(
+    Verdict.FAILED,
+    "working tree: the job failed with exit code 1",
+    Side("main"),
+    Side("this run"),
+    notes=("see job.out", "the last line of its output: RuntimeError: told to fail"),
+)
+RESULTS = (REGRESSION, PASS, DOUBT, BETTER, BROKEN, IDENTICAL, FAILED)

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import diagnosis_samples as samples
+import jsonschema
 import junitparser
 import pytest
 import sarif_om
-from gate_samples import RESULTS
+from gate_samples import FAILED, RESULTS
+from public_schemas import SARIF, require_valid
 
 from perfdoctor.commands.outputs import SUMMARY_BYTES, Output, Pages, write_pages
 from perfdoctor.diagnosis.findings import Location, SuppressedFinding
@@ -61,6 +63,18 @@ def parsed(value: Any, kind: type) -> Any:
 
     assert set(value) <= set(known), set(value) - set(known)
     return kind(**{known[name]: convert(name, item) for name, item in value.items()})
+
+
+@pytest.mark.parametrize("sheet", [*SHEETS, hostile()])
+def test_sarif_meets_the_public_schema(sheet: Sheet) -> None:
+    require_valid(json.loads(render_sarif(sheet)), SARIF)
+
+
+def test_what_is_no_sarif_is_noticed() -> None:
+    document = json.loads(render_sarif(SHEETS[0]))
+    document["runs"][0]["results"] = [{"level": "fatal"}]
+    with pytest.raises(jsonschema.ValidationError):
+        require_valid(document, SARIF)
 
 
 @pytest.mark.parametrize("sheet", [*SHEETS, hostile()])
@@ -152,6 +166,24 @@ def test_a_regression_fails_and_doubt_is_an_error() -> None:
     assert statuses[Verdict.REGRESSION] is Status.FAILED
     assert statuses[Verdict.INCONCLUSIVE] is Status.ERROR
     assert statuses[Verdict.PASS] is Status.PASSED
+
+
+def test_a_side_that_failed_says_why_in_every_format() -> None:
+    sheet = gate_sheet(FAILED, "train.py")
+    (suite,) = junitparser.JUnitXml.fromstring(render_junit(sheet).encode())
+    assert (suite.errors, suite.failures) == (1, 0)
+    (result,) = json.loads(render_sarif(sheet))["runs"][0]["results"]
+    assert result["level"] == "error"
+    for text in (
+        render_junit(sheet),
+        result["message"]["text"],
+        render_github(sheet),
+        render_gitlab(sheet),
+        render_concise(sheet),
+        render_jsonl(sheet),
+    ):
+        assert "the job failed with exit code 1" in text
+        assert "told to fail" in text
 
 
 def test_a_script_is_found_in_a_command() -> None:

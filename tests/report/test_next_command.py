@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from diagnosis_samples import CHECKS, EVIDENCE, EXPLICIT_GC, tried, two_findings
 
-from perfdoctor.commands.check import Options, next_command
+from perfdoctor.commands.check import next_command
+from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.recording.directory import RunDirectory
 
@@ -38,14 +39,14 @@ def test_without_findings_the_report_is_there_to_be_kept() -> None:
 @pytest.mark.parametrize(
     ("typed", "job"),
     [
-        (Options(("train.py", "--lr", "1")), "train.py --lr 1"),
-        (Options(("my train.py",)), "'my train.py'"),
-        (Options(("--epochs", "3"), module="package.train"), "-m package.train --epochs 3"),
-        (Options((), module="package.train"), "-m package.train"),
-        (Options(("torchrun", "train.py"), verbatim=True), "-- torchrun train.py"),
-        (Options(("train.py",), python="/env/bin/python"), "--python /env/bin/python train.py"),
-        (Options(("train.py", "--api-key", "abc")), "train.py --api-key '***'"),
+        (TypedJob(("train.py", "--lr", "1")), "train.py --lr 1"),
+        (TypedJob(("my train.py",)), "'my train.py'"),
+        (TypedJob(("--epochs", "3"), module="package.train"), "-m package.train --epochs 3"),
+        (TypedJob((), module="package.train"), "-m package.train"),
+        (TypedJob(("torchrun", "train.py"), verbatim=True), "-- torchrun train.py"),
+        (TypedJob(("train.py",), python="/env/bin/python"), "--python /env/bin/python train.py"),
+        (TypedJob(("train.py", "--api-key", "abc")), "train.py --api-key '***'"),
     ],
 )
-def test_the_job_is_named_as_it_was_typed_without_its_secrets(typed: Options, job: str) -> None:
-    assert typed.job == job
+def test_the_job_is_named_as_it_was_typed_without_its_secrets(typed: TypedJob, job: str) -> None:
+    assert str(typed) == job

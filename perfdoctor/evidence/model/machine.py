@@ -20,6 +20,7 @@ class Gpu:
     driver: str
     capability: tuple[int, int] | None = None
     """CUDA compute capability."""
+    max_sm_clock_mhz: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,10 @@ class Machine:
     gpu_nodes: int = 0
     """Device files of NVIDIA GPUs."""
     cpu: Cpu = field(default_factory=Cpu)
+    libc: str = ""
+    """`glibc 2.36`; "" when the recording does not say."""
+    container: str = ""
+    """Its image, `none`, or that a container does not say; "" when the recording does not."""
 
     @property
     def usable_cpus(self) -> float:

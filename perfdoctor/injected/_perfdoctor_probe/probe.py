@@ -189,7 +189,7 @@ class Probe:
         elif command.get("do") == "turns" and self.turns is None:
             from .turns import Turns
 
-            self.turns = Turns(self.control, self.windows)
+            self.turns = Turns(self.control, self.windows, self.collector)
         elif command.get("do") == "prices":
             self.start_trials(step)
             self.price_finally()

@@ -5,6 +5,7 @@ between its turns; that time belongs to no step. A launcher that goes away close
 ran for the comparison only.
 """
 
+import gc
 import os
 import sys
 import time
@@ -21,15 +22,17 @@ _AT_ONCE = 200
 class Turns:
     """The slice of steps that runs now."""
 
-    def __init__(self, control, windows) -> None:
+    def __init__(self, control, windows, collector) -> None:
         self.control = control
         self.windows = windows
+        self.collector = collector
         self.left = 0
         self.told_sources = False
         self._begin()
 
     def _begin(self) -> None:
         self.steps = self.wall_ns = self.min_ns = self.wait_ns = self.gc_ns = 0
+        self.collections = [generation["collections"] for generation in gc.get_stats()]
         self.cpu_ns = time.process_time_ns()
         self.delay_ns = procfs.thread_delay_ns()
         self.switches = procfs.counters()["nivcsw"]
@@ -66,6 +69,8 @@ class Turns:
             if command is None:
                 return False
             if command.get("do") == "go":
+                if command.get("collect"):
+                    self.collector.start_afresh()
                 self.left = int(command["steps"])
                 # A window that waits for time to pass since the first step must not count this.
                 if self.windows.first_ns:
@@ -80,6 +85,7 @@ class Turns:
     def _report(self, step: int) -> dict:
         usage = procfs.counters()
         delay_ns = procfs.thread_delay_ns()
+        collections = [g["collections"] - before for g, before in zip(gc.get_stats(), self.collections)]
         known = delay_ns is not None and self.delay_ns is not None
         return {
             "k": "turn",
@@ -89,6 +95,7 @@ class Turns:
             "min_ns": self.min_ns,
             "wait_ns": self.wait_ns,
             "gc_ns": self.gc_ns,
+            **{f"gen{number}": count for number, count in enumerate(collections)},
             "cpu_ns": time.process_time_ns() - self.cpu_ns,
             "delay_ns": delay_ns - self.delay_ns if known else -1,
             "switches": usage["nivcsw"] - self.switches,
