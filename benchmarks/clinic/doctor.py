@@ -58,4 +58,5 @@ def _claim(finding: Mapping[str, Any], step_ms: float) -> Claim:
         file=Path(place.get("file") or "").name,
         line=place.get("line") or 0,
         speed_up=(faster(low), faster((low + high) / 2), faster(high)),
+        ceiling=faster(savings["ceiling_ms"]),
     )
