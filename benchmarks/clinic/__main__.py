@@ -86,14 +86,16 @@ def main() -> None:
         return
     if options.show and options.output is None:
         parser.error("--show needs --output FILE, the file to show")
-    book = Book(options.output)
+    book, states = Book(options.output), {"perfdoctor": doctor.state()}
     if not options.show:
         doctors = {"perfdoctor": doctor.judge, **(peers.known() if options.peers else {})}
-        asking.judge(some, doctors, book, options.seed, options.full, options.resume)
+        asking.judge(some, doctors, book, options.seed, options.full, options.resume, states)
     found = asking.results(some, book, options.seed, options.full, truth.known(_TRUTHS))
     if not any(found.values()):
         sys.exit("nothing has been judged: leave out --show, or name the file of an earlier run")
     Console().print(render(found))
+    if old := asking.outdated(some, book, options.seed, options.full, states):
+        print(f"{old} judgements are of another state of perfdoctor: --resume asks for them again", file=sys.stderr)
     if options.scores:
         options.scores.write_text(json.dumps({"machine": truth.machine(), "doctors": scores(found)}, indent=1) + "\n")
 

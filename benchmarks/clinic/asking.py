@@ -37,17 +37,27 @@ def variants(case: Case, seed: int, full: bool) -> Iterator[Program]:
 
 
 def judge(
-    some: Sequence[Case], doctors: Mapping[str, Doctor], book: Book, seed: int, full: bool, resume: bool = False
+    some: Sequence[Case],
+    doctors: Mapping[str, Doctor],
+    book: Book,
+    seed: int,
+    full: bool,
+    resume: bool = False,
+    states: Mapping[str, str] | None = None,
 ) -> None:
-    """Every program by every doctor, into the book. With `resume` only what it does not have yet."""
+    """Every program by every doctor, into the book. With `resume` only what it does not have yet.
+
+    `states` says which state a doctor is in, by name: what an earlier one said is asked again.
+    """
     for case in some:
         for program in variants(case, seed, full):
             for name, doctor in doctors.items():
-                known = book.judgement(name, program, seed) if resume else None
-                if known is not None and not known.failure:
+                state = (states or {}).get(name, "")
+                known = book.entry(name, program, seed) if resume else None
+                if known is not None and not known.judgement.failure and known.made_by == state:
                     continue
                 judgement = ask(doctor, program)
-                book.add(Entry(name, key(program, seed), digest(program), judgement))
+                book.add(Entry(name, key(program, seed), digest(program), judgement, state))
                 print(f"{key(program, seed)}: {name} says {_said(judgement, case)}", file=sys.stderr, flush=True)
 
 
@@ -73,13 +83,21 @@ def results(
     doctors = dict.fromkeys(name for name, _ in book.entries)
     return {
         name: [
-            result(program, judgement, seed, known)
+            result(program, entry.judgement, seed, known)
             for case in some
             for program in variants(case, seed, full)
-            if (judgement := book.judgement(name, program, seed)) is not None
+            if (entry := book.entry(name, program, seed)) is not None
         ]
         for name in doctors
     }
+
+
+def outdated(some: Sequence[Case], book: Book, seed: int, full: bool, states: Mapping[str, str]) -> int:
+    """How many of these judgements an earlier state of their doctor gave."""
+    entries = [
+        book.entry(name, program, seed) for name in states for case in some for program in variants(case, seed, full)
+    ]
+    return sum(entry is not None and entry.made_by != states[entry.doctor] for entry in entries)
 
 
 def result(program: Program, judgement: Judgement, seed: int, known: Mapping[str, Truth]) -> Result:

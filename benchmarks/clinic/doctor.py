@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import time
@@ -9,11 +10,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import perfdoctor.checks
+
+import perfdoctor
+
 from . import running
 from .case import Program
 from .judgement import Claim, Judgement
 
 _PERFDOCTOR = str(Path(sys.executable).with_name("perfdoctor"))
+_SOURCES = (Path(perfdoctor.__file__).parent, Path(perfdoctor.checks.__file__).parent)
+
+
+def state() -> str:
+    """Changes with perfdoctor's sources: a judgement of an earlier state says how it was then."""
+    found = hashlib.sha256()
+    for path in sorted(path for folder in _SOURCES for path in folder.rglob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def judge(program: Program) -> Judgement:

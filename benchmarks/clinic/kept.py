@@ -27,6 +27,8 @@ class Entry:
     digest: str
     """Of what was run: a judgement of a program that has changed since says nothing."""
     judgement: Judgement
+    made_by: str = ""
+    """Which state of the doctor said it."""
 
 
 @dataclass
@@ -52,10 +54,10 @@ class Book:
             with self.path.open("a") as file:
                 file.write(start + json.dumps({**asdict(entry), "date": date.today().isoformat()}) + "\n")
 
-    def judgement(self, doctor: str, program: Program, seed: int) -> Judgement | None:
+    def entry(self, doctor: str, program: Program, seed: int) -> Entry | None:
         """What this doctor said of this very program; None when it was not asked."""
         entry = self.entries.get((doctor, key(program, seed)))
-        return entry.judgement if entry is not None and entry.digest == digest(program) else None
+        return entry if entry is not None and entry.digest == digest(program) else None
 
 
 def key(program: Program, seed: int) -> str:
@@ -77,7 +79,8 @@ def read(path: Path) -> Iterator[Entry]:
             facts = json.loads(line)
         except ValueError:
             continue
-        yield Entry(facts["doctor"], facts["program"], facts["digest"], _judgement(facts["judgement"]))
+        judgement = _judgement(facts["judgement"])
+        yield Entry(facts["doctor"], facts["program"], facts["digest"], judgement, facts["made_by"])
 
 
 def _judgement(facts: dict[str, Any]) -> Judgement:

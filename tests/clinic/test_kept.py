@@ -19,8 +19,13 @@ SAID = Judgement((Claim("PD07.float64", "warning", "train.py", 3, (1.1, 1.2, 1.3
 SICK, WELL = write(CASE, 1), write(CASE, 1, cured=frozenset(("",)))
 
 
-def entry(program: Program, judgement: Judgement = SAID, doctor: str = "perfdoctor") -> Entry:
-    return Entry(doctor, key(program, 1), digest(program), judgement)
+def entry(program: Program, judgement: Judgement = SAID, made_by: str = "") -> Entry:
+    return Entry("perfdoctor", key(program, 1), digest(program), judgement, made_by)
+
+
+def said(book: Book, program: Program, doctor: str = "perfdoctor", seed: int = 1) -> Judgement | None:
+    found = book.entry(doctor, program, seed)
+    return found.judgement if found is not None else None
 
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
@@ -28,10 +33,10 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     Book(file).add(entry(SICK))
     Book(file).add(entry(WELL, Judgement(skipped="not allowed here")))
     book = Book(file)
-    assert book.judgement("perfdoctor", SICK, 1) == SAID
-    assert book.judgement("perfdoctor", WELL, 1) == Judgement(skipped="not allowed here")
-    assert book.judgement("Scalene", SICK, 1) is None
-    assert book.judgement("perfdoctor", SICK, 2) is None
+    assert said(book, SICK) == SAID
+    assert said(book, WELL) == Judgement(skipped="not allowed here")
+    assert said(book, SICK, "Scalene") is None
+    assert said(book, SICK, seed=2) is None
 
 
 def test_the_last_line_about_a_program_counts(tmp_path: Path) -> None:
@@ -39,7 +44,7 @@ def test_the_last_line_about_a_program_counts(tmp_path: Path) -> None:
     Book(file).add(entry(SICK))
     Book(file).add(entry(SICK, Judgement()))
     assert len(list(read(file))) == 2
-    assert Book(file).judgement("perfdoctor", SICK, 1) == Judgement()
+    assert said(Book(file), SICK) == Judgement()
 
 
 def test_a_cut_line_loses_one_program_only(tmp_path: Path) -> None:
@@ -48,8 +53,8 @@ def test_a_cut_line_loses_one_program_only(tmp_path: Path) -> None:
     file.write_text(file.read_text() + '{"doctor": "perfd')
     Book(file).add(entry(WELL))
     book = Book(file)
-    assert book.judgement("perfdoctor", SICK, 1) == SAID
-    assert book.judgement("perfdoctor", WELL, 1) == SAID
+    assert said(book, SICK) == SAID
+    assert said(book, WELL) == SAID
 
 
 def test_a_judgement_of_a_program_that_changed_since_says_nothing() -> None:
@@ -57,8 +62,8 @@ def test_a_judgement_of_a_program_that_changed_since_says_nothing() -> None:
     book.add(entry(SICK))
     changed = Case("one", "x = 7  # sick\nx = 2  # well\n", "twins", "tabular", expect=("PD07.float64",))
     slower = Case("one", CASE.text, "twins", "tabular", expect=("PD07.float64",), neighbours=1)
-    assert book.judgement("perfdoctor", write(changed, 1), 1) is None
-    assert book.judgement("perfdoctor", write(slower, 1), 1) is None
+    assert said(book, write(changed, 1)) is None
+    assert said(book, write(slower, 1)) is None
 
 
 def test_a_resumed_run_asks_only_for_what_is_missing_or_failed() -> None:
@@ -77,6 +82,16 @@ def test_a_resumed_run_asks_only_for_what_is_missing_or_failed() -> None:
     assert asked == ["one/1/1/well", "one/1/1/sick"]
     asking.judge([CASE], {"perfdoctor": doctor}, book, seed=1, full=False)
     assert len(asked) == 4
+
+
+def test_what_an_earlier_state_of_the_doctor_said_is_asked_again_and_counted() -> None:
+    book = Book()
+    book.add(entry(SICK, made_by="old"))
+    book.add(entry(WELL, made_by="new"))
+    assert asking.outdated([CASE], book, 1, False, {"perfdoctor": "new"}) == 1
+    asking.judge([CASE], {"perfdoctor": lambda program: Judgement()}, book, 1, False, True, {"perfdoctor": "new"})
+    assert (said(book, SICK), said(book, WELL)) == (Judgement(), SAID)
+    assert asking.outdated([CASE], book, 1, False, {"perfdoctor": "new"}) == 0
 
 
 @pytest.mark.parametrize("error", [OSError("no such tool"), KeyError("kind"), TypeError("float")])

@@ -16,7 +16,7 @@ from torch import nn
 SENSORS = 44
 WIDTH = 460
 BATCH = 128
-SECONDS = 8.0
+SECONDS = 5.0
 
 
 def shifts(count):

@@ -19,7 +19,7 @@ from torch import nn
 THREADING = 24
 WIDTH = 24
 BATCH = 32
-SECONDS = 6.0
+SECONDS = 5.0
 
 
 class Cloth(nn.Module):

@@ -8,7 +8,7 @@
 # sizes = {TREES = [40, 60]}
 # severities = {THREADS = [2, 4, 8]}
 # ///
-"""How much fruit will an orchard bear? A recurrent network under torchrun."""
+"""How much fruit will an orchard bear? A plain network under torchrun."""
 
 import os
 import time
