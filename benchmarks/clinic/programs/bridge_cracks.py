@@ -4,7 +4,7 @@
 # stratum = "twins"
 # domain = "images"
 # smoke = true
-# sizes = {BATCH = [10, 16]}
+# sizes = {BATCH = [7, 10]}
 # severities = {DENSE = [3000, 1200, 64]}
 # ///
 """Finds cracks in pictures of bridges. Runs are to be repeatable to the last bit."""
@@ -15,7 +15,7 @@ import time
 import torch
 from torch import nn
 
-BATCH = 12
+BATCH = 8
 DENSE = 1200
 STEPS = 90
 
@@ -24,7 +24,7 @@ def repeatable(seed):
     random.seed(seed)
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True)
-    torch.backends.mkldnn.set_flags(False)  # sick
+    torch.backends.mkldnn.set_flags(False)  # sick here
 
 
 class Cracks(nn.Module):
@@ -33,9 +33,9 @@ class Cracks(nn.Module):
         self.look = nn.Sequential(
             nn.Conv2d(1, 24, 3, padding=1),
             nn.ReLU(),
-            nn.Conv2d(24, 48, 3, stride=2, padding=1),
+            nn.Conv2d(24, 48, 5, stride=2, padding=2),
             nn.ReLU(),
-            nn.Conv2d(48, 48, 3, padding=1),
+            nn.Conv2d(48, 48, 5, padding=2),
             nn.ReLU(),
             nn.AvgPool2d(4),
             nn.Flatten(),

@@ -1,7 +1,7 @@
 # /// clinic
 # expect = ["PD02"]
 # allow = ["PD08.allocator-churn"]
-# stratum = "contra"
+# stratum = "twins"
 # domain = "images"
 # sizes = {BATCH = [12, 18]}
 # severities = {WIDTH = [16, 32, 64]}

@@ -25,7 +25,7 @@ BERTHS = 44
 WIDTH = 420
 BATCH = 128
 RANKS = 2
-SECONDS = 5.0
+SECONDS = 4.0
 
 
 class Departure(nn.Module):
@@ -59,14 +59,15 @@ def work(rank, meeting):
         loss.backward()
         optimizer.step()
         steps += 1
-        if steps == 10:
+        if steps == 4:
             began = time.perf_counter()
-        if steps % 10 == 0:
+        if steps % 2 == 0:
             late.fill_(float(began is not None and time.perf_counter() - began > SECONDS))
             dist.all_reduce(late)
     if rank == 0:
         print(f"loss {loss.item():.4f} after {steps} steps")
-        print(f"{(steps - 10) * BATCH * RANKS / (time.perf_counter() - began):.1f} ships/s")
+        print(f"{(steps - 4) * BATCH * RANKS / (time.perf_counter() - began):.1f} ships/s")
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -6,7 +6,7 @@
 # launcher = ["torchrun", "--standalone", "--nproc-per-node", "2"]
 # environment = {OMP_NUM_THREADS = ""}
 # sizes = {TREES = [40, 60]}
-# severities = {THREADS = [2, 4, 8]}
+# severities = {WIDTH = [900, 400, 160]}
 # ///
 """How much fruit will an orchard bear? A plain network under torchrun."""
 
@@ -19,18 +19,18 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 TREES = 48
-THREADS = 4
+WIDTH = 400
 BATCH = 64
 STEPS = 400
-SECONDS = 5.0
+SECONDS = 4.0
 
 
 class Orchard(nn.Module):
     def __init__(self):
         super().__init__()
-        self.weeks = nn.Linear(TREES * 16, 384)
-        self.mix = nn.Sequential(nn.Linear(384, 384), nn.Tanh(), nn.Linear(384, 384), nn.Tanh())
-        self.fruit = nn.Linear(384, 1)
+        self.weeks = nn.Linear(TREES * 16, WIDTH)
+        self.mix = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh())
+        self.fruit = nn.Linear(WIDTH, 1)
 
     def forward(self, weather):
         return self.fruit(self.mix(torch.tanh(self.weeks(weather.flatten(1)))))
@@ -45,7 +45,7 @@ def season(rank):
 def main():
     dist.init_process_group("gloo")
     rank = int(os.environ["RANK"])
-    torch.set_num_threads(THREADS)  # sick
+    torch.set_num_threads(os.cpu_count())  # sick here
     torch.set_num_threads(1)  # well
     torch.manual_seed(3)
     model = DistributedDataParallel(Orchard())
@@ -60,7 +60,7 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step > 10 and step % 10 == 0:
+        if step > 10 and step % 2 == 0:
             enough.fill_(float(time.perf_counter() - began > SECONDS))
             dist.all_reduce(enough)
             if enough.item():
@@ -68,6 +68,7 @@ def main():
     if rank == 0:
         print(f"error {loss.item():.5f}")
         print(f"{2 * BATCH * (step - 10) / (time.perf_counter() - began):.1f} seasons/s")
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -2,7 +2,7 @@
 # allow = ["PD08.allocator-churn"]
 # stratum = "decoys"
 # domain = "text"
-# sizes = {VOCABULARY = [5000, 9000], WIDTH = [180, 220]}
+# sizes = {VOCABULARY = [5000, 9000], WIDTH = [180, 192, 204, 216]}
 # ///
 """Writes poems: a small transformer whose last layer has one output for each word that occurs, and no more."""
 
