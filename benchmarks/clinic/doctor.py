@@ -51,7 +51,7 @@ def read(report: Mapping[str, Any], seconds: float = 0.0) -> Judgement:
     ranked = [one for one in report["ranked"] if one in findings]
     order = [*ranked, *(one for one in findings if one not in ranked)]
     claims = tuple(_claim(findings[one], step_ms) for one in order)
-    return Judgement(claims, _says_so(report), "", seconds)
+    return Judgement(claims, unexplained=_says_so(report), seconds=seconds)
 
 
 def _says_so(report: Mapping[str, Any]) -> bool:

@@ -186,7 +186,8 @@ def test_a_report_becomes_claims_in_its_own_order() -> None:
         "ranked": ["b", "a"],
         "checks": [{"findings": [finding("PD03.x", "a", 1.0)]}, {"findings": [finding("PD07.y", "b", 5.0)]}],
     }
-    judgement = doctor.read(report)
+    judgement = doctor.read(report, seconds=3.0)
+    assert (judgement.seconds, judgement.failure, judgement.skipped, judgement.unexplained) == (3.0, "", "", False)
     assert [claim.id for claim in judgement.claims] == ["PD07.y", "PD03.x"]
     first = judgement.claims[0]
     assert (first.file, first.line) == ("train.py", 7)
