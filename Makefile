@@ -1,7 +1,8 @@
 # make demo   check a sample job that is ill in several ways, and show the report
 # make test   ruff, mypy and the whole test suite
 # make docs   docs/checks/*.md from the docstrings of the checks
-# make clinic how often perfdoctor is right, on a subset of sick and well programs; make clinic-full: on all
+# make clinic how often perfdoctor is right, on a subset of sick and well programs; make clinic-full: on all, with other
+#             tools beside it; hours. Judgements are kept in clinic.jsonl: a run that was broken off goes on there
 #
 # Both set up .venv on the first run and again when pyproject.toml or constraints.txt changes. A machine without a
 # GPU needs none of the CUDA libraries that PyPI's torch brings:
@@ -32,7 +33,7 @@ clinic: $(VENV)/installed-dev
 	$(VENV)/bin/python -m benchmarks.clinic
 
 clinic-full: $(VENV)/installed-dev
-	$(VENV)/bin/python -m benchmarks.clinic --full --peers --output clinic.json
+	PIP_ARGS='$(PIP_ARGS)' $(VENV)/bin/python -m benchmarks.clinic --full --peers --output clinic.jsonl --resume --scores clinic.json
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .perfdoctor .mypy_cache .ruff_cache .pytest_cache

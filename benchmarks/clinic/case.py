@@ -48,23 +48,26 @@ class Case:
     sizes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     severities: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables; one that is empty here is not set at all."""
     cure: Mapping[str, str] = field(default_factory=dict)
     """Variables of the well variant, where the fix is one."""
     launcher: Sequence[str] = ()
     """Put before the program: `torchrun --nproc-per-node 2`."""
     neighbours: int = 0
     """Other processes that each keep a core busy meanwhile."""
+    quota: float = 0.0
+    """CPUs that the control group around the job may use; 0 for no such group."""
     smoke: bool = False
 
     @property
-    def by_neighbours(self) -> bool:
-        """Whether the neighbours are what is wrong: the well variant runs without them."""
-        return self.neighbours > 0 and not self.cure and "# sick" not in self.text
+    def by_surroundings(self) -> bool:
+        """Whether the neighbours or the quota are what is wrong: the well variant runs without them."""
+        return (self.neighbours > 0 or self.quota > 0) and not self.cure and "# sick" not in self.text
 
     @property
     def twins(self) -> bool:
         """Whether there is anything to fix."""
-        return any(mark in self.text for mark in ("# sick", "# well")) or bool(self.cure) or self.by_neighbours
+        return any(mark in self.text for mark in ("# sick", "# well")) or bool(self.cure) or self.by_surroundings
 
     @property
     def illnesses(self) -> tuple[str, ...]:
@@ -88,6 +91,7 @@ class Program:
     """Where the finding should point; empty when anywhere is fine."""
     environment: Mapping[str, str]
     neighbours: int
+    quota: float
 
     @property
     def sick(self) -> bool:
@@ -130,6 +134,7 @@ def write(case: Case, seed: int, severity: int = 1, cured: frozenset[str] = froz
             here.append(len(lines))
     names = random.Random(f"{case.name}/{seed}/{severity}/{sorted(cured)}")
     well = case.twins and cured == frozenset(case.illnesses)
+    alone = well and case.by_surroundings
     return Program(
         case=case,
         severity=severity,
@@ -138,7 +143,8 @@ def write(case: Case, seed: int, severity: int = 1, cured: frozenset[str] = froz
         file=names.choice(_NAMES) + ".py",
         lines=tuple(here),
         environment={**case.environment, **(case.cure if well else {})},
-        neighbours=0 if well and case.by_neighbours else case.neighbours,
+        neighbours=0 if alone else case.neighbours,
+        quota=0.0 if alone else case.quota,
     )
 
 

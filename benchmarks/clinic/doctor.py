@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import time
@@ -9,11 +10,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import perfdoctor.checks
+
+import perfdoctor
+
 from . import running
 from .case import Program
 from .judgement import Claim, Judgement
 
 _PERFDOCTOR = str(Path(sys.executable).with_name("perfdoctor"))
+_SOURCES = (Path(perfdoctor.__file__).parent, Path(perfdoctor.checks.__file__).parent)
+
+
+def state() -> str:
+    """Changes with perfdoctor's sources: a judgement of an earlier state says how it was then."""
+    found = hashlib.sha256()
+    for path in sorted(path for folder in _SOURCES for path in folder.rglob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def judge(program: Program) -> Judgement:
@@ -37,7 +51,7 @@ def read(report: Mapping[str, Any], seconds: float = 0.0) -> Judgement:
     ranked = [one for one in report["ranked"] if one in findings]
     order = [*ranked, *(one for one in findings if one not in ranked)]
     claims = tuple(_claim(findings[one], step_ms) for one in order)
-    return Judgement(claims, _says_so(report), "", seconds)
+    return Judgement(claims, unexplained=_says_so(report), seconds=seconds)
 
 
 def _says_so(report: Mapping[str, Any]) -> bool:
@@ -58,4 +72,5 @@ def _claim(finding: Mapping[str, Any], step_ms: float) -> Claim:
         file=Path(place.get("file") or "").name,
         line=place.get("line") or 0,
         speed_up=(faster(low), faster((low + high) / 2), faster(high)),
+        ceiling=faster(savings["ceiling_ms"]),
     )

@@ -18,6 +18,8 @@ class Claim:
     line: int = 0
     speed_up: tuple[float, float, float] | None = None
     """Predicted rate over today's: low, middle, high; None from those who do not predict."""
+    ceiling: float | None = None
+    """Rate over today's if all the time that it blames were gone: Amdahl's law."""
 
     @property
     def alarm(self) -> bool:
@@ -34,6 +36,8 @@ class Judgement:
     """It says that most of the time goes to something none of its checks names."""
     failure: str = ""
     """Why there is no judgement."""
+    skipped: str = ""
+    """Why none was asked for: the program cannot be run here, or not by this doctor. Not counted."""
     seconds: float = 0.0
 
     def alarms(self, allow: tuple[str, ...] = ()) -> list[Claim]:

@@ -6,12 +6,15 @@
 - torch.profiler: the operator with the largest self time, read as a cause where it names one.
 - CPU utilisation: the rules that monitoring tools have.
 
-TraceML and Scalene are installed into an environment of their own.
+TraceML and Scalene are installed into an environment of their own. A run that takes longer than `TIMEOUT_S` is ended
+and counts as no judgement; so does one whose output cannot be read.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import time
 import venv
@@ -29,6 +32,11 @@ ENVIRONMENT = Path(__file__).resolve().parents[2] / ".venv-peers"
 CONSTRAINTS = Path(__file__).resolve().parents[2] / "constraints.txt"
 MARKED = Path(__file__).with_name("marked.py")
 PROFILED = Path(__file__).with_name("profiled.py")
+TIMEOUT_S = 60.0
+"""Six times what the longest program takes by itself."""
+_WANTED = ("torch", "scalene", "traceml-ai", "numpy", "lightning", "transformers", "accelerate", "psutil")
+_INSTALLED = ENVIRONMENT / "installed"
+"""Made last: an environment that was left half-way is finished by the next run."""
 
 _TRACEML = {
     "INPUT_BOUND": ("PD03",),
@@ -66,17 +74,19 @@ def known() -> dict[str, Callable[[Program], Judgement]]:
 
 
 def _tool(name: str) -> str:
-    scripts = ENVIRONMENT / "bin"
-    if not scripts.is_dir():
+    if not _INSTALLED.exists():
         venv.create(ENVIRONMENT, with_pip=True)
-        wanted = ["torch", "scalene", "traceml-ai", "numpy", "lightning", "transformers", "accelerate", "psutil"]
-        subprocess.run([scripts / "pip", "install", "-q", "-c", CONSTRAINTS, *wanted], check=True)
-    return str(scripts / name)
+        # As the Makefile's pip: PIP_ARGS may say where torch is to come from.
+        extra = shlex.split(os.environ.get("PIP_ARGS", ""))
+        pip = [ENVIRONMENT / "bin" / "python", "-m", "pip", "install", "-q", "-c", CONSTRAINTS, *extra]
+        subprocess.run([*pip, *_WANTED], check=True)
+        _INSTALLED.touch()
+    return str(ENVIRONMENT / "bin" / name)
 
 
 def _cannot(program: Program) -> Judgement | None:
     """Peers are shown single processes only."""
-    return Judgement(failure="not run under a launcher") if program.case.launcher else None
+    return Judgement(skipped="not shown to peers under a launcher") if program.case.launcher else None
 
 
 def _claims(codes: tuple[str, ...], program: Program) -> tuple[Claim, ...]:
@@ -91,7 +101,7 @@ def traceml(program: Program) -> Judgement:
         return cannot
     began = time.monotonic()
     with running.folder(program) as where:
-        done = running.run([_tool("traceml"), "run", str(MARKED), "--args", program.file], program, where)
+        done = running.run([_tool("traceml"), "run", str(MARKED), "--args", program.file], program, where, TIMEOUT_S)
         files = sorted(where.glob("logs/*/final_summary.json"))
         if not files:
             return Judgement(failure=f"exit code {done.returncode}: {done.stdout[-300:]}{done.stderr[-500:]}")
@@ -115,7 +125,9 @@ def scalene(program: Program) -> Judgement:
     began = time.monotonic()
     with running.folder(program) as where:
         report = where / "scalene.json"
-        done = running.run([_tool("scalene"), "run", "--cpu-only", "-o", str(report), program.file], program, where)
+        done = running.run(
+            [_tool("scalene"), "run", "--cpu-only", "-o", str(report), program.file], program, where, TIMEOUT_S
+        )
         if not report.exists():
             return Judgement(failure=f"exit code {done.returncode}: {done.stderr[-500:]}")
         files = json.loads(report.read_text())["files"]
@@ -137,7 +149,7 @@ def profiler(program: Program) -> Judgement:
     began = time.monotonic()
     with running.folder(program) as where:
         python, *rest = running.command(program)
-        done = running.run([python, str(PROFILED), *rest], program, where)
+        done = running.run([python, str(PROFILED), *rest], program, where, TIMEOUT_S)
         words = [line.partition(" ")[2] for line in done.stdout.splitlines() if line.startswith("largest: ")]
     if not words:
         return Judgement(failure=f"exit code {done.returncode}: {done.stderr[-500:]}")
@@ -148,9 +160,9 @@ def profiler(program: Program) -> Judgement:
 def utilisation(program: Program) -> Judgement:
     """psutil beside the job, and the rules of thumb."""
     began = time.monotonic()
-    with running.folder(program) as where, running.surroundings(program):
+    with running.folder(program) as where, running.surroundings(program) as before:
         job = psutil.Popen(
-            running.command(program),
+            [*before, *running.command(program)],
             cwd=where,
             env=running.environment(program),
             stdout=subprocess.DEVNULL,
@@ -158,7 +170,7 @@ def utilisation(program: Program) -> Judgement:
         )
         mine, others = [], []
         try:
-            while job.poll() is None and time.monotonic() - began < running.TIMEOUT_S:
+            while job.poll() is None and time.monotonic() - began < TIMEOUT_S:
                 machine = psutil.cpu_percent(1.0) / 100 * psutil.cpu_count()
                 try:
                     cores = sum(one.cpu_percent() for one in _processes(job)) / 100

@@ -1,4 +1,4 @@
-"""Runs a variant: alone, or beside the neighbours that its case asks for."""
+"""Runs a variant: alone, beside the neighbours that its case asks for, or in a group with a CPU quota."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
+from . import quota
 from .case import Program
 
 TIMEOUT_S = 180
 _RATE = re.compile(r"(\d+(?:\.\d+)?) (\w+)s/s\s*$", re.MULTILINE)
 """The last line that a program prints: its own rate after the first steps."""
 _BUSY = "while True: pass"
+_MODULES = {"torchrun": "torch.distributed.run"}
 
 
 @contextmanager
@@ -30,7 +34,8 @@ def folder(program: Program) -> Iterator[Path]:
 
 def environment(program: Program) -> dict[str, str]:
     """The user's, with one thread unless the case says otherwise."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **program.environment}
+    asked = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **program.environment}
+    return {name: value for name, value in asked.items() if value or name not in program.environment}
 
 
 def command(program: Program) -> list[str]:
@@ -38,28 +43,44 @@ def command(program: Program) -> list[str]:
     if not program.case.launcher:
         return [sys.executable, program.file]
     tool, *options = program.case.launcher
-    return [str(Path(sys.executable).with_name(tool)), *options, program.file]
+    script = Path(sys.executable).with_name(tool)
+    # An environment that borrows torch from another has the module, but not the script.
+    start = [sys.executable, "-m", _MODULES[tool]] if tool in _MODULES and not script.exists() else [str(script)]
+    return [*start, *options, program.file]
 
 
 @contextmanager
-def surroundings(program: Program) -> Iterator[None]:
-    """The neighbours of the case; they end with the block."""
-    # Each in a session of its own: the kernel's scheduler shares the CPUs among sessions first.
-    busy = [subprocess.Popen([sys.executable, "-c", _BUSY], start_new_session=True) for _ in range(program.neighbours)]
+def surroundings(program: Program) -> Iterator[list[str]]:
+    """The neighbours and the quota of the case; they end with the block.
+
+    Yields what to put before a command that is to run in them. Raises quota.NotAllowedError.
+    """
+    with contextlib.ExitStack() as stack:
+        before = quota.joining(stack.enter_context(quota.group(program.quota))) if program.quota else []
+        for _ in range(program.neighbours):
+            stack.enter_context(_neighbour())
+        yield before
+
+
+@contextmanager
+def _neighbour() -> Iterator[None]:
+    # In a session of its own: the kernel's scheduler shares the CPUs among sessions first.
+    process = subprocess.Popen([sys.executable, "-c", _BUSY], start_new_session=True)
     try:
         yield
     finally:
-        for process in busy:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
 
 
-def run(argv: Sequence[str], program: Program, where: Path) -> subprocess.CompletedProcess[str]:
+def run(
+    argv: Sequence[str], program: Program, where: Path, timeout_s: float = TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
     """In a process group of its own, which is ended when it takes too long."""
     with (
-        surroundings(program),
+        surroundings(program) as before,
         subprocess.Popen(
-            list(argv),
+            [*before, *argv],
             cwd=where,
             env=environment(program),
             stdout=subprocess.PIPE,
@@ -69,13 +90,20 @@ def run(argv: Sequence[str], program: Program, where: Path) -> subprocess.Comple
         ) as process,
     ):
         try:
-            out, err = process.communicate(timeout=TIMEOUT_S)
+            out, err = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
+            _end(process.pid)
             out, err = process.communicate()
-            err += f"\nended after {TIMEOUT_S} s"
+            err += f"\nended after {timeout_s:.0f} s"
     return subprocess.CompletedProcess(list(argv), process.returncode, out, err)
+
+
+def _end(pid: int) -> None:
+    """With all that it started, which may have left its process group: who holds the pipe keeps us waiting."""
+    with contextlib.suppress(psutil.Error):
+        for one in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
+            with contextlib.suppress(psutil.Error):
+                one.kill()
 
 
 def rate(program: Program) -> float:

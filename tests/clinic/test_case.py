@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.clinic import running
 from benchmarks.clinic.case import Case, cases, load, write
 
 BLOCK = """# /// clinic
@@ -82,6 +83,25 @@ def test_where_neighbours_are_what_is_wrong_the_well_variant_has_none(tmp_path: 
     assert (well.sick, well.neighbours) == (False, 0)
 
 
+def test_a_quota_alone_is_what_is_wrong_and_with_a_cure_it_stays(tmp_path: Path) -> None:
+    path = tmp_path / "boxed.py"
+    block = '# /// clinic\n# stratum = "contended"\n# domain = "x"\n# quota = 0.5\n{}# ///\nprint(1)\n'
+    path.write_text(block.format(""))
+    sick, well = write(load(path), 1), write(load(path), 1, cured=frozenset(("",)))
+    assert (sick.quota, well.quota, well.sick) == (0.5, 0.0, False)
+    path.write_text(block.format('# cure = {OMP_NUM_THREADS = "1"}\n'))
+    well = write(load(path), 1, cured=frozenset(("",)))
+    assert (well.quota, well.environment) == (0.5, {"OMP_NUM_THREADS": "1"})
+
+
+def test_an_empty_variable_is_not_set_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    case = Case("one", "x = 1\n", "twins", "x", environment={"OMP_NUM_THREADS": "", "ATEN_CPU_CAPABILITY": ""})
+    variables = running.environment(write(case, 1))
+    assert "OMP_NUM_THREADS" not in variables and "ATEN_CPU_CAPABILITY" not in variables
+    assert running.environment(write(Case("two", "x = 1\n", "twins", "x"), 1))["OMP_NUM_THREADS"] == "1"
+
+
 def test_sizes_are_drawn_by_the_seed_within_their_limits(case: Case) -> None:
     widths = {int(write(case, seed).source.splitlines()[2].removeprefix("WIDTH = ")) for seed in range(20)}
     assert len(widths) > 10
@@ -102,11 +122,11 @@ def test_every_program_is_python_in_every_variant(one: Case) -> None:
     sources = {write(one, 1, severity, cured).source for severity in range(3) for cured in (frozenset(), everything)}
     for source in sources:
         ast.parse(source)
-    if one.twins and not one.cure and not one.by_neighbours:
+    if one.twins and not one.cure and not one.by_surroundings:
         assert len(sources) > 1
     if one.stratum in ("twins", "comorbid", "contra"):
         assert one.twins and one.expect
     elif one.stratum == "contended":
-        assert one.expect and one.twins and one.neighbours
+        assert one.expect and one.twins and (one.neighbours or one.quota)
     else:
         assert not one.expect

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 
 from benchmarks.clinic import doctor
 from benchmarks.clinic.judgement import Claim, Judgement
-from benchmarks.clinic.score import Rate, Result, by_check, score, weighted_recall
+from benchmarks.clinic.rate import Rate
+from benchmarks.clinic.score import Result, by_check, precision_of, score
 from benchmarks.clinic.truth import Truth
 
 GAIN = Truth(gain=2.0, low=1.9, high=2.1, control=1.0, rounds=5)
 HARM = Truth(gain=0.7, low=0.65, high=0.75, control=1.0, rounds=5)
+NULL = Truth(gain=1.0, low=0.96, high=1.04, control=1.0, rounds=5)
+UNSURE = Truth(gain=1.5, low=0.8, high=2.8, control=1.0, rounds=5)
 
 
 def result(*claims: Claim, **changes: Any) -> Result:
@@ -41,8 +43,7 @@ def test_a_right_cause_at_the_right_line_is_a_hit() -> None:
     assert scores.recall == Rate(1, 1)
     assert scores.place == Rate(1, 1)
     assert scores.wrong_cause == Rate(0, 1)
-    assert scores.errors == (pytest.approx(0.1),)
-    assert scores.right_sign == Rate(1, 1)
+    assert [(one.middle, one.true) for one in scores.predictions] == [(1.8, 2.0)]
 
 
 def test_another_cause_instead_is_wrong_and_beside_the_right_one_is_not() -> None:
@@ -108,10 +109,49 @@ def test_intervals_are_wilsons() -> None:
     assert Rate(0, 0).interval == (0.0, 1.0)
 
 
-def test_recall_is_weighted_over_the_checks_that_were_tried() -> None:
+@pytest.mark.parametrize("changes", [{"truth": None}, {"truth": UNSURE}, {"sick": False}, {"stratum": "comorbid"}])
+def test_no_error_of_a_prediction_without_a_truth_of_its_own(changes: dict[str, Any]) -> None:
+    assert score([result(RIGHT, **changes)]).predictions == ()
+
+
+def test_predictions_of_notes_and_of_fixes_that_hurt_count() -> None:
+    note = Claim("PD07.float64", severity="note", speed_up=(1.0, 1.1, 1.2))
+    (said,) = score([result(note)]).predictions
+    assert (said.middle, said.true) == (1.1, 2.0)
+    (said,) = score([result(RIGHT, stratum="contra", truth=HARM)]).predictions
+    assert (said.middle, said.true) == (1.8, 0.7)
+
+
+def test_advice_that_changes_nothing_is_counted_where_it_was_measured_to() -> None:
+    assert score([result(RIGHT, truth=NULL)]).useless == Rate(1, 1)
+    assert score([result(truth=NULL)]).useless == Rate(0, 1)
+    assert score([result(RIGHT, truth=NULL)]).harm == Rate(0, 0)
+    assert score([result(RIGHT, truth=UNSURE)]).useless == Rate(0, 0)
+    assert score([result(RIGHT, truth=NULL, sick=False)]).useless == Rate(0, 0)
+
+
+def test_who_is_well_need_not_say_that_nothing_explains_it() -> None:
+    outside = {"stratum": "out-of-scope", "expect": ()}
+    assert score([result(**outside, sick=False)]).says_so == Rate(0, 0)
+    assert score([result(**outside, sick=False, twin=False, truth=None)]).says_so == Rate(0, 1)
+    assert score([result(**outside, truth=NULL)]).says_so == Rate(0, 0)
+
+
+def test_a_check_is_precise_when_its_alarms_name_what_is_wrong() -> None:
+    some = [result(RIGHT, OTHER), result(RIGHT, sick=False), result(OTHER, expect=("PD03",))]
+    assert precision_of(some, "PD07") == Rate(1, 2)
+    assert precision_of(some, "PD03") == Rate(1, 2)
+    assert precision_of([result(RIGHT, stratum="contra")], "PD07") == Rate(0, 0)
+
+
+def test_a_program_that_cannot_be_run_here_counts_nowhere() -> None:
+    scores = score([result(judgement=Judgement(skipped="not allowed here")), result(RIGHT)])
+    assert (scores.skipped, scores.failures, scores.recall) == (1, 0, Rate(1, 1))
+
+
+def test_each_check_has_a_row() -> None:
     rows = by_check([result(RIGHT), result(expect=("PD03",))])
-    assert weighted_recall(rows, {"PD07": 1.0, "PD03": 3.0, "PD01": 10.0}) == pytest.approx(0.25)
-    assert math.isnan(weighted_recall(rows, {"PD01": 1.0}))
+    assert {code: row.recall for code, row in rows.items()} == {"PD03": Rate(0, 1), "PD07": Rate(1, 1)}
 
 
 @pytest.mark.parametrize(
@@ -137,7 +177,7 @@ def test_a_report_becomes_claims_in_its_own_order() -> None:
             "severity": "warning",
             "fingerprint": mark,
             "location": {"file": "src/train.py", "line": 7, "function": "f"},
-            "savings": {"low_ms": saved, "high_ms": saved},
+            "savings": {"low_ms": saved, "high_ms": saved, "ceiling_ms": 1.5 * saved},
         }
 
     report = {
@@ -146,9 +186,11 @@ def test_a_report_becomes_claims_in_its_own_order() -> None:
         "ranked": ["b", "a"],
         "checks": [{"findings": [finding("PD03.x", "a", 1.0)]}, {"findings": [finding("PD07.y", "b", 5.0)]}],
     }
-    judgement = doctor.read(report)
+    judgement = doctor.read(report, seconds=3.0)
+    assert (judgement.seconds, judgement.failure, judgement.skipped, judgement.unexplained) == (3.0, "", "", False)
     assert [claim.id for claim in judgement.claims] == ["PD07.y", "PD03.x"]
     first = judgement.claims[0]
     assert (first.file, first.line) == ("train.py", 7)
     assert first.speed_up == (pytest.approx(2.0),) * 3
+    assert first.ceiling == pytest.approx(4.0)
     assert not judgement.unexplained

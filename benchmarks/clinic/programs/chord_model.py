@@ -3,7 +3,6 @@
 # allow = ["PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "music"
-# smoke = true
 # sizes = {BATCH = [60, 72]}
 # severities = {UNITS = [900, 2500, 12000]}
 # ///

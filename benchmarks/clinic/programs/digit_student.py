@@ -3,6 +3,7 @@
 # allow = ["PD08.allocator-churn", "PD09.oversized-layer"]
 # stratum = "twins"
 # domain = "images"
+# smoke = true
 # sizes = {CLASSES = [10, 40], STUDENT = [190, 210]}
 # severities = {TEACHER = [160, 400, 1000]}
 # ///

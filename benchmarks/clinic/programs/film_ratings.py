@@ -2,7 +2,6 @@
 # expect = ["PD03.per-sample-indexing", "PD03.too-few-workers"]
 # stratum = "twins"
 # domain = "recommender"
-# smoke = true
 # sizes = {BATCH = [900, 1100], FILMS = [3000, 6000]}
 # severities = {HIDDEN = [512, 192, 32]}
 # ///

@@ -3,7 +3,6 @@
 # allow = ["PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "images"
-# smoke = true
 # sizes = {BATCH = [40, 56]}
 # severities = {WIDTH = [20, 8, 4]}
 # ///

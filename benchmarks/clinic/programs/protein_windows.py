@@ -3,7 +3,6 @@
 # allow = ["PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "sequences"
-# smoke = true
 # sizes = {HEADS = [4, 8]}
 # severities = {WINDOW = [96, 256, 640]}
 # ///

@@ -3,7 +3,6 @@
 # allow = ["PD04.automatic-collections", "PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "speech"
-# smoke = true
 # sizes = {BANDS = [36, 44], LONGEST = [110, 140]}
 # severities = {HIDDEN = [160, 96, 32]}
 # ///

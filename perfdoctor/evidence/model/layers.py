@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from .base import Site
 
 
+_GATES = {"LSTM": 4, "GRU": 3}
+"""Weights that torch stacks in one matrix: one for each gate."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One module of the network and what it does itself, without the modules inside it. Per step."""
@@ -42,8 +46,9 @@ class Layer:
 
     @property
     def width(self) -> int:
-        """The longer side of its weight; 0 without one."""
-        return max(self.weight_shape[:2], default=0)
+        """The longer side of its weight, of a recurrent layer that of one gate; 0 without a weight."""
+        outputs, inputs = (*self.weight_shape[:2], 0, 0)[:2]
+        return max(outputs // _GATES.get(self.kind.removesuffix("Cell"), 1), inputs)
 
 
 @dataclass(frozen=True, slots=True)

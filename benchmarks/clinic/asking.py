@@ -1,0 +1,125 @@
+"""Which programs are judged, by whom, and what is known of each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import psutil
+
+from .case import Case, Program, write
+from .judgement import Judgement
+from .kept import Book, Entry, digest, key
+from .quota import NotAllowedError
+from .score import Result
+from .truth import Truth
+from .truth import key as truth_key
+
+Doctor = Callable[[Program], Judgement]
+MIDDLE = 1
+NOT_ALLOWED = "not allowed here"
+_BROKEN = (OSError, ValueError, LookupError, TypeError, subprocess.SubprocessError, psutil.Error)
+"""What a tool that does not work raises, or what it wrote when it is read: its own failure, not the clinic's."""
+
+
+def severities(case: Case, full: bool) -> tuple[int, ...]:
+    """All of them in a full run, the middle one else."""
+    return (0, 1, 2) if full and case.severities else (MIDDLE,)
+
+
+def variants(case: Case, seed: int, full: bool) -> Iterator[Program]:
+    """What is judged: sick at each severity, then well."""
+    for severity in severities(case, full):
+        yield write(case, seed, severity)
+    if case.twins:
+        yield write(case, seed, MIDDLE, frozenset(case.illnesses))
+
+
+def judge(
+    some: Sequence[Case],
+    doctors: Mapping[str, Doctor],
+    book: Book,
+    seed: int,
+    full: bool,
+    resume: bool = False,
+    states: Mapping[str, str] | None = None,
+) -> None:
+    """Every program by every doctor, into the book. With `resume` only what it does not have yet.
+
+    `states` says which state a doctor is in, by name: what an earlier one said is asked again.
+    """
+    for case in some:
+        for program in variants(case, seed, full):
+            for name, doctor in doctors.items():
+                state = (states or {}).get(name, "")
+                known = book.entry(name, program, seed) if resume else None
+                if known is not None and not known.judgement.failure and known.made_by == state:
+                    continue
+                judgement = ask(doctor, program)
+                book.add(Entry(name, key(program, seed), digest(program), judgement, state))
+                print(f"{key(program, seed)}: {name} says {_said(judgement, case)}", file=sys.stderr, flush=True)
+
+
+def ask(doctor: Doctor, program: Program) -> Judgement:
+    """A doctor that breaks has no judgement, and the others go on."""
+    try:
+        return doctor(program)
+    except NotAllowedError as error:
+        return Judgement(skipped=f"{NOT_ALLOWED}: {error}")
+    except _BROKEN as error:
+        return Judgement(failure=f"{type(error).__name__}: {error}")
+
+
+def _said(judgement: Judgement, case: Case) -> str:
+    named = ", ".join(claim.id for claim in judgement.alarms(tuple(case.allow)))
+    return judgement.skipped or judgement.failure.strip() or named or "nothing"
+
+
+def results(
+    some: Sequence[Case], book: Book, seed: int, full: bool, known: Mapping[str, Truth]
+) -> dict[str, list[Result]]:
+    """What the book says of these cases, by doctor, with what is known of their fixes."""
+    doctors = dict.fromkeys(name for name, _ in book.entries)
+    return {
+        name: [
+            result(program, entry.judgement, seed, known)
+            for case in some
+            for program in variants(case, seed, full)
+            if (entry := book.entry(name, program, seed)) is not None
+        ]
+        for name in doctors
+    }
+
+
+def outdated(some: Sequence[Case], book: Book, seed: int, full: bool, states: Mapping[str, str]) -> int:
+    """How many of these judgements an earlier state of their doctor gave."""
+    entries = [
+        book.entry(name, program, seed) for name in states for case in some for program in variants(case, seed, full)
+    ]
+    return sum(entry is not None and entry.made_by != states[entry.doctor] for entry in entries)
+
+
+def result(program: Program, judgement: Judgement, seed: int, known: Mapping[str, Truth]) -> Result:
+    """With what is known of the program's fixes."""
+    case = program.case
+    everything = frozenset(case.illnesses)
+
+    def gain(letter: str) -> float:
+        measured = known.get(truth_key(case, seed, program.severity, frozenset({letter})))
+        return measured.gain if measured else 0.0
+
+    pairs = sorted(zip(map(gain, case.illnesses), case.expect, strict=False), reverse=True)
+    return Result(
+        case=case.name,
+        stratum=case.stratum,
+        sick=program.sick,
+        expect=tuple(case.expect),
+        allow=tuple(case.allow),
+        file=program.file,
+        lines=program.lines,
+        truth=known.get(truth_key(case, seed, program.severity, everything)),
+        order=tuple(one for worth, one in pairs if worth) if case.stratum == "comorbid" else (),
+        judgement=judgement,
+        twin=case.twins,
+    )
