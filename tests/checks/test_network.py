@@ -71,6 +71,20 @@ def test_a_layer_must_hold_most_of_the_model_or_its_arithmetic() -> None:
     assert _ids(too_wide(flops=0.61, precision__parameter_dtypes=few)) == ["PD09.oversized-layer"]
 
 
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("LSTMCell", 4), ("RNN", 1)])
+def test_gates_are_not_width(kind: str, gates: int) -> None:
+    """A recurrent layer of 512 before a `Linear` that turns its 512 into a few classes."""
+
+    def network(hidden: int) -> Evidence:
+        recurrent = layer(kind, 0.8, 0.9, weight_shape=(gates * hidden, 64), parameters=gates * hidden * (hidden + 64))
+        last = layer("Linear", 0.05, 0.05, weight_shape=(10, 512), name="last")
+        total = (("float32", 4 * (recurrent.parameters + 5_120)),)
+        return with_(healthy(), layers__layers=(recurrent, last), precision__parameter_dtypes=total)
+
+    assert _ids(network(512)) == []
+    assert _ids(network(8192)) == ["PD09.oversized-layer"]
+
+
 def test_a_network_of_one_layer_has_no_neighbours_to_compare_with() -> None:
     alone = with_(healthy(), layers__layers=(layer(share=0.9, weight_shape=(512, 65536)),))
     assert _ids(alone) == []
