@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from .base import Site
 
-
 _GATES = {"LSTM": 4, "GRU": 3}
 """Weights that torch stacks in one matrix: one for each gate."""
 
