@@ -10,7 +10,7 @@ from ..diagnosis.findings import Diagnosis, Finding, Fix, Measurement, Severity
 from ..diagnosis.measured import COMBINED, Gain, Range, Trial, Trials, Verdict
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..recording.model import Block, PlannedTrial, Recording
-from .analyse import LEAST_LAUNCHES, by_trial, gain_of, measured, verdict_of
+from .analyse import LEAST_LAUNCHES, by_trial, gain_of, measured, start_s, verdict_of
 
 
 def results(recording: Recording) -> Trials | None:
@@ -53,7 +53,17 @@ def _trial(planned: PlannedTrial, blocks: Sequence[Block]) -> Trial:
         language="bash" if all(entry.language == "bash" for entry in entries) else "python",
         numerics=any(entry.numerics for entry in entries),
         per_sample=any(block.work != 1 for block in blocks),
+        start_s=start_s(blocks) if any(entry.starts_s for entry in entries) else None,
+        caution=caution(entries),
     )
+
+
+def caution(entries: Sequence[catalogue.Entry]) -> str:
+    """What to know before keeping these remedies; "" where nothing but time and memory changes."""
+    words = [catalogue.RISKS[max(entry.risk for entry in entries)]] if any(entry.risk for entry in entries) else []
+    if any(entry.numerics for entry in entries):
+        words.append("results differ")
+    return "; ".join(words)
 
 
 def _outcome(planned: PlannedTrial, blocks: Sequence[Block]) -> tuple[Verdict, Gain | None, str]:

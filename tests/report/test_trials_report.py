@@ -67,7 +67,7 @@ def test_the_verdict_ends_with_what_was_proven() -> None:
 def test_past_predictions_stand_beside_new_ones() -> None:
     text = console(tried())
     assert "predictions on this machine were off by 6.2 % (median of 14 trials)" in text
-    assert "Left out: 1 pair in which other processes had the CPU." in text
+    assert "Left out and repeated: 1 pair in which others had the CPU." in text
 
 
 def test_a_difference_that_was_only_not_shown_is_not_called_useless() -> None:

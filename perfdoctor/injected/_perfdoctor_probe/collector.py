@@ -52,6 +52,7 @@ class Collector:
 
     def explicit(self, original):
         """A stand-in for `gc.collect` that notes the line which calls it."""
+        self.original = original
 
         def collect(*args, **kwargs):
             if self.muted:
