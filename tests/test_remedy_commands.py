@@ -100,5 +100,6 @@ def test_checks_name_remedies_that_exist() -> None:
         for constant in ast.walk(node.value)
         if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
     }
-    assert {"gc.no-explicit", "memory.malloc", "threads", "batch.larger"} <= names
+    assert {"gc.no-explicit", "memory.malloc", "threads", "batch.larger", "isa.uncapped", "attention.sdpa"} <= names
+    assert {"gc.every", "memory.jemalloc", "etl.persistent-workers", "etl.worker-threads", "reads.deferred"} <= names
     assert names - {"spin-collapse"} - catalogue.BY_NAME.keys() == set()
