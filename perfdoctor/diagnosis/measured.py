@@ -98,7 +98,7 @@ class Trial:
         if self.start_s is None or self.gain is None or self.gain.factor <= 1:
             return None
         saved_ms = self.gain.step_ms * (1 - 1 / self.gain.factor)
-        return math.ceil(1000 * self.start_s / saved_ms) if saved_ms > 0 else None
+        return math.ceil(round(1000 * self.start_s / saved_ms, 3)) if saved_ms > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,3 +151,16 @@ def test_predicted_factors_in_words(low: float, high: float, text: str) -> None:
 )
 def test_measured_factors_in_words(factor: float, low: float, high: float, text: str) -> None:
     assert wording.interval(factor, low, high) == text
+
+
+def test_a_start_is_told_with_the_step_that_earns_it_back() -> None:
+    gain = Gain(1.25, 1.2, 1.3, 8, steps=10, step_ms=50.0)
+    compiled = Trial(
+        "compile.model", Verdict.HELPED, gain, text="the model is compiled", keep="model = torch.compile(model)",
+        numerics=True, start_s=12.0, caution="results differ",
+    )  # fmt: skip
+    diagnosis = replace(two_findings(), trials=Trials((compiled,)))
+    text = " ".join(console(diagnosis).split())
+    assert "1.25x [1.20, 1.30] helped: the model is compiled, which took 12 s and pays after 1,200 steps" in text
+    assert "# results differ model = torch.compile(model)" in text
+    jsonschema.validate(json.loads(render_json(diagnosis)), load_schema())
