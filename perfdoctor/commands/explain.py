@@ -43,9 +43,7 @@ def remedies() -> str:
 
 def _notes(entry: catalogue.Entry) -> list[str]:
     """What there is to know before one is tried; nothing about one that only moves time and memory."""
-    notes = [catalogue.RISKS[entry.risk]] if entry.risk else []
-    if entry.numerics:
-        notes.append("results differ")
+    notes = [entry.caution] if entry.caution else []
     if entry.launches:
         notes.append("needs a new launch")
     elif not entry.reversible:

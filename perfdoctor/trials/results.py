@@ -54,16 +54,8 @@ def _trial(planned: PlannedTrial, blocks: Sequence[Block]) -> Trial:
         numerics=any(entry.numerics for entry in entries),
         per_sample=any(block.work != 1 for block in blocks),
         start_s=start_s(blocks) if any(entry.starts_s for entry in entries) else None,
-        caution=caution(entries),
+        caution="; ".join(dict.fromkeys(entry.caution for entry in entries if entry.caution)),
     )
-
-
-def caution(entries: Sequence[catalogue.Entry]) -> str:
-    """What to know before keeping these remedies; "" where nothing but time and memory changes."""
-    words = [catalogue.RISKS[max(entry.risk for entry in entries)]] if any(entry.risk for entry in entries) else []
-    if any(entry.numerics for entry in entries):
-        words.append("results differ")
-    return "; ".join(words)
 
 
 def _outcome(planned: PlannedTrial, blocks: Sequence[Block]) -> tuple[Verdict, Gain | None, str]:

@@ -4,9 +4,9 @@
 """
 
 from .entries import ENTRIES
-from .entry import RISKS, Entry
+from .entry import Entry
 
-__all__ = ["BY_NAME", "ENTRIES", "RISKS", "Entry", "UnknownRemedyError", "described", "kept", "parse"]
+__all__ = ["BY_NAME", "ENTRIES", "Entry", "UnknownRemedyError", "described", "kept", "parse"]
 
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 

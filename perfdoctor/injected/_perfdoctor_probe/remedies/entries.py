@@ -134,7 +134,6 @@ ENTRIES = (
         kind="Prefetch",
         slot="batches",
         argument=4,
-        risk=1,
     ),
     Entry(
         "etl.pin-memory",
@@ -143,7 +142,6 @@ ENTRIES = (
         home="loaders",
         kind="PinMemory",
         slot="batches",
-        risk=1,
         gpu=True,
     ),
     Entry(
@@ -256,7 +254,7 @@ ENTRIES = (
     ),
     Entry(
         "etl.worker-threads",
-        "{value} threads in each worker, those of NumPy and OpenCV included",
+        "threads of each worker: {value}, those of NumPy and OpenCV included",
         "DataLoader(dataset, ..., worker_init_fn=lambda worker: torch.set_num_threads({value}))\n"
         "# for NumPy and OpenCV: threadpoolctl.threadpool_limits({value}) and cv2.setNumThreads({value}) there as well",
         home="loaders",

@@ -1,12 +1,5 @@
 """What a remedy says of itself."""
 
-RISKS = (
-    "changes nothing but time and memory",
-    "changes the order of data or of sums",
-    "changes what is computed, and may break the job",
-)
-"""By the number."""
-
 
 class Entry:
     """One remedy."""
@@ -55,10 +48,10 @@ class Entry:
         `argument`: the number after `=` where none is given; None where there is no such number. `environment`:
         variables of a new launch, "" to unset one, instead of a change to the running job. `preload`: libraries, of
         which a new launch loads the first that the machine has. `keep`: the lines that make it permanent, with
-        `{value}` for the number. `reversible`: False where something stays when the change is taken back. `risk`: a
-        place in `RISKS`. `slot`: what it changes; of several with the same one, only one can be in place. `by_epoch`:
-        it pays where an epoch begins, so that a trial takes whole epochs. `starts_s`: what its first steps take
-        besides, about."""
+        `{value}` for the number. `reversible`: False where something stays when the change is taken back. `risk`: 0
+        changes nothing but time and memory, 1 the order of data or of sums, 2 may break the job. `slot`: what it
+        changes; of several with the same one, only one can be in place. `by_epoch`: it pays where an epoch begins, so
+        that a trial takes whole epochs. `starts_s`: what its first steps take besides, about."""
         self.name = name
         self.text = text
         self.keep = keep
@@ -75,6 +68,15 @@ class Entry:
         self.slot = slot or name
         self.by_epoch = by_epoch
         self.starts_s = starts_s
+
+    @property
+    def caution(self) -> str:
+        """What to know before keeping it; "" where nothing but time and memory changes."""
+        if self.risk > 1:
+            return "results differ, and it does not suit every job"
+        if self.numerics:
+            return "the last digits of results differ"
+        return "the loader's random draws differ" if self.risk else ""
 
     @property
     def launches(self) -> bool:
