@@ -167,6 +167,19 @@ def test_a_block_of_epochs_begins_and_ends_where_they_do(probe: Probe) -> None:
     assert (second["step"], second["n"], second["odd"]) == (20, 5, [4])
 
 
+def test_whole_epochs_are_waited_for_even_where_nothing_need_settle(probe: Probe) -> None:
+    trials = Trials(probe)
+    for number in (0, 1):
+        trials.ask(block(number, None, epochs=1))
+    for step in range(2, 40):
+        if step == 27:  # ordered later, in the middle of an epoch
+            trials.ask(block(2, None, epochs=1))
+        probe.loading.started += step % 5 == 0
+        trials.at_boundary(step, 1000)
+    # The second one follows at once: the first ended where an epoch began.
+    assert [(line["step"], line["n"]) for line in probe.lines] == [(5, 5), (10, 5), (30, 5)]
+
+
 def test_what_does_not_count_is_kept_apart(probe: Probe) -> None:
     trials = Trials(probe)
     trials.ask(block(0, "lamp"))

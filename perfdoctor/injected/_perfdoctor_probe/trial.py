@@ -38,6 +38,8 @@ class Trials:
         self.working = False
         """Whether one of those has something to do in each step."""
         self.calming = 0
+        self.epoch_ended = -1
+        """The step at which a block of whole epochs ended."""
         self.broken = ""
         """Why no further remedy is tried: one could not be taken back."""
         self.failed: "set[str]" = set()
@@ -117,7 +119,8 @@ class Trials:
         self.block = {**command, "wall_us": [], "odd": [], "settling_us": [], "started": self.probe.loading.started}
         self.block["settling"] = settle if moved else 0
         self.block["switch_us"] = (time.perf_counter_ns() - began) // 1000
-        if not self.block["settling"]:
+        # A block of epochs may follow at once where one has just ended, and nowhere else.
+        if not self.block["settling"] and (not command.get("epochs") or step == self.epoch_ended):
             self._measure(step)
 
     def _settle(self, step: int, wall_us: int) -> bool:
@@ -156,6 +159,7 @@ class Trials:
 
     def _close(self, step: int) -> None:
         block, self.block = self.block, None
+        self.epoch_ended = step if block.get("epochs") else -1
         lost = next((why for why in (remedy.lost() for remedy in self.remedies) if why), "")
         if lost:
             self._give_up(block, self.applied, lost)
