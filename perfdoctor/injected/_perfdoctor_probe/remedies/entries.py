@@ -40,7 +40,8 @@ ENTRIES = (
     Entry(
         "memory.malloc",
         "glibc keeps freed memory instead of giving it back",
-        "export MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=8589934592 MALLOC_TOP_PAD_=268435456",
+        "export MALLOC_MMAP_THRESHOLD_=4294967296\nexport MALLOC_TRIM_THRESHOLD_=8589934592\n"
+        "export MALLOC_TOP_PAD_=268435456",
         home="memory",
         kind="Malloc",
         language="bash",
