@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -85,6 +86,18 @@ def test_the_result_is_the_models_own_whether_or_not_it_is_fused(attend: Callabl
     torch.testing.assert_close(during, before)
     torch.testing.assert_close([p.grad for p in model.parameters() if p.grad is not None], gradients)
     assert torch.equal(model(x), before)
+
+
+def test_a_copy_of_the_model_can_be_made_meanwhile() -> None:
+    model, x = Model(written_out), torch.randn(3, 5, 16)
+    remedy = remedies.make("attention.sdpa", probe_of(model))
+    remedy.apply()
+    average = copy.deepcopy(model)
+    torch.testing.assert_close(average(x), model(x))
+    assert remedy.found == 2
+    remedy.withdraw()
+    # The copy's hooks go on, and change no result.
+    torch.testing.assert_close(average(x), model(x))
 
 
 def test_layers_are_not_asked_for_their_weights_and_are_again_afterwards() -> None:
