@@ -1,10 +1,12 @@
-"""Do trials measure truly? Compares what `perfdoctor check --trial` says with both versions of a job run in full.
+"""Do trials measure truly? Compares what `perfdoctor check --trial` says with the ill and the cured job themselves.
 
-    python benchmarks/trials.py [--only NAME] [--repeats 1] [--pairs 4] [--neighbour] [--output FILE]
+    python benchmarks/trials.py [--only NAME,NAME] [--repeats 1] [--pairs 3] [--neighbour] [--output FILE]
 
-The truth is from fresh processes of the ill and the cured job that take turns. On a healthy job the remedy `nothing`
-is tried, which must not be said to help. `--neighbour` keeps one core busy meanwhile, from a session of its own, as
-another user would. A case takes about a minute.
+The truth is from fresh processes of both versions that run side by side and take turns, slice by slice, in random
+order, so that what the machine does to one it does to the other; steps after each change of turns are not timed, as a
+trial does not count them. The pair of processes is the unit of its interval. On a healthy job the remedy `nothing` is
+tried, which must not be said to help. `--neighbour` keeps one core busy meanwhile, from a session of its own, as
+another user would. A case takes about a minute, `healthy` half of one.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from scipy.special import stdtrit
@@ -29,6 +32,9 @@ JOB = Path(__file__).parent / "jobs" / "curable.py"
 BUSY = "while True: pass"
 TIMEOUT_S = 120
 TRIAL_SECONDS = 30
+WARM_UP = 20
+SLICE_MS = 250.0
+ROUNDS = 12
 
 
 @dataclass(frozen=True)
@@ -37,20 +43,24 @@ class Case:
 
     name: str
     remedy: str
-    steps: int
-    """Of one run in full: about three seconds."""
+    settle: int = 3
+    """Steps after each change of turns that are not timed; more than a loader's queue holds."""
     environment: Mapping[str, str] | None = None
     """Of the cured job."""
 
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33), "MALLOC_TOP_PAD_": str(2**28)}
 CASES = (
-    Case("collect", "gc.no-explicit", 30),
-    Case("float64", "dtype.float32", 100),
-    Case("malloc", "memory.malloc", 20, MALLOC),
-    Case("loading", "etl.workers=2", 100),
-    Case("trivial", "etl.workers=0", 800),
-    Case("healthy", "nothing", 400),
+    Case("collect", "gc.no-explicit"),
+    Case("containers", "gc.thresholds"),
+    Case("float64", "dtype.float32"),
+    Case("malloc", "memory.malloc", environment=MALLOC),
+    Case("anomaly", "debug.off"),
+    Case("onednn", "onednn.on"),
+    Case("update", "optimizer.fused"),
+    Case("loading", "etl.workers=2", settle=12),
+    Case("trivial", "etl.workers=0", settle=12),
+    Case("healthy", "nothing"),
 )
 
 
@@ -75,13 +85,16 @@ class Result:
 
     @property
     def agrees(self) -> bool:
-        """The two intervals have something in common."""
-        return (
-            self.low is not None
-            and self.high is not None
-            and self.low <= self.truth_high
-            and self.truth_low <= self.high
-        )
+        """The difference is no larger than both intervals together explain."""
+        if self.measured is None or self.low is None or self.high is None:
+            return False
+        half = math.hypot(math.log(self.high / self.low) / 2, math.log(self.truth_high / self.truth_low) / 2)
+        return abs(math.log(self.measured / self.truth)) <= half
+
+    @property
+    def error(self) -> float | None:
+        """Of the trial, relative to the truth."""
+        return None if self.measured is None else self.measured / self.truth - 1
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -89,22 +102,53 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", **more}
 
 
-def in_full(case: Case, cured: bool) -> float:
-    """Milliseconds of a step of one fresh process."""
-    words = [sys.executable, str(JOB), case.name, "cured" if cured else "ill", str(case.steps)]
-    more = case.environment if cured and case.environment else {}
-    done = subprocess.run(words, env=environment(**more), capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
-    return float(done.stdout)
+class Version:
+    """One process of the job, which steps when it is told to."""
+
+    def __init__(self, case: Case, cured: bool) -> None:
+        words = [sys.executable, str(JOB), case.name, "cured" if cured else "ill", "turns"]
+        more = case.environment if cured and case.environment else {}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(words, env=environment(**more), stdin=pipe, stdout=pipe, text=True)
+        self.settle = case.settle
+        # The first steps of a process are unlike all others.
+        self.count = max(3, round(SLICE_MS / self.turn(max(WARM_UP, case.settle), 3)))
+
+    def turn(self, settle: int, count: int) -> float:
+        """Milliseconds of a step."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{settle} {count}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def slice(self) -> float:
+        """The same, in this version's next turn."""
+        return self.turn(self.settle, self.count)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def log_ratio(case: Case) -> float:
+    """Of one pair of processes: the mean over rounds of turns."""
+    versions: dict[bool, Version] = {}
+    try:
+        for cured in random.sample([False, True], 2):
+            versions[cured] = Version(case, cured)
+        ratios = []
+        for _ in range(ROUNDS):
+            times = {cured: versions[cured].slice() for cured in random.sample([False, True], 2)}
+            ratios.append(math.log(times[False] / times[True]))
+    finally:
+        for version in versions.values():
+            version.close()
+    return float(np.mean(ratios))
 
 
 def truth(case: Case, pairs: int) -> tuple[float, float, float]:
-    """How many times as fast the cured job is, with its interval, from pairs of runs in random order."""
-    ratios = []
-    for _ in range(pairs):
-        first = random.random() < 0.5
-        times = {cured: in_full(case, cured) for cured in (first, not first)}
-        ratios.append(math.log(times[False] / times[True]))
-    values = np.array(ratios)
+    """How many times as fast the cured job is, with its interval, from pairs of processes."""
+    values = np.array([log_ratio(case) for _ in range(pairs)])
     half = float(stdtrit(pairs - 1, 0.995)) * float(values.std(ddof=1)) / math.sqrt(pairs)
     middle = float(values.mean())
     return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
@@ -126,7 +170,7 @@ def tried(case: Case) -> tuple[dict[str, float] | None, str]:
             "never",
         ]
         # The remedy in question alone: other findings would take their share of the time.
-        words += ["--select", "PD01", "--output", f"json:{report}", str(JOB), case.name, "ill", "0"]
+        words += ["--select", "PD01", "--output", f"json:{report}", str(JOB), case.name, "ill"]
         state = environment(XDG_STATE_HOME=directory)
         done = subprocess.run(words, env=state, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
         if done.returncode:
@@ -164,35 +208,42 @@ def row(result: Result) -> str:
     where = "neighbour" if result.neighbour else "alone"
     true = f"{result.truth:6.2f} [{result.truth_low:.2f}, {result.truth_high:.2f}]"
     if result.measured is None:
-        return f"{result.name:<9} {where:<9} truth {true:<22} {result.verdict}"
+        return f"{result.name:<10} {where:<9} truth {true:<22} {result.verdict}"
     trial = f"{result.measured:6.2f} [{result.low:.2f}, {result.high:.2f}]"
     said = "covers" if result.covers else "agrees" if result.agrees else "MISSES"
-    return f"{result.name:<9} {where:<9} truth {true:<22} trial {trial:<22} {result.verdict:<13} {said}"
+    return f"{result.name:<10} {where:<9} truth {true:<22} trial {trial:<22} {result.verdict:<13} {said}"
 
 
 def summary(results: list[Result]) -> str:
     cured = [result for result in results if result.name != "healthy" and result.measured is not None]
     healthy = [result for result in results if result.name == "healthy"]
-    return (
-        f"interval covers the truth: {sum(r.covers for r in cured)} of {len(cured)}; "
-        f"agrees with the truth's own interval: {sum(r.agrees for r in cured)} of {len(cured)}; "
-        f"not measured: {sum(r.measured is None for r in results)}; "
-        f"`nothing` said to help: {sum(r.verdict == 'helped' for r in healthy)} of {len(healthy)}"
-    )
+    errors = [abs(result.error) for result in cured if result.error is not None]
+    lines = [
+        f"interval covers the truth's middle: {sum(r.covers for r in cured)} of {len(cured)}",
+        f"agrees within both intervals: {sum(r.agrees for r in cured)} of {len(cured)}",
+        *([f"median error {median(errors):.1%}"] if errors else []),
+        f"not measured: {sum(r.measured is None for r in results)}",
+        f"`nothing` said to help: {sum(r.verdict == 'helped' for r in healthy)} of {len(healthy)}",
+    ]
+    return "; ".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", choices=[case.name for case in CASES])
+    parser.add_argument("--only", default="", metavar="NAME,NAME", help=", ".join(case.name for case in CASES))
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--pairs", type=int, default=4, help="of full runs, for the truth")
+    parser.add_argument("--pairs", type=int, default=3, help="of processes, for the truth")
     parser.add_argument("--neighbour", action="store_true", help="keep one core busy meanwhile")
     parser.add_argument("--output", type=Path, help="add the results to this file of JSON lines")
     options = parser.parse_args()
+    only = set(filter(None, options.only.split(",")))
+    unknown = only - {case.name for case in CASES}
+    if unknown:
+        parser.error(f"there is no case {', '.join(sorted(unknown))}")
     results = []
     for _ in range(options.repeats):
         for case in CASES:
-            if options.only in (None, case.name):
+            if not only or case.name in only:
                 results.append(measure(case, options.pairs, options.neighbour))
                 print(row(results[-1]), flush=True)
                 if options.output:

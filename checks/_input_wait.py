@@ -284,6 +284,7 @@ def no_cpu_left(case: Case, fetch: Fetch, remaining: float) -> Finding:
             code=f"OMP_NUM_THREADS={max(1, int(machine.usable_cpus) - max(1, case.loader.num_workers))} "
             "python train.py",
             language="bash",
+            remedies=("etl.worker-threads=1",) if case.loader.num_workers else (),
         ),
         ceiling=case.wait - remaining,
         low=0.5 * min(lost, case.wait - remaining),

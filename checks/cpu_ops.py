@@ -291,6 +291,7 @@ class _Case:
                 "`torch.where`.",
                 code="total += loss.detach()\nif step % 50 == 0:\n    print((total / 50).item())\n    total.zero_()",
                 risk="The values printed are older by up to 50 steps.",
+                remedies=("reads.deferred",),
             ),
             savings=savings(
                 self.step,

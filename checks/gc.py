@@ -146,7 +146,7 @@ def _explicit(site: CollectSite, gc: GarbageCollection, step: Step, limits: Limi
             "once per epoch instead.",
             code="for epoch in range(epochs):\n    train_one_epoch()\n    gc.collect()  # here, not in the step",
             risk="Memory held by reference cycles stays until the next collection.",
-            remedies=("gc.no-explicit",),
+            remedies=("gc.no-explicit", "gc.every=50"),
         ),
         savings=savings(
             step,
@@ -189,7 +189,7 @@ def _automatic(gc: GarbageCollection, step: Step, ranks: int, limits: Limits) ->
             text="Let the collector run less often." + together,
             code=code,
             risk="Reference cycles, and the memory they hold, live longer.",
-            remedies=("gc.thresholds", "gc.freeze"),
+            remedies=("gc.thresholds", "gc.freeze", "gc.every=50"),
         ),
         savings=savings(
             step,

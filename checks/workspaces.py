@@ -199,7 +199,7 @@ def _allocator_fix(memory: HostMemory) -> Fix:
         code=_MALLOC,
         language="bash",
         risk="The process keeps its peak memory; on a machine that is short of it, set smaller values.",
-        remedies=("memory.malloc",),
+        remedies=("memory.malloc", "memory.jemalloc", "memory.tcmalloc"),
     )
 
 

@@ -17,27 +17,37 @@ import numpy as np
 
 from .bench import Bench
 from .config import Config
-from .diagnosis.measured import Trial
+from .diagnosis.measured import COMBINED, Trial
 from .evidence import steady
-from .evidence.model import Missing
+from .evidence.model import Evidence, Missing
 from .evidence.untouched import untouched
 from .injected._perfdoctor_probe.remedies import catalogue
 from .judge import judge
+from .launch import preload
 from .recording.directory import RunDirectory
 from .recording.model import Block, PlannedTrial, TrialPlan
 from .recording.reader import read
 from .relaunch import STEPS, Launcher
 from .trials import history
-from .trials.analyse import LEAST_LAUNCHES, LEAST_PAIRS, MOST_PAIRS, measured, pairs_of, precise_enough
-from .trials.blocks import block_steps, least_steps, orders
-from .trials.plan import Wanted, plan, predicted_together, together
+from .trials.analyse import (
+    LEAST_LAUNCHES,
+    MOST_PAIRS,
+    measured,
+    pairs_of,
+    precise_enough,
+    undisturbed,
+)
+from .trials.blocks import LEAST_PAIRS, SETTLE, Size, block_steps, orders
+from .trials.plan import Wanted, opportunity, plan, predicted_together, together
 from .trials.results import results
 
-_SETTLE = 2
-"""Steps after each switch that no block counts, at least; a remedy may ask for more."""
 _ROUND = 2
 """Pairs sent at a time: one with the remedy first, one without."""
 _PRICES_S = 20.0
+_MOST_FOR_LAUNCHES = 0.5
+"""Of the seconds, kept for remedies that need launches."""
+_COMPILED = 4.0
+"""A compilation may take so many times what it usually takes."""
 _SILENCE = 12.0
 """A block may take so many times what it should; then the job has stopped stepping."""
 _LEAST_SILENCE_S = 20.0
@@ -80,6 +90,8 @@ class Conductor:
         self.known = history.read(self.history)
         self.launch_s = float("inf")
         """What one launch takes, about."""
+        self.epoch = Size(0, 0.0, epochs=1)
+        """Of the job's longest epoch; without steps where none is known."""
         self.draw = random.Random()
 
     def prove(self, bench: Bench) -> str:
@@ -99,36 +111,62 @@ class Conductor:
             return
         bench.say("judging what was seen", None)
         diagnosis = judge(self.directory, self.config)
-        wanted = plan(diagnosis, self.also)
+        wanted = plan(diagnosis, self.also, preload.find)
         self.planned = [_planned(number, one, "its turn did not come") for number, one in enumerate(wanted, 1)]
-        self.problem = "" if wanted else "no finding names a fix that can be tried"
+        more = opportunity(diagnosis, wanted)
+        self.problem = "" if wanted or more is not None else "no finding names a fix that can be tried"
         self._write()
         file = bench.read()
         process = file.recording() if file is not None else None
         selection = steady.select(untouched(process)) if process is not None else Missing("no rank")
-        if isinstance(selection, Missing) or not wanted:
+        if isinstance(selection, Missing) or self.problem:
             return
         walls = selection.column("wall_us") / 1000
-        steps, step_s = block_steps(walls), float(np.median(walls)) / 1000
-        in_process = [(number, one) for number, one in enumerate(wanted, 1) if one.possible and not one.launches]
+        size = Size(block_steps(walls), float(np.median(walls)) / 1000)
+        self._estimate(diagnosis.evidence, size.step_s)
+        in_process = [(number, one) for number, one in enumerate(wanted, 1) if not one.launches]
+        kept_s = self._for_launches(sum(one.launches for one in wanted))
         for turn, (number, one) in enumerate(in_process):
-            share = self.budget.left / (len(in_process) - turn + 1)
-            if not self._try(bench, number, one, _Size(steps, step_s), share):
+            share = (self.budget.left - kept_s) / (len(in_process) - turn + 1)
+            if not self._try(bench, number, one, size, share):
                 break
         for number, one in enumerate(wanted, 1):
-            if not one.possible:
-                self._note(number, why_not="perfdoctor cannot make this change to a running job")
-            elif one.launches:
+            if one.launches:
                 self._note(number, why_not=_NO_LAUNCH)
-        step = diagnosis.evidence.step
-        if not isinstance(step, Missing) and not isinstance(step.first_step_s, Missing):
-            self.launch_s = step.first_step_s + max(_LAUNCHED_S, 2 * STEPS * step.step_ms / 1000)
         chosen = together(self._trials())
         if chosen and bench.alive():
             self.together = len(wanted) + 1
             one = Wanted(chosen, (), predicted_together(diagnosis, chosen))
             self.planned.append(_planned(self.together, one, "its turn did not come"))
-            self._try(bench, self.together, one, _Size(steps, step_s), self.budget.left)
+            self._try(bench, self.together, one, size, self.budget.left - kept_s)
+        # Nobody asked for it, so nobody misses it where the time is short.
+        if more is not None and self._needed_s(more.remedy, size) < self.budget.left - kept_s and bench.alive():
+            number = len(self.planned) + 1
+            self.planned.append(_planned(number, more, "its turn did not come"))
+            self._try(bench, number, more, size, self.budget.left - kept_s)
+        elif not wanted:
+            self.problem = "no finding names a fix that can be tried"
+            self._write()
+
+    def _estimate(self, evidence: Evidence, step_s: float) -> None:
+        """How long a launch takes, and an epoch."""
+        step, loaders = evidence.step, evidence.loaders
+        if not isinstance(step, Missing) and not isinstance(step.first_step_s, Missing):
+            self.launch_s = step.first_step_s + max(_LAUNCHED_S, 2 * STEPS * step.step_ms / 1000)
+        for loader in () if isinstance(loaders, Missing) else loaders:
+            if loader.iterators > 1 and loader.steady_batches_per_step > 0:
+                steps = max(1, round(loader.batches_per_iterator / loader.steady_batches_per_step))
+                epoch_s = steps * step_s + loader.iterator_start_ms / 1000
+                if epoch_s > self.epoch.steps * self.epoch.step_s:
+                    self.epoch = Size(steps, epoch_s / steps, epochs=1)
+
+    def _for_launches(self, count: int) -> float:
+        """Seconds kept for remedies that need launches, where they fit in at all."""
+        needed = 2 * LEAST_LAUNCHES * self.launch_s * count
+        return needed if needed < _MOST_FOR_LAUNCHES * self.budget.seconds else 0.0
+
+    def _needed_s(self, remedy: str, size: Size) -> float:
+        return size.least_s + max(catalogue.parse(name)[0].starts_s for name in remedy.split(COMBINED))
 
     def launch(self, launcher: Launcher, say: Callable[[str, Trial | None], None]) -> None:
         """After the job has ended: what needs launches of its own, as many pairs as there is time for."""
@@ -139,7 +177,12 @@ class Conductor:
                 needed = 2 * LEAST_LAUNCHES * self.launch_s
                 self._note(planned.trial, why_not=f"it needs about {needed:.0f} s of launches (--trial-seconds)")
                 continue
-            variables = catalogue.parse(planned.remedy)[0].environment or {}
+            entry, _ = catalogue.parse(planned.remedy)
+            library = preload.find(entry.preload)
+            if entry.preload and not library:
+                self._note(planned.trial, why_not=f"this machine has no lib{entry.preload[0]}")
+                continue
+            variables = preload.preloading(library, launcher.base) if library else entry.environment or {}
             pairs: list[tuple[float, float]] = []
             while len(pairs) < _MOST_LAUNCHES and 2 * self.launch_s < self.budget.left:
                 say(f"trying {planned.remedy}: launch {2 * len(pairs) + 1}", None)
@@ -153,7 +196,7 @@ class Conductor:
                 replace(p, why_not="", launches=tuple(pairs)) if p.trial == planned.trial else p for p in self.planned
             ]
             self._write()
-            say(f"tried {planned.remedy}", self._trials()[planned.trial - 1])
+            say(f"tried {planned.remedy}", self._trial(planned.trial))
 
     def close(self) -> None:
         """Write down what was tried, and how good the predictions were."""
@@ -163,26 +206,36 @@ class Conductor:
 
     # -- one trial ----------------------------------------------------------------------------------------
 
-    def _try(self, bench: Bench, number: int, one: Wanted, size: _Size, share_s: float) -> bool:
+    def _try(self, bench: Bench, number: int, one: Wanted, size: Size, share_s: float) -> bool:
         """Whether the job is there for another one."""
+        entries = [catalogue.parse(name)[0] for name in one.remedy.split(COMBINED)]
+        if any(entry.by_epoch for entry in entries):
+            size = self.epoch
+            if not size.steps:
+                self._note(number, why_not="it pays where an epoch begins, and no two epochs were seen")
+                return bench.alive()
         size = size.within(share_s)
-        if size.least_s > self.budget.left:
-            self._note(number, why_not=f"it needs about {size.least_s:.0f} s (--trial-seconds)")
+        needed_s = self._needed_s(one.remedy, size)
+        if needed_s > self.budget.left:
+            self._note(number, why_not=f"it needs about {needed_s:.0f} s (--trial-seconds)")
             return bench.alive()
         self._note(number, why_not="")
-        deadline = time.monotonic() + max(share_s, size.least_s)
+        deadline = time.monotonic() + max(share_s, needed_s)
+        patience_s = max(_LEAST_SILENCE_S, _SILENCE * size.block_s, *(_COMPILED * e.starts_s for e in entries))
         sent, blocks = 0, list[Block]()
         heard = time.monotonic()
         bench.say(f"trying {one.remedy}", None)
         while bench.alive():
             if sent == len(blocks):
                 _, gain, _ = measured(blocks)
-                done = len(pairs_of(blocks))
+                pairs = pairs_of(blocks)
                 if gain is not None and precise_enough(gain, one.predicted):
                     break
-                if done >= MOST_PAIRS or time.monotonic() > deadline:
+                # Disturbed pairs are made up for.
+                enough = len(undisturbed(pairs)) >= MOST_PAIRS or len(pairs) >= 2 * MOST_PAIRS
+                if enough or time.monotonic() > deadline:
                     break
-                sent += self._send(bench, number, one.remedy, sent, size.steps)
+                sent += self._send(bench, number, one.remedy, sent, size)
             bench.wait()
             now = [block for block in bench.blocks() if block.trial == number]
             if any(block.error for block in now):
@@ -190,24 +243,24 @@ class Conductor:
             if len(now) > len(blocks):
                 heard, blocks = time.monotonic(), now
                 bench.say(f"trying {one.remedy}: {len(blocks) // 2} pairs of blocks", None)
-            elif time.monotonic() - heard > max(_LEAST_SILENCE_S, _SILENCE * size.block_s):
+            elif time.monotonic() - heard > patience_s:
                 bench.order({"do": "drop"})
                 break
         alive = bench.alive()
         if not alive:
             self.planned = [replace(p, broke=True) if p.trial == number else p for p in self.planned]
             self._write()
-        bench.say(f"tried {one.remedy}", self._trials()[number - 1])
+        bench.say(f"tried {one.remedy}", self._trial(number))
         return alive
 
-    def _send(self, bench: Bench, number: int, remedy: str, sent: int, steps: int) -> int:
+    def _send(self, bench: Bench, number: int, remedy: str, sent: int, size: Size) -> int:
         """The next blocks: enough for a first look, or one round more."""
         pairs = LEAST_PAIRS if sent == 0 else _ROUND
         commands: list[dict[str, object]] = []
         for remedy_first in orders(pairs, self.draw):
             for name in (remedy, None) if remedy_first else (None, remedy):
                 command = {"do": "block", "trial": number, "block": sent + len(commands), "remedy": name}
-                commands.append({**command, "settle": _SETTLE, "steps": steps})
+                commands.append({**command, "settle": SETTLE, "steps": size.steps, "epochs": size.epochs})
         bench.order(*commands)
         return len(commands)
 
@@ -221,6 +274,10 @@ class Conductor:
         found = results(read(self.directory))
         return () if found is None else (*found.single, *([found.together] if found.together else []))
 
+    def _trial(self, number: int) -> Trial:
+        singles = [planned.trial for planned in self.planned if planned.trial != self.together]
+        return self._trials()[-1 if number == self.together else singles.index(number)]
+
     def _write(self) -> None:
         error, past = self.known
         spent = round(self.budget.spent, 1)
@@ -229,30 +286,6 @@ class Conductor:
         temporary.touch(mode=0o600)
         temporary.write_text(json.dumps({"schema": _SCHEMA, **asdict(record)}, indent=1) + "\n")
         temporary.replace(self.directory.trials_file)
-
-
-@dataclass(frozen=True, slots=True)
-class _Size:
-    """Of the blocks of a trial."""
-
-    steps: int
-    step_s: float
-
-    @property
-    def block_s(self) -> float:
-        return (self.steps + _SETTLE) * self.step_s
-
-    @property
-    def least_s(self) -> float:
-        """For the fewest pairs that tell anything."""
-        return 2 * LEAST_PAIRS * self.block_s
-
-    def within(self, seconds: float) -> _Size:
-        """Shorter blocks if these do not fit: a few noisy pairs are better than none."""
-        steps, least = self.steps, least_steps(1000 * self.step_s)
-        while steps > least and _Size(steps, self.step_s).least_s > seconds:
-            steps -= 1
-        return _Size(steps, self.step_s)
 
 
 def _planned(number: int, one: Wanted, why_not: str) -> PlannedTrial:

@@ -15,6 +15,7 @@ from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
 from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
+from perfdoctor.launch import preload
 
 TRYING = Options(TypedJob(("train.py",)), trial_seconds=120.0)
 
@@ -34,7 +35,7 @@ def test_remedies_are_sorted_into_launch_and_job() -> None:
         ("gc.freeze=3", "did you mean gc.freeze?"),
         ("zzzzzz", "perfdoctor explain --remedies"),
         ("etl.replay", "a bound for trials"),
-        ("attention.sdpa", "change the code"),
+        ("reads.deferred", "a bound for trials"),
         ("", "perfdoctor run --apply"),
     ],
 )
@@ -68,7 +69,26 @@ def test_every_remedy_that_can_be_applied_is_listed() -> None:
     listed = explain.remedies()
     for entry in catalogue.ENTRIES:
         shown = any(line.split(" ")[0].partition("=")[0] == entry.name for line in listed.splitlines())
-        assert shown == bool(entry.keep and (entry.home or entry.environment is not None))
+        assert shown == bool(entry.keep)
+    assert "(the last digits of results differ)" in listed
+    assert "a trial cannot take it back wholly" in listed and "needs a new launch" in listed
+
+
+def test_a_library_is_preloaded_in_front_of_what_the_job_preloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "libown.so")
+    monkeypatch.setattr(preload, "find", lambda libraries: f"lib{libraries[0]}.so.2")
+    assert parse("memory.jemalloc").environment == {"LD_PRELOAD": "libjemalloc.so.2:libown.so"}
+    monkeypatch.setattr(preload, "find", lambda libraries: "")
+    with pytest.raises(PerfdoctorError) as caught:
+        parse("memory.tcmalloc")
+    assert "no libtcmalloc_minimal" in str(caught.value) and "apt install" in caught.value.advice
+
+
+def test_the_first_library_that_the_machine_has_is_taken() -> None:
+    known = {"tcmalloc": "libtcmalloc.so.4"}
+    assert preload.find(("tcmalloc_minimal", "tcmalloc"), known.get) == "libtcmalloc.so.4"
+    assert preload.find(("jemalloc",), known.get) == ""
+    assert preload.preloading("libx.so", {}) == {"LD_PRELOAD": "libx.so"}
 
 
 def test_checks_name_remedies_that_exist() -> None:
@@ -81,5 +101,6 @@ def test_checks_name_remedies_that_exist() -> None:
         for constant in ast.walk(node.value)
         if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
     }
-    assert {"gc.no-explicit", "memory.malloc", "threads", "batch.larger"} <= names
+    assert {"gc.no-explicit", "memory.malloc", "threads", "batch.larger", "isa.uncapped", "attention.sdpa"} <= names
+    assert {"gc.every", "memory.jemalloc", "etl.persistent-workers", "etl.worker-threads", "reads.deferred"} <= names
     assert names - {"spin-collapse"} - catalogue.BY_NAME.keys() == set()

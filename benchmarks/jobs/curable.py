@@ -1,6 +1,7 @@
-"""Small jobs with an illness that a remedy cures: `curable.py NAME ill|cured STEPS`, 0 steps for no end.
+"""Small jobs with an illness that a remedy cures: `curable.py NAME ill|cured [turns]`, else without an end.
 
-Prints the milliseconds of a step, after the first tenth of them.
+With `turns` it takes steps only when told to: a line of standard input says how many to let pass and how many to time,
+and is answered with the milliseconds of one of the latter.
 """
 
 import gc
@@ -28,24 +29,37 @@ def network(width, depth, dtype=torch.float32):
     return nn.Sequential(*layers, nn.Linear(width, 2)).to(dtype)
 
 
-def run(model, batches, at_step=lambda: None):
+def run(model, batches, at_step=lambda: None, optimizer=torch.optim.SGD, **options):
     """Train on `batches`, over and over."""
-    steps = int(sys.argv[3])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    done = 0
-    began = time.perf_counter()
+    stepping = steps(model, batches, at_step, optimizer(model.parameters(), lr=0.01, **options))
+    if sys.argv[3:] == ["turns"]:
+        take_turns(stepping)
+    else:
+        for _ in stepping:
+            pass
+
+
+def steps(model, batches, at_step, optimizer):
+    """Comes back after each step."""
     while True:
         for inputs, labels in batches:
             at_step()
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()
-            done += 1
-            if done == steps // 10:
-                began = time.perf_counter()
-            if done == steps:
-                print(1000 * (time.perf_counter() - began) / (steps - steps // 10))
-                return
+            yield
+
+
+def take_turns(stepping):
+    """As many steps as each line asks for."""
+    for line in sys.stdin:
+        settle, count = map(int, line.split())
+        for _ in range(settle):
+            next(stepping)
+        began = time.perf_counter()
+        for _ in range(count):
+            next(stepping)
+        print(1000 * (time.perf_counter() - began) / count, flush=True)
 
 
 def fixed(count, width, dtype=torch.float32):
@@ -77,6 +91,34 @@ def trivial(cured):
     data = TensorDataset(torch.randn(65536, 256), torch.randint(2, (65536,)))
     loader = DataLoader(data, batch_size=16, num_workers=0 if cured else 2, persistent_workers=not cured)
     run(network(256, 4), loader)
+
+
+def anomaly(cured):
+    torch.autograd.set_detect_anomaly(not cured)
+    run(network(256, 6), fixed(256, 256))
+
+
+def onednn(cured):
+    torch.backends.mkldnn.set_flags(cured)
+    layers = [nn.Conv2d(16, 16, 3, padding=1), nn.ReLU()] * 2
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 2))
+    run(model, [(torch.randn(16, 16, 24, 24), torch.randint(2, (16,)))])
+
+
+def update(cured):
+    run(network(128, 40), fixed(8, 128), optimizer=torch.optim.Adam, fused=cured, foreach=False)
+
+
+def containers(cured):
+    """Many small objects that live on, walked by automatic collections."""
+    kept = [{"number": number} for number in range(200_000)]
+    if cured:
+        gc.set_threshold(50_000, 50, 100)
+
+    def churn():
+        kept[: len(kept) // 20] = [{"number": number} for number in range(len(kept) // 20)]
+
+    run(network(128, 2), fixed(64, 128), churn)
 
 
 def healthy(cured):

@@ -177,7 +177,7 @@ def _output_mode(options: Options) -> OutputMode:
 
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:
     """The command a user would type next; `job` is how the job was typed."""
-    if diagnosis.trials is None and any(wanted.possible for wanted in plan(diagnosis)):
+    if diagnosis.trials is None and plan(diagnosis):
         return wording.clean(f"perfdoctor check --trial {job}")
     if diagnosis.ranked:
         return f"perfdoctor explain {diagnosis.ranked[0].id.partition('.')[0]}"

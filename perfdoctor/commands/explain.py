@@ -34,11 +34,21 @@ def remedies() -> str:
     """A line for each remedy that can be applied, with its number where it takes one."""
     rows = []
     for entry in catalogue.ENTRIES:
-        if entry.keep and (entry.home or entry.environment is not None):
+        if entry.keep:
             name = entry.name if entry.argument is None else f"{entry.name}={entry.argument}"
-            note = " (results change)" if entry.numerics else ""
-            rows.append(f"{name:<24} {catalogue.described(entry.name)}{note}")
+            rows.append(f"{name:<24} {catalogue.described(entry.name)}")
+            rows += [f"{'':<24} {line}" for line in _notes(entry)]
     return "\n".join([*rows, "", "perfdoctor run --apply NAME,NAME -- COMMAND   runs a job with them"])
+
+
+def _notes(entry: catalogue.Entry) -> list[str]:
+    """What there is to know before one is tried; nothing about one that only moves time and memory."""
+    notes = [entry.caution] if entry.caution else []
+    if entry.launches:
+        notes.append("needs a new launch")
+    elif not entry.reversible:
+        notes.append("a trial cannot take it back wholly")
+    return [f"({'; '.join(notes)})"] if notes else []
 
 
 def _find(code: str, checks: tuple[Registered, ...]) -> Registered:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..errors import PerfdoctorError
 from ..injected._perfdoctor_probe.remedies import catalogue
+from ..launch import preload
 from ..launch.command import Command
 from ..launch.environment import changed, job_environment
 from ..launch.job import cannot_start
@@ -41,13 +42,22 @@ def parse(words: str) -> Remedies:
     in_job = []
     for name in filter(None, (word.strip() for word in words.split(","))):
         entry, _ = catalogue.parse(known(name))
-        if entry.environment is not None:
+        if entry.preload:
+            library = preload.find(entry.preload)
+            if not library:
+                raise PerfdoctorError(
+                    f"{entry.name}: this machine has no lib{entry.preload[0]}",
+                    slug="no-library",
+                    advice="install it, for example: " + entry.keep.partition(": ")[2],
+                )
+            environment |= preload.preloading(library, {**os.environ, **environment})
+        elif entry.environment is not None:
             environment |= entry.environment
-        elif not entry.home or not entry.keep:
+        elif not entry.keep:
             raise PerfdoctorError(
                 f"{entry.name} cannot be applied to a job: {entry.text}",
                 slug="remedy-not-applicable",
-                advice="change the code instead" if entry.keep else "it is a bound for trials, not a fix",
+                advice="it is a bound for trials, not a fix",
             )
         else:
             in_job.append(name)

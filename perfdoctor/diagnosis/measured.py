@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -81,11 +82,23 @@ class Trial:
     """Results change, within what the remedy says."""
     per_sample: bool = False
     """A step has more samples with it."""
+    start_s: float | None = None
+    """What its first steps took besides, once; None where it has no such start."""
+    caution: str = ""
+    """What it risks; "" where it risks nothing."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The remedies one by one."""
         return tuple(self.remedy.split(COMBINED))
+
+    @property
+    def pays_after_steps(self) -> int | None:
+        """The step from which on the start has been earned back; None where it never is, or nothing is to be."""
+        if self.start_s is None or self.gain is None or self.gain.factor <= 1:
+            return None
+        saved_ms = self.gain.step_ms * (1 - 1 / self.gain.factor)
+        return math.ceil(round(1000 * self.start_s / saved_ms, 3)) if saved_ms > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,12 @@ class Block:
     """Of each step, without what perfdoctor did at its boundary."""
     odd: tuple[int, ...] = ()
     """Which of them, from 0, began an epoch."""
+    settling_us: tuple[int, ...] = ()
+    """Of each step since the switch that does not count."""
+    switch_us: int = 0
+    """Putting the change in place, or taking it back, while the job waited."""
+    epochs: int = 0
+    """How many whole ones these steps are; 0 where the block is so many steps."""
     samples: int = 0
     """By the batch size of the job's own loaders."""
     work: float = 1.0
@@ -36,6 +42,8 @@ class Block:
     """Of the whole process."""
     delay_us: int | None = None
     """The training thread was runnable and had no CPU."""
+    throttled_us: int | None = None
+    """A quota of the process's control groups took it, summed over CPUs; None without a quota."""
     minflt: int | None = None
     nivcsw: int | None = None
     error: str = ""

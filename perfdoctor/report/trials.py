@@ -67,7 +67,7 @@ def trials_text(diagnosis: Diagnosis) -> TrialsText | None:
         together=_together(trials.together),
         unit=_unit(diagnosis, trials),
         accuracy=_accuracy(trials),
-        keep=tuple((trial.remedy, trial.language, trial.keep) for trial in helped if trial.keep),
+        keep=tuple((trial.remedy, trial.language, _lines(trial)) for trial in helped if trial.keep),
         apply=wording.clean(f"perfdoctor run --apply {','.join(names)} -- {command}") if names else "",
     )
 
@@ -89,6 +89,11 @@ def trial_sentence(trial: Trial) -> str:
     return f"{text}; {_outcome(trial)}"
 
 
+def _lines(trial: Trial) -> str:
+    """To paste, with what they risk."""
+    return f"# {trial.caution}\n{trial.keep}" if trial.caution else trial.keep
+
+
 def _row(trial: Trial) -> TrialText:
     return TrialText(
         mark=TRIAL_MARKS[trial.verdict],
@@ -101,7 +106,7 @@ def _row(trial: Trial) -> TrialText:
 
 def _outcome(trial: Trial) -> str:
     if trial.verdict is Verdict.HELPED:
-        text = f"helped: {trial.text}"
+        text = f"helped: {trial.text}{_start(trial)}"
         return text if trial.keep else f"{text} (a bound, nothing to keep)"
     if trial.verdict is Verdict.HURT:
         return "made it slower: not recommended here"
@@ -110,6 +115,13 @@ def _outcome(trial: Trial) -> str:
         return "no difference shown: not recommended here" if useless else "no difference shown"
     began = "could not be measured" if trial.verdict is Verdict.NOT_MEASURED else "not tried"
     return wording.clean(f"{began}: {trial.reason}")
+
+
+def _start(trial: Trial) -> str:
+    """What its start takes, and when that is earned back."""
+    if trial.start_s is None or trial.pays_after_steps is None:
+        return ""
+    return f", which took {wording.elapsed(trial.start_s)} and pays after {wording.count(trial.pays_after_steps)} steps"
 
 
 def _fast(gain: Gain) -> str:
@@ -147,7 +159,7 @@ def _unit(diagnosis: Diagnosis, trials: Trials) -> str:
     if launches:
         text += f" What is read when a process starts: by {wording.plural(launches, 'pair')} of launches."
     if dropped:
-        text += f" Left out: {wording.plural(dropped, 'pair')} in which other processes had the CPU."
+        text += f" Left out and repeated: {wording.plural(dropped, 'pair')} in which others had the CPU."
     return text
 
 

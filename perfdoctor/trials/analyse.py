@@ -14,11 +14,10 @@ import numpy as np
 
 from ..diagnosis.measured import Gain, Range, Verdict
 from ..recording.model import Block
+from .blocks import LEAST_PAIRS
 
 CONFIDENCE = 0.99
 """Of the interval; a remedy that does nothing is claimed to help once in 200 trials."""
-LEAST_PAIRS = 6
-"""Fewer scatter so little by chance that stopping on precision would believe them."""
 MOST_PAIRS = 24
 LEAST_LAUNCHES = 3
 """Pairs of launches: few, because each takes seconds, so the interval is wide."""
@@ -55,9 +54,11 @@ def block_ms(block: Block) -> float:
     """The mean step of a block, without those that begin an epoch.
 
     A mean and no median, because a pause every few steps (a collection, a batch that is late) is what some remedies
-    are about.
+    are about. A block of whole epochs is all of its steps: its remedy is about how epochs begin.
     """
     walls = np.asarray(block.wall_us, dtype=np.float64) / 1000
+    if block.epochs:
+        return max(float(walls.mean()), 1e-6)
     regular = np.ones(walls.size, dtype=bool)
     regular[list(block.odd)] = False
     if walls.size - regular.sum() <= _ODD_SHARE * walls.size:
@@ -95,7 +96,18 @@ def _block(pair: Pair, with_remedy: bool) -> Block:
 
 
 def _delay_share(block: Block) -> float:
-    return (block.delay_us or 0) / max(1, sum(block.wall_us))
+    """Of the block, the part in which others had the job's CPU, or a quota took it: the larger, because a thread that
+    a quota stops is counted as waiting on some kernels."""
+    return max(block.delay_us or 0, block.throttled_us or 0) / max(1, sum(block.wall_us))
+
+
+def _disturbed(pairs: Sequence[Pair], good: Sequence[Pair]) -> str:
+    """Why there are too few pairs."""
+    lost = [pair for pair in pairs if pair not in good]
+    taken = sum(block.throttled_us or 0 for pair in lost for block in (pair.without, pair.with_remedy))
+    waited = sum(block.delay_us or 0 for pair in lost for block in (pair.without, pair.with_remedy))
+    who = "the CPU quota of the job's control group" if 2 * taken > waited > 0 else "other processes"
+    return f"{len(lost)} of {len(pairs)} pairs of blocks were disturbed by {who}, and there was no time for more"
 
 
 def gain_of(log_ratios: Sequence[float]) -> tuple[float, float, float]:
@@ -118,12 +130,10 @@ def measured(blocks: Sequence[Block]) -> tuple[Verdict, Gain | None, str]:
         if error:
             return Verdict.NOT_MEASURED, None, error
         if len(pairs) >= LEAST_PAIRS:
-            reason = f"{len(pairs) - len(good)} of {len(pairs)} pairs of blocks were disturbed by other processes"
-            return Verdict.NOT_MEASURED, None, reason
+            return Verdict.NOT_MEASURED, None, _disturbed(pairs, good)
         return Verdict.NOT_MEASURED, None, f"only {len(pairs)} of at least {LEAST_PAIRS} pairs of blocks were seen"
     if len(good) < _MOSTLY * len(pairs):
-        reason = f"{len(pairs) - len(good)} of {len(pairs)} pairs of blocks were disturbed by other processes"
-        return Verdict.NOT_MEASURED, None, reason
+        return Verdict.NOT_MEASURED, None, _disturbed(pairs, good)
     factor, low, high = gain_of([pair.log_ratio for pair in good])
     gain = Gain(
         factor=factor,
@@ -135,6 +145,17 @@ def measured(blocks: Sequence[Block]) -> tuple[Verdict, Gain | None, str]:
         step_ms=float(np.median([block_ms(pair.without) for pair in good])),
     )
     return verdict_of(gain), gain, ""
+
+
+def start_s(blocks: Sequence[Block]) -> float | None:
+    """Seconds that the first block with the remedy took before its steps counted, beyond what such steps take: it
+    compiled. None without one that counted."""
+    treated = [block for block in blocks if block.remedy and block.wall_us]
+    if not treated:
+        return None
+    first = treated[0]
+    usual_us = 1000 * float(np.median([block_ms(block) for block in treated])) * len(first.settling_us)
+    return max(0.0, first.switch_us + sum(first.settling_us) - usual_us) / 1e6
 
 
 def verdict_of(gain: Gain) -> Verdict:

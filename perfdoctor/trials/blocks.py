@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+SETTLE = 2
+"""Steps after each switch that no block counts, at least; a remedy may ask for more."""
+LEAST_PAIRS = 6
+"""Fewer scatter so little by chance that stopping on precision would believe them."""
 NOISE = 0.02
 """Of a block's mean, aimed at: pairs of such blocks show a gain of 3 % within about ten."""
 _LEAST_STEPS = 4
@@ -51,6 +56,35 @@ def _noise(wall_ms: npt.NDArray[np.float64], steps: int) -> float:
     means = wall_ms[: chunks * steps].reshape(chunks, steps).mean(axis=1)
     middle = float(np.median(means))
     return _TO_SIGMA * float(np.median(np.abs(means - middle))) / middle if middle > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of the blocks of a trial."""
+
+    steps: int
+    step_s: float
+    epochs: int = 0
+    """Where a block is whole epochs instead, of so many steps together."""
+
+    @property
+    def block_s(self) -> float:
+        # Before whole epochs, the one in which the switch falls.
+        return (self.steps + (self.steps if self.epochs else SETTLE)) * self.step_s
+
+    @property
+    def least_s(self) -> float:
+        """For the fewest pairs that tell anything."""
+        return 2 * LEAST_PAIRS * self.block_s
+
+    def within(self, seconds: float) -> Size:
+        """Shorter blocks if these do not fit: a few noisy pairs are better than none. An epoch is as long as it is."""
+        if self.epochs:
+            return self
+        steps, least = self.steps, least_steps(1000 * self.step_s)
+        while steps > least and Size(steps, self.step_s).least_s > seconds:
+            steps -= 1
+        return Size(steps, self.step_s)
 
 
 def orders(pairs: int, draw: random.Random) -> list[bool]:

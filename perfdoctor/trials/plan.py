@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..diagnosis.findings import Diagnosis, Finding
@@ -12,9 +12,10 @@ from ..injected._perfdoctor_probe.remedies import catalogue
 
 RISKY = 2
 """From this risk on a remedy may break the job, and comes after all others: what was measured by then stays."""
+COMPILED = "compile.model"
+_MODELS_SHARE = 0.5
+"""Of the step: below, even a model that takes no time would not make it twice as fast."""
 _LARGEST_FACTOR = 1000.0
-_ONE_OF = ("etl.", "batch.")
-"""Families that exchange the running iterator: only one of them at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +28,16 @@ class Wanted:
     predicted: Range | None
 
     @property
-    def possible(self) -> bool:
-        """Whether there is any way to try it."""
-        entry, _ = catalogue.parse(self.remedy)
-        return bool(entry.home) or self.launches
-
-    @property
     def launches(self) -> bool:
         """Whether it needs a launch of its own: it is a variable that is read when the process starts."""
-        return catalogue.parse(self.remedy)[0].environment is not None
+        return catalogue.parse(self.remedy)[0].launches
 
 
-def plan(diagnosis: Diagnosis, also: Sequence[str] = ()) -> tuple[Wanted, ...]:
+def plan(
+    diagnosis: Diagnosis, also: Sequence[str] = (), present: Callable[[Sequence[str]], str] = lambda _: ""
+) -> tuple[Wanted, ...]:
     """The remedies of all findings, in the order in which to try them, and `also`, whatever the findings. Names that
-    no remedy has are left out."""
+    no remedy has are left out, and so are libraries of which `present` finds none."""
     step = diagnosis.evidence.step
     step_ms = 0.0 if isinstance(step, Missing) else step.step_ms
     by_remedy: dict[str, list[Finding]] = {}
@@ -51,6 +48,8 @@ def plan(diagnosis: Diagnosis, also: Sequence[str] = ()) -> tuple[Wanted, ...]:
             except catalogue.UnknownRemedyError:
                 continue
             if entry.gpu and not diagnosis.evidence.on_cuda:
+                continue
+            if entry.preload and not present(entry.preload):
                 continue
             by_remedy.setdefault(name, []).append(finding)
     for name in also:
@@ -65,6 +64,16 @@ def plan(diagnosis: Diagnosis, also: Sequence[str] = ()) -> tuple[Wanted, ...]:
         return entry.risk >= RISKY, one.launches, -(one.predicted.middle if one.predicted else 1.0)
 
     return tuple(sorted(wanted, key=order))
+
+
+def opportunity(diagnosis: Diagnosis, wanted: Sequence[Wanted]) -> Wanted | None:
+    """What no finding asks for and may help all the same, to be tried when all else is done: the model compiled,
+    where most of the step is the model's."""
+    step = diagnosis.evidence.step
+    if isinstance(step, Missing) or diagnosis.evidence.job.compiled or any(one.remedy == COMPILED for one in wanted):
+        return None
+    model_ms = step.parts.forward + step.parts.backward
+    return Wanted(COMPILED, (), None) if model_ms >= _MODELS_SHARE * step.step_ms else None
 
 
 def _predicted(findings: Sequence[Finding], step_ms: float) -> Range | None:
@@ -85,8 +94,9 @@ def factors(low_ms: float, high_ms: float, step_ms: float) -> Range | None:
 def together(trials: Sequence[Trial]) -> str:
     """Everything that helped and can be kept, as one remedy, the largest gain first; "" for fewer than two.
 
-    A ceiling (nobody can keep it), a larger batch (another way to train) and launches stay out; of those that draw
-    batches from elsewhere, and of those that set the same thing to different values, the best stays.
+    A ceiling (nobody can keep it), a larger batch (another way to train), launches, a compiled model (it would be
+    compiled anew for what else is changed) and what pays by the epoch stay out; of those that change the same thing,
+    the best stays.
     """
     helped = [trial for trial in trials if trial.verdict is Verdict.HELPED and trial.gain is not None]
     helped.sort(key=lambda trial: -(trial.gain.factor if trial.gain else 1.0))
@@ -94,11 +104,10 @@ def together(trials: Sequence[Trial]) -> str:
     taken: set[str] = set()
     for trial in helped:
         entry, _ = catalogue.parse(trial.remedy)
-        if not entry.keep or entry.environment is not None or trial.per_sample:
+        if not entry.keep or entry.launches or entry.starts_s or entry.by_epoch or trial.per_sample:
             continue
-        slot = next((family for family in _ONE_OF if trial.remedy.startswith(family)), entry.name)
-        if slot not in taken:
-            taken.add(slot)
+        if entry.slot not in taken:
+            taken.add(entry.slot)
             chosen.append(trial.remedy)
     return COMBINED.join(chosen) if len(chosen) > 1 else ""
 

@@ -10,7 +10,7 @@ from ..diagnosis.findings import Diagnosis, Finding, Fix, Measurement, Severity
 from ..diagnosis.measured import COMBINED, Gain, Range, Trial, Trials, Verdict
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..recording.model import Block, PlannedTrial, Recording
-from .analyse import LEAST_LAUNCHES, by_trial, gain_of, measured, verdict_of
+from .analyse import LEAST_LAUNCHES, by_trial, gain_of, measured, start_s, verdict_of
 
 
 def results(recording: Recording) -> Trials | None:
@@ -53,6 +53,8 @@ def _trial(planned: PlannedTrial, blocks: Sequence[Block]) -> Trial:
         language="bash" if all(entry.language == "bash" for entry in entries) else "python",
         numerics=any(entry.numerics for entry in entries),
         per_sample=any(block.work != 1 for block in blocks),
+        start_s=start_s(blocks) if any(entry.starts_s for entry in entries) else None,
+        caution="; ".join(dict.fromkeys(entry.caution for entry in entries if entry.caution)),
     )
 
 

@@ -80,3 +80,13 @@ def test_graph_capture_in_the_job_goes_on_undisturbed(perfdoctor: Perfdoctor) ->
     checked = perfdoctor.check("--steps", "150", GPU, "captured")
     assert checked.json["integrity"]["probe_faults"] == []
     assert checked.json["integrity"]["job_end"]["kind"] == "stopped", checked.stdout
+
+
+def test_remedies_for_a_gpu_are_tried_on_the_running_job(perfdoctor: Perfdoctor) -> None:
+    names = ("memory.empty-cache", "dtype.tf32", "cudnn.benchmark", "reads.deferred")
+    options = ("--trial", "--trial-seconds", "60", "--steps", "60", "--try", ",".join(names))
+    checked = perfdoctor.check(*options, GPU, "empty-cache")
+    trials = {trial["remedy"]: trial for trial in checked.json["trials"]["single"]}
+    assert trials["memory.empty-cache"]["verdict"] == "helped", trials
+    assert set(names) <= trials.keys()
+    assert checked.json["integrity"]["probe_faults"] == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -21,9 +22,13 @@ from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
 from perfdoctor.injected._perfdoctor_probe.remedies.base import UnsuitableError
 
 IN_JOB = [entry.name for entry in catalogue.ENTRIES if entry.home]
-UNSUITABLE_HERE = {"etl.pin-memory", "cudnn.on", "layout.channels-last"}
+UNSUITABLE_HERE = {"etl.pin-memory", "cudnn.on", "layout.channels-last", "reads.deferred"}
 """Without CUDA, and in a model without images."""
+NEEDS_WORKERS = {"etl.prefetch", "etl.worker-threads", "etl.persistent-workers"}
 SUITS_ONE_ARGUMENT = {"threads": "threads=3", "etl.workers": "etl.workers=1"}
+
+
+SDP_KERNELS = ("flash", "mem_efficient", "math", "cudnn")
 
 
 class Model(nn.Module):
@@ -102,6 +107,11 @@ class Job:
             "states": [[(k, id(v)) for k, v in s.items()] for s in self.optimizer.state.values()],
             "iterator": (type(iterator), iterator._num_yielded, sorted(iterator.__dict__)),
             "loading": (loading.on_iterator, loading.untimed, loading.ours),
+            "loader": (self.loader.persistent_workers, getattr(iterator, "_persistent_workers", None)),
+            "forward": [sorted(module.__dict__) for module in self.model.modules()],
+            "reads": [name for name in ("item", "__float__", "__int__") if name in vars(torch.Tensor)],
+            "attention": [getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in SDP_KERNELS],
+            "compiler": torch._dynamo.config.suppress_errors,
             "random": torch.get_rng_state().tolist(),
         }
 
@@ -135,7 +145,7 @@ def ill(job: Job) -> Any:
 # memory.malloc has a process of its own below: glibc's thresholds are for good.
 @pytest.mark.parametrize("name", [name for name in IN_JOB if name != "memory.malloc"])
 def test_a_job_is_as_it_was_when_a_remedy_is_taken_back(name: str, ill: Job) -> None:
-    if name == "etl.prefetch":
+    if name in NEEDS_WORKERS:
         ill.loader = DataLoader(ill.loader.dataset, batch_size=4, num_workers=1)
         ill.loading.made(ill.loader)
         ill.start()
@@ -153,7 +163,9 @@ def test_a_job_is_as_it_was_when_a_remedy_is_taken_back(name: str, ill: Job) -> 
     assert ill.numbers() == numbers
 
 
-@pytest.mark.parametrize("name", ["dtype.float32", "dtype.autocast", "optimizer.fused", "etl.replay", "batch.larger=2"])
+@pytest.mark.parametrize(
+    "name", ["dtype.float32", "dtype.autocast", "optimizer.fused", "etl.replay", "batch.larger=2", "gc.every=1"]
+)
 def test_a_job_trains_on_with_and_after_a_remedy(name: str, job: Job) -> None:
     remedy = made(name, job)
     remedy.apply()
@@ -328,7 +340,8 @@ def test_malloc_keeps_memory_and_then_gives_it_back_as_before() -> None:
 def test_every_name_can_be_parsed_and_says_how_to_keep_it() -> None:
     for entry in catalogue.ENTRIES:
         assert catalogue.parse(entry.name) == (entry, entry.argument)
-        assert entry.text and (entry.keep or entry.name in ("nothing", "etl.replay"))
+        assert entry.text and (entry.keep or entry.name in ("nothing", "etl.replay", "reads.deferred"))
+        assert entry.launches != bool(entry.home), "it is made in the job or at a launch"
         assert "{value}" not in catalogue.described(entry.name) + catalogue.kept(entry.name)
 
 

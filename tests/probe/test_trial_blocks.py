@@ -154,6 +154,66 @@ def test_a_remedy_that_cannot_be_taken_back_ends_all_trials(probe: Probe) -> Non
     assert not trials.queue
 
 
+def test_a_block_of_epochs_begins_and_ends_where_they_do(probe: Probe) -> None:
+    trials = Trials(probe)
+    trials.ask(block(0, "lamp", epochs=2))
+    trials.ask(block(1, None, epochs=1))
+    for step in range(60):
+        probe.loading.started += step % 5 == 0  # the step that ended now began an epoch
+        trials.at_boundary(step, 1000 + step % 5)
+    first, second = probe.lines
+    assert (first["step"], first["n"], first["odd"], first["epochs"]) == (5, 10, [4, 9], 2)
+    # The rest of the epoch in which the lamp went out is not counted.
+    assert (second["step"], second["n"], second["odd"]) == (20, 5, [4])
+
+
+def test_whole_epochs_are_waited_for_even_where_nothing_need_settle(probe: Probe) -> None:
+    trials = Trials(probe)
+    for number in (0, 1):
+        trials.ask(block(number, None, epochs=1))
+    for step in range(2, 40):
+        if step == 27:  # ordered later, in the middle of an epoch
+            trials.ask(block(2, None, epochs=1))
+        probe.loading.started += step % 5 == 0
+        trials.at_boundary(step, 1000)
+    # The second one follows at once: the first ended where an epoch began.
+    assert [(line["step"], line["n"]) for line in probe.lines] == [(5, 5), (10, 5), (30, 5)]
+
+
+def test_what_does_not_count_is_kept_apart(probe: Probe) -> None:
+    trials = Trials(probe)
+    trials.ask(block(0, "lamp"))
+    run(trials, range(10, 20))
+    (line,) = probe.lines
+    assert line["settling_us"] == [111, 112, 113] and line["switch_us"] >= 0
+    assert line["wall_us"] == [114, 115, 116, 117]
+
+
+def test_a_quota_that_takes_time_is_noted(probe: Probe) -> None:
+    trials = Trials(probe)
+    taken = iter((500, 750))
+    trials.throttling = SimpleNamespace(total_us=lambda: next(taken))
+    trials.ask(block(0, None))
+    run(trials, range(6))
+    assert probe.lines[0]["throttled_us"] == 250
+
+
+def test_a_remedy_that_works_does_so_in_each_step_it_is_in_place(probe: Probe) -> None:
+    done: list[int] = []
+
+    class Worker(Lamp):
+        needs = ("optimizer",)
+
+        def at_step(self) -> None:
+            done.append(1)
+
+    trials = Trials(probe)
+    trials.remedies = [Worker(probe)]
+    trials.work()
+    trials.keep([], 2)
+    assert len(done) == 1 and not trials.busy
+
+
 def test_dropped_blocks_leave_the_job_as_it_was(probe: Probe) -> None:
     trials = Trials(probe)
     trials.ask(block(0, "lamp"))

@@ -67,7 +67,7 @@ def test_the_verdict_ends_with_what_was_proven() -> None:
 def test_past_predictions_stand_beside_new_ones() -> None:
     text = console(tried())
     assert "predictions on this machine were off by 6.2 % (median of 14 trials)" in text
-    assert "Left out: 1 pair in which other processes had the CPU." in text
+    assert "Left out and repeated: 1 pair in which others had the CPU." in text
 
 
 def test_a_difference_that_was_only_not_shown_is_not_called_useless() -> None:
@@ -151,3 +151,16 @@ def test_predicted_factors_in_words(low: float, high: float, text: str) -> None:
 )
 def test_measured_factors_in_words(factor: float, low: float, high: float, text: str) -> None:
     assert wording.interval(factor, low, high) == text
+
+
+def test_a_start_is_told_with_the_step_that_earns_it_back() -> None:
+    gain = Gain(1.25, 1.2, 1.3, 8, steps=10, step_ms=50.0)
+    compiled = Trial(
+        "compile.model", Verdict.HELPED, gain, text="the model is compiled", keep="model = torch.compile(model)",
+        numerics=True, start_s=12.0, caution="results differ",
+    )  # fmt: skip
+    diagnosis = replace(two_findings(), trials=Trials((compiled,)))
+    text = " ".join(console(diagnosis).split())
+    assert "1.25x [1.20, 1.30] helped: the model is compiled, which took 12 s and pays after 1,200 steps" in text
+    assert "# results differ model = torch.compile(model)" in text
+    jsonschema.validate(json.loads(render_json(diagnosis)), load_schema())

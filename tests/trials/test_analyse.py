@@ -8,18 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfdoctor.diagnosis.measured import Gain, Range, Verdict
+from perfdoctor.diagnosis.measured import Gain, Range, Trial, Verdict
 from perfdoctor.recording.model import Block
 from perfdoctor.trials.analyse import (
-    LEAST_PAIRS,
     block_ms,
     gain_of,
     measured,
     pairs_of,
     precise_enough,
+    start_s,
     undisturbed,
     verdict_of,
 )
+from perfdoctor.trials.blocks import LEAST_PAIRS
 
 
 def block(number: int, remedy: str | None, ms: float = 20.0, **more: object) -> Block:
@@ -175,3 +176,32 @@ def test_where_the_interval_lies_does_not_decide_when_to_stop() -> None:
 )
 def test_verdicts_by_where_the_interval_lies(low: float, high: float, verdict: Verdict) -> None:
     assert verdict_of(Gain(1.0, low, high, 8)) is verdict
+
+
+def test_a_block_of_whole_epochs_counts_how_they_begin() -> None:
+    walls = (1000,) * 9 + (21000,)
+    assert block_ms(block(0, None, wall_us=walls, odd=(9,))) == pytest.approx(1.0)
+    assert block_ms(block(0, None, wall_us=walls, odd=(9,), epochs=1)) == pytest.approx(3.0)
+
+
+def test_what_a_start_took_is_what_its_steps_took_beyond_the_usual() -> None:
+    treated = block(1, "lamp", 20.0, settling_us=(3_000_000, 20_000, 20_000), switch_us=500_000)
+    later = block(3, "lamp", 20.0, settling_us=(20_000,) * 3)
+    assert start_s([block(0, None), treated, block(2, None), later]) == pytest.approx(3.48, abs=0.01)
+    assert start_s([block(0, None)]) is None
+
+
+def test_pairs_that_a_quota_disturbed_say_so() -> None:
+    quiet, loud = blocks(4, 1.0), blocks(2, 1.0)
+    taken = [replace(b, block=b.block + 8, throttled_us=90_000 * (b.block % 2), delay_us=1000) for b in loud]
+    verdict, _, reason = measured(quiet + taken)
+    assert verdict is Verdict.NOT_MEASURED
+    assert reason.startswith("2 of 6 pairs of blocks were disturbed by the CPU quota of the job's control group")
+
+
+def test_a_start_pays_after_as_many_steps_as_earn_it_back() -> None:
+    gain = Gain(2.0, 1.9, 2.1, 6, step_ms=20.0)
+    trial = Trial("compile.model", Verdict.HELPED, gain, start_s=3.0)
+    assert trial.pays_after_steps == 300
+    assert replace(trial, gain=replace(gain, factor=0.9)).pays_after_steps is None
+    assert replace(trial, start_s=None).pays_after_steps is None

@@ -20,6 +20,7 @@ from perfdoctor.diagnosis.measured import Trial, Trials, Verdict
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.model import Block
 from perfdoctor.recording.reader import ProcessFile, read
+from perfdoctor.trials.blocks import Size
 from perfdoctor.trials.results import results
 
 PID, T = 100, 1_000_000_000
@@ -30,6 +31,10 @@ class Bench:
     """A job that runs every block the moment it is ordered, and says how long its steps took."""
 
     def __init__(self, directory: Path, wall_us: Callable[[str], int | str], dies_at: int = 10**9) -> None:
+        self.delays_us: list[int] = []
+        """Of the first blocks; then there are none."""
+        self.start_us = 0
+        """What a block with a remedy takes before its steps count."""
         self.path = directory / f"process-{PID}-{T}.jsonl"
         self.wall_us = wall_us
         self.dies_at = dies_at
@@ -75,7 +80,10 @@ class Bench:
                 self._write({**named, "error": wall})
                 return
             walls = [wall + 3 * number] * command["steps"]
-            self._write({**named, "n": command["steps"], "wall_us": walls, "work": 1.0})
+            delay_us = self.delays_us.pop(0) if self.delays_us else 0
+            settling = [self.start_us] if command["remedy"] else []
+            block = {"n": command["steps"], "wall_us": walls, "settling_us": settling, "delay_us": delay_us}
+            self._write({**named, **block, "work": 1.0})
 
 
 @pytest.fixture
@@ -83,8 +91,11 @@ def ill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Conduc
     """Makes a conductor of a job with these findings."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
-    def make(*findings: Finding, seconds: float = 60.0, also: tuple[str, ...] = ()) -> Conductor:
-        evidence = replace(healthy().evidence, step=replace(STEP, step_ms=STEP_US / 1000))
+    def make(*findings: Finding, seconds: float = 60.0, also: tuple[str, ...] = (), compiled: bool = True) -> Conductor:
+        evidence = healthy().evidence
+        # A model that is compiled already: else that is tried as well.
+        job = replace(evidence.job, compiled=compiled)
+        evidence = replace(evidence, step=replace(STEP, step_ms=STEP_US / 1000), job=job)
         monkeypatch.setattr(conduct, "judge", lambda directory, config: Diagnosis(evidence, (), findings, None))
         return Conductor(RunDirectory(tmp_path), Config(), seconds, also)
 
@@ -146,11 +157,75 @@ def test_without_time_nothing_is_begun(ill: Any, tmp_path: Path) -> None:
     assert trial.verdict is Verdict.NOT_TRIED and "--trial-seconds" in trial.reason
 
 
-def test_what_cannot_be_changed_in_a_running_job_says_so(ill: Any, tmp_path: Path) -> None:
+def test_what_is_read_when_a_process_starts_waits_for_launches(ill: Any, tmp_path: Path) -> None:
     bench = Bench(tmp_path, lambda remedy: 2000)
-    ill(finding("a", 1, 1, "attention.sdpa", "threads.passive")).prove(bench)
+    ill(finding("a", 1, 1, "isa.uncapped", "threads.passive")).prove(bench)
+    (first, second) = outcome(tmp_path).single
+    assert "launches" in first.reason and "launches" in second.reason and bench.orders == []
+
+
+def test_a_compiled_model_is_an_opportunity_that_no_finding_need_name(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 1000 if remedy else 2000)
+    bench.start_us = 2_000_000
+    ill(finding("a", 1, 1, "gc.thresholds"), compiled=False).prove(bench)
+    trials = outcome(tmp_path).single
+    assert [trial.remedy for trial in trials] == ["gc.thresholds", "compile.model"]
+    assert trials[1].verdict is Verdict.HELPED and trials[1].findings == ()
+    # The step takes 1 ms less, and the first block took 2 s longer to begin.
+    assert trials[1].start_s == pytest.approx(2.0, rel=0.05)
+    assert trials[1].pays_after_steps == pytest.approx(2000, rel=0.1)
+    assert bench.said[-1] == trials[1]
+
+
+def test_nobody_misses_an_opportunity_for_which_there_is_no_time(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 2000)
+    ill(seconds=20, compiled=False).prove(bench)
+    assert outcome(tmp_path).problem == "no finding names a fix that can be tried" and bench.orders == []
+
+
+def test_blocks_of_a_remedy_that_pays_by_the_epoch_are_whole_epochs(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 1000 if remedy else 2000)
+    conductor = ill(finding("a", 1, 1, "etl.persistent-workers"))
+    conductor.epoch = Size(40, 0.002, epochs=1)
+    conductor.prove(bench)
+    assert {(order["epochs"], order["steps"]) for order in bench.orders} == {(1, 40)}
+    assert outcome(tmp_path).single[0].verdict is Verdict.HELPED
+
+
+def test_without_epochs_what_pays_by_the_epoch_is_not_tried(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 2000)
+    conductor = ill(finding("a", 1, 1, "etl.persistent-workers"))
+    conductor._estimate = lambda evidence, step_s: None
+    conductor.prove(bench)
+    assert "no two epochs" in outcome(tmp_path).single[0].reason and bench.orders == []
+
+
+def test_a_library_that_is_not_there_is_left_out_unless_it_is_asked_for(
+    ill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conduct.preload, "find", lambda libraries: "")
+    conductor = ill(finding("a", 1, 1, "gc.thresholds", "memory.jemalloc"), also=("memory.tcmalloc",))
+    conductor.prove(Bench(tmp_path, lambda remedy: 2000))
+    conductor.launch_s = 0.001
+    conductor.launch(Launcher(lambda changes: 10.0), lambda phase, trial: None)
     reasons = {trial.remedy: trial.reason for trial in outcome(tmp_path).single}
-    assert "running job" in reasons["attention.sdpa"] and "launches" in reasons["threads.passive"]
+    assert reasons == {"gc.thresholds": "", "memory.tcmalloc": "this machine has no libtcmalloc_minimal"}
+
+
+def test_seconds_are_kept_for_launches_that_fit(ill: Any, tmp_path: Path) -> None:
+    conductor = ill(seconds=100)
+    conductor.launch_s = 5.0
+    assert conductor._for_launches(1) == 30.0 and conductor._for_launches(0) == 0.0
+    assert conductor._for_launches(3) == 0.0, "more than half of the time"
+
+
+def test_disturbed_pairs_are_made_up_for(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: 2000)
+    bench.delays_us = [900_000, 0, 0, 900_000]
+    ill(also=("nothing",)).prove(bench)
+    (trial,) = outcome(tmp_path).single
+    assert trial.gain is not None and (trial.gain.pairs, trial.gain.dropped) == (6, 2)
+    assert len(bench.orders) == 2 * 8
 
 
 def test_a_healthy_job_has_nothing_to_try_but_what_is_asked_for(ill: Any, tmp_path: Path) -> None:
@@ -219,9 +294,9 @@ def test_a_launch_without_steps_ends_that_trial(ill: Any, tmp_path: Path) -> Non
 
 
 def test_blocks_get_shorter_until_a_trial_fits_into_its_share() -> None:
-    size = conduct._Size(steps=200, step_s=0.005)
+    size = Size(steps=200, step_s=0.005)
     assert size.within(60).steps == 200
     shorter = size.within(5)
     assert 12 <= shorter.steps < 200 and shorter.least_s <= 5
     assert size.within(0.1).steps == 12, "never below 60 ms"
-    assert conduct._Size(steps=10, step_s=2.0).within(1).steps == 4
+    assert Size(steps=10, step_s=2.0).within(1).steps == 4

@@ -10,7 +10,7 @@ from samples import healthy
 from perfdoctor.diagnosis.findings import Combined, Confidence, Diagnosis, Finding, Fix, Part, Savings, Severity
 from perfdoctor.diagnosis.measured import Gain, Range, Trial, Verdict
 from perfdoctor.evidence.model import Missing
-from perfdoctor.trials.plan import factors, plan, predicted_together, together
+from perfdoctor.trials.plan import factors, opportunity, plan, predicted_together, together
 
 
 def finding(name: str, low_ms: float, high_ms: float, *remedies: str) -> Finding:
@@ -63,9 +63,25 @@ def test_names_of_no_remedy_and_remedies_for_a_gpu_are_left_out_on_a_cpu() -> No
     assert names(finding("a", 1, 2, "loader-workers", "dtype.tf32", "gc.thresholds")) == ["gc.thresholds"]
 
 
-def test_what_cannot_be_tried_is_planned_all_the_same_so_that_the_report_says_so() -> None:
-    (wanted,) = plan(diagnosis(finding("a", 1, 2, "attention.sdpa")))
-    assert not wanted.possible and not wanted.launches
+def test_a_library_is_planned_where_the_machine_has_it() -> None:
+    faults = diagnosis(finding("a", 1, 2, "memory.malloc", "memory.jemalloc"))
+    assert [one.remedy for one in plan(faults)] == ["memory.malloc"]
+    found = plan(faults, present=lambda libraries: f"lib{libraries[0]}.so")
+    assert [(one.remedy, one.launches) for one in found] == [("memory.malloc", False), ("memory.jemalloc", True)]
+
+
+def test_a_compiled_model_is_an_opportunity_where_the_step_is_the_models() -> None:
+    one = opportunity(diagnosis(), ())
+    assert one is not None and (one.remedy, one.findings, one.predicted) == ("compile.model", (), None)
+    assert opportunity(diagnosis(), (one,)) is None, "once is enough"
+    evidence = healthy()
+    job = replace(evidence.job, compiled=True)
+    assert opportunity(Diagnosis(replace(evidence, job=job), (), (), None), ()) is None
+    step = evidence.step
+    assert not isinstance(step, Missing)
+    waiting = replace(evidence, step=replace(step, step_ms=10 * step.step_ms))
+    assert opportunity(Diagnosis(waiting, (), (), None), ()) is None
+    assert opportunity(Diagnosis(replace(evidence, step=Missing("none")), (), (), None), ()) is None
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,12 @@ class Discovery:
                 if not (trained and issubclass(kind, _Loss)):
                     self._patch(kind)
 
+    def retire(self) -> None:
+        """No call is timed any more."""
+        self.settle()
+        for kind in list(self.classes):
+            self._unpatch(kind)
+
     def compiling(self) -> None:
         """torch.compile is about to be called: nothing of ours may be traced."""
         self.compiled = True

@@ -1,4 +1,4 @@
-"""Every change the probe makes to the job's libraries, in one place.
+"""Every change the probe makes to the job's libraries, in one place, and the way back.
 
 Each stand-in calls the original exactly once with the job's own arguments, outside any guard of ours, so that
 results and errors are the job's; what we do around it is guarded.
@@ -20,6 +20,38 @@ from . import timeline as parts
 from .discovery import Discovery
 
 _clock = time.perf_counter_ns
+_ABSENT = object()
+
+
+class Changes:
+    """What was put in the place of what, so that it can be put back."""
+
+    def __init__(self) -> None:
+        self.made: "list[tuple]" = []
+        self.undone: "list[tuple]" = []
+
+    def put(self, part: str, owner, name: str, stand_in) -> None:
+        """Have `owner.name` be `stand_in`."""
+        before = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, stand_in)
+        self.made.append((part, owner, name, vars(owner)[name], before))
+
+    def when_undone(self, part: str, undo) -> None:
+        """Call `undo` when the part is taken back."""
+        self.undone.append((part, undo))
+
+    def take_back(self, kept: "set[str]") -> None:
+        """Everything is as before, but for the `kept` parts, and for what others have changed since."""
+        for part, owner, name, ours, before in reversed(self.made):
+            if part in kept or vars(owner).get(name) is not ours:
+                continue
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+        for part, undo in self.undone:
+            if part not in kept:
+                undo()
 
 
 def install(probe) -> None:
@@ -29,12 +61,14 @@ def install(probe) -> None:
     """
     note_autocast = probe.guarded("autocast", functools.partial(_note_autocast, probe))
     probe.discovery = Discovery(probe.loop, probe.guarded, note_autocast)
+    probe.changes = Changes()
     for part in (
         _optimizer,
         _backward,
         _loaders,
         _workers,
         _transport,
+        _pauses,
         _collector,
         _calls,
         _grad_scaler,
@@ -75,13 +109,25 @@ def _optimizer(probe) -> None:
 
     probe.make_hooks_traceable = traceable
 
+    def leave() -> None:
+        # Called from inside these very hooks: the two dictionaries must keep their size meanwhile.
+        for handle in handles:
+            handle.hooks_dict_ref()[handle.id] = _nothing
+
+    probe.changes.when_undone("optimizer", leave)
+
+
+def _nothing(optimizer, args, kwargs) -> None:
+    """Of the hooks that were here."""
+
 
 def _backward(probe) -> None:
     # What `torch.autograd.backward` and `grad` have in common. Those two are known to TorchScript and Dynamo
     # by identity, so they stay as they are.
     original = torch.autograd._engine_run_backward
     run_backward = shortcuts.backward(probe.loop, probe.guarded, original)
-    torch.autograd._engine_run_backward = functools.update_wrapper(run_backward, original)
+    functools.update_wrapper(run_backward, original)
+    probe.changes.put("backward", torch.autograd, "_engine_run_backward", run_backward)
 
 
 def _loaders(probe) -> None:
@@ -119,9 +165,10 @@ def _loaders(probe) -> None:
     ):
         functools.update_wrapper(stand_in, original)
         stand_in.__name__ = name
-    dataloader.DataLoader.__init__ = init
-    dataloader.DataLoader.__iter__ = iterate
-    dataloader._BaseDataLoaderIter.__next__ = following
+    put = probe.changes.put
+    put("loaders", dataloader.DataLoader, "__init__", init)
+    put("loaders", dataloader.DataLoader, "__iter__", iterate)
+    put("batches", dataloader._BaseDataLoaderIter, "__next__", following)
 
 
 def _workers(probe) -> None:
@@ -135,7 +182,7 @@ def _workers(probe) -> None:
         began(*args[10:12])
         return original_loop(*args, **kwargs)
 
-    worker._worker_loop = worker_loop
+    probe.changes.put("workers", worker, "_worker_loop", worker_loop)
 
     for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
         _fetch(probe, kind)
@@ -157,7 +204,7 @@ def _fetch(probe, kind) -> None:
         after(self)
         return batch
 
-    kind.fetch = timed
+    probe.changes.put("workers", kind, "fetch", timed)
 
 
 def _transport(probe) -> None:
@@ -171,19 +218,28 @@ def _transport(probe) -> None:
         received(len(data), _clock() - began)
         return value
 
-    pickler.loads = staticmethod(loads)
+    probe.changes.put("transport", pickler, "loads", staticmethod(loads))
+
+
+def _pauses(probe) -> None:
+    callback = probe.guarded("gc", probe.collector.callback)
+    gc.callbacks.append(callback)
+    probe.changes.when_undone("pauses", lambda: gc.callbacks.remove(callback))
 
 
 def _collector(probe) -> None:
-    gc.callbacks.append(probe.guarded("gc", probe.collector.callback))
-    gc.collect = probe.collector.explicit(gc.collect)
+    probe.changes.put("collector", gc, "collect", probe.collector.explicit(gc.collect))
 
 
 def _calls(probe) -> None:
-    wrap = probe.calls.wrap
+    put, wrap = probe.changes.put, probe.calls.wrap
+    save = wrap("save", torch.save, parts.CHECKPOINT)
+    empty_cache = wrap("empty_cache", torch.cuda.empty_cache)
     # Each under both its names, because pickle looks a function up where it says it was defined.
-    torch.save = torch.serialization.save = wrap("save", torch.save, parts.CHECKPOINT)
-    torch.cuda.empty_cache = torch.cuda.memory.empty_cache = wrap("empty_cache", torch.cuda.empty_cache)
+    for owner in (torch, torch.serialization):
+        put("calls", owner, "save", save)
+    for owner in (torch.cuda, torch.cuda.memory):
+        put("calls", owner, "empty_cache", empty_cache)
 
 
 def _grad_scaler(probe) -> None:
@@ -201,7 +257,7 @@ def _grad_scaler(probe) -> None:
         original(self, *args, **kwargs)
         made(self)
 
-    scaler.__init__ = init
+    probe.changes.put("grad_scaler", scaler, "__init__", init)
 
 
 def _profilers(probe) -> None:
@@ -217,8 +273,8 @@ def _profilers(probe) -> None:
 
         return call
 
-    module._prepare_profiler = announced(module._prepare_profiler)
-    module._enable_profiler = announced(module._enable_profiler)
+    for name in ("_prepare_profiler", "_enable_profiler"):
+        probe.changes.put("profilers", module, name, announced(getattr(module, name)))
 
 
 def _compile(probe) -> None:
@@ -238,12 +294,13 @@ def _compile(probe) -> None:
         module_compiled(self)
         return result
 
-    torch.compile = compile
-    torch.nn.Module.compile = compile_method
+    probe.changes.put("compile", torch, "compile", compile)
+    probe.changes.put("compile", torch.nn.Module, "compile", compile_method)
 
 
 def _watch(probe) -> None:
     probe.discovery.watch()
+    probe.changes.when_undone("watch", probe.discovery.retire)
 
 
 def _note_autocast(probe) -> None:

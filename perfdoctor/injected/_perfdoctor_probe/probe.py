@@ -59,6 +59,8 @@ class Probe:
         self.price_finally = guarded("final pricing", self.windows.price_finally)
         self.trials = None
         """The remedies' side, from when the first one is asked for."""
+        self.retired = False
+        """Whether our hooks are gone, and only remedies are left."""
         self.remedies = [name for name in os.environ.get("PERFDOCTOR_APPLY", "").split(",") if name]
         self.start_trials = guarded("trials", self._start_trials)
         self.try_remedies = guarded("trials", self._try_remedies)
@@ -211,6 +213,15 @@ class Probe:
             if self.remedies:
                 self.trials.keep(self.remedies, step)
                 self.recorder.disable()  # nobody judges a job that is only run
+                self.retire()
+
+    def retire(self) -> None:
+        """Take our hooks out of the job, but for what the remedies in place need."""
+        # Not out of a compiled job: Dynamo has traced some of them.
+        if not self.discovery.compiled:
+            kept = {part for remedy in self.trials.kept for part in remedy.needs}
+            self.changes.take_back(kept)
+            self.retired = True
 
     def _take_turn(self, line: Timeline) -> None:
         line.settle_cpu()
@@ -222,6 +233,7 @@ class Probe:
     def _try_remedies(self, line: Timeline) -> None:
         if self.trials.at_boundary(line.step, line.rows[-1][0] // 1000):
             line.skip_own_time()
+        self.trials.work()
 
     def _beat(self, step: int) -> None:
         """Tell the launcher how it goes: sums since the last beat."""
@@ -422,7 +434,7 @@ def install(recorder, after_fork: list, start_ns: int) -> None:
 def _at_exit(probe: Probe) -> None:
     """The ordinary way out. Nothing depends on it: a killed job has lost half a second of rows at most."""
     try:
-        if probe.loop.timeline.step or probe.recorder.pending:
+        if not probe.retired and (probe.loop.timeline.step or probe.recorder.pending):
             probe.leave()
     except Exception:
         pass

@@ -121,13 +121,7 @@ _ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 def libraries() -> dict:
     """Thread pools and allocators mapped into this process. Reads /proc/self/maps: 1 to 5 ms, once."""
     pools, allocator = set(), "glibc"
-    text = ""
-    try:
-        with open("/proc/self/maps") as maps:
-            text = maps.read()
-    except OSError:
-        pass
-    for path in {line.rpartition(" ")[2] for line in text.splitlines() if ".so" in line}:
+    for path in mapped():
         name = os.path.basename(path)
         for pool in _POOLS:
             if name.startswith(pool) or (pool == "openblas" and pool in name):
@@ -136,3 +130,13 @@ def libraries() -> dict:
             if known in name:
                 allocator = known
     return {"pools": sorted(pools), "allocator": allocator}
+
+
+def mapped() -> "set[str]":
+    """Paths of the shared libraries in this process."""
+    try:
+        with open("/proc/self/maps") as maps:
+            text = maps.read()
+    except OSError:
+        return set()
+    return {line.rpartition(" ")[2] for line in text.splitlines() if ".so" in line}

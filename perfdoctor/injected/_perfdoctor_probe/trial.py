@@ -8,9 +8,18 @@ import time
 
 from . import procfs, records, remedies
 from .remedies.base import UnsuitableError
+from .throttling import Throttling
 
-_COUNTERS = {"utime_us": "cpu_us", "stime_us": "cpu_us", "delay_us": "delay_us", "minflt": "minflt", "nivcsw": "nivcsw"}
-"""Of the process (run delay: of the training thread), and the name of their growth in a block's record."""
+_COUNTERS = {
+    "utime_us": "cpu_us",
+    "stime_us": "cpu_us",
+    "delay_us": "delay_us",
+    "throttled_us": "throttled_us",
+    "minflt": "minflt",
+    "nivcsw": "nivcsw",
+}
+"""Of the process (run delay: of the training thread; throttling: of its control groups), and the name of their growth
+in a block's record."""
 _COMBINED = "+"
 
 
@@ -24,11 +33,18 @@ class Trials:
         self.applied = ""
         """The name, or the names joined by `+`, of what is in place."""
         self.remedies: list = []
+        self.kept: list = []
+        """In place for good."""
+        self.working = False
+        """Whether one of those has something to do in each step."""
         self.calming = 0
+        self.epoch_ended = -1
+        """The step at which a block of whole epochs ended."""
         self.broken = ""
         """Why no further remedy is tried: one could not be taken back."""
         self.failed: "set[str]" = set()
         self.busy = False
+        self.throttling = Throttling()
 
     def ask(self, command: dict) -> None:
         """Queue a block."""
@@ -50,6 +66,8 @@ class Trials:
             try:
                 remedy = remedies.make(name, self.probe)
                 remedy.apply()
+                self.kept.append(remedy)
+                self.busy = self.working = self.working or "optimizer" in remedy.needs
                 error = ""
             except Exception as caught:
                 error = _words(caught)
@@ -63,21 +81,17 @@ class Trials:
         """A step of `wall_us` has ended. True when work was done here that is not the job's."""
         block = self.block
         if block is not None:
-            if block["settling"] > 0:
-                block["settling"] -= 1
-                if block["settling"]:
-                    return False
-                self._measure(step)
-                return True
+            if "began" not in block:
+                return self._settle(step, wall_us)
             self._count(wall_us)
-            if len(block["wall_us"]) < block["steps"]:
+            if not _is_full(block):
                 return False
             self._close(step)
         while self.block is None and self.queue and step >= self.queue[0].get("from", 0):
             self._open(self.queue.pop(0), step)
         if self.block is None and not self.queue:
             self._switch("")
-            self.busy = False
+            self.busy = self.working
         return True
 
     def abandon(self) -> None:
@@ -95,40 +109,63 @@ class Trials:
         if name in self.failed:
             return
         moved = name != self.applied
+        began = time.perf_counter_ns()
         try:
             self._switch(name)
         except Exception as error:
             self._give_up(command, name, _words(error))
             return
         settle = max([int(command.get("settle", 0)), self.calming, *(remedy.settle for remedy in self.remedies)])
-        self.block = {**command, "settling": settle if moved else 0, "wall_us": [], "odd": []}
-        if not self.block["settling"]:
+        self.block = {**command, "wall_us": [], "odd": [], "settling_us": [], "started": self.probe.loading.started}
+        self.block["settling"] = settle if moved else 0
+        self.block["switch_us"] = (time.perf_counter_ns() - began) // 1000
+        # A block of epochs may follow at once where one has just ended, and nowhere else.
+        if not self.block["settling"] and (not command.get("epochs") or step == self.epoch_ended):
             self._measure(step)
+
+    def _settle(self, step: int, wall_us: int) -> bool:
+        """A step that does not count. True when the next one does."""
+        block = self.block
+        block["settling_us"].append(wall_us)
+        epoch_began = self._epoch_began()
+        if len(block["settling_us"]) < block["settling"] or (block.get("epochs") and not epoch_began):
+            return False
+        self._measure(step)
+        return True
 
     def _measure(self, step: int) -> None:
         """The steps count from here on."""
-        loading = self.probe.loading
-        self.block.update(step=step, began=procfs.counters(), samples=self._samples(), started=loading.started)
+        self.block.update(step=step, began=self._counters(), samples=self._samples())
+        self.block["started"] = self.probe.loading.started
+
+    def _counters(self) -> dict:
+        return {**procfs.counters(), "throttled_us": self.throttling.total_us()}
 
     def _samples(self) -> int:
         return self.probe.sent_samples + self.probe.loop.samples
 
     def _count(self, wall_us: int) -> None:
-        block, started = self.block, self.probe.loading.started
-        if started != block["started"]:
-            # An epoch began in this step: with its loader's start-up, and perhaps a validation run.
+        block = self.block
+        if self._epoch_began():
             block["odd"].append(len(block["wall_us"]))
-            block["started"] = started
         block["wall_us"].append(wall_us)
+
+    def _epoch_began(self) -> bool:
+        """Whether one did in this step: with its loader's start-up, and perhaps a validation run."""
+        block, started = self.block, self.probe.loading.started
+        began = started != block["started"]
+        block["started"] = started
+        return began
 
     def _close(self, step: int) -> None:
         block, self.block = self.block, None
+        self.epoch_ended = step if block.get("epochs") else -1
         lost = next((why for why in (remedy.lost() for remedy in self.remedies) if why), "")
         if lost:
             self._give_up(block, self.applied, lost)
             return
         grown = dict.fromkeys(_COUNTERS.values(), 0)
-        now = procfs.counters()
+        now = self._counters()
         for name, total in _COUNTERS.items():
             before, after = block["began"].get(name), now.get(name)
             grown[total] = None if before is None or after is None else (grown[total] or 0) + after - before
@@ -141,10 +178,18 @@ class Trials:
             n=len(block["wall_us"]),
             wall_us=block["wall_us"],
             odd=block["odd"],
+            settling_us=block["settling_us"],
+            switch_us=block["switch_us"],
+            epochs=block.get("epochs", 0),
             samples=self._samples() - block["samples"],
             work=work,
             **grown,
         )
+
+    def work(self) -> None:
+        """What remedies in place do in each step, as the job would: in the job's time."""
+        for remedy in (*self.kept, *self.remedies):
+            remedy.at_step()
 
     # -- remedies -----------------------------------------------------------------------------------------
 
@@ -195,6 +240,12 @@ class Trials:
     def _write(self, record: dict) -> None:
         self.probe.recorder.line(records.encoded(record))
         self.probe.recorder.flush()
+
+
+def _is_full(block: dict) -> bool:
+    if block.get("epochs"):
+        return len(block["odd"]) >= block["epochs"]
+    return len(block["wall_us"]) >= block["steps"]
 
 
 def _words(error: Exception) -> str:

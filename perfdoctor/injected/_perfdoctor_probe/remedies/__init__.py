@@ -16,6 +16,6 @@ def ordered(names: "list[str]") -> "list[str]":
 def make(name: str, probe):
     """The remedy `name` for this job, not yet applied. Raises `catalogue.UnknownRemedyError`."""
     entry, value = catalogue.parse(name)
-    if entry.environment is not None:
+    if entry.launches:
         raise catalogue.UnknownRemedyError(f"{name} needs a new launch")
     return getattr(importlib.import_module(f".{entry.home}", __name__), entry.kind)(probe, value)

@@ -15,6 +15,8 @@ class Remedy:
     """Steps after a switch that tell nothing yet: caches, allocators and queues still change."""
     work = 1.0
     """Samples of a step, by those it had before."""
+    needs: "tuple[str, ...]" = ()
+    """Parts of the probe, by their names in `patches`, without which it does not work."""
 
     def __init__(self, probe, value: "int | None" = None) -> None:
         self.probe = probe
@@ -27,6 +29,9 @@ class Remedy:
     def withdraw(self) -> None:
         """Take it back."""
         raise NotImplementedError
+
+    def at_step(self) -> None:
+        """What the change does itself after each step while it is in place."""
 
     def lost(self) -> str:
         """Why the steps since `apply` ran without the change after all; "" where they did not."""

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from .base import Remedy, UnsuitableError
+from .worker_threads import InWorker
 
 _KEPT_BATCHES = 4
 """Batches that `Replay` goes round: different ones, so that the model does not see one and the same."""
@@ -16,6 +17,8 @@ _DEFAULT_PREFETCH = 2
 
 class _Elsewhere(Remedy):
     """Batches for all iterators that the loop draws from, and for those that it starts meanwhile."""
+
+    needs = ("loaders",)
 
     def apply(self) -> None:
         loading = self.probe.loading
@@ -151,6 +154,15 @@ class Workers(_Clone):
         if loader.num_workers == self.value:
             raise UnsuitableError("it is so already")
         return {"num_workers": self.value}
+
+
+class WorkerThreads(_Clone):
+    """Threads that each worker computes with."""
+
+    def settings(self, loader) -> dict:
+        if not loader.num_workers:
+            raise UnsuitableError("there are no workers")
+        return {"worker_init_fn": InWorker(max(1, self.value), loader.worker_init_fn)}
 
 
 class Prefetch(_Clone):

@@ -103,6 +103,8 @@ def mmap_threshold(libc) -> int:
 class EmptyCache(Switch):
     """Calls of `torch.cuda.empty_cache` return at once."""
 
+    needs = ("calls",)
+
     def read(self) -> bool:
         return "empty_cache" in self.probe.calls.muted
 

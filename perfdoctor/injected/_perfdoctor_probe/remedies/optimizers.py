@@ -1,5 +1,6 @@
 """How an optimizer updates: one operator per parameter, per group, or for all."""
 
+import torch
 from torch.optim import Optimizer
 
 from .base import Remedy, UnsuitableError, living
@@ -21,10 +22,25 @@ class Fused(Remedy):
         if all(group[self.option] for group in groups):
             raise UnsuitableError("it is so already")
         self.before = [(group, group[self.option], group.get(self.other)) for group in groups]
+        self.moved = []
+        if self.option == "fused":
+            for item in optimizers:
+                self._move_counts(item.state)
         for group in groups:
             group[self.option], group[self.other] = True, False
 
+    def _move_counts(self, states) -> None:
+        """Fused kernels read the count of steps on the device, where such an optimizer would have made it."""
+        for parameter, state in states.items():
+            count = state.get("step")
+            if isinstance(count, torch.Tensor) and count.device != parameter.device:
+                self.moved.append((state, count.device))
+                state["step"] = count.to(parameter.device)
+
     def withdraw(self) -> None:
+        for state, device in getattr(self, "moved", ()):
+            state["step"] = state["step"].to(device)
+        self.moved = []
         for group, option, other in getattr(self, "before", ()):
             group[self.option], group[self.other] = option, other
 

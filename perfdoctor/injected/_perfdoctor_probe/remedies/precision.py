@@ -49,6 +49,10 @@ class _AtTheBorder(Remedy):
 
     settle = 3
 
+    def __deepcopy__(self, memo: dict) -> "_AtTheBorder":
+        # A copy of the model, such as an average of its weights, has the same hooks.
+        return self
+
     def hook(self, roots: list) -> None:
         self.handles = []
         for module in roots:

@@ -1,0 +1,83 @@
+"""Attention by torch's fused operator, where a model makes it by hand or asks for the weights."""
+
+import torch
+from torch.nn import MultiheadAttention
+from torch.overrides import TorchFunctionMode
+
+from .lazy_scores import Scores, product
+from .precision import _AtTheBorder, border
+
+_SWITCHES = ("flash", "mem_efficient", "cudnn")
+
+
+class Sdpa(_AtTheBorder):
+    """Three ways to it, and all are gone: a product, a softmax and a product become one operator; layers of
+    `nn.MultiheadAttention` are not asked for their weights; and kernels that are switched off are on.
+
+    Every operator of the forward goes through Python here (about 2 us each), so a trial shows a little less than the
+    fix gives. A loop that uses the weights of a layer fails.
+    """
+
+    settle = 3
+
+    def apply(self) -> None:
+        roots = border(self.probe)
+        self.found = 0
+        self.mode = _Fusing(self)
+        self.switched = [name for name in _SWITCHES if not getattr(torch._C, f"_get_{name}_sdp_enabled")()]
+        for name in self.switched:
+            self._switch(name, True)
+        self.hook(roots)
+        layers = {layer for root in roots for layer in root.modules() if isinstance(layer, MultiheadAttention)}
+        for layer in layers:
+            self.handles.append(layer.register_forward_pre_hook(self._without_weights, with_kwargs=True))
+
+    def withdraw(self) -> None:
+        super().withdraw()
+        for name in getattr(self, "switched", ()):
+            self._switch(name, False)
+        self.switched = []
+
+    def _switch(self, name: str, on: bool) -> None:
+        setter = {"mem_efficient": "_set_sdp_use_mem_efficient"}.get(name, f"_set_sdp_use_{name}")
+        getattr(torch._C, setter)(on)
+
+    def _without_weights(self, layer, args, kwargs):
+        asked = args[4] if len(args) > 4 else kwargs.get("need_weights", True)
+        if not asked:
+            return None
+        self.found += 1
+        if len(args) > 4:
+            return (*args[:4], False, *args[5:]), kwargs
+        return args, {**kwargs, "need_weights": False}
+
+    def enter(self, module, args, kwargs):
+        if not self.depth:
+            self.mode.__enter__()
+        self.depth += 1
+
+    def leave(self, module, args, kwargs, output):
+        self.depth -= 1
+        if not self.depth:
+            self.mode.__exit__(None, None, None)
+        return output.value() if isinstance(output, Scores) else None
+
+    def lost(self) -> str:
+        if self.found or self.switched:
+            return ""
+        return "the model has no attention of a form that could be replaced"
+
+
+class _Fusing(TorchFunctionMode):
+    """Leaves products open that look like queries times keys."""
+
+    def __init__(self, remedy: Sdpa) -> None:
+        super().__init__()
+        self.remedy = remedy
+
+    def fused(self) -> None:
+        """One attention went through the fused operator."""
+        self.remedy.found += 1
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return product(function, args, kwargs or {}, self.fused)
