@@ -44,8 +44,9 @@ def test_a_neighbour_is_named_with_what_it_costs() -> None:
 def test_of_several_programs_none_is_blamed_alone() -> None:
     tests, build = Neighbour(12, "python -m pytest", "ann", 0.4, 9), Neighbour(7, "make", "bob", 0.3)
     several = crowded(others=1.0, host__neighbours=(tests, build, Neighbour(9, "git", "bob", 0.1)))
-    assert "goes to python -m pytest (9 processes, user ann), make (pid 7, user bob) and others: it" in _message(
-        _found(several)
+    assert (
+        "goes to python -m pytest (9 processes, the busiest pid 12, user ann), make (pid 7, user bob) and others: it"
+        in _message(_found(several))
     )
 
 

@@ -132,7 +132,8 @@ def test_a_neighbour_on_every_cpu_is_named(perfdoctor: Perfdoctor) -> None:
     with _neighbours(len(os.sched_getaffinity(0))) as pids:
         checked = perfdoctor.check("--seconds", "6", "--steps", "100000", ILL, "isa", env=UNMUTED)
     assert BY_NEIGHBOUR in checked.findings, checked.stdout
-    assert any(f"neighbour.py (pid {pid}, user " in _texts(checked, BY_NEIGHBOUR) for pid in pids)
+    text = _texts(checked, BY_NEIGHBOUR)
+    assert any(f"neighbour.py ({len(pids)} processes, the busiest pid {pid}, user " in text for pid in pids)
 
 
 def test_without_the_neighbour_nobody_is_blamed(perfdoctor: Perfdoctor) -> None:

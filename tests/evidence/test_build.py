@@ -243,7 +243,7 @@ def test_page_faults_and_allocator_settings_are_per_step(tmp_path: Path) -> None
         tmp_path,
         settings(allocator="jemalloc", environment={"MALLOC_CONF": "x", "OMP_NUM_THREADS": "1"}),
         steps(WALL_US, N),
-        sample(10, minflt=1_000, stime_us=0, utime_us=0),
+        sample(10, minflt=1_000, stime_us=0, utime_us=0, maxrss_kb=2048),
         sample(90, minflt=81_000, stime_us=80_000, utime_us=240_000, maxrss_kb=2048),
     ).memory
     assert isinstance(memory, HostMemory)
@@ -251,6 +251,19 @@ def test_page_faults_and_allocator_settings_are_per_step(tmp_path: Path) -> None
     assert memory.system_share == pytest.approx(0.25)
     assert (memory.allocator, memory.malloc_settings) == ("jemalloc", (("MALLOC_CONF", "x"),))
     assert memory.peak_rss_bytes == 2048 * 1024
+
+
+@pytest.mark.parametrize(("grown_kb", "faults"), [(0, 1000.0), (160_000, 500.0), (320_000, 0.0), (900_000, 0.0)])
+def test_pages_by_which_the_process_grows_are_not_given_back(tmp_path: Path, grown_kb: int, faults: float) -> None:
+    memory = _only(
+        tmp_path,
+        settings(),
+        steps(WALL_US, N),
+        sample(10, minflt=1_000, stime_us=0, utime_us=0, maxrss_kb=500_000),
+        sample(90, minflt=81_000, stime_us=80_000, utime_us=240_000, maxrss_kb=500_000 + grown_kb),
+    ).memory
+    assert isinstance(memory, HostMemory)
+    assert memory.minor_faults == pytest.approx(faults)
 
 
 def test_useless_graphs_and_emptied_caches_have_their_lines(tmp_path: Path) -> None:

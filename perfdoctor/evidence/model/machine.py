@@ -95,7 +95,7 @@ class Neighbour:
     @property
     def who(self) -> str:
         """`python train.py (pid 12, user ann)`."""
-        which = f"pid {self.pid}" if self.processes == 1 else f"{self.processes} processes"
+        which = f"pid {self.pid}" if self.processes == 1 else f"{self.processes} processes, the busiest pid {self.pid}"
         return f"{self.command} ({which}, user {self.user})"
 
 

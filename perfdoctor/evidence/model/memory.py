@@ -23,6 +23,7 @@ class HostMemory:
     """The training process and the C allocator, per steady step."""
 
     minor_faults: float
+    """Without those of pages that stay: by which the process reached a new peak."""
     system_cpu_ms: float
     user_cpu_ms: float
     peak_rss_bytes: int | Missing
