@@ -57,9 +57,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfdoctor.api import (
+    Cause,
     Check,
     Confidence,
     Evidence,
@@ -77,6 +78,7 @@ from perfdoctor.api import (
     Step,
     cannot_tell,
     clear,
+    compute,
     found,
     in_step,
     location,
@@ -153,6 +155,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"layers were not timed: {layers}")
     if not layers.layers:
         return not_applicable("the step calls no module, so there are no layers to compare")
+    layers = replace(layers, stray_ms=layers.stray_ms + _thread_ms(evidence))
     case = _Case(evidence, step, layers, limits)
     special = [*case.dense_embeddings(), *case.time_loops()]
     head = _heads.findings(evidence, step, layers, case.parameters, limits)
@@ -165,6 +168,12 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if findings:
         return found(*findings, measurements=shared)
     return clear("the slowest of {layers} layers, {slowest}, takes {slowest_ms} a step ({slowest_share})", *shared)
+
+
+def _thread_ms(evidence: Evidence) -> float:
+    """What another number of threads would save: which layers lose it to each other's waits is chance."""
+    split = compute(evidence)
+    return 0.0 if isinstance(split, Missing) else split.savable_ms(Cause.THREADS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from perfdoctor.checks.network import CHECK, examine
 from samples import LAYERS, healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, IndexUse, Missing
+from perfdoctor.evidence.model import Evidence, IndexUse, Missing, ThreadPrice
 
 
 def _ids(evidence: Evidence) -> list[str]:
@@ -164,6 +164,13 @@ def test_only_the_time_beyond_the_arithmetic_may_be_saved() -> None:
     finding = only(examine(memory_bound(0.4, 0.1), CHECK.limits))
     assert finding.savings.ceiling_ms == pytest.approx(0.75 * 10.0)
     assert finding.savings.part is Part.COMPUTE
+
+
+@pytest.mark.parametrize(("prices", "count"), [({1: 2.0, 16: 20.0}, 0), ({1: 20.0, 16: 20.0}, 1)])
+def test_a_layer_in_which_threads_wait_for_each_other_is_not_slow(prices: dict[int, float], count: int) -> None:
+    timed = tuple(ThreadPrice(threads, ms) for threads, ms in prices.items())
+    crowd = with_(memory_bound(0.3, 0.05), threads__intra_op=16, ops__thread_prices=timed)
+    assert _ids(crowd) == ["PD09.memory-bound-layer"] * count
 
 
 def test_a_small_network_has_no_slow_layers() -> None:

@@ -128,6 +128,9 @@ class Compute:
     def ms(self, *causes: Cause) -> float:
         return _sum(self.shares, causes)
 
+    def savable_ms(self, *causes: Cause) -> float:
+        return _sum(self.savable, causes)
+
 
 def _sum(shares: tuple[Share, ...], causes: tuple[Cause, ...]) -> float:
     return sum(share.ms for share in shares if share.cause in causes and not isinstance(share.ms, Missing))
