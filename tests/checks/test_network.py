@@ -169,7 +169,7 @@ def test_only_the_time_beyond_the_arithmetic_may_be_saved() -> None:
 @pytest.mark.parametrize(("prices", "count"), [({1: 2.0, 16: 20.0}, 0), ({1: 20.0, 16: 20.0}, 1)])
 def test_a_layer_in_which_threads_wait_for_each_other_is_not_slow(prices: dict[int, float], count: int) -> None:
     timed = tuple(ThreadPrice(threads, ms) for threads, ms in prices.items())
-    crowd = with_(memory_bound(0.3, 0.05), threads__intra_op=16, ops__thread_prices=timed)
+    crowd = with_(memory_bound(), threads__intra_op=16, ops__thread_prices=timed)
     assert _ids(crowd) == ["PD09.memory-bound-layer"] * count
 
 
