@@ -122,4 +122,5 @@ def result(program: Program, judgement: Judgement, seed: int, known: Mapping[str
         order=tuple(one for worth, one in pairs if worth) if case.stratum == "comorbid" else (),
         judgement=judgement,
         twin=case.twins,
+        beyond=case.beyond,
     )

@@ -57,6 +57,9 @@ class Case:
     """Other processes that each keep a core busy meanwhile."""
     quota: float = 0.0
     """CPUs that the control group around the job may use; 0 for no such group."""
+    beyond: bool = False
+    """The cure goes further than the advice (a batch 32 times as large instead of 4): what is predicted is not its
+    worth."""
     smoke: bool = False
 
     @property

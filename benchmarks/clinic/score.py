@@ -13,6 +13,8 @@ from .truth import Truth
 
 REAL_GAIN = 1.10
 """A fix that gives less than this need not be found."""
+_KNOWN = 1.6
+"""Ends of a truth's interval: one that is known to 25 % either way says how far off a prediction is."""
 HEALTHY = ("decoys", "placebo", "out-of-scope")
 """Strata without anything for the thirteen checks to find."""
 
@@ -35,6 +37,8 @@ class Result:
     judgement: Judgement
     twin: bool = True
     """Whether the program has a sick and a well variant."""
+    beyond: bool = False
+    """Whether the cure goes further than the advice."""
 
     @property
     def alarms(self) -> list[Claim]:
@@ -49,10 +53,13 @@ class Result:
     def prediction(self) -> Prediction | None:
         """What the first claim of an expected cause, a note's too, says the fix is worth, and what it is worth.
 
-        None where several causes share the truth, and where the sitting was too noisy for one.
+        None where several causes share the truth, where the cure is another than the advice, and where the sitting was
+        too noisy to tell.
         """
         claims = [claim for claim in self.judgement.claims if matches(claim.id, self.expect) and claim.speed_up]
-        if not (self.sick and claims and self.truth) or self.stratum == "comorbid" or self.truth.label == "ambiguous":
+        if not (self.sick and claims and self.truth) or self.stratum == "comorbid" or self.beyond:
+            return None
+        if self.truth.label == "ambiguous" or self.truth.high > _KNOWN * self.truth.low:
             return None
         low, middle, high = claims[0].speed_up or (1.0, 1.0, 1.0)
         return Prediction(claims[0].id.partition(".")[0], low, middle, high, claims[0].ceiling or 1.0, self.truth.gain)

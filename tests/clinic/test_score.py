@@ -13,6 +13,7 @@ from benchmarks.clinic.score import Result, by_check, precision_of, score
 from benchmarks.clinic.truth import Truth
 
 GAIN = Truth(gain=2.0, low=1.9, high=2.1, control=1.0, rounds=5)
+VAGUE = Truth(gain=20.0, low=10.0, high=40.0, control=1.0, rounds=3)
 HARM = Truth(gain=0.7, low=0.65, high=0.75, control=1.0, rounds=5)
 NULL = Truth(gain=1.0, low=0.96, high=1.04, control=1.0, rounds=5)
 UNSURE = Truth(gain=1.5, low=0.8, high=2.8, control=1.0, rounds=5)
@@ -109,7 +110,10 @@ def test_intervals_are_wilsons() -> None:
     assert Rate(0, 0).interval == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("changes", [{"truth": None}, {"truth": UNSURE}, {"sick": False}, {"stratum": "comorbid"}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"truth": None}, {"truth": UNSURE}, {"truth": VAGUE}, {"sick": False}, {"stratum": "comorbid"}, {"beyond": True}],
+)
 def test_no_error_of_a_prediction_without_a_truth_of_its_own(changes: dict[str, Any]) -> None:
     assert score([result(RIGHT, **changes)]).predictions == ()
 

@@ -1,6 +1,7 @@
 # /// clinic
 # expect = ["PD05.batch-too-small"]
 # stratum = "twins"
+# beyond = true
 # domain = "music"
 # sizes = {NOTES = [80, 120], HIDDEN = [150, 190]}
 # severities = {TUNES = [24, 8, 2]}

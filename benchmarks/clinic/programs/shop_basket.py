@@ -2,6 +2,7 @@
 # expect = ["PD05.batch-too-small"]
 # allow = ["PD09.dense-embedding-gradient"]
 # stratum = "twins"
+# beyond = true
 # domain = "recommender"
 # smoke = true
 # sizes = {ITEMS = [600, 900], WIDTH = [480, 540]}

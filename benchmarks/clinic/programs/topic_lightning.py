@@ -2,6 +2,7 @@
 # expect = ["PD05.batch-too-small"]
 # allow = ["PD08.allocator-churn"]
 # stratum = "twins"
+# beyond = true
 # domain = "text"
 # sizes = {HIDDEN = [560, 640], TOPICS = [10, 30]}
 # severities = {SIZE = [64, 16, 6]}
