@@ -49,6 +49,8 @@ _WITHOUT_CALL = (0.85, 1.0)
 """Of collections that a line asks for: up to 15 % come back, as Python's own."""
 _CALMER = (0.5, 0.95)
 """Of collections that Python starts, saved by thresholds of 50,000."""
+_REBUILDING = 0.9
+"""A judgement: what a first batch finds cold in caches and memory may be cold for the next one too."""
 _CHEAP_SAMPLE_MS = 0.1
 """Up to this time per sample, `__getitem__` is Python overhead rather than work."""
 _DOING = {
@@ -392,6 +394,10 @@ def rebuilt_iterator(case: Case) -> Finding:
     loader = case.loader
     per_step = loader.iterator_start_ms * loader.steady_batches_per_step
     ceiling = min(case.wait, per_step) or case.wait
+    stays = HANDOVER_MS[0] * loader.steady_batches_per_step
+    if not loader.num_workers and not isinstance(loader.fetch, Missing):
+        stays = loader.fetch.total_ms * loader.steady_batches_per_step
+    saved = max(0.0, ceiling - stays)
     finding = case.finding(
         "iterator-rebuilt",
         "the loop waits {wait_ms} a step for data, {wait_share} of it, because it builds a new iterator for each batch",
@@ -403,9 +409,10 @@ def rebuilt_iterator(case: Case) -> Finding:
             "    except StopIteration:\n        batches = iter(loader)\n        batch = next(batches)",
             risk="Each epoch then sees every sample once, which `next(iter(loader))` did not guarantee.",
         ),
-        low=0.5 * ceiling,
-        high=0.98 * ceiling,
-        method="the measured time of building an iterator and getting its first batch",
+        low=_REBUILDING * saved,
+        high=saved,
+        method="the measured time of building an iterator and getting its first batch, less making that batch; what "
+        "freeing the old one takes comes on top",
         extra=(
             Measurement("iterators", loader.iterators, "count", "iterators"),
             Measurement("batches_per_iterator", loader.batches_per_iterator, "count", "batches per iterator"),

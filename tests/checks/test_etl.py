@@ -371,6 +371,9 @@ def test_an_iterator_for_each_batch_is_named_before_all_other_causes() -> None:
     assert finding.id == "PD03.iterator-rebuilt"
     assert finding.severity is Severity.ERROR
     assert finding.location == Location("train.py", 41, "main")  # where it is built, not where the loader is
+    made = fetch().total_ms
+    assert finding.savings.high_ms == pytest.approx(57.0 - made)  # the batch itself must still be made
+    assert finding.savings.low_ms == pytest.approx(0.9 * (57.0 - made))
     with_workers = waiting(90.0, fetch(), iterators=200, iterator_start_ms=90.0, batches_per_iterator=1.0)
     assert _name(with_(with_workers, loader__persistent_workers=False)) == "iterator-rebuilt"
 
