@@ -113,6 +113,8 @@ _COPIES_SAVED = (0.5, 1.0)
 """Of copies back and forth; what they were made for must be done on the device."""
 _SAME_RUNS = 0.1
 """Lines whose runs differ by less, or from a multiple of each other's, belong to the same loops."""
+_ONE_FUNCTION = 0.25
+"""The same for neighbouring lines of one function: runs are estimated by operators, to 10 % each."""
 _PYTHON_PARTS = ("forward", "other")
 _COMPUTE_PARTS = ("forward", "backward", "optimizer")
 
@@ -451,7 +453,9 @@ def _run_together(one: Line, other: Line) -> bool:
     """Whether two lines belong to one loop, a function it calls or, in the same file, a loop inside the other."""
     fewer, more = sorted((one.runs_per_step, other.runs_per_step))
     times = round(more / fewer)
-    return (times == 1 or one.site.file == other.site.file) and abs(more - times * fewer) <= _SAME_RUNS * fewer
+    here = one.site.file == other.site.file
+    slack = _ONE_FUNCTION if times == 1 and here and one.site.function == other.site.function else _SAME_RUNS
+    return (times == 1 or here) and abs(more - times * fewer) <= slack * fewer
 
 
 def _places(loop: _Loop) -> str:

@@ -141,6 +141,8 @@ _SPARSE_SAVES = (0.5, 0.95)
 """Only the rows of a batch are touched; sorting and hashing them costs something again."""
 _FUSED_SAVES = (0.3, 0.8)
 """An `nn.LSTM` of the same sizes computes the input's products at once and runs no Python per time step."""
+_AS_OFTEN = 0.2
+"""How far apart a line's runs, which are estimated, and a cell's calls, which are counted, may be."""
 _CELLS = {"LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
 _UNCOUNTED = ("Embedding", "EmbeddingBag", *_CELLS)
 """Kinds with a finding of their own."""
@@ -332,11 +334,15 @@ class _Case:
         return found_loops
 
     def _loop_line(self, cell: Layer) -> Site | None:
-        """The line that issues the most in the forward pass, if it is a cell's."""
+        """The line that issues most in the forward pass, in a cell or running as often as it is called."""
         lines = self.evidence.hot_lines
         if isinstance(lines, Missing):
             return None
-        of_cells = [line for line in lines if line.part == "forward" and "rnn.py" in line.site.via]
+        forward = [line for line in lines if line.part == "forward"]
+        as_often = [
+            line for line in forward if abs(line.runs_per_step - cell.calls_per_step) <= _AS_OFTEN * cell.calls_per_step
+        ]
+        of_cells = [line for line in forward if "rnn.py" in line.site.via] or as_often
         return max(of_cells, key=lambda line: line.ops_per_step).site if of_cells else None
 
     def oversized(self) -> list[Finding]:

@@ -15,8 +15,8 @@ from ills import (
 from perfdoctor.checks.network import CHECK, examine
 from samples import LAYERS, healthy, ids, is_clear, number, only, with_
 
-from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, IndexUse, Missing, ThreadPrice
+from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Evidence, IndexUse, Missing, Site, ThreadPrice
 
 
 def _ids(evidence: Evidence) -> list[str]:
@@ -223,6 +223,11 @@ def test_a_time_loop_names_the_line_and_the_fused_layer() -> None:
     assert finding.location is not None
     assert finding.location.line == 25
     assert "nn.GRU(" in finding.fix.code
+    (line, *others) = time_loop().hot_lines
+    direct = with_(line, site=Site("train.py", 26, "forward"), runs_per_step=93.0)  # it slices its input, too
+    assert only(examine(with_(time_loop(), hot_lines=(direct, *others)), CHECK.limits)).location == Location(
+        "train.py", 26, "forward"
+    )
     without = with_(time_loop(), hot_lines=Missing("the window could not open"))
     assert only(examine(without, CHECK.limits)).location is None
 
