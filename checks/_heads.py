@@ -27,7 +27,7 @@ from perfdoctor.api import (
     share,
 )
 
-from ._layer_table import last_linear, shape, title
+from ._layer_table import cost_share, last_linear, shape, sure_share, title
 
 _LOSSES = (
     "_log_softmax",
@@ -83,7 +83,8 @@ def findings(evidence: Evidence, step: Step, profile: LayerProfile, parameters: 
     used = _used(evidence, profile)
     if used is not None:
         layer, targets = used
-        finding = _unused(step, _head(evidence, step, layer, parameters), targets, profile, limits)
+        head = _head(evidence.ops, step, layer, profile, parameters)
+        finding = _unused(step, head, targets, profile, limits)
         if finding is not None:
             return [finding]
     return _dominant(step, profile, None if used is None else used[1], limits)
@@ -102,16 +103,11 @@ def _used(evidence: Evidence, profile: LayerProfile) -> tuple[Layer, IndexUse] |
     return max(pairs, key=lambda pair: (pair[1].size, pair[0].order), default=None)
 
 
-def _head(evidence: Evidence, step: Step, layer: Layer, parameters: int) -> _Head:
-    outputs, ops = layer.weight_shape[0], evidence.ops
-    loss = 0.0 if isinstance(ops, Missing) or layer_on_device(evidence) else _loss_ms(ops, step, outputs)
+def _head(ops: OpProfile | Missing, step: Step, layer: Layer, profile: LayerProfile, parameters: int) -> _Head:
+    # Where layers are timed on a device, the operators' times are the host's: they do not say what the loss takes.
+    loss = 0.0 if isinstance(ops, Missing) or profile.on_device else _loss_ms(ops, step, layer.weight_shape[0])
     update = step.parts.optimizer * min(1.0, layer.parameters / parameters) if parameters else 0.0
     return _Head(layer, loss, update)
-
-
-def layer_on_device(evidence: Evidence) -> bool:
-    """Then the operators' times are the host's, and say nothing of what the loss takes."""
-    return not isinstance(evidence.layers, Missing) and evidence.layers.on_device
 
 
 def _loss_ms(ops: OpProfile, step: Step, classes: int) -> float:
@@ -131,13 +127,13 @@ def _unused(step: Step, head: _Head, targets: IndexUse, profile: LayerProfile, l
     if targets.count < limits.unused_targets or targets.distinct < limits.unused_classes:
         return None
     cost = head.ms * targets.unused_share
-    cost_share = cost / step.step_ms if step.step_ms > 0 else 0.0
-    if (cost - profile.stray_ms) / step.step_ms < limits.min_share:
+    if sure_share(step, profile, cost) < limits.min_share:
         return None
+    cost_of_step = cost_share(step, cost)
     low, high = (fraction * cost for fraction in _PROPORTIONAL)
     return Finding(
         id="PD09.unused-outputs",
-        severity=severity(cost_share, limits.min_share, limits.error_share),
+        severity=severity(cost_of_step, limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
         message="{layer} has {outputs} outputs, but the targets stop at class {highest}: the outputs beyond it cost "
         "{cost_ms} a step, {cost_share}",
@@ -150,7 +146,7 @@ def _unused(step: Step, head: _Head, targets: IndexUse, profile: LayerProfile, l
             Measurement("distinct", targets.distinct, "count", "different classes among the targets"),
             Measurement("targets", targets.count, "count", "targets seen"),
             milliseconds("cost_ms", cost, "for outputs that no target uses"),
-            share("cost_share", cost_share, "of the step"),
+            share("cost_share", cost_of_step, "of the step"),
             milliseconds("head_ms", head.ms, "layer, loss and update"),
             milliseconds("layer_ms", head.layer.ms, "forward and backward of the layer"),
             milliseconds("loss_ms", head.loss_ms, "loss over the outputs"),
@@ -181,12 +177,11 @@ def _dominant(step: Step, profile: LayerProfile, targets: IndexUse | None, limit
     Where targets were seen that use its classes, it is as wide as it has to be: a note, not an alarm.
     """
     last = last_linear(profile)
-    if last is None or last.weight_shape[0] < limits.head_outputs or step.step_ms <= 0:
+    if last is None or last.weight_shape[0] < limits.head_outputs:
         return []
-    cost_share = last.ms / step.step_ms
-    sure = max(0.0, last.ms - profile.stray_ms) / step.step_ms
-    if sure < limits.head_share or last.flop_share < limits.head_share:
+    if sure_share(step, profile, last.ms) < limits.head_share or last.flop_share < limits.head_share:
         return []
+    cost_of_step = cost_share(step, last.ms)
     needed = targets is not None and targets.size == last.weight_shape[0]
     low, high = (fraction * last.ms for fraction in _APPROXIMATE)
     seen = (
@@ -200,7 +195,7 @@ def _dominant(step: Step, profile: LayerProfile, targets: IndexUse | None, limit
     return [
         Finding(
             id="PD09.oversized-head",
-            severity=Severity.NOTE if needed else severity(cost_share, limits.min_share, limits.error_share),
+            severity=Severity.NOTE if needed else severity(cost_of_step, limits.min_share, limits.error_share),
             confidence=Confidence.MEDIUM,
             message="{layer}, the last layer, has {outputs} outputs and takes {cost_ms} a step, {cost_share}",
             reasoning="it does {flop_share} of the arithmetic, and its result, one number per output and sample, "
@@ -209,7 +204,7 @@ def _dominant(step: Step, profile: LayerProfile, targets: IndexUse | None, limit
             evidence=(
                 Measurement("layer", title(last), "text"),
                 milliseconds("cost_ms", last.ms, "its forward and backward"),
-                share("cost_share", cost_share, "of the step"),
+                share("cost_share", cost_of_step, "of the step"),
                 milliseconds("forward_ms", last.forward_ms, "forward"),
                 milliseconds("backward_ms", last.backward_ms, "backward"),
                 share("time_share", last.time_share, "of the profiled time"),

@@ -26,6 +26,16 @@ def last_linear(profile: LayerProfile) -> Layer | None:
     return max(linear, key=lambda layer: layer.order, default=None)
 
 
+def cost_share(step: Step, ms: float) -> float:
+    """Of the step."""
+    return ms / step.step_ms if step.step_ms > 0 else 0.0
+
+
+def sure_share(step: Step, profile: LayerProfile, ms: float) -> float:
+    """Of the step, even if waits for a CPU fell into it."""
+    return cost_share(step, max(0.0, ms - profile.stray_ms))
+
+
 def figures(profile: LayerProfile, step: Step, parameters: int) -> tuple[Measurement, ...]:
     """Information only: none of these numbers is too large by itself."""
     layers = profile.layers
@@ -36,7 +46,7 @@ def figures(profile: LayerProfile, step: Step, parameters: int) -> tuple[Measure
         Measurement("layers", profile.count, "count", "modules called"),
         Measurement("slowest", title(slowest), "text", "slowest layer"),
         milliseconds("slowest_ms", slowest.ms, "its forward and backward"),
-        share("slowest_share", slowest.ms / step.step_ms if step.step_ms > 0 else 0.0, "of the step"),
+        share("slowest_share", cost_share(step, slowest.ms), "of the step"),
         Measurement("kinds", ", ".join(f"{n} {kind}" for kind, n in kinds.most_common(4)) or "none", "text"),
         Measurement("input", shape(first.input_shape) or "not a tensor", "text", "input"),
         Measurement("parameters", parameters, "count", "parameters"),

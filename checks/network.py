@@ -90,7 +90,7 @@ from perfdoctor.api import (
 )
 
 from . import _heads
-from ._layer_table import figures, shape, title
+from ._layer_table import cost_share, figures, shape, sure_share, title
 from ._wording import in_words_of
 
 
@@ -186,11 +186,10 @@ class _Case:
     limits: Limits
 
     def cost_share(self, ms: float) -> float:
-        return ms / self.step.step_ms if self.step.step_ms > 0 else 0.0
+        return cost_share(self.step, ms)
 
     def sure_share(self, ms: float) -> float:
-        """Even if waits for a CPU fell into it."""
-        return self.cost_share(max(0.0, ms - self.profile.stray_ms))
+        return sure_share(self.step, self.profile, ms)
 
     @property
     def parameters(self) -> int:
