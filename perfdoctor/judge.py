@@ -49,7 +49,6 @@ def exit_code(diagnosis: Diagnosis, fail_on: str) -> Exit:
         codes.append(Exit.JOB_FAILED)
     if isinstance(diagnosis.evidence.step, Missing):
         codes.append(Exit.NOT_MEASURABLE)
-    least = {"error": 2, "warning": 1}.get(fail_on)
-    if least is not None and any(finding.severity.rank >= least for finding in diagnosis.ranked):
+    if any(finding.severity.fails(fail_on) for finding in diagnosis.ranked):
         codes.append(Exit.FINDINGS)
     return worst(*codes)

@@ -20,7 +20,7 @@ Unit = Literal["ms", "us", "s", "share", "count", "bytes", "bytes/s", "ratio", "
 
 
 class Severity(str, Enum):
-    """How much the finding costs, by measurement; the order is that of `RANK`."""
+    """How much the finding costs, by measurement; the order is that of `rank`."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -29,6 +29,10 @@ class Severity(str, Enum):
     @property
     def rank(self) -> int:
         return {"note": 0, "warning": 1, "error": 2}[self.value]
+
+    def fails(self, fail_on: str) -> bool:
+        """Whether a finding of it fails where `--fail-on` is `error`, `warning` or `never`."""
+        return fail_on != "never" and self.rank >= Severity(fail_on).rank
 
 
 class Confidence(str, Enum):

@@ -11,7 +11,6 @@ FINDING = "finding:"
 """Names of judgements that are about a finding begin with it."""
 _OF_THE_MACHINE = "PD12."
 """Findings about neighbours and quotas: what other programs do is no change of the job."""
-_LEAST = {"error": 2, "warning": 1, "never": 3}
 
 
 def of_the_job(findings: Sequence[Finding]) -> list[Finding]:
@@ -23,7 +22,7 @@ def in_all(diagnoses: Sequence[Diagnosis], fail_on: str) -> list[Finding]:
     """Findings of the job at or above `fail_on` in every launch: one that comes and goes is none to fail for."""
     if not diagnoses:
         return []
-    grave = [{f.fingerprint for f in diagnosis.ranked if f.severity.rank >= _LEAST[fail_on]} for diagnosis in diagnoses]
+    grave = [{f.fingerprint for f in diagnosis.ranked if f.severity.fails(fail_on)} for diagnosis in diagnoses]
     common = set.intersection(*grave)
     return of_the_job([finding for finding in diagnoses[0].ranked if finding.fingerprint in common])
 
