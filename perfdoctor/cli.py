@@ -78,6 +78,24 @@ class _JobCommand(_Command):
         return taking[f"-{word[-1]}"] if first is not None and first == len(word) - 1 else 0
 
 
+class _GateCommand(_JobCommand):
+    """Takes `gate train.py --against main` too, as people type it: without, there would be nothing to compare with."""
+
+    def _split(self, args: list[str]) -> tuple[list[str], list[str], bool]:
+        own, job, is_command = super()._split(args)
+        words = args[len(own) :]
+        end = words.index("--") if "--" in words else len(words)
+        first = next((index for index, word in enumerate(words[:end]) if _compares(word)), end)
+        if is_command or first == end or any(map(_compares, own)):
+            return own, job, is_command
+        return [*own, *words[first:end]], [*words[:first], *words[end + 1 :]], False
+
+
+def _compares(word: str) -> bool:
+    """Whether it says what to compare with."""
+    return word.partition("=")[0] in ("--against", "--baseline", "--from")
+
+
 def _without_dashes(words: list[str]) -> list[str]:
     """`SCRIPT -- ARGS` means the same as `SCRIPT ARGS`."""
     return words[1:] if words[:1] == ["--"] else words
@@ -189,7 +207,7 @@ def check(
 
 
 @app.command(
-    cls=_JobCommand,
+    cls=_GateCommand,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Compare a job with what it was, and fail when it is slower.",
 )
@@ -252,6 +270,8 @@ def gate(
     verbose: _Verbose = False,
 ) -> None:
     """Compare a job with what it was, and fail when it became slower, hungrier, or does more per step.
+
+    Options may follow SCRIPT from --against, --baseline or --from on: perfdoctor gate train.py --against main -- ARGS
 
     Exit codes: 0 pass or improvement, 1 regression, 3 it cannot tell, 4 the job failed.
     """

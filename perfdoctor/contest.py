@@ -27,7 +27,7 @@ from .gate.failure import JobFailedError
 from .gate.findings import certain, new_findings
 from .gate.laps import Lap, note_laps, ratio_core
 from .gate.lockstep import Contestant, Limits, race
-from .gate.metrics import COLLECTIONS, Metrics, collections_metric, metrics
+from .gate.metrics import COLLECTIONS, H2D_SHARE, Metrics, collections_metric, metrics
 from .gate.model import AFTER, BEFORE, Assume, GateResult, Judgement, Metric, Side, Verdict, overall
 from .gate.plan import why_no_control
 from .gate.rounds import CORE, Rounds, note_launches, reason, share, timed
@@ -157,7 +157,8 @@ class Contest:
         return directory
 
     def _turns(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
-        names = (BEFORE, AFTER, CONTROL) if self.controlled else (BEFORE, AFTER)
+        # A third copy makes a pair half as long again: it goes once enough is known about it.
+        names = (BEFORE, AFTER, CONTROL) if self._control_is_vague() else (BEFORE, AFTER)
         contestants = []
         for name in names:
             version = self.versions[AFTER if name == AFTER else BEFORE]
@@ -275,7 +276,10 @@ class Contest:
         found = []
         for diagnosis in self.diagnoses[name]:
             wanted = metrics(diagnosis.evidence)
-            found.append({n: m for n, m in wanted.items() if m.assume in (Assume.EXACT, Assume.TIGHT)})
+            names = [name for name, metric in wanted.items() if metric.assume in (Assume.EXACT, Assume.TIGHT)]
+            if not isinstance(wanted[H2D_SHARE].value, Missing):
+                names.append(H2D_SHARE)
+            found.append({name: wanted[name] for name in names})
         side = 0 if name == BEFORE else 1
         # Launches with a profiler in them hold more memory.
         clean = (self.first.rss[2:] + self.fresh.rss) or self.first.rss

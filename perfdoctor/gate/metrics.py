@@ -13,6 +13,7 @@ T = TypeVar("T")
 Metrics = dict[str, Metric]
 
 STEP_TIME = "step_time_ms"
+H2D_SHARE = "h2d_share"
 _COUNTERS: tuple[tuple[str, Unit, str], ...] = (
     ("aten_ops", "count", "ATen operators per step"),
     ("syncs", "count", "scalar reads (syncs) per step"),
@@ -32,7 +33,7 @@ _COUNTERS: tuple[tuple[str, Unit, str], ...] = (
 COLLECTIONS = tuple(f"gc_collections_gen{generation}" for generation in range(3))
 
 NAMES = (
-    *(STEP_TIME, "data_wait_share", "gc_share"),
+    *(STEP_TIME, "data_wait_share", "gc_share", H2D_SHARE),
     *(name for name, _, _ in _COUNTERS),
     *("loader_processes", "peak_rss_bytes", "torch_peak_allocated_bytes", "torch_peak_reserved_bytes"),
     *COLLECTIONS,
@@ -78,7 +79,26 @@ def _timed(evidence: Evidence) -> list[Metric]:
             _of(step, lambda s: s.parts.gc / s.step_ms if s.step_ms else 0.0),
             "garbage collection, share of the step",
         ),
+        Metric(
+            H2D_SHARE,
+            "share",
+            Assume.SHARE,
+            _h2d_share(evidence),
+            "copies to the device, share of the step (kernels may run meanwhile)",
+        ),
     ]
+
+
+def _h2d_share(evidence: Evidence) -> float | Missing:
+    """By the profiler, in one launch: no pairs of launches to judge it by, while the copies are counted exactly."""
+    step, ops = evidence.step, evidence.ops
+    if isinstance(step, Missing):
+        return step
+    if isinstance(ops, Missing):
+        return ops
+    if not evidence.on_cuda:
+        return Missing("nothing runs on a CUDA device")
+    return ops.device_copies_ms / step.step_ms if step.step_ms else 0.0
 
 
 def _counted(evidence: Evidence) -> list[Metric]:

@@ -239,6 +239,13 @@ def test_a_twin_that_is_not_certain_yet_gets_more_launches(stage: Stage) -> None
     assert stage.launches > 8
 
 
+def test_a_twin_leaves_once_it_is_certain(stage: Stage) -> None:
+    stage.factor = lambda name, launch: 1.1 if name == AFTER else 1.0 + wobble(launch)
+    result = stage.hold(control="on")
+    assert result.verdict is Verdict.REGRESSION
+    assert stage.arms == [3] * 7 + [2] * 9
+
+
 def test_collections_are_exact_where_all_pairs_agree(stage: Stage) -> None:
     def judged(result: GateResult) -> tuple[Verdict, float | None, str]:
         (found,) = [j for j in result.judgements if j.name == "gc_collections_gen0"]

@@ -15,12 +15,16 @@ MS = 1_000_000
         ([10, 10, 10], False),
         ([10, 10, 10, 10], True),
         ([30, 20, 12, 10], False),
-        ([30, 20, 10, 10, 10.4], True),
-        ([10, 20] * 10, False),
-        ([10, 20] * 20, True),
+        ([50, 10, 10, 10], False),
+        ([50, 10, 10, 10, 10], True),
+        ([30, 20, 10, 10, 10.4], False),
+        ([30, 20, 10, 10, 10.4, 9.8], True),
+        ([10, 13, 16, 11], True),
+        ([1000 * 0.9**n for n in range(39)], False),
+        ([1000 * 0.9**n for n in range(40)], True),
     ],
 )
-def test_warm_is_when_three_slices_agree_or_patience_ends(shortest: list[int], warm: bool) -> None:
+def test_warm_is_when_steps_get_no_faster_or_patience_ends(shortest: list[int], warm: bool) -> None:
     assert is_warm(shortest) is warm
 
 

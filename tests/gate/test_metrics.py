@@ -31,6 +31,13 @@ def test_counters_and_times_come_with_their_class() -> None:
     assert found["kernels"].value == NONE
 
 
+def test_copies_to_a_device_have_a_share() -> None:
+    copying = samples.on_gpu(ops__device_copies_ms=3.0)
+    assert not isinstance(copying.step, Missing)
+    assert metrics(copying)["h2d_share"].value == 3.0 / copying.step.step_ms
+    assert metrics(samples.with_(samples.healthy(), ops__device_copies_ms=3.0))["h2d_share"].value == NONE
+
+
 def test_what_was_not_recorded_is_missing_with_its_reason() -> None:
     found = metrics(samples.empty())
     assert all(isinstance(metric.value, Missing) and metric.value.reason for metric in found.values())

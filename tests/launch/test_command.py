@@ -15,13 +15,13 @@ from perfdoctor.launch.command import Command, module, python_for_jobs, script, 
 # -- which words are whose ----------------------------------------------------------------------------------
 
 
-def _split(*words: str) -> tuple[list[str], list[str], bool]:
+def _split(name: str, words: str) -> tuple[list[str], list[str], bool]:
     import typer
 
     group = typer.main.get_command(app)
-    command = group.commands["check"]  # type: ignore[attr-defined]
+    command = group.commands[name]  # type: ignore[attr-defined]
     assert isinstance(command, _JobCommand)
-    return command._split(list(words))
+    return command._split(words.split())
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,24 @@ def _split(*words: str) -> tuple[list[str], list[str], bool]:
     ],
 )
 def test_words_are_split_between_perfdoctor_and_the_job(words: str, own: str, job: str, verbatim: bool) -> None:
-    assert _split(*words.split()) == (own.split(), job.split(), verbatim)
+    assert _split("check", words) == (own.split(), job.split(), verbatim)
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "job", "verbatim"),
+    [
+        ("--against main train.py -v", "--against main", "train.py -v", False),
+        ("train.py --against main", "--against main", "train.py", False),
+        ("-v train.py --against=main --tolerance 3%", "-v --against=main --tolerance 3%", "train.py", False),
+        ("train.py --lr 3 --baseline p.json -- -v", "--baseline p.json", "train.py --lr 3 -v", False),
+        ("-m pkg.train --against main", "-m pkg.train --against main", "", False),
+        ("--against main train.py --baseline its.json", "--against main", "train.py --baseline its.json", False),
+        ("train.py -- --against main", "", "train.py --against main", False),
+        ("-- torchrun train.py --against main", "", "torchrun train.py --against main", True),
+    ],
+)
+def test_a_gate_takes_its_options_behind_the_script_too(words: str, own: str, job: str, verbatim: bool) -> None:
+    assert _split("gate", words) == (own.split(), job.split(), verbatim)
 
 
 # -- scripts, modules, commands -----------------------------------------------------------------------------
