@@ -243,6 +243,10 @@ def gate(
         bool | None,
         typer.Option("--control/--no-control", help="Run a copy of the side before too; it has to pass (auto)."),
     ] = None,
+    steady_memory: Annotated[
+        bool | None,
+        typer.Option("--steady-memory/--no-steady-memory", help="Make glibc keep freed memory, on both sides (auto)."),
+    ] = None,
     setup: Annotated[str | None, typer.Option(metavar="COMMAND", help="Prepare each side: pip install -e .")] = None,
     allow_loss_change: Annotated[
         bool, typer.Option("--allow-loss-change", help="Compare times although losses differ.")
@@ -290,7 +294,15 @@ def gate(
         verbose=verbose,
         settings=Settings(config, fail_on=fail_on, patience=patience, runs=runs),
         gate=command.GateOptions(
-            tolerance, time_budget, on_inconclusive, schedule, control, setup, max_age, tuple(counter_tolerance or ())
+            tolerance,
+            time_budget,
+            on_inconclusive,
+            schedule,
+            control,
+            steady_memory,
+            setup,
+            max_age,
+            tuple(counter_tolerance or ()),
         ),
         self_test=self_test,
     )

@@ -16,7 +16,8 @@ OnInconclusive = Literal["fail", "warn"]
 BudgetLevel = Literal["off", "warn", "error"]
 
 GATE_KEYS = (
-    "tolerance", "time-budget", "on-inconclusive", "schedule", "control", "setup", "max-age", "counter-tolerance",
+    "tolerance", "time-budget", "on-inconclusive", "schedule", "control", "steady-memory", "setup", "max-age",
+    "counter-tolerance",
 )  # fmt: skip
 
 
@@ -32,6 +33,8 @@ class GateSettings:
     control: Control = "auto"
     """Run a second copy of the side before as well, which has to pass against the first; `auto`: where the time and the
     memory are there."""
+    steady_memory: Control = "auto"
+    """Make glibc keep freed memory, on both sides; `auto`: where page faults would drown a slowdown in noise."""
     setup: str = ""
     """Shell command that prepares each side, in its own directory and virtual environment."""
     max_age_days: int = 14
@@ -58,16 +61,14 @@ def read_gate(table: Table) -> GateSettings:
     """`[gate]`. Raises PerfdoctorError."""
     table.reject_unknown(GATE_KEYS)
     default = GateSettings()
-    control = control_of(table.values.get("control", default.control))
-    if control is None:
-        raise table.wrong("control", 'true, false or "auto"')
     allowed = table.table("counter-tolerance")
     return GateSettings(
         _parsed(table, "tolerance", percent, default.tolerance),
         _parsed(table, "time-budget", duration_s, default.time_budget_s),
         cast("OnInconclusive", table.choice("on-inconclusive", get_args(OnInconclusive)) or default.on_inconclusive),
         cast("Schedule", table.choice("schedule", get_args(Schedule)) or default.schedule),
-        control,
+        _control(table, "control", default.control),
+        _control(table, "steady-memory", default.steady_memory),
         table.text("setup", default.setup),
         table.whole("max-age", default.max_age_days),
         tuple((name, allowed.number(name, 0.0)) for name in allowed.values),
@@ -80,6 +81,13 @@ def _parsed(table: Table, key: str, parse: Callable[[str], float | None], defaul
     value = parse(str(table.values[key]))
     if value is None:
         raise table.wrong(key, '"5%" or 0.05' if parse is percent else '"10m", "90s" or seconds')
+    return value
+
+
+def _control(table: Table, key: str, default: Control) -> Control:
+    value = control_of(table.values.get(key, default))
+    if value is None:
+        raise table.wrong(key, 'true, false or "auto"')
     return value
 
 

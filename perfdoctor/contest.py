@@ -6,6 +6,7 @@ Knows processes and clocks; what the numbers mean is decided in `gate`.
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +30,10 @@ from .gate.laps import Lap, note_laps, ratio_core
 from .gate.lockstep import Contestant, Limits, race
 from .gate.metrics import COLLECTIONS, H2D_SHARE, Metrics, collections_metric, metrics
 from .gate.model import AFTER, BEFORE, Assume, GateResult, Judgement, Metric, Side, Verdict, overall
-from .gate.plan import why_no_control
+from .gate.plan import has_room, memory_comes_and_goes, why_no_control
 from .gate.rounds import CORE, Rounds, note_launches, reason, share, timed
 from .gate.why import explain
+from .injected._perfdoctor_probe.remedies import catalogue
 from .judge import judge
 from .launch.command import Command
 from .monitor.machine import MachineReading, available_bytes, read_machine, write_machine
@@ -39,6 +41,8 @@ from .recording.directory import RunDirectory
 from .session import COUNTING, Request, record
 
 CONTROL = "twin"
+STEADY_MEMORY = dict(re.findall(r"export (\w+)=(\S+)", catalogue.kept("memory.malloc")))
+"""Variables that make glibc keep what is freed."""
 _ABBA_STEPS = 60
 """Steady steps of one launch that runs alone."""
 
@@ -60,6 +64,7 @@ class Terms:
     policy: Policy
     time_budget_s: float
     control: Control = "off"
+    steady_memory: Control = "off"
     abba: bool = False
     allow_loss_change: bool = False
     fail_on: str | None = None
@@ -87,12 +92,16 @@ class Contest:
         self.began = time.monotonic()
         self.longest_s = 0.0
         self.first, self.fresh = Rounds(), Rounds()
+        self.pairs = 0
+        """Of both, and those that were set aside."""
         self.diagnoses: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
         self.kept: dict[str, str] = {BEFORE: "", AFTER: ""}
         self.notes: list[str] = []
         self.controlled = terms.control == "on" and not terms.abba
         if terms.control == "on" and terms.abba:
             self.notes.append("no control: launches that run alone have no third copy beside them")
+        if terms.steady_memory == "on":
+            self._steady_memory()
 
     def hold(self) -> GateResult:
         """Launch, decide, explain. Raises PerfdoctorError when a side fails or cannot be launched."""
@@ -100,7 +109,7 @@ class Contest:
         want = Next.MORE
         while want is Next.MORE:
             self._pair(self.first)
-            if len(self.first) in (1, 2):
+            if self.pairs in (1, 2):
                 unlike = self._unlike()
                 if unlike:
                     return self._result(Verdict.NOT_COMPARABLE, unlike)
@@ -110,8 +119,9 @@ class Contest:
                 want = wants(self.first.ratios, CORE, policy, self._time_left())
                 if self._control_is_vague() and self._time_left():
                     want = Next.MORE
-            if done == 1 and self.terms.control == "auto" and not self.terms.abba:
+            if self.pairs == 1 and not self.terms.abba:
                 self._decide_on_control()
+                self._decide_on_memory()
         if want is Next.CONFIRM:
             self.terms.say("it looks slower: confirming with fresh launches")
             while len(self.fresh) < policy.fresh and self._time_left():
@@ -125,7 +135,7 @@ class Contest:
 
     def _pair(self, seen: Rounds) -> None:
         began = time.monotonic()
-        number = len(self.first) + len(self.fresh) + 1
+        self.pairs = number = self.pairs + 1
         # Findings need the windows of a report; whether they are certain, a second launch with them.
         second = COUNTING if self.terms.fail_on else ("counters",)
         windows = {1: COUNTING, 2: second}.get(number, ())
@@ -171,7 +181,7 @@ class Contest:
             )  # fmt: skip
         laps = race(contestants, Limits(self.config.patience_s, self.machine.usable_cpus), self.rng)
         was, now = laps[BEFORE], laps[AFTER]
-        if len(self.first) == 0:
+        if self.pairs == 1:
             wrong = self.terms.wrong_tree(was.sources, now.sources)
             if wrong:
                 raise PerfdoctorError(
@@ -215,10 +225,12 @@ class Contest:
                 shutil.rmtree(directory.path, ignore_errors=True)
         note_launches(seen, found[BEFORE], found[AFTER])
 
-    # -- the copy of the side before ----------------------------------------------------------------------
+    # -- what the first pair decides ----------------------------------------------------------------------
 
     def _decide_on_control(self) -> None:
-        """After the first pair, which says how long one takes and what it needs."""
+        """The first pair says how long one takes and what it needs."""
+        if self.terms.control != "auto":
+            return
         policy, types = self.terms.policy, self.diagnoses[BEFORE][0].evidence.precision
         on_device = not isinstance(types, Missing) and any(name != "cpu" for name in types.parameter_devices)
         why_not = why_no_control(
@@ -226,12 +238,44 @@ class Contest:
             (policy.first, policy.first + policy.fresh),
             self.terms.time_budget_s - (time.monotonic() - self.began),
             max(self.first.rss[0]),
-            min(available_bytes(), self.machine.memory_bytes),
+            self._available_bytes(),
             on_device,
         )
         self.controlled = not why_not
         if why_not:
             self.notes.append(f"no control (a third copy, of the side before): {why_not}; --control insists")
+
+    def _decide_on_memory(self) -> None:
+        """If memory is made to stay, the first pair's times no longer count."""
+        faults, memory = max(self.first.faults[0]), self.diagnoses[BEFORE][0].evidence.memory
+        comes_and_goes = memory_comes_and_goes(faults, min(self.first.core_ms[0]))
+        if self.terms.steady_memory == "on" or not comes_and_goes:
+            return
+        noisy = f"memory that comes and goes ({faults:,.0f} page faults a step) makes launches differ by chance"
+        if self.terms.steady_memory == "off":
+            self.notes.append(f"{noisy}; --steady-memory makes it stay, on both sides")
+        elif isinstance(memory, Missing) or memory.malloc_settings:
+            self.notes.append(f"{noisy}; the job has settings of its own for that, which were left alone")
+        elif not has_room(3 if self.controlled else 2, max(self.first.rss[0]), self._available_bytes()):
+            self.notes.append(f"{noisy}; there is little memory, so it was left alone: --steady-memory insists")
+        else:
+            self.terms.say(f"{noisy}: it is made to stay, on both sides, and this pair's times are set aside")
+            self._steady_memory()
+            self.first = Rounds()
+
+    def _steady_memory(self) -> None:
+        """From the next launch on."""
+        self.versions = {
+            name: replace(version, environment={**version.environment, **STEADY_MEMORY})
+            for name, version in self.versions.items()
+        }
+        settings = " ".join(f"{name}={value}" for name, value in STEADY_MEMORY.items())
+        self.notes.append(f"times and memory are those with freed memory kept, on both sides alike: {settings}")
+
+    def _available_bytes(self) -> float:
+        return min(available_bytes(), self.machine.memory_bytes)
+
+    # -- the copy of the side before ----------------------------------------------------------------------
 
     def _control_is_vague(self) -> bool:
         return self.controlled and vague(self.first.control, self._control_policy())
@@ -258,7 +302,7 @@ class Contest:
     def _unlike(self) -> str:
         """Why the two sides do not do the same work, after the first pair and after the second; "" when they do."""
         was, now = self.diagnoses[BEFORE], self.diagnoses[AFTER]
-        if len(self.first) == 1:
+        if self.pairs == 1:
             one, other = was[-1].evidence, now[-1].evidence
             unlike = fingerprint.differences(fingerprint.configuration(one), fingerprint.configuration(other))
             return f"the two sides do not do the same work: {'; '.join(unlike)}" if unlike else ""

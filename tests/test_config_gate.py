@@ -30,13 +30,14 @@ time-budget = "90s"
 on-inconclusive = "warn"
 schedule = "abba"
 control = true
+steady-memory = false
 setup = "pip install -e ."
 max-age = 3
 [gate.counter-tolerance]
 allocations = 2
 """
     assert read(tmp_path, text).gate == GateSettings(
-        0.1, 90, "warn", "abba", "on", "pip install -e .", 3, (("allocations", 2.0),)
+        0.1, 90, "warn", "abba", "on", "off", "pip install -e .", 3, (("allocations", 2.0),)
     )
 
 
@@ -59,6 +60,7 @@ def test_promises_about_metrics_and_checks(tmp_path: Path) -> None:
         '[gate]\ntime-budget = "soon"',
         '[gate]\nschedule = "parallel"',
         '[gate]\ncontrol = "yes"',
+        '[gate]\nsteady-memory = "yes"',
         "[gate]\ntolerence = 0.1",
         '[assert]\nsyncs = "error"',
         '[assert]\nsyncs = ["error", { most = 3 }]',

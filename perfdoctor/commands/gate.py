@@ -73,6 +73,7 @@ class GateOptions:
     on_inconclusive: str | None = None
     schedule: str | None = None
     control: bool | None = None
+    steady_memory: bool | None = None
     setup: str | None = None
     max_age: int | None = None
     counter_tolerance: Sequence[str] = ()
@@ -92,8 +93,10 @@ class GateOptions:
             value = getattr(self, name)
             if value is not None:
                 changes[name] = _parsed(option, value, value if value in words else None, " or ".join(words))
-        if self.control is not None:
-            changes["control"] = control_of(self.control)
+        for name in ("control", "steady_memory"):
+            wanted = getattr(self, name)
+            if wanted is not None:
+                changes[name] = control_of(wanted)
         if self.setup is not None:
             changes["setup"] = self.setup
         if self.max_age is not None:
@@ -260,6 +263,7 @@ def _against(options: Options, config: Config) -> GateResult:
             Policy(tolerance=gate.tolerance),
             gate.time_budget_s - (time.monotonic() - began),
             control=gate.control,
+            steady_memory=gate.steady_memory,
             abba=gate.schedule == "abba",
             allow_loss_change=options.allow_loss_change,
             # Only when asked for: whether a finding is just above its threshold is partly chance.

@@ -37,6 +37,11 @@ class Lap:
         return gen0, gen1, gen2
 
     @property
+    def faults(self) -> float:
+        """Page faults per step."""
+        return sum(turn.faults for turn in self.turns) / max(1, sum(turn.steps for turn in self.turns))
+
+    @property
     def core_ms(self) -> float:
         """The uncontended step: trimmed mean of the slices' shortest steps."""
         return trimmed_mean([turn.min_ns for turn in self.turns]) / 1e6
@@ -73,4 +78,5 @@ def note_laps(seen: Rounds, was: Lap, now: Lap) -> None:
     seen.all_in_ms.append((was.all_in_ms, now.all_in_ms))
     seen.rss.append((float(was.peak_rss_bytes), float(now.peak_rss_bytes)))
     seen.counts.append((was.collections, now.collections))
+    seen.faults.append((was.faults, now.faults))
     seen.delays.append(max(was.delay_share, now.delay_share))

@@ -42,11 +42,33 @@ def why_no_control(
     clean, failing = pairs
     if on_device:
         return "the job runs on a device, whose memory a third copy may not find"
-    if SPARE_MEMORY * 3 * peak_bytes > available_bytes:
+    if not has_room(3, peak_bytes, available_bytes):
         return "there is no memory for a third copy"
     if CONTROL_COST * clean * pair_s > CLEAN_VERDICT_S or CONTROL_COST * failing * pair_s > left_s:
         return "it would take too long"
     return ""
+
+
+FAULT_MS = 0.001
+"""Least price of a page fault. Between launches of one program with steps of 10 ms that differed by 500 to 1,000 faults
+a step, it was 1 to 3 us."""
+FAULTS_COST = 0.01
+"""Share of the step from which on they are too much. A gate finds 5 %, so its noise must be a fifth of that."""
+
+
+def memory_comes_and_goes(faults: float, step_ms: float) -> bool:
+    """Whether page faults alone can make launches of one program differ by more than a gate can bear.
+
+    `faults` are those of one step. Where blocks of memory come to lie is drawn anew for each launch, and with it how
+    often glibc gives memory back and takes it again: launches of a small convolutional network took 0 to 2,100 faults
+    a step, 9.3 to 13.3 ms.
+    """
+    return faults * FAULT_MS >= FAULTS_COST * step_ms
+
+
+def has_room(copies: int, peak_bytes: float, available_bytes: float) -> bool:
+    """Whether there is memory for so many copies of a job, and to spare; `peak_bytes` is that of one process."""
+    return SPARE_MEMORY * copies * peak_bytes <= available_bytes
 
 
 def is_warm(shortest_ns: Sequence[int]) -> bool:

@@ -36,6 +36,8 @@ class Rounds:
     rss: list[tuple[float, float]] = field(default_factory=list)
     counts: list[tuple[Counts, Counts]] = field(default_factory=list)
     """Garbage collections of each generation per 100 steps, of launches that take turns."""
+    faults: list[tuple[float, float]] = field(default_factory=list)
+    """Page faults per step, of launches that take turns."""
     delays: list[float] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -51,6 +53,7 @@ class Rounds:
             self.all_in_ms + other.all_in_ms,
             self.rss + other.rss,
             self.counts + other.counts,
+            self.faults + other.faults,
             self.delays + other.delays,
         )
 

@@ -51,6 +51,8 @@ class Turn:
     """For which the training thread was runnable without a CPU; -1 when the system does not say."""
     switches: int = 0
     """Involuntary ones, of the process."""
+    faults: int = 0
+    """Page faults without reading, of the process."""
     rss_kb: int = 0
     """Peak memory so far."""
     busy: int = 0

@@ -17,7 +17,7 @@ from verdicts import regressions
 from perfdoctor import contest
 from perfdoctor.config import Config
 from perfdoctor.config_gate import Budget
-from perfdoctor.contest import AFTER, BEFORE, CONTROL, Contest, Terms, Version
+from perfdoctor.contest import AFTER, BEFORE, CONTROL, STEADY_MEMORY, Contest, Terms, Version
 from perfdoctor.diagnosis.findings import Confidence, Diagnosis, Finding
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.model import Evidence, Missing
@@ -44,6 +44,8 @@ class Stage:
         self.factor: Callable[[str, int], float] = lambda name, launch: 1.0
         self.gen0: Callable[[str, int], int] = lambda name, launch: 2
         self.evidence = {BEFORE: evidence(), AFTER: evidence()}
+        self.faults = 0
+        """Page faults per step as long as nobody makes memory stay."""
         self.findings: dict[str, tuple[Finding, ...]] = {}
         self.arms: list[int] = []
         self.launches = 0
@@ -55,13 +57,22 @@ class Stage:
     def race(self, contestants: Sequence[Contestant], *_: Any) -> dict[str, Lap]:
         self.launches += 1
         self.windows.append(contestants[0].windows)
+        faults = 0 if STEADY_MEMORY.items() <= contestants[0].environment.items() else self.faults
         self.arms.append(len(contestants))
         laps = {}
         for one in contestants:
             write_facts(one.directory)
             shortest = int(STEP_NS * self.factor(one.name, self.launches))
             gen0 = self.gen0(one.name, self.launches)
-            turn = Turn(steps=5, wall_ns=5 * shortest, min_ns=shortest, wait_ns=shortest // 10, delay_ns=0, gen0=gen0)
+            turn = Turn(
+                steps=5,
+                wall_ns=5 * shortest,
+                min_ns=shortest,
+                wait_ns=shortest // 10,
+                delay_ns=0,
+                gen0=gen0,
+                faults=5 * faults,
+            )
             laps[one.name] = Lap([turn] * 12, ("train.py",), 400 << 20)
         return laps
 
@@ -244,6 +255,53 @@ def test_a_twin_leaves_once_it_is_certain(stage: Stage) -> None:
     result = stage.hold(control="on")
     assert result.verdict is Verdict.REGRESSION
     assert stage.arms == [3] * 7 + [2] * 9
+
+
+def test_memory_that_comes_and_goes_is_made_to_stay(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "available_bytes", lambda: 64 << 30)
+    # Faults make launches of one program differ; without them only the slowdown is left.
+    stage.faults = 1000
+    noise = {1: 0.2}
+    stage.factor = lambda name, launch: 1.0 + (0.06 + wobble(launch) + noise.get(launch, 0.0)) * (name == AFTER)
+    result = stage.hold(steady_memory="auto")
+    assert result.verdict is Verdict.REGRESSION
+    assert stage.launches == 17  # the first pair's times do not count
+    assert len(result.pairs[CORE]) == 16
+    assert max(result.pairs[CORE]) < math.log(1.07)
+    assert [bool(windows) for windows in stage.windows] == [True, True] + [False] * 15
+    assert any("MALLOC_TRIM_THRESHOLD_=" in note for note in result.notes)
+
+
+def test_memory_that_stays_is_left_alone(stage: Stage) -> None:
+    stage.faults = 99  # of 10 ms: less than 1 %
+    result = stage.hold(steady_memory="auto")
+    assert stage.launches == 8
+    assert result.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "available_gib", "changes", "said"),
+    [
+        ("off", 64, {}, "--steady-memory makes it stay"),
+        ("auto", 1, {}, "little memory"),
+        ("auto", 64, {"memory__malloc_settings": (("MALLOC_TOP_PAD_", "1"),)}, "settings of its own"),
+    ],
+)
+def test_memory_is_left_alone_with_a_reason(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, asked: str, available_gib: int, changes: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(contest, "available_bytes", lambda: available_gib << 30)
+    stage.faults = 1000
+    stage.evidence = {name: samples.with_(evidence(), **changes) for name in (BEFORE, AFTER)}
+    result = stage.hold(steady_memory=asked)
+    assert stage.launches == 8
+    assert any(said in note for note in result.notes)
+
+
+def test_memory_can_be_made_to_stay_from_the_start(stage: Stage) -> None:
+    stage.faults = 1000
+    assert "times and memory are those with freed memory kept" in stage.hold(steady_memory="on").notes[0]
+    assert stage.launches == 8
 
 
 def test_collections_are_exact_where_all_pairs_agree(stage: Stage) -> None:

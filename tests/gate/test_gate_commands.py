@@ -67,8 +67,9 @@ def test_doubt_can_be_let_through_and_nothing_else() -> None:
 def test_options_lie_over_the_settings() -> None:
     given = GateSettings(tolerance=0.1, counter_tolerance=(("syncs", 1.0),))
     assert GateOptions().over(given) == given
-    found = GateOptions("8%", "90s", "warn", "abba", True, "make", 3, ("allocations=2",)).over(given)
-    assert found == GateSettings(0.08, 90, "warn", "abba", "on", "make", 3, (("syncs", 1.0), ("allocations", 2.0)))
+    found = GateOptions("8%", "90s", "warn", "abba", True, False, "make", 3, ("allocations=2",)).over(given)
+    allowed = (("syncs", 1.0), ("allocations", 2.0))
+    assert found == GateSettings(0.08, 90, "warn", "abba", "on", "off", "make", 3, allowed)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ VARIABLES = {
     "TOLERANCE": "8%", "TIME_BUDGET": "1m", "ON_INCONCLUSIVE": "warn", "SCHEDULE": "abba", "CONTROL": "1",
     "SETUP": "make", "ALLOW_LOSS_CHANGE": "1", "COUNTER_TOLERANCE": "syncs=1", "MAX_AGE": "3", "LAUNCHES": "5",
     "SELF_TEST": "1", "PYTHON": "python3", "PATIENCE": "9", "OUTPUT": "json", "CONFIG": "c.toml",
-    "FAIL_ON": "warning", "RUNS": "runs", "VERBOSE": "1",
+    "FAIL_ON": "warning", "RUNS": "runs", "VERBOSE": "1", "STEADY_MEMORY": "1",
 }  # fmt: skip
 
 

@@ -35,7 +35,8 @@ class Turns:
         self.collections = [generation["collections"] for generation in gc.get_stats()]
         self.cpu_ns = time.process_time_ns()
         self.delay_ns = procfs.thread_delay_ns()
-        self.switches = procfs.counters()["nivcsw"]
+        usage = procfs.counters()
+        self.switches, self.faults = usage["nivcsw"], usage["minflt"]
 
     def count(self, wall_ns: int, wait_ns: int, gc_ns: int) -> None:
         """A step of this slice has ended."""
@@ -99,6 +100,7 @@ class Turns:
             "cpu_ns": time.process_time_ns() - self.cpu_ns,
             "delay_ns": delay_ns - self.delay_ns if known else -1,
             "switches": usage["nivcsw"] - self.switches,
+            "faults": usage["minflt"] - self.faults,
             "rss_kb": usage["maxrss_kb"],
             "busy": int(self.windows.busy),
         }
