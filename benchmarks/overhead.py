@@ -6,7 +6,8 @@ Every round runs each variant once, in random order, in fresh processes; a varia
 of its own round, and medians over the rounds are printed with their range. The loop times its own steps, so start-up
 and exit are apart. With `--peers` Scalene and TraceML are installed into an environment of their own first.
 
-Run it with OMP_NUM_THREADS=1 (it sets that itself) on a machine that has nothing else to do.
+All run with one thread, and with freed memory kept: where it comes and goes, launches of one program differ by 10 %.
+Run it on a machine that has nothing else to do.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import venv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from perfdoctor.contest import STEADY_MEMORY
 
 HERE = Path(__file__).resolve().parent
 JOB = HERE / "jobs" / "mlp.py"
@@ -50,7 +53,7 @@ Variant = Callable[[list[str], Path], Result]
 
 def run(argv: list[str], **extra: str) -> Result:
     """Run `argv` and read what the job printed."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **extra}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **STEADY_MEMORY, **extra}
     began = time.time()
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     total = time.time() - began

@@ -28,6 +28,8 @@ from statistics import median
 import numpy as np
 from scipy.special import stdtrit
 
+from perfdoctor.contest import STEADY_MEMORY
+
 JOB = Path(__file__).parent / "jobs" / "curable.py"
 BUSY = "while True: pass"
 TIMEOUT_S = 120
@@ -49,12 +51,11 @@ class Case:
     """Of the cured job."""
 
 
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33), "MALLOC_TOP_PAD_": str(2**28)}
 CASES = (
     Case("collect", "gc.no-explicit"),
     Case("containers", "gc.thresholds"),
     Case("float64", "dtype.float32"),
-    Case("malloc", "memory.malloc", environment=MALLOC),
+    Case("malloc", "memory.malloc", environment=STEADY_MEMORY),
     Case("anomaly", "debug.off"),
     Case("onednn", "onednn.on"),
     Case("update", "optimizer.fused"),
