@@ -97,6 +97,7 @@ class Contest:
         self.diagnoses: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
         self.kept: dict[str, str] = {BEFORE: "", AFTER: ""}
         self.notes: list[str] = []
+        self.memory_decided = terms.abba or terms.steady_memory == "on"
         self.controlled = terms.control == "on" and not terms.abba
         if terms.control == "on" and terms.abba:
             self.notes.append("no control: launches that run alone have no third copy beside them")
@@ -113,15 +114,15 @@ class Contest:
                 unlike = self._unlike()
                 if unlike:
                     return self._result(Verdict.NOT_COMPARABLE, unlike)
+            if self.pairs == 1:
+                self._decide_on_control()
+            self._decide_on_memory()
             done = len(self.first)
             settled = done >= policy.first and (done - policy.first) % policy.more == 0
             if settled or not self._time_left():
                 want = wants(self.first.ratios, CORE, policy, self._time_left())
                 if self._control_is_vague() and self._time_left():
                     want = Next.MORE
-            if self.pairs == 1 and not self.terms.abba:
-                self._decide_on_control()
-                self._decide_on_memory()
         if want is Next.CONFIRM:
             self.terms.say("it looks slower: confirming with fresh launches")
             while len(self.fresh) < policy.fresh and self._time_left():
@@ -229,7 +230,7 @@ class Contest:
 
     def _decide_on_control(self) -> None:
         """The first pair says how long one takes and what it needs."""
-        if self.terms.control != "auto":
+        if self.terms.control != "auto" or self.terms.abba:
             return
         policy, types = self.terms.policy, self.diagnoses[BEFORE][0].evidence.precision
         on_device = not isinstance(types, Missing) and any(name != "cpu" for name in types.parameter_devices)
@@ -246,20 +247,25 @@ class Contest:
             self.notes.append(f"no control (a third copy, of the side before): {why_not}; --control insists")
 
     def _decide_on_memory(self) -> None:
-        """If memory is made to stay, the first pair's times no longer count."""
-        faults, memory = max(self.first.faults[0]), self.diagnoses[BEFORE][0].evidence.memory
-        comes_and_goes = memory_comes_and_goes(faults, min(self.first.core_ms[0]))
-        if self.terms.steady_memory == "on" or not comes_and_goes:
+        """Once a pair shows page faults; the first one may have none because of the windows in it.
+
+        If memory is made to stay, the times so far no longer count.
+        """
+        if self.memory_decided or not self.first.faults or not self._time_left():
             return
+        faults, memory = max(self.first.faults[-1]), self.diagnoses[BEFORE][0].evidence.memory
+        if not memory_comes_and_goes(faults, min(self.first.core_ms[-1])):
+            return
+        self.memory_decided = True
         noisy = f"memory that comes and goes ({faults:,.0f} page faults a step) makes launches differ by chance"
         if self.terms.steady_memory == "off":
             self.notes.append(f"{noisy}; --steady-memory makes it stay, on both sides")
         elif isinstance(memory, Missing) or memory.malloc_settings:
             self.notes.append(f"{noisy}; the job has settings of its own for that, which were left alone")
-        elif not has_room(3 if self.controlled else 2, max(self.first.rss[0]), self._available_bytes()):
+        elif not has_room(3 if self.controlled else 2, max(self.first.rss[-1]), self._available_bytes()):
             self.notes.append(f"{noisy}; there is little memory, so it was left alone: --steady-memory insists")
         else:
-            self.terms.say(f"{noisy}: it is made to stay, on both sides, and this pair's times are set aside")
+            self.terms.say(f"{noisy}: it is made to stay, on both sides; times so far are set aside")
             self._steady_memory()
             self.first = Rounds()
 

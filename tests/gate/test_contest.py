@@ -44,7 +44,7 @@ class Stage:
         self.factor: Callable[[str, int], float] = lambda name, launch: 1.0
         self.gen0: Callable[[str, int], int] = lambda name, launch: 2
         self.evidence = {BEFORE: evidence(), AFTER: evidence()}
-        self.faults = 0
+        self.faults: Callable[[int], int] = lambda launch: 0
         """Page faults per step as long as nobody makes memory stay."""
         self.findings: dict[str, tuple[Finding, ...]] = {}
         self.arms: list[int] = []
@@ -57,7 +57,7 @@ class Stage:
     def race(self, contestants: Sequence[Contestant], *_: Any) -> dict[str, Lap]:
         self.launches += 1
         self.windows.append(contestants[0].windows)
-        faults = 0 if STEADY_MEMORY.items() <= contestants[0].environment.items() else self.faults
+        faults = 0 if STEADY_MEMORY.items() <= contestants[0].environment.items() else self.faults(self.launches)
         self.arms.append(len(contestants))
         laps = {}
         for one in contestants:
@@ -260,20 +260,34 @@ def test_a_twin_leaves_once_it_is_certain(stage: Stage) -> None:
 def test_memory_that_comes_and_goes_is_made_to_stay(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contest, "available_bytes", lambda: 64 << 30)
     # Faults make launches of one program differ; without them only the slowdown is left.
-    stage.faults = 1000
-    noise = {1: 0.2}
+    stage.faults = lambda launch: 1000 * (launch > 1)
+    noise = {1: 0.2, 2: -0.2}
     stage.factor = lambda name, launch: 1.0 + (0.06 + wobble(launch) + noise.get(launch, 0.0)) * (name == AFTER)
     result = stage.hold(steady_memory="auto")
     assert result.verdict is Verdict.REGRESSION
-    assert stage.launches == 17  # the first pair's times do not count
+    assert stage.launches == 18  # the first has a window in it, the second shows the faults
     assert len(result.pairs[CORE]) == 16
     assert max(result.pairs[CORE]) < math.log(1.07)
-    assert [bool(windows) for windows in stage.windows] == [True, True] + [False] * 15
+    assert [bool(windows) for windows in stage.windows] == [True, True] + [False] * 16
     assert any("MALLOC_TRIM_THRESHOLD_=" in note for note in result.notes)
 
 
+def test_memory_is_made_to_stay_however_late_it_shows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "available_bytes", lambda: 64 << 30)
+    stage.faults = lambda launch: 1000 * (launch == 8)
+    assert stage.hold(steady_memory="auto").verdict is Verdict.PASS
+    assert stage.launches == 16
+
+
+def test_no_times_are_set_aside_when_there_is_no_time_for_others(stage: Stage) -> None:
+    stage.faults = lambda launch: 1000
+    result = stage.hold(steady_memory="auto", time_budget_s=0.0)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert stage.launches == 1
+
+
 def test_memory_that_stays_is_left_alone(stage: Stage) -> None:
-    stage.faults = 99  # of 10 ms: less than 1 %
+    stage.faults = lambda launch: 99  # of 10 ms: less than 1 %
     result = stage.hold(steady_memory="auto")
     assert stage.launches == 8
     assert result.notes == ()
@@ -291,7 +305,7 @@ def test_memory_is_left_alone_with_a_reason(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, asked: str, available_gib: int, changes: dict[str, Any], said: str
 ) -> None:
     monkeypatch.setattr(contest, "available_bytes", lambda: available_gib << 30)
-    stage.faults = 1000
+    stage.faults = lambda launch: 1000
     stage.evidence = {name: samples.with_(evidence(), **changes) for name in (BEFORE, AFTER)}
     result = stage.hold(steady_memory=asked)
     assert stage.launches == 8
@@ -299,7 +313,7 @@ def test_memory_is_left_alone_with_a_reason(
 
 
 def test_memory_can_be_made_to_stay_from_the_start(stage: Stage) -> None:
-    stage.faults = 1000
+    stage.faults = lambda launch: 1000
     assert "times and memory are those with freed memory kept" in stage.hold(steady_memory="on").notes[0]
     assert stage.launches == 8
 
