@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from .config import Config
 from .config_gate import Control
@@ -20,18 +19,14 @@ from .diagnosis.findings import Diagnosis
 from .errors import PerfdoctorError
 from .evidence.model import Missing
 from .exits import Exit
-from .gate import fingerprint
-from .gate.budgets import judge_budgets
-from .gate.compare import Tolerances, compare, compare_pairs
-from .gate.decision import Decision, Next, Policy, decide, vague, wants
+from .gate.decision import Next, Policy, vague, wants
 from .gate.failure import JobFailedError
-from .gate.findings import certain, new_findings
 from .gate.laps import Lap, note_laps, ratio_core
 from .gate.lockstep import Contestant, Limits, race
-from .gate.metrics import COLLECTIONS, H2D_SHARE, Metrics, collections_metric, metrics
-from .gate.model import AFTER, BEFORE, Assume, GateResult, Judgement, Metric, Side, Verdict, overall
+from .gate.model import AFTER, BEFORE, GateResult, Judgement, Side, Verdict
+from .gate.outcome import Held, Rules, control_policy, losses_vary, other_configuration, other_losses, outcome
 from .gate.plan import has_room, memory_comes_and_goes, why_no_control
-from .gate.rounds import CORE, Rounds, note_launches, reason, share, timed
+from .gate.rounds import CORE, Rounds, note_launches
 from .gate.why import explain
 from .injected._perfdoctor_probe.remedies import catalogue
 from .judge import judge
@@ -284,122 +279,30 @@ class Contest:
     # -- the copy of the side before ----------------------------------------------------------------------
 
     def _control_is_vague(self) -> bool:
-        return self.controlled and vague(self.first.control, self._control_policy())
-
-    def _control_policy(self) -> Policy:
-        """The first pair may have had no control yet."""
-        policy = self.terms.policy
-        return replace(policy, first=policy.first - 1, most=policy.most - 1)
-
-    def _with_control(self, decisions: dict[str, Decision]) -> dict[str, Decision]:
-        """What is said about times, unless the side before does not even pass against its own copy."""
-        if not self.controlled:
-            return decisions
-        control = decide({CORE: self.first.control + self.fresh.control}, {}, self._control_policy())[CORE]
-        if control.verdict is Verdict.PASS:
-            self.notes.append("control: the side before passes against its own copy")
-            return decisions
-        said = f"the side before does not even pass against its own copy: {control.reason}"
-        doubt = Verdict.INCONCLUSIVE
-        return {n: d if d.verdict is doubt else Decision(doubt, d.seen, said) for n, d in decisions.items()}
+        return self.controlled and vague(self.first.control, control_policy(self.terms.policy))
 
     # -- judgement ----------------------------------------------------------------------------------------
 
     def _unlike(self) -> str:
         """Why the two sides do not do the same work, after the first pair and after the second; "" when they do."""
-        was, now = self.diagnoses[BEFORE], self.diagnoses[AFTER]
         if self.pairs == 1:
-            one, other = was[-1].evidence, now[-1].evidence
-            unlike = fingerprint.differences(fingerprint.configuration(one), fingerprint.configuration(other))
-            return f"the two sides do not do the same work: {'; '.join(unlike)}" if unlike else ""
-        if any(fingerprint.losses_differ(pair[0].evidence, pair[1].evidence) for pair in (was, now)):
+            return other_configuration(self.diagnoses)
+        if losses_vary(self.diagnoses):
             self.notes.append("losses differ from launch to launch (no seed?), so they were not compared")
             return ""
-        differ = fingerprint.losses_differ(was[0].evidence, now[0].evidence)
+        differ = other_losses(self.diagnoses)
         if differ and self.terms.allow_loss_change:
             self.notes.append(f"the two sides compute something else: {differ} (allowed)")
         elif differ:
             return f"the two sides do not compute the same: {differ}; if that is meant: --allow-loss-change"
         return ""
 
-    def _launches(self, name: str) -> list[Metrics]:
-        found = []
-        for diagnosis in self.diagnoses[name]:
-            wanted = metrics(diagnosis.evidence)
-            names = [name for name, metric in wanted.items() if metric.assume in (Assume.EXACT, Assume.TIGHT)]
-            if not isinstance(wanted[H2D_SHARE].value, Missing):
-                names.append(H2D_SHARE)
-            found.append({name: wanted[name] for name in names})
-        side = 0 if name == BEFORE else 1
-        # Launches with a profiler in them hold more memory.
-        clean = (self.first.rss[2:] + self.fresh.rss) or self.first.rss
-        for launch in found:
-            for name in ("peak_rss_bytes", *(COLLECTIONS if self.first.counts else ())):
-                launch.pop(name, None)
-        found += [
-            {"peak_rss_bytes": Metric("peak_rss_bytes", "bytes", Assume.TIGHT, p[side], "peak memory")} for p in clean
-        ]
-        return found
-
     def _verdict(self) -> GateResult:
-        policy = self.terms.policy
-        decisions = self._with_control(decide(self.first.ratios, self.fresh.ratios, policy))
-        everything = self.first + self.fresh
-        judgements = [timed(name, everything, decision) for name, decision in decisions.items()]
-        judgements += [
-            share("data_wait_share", "wait for data", everything.waits, policy),
-            share("gc_share", "garbage collection", everything.collections, policy),
-        ]
-        counted = compare(
-            self._counters(BEFORE), self._counters(AFTER), Tolerances(dict(self.config.gate.counter_tolerance))
-        )
-        counted += tuple(self._collections(everything))
-        # Only the step time must be certain: what is known besides is told.
-        judgements += [replace(j, gates=j.verdict is not Verdict.INCONCLUSIVE) for j in counted]
-        after = self.diagnoses[AFTER]
-        if self.terms.fail_on:
-            judgements += new_findings((), certain(self.diagnoses[BEFORE], after, self.terms.fail_on))
-        ranked = after[0].ranked if after else ()
-        judgements += judge_budgets(self.config.budgets, self._launches_with_times(), ranked)
-        verdict = overall(judgements)
-        said = reason(verdict, judgements, decisions)
-        self._note_contention()
-        return self._result(verdict, said, judgements)
-
-    def _counters(self, name: str) -> list[Metrics]:
-        """Counters count only where all launches counted the same steps."""
-        places = {
-            (c.first_step, c.steps)
-            for diagnoses in self.diagnoses.values()
-            for d in diagnoses
-            if not isinstance(c := d.evidence.counters, Missing)
-        }
-        launches = self._launches(name)
-        if len(places) > 1:
-            self.notes.append("counters were taken at other steps on either side, so they were not compared")
-            return [{n: m for n, m in launch.items() if m.assume is not Assume.EXACT} for launch in launches]
-        return launches
-
-    def _collections(self, everything: Rounds) -> list[Judgement]:
-        """Over the same steps of each pair; launches that run alone are judged by their recordings."""
-        if not everything.counts:
-            return []
         allowed = dict(self.config.gate.counter_tolerance)
-        found = []
-        for generation, name in enumerate(COLLECTIONS):
-            pairs = [(was[generation], now[generation]) for was, now in everything.counts]
-            found.append(compare_pairs(collections_metric(generation, 0.0), pairs, allowed.get(name, 0.0)))
-        return found
-
-    def _launches_with_times(self) -> list[Metrics]:
-        return [metrics(diagnosis.evidence) for diagnosis in self.diagnoses[AFTER]]
-
-    def _note_contention(self) -> None:
-        share = median(self.first.delays + self.fresh.delays) if self.first.delays else 0.0
-        if share > 0.05:
-            self.notes.append(
-                f"a busy machine: the job waited for a CPU for {100 * share:.0f} % of its time (median over launches)"
-            )
+        rules = Rules(self.terms.policy, allowed, self.config.budgets, self.terms.fail_on)
+        found = outcome(Held(self.first, self.fresh, self.diagnoses, self.controlled), rules)
+        self.notes += found.notes
+        return self._result(found.verdict, found.reason, found.judgements)
 
     def _result(self, verdict: Verdict, said: str, judgements: Sequence[Judgement] = ()) -> GateResult:
         was, now = self.diagnoses[BEFORE], self.diagnoses[AFTER]
