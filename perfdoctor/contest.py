@@ -87,8 +87,6 @@ class Contest:
         self.began = time.monotonic()
         self.longest_s = 0.0
         self.first, self.fresh = Rounds(), Rounds()
-        self.pairs = 0
-        """Of both, and those that were set aside."""
         self.diagnoses: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
         self.kept: dict[str, str] = {BEFORE: "", AFTER: ""}
         self.notes: list[str] = []
@@ -105,11 +103,11 @@ class Contest:
         want = Next.MORE
         while want is Next.MORE:
             self._pair(self.first)
-            if self.pairs in (1, 2):
+            if len(self.first) in (1, 2):
                 unlike = self._unlike()
                 if unlike:
                     return self._result(Verdict.NOT_COMPARABLE, unlike)
-            if self.pairs == 1:
+            if len(self.first) == 1:
                 self._decide_on_control()
             self._decide_on_memory()
             done = len(self.first)
@@ -131,7 +129,7 @@ class Contest:
 
     def _pair(self, seen: Rounds) -> None:
         began = time.monotonic()
-        self.pairs = number = self.pairs + 1
+        number = len(self.first) + len(self.fresh) + 1
         # Findings need the windows of a report; whether they are certain, a second launch with them.
         second = COUNTING if self.terms.fail_on else ("counters",)
         windows = {1: COUNTING, 2: second}.get(number, ())
@@ -177,7 +175,7 @@ class Contest:
             )  # fmt: skip
         laps = race(contestants, Limits(self.config.patience_s, self.machine.usable_cpus), self.rng)
         was, now = laps[BEFORE], laps[AFTER]
-        if self.pairs == 1:
+        if len(self.first) == 0:
             wrong = self.terms.wrong_tree(was.sources, now.sources)
             if wrong:
                 raise PerfdoctorError(
@@ -225,7 +223,7 @@ class Contest:
 
     def _decide_on_control(self) -> None:
         """The first pair says how long one takes and what it needs."""
-        if self.terms.control != "auto" or self.terms.abba:
+        if self.terms.control != "auto" or self.terms.abba or self.controlled:
             return
         policy, types = self.terms.policy, self.diagnoses[BEFORE][0].evidence.precision
         on_device = not isinstance(types, Missing) and any(name != "cpu" for name in types.parameter_devices)
@@ -242,10 +240,7 @@ class Contest:
             self.notes.append(f"no control (a third copy, of the side before): {why_not}; --control insists")
 
     def _decide_on_memory(self) -> None:
-        """Once a pair shows page faults; the first one may have none because of the windows in it.
-
-        If memory is made to stay, the times so far no longer count.
-        """
+        """Once a pair shows page faults; the first one may have none because of the windows in it."""
         if self.memory_decided or not self.first.faults or not self._time_left():
             return
         faults, memory = max(self.first.faults[-1]), self.diagnoses[BEFORE][0].evidence.memory
@@ -260,9 +255,9 @@ class Contest:
         elif not has_room(3 if self.controlled else 2, max(self.first.rss[-1]), self._available_bytes()):
             self.notes.append(f"{noisy}; there is little memory, so it was left alone: --steady-memory insists")
         else:
-            self.terms.say(f"{noisy}: it is made to stay, on both sides; times so far are set aside")
+            self.terms.say(f"{noisy}: it is made to stay, on both sides, from a new start")
             self._steady_memory()
-            self.first = Rounds()
+            self._start_over()
 
     def _steady_memory(self) -> None:
         """From the next launch on."""
@@ -272,6 +267,13 @@ class Contest:
         }
         settings = " ".join(f"{name}={value}" for name, value in STEADY_MEMORY.items())
         self.notes.append(f"times and memory are those with freed memory kept, on both sides alike: {settings}")
+
+    def _start_over(self) -> None:
+        """Nothing that was measured so far counts, recordings included: their parts of the step would not agree."""
+        for directory in self.kept.values():
+            shutil.rmtree(directory, ignore_errors=True)
+        self.first = Rounds()
+        self.diagnoses = {BEFORE: [], AFTER: []}
 
     def _available_bytes(self) -> float:
         return min(available_bytes(), self.machine.memory_bytes)
@@ -285,7 +287,7 @@ class Contest:
 
     def _unlike(self) -> str:
         """Why the two sides do not do the same work, after the first pair and after the second; "" when they do."""
-        if self.pairs == 1:
+        if len(self.first) == 1:
             return other_configuration(self.diagnoses)
         if losses_vary(self.diagnoses):
             self.notes.append("losses differ from launch to launch (no seed?), so they were not compared")
