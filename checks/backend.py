@@ -144,7 +144,10 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     return clear(_LINE, *shared)
 
 
-_LINE = "backend used: {device}, torch {torch}, BLAS {blas}, oneDNN {onednn}, kernels for {capability}, {threads}"
+_LINE = (
+    "backend used: {device}, torch {torch}, BLAS {blas}, oneDNN {onednn}, kernels for {capability}, intra-op threads: "
+    "{threads}"
+)
 
 
 def _shared(evidence: Evidence, backend: Backend) -> tuple[Measurement, ...]:
@@ -159,22 +162,21 @@ def _shared(evidence: Evidence, backend: Backend) -> tuple[Measurement, ...]:
     onednn = "on" if backend.onednn_enabled else "off"
     if backend.onednn_between_steps and not backend.onednn_enabled:
         onednn = "off in the forward pass (see PD02)"
-    threads = evidence.threads
     return (
         Measurement("device", ", ".join(devices) or "no parameters seen", "text", "device of the parameters"),
         Measurement("torch", build or "of an unnamed version", "text", "torch build"),
         Measurement("blas", backend.blas or "not named", "text", "BLAS"),
         Measurement("onednn", onednn if backend.onednn_built else "not built", "text", "oneDNN in the forward pass"),
         Measurement("capability", backend.capability or "not named", "text", "instruction set of torch's kernels"),
-        Measurement("threads", _threads(threads), "text", "intra-op threads"),
+        _threads(evidence.threads),
         Measurement("batch_devices", ", ".join(backend.batch_devices) or "not seen", "text", "batches are made on"),
     )
 
 
-def _threads(threads: Threads | Missing) -> str:
+def _threads(threads: Threads | Missing) -> Measurement:
     if isinstance(threads, Missing):
-        return "threads not counted"
-    return f"{threads.intra_op} thread" + ("s" if threads.intra_op != 1 else "")
+        return Measurement("threads", "not counted", "text", "intra-op threads")
+    return Measurement("threads", threads.intra_op, "count", "intra-op threads")
 
 
 # -- the CPU's libraries ----------------------------------------------------------------------------------
@@ -324,7 +326,7 @@ def _several_gpus(evidence: Evidence, step: Step, backend: Backend, limits: Limi
                 id="PD01.data-parallel",
                 severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
                 confidence=Confidence.LOW,
-                message="nn.DataParallel drives {gpus} GPUs from the threads of one process",
+                message="nn.DataParallel drives {gpus:GPU} from the threads of one process",
                 reasoning="it copies the model to every GPU in each step, and its threads share one interpreter lock",
                 evidence=(
                     Measurement("gpus", len(host.gpus_in_use), "count", "GPUs in use"),
@@ -360,7 +362,7 @@ def _several_gpus(evidence: Evidence, step: Step, backend: Backend, limits: Limi
             id="PD01.idle-gpus",
             severity=severity(0.0, limits.min_share, limits.error_share),
             confidence=Confidence.LOW,
-            message="{idle} more GPUs of this machine were not used by anybody",
+            message="{idle:more GPU of this machine was|more GPUs of this machine were} not used by anybody",
             reasoning="the job has one rank on one GPU, and CUDA_VISIBLE_DEVICES does not confine it to that",
             evidence=(
                 Measurement("idle", count - 1, "count", "GPUs that nobody used"),

@@ -271,12 +271,14 @@ def _why_it_stays(row: Attention) -> str:
 def _line(evidence: Evidence, use: LibraryUse) -> str:
     parts = []
     if use.convolutions:
-        parts.append("{convolution_calls} convolutions take {convolution_share} of the step")
+        parts.append("{convolution_calls:convolution takes|convolutions take} {convolution_share} of the step")
     if use.recurrent:
-        parts.append("{recurrent_calls} calls of recurrent layers {recurrent_share}")
+        parts.append("{recurrent_calls:call} of recurrent layers {recurrent_share}")
     line = ", ".join(parts) + (", done by: {by}" if parts else "")
     if use.attention:
-        line += ("; " if line else "") + "{attention_calls} attentions take {attention_share} of the step: "
+        line += (
+            "; " if line else ""
+        ) + "{attention_calls:attention takes|attentions take} {attention_share} of the step: "
         line += "{attention_by}"
     return line
 

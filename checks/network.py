@@ -169,7 +169,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     shared = case.shared()
     if findings:
         return found(*findings, measurements=shared)
-    return clear("the slowest of {layers} layers, {slowest}, takes {slowest_ms} a step ({slowest_share})", *shared)
+    return clear("the slowest of {layers:layer}, {slowest}, takes {slowest_ms} a step ({slowest_share})", *shared)
 
 
 def _thread_ms(evidence: Evidence) -> float:
@@ -247,7 +247,7 @@ class _Case:
             confidence=Confidence.HIGH,
             message="the gradient of {layer} fills the whole table for the few rows of a batch: {dense_ms} a step "
             "with the optimizer's pass over it, {dense_share}",
-            reasoning="a batch touches at most {touched} of {rows} rows, and the gradient and the update are as large "
+            reasoning="a batch touches at most {touched} of {rows:row}, and the gradient and the update are as large "
             "as the table",
             evidence=(
                 Measurement("layer", title(table), "text"),
@@ -306,7 +306,7 @@ class _Case:
                     id="PD09.time-loop",
                     severity=severity(cost_share, self.limits.min_share, self.limits.error_share),
                     confidence=Confidence.MEDIUM,
-                    message="Python calls {layer} {calls} times a step, once per time step: {cost_ms}, {cost_share}",
+                    message="Python calls {layer} {calls:time} a step, once per time step: {cost_ms}, {cost_share}",
                     reasoning="each call issues small operators of its own; a fused layer runs the whole sequence in "
                     "one, and computes the input's products for all time steps at once",
                     evidence=(
@@ -409,8 +409,8 @@ class _Case:
             severity=severity(cost_share, limits.min_share, limits.error_share),
             confidence=Confidence.MEDIUM,
             message="{layer} takes {cost_ms} a step, {cost_share}, for {flop_share} of the arithmetic",
-            reasoning="{calls} calls a step on an input of {input} move memory or launch small kernels; arithmetic "
-            "alone would take {arithmetic_ms} at the rate of the other layers",
+            reasoning="{calls:call} a step on an input of {input}, mostly to move memory or launch small kernels; "
+            "arithmetic alone would take {arithmetic_ms} at the rate of the other layers",
             evidence=(
                 *self._about(layer, layer.ms),
                 Measurement("calls", layer.calls_per_step, "count", "calls per step"),

@@ -129,7 +129,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"threads that call the model were not counted: {seen}")
     if seen.threads < 2:
         return clear(
-            "one thread calls the model: none of its {forwards} forwards met another",
+            "one thread calls the model: none of its {forwards:forward} met another",
             Measurement("forwards", seen.forwards, "count", "forwards in steady steps"),
         )
     if not isinstance(evidence.backend, Missing) and evidence.backend.data_parallel:
@@ -139,12 +139,14 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if findings:
         return found(*findings, measurements=case.shared())
     if seen.overlapped_share < limits.overlapped:
-        return clear("{threads} threads call a model, and {overlapped} of the forwards overlap", *case.shared())
+        return clear(
+            "{threads:thread calls|threads call} a model, and {overlapped} of the forwards overlap", *case.shared()
+        )
     if seen.measured < _MIN_MEASURED:
         return cannot_tell("forwards of several threads overlap, but too few could be measured; let the job run longer")
     return clear(
-        "{threads} threads call a model, {in_flight} forwards are under way at once, and they wait for a lock for "
-        "{blocked} of their time",
+        "{threads} threads call a model, {in_flight:forward is|forwards are} under way at once, and they wait for a "
+        "lock for {blocked} of their time",
         *case.shared(),
     )
 
@@ -246,7 +248,7 @@ class _Case:
             whole,
             now_ms,
             beside_ms=self._beside_ms,
-            message=f"{{threads}} threads call {called} at once and do the work of {{useful}}: {{in_flight}} forwards "
+            message=f"{{threads}} threads call {called} at once and do the work of {{useful}}: {{in_flight:forward}} "
             "under way take {wall_ms} each, for {least_ms} of work",
             reasoning="an overlapping forward waits {blocked} of its time for a lock and {delay} for a CPU, and needs "
             "{cpu_ms} of CPU where {least_ms} would do: torch gives the interpreter's lock back in every operator and "
@@ -288,8 +290,8 @@ class _Case:
             self._prediction(queued, queued * seen.wall_ms),
             self.step.parts.forward + self.step.parts.other,
             queued * seen.wall_ms,
-            message="a lock lets one of {threads} threads into the model at a time: {waiters} wait while a forward of "
-            "{wall_ms} runs",
+            message="a lock lets one of {threads} threads into the model at a time: {waiters:waits|wait} while a "
+            "forward of {wall_ms} runs",
             reasoning="no two forwards overlap, yet a thread is inside the model {occupied} of the time, and the "
             "others stand in the function that calls it",
         )
@@ -340,7 +342,7 @@ class _Case:
             _sharing_fixes.processes(count),
             best_ms=self.seen.least_cpu_ms * rounds / self._running[0] + _HANDOVER_MS[0],
             worst_ms=self.seen.cpu_ms * rounds / self._running[1] + _HANDOVER_MS[1],
-            method="the CPU time of the fastest and of the mean measured forward, on {usable} CPUs",
+            method="the CPU time of the fastest and of the mean measured forward, on {usable:CPU}",
         )
 
     @property
@@ -436,7 +438,7 @@ class _Case:
                 id="PD06.oversubscribed-teams",
                 severity=severity(high / self.step.step_ms, self.limits.min_share, self.limits.error_share),
                 confidence=Confidence.MEDIUM,
-                message="{in_flight} forwards at once, each with {intra_op} intra-op threads, share {usable} CPUs: "
+                message="{in_flight:forward} at once, each with {intra_op:intra-op thread}, share {usable:CPU}: "
                 "their operators take {slower} of what they take with one thread each",
                 reasoning="each thread that calls torch has an OpenMP team of its own, and a team waits for its last",
                 evidence=(
@@ -509,7 +511,7 @@ class _Case:
                 id="PD06.train-mode-shared",
                 severity=severity(0.0, self.limits.min_share, self.limits.error_share),
                 confidence=Confidence.MEDIUM,
-                message="{in_training} overlapping forwards ran one module in training mode, and no thread trains it",
+                message="{in_training:overlapping forward} ran one module in training mode, and no thread trains it",
                 reasoning="dropout then changes the answers, and batch norm updates its statistics from several "
                 "threads, one over the other",
                 evidence=(

@@ -135,7 +135,7 @@ def _tight(
     """Medians against a margin; beyond it, no launch of one side may lie within the other's."""
     before, after = median(old), median(new)
     allowed = max(margin * abs(before), least)
-    said = f"median of {len(old)} and {len(new)} launches, margin {100 * margin:.0f} %{note}"
+    said = f"medians over launches, {len(old)} before and {len(new)} now; margin {100 * margin:.0f} %{note}"
     if after - before > allowed:
         if min(new) > max(old):
             return Verdict.REGRESSION, said, before, after

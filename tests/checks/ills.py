@@ -743,7 +743,7 @@ ILL: dict[str, Evidence] = {
     "PD03.iterator-rebuilt": waiting(
         57.0, fetch(), num_workers=0, iterators=200, iterator_start_ms=57.0, batches_per_iterator=1.0
     ),
-    "PD03.input-wait": waiting(10.0, Missing("no batch was timed where it is made (2 workers, {0} of them seen)")),
+    "PD03.input-wait": waiting(10.0, Missing("no batch was timed where it is made (workers seen: {0} of 2)")),
     "PD03.workers-restarted": restarted_workers(),
     "PD03.pageable-copies": pageable_copies(),
     "PD04.explicit-collect": explicit_collections(),
