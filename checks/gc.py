@@ -146,7 +146,7 @@ def _explicit(site: CollectSite, gc: GarbageCollection, step: Step, limits: Limi
             "once per epoch instead.",
             code="for epoch in range(epochs):\n    train_one_epoch()\n    gc.collect()  # here, not in the step",
             risk="Memory held by reference cycles stays until the next collection.",
-            remedies=("gc.no-explicit", "gc.every=50"),
+            remedies=("gc.no-explicit",),
         ),
         savings=savings(
             step,
