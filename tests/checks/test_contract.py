@@ -17,6 +17,7 @@ from samples import empty, healthy, on_gpu
 
 from perfdoctor.diagnosis.findings import Check, Finding, Measurement, OutcomeKind
 from perfdoctor.diagnosis.registry import Registered, discover
+from perfdoctor.diagnosis.thresholds import thresholds
 from perfdoctor.evidence.model import Evidence, Missing
 from perfdoctor.report import wording
 from perfdoctor.report.explain import missing_sections
@@ -92,26 +93,7 @@ def test_every_threshold_has_a_reason(entry: Registered) -> None:
     limits = entry.check.limits
     assert dataclasses.is_dataclass(limits)
     assert type(limits).__dataclass_params__.frozen
-    undocumented = _undocumented_fields(Path(_module(entry.check).__file__ or ""), type(limits).__name__)
-    assert undocumented == []
-
-
-def _undocumented_fields(file: Path, class_name: str) -> list[str]:
-    """Fields of a class with neither a docstring below nor a comment above."""
-    source = file.read_text()
-    lines = source.splitlines()
-    (body,) = (
-        node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == class_name
-    )
-    missing: list[str] = []
-    for node, after in zip(body, [*body[1:], None], strict=True):
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue
-        docstring = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        comment = lines[node.lineno - 2].strip().startswith("#")
-        if not (docstring or comment):
-            missing.append(node.target.id)
-    return missing
+    assert [threshold.name for threshold in thresholds(entry.check) if not threshold.reason] == []
 
 
 @EVERY_CHECK
