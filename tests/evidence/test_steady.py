@@ -84,7 +84,7 @@ def test_a_slow_first_step_does_not_reach_the_statistics(tmp_path: Path) -> None
 def test_fewer_than_five_steady_steps_are_none_and_the_reason_says_how_many(tmp_path: Path, n: int, count: int) -> None:
     missing = steady.select(recorded(tmp_path, steps(WALL_US, n)))
     assert isinstance(missing, Missing)
-    assert f"only {count} steady step" in missing.reason
+    assert f"too few steady steps: {count} of" in missing.reason
     assert f"of {n} " in missing.reason
     assert missing.remedy
 
