@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from ills import ILL, beside_a_gpu, reference_blas, without_onednn
+from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
+from ills import ILL
 from perfdoctor.checks._unused_gpu import is_supported
 from perfdoctor.checks.backend import CHECK, examine
 from samples import H100, healthy, ids, is_clear, on_gpu, only, with_

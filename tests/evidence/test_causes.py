@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ills import (
-    capped,
-    collecting_workers,
-    crowded,
-    fetch,
-    pinned_workers,
-    priced_threads,
-    slow_type,
-    throttled,
-    waiting,
-)
+from ill_runs.dtype import slow_type
+from ill_runs.etl import collecting_workers, fetch, waiting
+from ill_runs.omp_threads import pinned_workers, priced_threads
+from ill_runs.other_processes import crowded, throttled
+from ill_runs.vector_extensions import capped
 from samples import LOADER, healthy, on_gpu, step, with_
 
 from perfdoctor.evidence.causes import Ledger, Signs, compute, in_step, input_wait, lack_of_cpu, thread_gain

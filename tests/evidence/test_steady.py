@@ -85,7 +85,7 @@ def test_fewer_than_five_steady_steps_are_none_and_the_reason_says_how_many(tmp_
     missing = steady.select(recorded(tmp_path, steps(WALL_US, n)))
     assert isinstance(missing, Missing)
     assert f"too few steady steps: {count} of" in missing.reason
-    assert f"of {n} " in missing.reason
+    assert f"of the {n} seen" in missing.reason
     assert missing.remedy
 
 
