@@ -27,7 +27,7 @@ from perfdoctor.api import (
     share,
 )
 
-from ._layer_table import cost_share, last_linear, shape, sure_share, title
+from ._layer_table import about, cost_share, last_linear, sure_share, title
 
 _LOSSES = (
     "_log_softmax",
@@ -202,14 +202,7 @@ def _dominant(step: Step, profile: LayerProfile, targets: IndexUse | None, limit
             "is made again by the loss"
             + ("; the targets use its classes, so it is not wider than it has to be" if needed else ""),
             evidence=(
-                Measurement("layer", title(last), "text"),
-                milliseconds("cost_ms", last.ms, "its forward and backward"),
-                share("cost_share", cost_of_step, "of the step"),
-                milliseconds("forward_ms", last.forward_ms, "forward"),
-                milliseconds("backward_ms", last.backward_ms, "backward"),
-                share("time_share", last.time_share, "of the profiled time"),
-                share("flop_share", last.flop_share, "of the FLOPs"),
-                Measurement("weight", shape(last.weight_shape) or "none", "text", "weight"),
+                *about(last, step),
                 Measurement("outputs", last.weight_shape[0], "count", "outputs"),
                 *seen,
             ),
