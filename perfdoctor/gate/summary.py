@@ -19,6 +19,8 @@ def decisive(verdict: Verdict, judgements: Sequence[Judgement], most: int, worse
     metric = {Verdict.REGRESSION: worse, Verdict.IMPROVEMENT: "better"}.get(verdict, "not certain")
     promise = "promise broken" if verdict is Verdict.REGRESSION else "promise not judged"
     deciding = [j for j in judgements if j.gates and j.verdict is verdict]
-    named = ((metric, [j.label for j in deciding if not j.is_promise]),)
-    named += ((promise, [j.label for j in deciding if j.is_promise]),)
-    return [f"{intro}: {some(labels, most)}" for intro, labels in named if labels]
+    named = {
+        metric: [j.label for j in deciding if not j.is_promise],
+        promise: [j.label for j in deciding if j.is_promise],
+    }
+    return [f"{intro}: {some(labels, most)}" for intro, labels in named.items() if labels]
