@@ -113,7 +113,10 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     shared = _shared(evidence, backend)
     on_gpu = any(device.startswith(("cuda", "mps", "xpu")) for device in backend.devices)
     findings = (
-        [*_part_on_cpu(evidence, step, backend, limits), *_several_gpus(evidence, step, backend, limits)]
+        [
+            *_part_on_cpu(evidence, step, backend, limits),
+            *(_data_parallel(evidence, step, backend, limits) or _idle_gpus(evidence, step, backend, limits)),
+        ]
         if on_gpu
         else [*_onednn_off(evidence, step, backend, limits), *_slow_blas(evidence, step, backend, limits)]
     )
@@ -314,44 +317,49 @@ def _part_on_cpu(evidence: Evidence, step: Step, backend: Backend, limits: Limit
     ]
 
 
-def _several_gpus(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
-    """nn.DataParallel, or GPUs that nobody uses."""
-    host, compute = evidence.host, step.parts.compute
+def _data_parallel(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
+    host = evidence.host
+    if isinstance(host, Missing) or not backend.data_parallel or len(host.gpus_in_use) < 2:
+        return []
+    low, high = (part * step.parts.compute for part in _DATA_PARALLEL_SAVES)
+    return [
+        Finding(
+            id="PD01.data-parallel",
+            severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
+            confidence=Confidence.LOW,
+            message="nn.DataParallel drives {gpus:GPU} from the threads of one process",
+            reasoning="it copies the model to every GPU in each step, and its threads share one interpreter lock",
+            evidence=(
+                Measurement("gpus", len(host.gpus_in_use), "count", "GPUs in use"),
+                *_shared(evidence, backend),
+            ),
+            fix=Fix(
+                text="Use DistributedDataParallel, one process for each GPU.",
+                code=in_words_of(
+                    evidence.job,
+                    "model = torch.nn.parallel.DistributedDataParallel(model)  # started by torchrun",
+                    lightning=f"trainer = Trainer(..., devices={len(host.gpus_in_use)}, strategy='ddp')",
+                    transformers=f"# torchrun --nproc-per-node {len(host.gpus_in_use)} train.py",
+                ),
+                risk="Batch norm statistics and random numbers are then those of each process.",
+            ),
+            savings=savings(
+                step,
+                Part.COMPUTE,
+                ceiling=high,
+                low=low,
+                high=high,
+                method="not measured here: a judgement from PyTorch's tuning guide",
+            ),
+        )
+    ]
+
+
+def _idle_gpus(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
+    """Beside the one that the job uses, unless somebody chose that one."""
+    host = evidence.host
     if isinstance(host, Missing):
         return []
-    if backend.data_parallel and len(host.gpus_in_use) > 1:
-        low, high = (part * compute for part in _DATA_PARALLEL_SAVES)
-        return [
-            Finding(
-                id="PD01.data-parallel",
-                severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
-                confidence=Confidence.LOW,
-                message="nn.DataParallel drives {gpus:GPU} from the threads of one process",
-                reasoning="it copies the model to every GPU in each step, and its threads share one interpreter lock",
-                evidence=(
-                    Measurement("gpus", len(host.gpus_in_use), "count", "GPUs in use"),
-                    *_shared(evidence, backend),
-                ),
-                fix=Fix(
-                    text="Use DistributedDataParallel, one process for each GPU.",
-                    code=in_words_of(
-                        evidence.job,
-                        "model = torch.nn.parallel.DistributedDataParallel(model)  # started by torchrun",
-                        lightning=f"trainer = Trainer(..., devices={len(host.gpus_in_use)}, strategy='ddp')",
-                        transformers=f"# torchrun --nproc-per-node {len(host.gpus_in_use)} train.py",
-                    ),
-                    risk="Batch norm statistics and random numbers are then those of each process.",
-                ),
-                savings=savings(
-                    step,
-                    Part.COMPUTE,
-                    ceiling=high,
-                    low=low,
-                    high=high,
-                    method="not measured here: a judgement from PyTorch's tuning guide",
-                ),
-            )
-        ]
     visible = backend.variable("CUDA_VISIBLE_DEVICES")
     chosen = visible is not None and "," not in visible
     if not host.gpus_idle or len(host.gpus_in_use) != 1 or evidence.job.world_size > 1 or chosen:
@@ -378,7 +386,7 @@ def _several_gpus(evidence: Evidence, step: Step, backend: Backend, limits: Limi
             savings=savings(
                 step,
                 Part.COMPUTE,
-                ceiling=compute * (1 - 1 / count),
+                ceiling=step.parts.compute * (1 - 1 / count),
                 low=0.0,
                 high=0.0,
                 method="with the same global batch on all of them at best; not predicted",

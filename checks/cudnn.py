@@ -149,7 +149,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if not use.on_device and untimed_ms / step.step_ms >= limits.min_share:
         return cannot_tell(f"attention that is not fused takes much of the step, and {untimed[0].price}")
     unseen = "; inside compiled functions nothing was seen" if evidence.job.compiled else ""
-    return clear(_line(evidence, use) + unseen, *shared)
+    return clear(_line(use) + unseen, *shared)
 
 
 def _onednn_off_inside(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
@@ -268,7 +268,8 @@ def _why_it_stays(row: Attention) -> str:
     return "" if row.price.fused_ms < row.price.now_ms else " (the fused kernel is slower)"
 
 
-def _line(evidence: Evidence, use: LibraryUse) -> str:
+def _line(use: LibraryUse) -> str:
+    """Who did what, and for how long: what the guide's log of cuDNN is for."""
     parts = []
     if use.convolutions:
         parts.append("{convolution_calls:convolution takes|convolutions take} {convolution_share} of the step")
@@ -276,10 +277,8 @@ def _line(evidence: Evidence, use: LibraryUse) -> str:
         parts.append("{recurrent_calls:call} of recurrent layers {recurrent_share}")
     line = ", ".join(parts) + (", done by: {by}" if parts else "")
     if use.attention:
-        line += (
-            "; " if line else ""
-        ) + "{attention_calls:attention takes|attentions take} {attention_share} of the step: "
-        line += "{attention_by}"
+        line += "; " if line else ""
+        line += "{attention_calls:attention takes|attentions take} {attention_share} of the step: {attention_by}"
     return line
 
 

@@ -179,8 +179,8 @@ class _Case:
         return (
             milliseconds("thread_delay", self.thread_delay_ms, "training thread without a CPU, per step"),
             share("job_delay", self.job_delay, "of its runnable time the job waited for a CPU"),
-            Measurement("others", host.others_cpus, "count", "cores used by other processes"),
-            Measurement("idle", host.idle_cpus, "count", "idle cores"),
+            Measurement("others", round(host.others_cpus, 2), "count", "cores used by other processes"),
+            Measurement("idle", round(host.idle_cpus, 2), "count", "idle cores"),
             share("steal", host.steal_share, "of CPU time taken by the hypervisor"),
             *(
                 Measurement(

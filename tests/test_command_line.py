@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from perfdoctor.cli import app
 from perfdoctor.commands import check
+from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.evidence.model import JobEnd, Missing
 from perfdoctor.exits import Exit
@@ -68,13 +69,15 @@ def test_an_option_without_its_value_is_refused(words: tuple[str, ...]) -> None:
 
 def _said(capsys: pytest.CaptureFixture[str], reason: str, ours: tuple[str, ...], kind: Any = "crashed") -> str:
     evidence = with_(EVIDENCE, step=Missing(reason), job__end=JobEnd(kind, exit_code=2))
-    check._explain_failure(Diagnosis(evidence, (), (), None), Command(("python", "train.py"), "train"), ours)
+    job = TypedJob(("train.py", *ours), ours=ours)
+    check._explain_failure(Diagnosis(evidence, (), (), None), Command(("python", "train.py"), "train"), job)
     return capsys.readouterr().err
 
 
 def test_a_job_that_fails_on_an_option_of_ours_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
     said = _said(capsys, "the job never imported torch", ("-o",))
-    assert "-o went to the job" in said and "before" in said
+    assert "-o came after train.py, so it went to the job" in said
+    assert "perfdoctor check -o ... train.py" in said
     assert "--python" not in said
 
 

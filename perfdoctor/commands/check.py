@@ -115,7 +115,7 @@ def run(options: Options) -> Exit:
         if directory.run_file.exists():
             print(f"perfdoctor: what was measured is kept: perfdoctor report {_shown(directory)}", file=sys.stderr)
         raise
-    _explain_failure(diagnosis, command, options.job.ours)
+    _explain_failure(diagnosis, command, options.job)
     return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
 
 
@@ -207,9 +207,8 @@ def _show_last_words(directory: RunDirectory) -> None:
     print(f"perfdoctor: all of the job's output is in {directory.job_output}", file=sys.stderr)
 
 
-def _explain_failure(diagnosis: Diagnosis, command: commands.Command, ours: Sequence[str] = ()) -> None:
-    """One line on stderr when the job failed or gave nothing to judge, and what to do about it. `ours` are words that
-    the job was given and perfdoctor would have understood."""
+def _explain_failure(diagnosis: Diagnosis, command: commands.Command, job: TypedJob) -> None:
+    """One line on stderr when the job failed or gave nothing to judge, and what to do about it."""
     end, step = diagnosis.evidence.job.end, diagnosis.evidence.step
     lines = []
     if end.kind == "crashed":
@@ -225,8 +224,12 @@ def _explain_failure(diagnosis: Diagnosis, command: commands.Command, ours: Sequ
     elif isinstance(step, Missing) and end.kind != "timeout":
         # Why there is no step is clear: the job failed first. But torch may be what it failed for.
         lines[0] += f"; {step}"
-        if end.kind == "crashed" and ours:
-            lines.append(f"  {ours[0]} went to the job, because it came after it: perfdoctor's own options go before")
+        if end.kind == "crashed" and job.ours:
+            target = f"-m {job.module}" if job.module else job.words[0]
+            lines.append(
+                f"  {job.ours[0]} came after {target}, so it went to the job; to give it to perfdoctor: "
+                f"perfdoctor check {job.ours[0]} ... {target}"
+            )
         elif "import" in step.reason:
             lines += _advice(step, command)
     if lines:
