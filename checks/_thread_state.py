@@ -7,9 +7,7 @@ from typing import Protocol
 from perfdoctor.api import Confidence, Finding, Fix, Measurement, Part, location, savings, severity, share
 
 from ._concurrent_forwards import Forwards
-
-_GRAPH_SAVES = (0.05, 0.27)
-"""Of a forward pass, for the graph; measured for PD08 on convolutions and on small linear layers."""
+from ._graph import GRAPH_SAVES
 
 
 class Limits(Protocol):
@@ -28,7 +26,7 @@ def graphs(case: Forwards, limits: Limits) -> list[Finding]:
     seen = case.seen
     if not seen.graph_nobody_uses or not case.serving:
         return []
-    low, high = (part * seen.ungraded_share * case.step.parts.forward for part in _GRAPH_SAVES)
+    low, high = (part * seen.ungraded_share * case.step.parts.forward for part in GRAPH_SAVES)
     if high / case.step.step_ms < limits.min_share / 2:
         return []
     return [

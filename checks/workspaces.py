@@ -71,6 +71,8 @@ from perfdoctor.api import (
     share,
 )
 
+from ._graph import GRAPH_SAVES
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -89,9 +91,6 @@ class Limits:
 _FAULT_SPREAD = (0.7, 1.6)
 """A fault's true price over the measured first touch: unmapping, TLB and cache misses come on top, batched
 faults come cheaper. From a step where faults took 43 % of the time and 1.77x was gained."""
-_GRAPH_SAVES = (0.05, 0.27)
-"""Share of a forward pass that recording a graph takes: 0.55 ms with, 0.40 ms in inference mode, for a small
-MLP; little where kernels are large."""
 _BACKWARD_SAVES = (0.8, 1.0)
 """Of the measured backward pass through a model whose gradients nobody uses: all of it, as far as it was told apart."""
 _WALKED = "; a later one runs through it as well, for {backward_ms} a step"
@@ -261,7 +260,7 @@ def _evaluation(evidence: Evidence, evaluation: EvalWithGrad | None, step: Step,
     backward = _backward_for_nothing(evidence, step) if part is Part.COMPUTE else 0.0
     low, high = (
         fraction * evaluation.forward_ms + kept * backward
-        for fraction, kept in zip(_GRAPH_SAVES, _BACKWARD_SAVES, strict=True)
+        for fraction, kept in zip(GRAPH_SAVES, _BACKWARD_SAVES, strict=True)
     )
     if high / step.step_ms < limits.min_share:
         return []
