@@ -71,7 +71,7 @@ from perfdoctor.api import (
     share,
 )
 
-from ._onednn import cost
+from . import _onednn
 from ._unused_gpu import is_hidden, not_handed_over, unused, unused_gpu
 from ._wording import in_words_of
 
@@ -97,8 +97,6 @@ _SLOW_BLAS = ("", "generic", "atlas", "flame", "blis")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 _BLAS_SAVES = (0.5, 0.9)
 """OpenBLAS and MKL are 5 to 20 times faster than the reference BLAS; half of the product time is a careful bound."""
-_SLOWER = 1.1
-"""Native operators are worth a finding when oneDNN beats them by a tenth, measured."""
 _DATA_PARALLEL_SAVES = (0.05, 0.3)
 """Replicating the model, scattering and gathering in one process; not measured here."""
 
@@ -189,44 +187,19 @@ def _onednn_off(evidence: Evidence, step: Step, backend: Backend, limits: Limits
     """In the whole process; a switch inside the forward pass is PD02's."""
     if backend.onednn_between_steps:
         return []
-    saved = cost(evidence, step, backend)
-    if saved.high_ms / step.step_ms < limits.min_share or (saved.times is not None and saved.times < _SLOWER):
+    saved = _onednn.cost(evidence, step, backend)
+    if not _onednn.is_worth(saved, step, limits):
         return []
-    measured = saved.times is not None
     return [
-        Finding(
-            id="PD01.onednn-off",
-            severity=severity(saved.high_ms / step.step_ms, limits.min_share, limits.error_share),
-            confidence=Confidence.HIGH if measured else Confidence.LOW,
+        _onednn.finding(
+            "PD01.onednn-off",
+            step,
+            saved,
+            limits,
             message="oneDNN is off in the whole process, so {cost_ms} a step goes to torch's own convolutions, "
-            "products and recurrent layers" + ("; with it the same run {ratio} as fast" if measured else ""),
+            "products and recurrent layers",
             reasoning="`torch.backends.mkldnn.enabled` was False also between the steps",
-            evidence=(
-                milliseconds("cost_ms", saved.high_ms, "what oneDNN would save per step, at most"),
-                share("cost_share", saved.high_ms / step.step_ms, "of the step"),
-                *(
-                    ()
-                    if saved.times is None
-                    else (Measurement("ratio", saved.times, "ratio", "native over oneDNN, measured"),)
-                ),
-                *_shared(evidence, backend),
-            ),
-            fix=Fix(
-                text="Leave oneDNN on, and pass enabled=True to `flags()`, which switches it off otherwise.",
-                code="with torch.backends.mkldnn.flags(enabled=True, deterministic=True):\n    loss = model(batch)",
-                risk="Sums are taken in another order, so the last digits of results differ.",
-                remedies=("onednn.on",),
-            ),
-            savings=savings(
-                step,
-                Part.COMPUTE,
-                ceiling=saved.high_ms,
-                low=saved.low_ms,
-                high=saved.high_ms,
-                method="the job's own operators timed in its process with oneDNN off and on"
-                if measured
-                else "not timed in this run: native convolutions were measured 1.4 to 4 times slower elsewhere",
-            ),
+            more=_shared(evidence, backend),
         )
     ]
 
