@@ -194,8 +194,8 @@ class Case:
         return self._finding(
             "benchmark-on-new-shapes",
             "cuDNN tries its algorithms again for every new shape, and {new} of the batches have one",
-            "`torch.backends.cudnn.benchmark` is True, which pays for shapes that come back; {distinct} of {sampled} "
-            "batches looked at had a shape of their own, and new ones still came in the second half",
+            "`torch.backends.cudnn.benchmark` is True, which pays for shapes that come back; {distinct} of "
+            "{sampled:batch} looked at had a shape of their own, and new ones still came in the second half",
             (parts.forward + parts.backward) * min(1.0, new),
             _RETUNING_COSTS,
             Fix(
@@ -219,7 +219,7 @@ class Case:
             "benchmark-off",
             "convolutions of fixed shapes take {cost_ms} a step, {cost_share} of it, in algorithms chosen by rule of "
             "thumb",
-            "`torch.backends.cudnn.benchmark` is False, and {sampled} batches looked at had {distinct} shapes",
+            "`torch.backends.cudnn.benchmark` is False, and {sampled:batch} looked at had {distinct:shape}",
             cost,
             _BENCHMARK_SAVES,
             Fix(
@@ -266,7 +266,7 @@ class Case:
             "channels-first",
             "half-precision convolutions take {cost_ms} a step on tensors with their channels first, which tensor "
             "cores do not read",
-            "the inputs of {convolutions} kinds of convolution were not in the channels-last format; {turning_ms} a "
+            "the inputs of {convolutions:kind} of convolution were not in the channels-last format; {turning_ms} a "
             "step went to kernels that turn them round",
             cost,
             (low, max(low, _CHANNELS_LAST_SAVES[1])),
@@ -288,7 +288,7 @@ class Case:
         return self._finding(
             "rnn-weights-scattered",
             "the weights of recurrent layers are copied into one piece in every call, for {cost_ms} a step",
-            "`aten::_cudnn_rnn` copied them in {layers} layers: they no longer lie in one chunk of memory, as after "
+            "`aten::_cudnn_rnn` copied them in {layers:layer}: they no longer lie in one chunk of memory, as after "
             "`deepcopy`, a tied weight or a parametrization",
             min(self.step.step_ms, sum(one.copies_ms for one in some)),
             _COPIES_SAVE,

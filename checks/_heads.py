@@ -27,7 +27,7 @@ from perfdoctor.api import (
     share,
 )
 
-from ._layer_table import cost_share, last_linear, shape, sure_share, title
+from ._layer_table import about, cost_share, last_linear, sure_share, title
 
 _LOSSES = (
     "_log_softmax",
@@ -135,9 +135,9 @@ def _unused(step: Step, head: _Head, targets: IndexUse, profile: LayerProfile, l
         id="PD09.unused-outputs",
         severity=severity(cost_of_step, limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="{layer} has {outputs} outputs, but the targets stop at class {highest}: the outputs beyond it cost "
+        message="{layer} has {outputs:output}, but the targets stop at class {highest}: the outputs beyond it cost "
         "{cost_ms} a step, {cost_share}",
-        reasoning="the loss was given {targets} targets in the profiled steps, {distinct} classes of which none was "
+        reasoning="the loss was given {targets:target} in the profiled steps, {distinct:class} of which none was "
         "higher; the layer, its loss and its update take {head_ms} a step, as much as there are outputs",
         evidence=(
             Measurement("layer", title(head.layer), "text"),
@@ -197,19 +197,12 @@ def _dominant(step: Step, profile: LayerProfile, targets: IndexUse | None, limit
             id="PD09.oversized-head",
             severity=Severity.NOTE if needed else severity(cost_of_step, limits.min_share, limits.error_share),
             confidence=Confidence.MEDIUM,
-            message="{layer}, the last layer, has {outputs} outputs and takes {cost_ms} a step, {cost_share}",
+            message="{layer}, the last layer, has {outputs:output} and takes {cost_ms} a step, {cost_share}",
             reasoning="it does {flop_share} of the arithmetic, and its result, one number per output and sample, "
             "is made again by the loss"
             + ("; the targets use its classes, so it is not wider than it has to be" if needed else ""),
             evidence=(
-                Measurement("layer", title(last), "text"),
-                milliseconds("cost_ms", last.ms, "its forward and backward"),
-                share("cost_share", cost_of_step, "of the step"),
-                milliseconds("forward_ms", last.forward_ms, "forward"),
-                milliseconds("backward_ms", last.backward_ms, "backward"),
-                share("time_share", last.time_share, "of the profiled time"),
-                share("flop_share", last.flop_share, "of the FLOPs"),
-                Measurement("weight", shape(last.weight_shape) or "none", "text", "weight"),
+                *about(last, step),
                 Measurement("outputs", last.weight_shape[0], "count", "outputs"),
                 *seen,
             ),

@@ -60,13 +60,13 @@ _DOING = {
 }
 _TAKEN = {
     Cause.NEIGHBOURS: (
-        "{cpus} CPUs are usable, none is idle, and other processes take {others} of them",
+        "{cpus:CPU is|CPUs are} usable, none is idle, and other processes take {others} of them",
         "End or move the other processes, or give each job its own CPUs; until then use fewer OpenMP threads and "
         "workers.",
     ),
     Cause.OWN_THREADS: (
-        "{cpus} CPUs are usable and other processes take no more than {others} of them: the job's own threads and "
-        "workers wait for each other",
+        "{cpus:CPU is|CPUs are} usable and other processes take no more than {others} of them: the job's own threads "
+        "and workers wait for each other",
         "Use fewer OpenMP threads and workers than there are CPUs, or give this job more of them.",
     ),
     Cause.QUOTA: (
@@ -184,13 +184,13 @@ def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Fi
     current = (
         "batches are made in the training process, between the steps"
         if case.loader.num_workers == 0
-        else "its {workers} workers cannot keep up"
+        else "its {workers:worker} cannot keep up"
     )
     return case.finding(
         "too-few-workers",
         "the loop waits {wait_ms} a step for data, {wait_share} of it: " + current,
         f"a batch takes {{make_ms}} to make, mostly {doing}, while training takes {{train_ms}}; "
-        f"{{wanted}} {'worker' if wanted == 1 else 'workers'} would make batches during training",
+        "{wanted:worker} would make batches during training",
         _or_cheaper(workers(case.evidence.job, wanted), case, fetch),
         low=low,
         high=high,
@@ -229,7 +229,7 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
         samples = case.loader.batch_size or 1
         return case.finding(
             "per-sample-indexing",
-            "the loop waits {wait_ms} a step for data, {wait_share} of it, to pick {samples} cheap samples one by one",
+            "the loop waits {wait_ms} a step for data, {wait_share} of it, to pick {samples:cheap sample} one by one",
             "a sample takes only {sample_us} to fetch, so the time goes into Python and collating; handing batches "
             "over from workers would cost more than it saves",
             batched_indexing(),
@@ -250,7 +250,7 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
         f"making a batch takes {{make_ms}}, mostly {doing}",
         "handing batches over from workers would cost what it saves, so the batch itself must become cheaper"
         if not case.loader.num_workers and model.make_ms < model.handover_ms[1]
-        else "more workers would not keep up on {cpus} usable CPUs, so the batch itself must become cheaper",
+        else "more workers would not keep up on {cpus:usable CPU}, so the batch itself must become cheaper",
         # A bound: what no change to the making of batches can exceed.
         Fix(
             text=text,
@@ -401,7 +401,7 @@ def rebuilt_iterator(case: Case) -> Finding:
     finding = case.finding(
         "iterator-rebuilt",
         "the loop waits {wait_ms} a step for data, {wait_share} of it, because it builds a new iterator for each batch",
-        "{iterators} iterators delivered {batches_per_iterator} batches each; every one shuffles the whole data set "
+        "{iterators:iterator} delivered {batches_per_iterator:batch} each; every one shuffles the whole data set "
         "and starts workers, if there are any",
         Fix(
             text="Build the iterator once and draw from it; start again when it is exhausted.",

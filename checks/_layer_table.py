@@ -36,6 +36,21 @@ def sure_share(step: Step, profile: LayerProfile, ms: float) -> float:
     return cost_share(step, max(0.0, ms - profile.stray_ms))
 
 
+def about(layer: Layer, step: Step) -> tuple[Measurement, ...]:
+    """What a finding says of a layer. The first is what tells layers apart."""
+    return (
+        Measurement("layer", title(layer), "text"),
+        milliseconds("cost_ms", layer.ms, "its forward and backward"),
+        share("cost_share", cost_share(step, layer.ms), "of the step"),
+        milliseconds("forward_ms", layer.forward_ms, "forward"),
+        milliseconds("backward_ms", layer.backward_ms, "backward"),
+        share("time_share", layer.time_share, "of the profiled time"),
+        share("flop_share", layer.flop_share, "of the FLOPs"),
+        Measurement("weight", shape(layer.weight_shape) or "none", "text", "weight"),
+        Measurement("weights", layer.parameters, "count", "parameters"),
+    )
+
+
 def figures(profile: LayerProfile, step: Step, parameters: int) -> tuple[Measurement, ...]:
     """Information only: none of these numbers is too large by itself."""
     layers = profile.layers

@@ -7,13 +7,48 @@ that switches more off than it says, is PD02's. Each is silent where the other s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from perfdoctor.api import Backend, Evidence, LibraryPrice, LibraryUse, Missing, Op, OpProfile, Recurrent, Step, in_step
+from perfdoctor.api import (
+    Backend,
+    Confidence,
+    Evidence,
+    Finding,
+    Fix,
+    LibraryPrice,
+    LibraryUse,
+    Location,
+    Measurement,
+    Missing,
+    Op,
+    OpProfile,
+    Part,
+    Recurrent,
+    Step,
+    in_step,
+    milliseconds,
+    savings,
+    severity,
+    share,
+)
 
 _NATIVE_SAVES = (0.3, 0.75)
 """Of native convolutions whose price in oneDNN could not be timed; 3.4 times faster was measured on Zen 4."""
 _SPREAD = 0.15
 """Of a measured price: it is taken from single operators with warm caches."""
+
+
+_SLOWER = 1.1
+"""Native operators are worth a finding when oneDNN beats them by a tenth, measured."""
+
+
+class Limits(Protocol):
+    """The check's thresholds that matter here."""
+
+    @property
+    def min_share(self) -> float: ...
+    @property
+    def error_share(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +79,57 @@ def cost(evidence: Evidence, step: Step, backend: Backend) -> Cost:
         spent = in_step(step, ops, sum(op.self_ms_per_step for op in ops.ops if _is_native(op)))
         low, high = (part * spent for part in _NATIVE_SAVES)
     return Cost(low, high, None)
+
+
+def is_worth(saved: Cost, step: Step, limits: Limits) -> bool:
+    """Whether to say anything."""
+    return saved.high_ms / step.step_ms >= limits.min_share and (saved.times is None or saved.times >= _SLOWER)
+
+
+def finding(
+    name: str,
+    step: Step,
+    saved: Cost,
+    limits: Limits,
+    *,
+    message: str,
+    reasoning: str,
+    more: tuple[Measurement, ...] = (),
+    location: Location | None = None,
+) -> Finding:
+    """What either check says: how much, and that leaving it on is the fix."""
+    measured = saved.times is not None
+    ratio = () if saved.times is None else (Measurement("ratio", saved.times, "ratio", "native over oneDNN, measured"),)
+    return Finding(
+        id=name,
+        severity=severity(saved.high_ms / step.step_ms, limits.min_share, limits.error_share),
+        confidence=Confidence.HIGH if measured else Confidence.LOW,
+        message=message + ("; with it the same operators run {ratio} as fast" if measured else ""),
+        reasoning=reasoning,
+        evidence=(
+            milliseconds("cost_ms", saved.high_ms, "what oneDNN would save per step, at most"),
+            share("cost_share", saved.high_ms / step.step_ms, "of the step"),
+            *ratio,
+            *more,
+        ),
+        location=location,
+        fix=Fix(
+            text="Leave oneDNN on, and pass enabled=True to `flags()`, which switches it off otherwise.",
+            code="with torch.backends.mkldnn.flags(enabled=True, deterministic=True):\n    loss = model(batch)",
+            risk="Sums are taken in another order, so the last digits of results differ.",
+            remedies=("onednn.on",),
+        ),
+        savings=savings(
+            step,
+            Part.COMPUTE,
+            ceiling=saved.high_ms,
+            low=saved.low_ms,
+            high=saved.high_ms,
+            method="the job's own operators timed in its process with oneDNN off and on"
+            if measured
+            else "not timed in this run: native convolutions were measured 1.4 to 4 times slower elsewhere",
+        ),
+    )
 
 
 def _is_native(op: Op) -> bool:

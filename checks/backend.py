@@ -71,7 +71,7 @@ from perfdoctor.api import (
     share,
 )
 
-from ._onednn import cost
+from . import _onednn
 from ._unused_gpu import is_hidden, not_handed_over, unused, unused_gpu
 from ._wording import in_words_of
 
@@ -97,8 +97,6 @@ _SLOW_BLAS = ("", "generic", "atlas", "flame", "blis")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 _BLAS_SAVES = (0.5, 0.9)
 """OpenBLAS and MKL are 5 to 20 times faster than the reference BLAS; half of the product time is a careful bound."""
-_SLOWER = 1.1
-"""Native operators are worth a finding when oneDNN beats them by a tenth, measured."""
 _DATA_PARALLEL_SAVES = (0.05, 0.3)
 """Replicating the model, scattering and gathering in one process; not measured here."""
 
@@ -113,7 +111,10 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     shared = _shared(evidence, backend)
     on_gpu = any(device.startswith(("cuda", "mps", "xpu")) for device in backend.devices)
     findings = (
-        [*_part_on_cpu(evidence, step, backend, limits), *_several_gpus(evidence, step, backend, limits)]
+        [
+            *_part_on_cpu(evidence, step, backend, limits),
+            *(_data_parallel(evidence, step, backend, limits) or _idle_gpus(evidence, step, backend, limits)),
+        ]
         if on_gpu
         else [*_onednn_off(evidence, step, backend, limits), *_slow_blas(evidence, step, backend, limits)]
     )
@@ -144,7 +145,10 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     return clear(_LINE, *shared)
 
 
-_LINE = "backend used: {device}, torch {torch}, BLAS {blas}, oneDNN {onednn}, kernels for {capability}, {threads}"
+_LINE = (
+    "backend used: {device}, torch {torch}, BLAS {blas}, oneDNN {onednn}, kernels for {capability}, intra-op threads: "
+    "{threads}"
+)
 
 
 def _shared(evidence: Evidence, backend: Backend) -> tuple[Measurement, ...]:
@@ -159,22 +163,21 @@ def _shared(evidence: Evidence, backend: Backend) -> tuple[Measurement, ...]:
     onednn = "on" if backend.onednn_enabled else "off"
     if backend.onednn_between_steps and not backend.onednn_enabled:
         onednn = "off in the forward pass (see PD02)"
-    threads = evidence.threads
     return (
         Measurement("device", ", ".join(devices) or "no parameters seen", "text", "device of the parameters"),
         Measurement("torch", build or "of an unnamed version", "text", "torch build"),
         Measurement("blas", backend.blas or "not named", "text", "BLAS"),
         Measurement("onednn", onednn if backend.onednn_built else "not built", "text", "oneDNN in the forward pass"),
         Measurement("capability", backend.capability or "not named", "text", "instruction set of torch's kernels"),
-        Measurement("threads", _threads(threads), "text", "intra-op threads"),
+        _threads(evidence.threads),
         Measurement("batch_devices", ", ".join(backend.batch_devices) or "not seen", "text", "batches are made on"),
     )
 
 
-def _threads(threads: Threads | Missing) -> str:
+def _threads(threads: Threads | Missing) -> Measurement:
     if isinstance(threads, Missing):
-        return "threads not counted"
-    return f"{threads.intra_op} thread" + ("s" if threads.intra_op != 1 else "")
+        return Measurement("threads", "not counted", "text", "intra-op threads")
+    return Measurement("threads", threads.intra_op, "count", "intra-op threads")
 
 
 # -- the CPU's libraries ----------------------------------------------------------------------------------
@@ -184,44 +187,19 @@ def _onednn_off(evidence: Evidence, step: Step, backend: Backend, limits: Limits
     """In the whole process; a switch inside the forward pass is PD02's."""
     if backend.onednn_between_steps:
         return []
-    saved = cost(evidence, step, backend)
-    if saved.high_ms / step.step_ms < limits.min_share or (saved.times is not None and saved.times < _SLOWER):
+    saved = _onednn.cost(evidence, step, backend)
+    if not _onednn.is_worth(saved, step, limits):
         return []
-    measured = saved.times is not None
     return [
-        Finding(
-            id="PD01.onednn-off",
-            severity=severity(saved.high_ms / step.step_ms, limits.min_share, limits.error_share),
-            confidence=Confidence.HIGH if measured else Confidence.LOW,
+        _onednn.finding(
+            "PD01.onednn-off",
+            step,
+            saved,
+            limits,
             message="oneDNN is off in the whole process, so {cost_ms} a step goes to torch's own convolutions, "
-            "products and recurrent layers" + ("; with it the same run {ratio} as fast" if measured else ""),
+            "products and recurrent layers",
             reasoning="`torch.backends.mkldnn.enabled` was False also between the steps",
-            evidence=(
-                milliseconds("cost_ms", saved.high_ms, "what oneDNN would save per step, at most"),
-                share("cost_share", saved.high_ms / step.step_ms, "of the step"),
-                *(
-                    ()
-                    if saved.times is None
-                    else (Measurement("ratio", saved.times, "ratio", "native over oneDNN, measured"),)
-                ),
-                *_shared(evidence, backend),
-            ),
-            fix=Fix(
-                text="Leave oneDNN on, and pass enabled=True to `flags()`, which switches it off otherwise.",
-                code="with torch.backends.mkldnn.flags(enabled=True, deterministic=True):\n    loss = model(batch)",
-                risk="Sums are taken in another order, so the last digits of results differ.",
-                remedies=("onednn.on",),
-            ),
-            savings=savings(
-                step,
-                Part.COMPUTE,
-                ceiling=saved.high_ms,
-                low=saved.low_ms,
-                high=saved.high_ms,
-                method="the job's own operators timed in its process with oneDNN off and on"
-                if measured
-                else "not timed in this run: native convolutions were measured 1.4 to 4 times slower elsewhere",
-            ),
+            more=_shared(evidence, backend),
         )
     ]
 
@@ -312,44 +290,49 @@ def _part_on_cpu(evidence: Evidence, step: Step, backend: Backend, limits: Limit
     ]
 
 
-def _several_gpus(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
-    """nn.DataParallel, or GPUs that nobody uses."""
-    host, compute = evidence.host, step.parts.compute
+def _data_parallel(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
+    host = evidence.host
+    if isinstance(host, Missing) or not backend.data_parallel or len(host.gpus_in_use) < 2:
+        return []
+    low, high = (part * step.parts.compute for part in _DATA_PARALLEL_SAVES)
+    return [
+        Finding(
+            id="PD01.data-parallel",
+            severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
+            confidence=Confidence.LOW,
+            message="nn.DataParallel drives {gpus:GPU} from the threads of one process",
+            reasoning="it copies the model to every GPU in each step, and its threads share one interpreter lock",
+            evidence=(
+                Measurement("gpus", len(host.gpus_in_use), "count", "GPUs in use"),
+                *_shared(evidence, backend),
+            ),
+            fix=Fix(
+                text="Use DistributedDataParallel, one process for each GPU.",
+                code=in_words_of(
+                    evidence.job,
+                    "model = torch.nn.parallel.DistributedDataParallel(model)  # started by torchrun",
+                    lightning=f"trainer = Trainer(..., devices={len(host.gpus_in_use)}, strategy='ddp')",
+                    transformers=f"# torchrun --nproc-per-node {len(host.gpus_in_use)} train.py",
+                ),
+                risk="Batch norm statistics and random numbers are then those of each process.",
+            ),
+            savings=savings(
+                step,
+                Part.COMPUTE,
+                ceiling=high,
+                low=low,
+                high=high,
+                method="not measured here: a judgement from PyTorch's tuning guide",
+            ),
+        )
+    ]
+
+
+def _idle_gpus(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
+    """Beside the one that the job uses, unless somebody chose that one."""
+    host = evidence.host
     if isinstance(host, Missing):
         return []
-    if backend.data_parallel and len(host.gpus_in_use) > 1:
-        low, high = (part * compute for part in _DATA_PARALLEL_SAVES)
-        return [
-            Finding(
-                id="PD01.data-parallel",
-                severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
-                confidence=Confidence.LOW,
-                message="nn.DataParallel drives {gpus} GPUs from the threads of one process",
-                reasoning="it copies the model to every GPU in each step, and its threads share one interpreter lock",
-                evidence=(
-                    Measurement("gpus", len(host.gpus_in_use), "count", "GPUs in use"),
-                    *_shared(evidence, backend),
-                ),
-                fix=Fix(
-                    text="Use DistributedDataParallel, one process for each GPU.",
-                    code=in_words_of(
-                        evidence.job,
-                        "model = torch.nn.parallel.DistributedDataParallel(model)  # started by torchrun",
-                        lightning=f"trainer = Trainer(..., devices={len(host.gpus_in_use)}, strategy='ddp')",
-                        transformers=f"# torchrun --nproc-per-node {len(host.gpus_in_use)} train.py",
-                    ),
-                    risk="Batch norm statistics and random numbers are then those of each process.",
-                ),
-                savings=savings(
-                    step,
-                    Part.COMPUTE,
-                    ceiling=high,
-                    low=low,
-                    high=high,
-                    method="not measured here: a judgement from PyTorch's tuning guide",
-                ),
-            )
-        ]
     visible = backend.variable("CUDA_VISIBLE_DEVICES")
     chosen = visible is not None and "," not in visible
     if not host.gpus_idle or len(host.gpus_in_use) != 1 or evidence.job.world_size > 1 or chosen:
@@ -360,7 +343,7 @@ def _several_gpus(evidence: Evidence, step: Step, backend: Backend, limits: Limi
             id="PD01.idle-gpus",
             severity=severity(0.0, limits.min_share, limits.error_share),
             confidence=Confidence.LOW,
-            message="{idle} more GPUs of this machine were not used by anybody",
+            message="{idle:more GPU of this machine was|more GPUs of this machine were} not used by anybody",
             reasoning="the job has one rank on one GPU, and CUDA_VISIBLE_DEVICES does not confine it to that",
             evidence=(
                 Measurement("idle", count - 1, "count", "GPUs that nobody used"),
@@ -376,7 +359,7 @@ def _several_gpus(evidence: Evidence, step: Step, backend: Backend, limits: Limi
             savings=savings(
                 step,
                 Part.COMPUTE,
-                ceiling=compute * (1 - 1 / count),
+                ceiling=step.parts.compute * (1 - 1 / count),
                 low=0.0,
                 high=0.0,
                 method="with the same global batch on all of them at best; not predicted",

@@ -227,7 +227,7 @@ class _Case:
             id="PD05.mergeable-accumulation",
             severity=Severity.NOTE if self.usual else self._severity(low),
             confidence=Confidence.MEDIUM,
-            message="each optimizer step takes {micro_batches} micro-batches of {batch}; one of them would save "
+            message="each optimizer step takes {micro_batches:micro-batch} of {batch}; one of them would save "
             "up to {saved_high} a step",
             reasoning="{launched} in forward and backward are launches and weights that every micro-batch pays again, "
             "and there is memory for the whole batch",
@@ -270,7 +270,7 @@ class _Case:
             message="{fixed} of the step ({fixed_share}) do not depend on the batch"
             + (" of {batch}" if self.batch else "")
             + "; {times} times the batch would process {more_low} to {more_high} as many samples a second",
-            reasoning="{ops} operators a step have to be launched, weights read and parameters updated, however many "
+            reasoning="{ops:operator} a step must be launched, weights read and parameters updated, however many "
             "samples there are" + ("; the job reaches {peak_share} of this machine's arithmetic" if priced else ""),
             evidence=(
                 Measurement("times", factor, "count", "times the batch"),
@@ -322,7 +322,7 @@ class _Case:
             id="PD05.batch-too-large",
             severity=Severity.NOTE if by_kernel >= self.limits.allocator_share else self._severity(low),
             confidence=Confidence.LOW,
-            message="samples take longer in a batch this large: {pieces} forward passes over a quarter of it each "
+            message="samples take longer in a batch this large: {pieces:forward pass} over a quarter of it each "
             "would save up to {saved_high} a step",
             reasoning="the step's products take {products_saved} less in quarters, because what they work on then "
             "stays in the caches and in memory that the allocator keeps; {kernel_share} of the CPU time is the "

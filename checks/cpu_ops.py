@@ -135,7 +135,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if findings:
         return found(*findings, measurements=shared)
     return clear(
-        "{reads} scalar reads a step take {reads_ms}; the busiest line ran {runs} times and issued {ops} operators",
+        "{reads:scalar read} a step: {reads_ms}; the busiest line ran {runs:time} and issued {ops:operator}",
         *shared,
     )
 
@@ -235,12 +235,12 @@ class _Case:
             id="PD10.scalar-reads",
             severity=severity(self.cost_share(cost), self.limits.read_share, self.limits.error_share),
             confidence=Confidence.HIGH,
-            message="this line reads {reads} scalars a step out of tensors, which takes {cost_ms}, {cost_share} of it",
+            message="this line reads {reads:scalar} a step out of tensors, which takes {cost_ms}, {cost_share} of it",
             reasoning="every read, and what is computed for it alone, goes through Python and the dispatcher",
             evidence=self._read_evidence(call, cost),
             location=location(call.site),
             fix=Fix(
-                text="Read once instead of {reads} times: work on all tensors together, or read every 50 steps.",
+                text="Read once instead of {reads:time}: work on all tensors together, or read every 50 steps.",
                 code="correct = (outputs.argmax(-1) == targets).sum()  # all at once, and still a tensor\n"
                 "if step % 50 == 0:\n    print(correct.item())\n"
                 "values = torch.stack(values).tolist()  # or one read for a list of them",
@@ -280,7 +280,7 @@ class _Case:
             id="PD10.device-sync",
             severity=severity(self.cost_share(high), self.limits.read_share, self.limits.error_share),
             confidence=Confidence.MEDIUM,
-            message="this line makes the host wait for the GPU {reads} times a step, {cost_ms} in all",
+            message="this line makes the host wait for the GPU {reads:time} a step, {cost_ms} in all",
             reasoning="reading a scalar waits for everything that the device was asked to do; until the host has asked "
             "for more, the device idles",
             evidence=(
@@ -330,8 +330,8 @@ class _Case:
             severity=severity(self.cost_share(cost), self.limits.copy_share, self.limits.error_share),
             confidence=Confidence.MEDIUM,
             message="data leaves the device and comes back in every step, {cost_ms}, {cost_share} of it",
-            reasoning="{copies} copies a step go to the host here and {returns} come back in the same function; the "
-            "first direction also waits for the device",
+            reasoning="{copies:copy a step goes|copies a step go} to the host here and {returns:comes|come} back in "
+            "the same function; the first direction also waits for the device",
             evidence=(
                 milliseconds("cost_ms", cost, "copies per step"),
                 share("cost_share", self.cost_share(cost), "of the step"),
@@ -389,7 +389,7 @@ class _Case:
             id="PD10.element-loop",
             severity=severity(self.cost_share(cost), self.limits.loop_share, self.limits.error_share),
             confidence=Confidence.HIGH if self.cost_share(loop.ms) >= self.limits.loop_share else Confidence.MEDIUM,
-            message="a Python loop runs this line {runs} times a step and issues {ops} small operators, {cost_ms}, "
+            message="a Python loop runs this line {runs:time} a step and issues {ops:small operator}, {cost_ms}, "
             "{cost_share} of the step",
             reasoning="each operator works for {op_us} and is called on its own, from Python; the same on whole "
             "tensors takes a few calls",

@@ -56,16 +56,13 @@ from perfdoctor.api import (
     Attention,
     Backend,
     Check,
-    Confidence,
     Evidence,
     Finding,
-    Fix,
     LibraryUse,
     Measurement,
     Missing,
     OpProfile,
     Outcome,
-    Part,
     Site,
     Step,
     cannot_tell,
@@ -73,16 +70,12 @@ from perfdoctor.api import (
     found,
     in_step,
     location,
-    milliseconds,
     not_applicable,
-    savings,
-    severity,
     share,
 )
 
-from . import _attention
+from . import _attention, _onednn
 from ._cudnn_on_gpu import Case
-from ._onednn import cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +90,6 @@ class Limits:
     """Share of the step in convolutions from which on trying cuDNN's algorithms is advised."""
 
 
-_SLOWER = 1.1
-"""Native operators are worth a finding when oneDNN beats them by a tenth, measured."""
 _LIBRARIES = (
     ("cudnn", "cuDNN"),
     ("miopen", "MIOpen"),
@@ -149,51 +140,27 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if not use.on_device and untimed_ms / step.step_ms >= limits.min_share:
         return cannot_tell(f"attention that is not fused takes much of the step, and {untimed[0].price}")
     unseen = "; inside compiled functions nothing was seen" if evidence.job.compiled else ""
-    return clear(_line(evidence, use) + unseen, *shared)
+    return clear(_line(use) + unseen, *shared)
 
 
 def _onednn_off_inside(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
     """On between the steps, off in them."""
     if not backend.onednn_between_steps:
         return []
-    saved = cost(evidence, step, backend)
-    if saved.high_ms / step.step_ms < limits.min_share or (saved.times is not None and saved.times < _SLOWER):
+    saved = _onednn.cost(evidence, step, backend)
+    if not _onednn.is_worth(saved, step, limits):
         return []
-    measured = () if saved.times is None else (Measurement("ratio", saved.times, "ratio", "native over oneDNN"),)
-    line = _line_switched_off(evidence)
-    seen = "`torch.backends.mkldnn.enabled` was True between the steps, and False "
+    where = "where convolutions ran" if backend.onednn_enabled else "at the end of a forward"
     return [
-        Finding(
-            id="PD02.onednn-disabled",
-            severity=severity(saved.high_ms / step.step_ms, limits.min_share, limits.error_share),
-            confidence=Confidence.HIGH if measured else Confidence.LOW,
-            message="oneDNN is switched off inside the forward pass, so {cost_ms} a step goes to torch's own kernels"
-            + ("; with it the same operators run {ratio} as fast" if measured else ""),
-            reasoning=seen
-            + ("at the end of a forward" if not backend.onednn_enabled else "where convolutions ran")
-            + "; `flags()` switches it off unless it is called with enabled=True",
-            evidence=(
-                milliseconds("cost_ms", saved.high_ms, "what oneDNN would save per step, at most"),
-                share("cost_share", saved.high_ms / step.step_ms, "of the step"),
-                *measured,
-            ),
-            location=location(line),
-            fix=Fix(
-                text="Leave oneDNN on, and pass enabled=True to `flags()`.",
-                code="with torch.backends.mkldnn.flags(enabled=True, deterministic=True):\n    loss = model(batch)",
-                risk="Sums are taken in another order, so the last digits of results differ.",
-                remedies=("onednn.on",),
-            ),
-            savings=savings(
-                step,
-                Part.COMPUTE,
-                ceiling=saved.high_ms,
-                low=saved.low_ms,
-                high=saved.high_ms,
-                method="the job's own operators timed in its process with oneDNN off and on"
-                if measured
-                else "not timed in this run: native convolutions were measured 1.4 to 4 times slower elsewhere",
-            ),
+        _onednn.finding(
+            "PD02.onednn-disabled",
+            step,
+            saved,
+            limits,
+            message="oneDNN is switched off inside the forward pass, so {cost_ms} a step goes to torch's own kernels",
+            reasoning=f"`torch.backends.mkldnn.enabled` was True between the steps, and False {where}; `flags()` "
+            "switches it off unless it is called with enabled=True",
+            location=location(_line_switched_off(evidence)),
         )
     ]
 
@@ -268,16 +235,17 @@ def _why_it_stays(row: Attention) -> str:
     return "" if row.price.fused_ms < row.price.now_ms else " (the fused kernel is slower)"
 
 
-def _line(evidence: Evidence, use: LibraryUse) -> str:
+def _line(use: LibraryUse) -> str:
+    """Who did what, and for how long: what the guide's log of cuDNN is for."""
     parts = []
     if use.convolutions:
-        parts.append("{convolution_calls} convolutions take {convolution_share} of the step")
+        parts.append("{convolution_calls:convolution takes|convolutions take} {convolution_share} of the step")
     if use.recurrent:
-        parts.append("{recurrent_calls} calls of recurrent layers {recurrent_share}")
+        parts.append("{recurrent_calls:call} of recurrent layers {recurrent_share}")
     line = ", ".join(parts) + (", done by: {by}" if parts else "")
     if use.attention:
-        line += ("; " if line else "") + "{attention_calls} attentions take {attention_share} of the step: "
-        line += "{attention_by}"
+        line += "; " if line else ""
+        line += "{attention_calls:attention takes|attentions take} {attention_share} of the step: {attention_by}"
     return line
 
 

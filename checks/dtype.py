@@ -428,7 +428,7 @@ def _conversion(case: _Case, lines: list[CallSite], cost: float, cost_share: flo
         severity=severity(cost_share, case.limits.min_share, case.limits.error_share),
         confidence=Confidence.HIGH,
         message="types are converted back and forth for {cost_ms} a step, {cost_share} of it",
-        reasoning="most of it by {conversion}, {calls} times a step",
+        reasoning="most of it by {conversion}, {calls:time} a step",
         evidence=(
             milliseconds("cost_ms", cost, "conversions per step"),
             share("cost_share", cost_share, "of the step"),

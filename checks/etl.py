@@ -219,7 +219,7 @@ def _restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> 
         id="PD03.workers-restarted",
         severity=severity(cost_share, limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
-        message="each epoch starts its {workers} workers anew: {start_ms} for {batches} batches, {cost_ms} a step",
+        message="each epoch starts its {workers:worker} anew: {start_ms} for {batches:batch}, {cost_ms} a step",
         reasoning="an epoch's first batch waits until the workers run and have made it; here {start_method} starts "
         "them, and nothing keeps them from one epoch to the next",
         evidence=(

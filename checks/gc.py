@@ -107,7 +107,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
             findings.append(_automatic(gc, step, evidence.job.world_size, limits))
     if findings:
         return found(*findings, measurements=shared)
-    return clear("collections take {gc_ms} a step ({gc_share}), with {full_per_step} full ones a step", *shared)
+    return clear("collections take {gc_ms} a step ({gc_share}), with {full_per_step:full one} a step", *shared)
 
 
 def _shared_measurements(gc: GarbageCollection, step: Step) -> tuple[Measurement, ...]:
@@ -146,7 +146,7 @@ def _explicit(site: CollectSite, gc: GarbageCollection, step: Step, limits: Limi
             "once per epoch instead.",
             code="for epoch in range(epochs):\n    train_one_epoch()\n    gc.collect()  # here, not in the step",
             risk="Memory held by reference cycles stays until the next collection.",
-            remedies=("gc.no-explicit", "gc.every=50"),
+            remedies=("gc.no-explicit",),
         ),
         savings=savings(
             step,
@@ -177,7 +177,7 @@ def _automatic(gc: GarbageCollection, step: Step, ranks: int, limits: Limits) ->
         confidence=Confidence.HIGH,
         message="automatic garbage collections take {cost_ms} a step, {cost_share} of it",
         reasoning="the loop makes so many containers (lists, dicts, objects) that Python looks for cycles among "
-        "them {young_per_step} times a step, {full_per_step} times through the whole heap",
+        "them {young_per_step:time} a step, {full_per_step:time} through the whole heap",
         evidence=(
             milliseconds("cost_ms", cost, "automatic collections per step"),
             share("cost_share", cost_share, "of the step"),

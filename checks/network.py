@@ -55,7 +55,6 @@ References
 
 from __future__ import annotations
 
-import math
 import statistics
 from dataclasses import dataclass, replace
 
@@ -70,18 +69,14 @@ from perfdoctor.api import (
     LayerProfile,
     Measurement,
     Missing,
-    OpProfile,
     Outcome,
     Part,
     Severity,
-    Site,
     Step,
     cannot_tell,
     clear,
     compute,
     found,
-    in_step,
-    location,
     milliseconds,
     not_applicable,
     savings,
@@ -89,8 +84,9 @@ from perfdoctor.api import (
     share,
 )
 
-from . import _heads
-from ._layer_table import cost_share, figures, shape, sure_share, title
+from . import _embeddings, _heads, _time_loops
+from ._layer_table import about, cost_share, figures, shape, sure_share
+from ._time_loops import CELLS
 from ._wording import in_words_of
 
 
@@ -137,14 +133,7 @@ _SLOW_SAVES = (0.2, 0.8)
 """Of the time beyond a layer's FLOP share: fusing what is bound by memory or launches saves a fifth to four."""
 _NARROWER = (0.4, 0.8)
 """Half the width saves half of a layer's time, a quarter three quarters; less what it costs to launch at all."""
-_SPARSE_SAVES = (0.5, 0.95)
-"""Only the rows of a batch are touched; sorting and hashing them costs something again."""
-_FUSED_SAVES = (0.3, 0.8)
-"""An `nn.LSTM` of the same sizes computes the input's products at once and runs no Python per time step."""
-_AS_OFTEN = 0.2
-"""How far apart a line's runs, which are estimated, and a cell's calls, which are counted, may be."""
-_CELLS = {"LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
-_UNCOUNTED = ("Embedding", "EmbeddingBag", *_CELLS)
+_UNCOUNTED = ("Embedding", "EmbeddingBag", *CELLS)
 """Kinds with a finding of their own."""
 
 
@@ -159,7 +148,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return not_applicable("the step calls no module, so there are no layers to compare")
     layers = replace(layers, stray_ms=layers.stray_ms + _thread_ms(evidence))
     case = _Case(evidence, step, layers, limits)
-    special = [*case.dense_embeddings(), *case.time_loops()]
+    special = _embeddings.findings(evidence, step, layers, case.parameters, limits)
+    special += _time_loops.findings(evidence, step, layers, limits)
     head = _heads.findings(evidence, step, layers, case.parameters, limits)
     named = {finding.evidence[0].value for finding in [*special, *head]}
     large = [f for f in case.oversized() if f.evidence[0].value not in named]
@@ -169,7 +159,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     shared = case.shared()
     if findings:
         return found(*findings, measurements=shared)
-    return clear("the slowest of {layers} layers, {slowest}, takes {slowest_ms} a step ({slowest_share})", *shared)
+    return clear("the slowest of {layers:layer}, {slowest}, takes {slowest_ms} a step ({slowest_share})", *shared)
 
 
 def _thread_ms(evidence: Evidence) -> float:
@@ -201,148 +191,7 @@ class _Case:
     def shared(self) -> tuple[Measurement, ...]:
         return figures(self.profile, self.step, self.parameters)
 
-    def _about(self, layer: Layer, cost_ms: float) -> tuple[Measurement, ...]:
-        """The first is what tells layers apart."""
-        return (
-            Measurement("layer", title(layer), "text"),
-            milliseconds("cost_ms", cost_ms, "its forward and backward"),
-            share("cost_share", self.cost_share(cost_ms), "of the step"),
-            milliseconds("forward_ms", layer.forward_ms, "forward"),
-            milliseconds("backward_ms", layer.backward_ms, "backward"),
-            share("time_share", layer.time_share, "of the profiled time"),
-            share("flop_share", layer.flop_share, "of the FLOPs"),
-            Measurement("weight", shape(layer.weight_shape) or "none", "text", "weight"),
-            Measurement("weights", layer.parameters, "count", "parameters"),
-        )
-
     # -- findings -----------------------------------------------------------------------------------------
-
-    def dense_embeddings(self) -> list[Finding]:
-        """Tables whose dense gradients, and the optimizer's pass over them, cost time that few rows need."""
-        ops = self.evidence.ops
-        tables = [layer for layer in self.profile.layers if layer.kind.startswith("Embedding") and layer.weight_shape]
-        if isinstance(ops, Missing) or not tables or not self.parameters:
-            return []
-        gradient = _op_ms(ops, "embedding_dense_backward", self.step)
-        every = sum(table.parameters for table in tables)
-        return [
-            finding
-            for table in tables
-            if (finding := self._dense(table, gradient * table.parameters / max(1, every))) is not None
-        ]
-
-    def _dense(self, table: Layer, gradient_ms: float) -> Finding | None:
-        rows = table.weight_shape[0]
-        touched = self._touched(table)
-        update = self.step.parts.optimizer * min(1.0, table.parameters / self.parameters)
-        cost = gradient_ms + update
-        if not gradient_ms or touched > self.limits.table_touched * rows:
-            return None
-        if self.sure_share(cost) < self.limits.min_share:
-            return None
-        low, high = (fraction * cost for fraction in _SPARSE_SAVES)
-        return Finding(
-            id="PD09.dense-embedding-gradient",
-            severity=severity(self.cost_share(cost), self.limits.min_share, self.limits.error_share),
-            confidence=Confidence.HIGH,
-            message="the gradient of {layer} fills the whole table for the few rows of a batch: {dense_ms} a step "
-            "with the optimizer's pass over it, {dense_share}",
-            reasoning="a batch touches at most {touched} of {rows} rows, and the gradient and the update are as large "
-            "as the table",
-            evidence=(
-                Measurement("layer", title(table), "text"),
-                milliseconds("dense_ms", cost, "gradient and update per step"),
-                share("dense_share", self.cost_share(cost), "of the step"),
-                milliseconds("gradient_ms", gradient_ms, "making the dense gradient"),
-                milliseconds("update_ms", update, "optimizer, by the table's share of the parameters"),
-                Measurement("touched", round(touched), "count", "rows looked up per step"),
-                Measurement("rows", rows, "count", "rows"),
-                Measurement("weights", table.parameters, "count", "parameters"),
-            ),
-            fix=Fix(
-                text="Give the table sparse gradients, and an optimizer that takes them (SGD, Adagrad, SparseAdam) "
-                "for it alone.",
-                code="table = nn.Embedding(rows, width, sparse=True)\n"
-                "sparse = torch.optim.SparseAdam(table.parameters())\n"
-                "dense = torch.optim.AdamW(others)  # all other parameters",
-                risk="Rows that a batch does not touch are not updated: momentum and weight decay act on them later "
-                "or not at all, so the training differs.",
-            ),
-            savings=savings(
-                self.step,
-                Part.COMPUTE,
-                ceiling=cost,
-                low=low,
-                high=high,
-                method="the measured gradient, and the table's share of the optimizer's time; 50 to 95 % of them",
-            ),
-        )
-
-    def _touched(self, table: Layer) -> float:
-        """Rows of a table that a step uses, at most: as many as were different, or as there were lookups."""
-        rows = float(table.weight_shape[0])
-        lookups = math.prod(table.input_shape) * table.calls_per_step if table.input_shape else rows
-        seen = self.evidence.index_use
-        if isinstance(seen, Missing):
-            return lookups
-        different = [one.distinct for one in seen if (one.kind, one.size, one.width) == ("lookup", *table.weight_shape)]
-        return min(lookups, max(different, default=rows))
-
-    def time_loops(self) -> list[Finding]:
-        """Recurrent cells that Python calls once per time step."""
-        found_loops = []
-        for cell in self.profile.layers:
-            fused = _CELLS.get(cell.kind)
-            cost_share = self.cost_share(cell.ms)
-            if (
-                fused is None
-                or cell.calls_per_step < self.limits.cell_calls
-                or self.sure_share(cell.ms) < self.limits.min_share
-            ):
-                continue
-            low, high = (fraction * cell.ms for fraction in _FUSED_SAVES)
-            found_loops.append(
-                Finding(
-                    id="PD09.time-loop",
-                    severity=severity(cost_share, self.limits.min_share, self.limits.error_share),
-                    confidence=Confidence.MEDIUM,
-                    message="Python calls {layer} {calls} times a step, once per time step: {cost_ms}, {cost_share}",
-                    reasoning="each call issues small operators of its own; a fused layer runs the whole sequence in "
-                    "one, and computes the input's products for all time steps at once",
-                    evidence=(
-                        *self._about(cell, cell.ms),
-                        Measurement("calls", cell.calls_per_step, "count", "calls per step"),
-                    ),
-                    location=location(self._loop_line(cell)),
-                    fix=Fix(
-                        text=f"Run whole sequences through `nn.{fused}`; if steps feed back into their input, shorten "
-                        "the sequence that is trained at once.",
-                        code=f"self.rnn = nn.{fused}(inputs, hidden, batch_first=True)\noutput, state = self.rnn(x)",
-                        risk="Sums are taken in another order, so the last digits of results may differ.",
-                    ),
-                    savings=savings(
-                        self.step,
-                        Part.COMPUTE,
-                        ceiling=cell.ms,
-                        low=low,
-                        high=high,
-                        method="the measured time of the cell; a fused layer saves 30 to 80 % of it",
-                    ),
-                )
-            )
-        return found_loops
-
-    def _loop_line(self, cell: Layer) -> Site | None:
-        """The line that issues most in the forward pass, in a cell or running as often as it is called."""
-        lines = self.evidence.hot_lines
-        if isinstance(lines, Missing):
-            return None
-        forward = [line for line in lines if line.part == "forward"]
-        as_often = [
-            line for line in forward if abs(line.runs_per_step - cell.calls_per_step) <= _AS_OFTEN * cell.calls_per_step
-        ]
-        of_cells = [line for line in forward if "rnn.py" in line.site.via] or as_often
-        return max(of_cells, key=lambda line: line.ops_per_step).site if of_cells else None
 
     def oversized(self) -> list[Finding]:
         """One leaf that takes most of the step, holds most of the model, and is far wider than the others."""
@@ -368,7 +217,7 @@ class _Case:
             reasoning="it holds {held} of the parameters, does {flop_share} of the arithmetic, and with {width} is "
             "far wider than the other layers, whose median is {usual}",
             evidence=(
-                *self._about(layer, layer.ms),
+                *about(layer, self.step),
                 share("held", held, "of the parameters"),
                 Measurement("width", layer.width, "count", "its longer side"),
                 Measurement("usual", usual, "count", "longer side of the other layers, median"),
@@ -409,10 +258,10 @@ class _Case:
             severity=severity(cost_share, limits.min_share, limits.error_share),
             confidence=Confidence.MEDIUM,
             message="{layer} takes {cost_ms} a step, {cost_share}, for {flop_share} of the arithmetic",
-            reasoning="{calls} calls a step on an input of {input} move memory or launch small kernels; arithmetic "
-            "alone would take {arithmetic_ms} at the rate of the other layers",
+            reasoning="{calls:call} a step on an input of {input}, mostly to move memory or launch small kernels; "
+            "arithmetic alone would take {arithmetic_ms} at the rate of the other layers",
             evidence=(
-                *self._about(layer, layer.ms),
+                *about(layer, self.step),
                 Measurement("calls", layer.calls_per_step, "count", "calls per step"),
                 Measurement("input", shape(layer.input_shape) or "no tensor", "text", "input"),
                 milliseconds("arithmetic_ms", layer.ms - excess, "its share of the arithmetic"),
@@ -435,11 +284,6 @@ class _Case:
                 method="the layer's time beyond its share of the arithmetic; fusing saves 20 to 80 % of that",
             ),
         )
-
-
-def _op_ms(ops: OpProfile, name: str, step: Step) -> float:
-    """Time of one kind of operator, in an ordinary step."""
-    return in_step(step, ops, sum(op.total_ms_per_step for op in ops.ops if op.name == name))
 
 
 CHECK = Check(code="PD09", name="network", title="layers of the network", limits=Limits(), examine=examine)

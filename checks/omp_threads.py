@@ -111,14 +111,14 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return found(*findings, measurements=case.shared())
     if isinstance(case.gain, Missing):
         if threads.intra_op == 1 and case.demand <= case.usable:
-            return clear("one thread a rank on {usable} usable CPUs: no thread waits for another", *case.shared())
+            return clear("one thread a rank on {usable:usable CPU}: no thread waits for another", *case.shared())
         if case.demand <= case.usable and case.delay is not None and case.delay < limits.run_delay:
-            return clear("{threads} threads on {usable} usable CPUs, and none of them waited", *case.shared())
+            return clear("{threads:thread} on {usable:usable CPU}, and none of them waited", *case.shared())
         return cannot_tell(
             "no operator could be timed with other numbers of threads, so what the present one costs is not known"
         )
     return clear(
-        "with {threads} threads on {usable} usable CPUs the largest operators take {priced} of the best time found",
+        "with {threads:thread} on {usable:usable CPU} the largest operators take {priced} of the best time found",
         *case.shared(),
         Measurement("priced", case.gain.times, "ratio", "operator time over the best"),
     )
@@ -159,7 +159,7 @@ class _Case:
 
     def shared(self) -> tuple[Measurement, ...]:
         found_prices = [
-            milliseconds(f"with_{price.threads}", price.milliseconds, f"largest operators with {_count(price.threads)}")
+            milliseconds(f"with_{price.threads}", price.milliseconds, f"largest operators at threads={price.threads}")
             for price in (() if isinstance(self.evidence.ops, Missing) else self.evidence.ops.thread_prices)
         ]
         return (
@@ -211,27 +211,27 @@ class _Case:
 
     @property
     def _team(self) -> str:
-        return "{threads} threads" if self.ranks == 1 else "{ranks} ranks of {threads} threads each"
+        return "{threads:thread}" if self.ranks == 1 else "{ranks:rank} of {threads:thread} each"
 
     def _diagnosis(self, best: ThreadPrice) -> tuple[str, str, str]:
         fewer = best.threads < self.threads.intra_op
-        slower = "the largest operators take {slower} of the time they take with {best}"
+        slower = "the largest operators take {slower} of the time they take with {best:thread}"
         if not fewer:
             return (
                 "torchrun-single-thread",
-                "torchrun gave each rank one thread while {usable} CPUs serve {ranks} ranks: " + slower,
+                "torchrun gave each rank one thread while {usable:CPU serves|CPUs serve} {ranks:rank}: " + slower,
                 "OMP_NUM_THREADS was not set, so torchrun set it to 1",
             )
         if self.lack.throttled:
             return (
                 "more-threads-than-quota",
-                f"{self._team} share a quota of {{usable}} CPUs: " + slower,
+                f"{self._team} share a quota of {{usable:CPU}}: " + slower,
                 "the job was throttled in {throttled} of its periods; OpenMP does not read the quota",
             )
         if self.lack.team_too_large:
             return (
                 "too-many-threads",
-                f"{self._team} on {{usable}} usable CPUs: " + slower,
+                f"{self._team} on {{usable:usable CPU}}: " + slower,
                 "threads that find no CPU keep the others waiting at each operator's end",
             )
         if self.delay is not None and self.delay > self.limits.run_delay:
@@ -239,13 +239,13 @@ class _Case:
             whom = "the job's own other threads and workers" if self.lack.strangers is False else "other processes"
             return (
                 "spin-collapse",
-                f"{{threads}} threads fight with {whom} for {{usable}} CPUs: " + slower,
+                f"{{threads:thread fights|threads fight}} with {whom} for {{usable:CPU}}: " + slower,
                 "there are as many threads as CPUs, so OpenMP's wait for each other by spinning, and the job waits for "
                 "a CPU {delay} of its runnable time",
             )
         return (
             "too-many-threads",
-            "{threads} threads are too many for operators this small: " + slower,
+            "{threads:thread is|threads are} too many for operators this small: " + slower,
             "starting and joining threads takes longer than they save",
         )
 
@@ -255,7 +255,7 @@ class _Case:
             lines += " OMP_WAIT_POLICY=PASSIVE"
         program = "torchrun ..." if "torchrun" in name else "python train.py"
         return Fix(
-            text=f"Run with {_count(best)}"
+            text="Run with {best:thread}"
             + (
                 ", and let waiting threads sleep instead of spin."
                 if name == "spin-collapse"
@@ -292,7 +292,7 @@ class _Case:
             id="PD13.workers-pinned",
             severity=severity(wait / self.step.step_ms, self.limits.min_share, self.limits.error_share),
             confidence=Confidence.HIGH,
-            message="all {workers} workers run on the same {cpus} CPU, and the loop waits {wait_ms} a step for them",
+            message="all {workers:worker} run on the same {cpus:CPU}, and the loop waits {wait_ms} a step for them",
             reasoning="{binding} binds the main thread to a CPU when torch is imported, and workers inherit that",
             evidence=(
                 Measurement("workers", loader.num_workers, "count", "workers"),
@@ -315,10 +315,6 @@ class _Case:
                 method="the measured wait; how much of it goes depends on the CPUs that the workers get",
             ),
         )
-
-
-def _count(threads: int) -> str:
-    return f"{threads} thread" if threads == 1 else f"{threads} threads"
 
 
 CHECK = Check(code="PD13", name="omp-threads", title="OpenMP threads", limits=Limits(), examine=examine)

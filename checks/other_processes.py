@@ -136,11 +136,11 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return found(*findings, measurements=case.shared())
     if isinstance(step.run_delay_ms, Missing):
         return cannot_tell(f"the time without a CPU was not measured: {step.run_delay_ms}")
-    reason = "the training thread waited {thread_delay} a step for a CPU; other processes used {others} cores, {idle} "
+    reason = "the training thread waited {thread_delay} a step for a CPU; other processes used {others:core}, "
     if case.job_delay > limits.delay_share and host.others_cpus < limits.others_cpus:
-        reason += "were idle, so the job's threads wait for each other and not for strangers"
+        reason += "{idle:was|were} idle, so the job's threads wait for each other and not for strangers"
     else:
-        reason += "were idle"
+        reason += "{idle:was|were} idle"
     return clear(reason, *case.shared())
 
 
@@ -179,8 +179,8 @@ class _Case:
         return (
             milliseconds("thread_delay", self.thread_delay_ms, "training thread without a CPU, per step"),
             share("job_delay", self.job_delay, "of its runnable time the job waited for a CPU"),
-            Measurement("others", host.others_cpus, "count", "cores used by other processes"),
-            Measurement("idle", host.idle_cpus, "count", "idle cores"),
+            Measurement("others", round(host.others_cpus, 2), "count", "cores used by other processes"),
+            Measurement("idle", round(host.idle_cpus, 2), "count", "idle cores"),
             share("steal", host.steal_share, "of CPU time taken by the hypervisor"),
             *(
                 Measurement(
@@ -231,7 +231,7 @@ def _contention(case: _Case) -> list[Finding]:
             severity=severity(cost_share, limits.min_share, limits.error_share),
             confidence=confidence,
             message="CPU time that this job needs goes to {owner}: it costs up to {cost_ms} a step, {cost_share} of it",
-            reasoning="other processes used {others} cores while {idle} were idle, and the job waited for a CPU for "
+            reasoning="other processes used {others:core} while {idle:was|were} idle, and the job waited for a CPU for "
             "{job_delay} of its runnable time, its training thread {thread_delay} a step"
             + ("" if visible else "; no process that can be seen from here used that much"),
             evidence=(
@@ -273,7 +273,7 @@ def _throttled(case: _Case) -> list[Finding]:
             confidence=Confidence.HIGH,
             message="the control group's CPU quota stops the job in {periods} of its periods: it costs {cost_ms} a "
             "step, {cost_share} of it",
-            reasoning="the group may use {quota} CPUs, and what runs in it, workers and other programs included, "
+            reasoning="the group may use {quota:CPU}, and what runs in it, workers and other programs included, "
             "wants more",
             evidence=(
                 share("periods", periods, "of quota periods throttled"),

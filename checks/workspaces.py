@@ -71,6 +71,8 @@ from perfdoctor.api import (
     share,
 )
 
+from ._graph import GRAPH_SAVES
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -89,9 +91,6 @@ class Limits:
 _FAULT_SPREAD = (0.7, 1.6)
 """A fault's true price over the measured first touch: unmapping, TLB and cache misses come on top, batched
 faults come cheaper. From a step where faults took 43 % of the time and 1.77x was gained."""
-_GRAPH_SAVES = (0.05, 0.27)
-"""Share of a forward pass that recording a graph takes: 0.55 ms with, 0.40 ms in inference mode, for a small
-MLP; little where kernels are large."""
 _BACKWARD_SAVES = (0.8, 1.0)
 """Of the measured backward pass through a model whose gradients nobody uses: all of it, as far as it was told apart."""
 _WALKED = "; a later one runs through it as well, for {backward_ms} a step"
@@ -129,7 +128,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         )
     if fault_ns is None and memory.system_share > limits.min_share:
         return cannot_tell("the cost of a page fault could not be measured on this machine, so system time has no name")
-    return clear("{faults} page faults a step take about {faults_ms} ({faults_share})", *shared)
+    return clear("{faults:page fault a step takes|page faults a step take} about {faults_ms} ({faults_share})", *shared)
 
 
 def _shared(memory: HostMemory, faults_ms: float, step: Step) -> tuple[Measurement, ...]:
@@ -155,7 +154,7 @@ def _churn(memory: HostMemory, step: Step, faults_ms: float, limits: Limits) -> 
             id="PD08.allocator-churn",
             severity=severity(cost_share, limits.min_share, limits.error_share),
             confidence=Confidence.HIGH if memory.allocator == "glibc" else Confidence.MEDIUM,
-            message="memory is taken from the kernel and given back in every step: {faults} page faults, about "
+            message="memory is taken from the kernel and given back in every step: {faults:page fault}, about "
             "{cost_ms}, {cost_share} of the step",
             reasoning="{system_share} of the process's CPU time is the kernel's; the allocator is {allocator}"
             + (", with its default thresholds" if not memory.malloc_settings else ", with {settings} set"),
@@ -214,7 +213,7 @@ def _emptied_cache(call: CallSite, step: Step, limits: Limits) -> Finding:
         severity=severity(cost_share, limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
         message="`torch.cuda.empty_cache()` in the loop takes {cost_ms} a step, {cost_share} of it",
-        reasoning="it returns memory to the driver that the next step asks for again, {calls} times a step",
+        reasoning="it returns memory to the driver that the next step asks for again, {calls:time} a step",
         evidence=(
             milliseconds("cost_ms", call.ms_per_step, "the calls per step"),
             share("cost_share", cost_share, "of the step"),
@@ -261,7 +260,7 @@ def _evaluation(evidence: Evidence, evaluation: EvalWithGrad | None, step: Step,
     backward = _backward_for_nothing(evidence, step) if part is Part.COMPUTE else 0.0
     low, high = (
         fraction * evaluation.forward_ms + kept * backward
-        for fraction, kept in zip(_GRAPH_SAVES, _BACKWARD_SAVES, strict=True)
+        for fraction, kept in zip(GRAPH_SAVES, _BACKWARD_SAVES, strict=True)
     )
     if high / step.step_ms < limits.min_share:
         return []
@@ -271,7 +270,7 @@ def _evaluation(evidence: Evidence, evaluation: EvalWithGrad | None, step: Step,
             id="PD08.grad-in-evaluation",
             severity=severity(high / step.step_ms, limits.min_share, 2.0),
             confidence=Confidence.MEDIUM,
-            message="evaluation records a graph: {forwards} forwards in evaluation mode with gradients on, "
+            message="evaluation records a graph: {forwards:forward} in evaluation mode with gradients on, "
             "{forward_ms} a step",
             reasoning="the model was in `eval()` mode, gradients were enabled, and no backward pass came before the "
             "next forward" + (_WALKED if backward else _MAY_BE_WALKED if in_training else ""),
@@ -323,9 +322,9 @@ _DRIVER_CALL_MS = (0.1, 1.0)
 def _cuda_finding(name: str, memory: CudaMemory, step: Step, limits: Limits, calls: float) -> Finding:
     low, high = (calls * 2 * ms for ms in _DRIVER_CALL_MS)
     messages = {
-        "caching-disabled": "the CUDA caching allocator is switched off: {allocs} driver allocations a step",
-        "fragmentation": "the CUDA cache is fragmented and flushed {retries} times a step to find room",
-        "alloc-retries": "the GPU's memory is full: the CUDA cache is flushed {retries} times a step to find room",
+        "caching-disabled": "the CUDA caching allocator is switched off: {allocs:driver allocation} a step",
+        "fragmentation": "the CUDA cache is fragmented and flushed {retries:time} a step to find room",
+        "alloc-retries": "the GPU's memory is full: the CUDA cache is flushed {retries:time} a step to find room",
     }
     fixes = {
         "caching-disabled": ("Switch it on again.", "unset PYTORCH_NO_CUDA_MEMORY_CACHING"),

@@ -1,4 +1,4 @@
-"""Writes docs/checks/*.md from the docstrings of the checks: `make docs`. A test holds that they are current."""
+"""Writes docs/checks/*.md from the docstrings and limits of the checks: `make docs`. A test holds them current."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perfdoctor.diagnosis.registry import discover
 from perfdoctor.report.explain import explain_markdown
 
 CHECKS = Path(__file__).parent / "checks"
-_HEAD = "<!-- Made by `make docs` from the docstring of {module}; `perfdoctor explain {code}` prints the same. -->\n"
+_HEAD = "<!-- Made by `make docs` from {module}; `perfdoctor explain {code}` prints the same. -->\n"
 
 
 def pages() -> dict[str, str]:
@@ -19,7 +19,7 @@ def pages() -> dict[str, str]:
             code=entry.check.code,
         )
         + "\n"
-        + explain_markdown(entry.doc, code=entry.check.code, name=entry.check.name, title=entry.check.title)
+        + explain_markdown(entry.doc, entry.check)
         for entry in discover()
     }
 

@@ -50,7 +50,8 @@ class _JobCommand(_Command):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own, job, ctx.meta[_COMMAND] = self._split(args)
-        return super().parse_args(ctx, [*own, "--", *job])
+        # Without a job nothing may follow: an option that lacks its value would take the `--`.
+        return super().parse_args(ctx, [*own, "--", *job] if job else own)
 
     def _split(self, args: list[str]) -> tuple[list[str], list[str], bool]:
         """Our own arguments, the job's, and whether the job's are a whole command."""
@@ -104,13 +105,16 @@ def _without_dashes(words: list[str]) -> list[str]:
 def _typed(ctx: typer.Context, words: list[str] | None, module: str | None, python: str | None) -> TypedJob:
     from .commands.typed_job import TypedJob
 
-    return TypedJob(tuple(words or ()), bool(ctx.meta.get(_COMMAND)), module, python)
+    verbatim = bool(ctx.meta.get(_COMMAND))
+    options = {option for parameter in ctx.command.params for option in parameter.opts if option.startswith("-")}
+    ours = tuple(word for word in words or () if word.partition("=")[0] in options and not verbatim)
+    return TypedJob(tuple(words or ()), verbatim, module, python, ours)
 
 
 # Options that several commands share.
 _Job = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SCRIPT [ARGS]", show_default=False, help="The program and what it gets."),
+    typer.Argument(metavar="SCRIPT [ARGS]", show_default=False, help="The training script and its arguments."),
 ]
 _Output = Annotated[
     list[str] | None,
@@ -122,10 +126,22 @@ _Output = Annotated[
     ),
 ]
 _ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration to use.")]
-_Select = Annotated[list[str] | None, typer.Option("--select", metavar="CODES", help="Checks or findings to report.")]
-_Ignore = Annotated[
-    list[str] | None, typer.Option("--ignore", metavar="CODES", help="Checks or findings to leave out.")
+_Select = Annotated[
+    list[str] | None, typer.Option("--select", metavar="CODES", help="Report these only: PD03,PD04.explicit-collect.")
 ]
+_Ignore = Annotated[
+    list[str] | None, typer.Option("--ignore", metavar="CODES", help="Leave these checks or findings out.")
+]
+_Module = Annotated[
+    str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module, as `python -m` does.")
+]
+_Python = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
+]
+_Patience = Annotated[
+    float | None, typer.Option(help="Seconds without a step until the job counts as stuck (300).", show_default=False)
+]
+_Runs = Annotated[Path | None, typer.Option(metavar="DIR", help="Where recordings go (.perfdoctor/runs).")]
 _FailOn = Annotated[
     str | None, typer.Option("--fail-on", metavar="LEVEL", help="error, warning or never: when to exit with 1.")
 ]
@@ -151,25 +167,27 @@ def _root(
 def check(
     ctx: typer.Context,
     job: _Job = None,
-    module: Annotated[str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module.")] = None,
+    module: _Module = None,
     steps: Annotated[int | None, typer.Option(help="Steady steps to observe (200).", show_default=False)] = None,
     seconds: Annotated[
         float | None, typer.Option(help="Seconds of steady training to observe (60).", show_default=False)
     ] = None,
     to_end: Annotated[bool, typer.Option("--to-end", help="Let the job finish instead of ending it.")] = False,
     trial: Annotated[
-        bool, typer.Option("--trial", help="Then try the fixes on the running job, and measure what each is worth.")
+        bool, typer.Option("--trial", help="Then try the fixes in the running job, and measure what each is worth.")
     ] = False,
     trial_seconds: Annotated[float, typer.Option(help="Seconds for all trials (120).", show_default=False)] = 120.0,
     also_try: Annotated[
-        str | None, typer.Option("--try", metavar="REMEDIES", help="Try these too, whatever the findings.")
+        str | None,
+        typer.Option(
+            "--try",
+            metavar="REMEDIES",
+            help="With --trial: these too, whatever the findings (perfdoctor explain --remedies).",
+            envvar="PERFDOCTOR_CHECK_TRY",
+        ),
     ] = None,
-    patience: Annotated[
-        float | None, typer.Option(help="Seconds to wait for a step (300).", show_default=False)
-    ] = None,
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
-    ] = None,
+    patience: _Patience = None,
+    python: _Python = None,
     job_output: Annotated[
         str | None,
         typer.Option(metavar="MODE", help="live, passthrough or file: where the job's output goes."),
@@ -182,13 +200,13 @@ def check(
     select: _Select = None,
     ignore: _Ignore = None,
     fail_on: _FailOn = None,
-    runs: Annotated[Path | None, typer.Option(metavar="DIR", help="Where recordings go (.perfdoctor/runs).")] = None,
+    runs: _Runs = None,
     verbose: _Verbose = False,
 ) -> None:
     """Run a training job unchanged, watch it, and report what costs time and what the fix is worth.
 
-    SCRIPT and everything after it belong to the job. To run something other than a Python script, put it
-    after `--`: perfdoctor check -- torchrun --nproc-per-node 2 train.py
+    SCRIPT and everything after it belong to the job, so options of perfdoctor go before it. To run something
+    other than a Python script, put it after `--`: perfdoctor check -- torchrun --nproc-per-node 2 train.py
     """
     from .commands import check as command
 
@@ -214,7 +232,7 @@ def check(
 def gate(
     ctx: typer.Context,
     job: _Job = None,
-    module: Annotated[str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module.")] = None,
+    module: _Module = None,
     against: Annotated[
         str | None, typer.Option(metavar="REF", help="Compare with this git ref: its merge base with HEAD.")
     ] = None,
@@ -241,7 +259,7 @@ def gate(
     ] = None,
     control: Annotated[
         bool | None,
-        typer.Option("--control/--no-control", help="Run a copy of the side before too; it has to pass (auto)."),
+        typer.Option("--control/--no-control", help="Run a second copy of the side before; it has to pass (auto)."),
     ] = None,
     steady_memory: Annotated[
         bool | None,
@@ -261,19 +279,15 @@ def gate(
     self_test: Annotated[
         bool, typer.Option("--self-test", help="Try the gate here, on a job whose slowdowns are known.")
     ] = False,
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
-    ] = None,
-    patience: Annotated[
-        float | None, typer.Option(help="Seconds to wait for a step (300).", show_default=False)
-    ] = None,
+    python: _Python = None,
+    patience: _Patience = None,
     output: _Output = None,
     config: _ConfigFile = None,
     fail_on: _FailOn = None,
-    runs: Annotated[Path | None, typer.Option(metavar="DIR", help="Where recordings go (.perfdoctor/runs).")] = None,
+    runs: _Runs = None,
     verbose: _Verbose = False,
 ) -> None:
-    """Compare a job with what it was, and fail when it became slower, hungrier, or does more per step.
+    """Compare a job with what it was, and fail when it is slower, uses more memory, or does more per step.
 
     Options may follow SCRIPT from --against, --baseline or --from on: perfdoctor gate train.py --against main -- ARGS
 
@@ -324,14 +338,12 @@ _STORED = Path("perf-baseline.json")
 def baseline_write(
     ctx: typer.Context,
     job: _Job = None,
-    module: Annotated[str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module.")] = None,
+    module: _Module = None,
     file: _BaselineFile = _STORED,
     launches: Annotated[int, typer.Option(metavar="N", help="Fresh launches; times count from 8 on.", min=2)] = 2,
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
-    ] = None,
+    python: _Python = None,
     config: _ConfigFile = None,
-    runs: Annotated[Path | None, typer.Option(metavar="DIR", help="Where recordings go (.perfdoctor/runs).")] = None,
+    runs: _Runs = None,
 ) -> None:
     """Launch a job and store its counters, memory, times and findings, to be committed."""
     from .commands import gate as command
@@ -406,10 +418,8 @@ def run(
     apply: Annotated[
         str, typer.Option("--apply", metavar="REMEDIES", help="Names with commas between, as reports show them.")
     ] = "",
-    module: Annotated[str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module.")] = None,
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
-    ] = None,
+    module: _Module = None,
+    python: _Python = None,
 ) -> None:
     """Run a job to its end with remedies in place: perfdoctor run --apply memory.malloc,threads=1 -- python train.py
 
@@ -441,9 +451,11 @@ def report(
 @app.command(cls=_Command, short_help="Explain a check.")
 def explain(
     code: Annotated[str | None, typer.Argument(metavar="CODE", help="PD03, etl, or PD03.too-few-workers.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All checks.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All checks.", envvar="PERFDOCTOR_EXPLAIN_ALL")] = False,
     remedies: Annotated[bool, typer.Option("--remedies", help="The remedies of `perfdoctor run --apply`.")] = False,
-    output_format: Annotated[str, typer.Option("--format", metavar="FORMAT", help="text or markdown.")] = "text",
+    output_format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="text or markdown.", envvar="PERFDOCTOR_EXPLAIN_FORMAT")
+    ] = "text",
 ) -> None:
     """Say what a check looks at, why it costs time, how to fix it, and when it stays silent."""
     from .commands import explain as command
@@ -453,7 +465,7 @@ def explain(
 
 @app.command(cls=_Command, short_help="Describe this machine and its torch, to paste into an issue.")
 def env(
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.", envvar="PERFDOCTOR_ENV_JSON")] = False,
     python: Annotated[str | None, typer.Option(metavar="PATH", help="Interpreter whose torch to ask.")] = None,
 ) -> None:
     """Describe this machine and the torch that a job would use. Always exits with 0."""

@@ -1,53 +1,28 @@
 from __future__ import annotations
 
-import dataclasses
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 import pytest
+from written_config import written
 
 from perfdoctor.config import (
     FILE,
     PYPROJECT,
-    SUPPRESS_KEYS,
     TOP_KEYS,
     Config,
     Rule,
     Selection,
-    apply_limits,
-    is_selected,
     load,
-    require_known_codes,
 )
-from perfdoctor.config_gate import GATE_KEYS
-from perfdoctor.config_table import LimitValue
-from perfdoctor.diagnosis.findings import Check, clear
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
 from perfdoctor.suppression import Suppression
 
-SAMPLES = Path(__file__).parent.parent / "sample_configs"
-KNOWN = ("PD03", "PD04", "PD07", "PD13", "ACME01")
-
-
-@pytest.fixture(autouse=True)
-def _no_file_above(tmp_path: Path) -> Iterator[None]:
-    """Nobody else's configuration decides a test."""
-    assert load(tmp_path).source is None
-    yield
-
-
-def _load(tmp_path: Path, text: str, name: str = FILE) -> Config:
-    (tmp_path / name).write_text(text)
-    return load(tmp_path)
-
 
 def _error(tmp_path: Path, text: str, name: str = FILE) -> PerfdoctorError:
     with pytest.raises(PerfdoctorError) as caught:
-        _load(tmp_path, text, name)
+        written(tmp_path, text, name)
     assert caught.value.exit_code is Exit.USAGE
     assert caught.value.slug.startswith("config-")
     assert caught.value.advice
@@ -74,7 +49,7 @@ def test_the_nearest_file_wins_and_files_are_not_merged(tmp_path: Path) -> None:
 
 def test_perfdoctor_toml_wins_in_the_same_directory(tmp_path: Path) -> None:
     (tmp_path / PYPROJECT).write_text("[tool.perfdoctor]\nsteps = 2")
-    assert _load(tmp_path, "steps = 1").steps == 1
+    assert written(tmp_path, "steps = 1").steps == 1
 
 
 @pytest.mark.parametrize(
@@ -157,7 +132,7 @@ reason = "not ours"
 )
 def test_every_key_is_read_from_either_file(tmp_path: Path, name: str, header: str, prefix: str) -> None:
     source = tmp_path / name
-    assert _load(tmp_path, header + FULL.format(prefix), name) == Config(
+    assert written(tmp_path, header + FULL.format(prefix), name) == Config(
         selections=(Selection(("PD03", "PD04"), ("ACME",), ("PD03.too-few-workers",), source),),
         fail_on="warning",
         steps=50,
@@ -186,8 +161,8 @@ def test_runs_of_a_file_found_above_lie_beside_that_file(tmp_path: Path) -> None
 
 
 def test_an_absolute_directory_and_a_home_directory_stay_what_they_are(tmp_path: Path) -> None:
-    assert _load(tmp_path, "runs = '/scratch/runs'").runs == Path("/scratch/runs")
-    assert _load(tmp_path, "runs = '~/runs'").runs == Path.home() / "runs"
+    assert written(tmp_path, "runs = '/scratch/runs'").runs == Path("/scratch/runs")
+    assert written(tmp_path, "runs = '~/runs'").runs == Path.home() / "runs"
 
 
 def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
@@ -315,239 +290,3 @@ def test_a_syntax_error_names_line_and_column(tmp_path: Path, text: bytes, line:
         load(tmp_path)
     assert caught.value.slug == "config-syntax"
     assert caught.value.message.startswith(f"{tmp_path / FILE}, line {line}, column {column}: ")
-
-
-# ---------------------------------------------------------------------------------------------------------
-# Choosing checks
-
-
-def _choice(
-    select: tuple[str, ...] = ("PD",), ignore: tuple[str, ...] = (), extend_select: tuple[str, ...] = ()
-) -> Config:
-    return Config(selections=(Selection(select, extend_select, ignore),))
-
-
-@pytest.mark.parametrize(
-    ("config", "code", "selected"),
-    [
-        (Config(), "PD03", True),
-        (Config(), "PD03.too-few-workers", True),
-        (Config(), "ACME01", False),
-        (_choice(select=()), "PD03", False),
-        (_choice(extend_select=("ACME",)), "ACME01", True),
-        (_choice(select=("PD03",)), "PD04", False),
-        (_choice(select=("PD0",)), "PD04", True),
-        (_choice(select=("PD0",)), "PD13", False),
-        (_choice(ignore=("PD03",)), "PD03", False),
-        (_choice(select=("PD03",), ignore=("PD",)), "PD03", True),
-        (_choice(select=("PD03",), ignore=("PD03",)), "PD03", False),
-        (_choice(ignore=("PD0",), extend_select=("PD03",)), "PD03", True),
-        (_choice(ignore=("PD03.too-few-workers",)), "PD03.too-few-workers", False),
-        (_choice(ignore=("PD03.too-few-workers",)), "PD03.slow-storage", True),
-        (_choice(ignore=("PD03.too-few-workers",)), "PD03", True),
-        (_choice(ignore=("PD03.too-few",)), "PD03.too-few-workers", True),
-        (_choice(select=("PD03.too-few-workers",)), "PD03", True),
-        (_choice(select=("PD03.too-few-workers",)), "PD03.slow-storage", False),
-        (_choice(ignore=("PD03",), extend_select=("PD03.slow-storage",)), "PD03", True),
-        (_choice(ignore=("PD03",), extend_select=("PD03.slow-storage",)), "PD03.slow-storage", True),
-        (Config(rules=(Rule("PD03", "off"),)), "PD03", False),
-        (Config(rules=(Rule("PD03", "off"),)), "PD03.too-few-workers", False),
-        (Config(rules=(Rule("PD03", "note"),)), "PD03", True),
-    ],
-)
-def test_the_longest_prefix_wins_and_ignore_wins_a_tie(config: Config, code: str, selected: bool) -> None:
-    assert is_selected(code, config) is selected
-
-
-@pytest.mark.parametrize(
-    ("select", "ignore", "extend_select", "selected"),
-    [
-        (None, (), (), ("PD03",)),
-        (None, ("PD",), (), ()),
-        (None, (), ("PD04",), ("PD03", "PD04")),
-        (None, ("PD03",), ("ACME",), ("ACME01",)),
-        (("PD",), (), (), ("PD03", "PD04", "PD07", "PD13")),
-        (("PD0",), ("PD07",), ("ACME01",), ("PD03", "PD04", "ACME01")),
-        (("PD03, PD04",), ("PD04,PD07",), (), ("PD03",)),
-        ((), (), (), ("PD03",)),
-        (("",), (), (), ()),
-    ],
-)
-def test_the_command_line_overrules_the_file(
-    select: tuple[str, ...] | None, ignore: tuple[str, ...], extend_select: tuple[str, ...], selected: tuple[str, ...]
-) -> None:
-    file = _choice(select=("PD03", "PD04"), ignore=("PD04", "PD13"))
-    merged = file.merged(select=select, ignore=ignore, extend_select=extend_select)
-    assert tuple(code for code in KNOWN if is_selected(code, merged)) == selected
-
-
-def test_codes_that_exist_pass(tmp_path: Path) -> None:
-    config = _load(
-        tmp_path,
-        "select=['PD','ACME01','PD03.x']\nignore=['PD0']\n[rules.PD03]\n[[suppress]]\ncode='PD04.x'\nreason='y'",
-    )
-    require_known_codes(config.merged(select=["PD1", "ACME"]), KNOWN)
-
-
-@pytest.mark.parametrize(
-    ("text", "key", "nearest"),
-    [
-        ("select = ['PD3']", "`select`", "`PD03`"),
-        ("select = ['PD03.']", "`select`", "`PD03`"),
-        ("select = ['']", "`select`", ""),
-        ("ignore = ['pd03']", "`ignore`", "`PD03`"),
-        ("ignore = ['PD.too-few-workers']", "`ignore`", "`PD"),
-        ("extend-select = ['ACNE01']", "`extend-select`", "`ACME01`"),
-        ("[rules.PD033]", "`rules`", "`PD03`"),
-        ("[[suppress]]\ncode = 'PD3.x'\nreason = 'y'", "`suppress[1].code`", "`PD03`"),
-        ("[[suppress]]\ncode = 'PD'\nreason = 'y'", "`suppress[1].code`", "`PD"),
-    ],
-)
-def test_an_unknown_code_is_named_with_the_nearest_known_one(tmp_path: Path, text: str, key: str, nearest: str) -> None:
-    config = _load(tmp_path, text)
-    with pytest.raises(PerfdoctorError) as caught:
-        require_known_codes(config, KNOWN)
-    assert caught.value.slug == "config-unknown-code"
-    assert key in caught.value.message
-    assert str(tmp_path / FILE) in caught.value.message
-    assert nearest in caught.value.message
-    assert all(code in caught.value.advice for code in KNOWN)
-
-
-def test_an_unknown_code_on_the_command_line_names_the_option() -> None:
-    with pytest.raises(PerfdoctorError, match=r"^`--ignore` names the check `PD99`"):
-        require_known_codes(Config().merged(ignore=["PD99"]), KNOWN)
-
-
-# ---------------------------------------------------------------------------------------------------------
-# The command line
-
-
-def test_options_lie_over_the_file_and_leave_the_rest() -> None:
-    file = Config(fail_on="warning", steps=5, seconds=5.0, patience_s=5.0)
-    assert file.merged() == file
-    assert file.merged(steps=7) == dataclasses.replace(file, steps=7)
-    assert file.merged(fail_on="never", seconds=1, patience=2.5, runs=Path("x")) == dataclasses.replace(
-        file, fail_on="never", seconds=1.0, patience_s=2.5, runs=Path("x")
-    )
-
-
-@pytest.mark.parametrize(
-    ("option", "error"),
-    [
-        ({"steps": 0}, "`--steps` is the whole number 0"),
-        ({"seconds": float("nan")}, "`--seconds` is the number nan"),
-        ({"patience": -1.0}, "`--patience` is the number -1.0"),
-    ],
-)
-def test_an_option_out_of_range_is_named(option: dict[str, float], error: str) -> None:
-    with pytest.raises(PerfdoctorError) as caught:
-        Config().merged(**option)  # type: ignore[arg-type]
-    assert caught.value.message.startswith(error)
-
-
-def test_an_unknown_word_for_fail_on_is_named() -> None:
-    with pytest.raises(PerfdoctorError, match='`--fail-on` is the string "errors"; expected "error" or'):
-        Config().merged(fail_on="errors")
-
-
-# ---------------------------------------------------------------------------------------------------------
-# Thresholds
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    min_share: float = 0.05
-    full_collections: int = 1
-    count_idle: bool = True
-    policy: str = "strict"
-    kinds: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.min_share > 1:
-            raise ValueError("min-share is a share, at most 1")
-
-
-CHECK = Check("PD03", "etl", "Input", Limits(), lambda _evidence, _limits: clear("fine"))
-
-
-def test_thresholds_are_set_by_their_kebab_names() -> None:
-    overrides: dict[str, LimitValue] = {"min-share": 1, "full-collections": 3, "count-idle": False, "policy": "lax"}
-    limits = apply_limits(CHECK, overrides, None)
-    assert limits == Limits(1.0, 3, False, "lax")
-    assert type(limits.min_share) is float
-
-
-def test_without_thresholds_the_check_keeps_its_own() -> None:
-    assert apply_limits(CHECK, {}, None) == Limits()
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "expected"),
-    [
-        ("min-share", "0.1", "a number"),
-        ("min-share", True, "a number"),
-        ("min-share", float("nan"), "a number"),
-        ("full-collections", 1.5, "a whole number"),
-        ("full-collections", True, "a whole number"),
-        ("count-idle", 1, "true or false"),
-        ("policy", 3, "a string"),
-        ("policy", "", "not empty"),
-        ("kinds", "x", "cannot be set"),
-    ],
-)
-def test_a_threshold_of_the_wrong_type_is_an_error(key: str, value: LimitValue, expected: str) -> None:
-    with pytest.raises(PerfdoctorError) as caught:
-        apply_limits(CHECK, {key: value}, Path("perfdoctor.toml"))
-    assert caught.value.message.startswith(f"`rules.PD03.{key}` in perfdoctor.toml is ")
-    assert expected in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("key", "nearest"), [("min-shares", "min-share"), ("min_share", "min-share"), ("lvl", "level")]
-)
-def test_an_unknown_threshold_is_named_with_the_nearest_one(key: str, nearest: str) -> None:
-    with pytest.raises(PerfdoctorError) as caught:
-        apply_limits(CHECK, {key: 1}, Path("perfdoctor.toml"))
-    assert caught.value.slug == "config-unknown-key"
-    assert f"`rules.PD03.{key}` in perfdoctor.toml" in caught.value.message
-    assert f"the nearest is `{nearest}`" in caught.value.message
-
-
-def test_a_threshold_that_the_check_itself_refuses_is_a_usage_error() -> None:
-    with pytest.raises(PerfdoctorError, match=r"`rules.PD03` in perfdoctor.toml: min-share is a share") as caught:
-        apply_limits(CHECK, {"min-share": 2.0}, Path("perfdoctor.toml"))
-    assert caught.value.slug == "config-bad-threshold"
-
-
-# ---------------------------------------------------------------------------------------------------------
-# The samples
-
-
-def _uncommented(text: str) -> str:
-    """The sample with its examples, which stand behind a `#` without a space."""
-    return re.sub(r"^#(?=[\w\[])", "", text, flags=re.MULTILINE)
-
-
-@pytest.mark.parametrize(("sample", "name"), [("perfdoctor.toml", FILE), ("pyproject-section.toml", PYPROJECT)])
-def test_a_sample_holds_the_defaults(tmp_path: Path, sample: str, name: str) -> None:
-    defaults = load(tmp_path)
-    config = _load(tmp_path, (SAMPLES / sample).read_text(), name)
-    (selection,) = config.selections
-    assert (
-        dataclasses.replace(config, source=None, selections=(dataclasses.replace(selection, source=None),)) == defaults
-    )
-
-
-@pytest.mark.parametrize(("sample", "name"), [("perfdoctor.toml", FILE), ("pyproject-section.toml", PYPROJECT)])
-def test_the_examples_in_a_sample_are_valid(tmp_path: Path, sample: str, name: str) -> None:
-    config = _load(tmp_path, _uncommented((SAMPLES / sample).read_text()), name)
-    require_known_codes(config, KNOWN)
-    assert config.rule("PD03").level == "warning"
-    assert config.suppressions[0].expires == date(2030, 12, 31)
-
-
-def test_the_annotated_sample_shows_every_key() -> None:
-    text = _uncommented((SAMPLES / "perfdoctor.toml").read_text())
-    for key in (*TOP_KEYS, *SUPPRESS_KEYS, *GATE_KEYS, "level"):
-        assert re.search(rf"^(\[+|\[gate\.)?{key}( = |\.PD03\]|\]\]?)", text, re.MULTILINE), key

@@ -5,19 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from written_config import written
 
-from perfdoctor.config import load
 from perfdoctor.config_gate import Budget, GateSettings, duration_s, percent
 from perfdoctor.errors import PerfdoctorError
 
 
-def read(directory: Path, text: str):  # type: ignore[no-untyped-def]
-    (directory / "perfdoctor.toml").write_text(text)
-    return load(directory)
-
-
 def test_nothing_set_is_the_default(tmp_path: Path) -> None:
-    config = read(tmp_path, "")
+    config = written(tmp_path, "")
     assert config.gate == GateSettings()
     assert config.budgets == ()
 
@@ -36,7 +31,7 @@ max-age = 3
 [gate.counter-tolerance]
 allocations = 2
 """
-    assert read(tmp_path, text).gate == GateSettings(
+    assert written(tmp_path, text).gate == GateSettings(
         0.1, 90, "warn", "abba", "on", "off", "pip install -e .", 3, (("allocations", 2.0),)
     )
 
@@ -45,7 +40,7 @@ def test_promises_about_metrics_and_checks(tmp_path: Path) -> None:
     text = (
         '[assert]\ndata_wait_share = ["warn", { max = 0.1 }]\nsyncs = ["error", { min = 1, max = 8 }]\nPD04 = "error"\n'
     )
-    assert read(tmp_path, text).budgets == (
+    assert written(tmp_path, text).budgets == (
         Budget("data_wait_share", "warn", 0.1),
         Budget("syncs", "error", 8, 1),
         Budget("PD04", "error"),
@@ -72,7 +67,7 @@ def test_promises_about_metrics_and_checks(tmp_path: Path) -> None:
 )
 def test_mistakes_name_the_key(tmp_path: Path, text: str) -> None:
     with pytest.raises(PerfdoctorError) as caught:
-        read(tmp_path, text)
+        written(tmp_path, text)
     key = text.split("\n")[1].split(" ")[0]
     assert key in caught.value.message
     assert "perfdoctor.toml" in caught.value.message

@@ -59,6 +59,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "perfdoctor.report": (
         "perfdoctor.diagnosis.findings",
         "perfdoctor.diagnosis.measured",
+        "perfdoctor.diagnosis.thresholds",
         "perfdoctor.evidence.model",
         "perfdoctor.gate.fingerprint",
         "perfdoctor.gate.metrics",

@@ -30,7 +30,7 @@ from ..judge import judge
 from ..launch.command import Command
 from ..monitor.calibration import calibrate
 from ..recording.directory import RunDirectory
-from ..report import gate_words
+from ..report import gate_words, wording
 from ..session import COUNTING, Request, record
 
 
@@ -82,7 +82,7 @@ def write(file: Path, command: Command, config: Config, launches: int, today: da
 
     diagnoses, _ = launch(command, config, launches)
     file.write_text(stored.render(_made(diagnoses, command, today)))
-    say(f"{file} holds {launches} launches; commit it")
+    say(f"{file} holds {wording.plural(launches, 'launch')}; commit it")
 
 
 def _made(diagnoses: Sequence[Diagnosis], command: Command, today: date) -> stored.Baseline:
@@ -121,7 +121,7 @@ def show(file: Path) -> str:
     for title, table in tables:
         lines += [title, *(f"  {name}: {value}" for name, value in table.items()), ""]
     count = max((len(metric.launches) for metric in found.metrics.values()), default=0)
-    lines.append(f"metrics, median of {count} launches")
+    lines.append(f"metrics, median of {wording.plural(count, 'launch')}")
     for metric in found.metrics.values():
         low, middle, high = (
             gate_words.number(value, cast("Unit", metric.unit))
@@ -172,11 +172,8 @@ def gate_against(file: Path, command: Command, config: Config, launches: int, to
     promised = judge_budgets(config.budgets, now.launches, diagnoses[0].ranked)
     judgements = (*result.judgements, *promised)
     verdict = overall(judgements)
-    reason = result.reason
-    if verdict is not result.verdict:
-        broken = [j.label for j in promised if j.gates and j.verdict is verdict]
-        reason = f"a promise is not kept: {', '.join(broken)}"
     if verdict is Verdict.IMPROVEMENT:
         result = replace(result, notes=(*result.notes, "`perfdoctor baseline write` keeps the improvement"))
     why = explain_alone(diagnoses[0], judgements) if verdict is Verdict.REGRESSION else None
-    return replace(result, verdict=verdict, reason=reason, judgements=judgements, why=why)
+    said = stored.reason(verdict, judgements)
+    return replace(result, verdict=verdict, reason=said, judgements=judgements, why=why)

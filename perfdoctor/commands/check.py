@@ -115,7 +115,7 @@ def run(options: Options) -> Exit:
         if directory.run_file.exists():
             print(f"perfdoctor: what was measured is kept: perfdoctor report {_shown(directory)}", file=sys.stderr)
         raise
-    _explain_failure(diagnosis, command)
+    _explain_failure(diagnosis, command, options.job)
     return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
 
 
@@ -207,7 +207,7 @@ def _show_last_words(directory: RunDirectory) -> None:
     print(f"perfdoctor: all of the job's output is in {directory.job_output}", file=sys.stderr)
 
 
-def _explain_failure(diagnosis: Diagnosis, command: commands.Command) -> None:
+def _explain_failure(diagnosis: Diagnosis, command: commands.Command, job: TypedJob) -> None:
     """One line on stderr when the job failed or gave nothing to judge, and what to do about it."""
     end, step = diagnosis.evidence.job.end, diagnosis.evidence.step
     lines = []
@@ -224,7 +224,14 @@ def _explain_failure(diagnosis: Diagnosis, command: commands.Command) -> None:
     elif isinstance(step, Missing) and end.kind != "timeout":
         # Why there is no step is clear: the job failed first. But torch may be what it failed for.
         lines[0] += f"; {step}"
-        lines += _advice(step, command) if "import" in step.reason else []
+        if end.kind == "crashed" and job.ours:
+            target = f"-m {job.module}" if job.module else job.words[0]
+            lines.append(
+                f"  {job.ours[0]} came after {target}, so it went to the job; to give it to perfdoctor: "
+                f"perfdoctor check {job.ours[0]} ... {target}"
+            )
+        elif "import" in step.reason:
+            lines += _advice(step, command)
     if lines:
         print("\n".join(lines), file=sys.stderr)
 
@@ -239,5 +246,5 @@ def _advice(step: Missing, command: commands.Command) -> list[str]:
             "  at each call of a torch.nn.Module. Point perfdoctor at the program that has such a loop.",
         ]
     if "could not be imported" in step.reason or "never imported torch" in step.reason:
-        return [f"  The job ran under {command.argv[0]}: choose another interpreter with --python PATH."]
+        return [f"  The job ran under {command.argv[0]}; if that is the wrong one: --python PATH."]
     return []

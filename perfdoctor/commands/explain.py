@@ -27,7 +27,7 @@ def render(code: str | None, every: bool, output_format: str) -> str:
     else:
         chosen = [_find(code, checks)]
     page = explain_markdown if output_format == "markdown" else explain_text
-    return "\n\n".join(page(c.doc, code=c.check.code, name=c.check.name, title=c.check.title).rstrip() for c in chosen)
+    return "\n\n".join(page(registered.doc, registered.check).rstrip() for registered in chosen)
 
 
 def remedies() -> str:

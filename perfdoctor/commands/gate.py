@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..config import Config
 from ..config_gate import GateSettings, control_of, duration_s, percent
@@ -30,6 +30,9 @@ from .typed_job import TypedJob
 
 if TYPE_CHECKING:
     from ..contest import Version
+    from ..gate.worktrees import Tree, Trees
+
+V = TypeVar("V")
 
 LOCK = Path(tempfile.gettempdir()) / "perfdoctor-gate.lock"
 
@@ -111,7 +114,8 @@ class GateOptions:
         return dataclasses.replace(settings, **changes)
 
 
-def _parsed(option: str, word: str, value: Any, example: str) -> Any:
+def _parsed(option: str, word: str, value: V | None, example: str) -> V:
+    """The value. Raises PerfdoctorError when the word had none."""
     if value is None:
         raise PerfdoctorError(f"{option} {word} means nothing", slug="gate-option", advice=f"for example: {example}")
     return value
@@ -282,7 +286,7 @@ def _against(options: Options, config: Config) -> GateResult:
         return dataclasses.replace(result, notes=(*trees.notes, *result.notes, *trees.linked.problems()))
 
 
-def _version(job: TypedJob, trees: Any, tree: Any) -> Version:
+def _version(job: TypedJob, trees: Trees, tree: Tree) -> Version:
     """One side's own command, in its own directory."""
     from ..contest import Version
 

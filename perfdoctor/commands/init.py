@@ -19,7 +19,7 @@ def run(root: Path, script: str, platform: str | None) -> str:
         raise PerfdoctorError(
             f"there is no script {script}",
             slug="script-missing",
-            advice="name the training script: perfdoctor init train.py",
+            advice="name the script that the workflow is to run, as seen from the top of the repository",
         )
     said = [_settings(root)]
     on_gitlab = platform == "gitlab" or (platform is None and (root / ".gitlab-ci.yml").exists())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from ..errors import PerfdoctorError
 from ..launch import command as commands
 from ..launch.masking import masked
 
@@ -21,6 +20,8 @@ class TypedJob:
     module: str | None = None
     python: str | None = None
     """The interpreter that was asked for; None for that of the project."""
+    ours: tuple[str, ...] = ()
+    """Words among the job's that perfdoctor has as options too, perhaps meant for it."""
 
     @property
     def interpreter(self) -> str:
@@ -34,9 +35,7 @@ class TypedJob:
         if self.module:
             return commands.module(self.interpreter, self.module, self.words)
         if not self.words:
-            raise PerfdoctorError(
-                "there is nothing to run", slug="nothing-to-run", advice="perfdoctor check train.py [ARGS]"
-            )
+            raise commands.nothing_to_run()
         return commands.script(self.interpreter, self.words[0], self.words[1:])
 
     def __str__(self) -> str:

@@ -167,7 +167,7 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
     ]
 
 
-def _scaled(finding: Finding, scale: float) -> Any:
+def _scaled(finding: Finding, scale: float) -> Savings:
     saved = finding.savings
     return replace(
         saved,

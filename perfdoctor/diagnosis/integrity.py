@@ -57,8 +57,8 @@ def _contention(evidence: Evidence) -> list[IntegrityNote]:
     crowded = host.others_cpus >= SIGNS.others_cpus and host.idle_cpus < SIGNS.idle_cpus
     if not starved and not crowded:
         return []
-    measurements = [Measurement("others_cpus", host.others_cpus, "count", "cores used by other processes")]
-    message = "the machine was contended: other processes used {others_cpus} cores"
+    measurements = [Measurement("others_cpus", round(host.others_cpus, 2), "count", "cores used by other processes")]
+    message = "the machine was contended: other processes used {others_cpus:core}"
     if not isinstance(delay, Missing):
         measurements.append(Measurement("delay", delay, "share", "of its runnable time the job waited for a CPU"))
         message += ", and the job waited for a CPU for {delay} of its runnable time"

@@ -25,8 +25,8 @@ def timeline(
     if count < MIN_STEADY:
         why = "".join(f"; {n} left out because {reason}" for reason, n in sorted(process.device_left_out.items()))
         return Missing(
-            f"only {count} steady {'step was' if count == 1 else 'steps were'} marked on the device's timeline and at "
-            f"least {MIN_STEADY} are needed{why}",
+            f"too few steady steps are marked on the device's timeline: {count}, and at least "
+            f"{MIN_STEADY} are needed{why}",
             "let the job run for 60 steps or more",
         )
     ms = {name: column[steady] / 1000 for name, column in process.device.arrays.items()}

@@ -101,7 +101,7 @@ def _fetch(
     if count == 0:
         return Missing(
             "no batch was timed where it is made"
-            + (f" ({num_workers} workers, {len(workers)} of them seen)" if num_workers else ""),
+            + (f" (workers seen: {len(workers)} of {num_workers})" if num_workers else ""),
             "",
         )
     means = {name: trimmed_mean(rows[name] / 1000) for name in _TIMES}

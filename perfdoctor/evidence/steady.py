@@ -103,8 +103,7 @@ def select(process: ProcessRecording) -> Selection | Missing:
     count = int(mask.sum())
     if count < MIN_STEADY:
         return Missing(
-            f"only {count} steady {'step' if count == 1 else 'steps'} of {len(rows)} were seen and at least "
-            f"{MIN_STEADY} are needed",
+            f"too few steady steps: {count} of the {len(rows)} seen, and at least {MIN_STEADY} are needed",
             "let the job run longer",
         )
     begin = int(np.flatnonzero(after)[0])

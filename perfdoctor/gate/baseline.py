@@ -18,6 +18,7 @@ from .findings import new_findings
 from .fingerprint import Fingerprint, differences, torch_minor
 from .metrics import Metrics
 from .model import Assume, GateResult, Judgement, Metric, Side, Verdict, overall
+from .summary import decisive
 
 SCHEMA = "perfdoctor.baseline/1"
 DIGITS = 4
@@ -30,6 +31,8 @@ LEAST_TOLERANCE = 0.15
 """Against stored times: a machine is not the same one a week later ..."""
 ADVISORY = 0.30
 """... and on another one only this much is worth a word."""
+_NAMED = 4
+"""Metrics in the gate's one sentence; the report lists them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +260,13 @@ def _why_times_do_not_count(baseline: Baseline, now: Now, max_age_days: int) -> 
         return f"another machine ({'; '.join(other[:3])})"
     age = (now.today - baseline.written).days
     if age > max_age_days:
-        return f"the baseline is {age} days old, at most {max_age_days} count (`--max-age`)"
+        return f"the baseline's age in days is {age}, and at most {max_age_days} count (`--max-age`)"
     if len(now.launches) < LEAST_NOW:
         return f"{now.side.name} holds one launch, {LEAST_NOW} are needed"
     count = len(baseline.metrics["step_time_ms"].launches) if "step_time_ms" in baseline.metrics else 0
     if count < LEAST_LAUNCHES:
-        return f"the baseline holds {count} launches, {LEAST_LAUNCHES} are needed (`baseline write --launches 8`)"
+        need = f"`baseline write --launches {LEAST_LAUNCHES}`"
+        return f"launches in the baseline: {count} of the {LEAST_LAUNCHES} needed ({need})"
     return ""
 
 
@@ -296,7 +300,7 @@ def _timed(baseline: Baseline, now: Now, gates: bool) -> list[Judgement]:
         spread = stdev(stored.launches) / old if len(stored.launches) > 1 else 0.0
         tolerance = max(3 * spread, LEAST_TOLERANCE) if gates else ADVISORY
         ratios = [value / old - 1 for value in numbers]
-        said = f"{len(stored.launches)} and {len(numbers)} launches, tolerance {100 * tolerance:.0f} %"
+        said = f"launches: {len(stored.launches)} before, {len(numbers)} now; tolerance {100 * tolerance:.0f} %"
         if min(ratios) > tolerance:
             verdict = Verdict.REGRESSION
         elif trimmed_mean(ratios) <= tolerance:
@@ -314,12 +318,6 @@ def _timed(baseline: Baseline, now: Now, gates: bool) -> list[Judgement]:
 
 def reason(verdict: Verdict, judgements: Sequence[Judgement]) -> str:
     """The whole gate in one sentence."""
-    worse = [j for j in judgements if j.gates and j.verdict is verdict]
-    names = ", ".join(j.label for j in worse[:4]) + (f" and {len(worse) - 4} more" if len(worse) > 4 else "")
     if verdict is Verdict.PASS:
         return "nothing that counts got worse"
-    if verdict is Verdict.IMPROVEMENT:
-        return f"better: {names}"
-    return (
-        f"{'worse' if verdict is Verdict.REGRESSION else 'not certain'}: {names}" if names else "nothing was measured"
-    )
+    return "; ".join(decisive(verdict, judgements, _NAMED)) or "nothing was measured"

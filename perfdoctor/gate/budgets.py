@@ -10,7 +10,7 @@ from ..diagnosis.findings import Finding
 from ..evidence.model import Missing
 from .compare import operators_were_counted
 from .metrics import Metrics
-from .model import Assume, Judgement, Verdict
+from .model import PROMISE, Assume, Judgement, Verdict
 
 
 def judge_budgets(
@@ -38,7 +38,7 @@ def unknown(budgets: Sequence[Budget], metrics: Collection[str], codes: Collecti
 def _of_check(budget: Budget, findings: Sequence[Finding]) -> Judgement:
     matching = [f for f in findings if f.id == budget.name or f.id.partition(".")[0] == budget.name]
     return Judgement(
-        f"assert:{budget.name}",
+        PROMISE + budget.name,
         f"findings of {budget.name}",
         "count",
         Assume.EXACT,
@@ -66,13 +66,13 @@ def _of_metric(budget: Budget, launches: Sequence[Metrics]) -> Judgement:
         why = next((str(value) for value in values if isinstance(value, Missing)), "not measured")
         verdict, after = Verdict.INCONCLUSIVE, Missing(why)
         return Judgement(
-            f"assert:{budget.name}", label, unit, assume, Missing("a promise"), after, verdict,
+            PROMISE + budget.name, label, unit, assume, Missing("a promise"), after, verdict,
             f"{promised}, but {why}", gates=budget.level == "error",
         )  # fmt: skip
     value = median(numbers)
     broken = (budget.max is not None and value > budget.max) or (budget.min is not None and value < budget.min)
     return Judgement(
-        f"assert:{budget.name}", label, unit, assume, Missing("a promise"), value,
+        PROMISE + budget.name, label, unit, assume, Missing("a promise"), value,
         Verdict.REGRESSION if broken else Verdict.PASS,
         f"{promised}; measured {', '.join(f'{number:.4g}' for number in numbers)}",
         gates=budget.level == "error",

@@ -48,7 +48,7 @@ def compare(before: Launches, after: Launches, tolerances: Tolerances = Toleranc
 
 def _one(name: str, before: Launches, after: Launches, tolerances: Tolerances) -> Judgement:
     metric = next(launch[name] for launch in (*after, *before) if name in launch)
-    old, new = _values(name, before, metric), _values(name, after, metric)
+    old, new = _values(name, before), _values(name, after)
 
     def judged(verdict: Verdict, reason: str, old_value: float | Missing, new_value: float | Missing) -> Judgement:
         change = None
@@ -111,7 +111,7 @@ def _margin(name: str) -> tuple[float, float]:
     return (RSS_MARGIN, float(RSS_LEAST)) if name == "peak_rss_bytes" else (TORCH_MARGIN, float(TORCH_LEAST))
 
 
-def _values(name: str, launches: Launches, metric: Metric) -> list[float] | Missing:
+def _values(name: str, launches: Launches) -> list[float] | Missing:
     found = [launch[name].value for launch in launches if name in launch]
     if not found:
         return [0.0] if name.startswith("op:") and operators_were_counted(launches) else Missing("not measured")
@@ -135,7 +135,7 @@ def _tight(
     """Medians against a margin; beyond it, no launch of one side may lie within the other's."""
     before, after = median(old), median(new)
     allowed = max(margin * abs(before), least)
-    said = f"median of {len(old)} and {len(new)} launches, margin {100 * margin:.0f} %{note}"
+    said = f"medians over launches, {len(old)} before and {len(new)} now; margin {100 * margin:.0f} %{note}"
     if after - before > allowed:
         if min(new) > max(old):
             return Verdict.REGRESSION, said, before, after

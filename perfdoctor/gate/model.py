@@ -12,6 +12,9 @@ from ..evidence.model import Missing
 BEFORE, AFTER = "was", "now"
 """The sides, in names of directories: of one length, for the length of a path moves memory about."""
 
+PROMISE = "assert:"
+"""Names of judgements that are about a promise of the configuration begin with it."""
+
 Unit = Literal["count", "bytes", "ms", "s", "share", "flops", "samples/s"]
 
 
@@ -93,6 +96,10 @@ class Judgement:
     """95 % interval of `change`, for what is timed."""
     gates: bool = True
     """Whether it can fail the gate; what flickers is shown only."""
+
+    @property
+    def is_promise(self) -> bool:
+        return self.name.startswith(PROMISE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,12 @@ from .decision import Decision, Policy, decide_share, estimate
 from .findings import FINDING
 from .metrics import metrics
 from .model import Assume, Judgement, Verdict
+from .summary import decisive, some
 
 CORE, ALL_IN = "step_time.core", "step_time.all_in"
 _LABELS = {CORE: "uncontended step", ALL_IN: "step with everything in it"}
+_NAMED = 3
+"""Metrics in the gate's one sentence; the report lists them all."""
 
 
 Counts = tuple[float, float, float]
@@ -98,9 +101,7 @@ def reason(verdict: Verdict, judgements: Sequence[Judgement], decisions: Mapping
         new = [j.name.partition(":")[2] for j in worse if j.name.startswith(FINDING)]
         others = [j for j in worse if j not in times and not j.name.startswith(FINDING)]
         parts = [f"the {times[0].label} is {100 * (times[0].change or 0):.1f} % slower"] if times else []
-        if others:
-            named = ", ".join(j.label for j in others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-            parts.append(f"higher: {named}")
+        parts += decisive(verdict, others, _NAMED, "higher")
         if new:
             parts.append(f"new: {', '.join(new)}")
         return "; ".join(parts)
@@ -111,7 +112,7 @@ def reason(verdict: Verdict, judgements: Sequence[Judgement], decisions: Mapping
         if decisions[CORE].verdict is Verdict.IMPROVEMENT and step.change is not None:
             return f"the {step.label} is {-100 * step.change:.1f} % faster"
         better = [j.label for j in judgements if j.verdict is Verdict.IMPROVEMENT]
-        return f"no slower, and lower: {', '.join(better[:3])}"
+        return f"no slower, and lower: {some(better, _NAMED)}"
     doubtful = [j for j in judgements if j.gates and j.verdict is Verdict.INCONCLUSIVE and j.name != CORE]
     if doubtful and decisions[CORE].verdict is not Verdict.INCONCLUSIVE:
         return f"not certain: {doubtful[0].label}: {doubtful[0].reason}"

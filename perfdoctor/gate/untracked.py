@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..recording.directory import OWN_DIRECTORY
 from .git import git
+from .summary import some
 
 _NOT_LINKED = (OWN_DIRECTORY, ".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist")
 _COMPILED = (".so", ".pyd")
@@ -71,10 +72,9 @@ class Snapshot:
         found = [*changed, *new]
         if not found:
             return []
-        named = ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
         return [
-            f"the job wrote into files that both sides share with you: {named}; each launch may have found others "
-            "(let it write somewhere else in a gate, or track what it needs in git)"
+            f"the job wrote into files that both sides share with you: {some(found, _SHOWN)}; each launch may have "
+            "found others (let it write somewhere else in a gate, or track what it needs in git)"
         ]
 
 

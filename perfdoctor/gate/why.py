@@ -47,7 +47,7 @@ def _counters(before: Evidence, after: Evidence, judgements: Sequence[Judgement]
     if lines:
         texts.append(f"scalar reads, conversions and copies at new places: {', '.join(lines[:5])}")
     more = len(texts) - MOST_COUNTERS
-    return (*texts[:MOST_COUNTERS], *([f"and {more} more counters"] if more > 0 else []))
+    return (*texts[:MOST_COUNTERS], *([f"and {more} more"] if more > 0 else []))
 
 
 def _called_more(judgements: Sequence[Judgement]) -> tuple[str, ...]:

@@ -70,7 +70,8 @@ def repository_of(directory: Path) -> Path:
         raise PerfdoctorError(
             f"{directory} is not in a git repository, so there is nothing to compare with",
             slug="not-a-repository",
-            advice="use a stored baseline: `perfdoctor baseline write SCRIPT`, then `perfdoctor gate --baseline FILE`",
+            advice="use a stored baseline: `perfdoctor baseline write SCRIPT`, then `perfdoctor gate --baseline "
+            "perf-baseline.json SCRIPT`",
         ) from error
 
 

@@ -63,9 +63,7 @@ def module(python: str, name: str, arguments: Sequence[str]) -> Command:
 def verbatim(argv: Sequence[str]) -> Command:
     """`perfdoctor check -- ANY COMMAND`. Raises PerfdoctorError when it cannot be found."""
     if not argv:
-        raise PerfdoctorError(
-            "there is nothing to run", slug="nothing-to-run", advice="perfdoctor check train.py [ARGS]"
-        )
+        raise nothing_to_run()
     if shutil.which(argv[0]) is None:
         raise PerfdoctorError(
             f"there is no command {argv[0]}",
@@ -74,6 +72,15 @@ def verbatim(argv: Sequence[str]) -> Command:
         )
     scripts = [Path(word).stem for word in argv[1:] if word.endswith(".py")]
     return Command(tuple(argv), scripts[0] if scripts else Path(argv[0]).name)
+
+
+def nothing_to_run() -> PerfdoctorError:
+    """The command line names no job."""
+    return PerfdoctorError(
+        "there is nothing to run",
+        slug="nothing-to-run",
+        advice="say what, after perfdoctor's own options: SCRIPT [ARGS], -m MODULE [ARGS], or -- COMMAND",
+    )
 
 
 def skips_site(argv: Sequence[str]) -> str:

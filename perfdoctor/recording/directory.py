@@ -56,10 +56,6 @@ class RunDirectory:
     def job_output(self) -> Path:
         return self.path / "job.out"
 
-    @property
-    def control_socket(self) -> Path:
-        return self.path / "control.sock"
-
     def process_files(self) -> Iterator[Path]:
         """The probe's files, oldest process first as far as names tell."""
         yield from sorted(self.path.glob("process-*.jsonl"))

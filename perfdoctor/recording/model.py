@@ -16,6 +16,28 @@ from .library import AttentionRow as AttentionRow
 from .library import ConvolutionRow as ConvolutionRow
 from .library import LibraryUse as LibraryUse
 from .library import RecurrentRow as RecurrentRow
+from .loading import BatchSeen as BatchSeen
+from .loading import IteratorMade as IteratorMade
+from .loading import LoaderMade as LoaderMade
+from .loading import ShapesSeen as ShapesSeen
+from .loading import WorkerHeader as WorkerHeader
+from .loading import WorkerSample as WorkerSample
+from .process import Call as Call
+from .process import CodeSite as CodeSite
+from .process import Collections as Collections
+from .process import CudaCounters as CudaCounters
+from .process import Fault as Fault
+from .process import FullCollection as FullCollection
+from .process import ProcessHeader as ProcessHeader
+from .process import Sample as Sample
+from .process import TorchImport as TorchImport
+from .process import Ungraded as Ungraded
+from .settings import CollectorState as CollectorState
+from .settings import CudaDevice as CudaDevice
+from .settings import Cudnn as Cudnn
+from .settings import Libraries as Libraries
+from .settings import Parameters as Parameters
+from .settings import Settings as Settings
 from .threads import BatchRound as BatchRound
 from .threads import ForwardsSeen as ForwardsSeen
 from .trials import Applied as Applied
@@ -40,309 +62,6 @@ from .windows import SiteCall as SiteCall
 from .windows import SitesWindow as SitesWindow
 
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessHeader:
-    """The first record of a file."""
-
-    pid: int
-    ppid: int
-    t: int
-    forked: bool = False
-    spawned: bool = False
-    python: str = ""
-    executable: str = ""
-    module: str = ""
-    cpus: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TorchImport:
-    """Torch was imported, or could not be."""
-
-    version: str = ""
-    cuda: str | None = None
-    hip: str | None = None
-    cpus: int = 0
-    script: str = ""
-    cwd: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """What the first optimizer updates."""
-
-    optimizer: str = ""
-    foreach: bool | None = None
-    fused: bool | None = None
-    dtypes: Mapping[str, int] = field(default_factory=dict)
-    devices: tuple[str, ...] = ()
-    device_elements: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class CollectorState:
-    """Python's collector at the second step."""
-
-    enabled: bool = True
-    thresholds: tuple[int, ...] = ()
-    frozen: int = 0
-    full_before: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CudaDevice:
-    """The CUDA device in use."""
-
-    name: str = ""
-    capability: tuple[int, int] = (0, 0)
-    total_bytes: int = 0
-    tf32_matmul: bool = False
-    allocator: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Cudnn:
-    """cuDNN, of a job that has initialised CUDA."""
-
-    available: bool = False
-    version: int | None = None
-    error: str = ""
-    enabled: bool = True
-    benchmark: bool = False
-    benchmark_limit: int = 0
-    deterministic: bool = False
-    flash_attention: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Libraries:
-    """What this build of torch computes with."""
-
-    arch_list: tuple[str, ...] = ()
-    """CUDA architectures that the build has code for: `sm_80`, `compute_90`."""
-    blas: str = ""
-    mkl: bool | None = None
-    onednn: bool | None = None
-    acl: bool | None = None
-    xpu: bool = False
-    mps: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Torch's settings at the second step boundary."""
-
-    intra_op: int = 0
-    inter_op: int = 0
-    os_threads: int = 0
-    cpus: int = 0
-    default_dtype: str = "float32"
-    capability: str = ""
-    mkldnn: bool = True
-    bf16_native: bool | None = None
-    fp16_native: bool | None = None
-    anomaly: bool = False
-    deterministic: bool = False
-    frameworks: tuple[str, ...] = ()
-    trainer: str = ""
-    pools: tuple[str, ...] = ()
-    allocator: str = "glibc"
-    environment: Mapping[str, str] = field(default_factory=dict)
-    parameters: Parameters | None = None
-    autocast: str = ""
-    scaler_site: int = -2
-    gc: CollectorState = field(default_factory=CollectorState)
-    unit_ns: float = 0.0
-    start_us: int = 0
-    compiled: bool = False
-    cuda: CudaDevice | None = None
-    onednn_in_forward: bool | None = None
-    """Whether oneDNN was on when a root module's forward ended; None when none was seen by then."""
-    cudnn_in_forward: bool | None = None
-    """The same of cuDNN."""
-    cudnn: Cudnn | None = None
-    data_parallel: bool = False
-    libraries: Libraries | None = None
-    concurrency: bool = False
-    """Forwards of several threads are counted; False in a recording older than that."""
-    device_clock: str | None = None
-    """Why no step is marked on the CUDA device's timeline, "" where steps are; None without CUDA, in a recording older
-    than that, and where it failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderMade:
-    """A DataLoader was constructed."""
-
-    id: int
-    site: int = -1
-    dataset: str = ""
-    length: int | None = None
-    batch_size: int | None = None
-    num_workers: int = 0
-    prefetch_factor: int | None = None
-    pin_memory: bool = False
-    persistent_workers: bool = False
-    start_method: str = ""
-    collate: str = ""
-    getitems: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class IteratorMade:
-    """An iterator of a loader was started."""
-
-    loader: int
-    step: int
-    us: int
-    t: int = 0
-    site: int = -1
-    """Of `iter(loader)` or the `for` statement; -1 in a recording older than this."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSeen:
-    """What one of the first batches of a loader holds."""
-
-    loader: int
-    samples: int = 0
-    bytes: int = 0
-    dtypes: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
-    onednn: bool | None = None
-    """Whether oneDNN was on when the batch came; None in older recordings."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShapesSeen:
-    """Batches whose shape was looked at, and distinct shapes among them, from the start."""
-
-    step: int
-    sampled: int = 0
-    distinct: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FullCollection:
-    """One generation-2 collection, or any that somebody asked for (`site` >= 0)."""
-
-    step: int
-    us: int
-    generation: int = 2
-    collected: int = 0
-    site: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Collections:
-    """Collections since the last such record, by generation."""
-
-    step: int
-    counts: tuple[int, ...]
-    us: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Calls of a wrapped function since the last such record."""
-
-    kind: str
-    site: int
-    count: int
-    us: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ungraded:
-    """Forwards in evaluation mode whose graph nobody used."""
-
-    step: int
-    site: int
-    count: int
-    us: int
-
-
-@dataclass(frozen=True, slots=True)
-class CudaCounters:
-    """Statistics of torch's CUDA allocator; totals since the start."""
-
-    num_alloc_retries: int = 0
-    num_device_alloc: int = 0
-    num_device_free: int = 0
-    num_ooms: int = 0
-    allocated_peak: int = 0
-    reserved_peak: int = 0
-    inactive_split: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Counters of a process, totals since its start."""
-
-    t: int
-    step: int
-    utime_us: int = 0
-    stime_us: int = 0
-    minflt: int = 0
-    majflt: int = 0
-    nvcsw: int = 0
-    nivcsw: int = 0
-    maxrss_kb: int = 0
-    thread_us: int = 0
-    delay_us: int | None = None
-    rchar: int = 0
-    read_bytes: int = 0
-    events: int = 0
-    own_us: int = 0
-    window_us: int = 0
-    cuda: CudaCounters | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerHeader:
-    """This process is a data-loader worker."""
-
-    worker: int
-    workers: int = 0
-    ppid: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSample:
-    """Counters of a worker, totals since its start."""
-
-    t: int
-    fetched: int = 0
-    delay_us: int | None = None
-    rchar: int = 0
-    read_bytes: int = 0
-    os_threads: int = 0
-    intra_op: int = 0
-    affinity: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CodeSite:
-    """A place in the user's code."""
-
-    id: int
-    file: str
-    line: int
-    function: str = ""
-    via: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A hook that raised."""
-
-    hook: str
-    error: str
 
 
 @dataclass(frozen=True, slots=True)

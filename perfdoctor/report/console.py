@@ -246,6 +246,11 @@ def _trials(text: TrialsText) -> list[RenderableType]:
 
 
 def _checks(checks: tuple[CheckText, ...], verbose: bool) -> RenderableType:
+    if len(checks) > 1 and not verbose and len({(check.mark, check.outcome, check.text) for check in checks}) == 1:
+        same = checks[0]
+        return Text(
+            f"[{same.mark}] all {len(checks)} checks {same.outcome}: {same.text}", style=_MARK_STYLES[same.mark]
+        )
     name_width = max((len(check.result.name) for check in checks), default=1)
     code_width = max((len(check.result.code) for check in checks), default=1)
     table = _grid(3, code_width, name_width)

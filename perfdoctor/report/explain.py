@@ -5,7 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..diagnosis.findings import Check
+from ..diagnosis.thresholds import thresholds
 
 SECTIONS = (
     "What it looks at",
@@ -18,6 +22,8 @@ SECTIONS = (
 )
 """The sections of every check's docstring, in this order; each title is underlined with dashes."""
 
+THRESHOLDS = "Thresholds"
+"""The section that is made from the check's limits."""
 TEXT_WIDTH = 80
 
 _UNDERLINE = re.compile(r"-{3,}")
@@ -65,10 +71,24 @@ def missing_sections(docstring: str) -> tuple[str, ...]:
     return tuple(title for title in SECTIONS if title not in in_order)
 
 
-def explain_text(docstring: str, *, code: str, name: str, title: str) -> str:
-    """The page for a terminal: no line of prose over `TEXT_WIDTH` columns, code as it is."""
+def explained(docstring: str, check: Check[Any]) -> Explanation:
+    """The docstring's sections, and the thresholds that the configuration can change."""
     explanation = parse(docstring)
-    blocks = [f"{code} {name}: {title}"]
+    items = [f"- `{t.name} = {_toml(t.value)}`{f': {t.reason}' if t.reason else ''}" for t in thresholds(check)]
+    if not items:
+        return explanation
+    lead = f"To be changed under `[rules.{check.code}]` in perfdoctor.toml."
+    return replace(explanation, sections=(*explanation.sections, Section(THRESHOLDS, "\n".join([lead, "", *items]))))
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def explain_text(docstring: str, check: Check[Any]) -> str:
+    """The page for a terminal: no line of prose over `TEXT_WIDTH` columns, code as it is."""
+    explanation = explained(docstring, check)
+    blocks = [_heading(check)]
     if explanation.summary:
         blocks.append(_wrapped(explanation.summary))
     for section in explanation.sections:
@@ -76,15 +96,19 @@ def explain_text(docstring: str, *, code: str, name: str, title: str) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def explain_markdown(docstring: str, *, code: str, name: str, title: str) -> str:
+def explain_markdown(docstring: str, check: Check[Any]) -> str:
     """The page for the docs: indented code becomes a fence, everything else is Markdown already."""
-    explanation = parse(docstring)
-    blocks = [f"# {code} {name}: {title}"]
+    explanation = explained(docstring, check)
+    blocks = [f"# {_heading(check)}"]
     if explanation.summary:
         blocks.append(_as_markdown(explanation.summary))
     for section in explanation.sections:
         blocks.append(f"## {section.title}\n\n{_as_markdown(section.body)}")
     return "\n\n".join(blocks) + "\n"
+
+
+def _heading(check: Check[Any]) -> str:
+    return f"{check.code} {check.name}: {check.title}"
 
 
 def _block(lines: list[str]) -> str:

@@ -107,15 +107,15 @@ def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
 
 def _groups(judgements: Sequence[Judgement], verbose: bool, paired: bool) -> list[Group]:
     found = []
-    promises = [j for j in judgements if j.name.startswith("assert:")]
-    measured = [j for j in judgements if not j.name.startswith("assert:")]
+    promises = [j for j in judgements if j.is_promise]
+    measured = [j for j in judgements if not j.is_promise]
     for title, kinds in _GROUPS:
         mine = [j for j in measured if j.assume in kinds]
         folds = not verbose and Assume.EXACT in kinds
         shown = [j for j in mine if _is_told(j, folds, verbose)]
         same = sum(j.verdict is Verdict.PASS for j in mine if j not in shown)
         unseen = len(mine) - len(shown) - same
-        rest = [f"{same} {'is' if same == 1 else 'are'} the same"] if same else []
+        rest = [wording.plural(same, "is the same", "are the same")] if same else []
         rest += [f"{unseen} could not be compared (--verbose says why)"] if unseen else []
         if mine:
             if Assume.TIMED in kinds and paired:

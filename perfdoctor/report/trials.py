@@ -121,7 +121,8 @@ def _start(trial: Trial) -> str:
     """What its start takes, and when that is earned back."""
     if trial.start_s is None or trial.pays_after_steps is None:
         return ""
-    return f", which took {wording.elapsed(trial.start_s)} and pays after {wording.count(trial.pays_after_steps)} steps"
+    pays = wording.plural(trial.pays_after_steps, "step")
+    return f", which took {wording.elapsed(trial.start_s)} and pays after {pays}"
 
 
 def _fast(gain: Gain) -> str:

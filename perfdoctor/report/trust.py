@@ -150,12 +150,12 @@ def _signal_name(number: int | None) -> str:
 
 
 def _job_rows(job: Job) -> tuple[Row, ...]:
-    processes = [wording.plural(job.local_ranks, "training process", "training processes")]
+    processes = [wording.plural(job.local_ranks, "training process")]
     if job.world_size > job.local_ranks:
         processes[0] += f" of {job.world_size}"
     for number, one in ((job.workers, "data-loader worker"), (job.helpers, "helper process")):
         if number:
-            processes.append(wording.plural(number, one, "helper processes" if "helper" in one else ""))
+            processes.append(wording.plural(number, one))
     torch = f"{job.torch_version} ({job.torch_build})" if job.torch_build else job.torch_version
     return (
         Row("command", shlex.join(job.command)),

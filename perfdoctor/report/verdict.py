@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Literal
 
 from ..diagnosis.findings import Diagnosis, Finding, OutcomeKind, Part, Severity
 from ..diagnosis.measured import Verdict
@@ -122,9 +123,8 @@ def _without_step(diagnosis: Diagnosis, step: Missing) -> str:
     if step.remedy:
         text += f"; {wording.clean(step.remedy)}"
     if diagnosis.ranked:
-        number = wording.plural(len(diagnosis.ranked), "finding")
-        verb = "does" if len(diagnosis.ranked) == 1 else "do"
-        text += f" ({number} below {verb} not depend on it)"
+        found = wording.plural(len(diagnosis.ranked), "finding below does", "findings below do")
+        text += f" ({found} not depend on it)"
     return f"{text}."
 
 
@@ -163,14 +163,12 @@ def _noted(diagnosis: Diagnosis) -> str:
     return f", though {_prospect(diagnosis, 'note')}"
 
 
-def _prospect(diagnosis: Diagnosis, what: str = "fix") -> str:
+def _prospect(diagnosis: Diagnosis, what: Literal["fix", "note"] = "fix") -> str:
     number = len(diagnosis.ranked)
-    fixes = f"the {what} below" if number == 1 else f"the {number} {what}{'es' if what == 'fix' else 's'} below"
+    fixes = f"the {what} below" if number == 1 else f"the {wording.plural(number, what)} below"
     after = combined(diagnosis)
-    if not after:
-        saves = "saves" if number == 1 else "save"
-        return f"{fixes} {saves} no time that this run could predict{proven(diagnosis)}"
-    return f"{fixes} would bring it to {after}{proven(diagnosis)}"
+    prospect = f"would bring it to {after}" if after else "would save no time that this run could predict"
+    return f"{fixes} {prospect}{proven(diagnosis)}"
 
 
 def _unexplained(step: Step) -> str:
@@ -196,6 +194,5 @@ def _nothing_found(diagnosis: Diagnosis, unexplained: bool) -> str:
         text += f"; {wording.listing(gaps)}"
     silenced = sum(len(check.suppressed) for check in diagnosis.checks)
     if silenced:
-        verb = "is" if silenced == 1 else "are"
-        text += f" ({wording.plural(silenced, 'finding')} {verb} suppressed by the configuration)"
+        text += f" ({wording.plural(silenced, 'finding is', 'findings are')} suppressed by the configuration)"
     return text

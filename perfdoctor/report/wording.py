@@ -1,7 +1,8 @@
 """Numbers as words: the only place that formats a number for a person.
 
 Measurements get three significant digits, predictions two: a prediction that says "12.37 ms" claims more than
-it knows. Every sentence that a check writes is a template whose `{name}` placeholders name its measurements.
+it knows. Every sentence that a check writes is a template whose `{name}` placeholders name its measurements; with
+`{reads:scalar read}` or `{files:file is|files are}` the number gets its noun: "1 scalar read", "2 files are".
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from ..diagnosis.findings import Measurement, Savings
 MEASURED_DIGITS = 3
 PREDICTED_DIGITS = 2
 
-_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}|]+)(?:\|([^{}|]+))?)?\}|[{}]")
+_SIBILANTS = ("s", "x", "ch", "sh")
+"""Nouns that end so make their plural with es: batch, fix, process."""
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
 )
@@ -36,20 +39,23 @@ def clean(text: str) -> str:
 def fill(template: str, measurements: Iterable[Measurement]) -> str:
     """The template with each `{name}` replaced by that measurement; `{{` and `}}` are literal braces.
 
+    `{name:noun}` adds the noun, in the plural unless the number reads "1"; `{name:one|many}` gives both words.
+
     Raises ValueError for a name that no measurement has and for a single brace.
     """
     by_name = {measurement.name: measurement for measurement in measurements}
 
     def replace(match: re.Match[str]) -> str:
-        token, name = match.group(0), match.group(1)
+        token, (name, one, many) = match.group(0), match.groups(default="")
         if token in ("{{", "}}"):
             return token[0]
-        if name is None:
+        if not name:
             raise ValueError(f"single {token!r} in {template!r}: write {token * 2!r} for a literal brace")
         if name not in by_name:
             known = ", ".join(sorted(by_name)) or "none"
             raise ValueError(f"no measurement named {name!r} for {template!r}; there are: {known}")
-        return quantity(by_name[name])
+        text = quantity(by_name[name])
+        return _with_noun(text, one, many) if one else text
 
     return _PLACEHOLDER.sub(replace, template)
 
@@ -77,9 +83,16 @@ def label(measurement: Measurement) -> str:
     return name.replace("_", " ")
 
 
-def plural(number: int, one: str, many: str = "") -> str:
-    """The number and its noun: "1 fix", "2 fixes"; `many` when it is not `one` with an s."""
-    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+def plural(number: float, one: str, many: str = "") -> str:
+    """The number and its noun: "1 step", "2 fixes"; `many` where the plural is not formed with an s or es."""
+    return _with_noun(count(number), one, many)
+
+
+def _with_noun(number: str, one: str, many: str) -> str:
+    """By the number as it is read: 0.9996 operators are "1 operator"."""
+    if number == "1":
+        return f"{number} {one}"
+    return f"{number} {many or one + ('es' if one.endswith(_SIBILANTS) else 's')}"
 
 
 def listing(items: Iterable[str]) -> str:

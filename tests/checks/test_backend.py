@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from ills import ILL, beside_a_gpu, reference_blas, without_onednn
+from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
+from ills import ILL
 from perfdoctor.checks._unused_gpu import is_supported
 from perfdoctor.checks.backend import CHECK, examine
 from samples import H100, healthy, ids, is_clear, on_gpu, only, with_
@@ -25,7 +26,7 @@ def _text(outcome: Outcome) -> str:
 
 def test_a_clear_outcome_is_the_line_that_the_guide_looks_for() -> None:
     assert _text(_examined(healthy())) == (
-        "backend used: cpu, torch 2.13.0, BLAS mkl, oneDNN on, kernels for AVX512, 1 thread"
+        "backend used: cpu, torch 2.13.0, BLAS mkl, oneDNN on, kernels for AVX512, intra-op threads: 1"
     )
     assert "cuda:0 (NVIDIA H100 80GB HBM3)" in _text(_examined(on_gpu()))
 

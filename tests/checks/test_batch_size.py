@@ -3,7 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ills import ILL, batch_prices, small_batch
+from ill_runs.batch_size import batch_prices, small_batch
+from ills import ILL
 from perfdoctor.checks.batch_size import CHECK, examine
 from samples import FETCH, LAYERS, healthy, is_clear, number, on_gpu, only, with_
 

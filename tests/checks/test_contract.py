@@ -15,8 +15,9 @@ import pytest
 from ills import ILL
 from samples import empty, healthy, on_gpu
 
-from perfdoctor.diagnosis.findings import Check, Finding, OutcomeKind
+from perfdoctor.diagnosis.findings import Check, Finding, Measurement, OutcomeKind
 from perfdoctor.diagnosis.registry import Registered, discover
+from perfdoctor.diagnosis.thresholds import thresholds
 from perfdoctor.evidence.model import Evidence, Missing
 from perfdoctor.report import wording
 from perfdoctor.report.explain import missing_sections
@@ -92,26 +93,7 @@ def test_every_threshold_has_a_reason(entry: Registered) -> None:
     limits = entry.check.limits
     assert dataclasses.is_dataclass(limits)
     assert type(limits).__dataclass_params__.frozen
-    undocumented = _undocumented_fields(Path(_module(entry.check).__file__ or ""), type(limits).__name__)
-    assert undocumented == []
-
-
-def _undocumented_fields(file: Path, class_name: str) -> list[str]:
-    """Fields of a class with neither a docstring below nor a comment above."""
-    source = file.read_text()
-    lines = source.splitlines()
-    (body,) = (
-        node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == class_name
-    )
-    missing: list[str] = []
-    for node, after in zip(body, [*body[1:], None], strict=True):
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue
-        docstring = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        comment = lines[node.lineno - 2].strip().startswith("#")
-        if not (docstring or comment):
-            missing.append(node.target.id)
-    return missing
+    assert [threshold.name for threshold in thresholds(entry.check) if not threshold.reason] == []
 
 
 @EVERY_CHECK
@@ -210,6 +192,32 @@ def test_every_text_fills_with_the_findings_own_numbers(illness: str) -> None:
         for template in texts:
             assert "unknown" not in wording.fill(template, finding.evidence).split()
         assert finding.message and finding.reasoning and fix.text and finding.savings.method
+
+
+_BARE_COUNT = re.compile(r"\{(\w+)\} (?:(?!of |is )[a-z-]+ )?(?!is\b)[A-Za-z-]+s\b")
+_NEVER_ONE = {"PD05.factor", "PD05.times", "PD06.threads"}
+"""Nothing is said about a batch times one, or about one thread that calls a model."""
+
+
+def _counts_without_noun(check: Check, template: str, measurements: tuple[Measurement, ...]) -> set[str]:
+    counts = {measurement.name for measurement in measurements if measurement.unit == "count"}
+    found = {match.group(1) for match in _BARE_COUNT.finditer(template)}
+    return {f"{check.code}.{name}" for name in found & counts} - _NEVER_ONE
+
+
+@EVERY_ILLNESS
+def test_a_count_in_a_sentence_brings_its_noun(illness: str) -> None:
+    """`{reads:scalar}`, so that no report says "1 scalars"."""
+    for check, _, finding in _findings(illness):
+        for template in (finding.message, finding.reasoning, finding.fix.text, finding.fix.risk):
+            assert _counts_without_noun(check, template, finding.evidence) == set(), template
+
+
+@EVERY_CHECK
+@pytest.mark.parametrize("run", [healthy, on_gpu], ids=["cpu", "gpu"])
+def test_a_count_in_a_clear_outcome_brings_its_noun(entry: Registered, run: object) -> None:
+    outcome = entry.check.examine(run(), entry.check.limits)  # type: ignore[operator]
+    assert _counts_without_noun(entry.check, outcome.reason, outcome.measurements) == set()
 
 
 @EVERY_ILLNESS

@@ -3,7 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ills import LOSS_LINE, READ_LINE, device_sync, element_loop, round_trip, scalar_reads, time_loop
+from ill_runs.cpu_ops import LOSS_LINE, READ_LINE, device_sync, element_loop, round_trip, scalar_reads
+from ill_runs.network import time_loop
 from perfdoctor.checks.cpu_ops import CHECK, examine
 from samples import DEVICE_BOUND, HOT_LINES, healthy, ids, is_clear, number, only, with_
 

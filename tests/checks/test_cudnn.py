@@ -1,16 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from ills import (
-    ILL,
-    convolving_on_gpu,
-    half_on_gpu,
-    onednn_off_inside,
-    scattered,
-    unfused,
-    unfused_on_gpu,
-    without_onednn,
-)
+from ill_runs.backend import without_onednn
+from ill_runs.cudnn import convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused, unfused_on_gpu
+from ills import ILL
 from perfdoctor.checks import backend
 from perfdoctor.checks.cudnn import CHECK, examine
 from samples import ATTENTION, CONVOLUTION, RECURRENT, healthy, ids, is_clear, number, on_gpu, only, with_
@@ -64,8 +57,8 @@ def _text(outcome: Outcome) -> str:
 
 def test_a_clear_outcome_says_who_did_what_and_for_how_long() -> None:
     text = _text(_examined(healthy()))
-    assert "1 convolutions" in text
-    assert "1 calls of recurrent layers" in text
+    assert "1 convolution takes" in text
+    assert "1 call of recurrent layers" in text
     assert "done by: 2 oneDNN" in text
     assert "1 fused" in text
     assert "done by: 2 cuDNN" in _text(_examined(on_gpu()))

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ills import ILL, conversions, float64_on_gpu, idle_tensor_cores, needless_scaler, slow_type
+from ill_runs.dtype import conversions, float64_on_gpu, idle_tensor_cores, needless_scaler, slow_type
+from ills import ILL
 from perfdoctor.checks.dtype import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 

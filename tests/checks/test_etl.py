@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ills import ILL, collecting_workers, fetch, pageable_copies, restarted_workers, waiting
+from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, waiting
+from ills import ILL
 from perfdoctor.checks.etl import CHECK, examine
 from samples import DEVICE_BOUND, LOADER, LOADER_LINE, healthy, ids, is_clear, number, on_gpu, only, step, with_
 

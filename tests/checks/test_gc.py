@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ills import GC_LINE, ILL, automatic_collections, explicit_collections
+from ill_runs.gc import GC_LINE, automatic_collections, explicit_collections
+from ills import ILL
 from perfdoctor.checks.gc import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
 

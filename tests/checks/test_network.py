@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ills import (
-    ILL,
+from ill_runs.network import (
     dense_embedding,
     layer,
     memory_bound,
@@ -12,6 +11,7 @@ from ills import (
     wide_head,
     with_layer,
 )
+from ills import ILL
 from perfdoctor.checks.network import CHECK, examine
 from samples import LAYERS, healthy, ids, is_clear, number, only, with_
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ills import ILL, pinned_workers, priced_threads
+from ill_runs.omp_threads import pinned_workers, priced_threads
+from ills import ILL
 from perfdoctor.checks.omp_threads import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
 

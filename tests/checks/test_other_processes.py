@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from ills import ILL, crowded, shared_gpu, throttled
+from ill_runs.other_processes import crowded, shared_gpu, throttled
+from ills import ILL
 from perfdoctor.checks.other_processes import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ills import ILL, behind_a_lock, graph_in_evaluation, graphs_in_threads, serving, with_teams
+from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
+from ill_runs.workspaces import graph_in_evaluation
+from ills import ILL
 from perfdoctor.checks import workspaces
 from perfdoctor.checks.shared_model import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, step, with_

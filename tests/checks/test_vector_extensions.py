@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from ills import ILL, capped, masked
+from ill_runs.vector_extensions import capped, masked
+from ills import ILL
 from perfdoctor.checks.vector_extensions import CHECK, examine
 from samples import healthy, is_clear, number, on_gpu, only, with_
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ills import ILL, churn, cuda_allocator, emptied_cache, graph_in_evaluation
+from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation
+from ills import ILL
 from perfdoctor.checks.workspaces import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 

@@ -425,3 +425,11 @@ def test_a_cause_is_billed_before_a_fix_that_helps_against_anything(
     assert billed["PD09.layer"].savings.ceiling_ms == cause_ms
     assert billed["PD05.batch-too-small"].savings.ceiling_ms == pytest.approx(left_ms)
     assert billed["PD05.batch-too-small"].severity is severity
+
+
+def test_a_cause_of_which_little_is_left_keeps_its_severity() -> None:
+    """It is a cause all the same: only a fix that helps against anything becomes a note."""
+    larger, smaller = _finding("PD08.larger", 14.0), _finding("PD09.smaller", 13.0)
+    billed = {f.id: f for f in _examined(_finds("PD08", larger), _finds("PD09", smaller)).ranked}
+    assert billed["PD09.smaller"].savings.ceiling_ms == pytest.approx(1.0)
+    assert billed["PD09.smaller"].severity is smaller.severity is Severity.WARNING

@@ -62,7 +62,7 @@ def test_too_few_steps(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check(JOBS / "train.py", "--steps", "4")
     assert checked.code == 3
     (line,) = checked.stderr.splitlines()
-    assert "only 3 steady steps of 4 were seen" in line and "let the job run longer" in line
+    assert "too few steady steps: 3 of the 4 seen" in line and "let the job run longer" in line
 
 
 def test_a_full_disk(perfdoctor: Perfdoctor) -> None:

@@ -5,20 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ills import (
-    capped,
-    collecting_workers,
-    crowded,
-    fetch,
-    pinned_workers,
-    priced_threads,
-    slow_type,
-    throttled,
-    waiting,
-)
+from ill_runs.dtype import slow_type
+from ill_runs.etl import collecting_workers, fetch, waiting
+from ill_runs.omp_threads import pinned_workers, priced_threads
+from ill_runs.other_processes import crowded, throttled
+from ill_runs.vector_extensions import capped
 from samples import LOADER, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.causes import Ledger, Signs, compute, in_step, input_wait, lack_of_cpu, thread_gain
+from perfdoctor.evidence.causes import Ledger, Signs, compute, in_step, input_wait, lack_of_cpu, thread_gain, type_cost
 from perfdoctor.evidence.model import (
     WITHOUT_CPU,
     Cause,
@@ -196,6 +190,17 @@ def test_a_wait_behind_a_busy_device_is_hidden() -> None:
     assert (found.wait_ms, found.hidden_ms) == (pytest.approx(6.0), pytest.approx(4.0))
 
 
+def test_run_delay_is_no_more_than_the_time_off_the_cpu() -> None:
+    """It is counted over all of a worker's batches, the other two over those that were timed."""
+    found = _wait(_busy_machine(waiting(20.0, fetch((25.0, 24.0), (0.0, 0.0), run_delay_ms=9.0))))
+    assert found.ms(*WITHOUT_CPU) == pytest.approx(20.0 * 1.0 / 25.0)
+
+
+def test_workers_that_are_gone_bind_nobody() -> None:
+    evidence = _busy_machine(waiting(20.0, STARVED, num_workers=0))
+    assert _wait(with_(evidence, loader__worker_threads__affinity_cpus=1)).ms(Cause.OWN_THREADS) == 0
+
+
 @pytest.mark.parametrize("part", ["step", "loaders"])
 def test_without_steps_or_loaders_there_is_nothing_to_divide(part: str) -> None:
     assert input_wait(with_(healthy(), **{part: GONE})) == GONE
@@ -260,6 +265,11 @@ def test_the_lack_of_cpus_is_divided_among_its_owners(evidence: Evidence, owners
     assert {cause: lack.fraction(cause) for cause in WITHOUT_CPU if lack.fraction(cause)} == pytest.approx(owners)
 
 
+def test_strangers_count_from_three_tenths_of_a_core_on() -> None:
+    assert _lack(crowded(8.0, others=0.31, host__idle_cpus=0.0)).fraction(Cause.NEIGHBOURS) > 0
+    assert _lack(crowded(8.0, others=0.29, host__idle_cpus=0.0)).fraction(Cause.OWN_THREADS) == 1.0
+
+
 def test_what_counts_as_a_sign_can_be_set() -> None:
     assert _lack(crowded(others=0.2), Signs(others_cpus=0.1, idle_cpus=1.0)).fraction(Cause.NEIGHBOURS) == 1.0
 
@@ -319,6 +329,20 @@ def test_the_making_of_batches_in_the_training_thread_is_not_compute() -> None:
     assert found.whole_ms == pytest.approx(22.0)
     assert found.ms(Cause.RUNNING) == pytest.approx(20.0)
     assert found.ms(*WITHOUT_CPU) == pytest.approx(2.0)
+
+
+def test_delay_that_making_batches_had_is_not_that_of_compute() -> None:
+    made = waiting(30.0, fetch((29.0, 25.0), (0.0, 0.0), run_delay_ms=4.0), train_ms=22.0, num_workers=0)
+    found = _rest(with_(made, step__cpu_ms=40.0, step__run_delay_ms=6.0))
+    assert (found.ms(*WITHOUT_CPU), found.ms(Cause.BLOCKED)) == (pytest.approx(2.0), pytest.approx(5.0))
+    found = _rest(with_(made, step__cpu_ms=40.0, step__run_delay_ms=3.0))
+    assert (found.ms(*WITHOUT_CPU), found.ms(Cause.BLOCKED)) == (pytest.approx(0.0), pytest.approx(7.0))
+
+
+def test_page_faults_take_no_more_than_the_thread_was_on_a_cpu() -> None:
+    """The kernel's time is that of all threads."""
+    found = _rest(with_(healthy(), memory__minor_faults=20_000.0, memory__system_cpu_ms=9.0, step__cpu_ms=5.0))
+    assert found.ms(Cause.PAGE_FAULTS) == pytest.approx(4.9)
 
 
 def test_without_run_delay_time_off_the_cpu_stays_unexplained() -> None:
@@ -406,9 +430,30 @@ def test_settings_that_would_save_the_same_time_share_it() -> None:
     assert saved[Cause.TYPES] == pytest.approx(of_types / 2)
 
 
+def test_on_a_device_the_prices_of_types_on_the_host_say_nothing() -> None:
+    assert Cause.TYPES in _missing(_rest(on_gpu(slow_type("float64"))).savable)
+
+
 def test_without_the_operator_window_nothing_is_priced() -> None:
     found = _rest(with_(healthy(), ops=GONE))
     assert _missing(found.savable) == {Cause.THREADS, Cause.TYPES, Cause.VECTOR_CAP}
+
+
+def test_half_types_without_a_price_are_not_said_to_gain() -> None:
+    """float64 gains from half the bytes whatever the operator; a type that is emulated loses bytes."""
+    costs = {}
+    for dtype in ("float64", "bfloat16"):
+        evidence = slow_type(dtype, ratio=None)
+        assert not isinstance(evidence.step, Missing) and not isinstance(evidence.ops, Missing)
+        costs[dtype] = type_cost(evidence.step, evidence.ops, dtype)
+    assert costs["float64"].low_ms > 0
+    assert costs["bfloat16"].high_ms == 0
+
+
+def test_an_empty_profile_takes_no_time() -> None:
+    evidence = with_(healthy(), ops__self_ms_per_step=0.0)
+    assert not isinstance(evidence.step, Missing) and not isinstance(evidence.ops, Missing)
+    assert in_step(evidence.step, evidence.ops, 3.0) == 0
 
 
 def test_profiled_time_fits_the_step_without_waiting_and_collections() -> None:

@@ -231,7 +231,7 @@ def test_workers_that_were_not_seen_leave_the_making_open(tmp_path: Path) -> Non
     rank = recorded(tmp_path, loader(num_workers=3), steps(WALL_US, N), batches(range(N), 0, depth=0))
     found = _loader(rank)
     assert isinstance(found.fetch, Missing)
-    assert "3 workers, 0 of them seen" in found.fetch.reason
+    assert "workers seen: 0 of 3" in found.fetch.reason
     assert isinstance(found.worker_threads, Missing)
 
 

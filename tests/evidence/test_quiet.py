@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ills import fetch, waiting
+from ill_runs.etl import fetch, waiting
 from samples import healthy, with_
 
 from perfdoctor.evidence.causes import with_cpus

@@ -23,6 +23,7 @@ from recordings import (
 
 from perfdoctor.evidence import steady
 from perfdoctor.evidence.model import Missing, Step
+from perfdoctor.evidence.stats import block_interval
 from perfdoctor.evidence.steady import warmup_length
 
 
@@ -84,8 +85,8 @@ def test_a_slow_first_step_does_not_reach_the_statistics(tmp_path: Path) -> None
 def test_fewer_than_five_steady_steps_are_none_and_the_reason_says_how_many(tmp_path: Path, n: int, count: int) -> None:
     missing = steady.select(recorded(tmp_path, steps(WALL_US, n)))
     assert isinstance(missing, Missing)
-    assert f"only {count} steady step" in missing.reason
-    assert f"of {n} " in missing.reason
+    assert f"too few steady steps: {count} of" in missing.reason
+    assert f"of the {n} seen" in missing.reason
     assert missing.remedy
 
 
@@ -119,6 +120,18 @@ def test_epoch_starts_are_left_out_and_their_cost_is_kept_beside(tmp_path: Path)
     assert (step.irregular, step.count) == (4, 95)
     assert step.step_ms == pytest.approx(10.0)
     assert step.irregular_ms == pytest.approx(4 * 100 / 99)
+
+
+def test_an_epoch_start_that_is_quicker_than_the_step_earns_nothing_back(tmp_path: Path) -> None:
+    walls = [{20: 110_000, 40: 5_000}.get(i, WALL_US) for i in range(100)]
+    step = _measured(tmp_path, loader(), steps(walls), iterator(20), iterator(40))
+    assert (step.irregular, step.irregular_ms) == (2, pytest.approx(100 / 99))
+
+
+def test_an_epoch_start_in_a_window_is_the_windows(tmp_path: Path) -> None:
+    walls = [110_000 if i == 20 else WALL_US for i in range(100)]
+    step = _measured(tmp_path, loader(), steps(walls, marked=[20, 21]), iterator(20))
+    assert (step.irregular, step.irregular_ms, step.windowed) == (0, 0.0, 2)
 
 
 def test_steps_with_a_validation_run_or_a_checkpoint_are_left_out(tmp_path: Path) -> None:
@@ -199,6 +212,13 @@ def test_a_hiccup_in_the_arithmetic_is_none(tmp_path: Path) -> None:
     assert step.low_ms <= 10.0 <= step.high_ms
 
 
+def test_the_interval_moves_along_with_the_step_that_leaves_out_hiccups(tmp_path: Path) -> None:
+    backward = [1_000_000 if i in (30, 90) else WALL_US for i in range(100)]
+    step = _measured(tmp_path, steps(backward, backward_us=backward))
+    _, high = block_interval(np.array(backward[1:]) / 1000)
+    assert step.high_ms == pytest.approx(high - 20.0)
+
+
 def test_other_time_is_never_negative(tmp_path: Path) -> None:
     """Clocks are read one after the other, so the parts of a step may exceed it by microseconds."""
     assert _measured(tmp_path, steps(WALL_US, 20, backward_us=WALL_US + 3)).parts.other == 0.0
@@ -262,6 +282,11 @@ def test_without_scheduler_statistics_only_the_delay_is_missing(tmp_path: Path) 
     step = _measured(tmp_path, steps(WALL_US, 100), sample(10, delay_us=None), sample(90, delay_us=None))
     assert isinstance(step.run_delay_ms, Missing)
     assert step.process_cpu_ms == 0.0
+
+
+def test_counters_that_start_anew_with_another_thread_are_missing(tmp_path: Path) -> None:
+    step = _measured(tmp_path, steps(WALL_US, 100), sample(10, delay_us=80_000), sample(90, delay_us=500))
+    assert isinstance(step.run_delay_ms, Missing)
 
 
 # ---------------------------------------------------------------------------------------------------------

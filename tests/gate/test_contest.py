@@ -204,7 +204,9 @@ def test_a_job_that_runs_foreign_files_is_refused(stage: Stage) -> None:
 
 def test_promises_are_kept_or_not(stage: Stage) -> None:
     promised = Config(budgets=(Budget("syncs", "error", max=5),))
-    assert stage.hold(promised).verdict is Verdict.REGRESSION
+    broken = stage.hold(promised)
+    assert broken.verdict is Verdict.REGRESSION
+    assert broken.reason == "promise broken: scalar reads (syncs) per step"
     unseen = stage.hold(Config(budgets=(Budget("kernels", "error", max=5),)))
     assert unseen.verdict is Verdict.INCONCLUSIVE
     assert "promised: at most 5" in unseen.reason

@@ -116,6 +116,70 @@ def test_what_fresh_launches_do_not_confirm_is_no_regression() -> None:
     assert found.verdict in (Verdict.INCONCLUSIVE, Verdict.PASS)
 
 
+# -- each condition of the rule, on pairs that are made for it ---------------------------------------------
+
+
+def pairs(mean: float, error: float = 0.0) -> list[float]:
+    """Eight pairs with that trimmed mean and that standard error: half lie above, half below, all as far."""
+    away = error / math.sqrt(8 / 30)
+    return [mean + away * (-1) ** i for i in range(8)]
+
+
+def decision(first: list[float], fresh: list[float] | None = None) -> tuple[Verdict, str]:
+    found = decide({"core": first}, {"core": fresh or []}, POLICY)["core"]
+    return found.verdict, found.reason
+
+
+def test_pairs_are_as_they_are_asked_for() -> None:
+    seen = estimate(pairs(0.03, 0.01))
+    assert (seen.mean, seen.error) == (pytest.approx(0.03), pytest.approx(0.01))
+
+
+def test_what_chance_explains_is_not_suspected() -> None:
+    assert suspects({"core": pairs(0.03, 0.0115)}, POLICY) == ()
+    assert suspects({"core": pairs(0.03, 0.005)}, POLICY) == ("core",)
+
+
+def test_less_than_half_the_tolerance_is_not_suspected_however_certain() -> None:
+    assert suspects({"core": pairs(0.02, 0.001)}, POLICY) == ()
+
+
+def test_what_is_too_noisy_to_say_is_not_suspected_however_large() -> None:
+    assert suspects({"core": pairs(0.2, 0.02)}, POLICY) == ()
+
+
+def test_the_fresh_pairs_must_show_it_by_themselves() -> None:
+    """All pairs together would: the first ones are so much slower."""
+    verdict, reason = decision(pairs(0.10, 0.001), pairs(0.012))
+    assert (verdict, reason) == (Verdict.INCONCLUSIVE, "it looked slower at first, but not in fresh launches")
+
+
+def test_fresh_pairs_that_are_all_over_the_place_confirm_nothing() -> None:
+    assert decision(pairs(0.03, 0.001), pairs(0.02, 0.05))[0] is Verdict.INCONCLUSIVE
+    assert decision(pairs(0.06, 0.001), pairs(0.06, 0.001))[0] is Verdict.REGRESSION
+
+
+def test_a_suspicion_that_fresh_pairs_rule_out_passes() -> None:
+    assert decision(pairs(0.03, 0.001), pairs(0.0, 0.001))[0] is Verdict.PASS
+
+
+def test_a_pass_excludes_the_tolerance_and_not_only_the_mean() -> None:
+    verdict, reason = decision(pairs(0.03, 0.0115))
+    assert (verdict, reason) == (Verdict.INCONCLUSIVE, "a slowdown of 5 % cannot be ruled out")
+    assert decision(pairs(0.02, 0.005))[0] is Verdict.PASS
+
+
+def test_an_improvement_is_half_the_tolerance_and_beyond_chance() -> None:
+    assert decision(pairs(-0.03, 0.001))[0] is Verdict.IMPROVEMENT
+    assert decision(pairs(-0.02, 0.001))[0] is Verdict.PASS
+    assert decision(pairs(-0.03, 0.012))[0] is Verdict.PASS
+
+
+def test_a_rise_of_a_share_must_be_beyond_chance() -> None:
+    assert decide_share(pairs(0.04, 0.0125), 0.3, POLICY).verdict is Verdict.INCONCLUSIVE
+    assert decide_share(pairs(0.04, 0.005), 0.3, POLICY).verdict is Verdict.REGRESSION
+
+
 def test_identical_times_pass() -> None:
     assert decide({"core": [0.0] * 8}, {}, POLICY)["core"].verdict is Verdict.PASS
 

@@ -125,7 +125,9 @@ def test_new_findings_fail_only_when_asked_for() -> None:
 
 def test_promises_count_here_too() -> None:
     config = Config(budgets=(Budget("syncs", "error", max=5), Budget("PD04", "error")))
-    assert decide(of(baseline()), of(baseline()), config).verdict is Verdict.REGRESSION
+    broken = decide(of(baseline()), of(baseline()), config)
+    assert broken.verdict is Verdict.REGRESSION
+    assert broken.reason == "promise broken: scalar reads"
 
 
 def test_a_report_holds_what_is_compared(tmp_path: Path) -> None:

@@ -80,6 +80,13 @@ def test_without_a_step_there_is_no_anatomy_but_everything_else() -> None:
     assert "[✗] PD90 too-few-steps: No step was seen." in text
 
 
+def test_what_all_checks_say_alike_is_said_once() -> None:
+    text = shown(samples.no_step())
+    assert f"[?] all {len(samples.CHECKS)} checks cannot tell: there is no steady step\n" in text
+    assert text.count("cannot tell: there is no steady step") == 1
+    assert shown(samples.no_step(), verbose=True).count("cannot tell: there is no steady step") == len(samples.CHECKS)
+
+
 def test_trouble_is_shown_whole() -> None:
     text = shown(samples.troubled(), width=120)
     assert "[☠] PD07 dtype       crashed: KeyError: '{x}'" in text

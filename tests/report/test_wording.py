@@ -61,7 +61,41 @@ def test_a_template_gets_its_numbers_and_keeps_doubled_braces() -> None:
     assert wording.fill("{wait_ms} in {{a: {name}}}", numbers) == "14.2 ms in {a: {wait_ms}}"
 
 
-@pytest.mark.parametrize(("template", "word"), [("{gone}", "gone"), ("a { b", "single '{'"), ("a } b", "single '}'")])
+@pytest.mark.parametrize(
+    ("reads", "template", "text"),
+    [
+        (1, "{reads:scalar read}", "1 scalar read"),
+        (1.0, "{reads:scalar read}", "1 scalar read"),
+        (0.9996, "{reads:operator}", "1 operator"),
+        (0.5, "{reads:time}", "0.5 times"),
+        (0, "{reads:time}", "0 times"),
+        (1200, "{reads:page fault}", "1,200 page faults"),
+        (1, "{reads:thread calls|threads call} it", "1 thread calls it"),
+        (3, "{reads:thread calls|threads call} it", "3 threads call it"),
+        (3, "{reads:batch} {reads:class} {reads:fix}", "3 batches 3 classes 3 fixes"),
+        (3, "{{reads:time}}", "{reads:time}"),
+    ],
+)
+def test_a_count_gets_its_noun(reads: float, template: str, text: str) -> None:
+    assert wording.fill(template, (Measurement("reads", reads, "count"),)) == text
+    assert wording.placeholders(template) <= {"reads"}
+
+
+def test_a_plural_is_that_of_the_number_as_it_is_read() -> None:
+    assert [wording.plural(n, "launch") for n in (0, 1, 2)] == ["0 launches", "1 launch", "2 launches"]
+    assert wording.plural(1.0, "is the same", "are the same") == "1 is the same"
+
+
+@pytest.mark.parametrize(
+    ("template", "word"),
+    [
+        ("{gone}", "gone"),
+        ("{gone:one}", "gone"),
+        ("{wait_ms:}", "single '{'"),
+        ("a { b", "single '{'"),
+        ("a } b", "single '}'"),
+    ],
+)
 def test_a_template_that_cannot_be_filled_says_why(template: str, word: str) -> None:
     with pytest.raises(ValueError, match=word):
         wording.fill(template, (Measurement("wait_ms", 14.2, "ms"),))
@@ -186,7 +220,7 @@ def test_the_verdict_names_the_rank_when_there_are_several() -> None:
 
 def test_fixes_that_save_no_time_promise_none() -> None:
     unpriced = replace(samples.two_findings(), combined=Combined(0, 0, 24.8))
-    assert verdict(unpriced).endswith("the 2 fixes below save no time that this run could predict.")
+    assert verdict(unpriced).endswith("the 2 fixes below would save no time that this run could predict.")
 
 
 # The anatomy

@@ -124,6 +124,17 @@ def test_mostly_disturbed_is_not_measured() -> None:
     assert (verdict, gain) == (Verdict.NOT_MEASURED, None) and "3 of 8" in reason
 
 
+def test_pairs_that_are_left_over_are_no_fair_choice_when_most_were_disturbed() -> None:
+    """Seven of twenty are left, which would be enough if they had not been chosen so."""
+    everything = [
+        replace(b, delay_us=sum(b.wall_us) // 2) if (pair := b.block // 2) < 13 and bool(b.remedy) == (pair < 7) else b
+        for b in blocks(20, 1.5)
+    ]
+    assert len(undisturbed(pairs_of(everything))) == 7
+    verdict, gain, reason = measured(everything)
+    assert (verdict, gain) == (Verdict.NOT_MEASURED, None) and "13 of 20" in reason
+
+
 def test_steps_that_begin_an_epoch_are_left_out_unless_they_are_the_rule() -> None:
     walls = (10_000,) * 9 + (90_000,)
     assert block_ms(Block(1, n=10, wall_us=walls, odd=(9,))) == pytest.approx(10)

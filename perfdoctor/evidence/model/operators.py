@@ -141,7 +141,6 @@ class OpProfile:
     also beside forward and backward. None in an older recording."""
     devices: tuple[DeviceWork, ...] = ()
     """By index; empty on the CPU and in older recordings."""
-    tensor_core_ms: float | None = None
     batch_prices: BatchPrices | Missing = NOT_PRICED
     stray_ms: float = 0.0
     """Time per step without a CPU that may all have fallen into one kind of operator: what takes no longer than this

@@ -83,7 +83,7 @@ ENTRIES = (
     ),
     Entry(
         "threads",
-        "{value} intra-op threads",
+        "intra-op threads: {value}",
         "torch.set_num_threads({value})",
         home="threads",
         kind="Threads",

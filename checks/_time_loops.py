@@ -1,0 +1,95 @@
+"""Recurrent cells that Python calls once per time step."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from perfdoctor.api import (
+    Confidence,
+    Evidence,
+    Finding,
+    Fix,
+    Layer,
+    LayerProfile,
+    Measurement,
+    Missing,
+    Part,
+    Site,
+    Step,
+    location,
+    savings,
+    severity,
+)
+
+from ._layer_table import about, cost_share, sure_share
+
+CELLS = {"LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
+"""Kind of a cell -> the layer that runs it over a whole sequence."""
+_FUSED_SAVES = (0.3, 0.8)
+"""An `nn.LSTM` of the same sizes computes the input's products at once and runs no Python per time step."""
+_AS_OFTEN = 0.2
+"""How far apart a line's runs, which are estimated, and a cell's calls, which are counted, may be."""
+
+
+class Limits(Protocol):
+    """The check's thresholds that matter here."""
+
+    @property
+    def min_share(self) -> float: ...
+    @property
+    def error_share(self) -> float: ...
+    @property
+    def cell_calls(self) -> int: ...
+
+
+def findings(evidence: Evidence, step: Step, profile: LayerProfile, limits: Limits) -> list[Finding]:
+    """One for each cell that is called often and costs enough."""
+    return [
+        _time_loop(evidence, step, cell, limits)
+        for cell in profile.layers
+        if cell.kind in CELLS
+        and cell.calls_per_step >= limits.cell_calls
+        and sure_share(step, profile, cell.ms) >= limits.min_share
+    ]
+
+
+def _time_loop(evidence: Evidence, step: Step, cell: Layer, limits: Limits) -> Finding:
+    fused = CELLS[cell.kind]
+    low, high = (fraction * cell.ms for fraction in _FUSED_SAVES)
+    return Finding(
+        id="PD09.time-loop",
+        severity=severity(cost_share(step, cell.ms), limits.min_share, limits.error_share),
+        confidence=Confidence.MEDIUM,
+        message="Python calls {layer} {calls:time} a step, once per time step: {cost_ms}, {cost_share}",
+        reasoning="each call issues small operators of its own; a fused layer runs the whole sequence in one, and "
+        "computes the input's products for all time steps at once",
+        evidence=(*about(cell, step), Measurement("calls", cell.calls_per_step, "count", "calls per step")),
+        location=location(_loop_line(evidence, cell)),
+        fix=Fix(
+            text=f"Run whole sequences through `nn.{fused}`; if steps feed back into their input, shorten the sequence "
+            "that is trained at once.",
+            code=f"self.rnn = nn.{fused}(inputs, hidden, batch_first=True)\noutput, state = self.rnn(x)",
+            risk="Sums are taken in another order, so the last digits of results may differ.",
+        ),
+        savings=savings(
+            step,
+            Part.COMPUTE,
+            ceiling=cell.ms,
+            low=low,
+            high=high,
+            method="the measured time of the cell; a fused layer saves 30 to 80 % of it",
+        ),
+    )
+
+
+def _loop_line(evidence: Evidence, cell: Layer) -> Site | None:
+    """The line that issues most in the forward pass, in a cell or running as often as it is called."""
+    lines = evidence.hot_lines
+    if isinstance(lines, Missing):
+        return None
+    forward = [line for line in lines if line.part == "forward"]
+    as_often = [
+        line for line in forward if abs(line.runs_per_step - cell.calls_per_step) <= _AS_OFTEN * cell.calls_per_step
+    ]
+    of_cells = [line for line in forward if "rnn.py" in line.site.via] or as_often
+    return max(of_cells, key=lambda line: line.ops_per_step).site if of_cells else None

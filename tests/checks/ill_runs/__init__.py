@@ -1,0 +1,1 @@
+"""Builders of ill runs, a module for each check; `ills.py` has a run for every finding."""

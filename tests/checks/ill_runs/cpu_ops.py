@@ -1,0 +1,53 @@
+"""Runs with reads, copies and loops in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samples import HOT_LINES, healthy, on_gpu, step, with_
+
+from perfdoctor.evidence.model import CallSite, Evidence, Line, Parts, Site
+
+LOSS_LINE = Site("train.py", 50, "sample_loss")
+
+READ_LINE = Site("train.py", 60, "main")
+
+
+def element_loop(runs: float = 256.0, share: float = 0.6, op_us: float = 4.0, **changes: Any) -> Evidence:
+    """Two lines of a loss that run once per sample and take this share of the forward pass together."""
+    ops = 3 * runs
+    forward = 8.0 * share
+    lines = tuple(
+        Line(
+            with_(LOSS_LINE, line=50 + i, **{"function": "sample_loss", **changes}),
+            *("forward", part * ops, part * forward, part * ops * op_us / 1000, part * share, part * share, runs),
+        )
+        for i, part in enumerate((0.7, 0.3))
+    )
+    return with_(healthy(), hot_lines=(*lines, *HOT_LINES))
+
+
+def scalar_reads(reads: float = 200.0, line_ms: float = 4.0, each_us: float = 2.0, **call: Any) -> Evidence:
+    """A line that reads one scalar per run, and takes so long a step."""
+    found = CallSite("scalar_read", READ_LINE, reads, reads * each_us / 1000, "other")
+    line = Line(READ_LINE, "other", 4 * reads, line_ms, line_ms / 3, 0.9, 0.9, reads)
+    return with_(
+        healthy(),
+        step=step(Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=2.0, other=4.7)),
+        call_sites=(with_(found, **call),),
+        hot_lines=(line, *HOT_LINES),
+    )
+
+
+def device_sync(reads: float = 3.0, ms: float = 5.0, **call: Any) -> Evidence:
+    found = CallSite("scalar_read", READ_LINE, reads, ms, "forward")
+    return on_gpu(call_sites=(with_(found, **call),))
+
+
+def round_trip(ms: float = 3.0, back: str = "main", copies: float = 2.0) -> Evidence:
+    return on_gpu(
+        call_sites=(
+            CallSite("copy", READ_LINE, copies, 0.8 * ms, "cuda->cpu"),
+            CallSite("copy", Site("train.py", 64, back), copies, 0.2 * ms, "cpu->cuda"),
+        )
+    )

@@ -1,0 +1,49 @@
+"""Runs with libraries that are off, and attention by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samples import ATTENTION, CONVOLUTION, RECURRENT, healthy, on_gpu, with_
+
+from perfdoctor.evidence.model import AttentionPrice, CallSite, Evidence, LibraryUse, Site
+
+from .backend import without_onednn
+
+
+def onednn_off_inside(share: float = 0.8, ratio: float | None = 3.4, **changes: Any) -> Evidence:
+    """The same, but on between the steps."""
+    return without_onednn(share, ratio, **{"backend__onednn_between_steps": True, **changes})
+
+
+def unfused(
+    made: str = "by hand", took: float = 12.0, ratio: float = 2.0, part: float = 1.0, choice: str = "fused", **one: Any
+) -> Evidence:
+    """Attention that takes so long a step, and so many times what the fused kernel takes."""
+    price = AttentionPrice(now_ms=took * part, fused_ms=took * part / ratio, part=part, choice=choice)
+    layer = with_(ATTENTION, **{"made": made, "ms_per_step": took, "price": price, **one})
+    line = CallSite("softmax", Site("model.py", 17, "forward"), 1.0, 1.0, f"{layer.queries}x{layer.keys}")
+    return with_(healthy(), library_use=LibraryUse((), (), (layer,)), call_sites=(line,))
+
+
+def unfused_on_gpu(took: float = 10.0, **one: Any) -> Evidence:
+    layer = with_(ATTENTION, **{"made": "by hand", "ms_per_step": took, "queries": 1024, "keys": 1024, **one})
+    return on_gpu(library_use=LibraryUse((), (), (layer,), on_device=True))
+
+
+def convolving_on_gpu(
+    kernel: str = "cudnn_convolution", took: float = 16.0, one: dict[str, Any] | None = None, **changes: Any
+) -> Evidence:
+    """Convolutions that take so long of the device's time a step; `one` changes them, `changes` the rest."""
+    row = with_(CONVOLUTION, **{"kernel": kernel, "choice": "", "ms_per_step": took, **(one or {})})
+    return on_gpu(**{"library_use": LibraryUse((row,), (), (), on_device=True), **changes})
+
+
+def half_on_gpu(took: float = 16.0, layout: float = 0.0, **one: Any) -> Evidence:
+    evidence = convolving_on_gpu(took=took, one={"dtype": "float16", **one})
+    return with_(evidence, library_use__layout_ms=layout)
+
+
+def scattered(copies: float = 4.0) -> Evidence:
+    layer = with_(RECURRENT, kernel="_cudnn_rnn", ms_per_step=8.0, copies_ms=copies)
+    return on_gpu(library_use=LibraryUse((), (layer,), (), on_device=True))

@@ -1,0 +1,81 @@
+"""Runs with loops that wait for data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samples import FETCH, LOADER, healthy, on_gpu, step, with_
+
+from perfdoctor.evidence.model import Evidence, Fetch, Loader, Missing, Parts, Site
+
+from .gc import GC_LINE
+
+IN_PROCESS = Missing("no queue: batches are made in the training process")
+
+
+def fetch(
+    getitem: tuple[float, float] = (0.01, 0.01), collate: tuple[float, float] = (0.5, 0.5), **changes: Any
+) -> Fetch:
+    """Wall and CPU time of the two halves of making a batch, ms."""
+    return with_(
+        FETCH,
+        getitem_ms=getitem[0],
+        getitem_cpu_ms=getitem[1],
+        collate_ms=collate[0],
+        collate_cpu_ms=collate[1],
+        **{"run_delay_ms": 0.0, "read_bytes": 0.0, "batch_bytes": 100_000.0, **changes},
+    )
+
+
+def waiting(wait_ms: float, made: Fetch | Missing, *, train_ms: float = 5.0, cpus: int = 2, **loader: Any) -> Evidence:
+    """A loop that trains for 5 ms on one of two CPUs and waits for its one loader, which has one worker."""
+    changed: Loader = with_(
+        LOADER,
+        **{
+            "num_workers": 1,
+            "wait_ms": wait_ms,
+            "wait_p95_ms": 1.5 * wait_ms,
+            "empty_share": 1.0,
+            "fetch": made,
+            **loader,
+        },
+    )
+    if not changed.num_workers:
+        changed = with_(changed, empty_share=IN_PROCESS, start_method="", prefetch_factor=None, transport_ms=0.0)
+    parts = Parts(input_wait=wait_ms, forward=0.3 * train_ms, backward=0.6 * train_ms, optimizer=0.1 * train_ms)
+    own_cpu = 0.0 if changed.num_workers or isinstance(made, Missing) else made.getitem_cpu_ms + made.collate_cpu_ms
+    seen = step(parts, cpu_ms=train_ms + own_cpu, process_cpu_ms=train_ms + own_cpu, run_delay_ms=0.0)
+    return with_(
+        healthy(),
+        step=seen,
+        loaders=(changed,),
+        machine__affinity_cpus=cpus,
+        machine__logical_cpus=cpus,
+        gc=Missing("not part of this case"),
+        ops=Missing("not part of this case"),
+        memory=Missing("not part of this case"),
+    )
+
+
+def collecting_workers(gc_ms: float = 30.0, line: Site | None = GC_LINE, workers: int = 2) -> Evidence:
+    """Making a batch takes 10 ms and the workers' collections; training takes 5."""
+    made = with_(fetch((9.0, 9.0), (1.0, 1.0)), gc_ms=gc_ms, gc_line=line)
+    return waiting((10.0 + gc_ms) / workers - 5.0, made, num_workers=workers)
+
+
+def pageable_copies(copies_ms: float = 5.0) -> Evidence:
+    return on_gpu(ops__device_copies_ms=copies_ms, ops__pageable_copies_ms=copies_ms)
+
+
+def restarted_workers(start_ms: float = 100.0, epoch: float = 10.0, irregular_ms: float | None = None) -> Evidence:
+    """Workers that every epoch starts anew; what that takes lies in irregular steps."""
+    extra = start_ms / epoch if irregular_ms is None else irregular_ms
+    return with_(
+        healthy(),
+        loader__persistent_workers=False,
+        loader__iterators=20,
+        loader__iterator_start_ms=start_ms,
+        loader__batches_per_iterator=epoch,
+        step__irregular=19,
+        step__irregular_ms=extra,
+    )

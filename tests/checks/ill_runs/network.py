@@ -1,0 +1,81 @@
+"""Runs with layers out of proportion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samples import HOT_LINES, LAYERS, healthy, with_
+
+from perfdoctor.evidence.model import Evidence, IndexUse, Layer, Line, Op, Site
+
+
+def layer(kind: str = "Linear", share: float = 0.6, flops: float = 0.6, **changes: Any) -> Layer:
+    """A layer that takes this share of a step of 25 ms, a third of it forward."""
+    return with_(
+        LAYERS.layers[0],
+        **{
+            "name": "big",
+            "kind": kind,
+            "order": 2,
+            "forward_ms": 25.0 * share / 3,
+            "backward_ms": 25.0 * share * 2 / 3,
+            "time_share": share,
+            "flop_share": flops,
+            "flops_per_step": flops * 4e8,
+            **changes,
+        },
+    )
+
+
+def with_layer(one: Layer, **changes: Any) -> Evidence:
+    """A healthy network's layers around one that is not; that one is the slowest."""
+    others = tuple(with_(other, forward_ms=0.5, backward_ms=1.0, time_share=0.06) for other in LAYERS.layers)
+    ordered = tuple(sorted((one, *others), key=lambda layer: -layer.ms))
+    return with_(healthy(), **{"layers__layers": ordered, **changes})
+
+
+def too_wide(share: float = 0.7, flops: float = 0.9, side: int = 65536, **changes: Any) -> Evidence:
+    one = layer(share=share, flops=flops, weight_shape=(512, side), parameters=512 * side)
+    total = (("float32", 512 * side + 1_000_000),)
+    return with_layer(one, **{"precision__parameter_dtypes": total, **changes})
+
+
+def wide_head(outputs: int = 50_257, share: float = 0.45, flops: float = 0.5) -> Evidence:
+    return with_layer(layer(share=share, flops=flops, order=9, weight_shape=(outputs, 512), name="head"))
+
+
+def unused_outputs(
+    highest: int = 299, outputs: int = 2_500, share: float = 0.3, targets: int = 3_000, distinct: int = 290
+) -> Evidence:
+    """A head of which the targets use the first classes only; its loss takes 1.5 ms of the step of 25 beside it."""
+    head = layer(share=share, flops=0.3, order=9, weight_shape=(outputs, 192), name="head", parameters=0)
+    loss = Op("_log_softmax", "float32", f"[1536, {outputs}]", "cpu", 1.0, 1.5, 1.5, 0.0)
+    return with_layer(
+        head,
+        ops__ops=(loss, *healthy().ops.ops),  # type: ignore[union-attr]
+        index_use=(IndexUse("target", outputs, 0, targets, distinct, highest),),
+    )
+
+
+def memory_bound(share: float = 0.4, flops: float = 0.02, **changes: Any) -> Evidence:
+    return with_layer(layer("BatchNorm2d", share, flops, **{"weight_shape": (), "parameters": 128, **changes}))
+
+
+def dense_embedding(cost_ms: float = 4.0, rows: int = 100_000, looked_up: int = 1_000) -> Evidence:
+    """A table whose gradient takes so long; it holds nine tenths of the parameters, and of the optimizer's 2 ms."""
+    table = layer("Embedding", 0.2, 0.0, weight_shape=(rows, 64), parameters=rows * 64, input_shape=(looked_up,))
+    gradient = Op("embedding_dense_backward", "float32", "[1000, 64]", "cpu", 1.0, cost_ms, cost_ms, 0.0)
+    return with_layer(
+        table,
+        ops__ops=(gradient, *healthy().ops.ops),  # type: ignore[union-attr]
+        precision__parameter_dtypes=(("float32", round(rows * 64 / 0.9)),),
+    )
+
+
+def time_loop(calls: float = 100.0, share: float = 0.6, kind: str = "LSTMCell") -> Evidence:
+    cell = layer(kind, share, 0.3, calls_per_step=calls, name="cell")
+    line = Line(
+        Site("train.py", 25, "forward", "torch/nn/modules/rnn.py:forward"),
+        *("forward", 10 * calls, 7.0, 3.0, 0.9, 0.95, calls),
+    )
+    return with_layer(cell, hot_lines=(line, *HOT_LINES))

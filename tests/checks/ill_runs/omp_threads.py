@@ -1,0 +1,37 @@
+"""Runs with too many threads, or too few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samples import healthy, step, with_
+
+from perfdoctor.evidence.model import Evidence, Parts, ThreadPrice
+
+
+def priced_threads(now: int, prices: dict[int, float], cpus: int = 2, **changes: Any) -> Evidence:
+    """`now` threads on so many CPUs, and what the largest operators take with 1, 2, ... threads."""
+    return with_(
+        healthy(),
+        **{
+            "machine__affinity_cpus": cpus,
+            "machine__logical_cpus": cpus,
+            "threads__intra_op": now,
+            "ops__thread_prices": tuple(ThreadPrice(threads, ms) for threads, ms in prices.items()),
+            **changes,
+        },
+    )
+
+
+def pinned_workers(wait_ms: float = 10.0, **changes: Any) -> Evidence:
+    return with_(
+        healthy(),
+        **{
+            "step": step(Parts(input_wait=wait_ms, forward=8.0, backward=14.0, optimizer=2.0)),
+            "threads__variables": (("OMP_PLACES", "cores"), ("OMP_PROC_BIND", "close")),
+            "threads__job_affinity_cpus": 1,
+            "loader__worker_threads__affinity_cpus": 1,
+            "loader__worker_threads__distinct_affinities": 1,
+            **changes,
+        },
+    )

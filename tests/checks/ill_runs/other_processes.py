@@ -1,0 +1,53 @@
+"""Runs with neighbours, quotas, shared GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samples import healthy, on_gpu, with_
+
+from perfdoctor.evidence.model import Evidence, GpuStranger, Neighbour
+
+
+def crowded(delay_ms: float = 8.0, others: float = 1.0, **changes: Any) -> Evidence:
+    """One of two CPUs is kept busy by somebody, and the training thread waits for so long a step."""
+    return with_(
+        healthy(),
+        **{
+            "machine__affinity_cpus": 2,
+            "machine__logical_cpus": 2,
+            "step__run_delay_ms": delay_ms,
+            "step__cpu_ms": 15.0,
+            "host__job_cpus": 1.0,
+            "host__others_cpus": others,
+            "host__idle_cpus": max(0.0, 1.0 - others),
+            "host__job_run_delay_share": delay_ms / (delay_ms + 24.0),
+            "host__neighbours": (Neighbour(4711, "stress-ng", "bob", others),),
+            **changes,
+        },
+    )
+
+
+def throttled(periods: float = 0.6, delay_ms: float = 8.0, **changes: Any) -> Evidence:
+    return with_(
+        healthy(),
+        **{
+            "machine__quota_cpus": 1.0,
+            "step__run_delay_ms": delay_ms,
+            "host__throttled_share": periods,
+            "host__throttled_time_share": 0.5,
+            "host__job_run_delay_share": delay_ms / (delay_ms + 24.0),
+            **changes,
+        },
+    )
+
+
+def shared_gpu(utilisation: float = 0.95, busy_ms: float = 12.0, **changes: Any) -> Evidence:
+    return on_gpu(
+        **{
+            "host__gpu_utilisation": utilisation,
+            "ops__device_busy_ms": busy_ms,
+            "host__gpu_strangers": (GpuStranger(990, 0, 8 << 30),),
+            **changes,
+        }
+    )

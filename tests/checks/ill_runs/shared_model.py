@@ -1,0 +1,88 @@
+"""Runs with threads that share a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samples import ONE_THREAD, healthy, step, with_
+
+from perfdoctor.evidence.model import Evidence, Missing, Parts, RequestPrice, Site
+
+
+def serving(**changes: Any) -> Evidence:
+    """Four threads that call one small network all the time: 1 ms each, for 0.15 ms of work."""
+    elsewhere = {name: value for name, value in changes.items() if "__" in name or name in ("step", "ops", "memory")}
+    return with_(
+        healthy(),
+        **{
+            "step": step(Parts(forward=1.0, other=0.05), boundary="forward", samples=Missing("no loader"), cpu_ms=0.4),
+            "ops": Missing("training runs on another thread"),
+            "loaders": (),
+            "concurrency": with_(
+                ONE_THREAD,
+                **{
+                    "threads": 4,
+                    "shared": True,
+                    "forwards": 8_000,
+                    "overlapped_share": 0.99,
+                    "in_flight": 3.9,
+                    "wall_ms": 1.0,
+                    "measured": 1_000,
+                    "cpu_ms": 0.4,
+                    "least_cpu_ms": 0.15,
+                    "blocked_share": 0.4,
+                    "delay_share": 0.1,
+                    "occupied_share": 3.9,
+                    "site": Site("serve.py", 17, "answer"),
+                    "price": RequestPrice(4, 16, 16, 0.05, 0.07, 1, 0.05, 0.05, 5),
+                    **{name: value for name, value in changes.items() if name not in elsewhere},
+                },
+            ),
+            **elsewhere,
+        },
+    )
+
+
+def behind_a_lock(**changes: Any) -> Evidence:
+    """The same threads, one at a time."""
+    return serving(
+        **{
+            "overlapped_share": 0.0,
+            "in_flight": 1.0,
+            "wall_ms": 1.0,
+            "measured": 0,
+            "cpu_ms": 0.98,
+            "least_cpu_ms": 0.9,
+            "blocked_share": 0.0,
+            "delay_share": 0.0,
+            "occupied_share": 0.95,
+            "waiters": 3.0,
+            "price": RequestPrice(4, 16, 16, 0.6, 0.8, 1, 0.6, 0.6, 5),
+            "step": step(Parts(forward=1.0, other=3.0), boundary="forward", samples=Missing("no loader")),
+            **changes,
+        }
+    )
+
+
+def with_teams(**changes: Any) -> Evidence:
+    """Four threads with large operators and four intra-op threads each, on four CPUs."""
+    return serving(
+        **{
+            "wall_ms": 20.0,
+            "cpu_ms": 8.0,
+            "least_cpu_ms": 7.5,
+            "blocked_share": 0.3,
+            "price": RequestPrice(4, 6, 6, 7.0, 27.0, 4, 15.0, 9.0, 5),
+            "threads__intra_op": 4,
+            "step": step(Parts(forward=20.0, other=0.1), boundary="forward", samples=Missing("no loader")),
+            **changes,
+        }
+    )
+
+
+def graphs_in_threads(**changes: Any) -> Evidence:
+    """Threads that take turns, in evaluation mode, with gradients on."""
+    return serving(
+        **{"overlapped_share": 0.1, "measured": 50, "ungraded": 8_000, "ungraded_share": 1.0, "blocked_share": 0.0}
+        | changes
+    )

@@ -1,0 +1,39 @@
+"""Runs with memory that comes and goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samples import CUDA_MEMORY, healthy, on_gpu, with_
+
+from perfdoctor.evidence.model import CallSite, EvalWithGrad, Evidence, Site
+
+
+def churn(faults_ms: float = 6.0, system_ms: float | None = None, **changes: Any) -> Evidence:
+    """So many page faults at 500 ns each, in a kernel that worked as long or for `system_ms`."""
+    return with_(
+        healthy(),
+        **{
+            "memory__minor_faults": faults_ms * 1e6 / 500.0,
+            "memory__system_cpu_ms": faults_ms if system_ms is None else system_ms,
+            **changes,
+        },
+    )
+
+
+def emptied_cache(cost_ms: float = 2.0) -> Evidence:
+    calls = (CallSite("empty_cache", Site("train.py", 61, "train_epoch"), 1.0, cost_ms),)
+    return on_gpu(memory__empty_cache=calls)
+
+
+def graph_in_evaluation(forward_ms: float = 10.0, **changes: Any) -> Evidence:
+    """Validation between the training steps, whose forwards record graphs."""
+    evaluation = EvalWithGrad(Site("train.py", 70, "validate"), 400, forward_ms)
+    return with_(
+        healthy(),
+        **{"memory__eval_with_grad": evaluation, "step__irregular": 2, "step__irregular_ms": forward_ms, **changes},
+    )
+
+
+def cuda_allocator(**changes: Any) -> Evidence:
+    return on_gpu(cuda_memory=with_(CUDA_MEMORY, **changes))

@@ -1,0 +1,91 @@
+"""The overlap model of loading, resource by resource."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ill_runs.etl import fetch, waiting
+from samples import with_
+
+from perfdoctor.evidence.causes import Overlap, overlap
+from perfdoctor.evidence.model import Fetch, Missing
+
+
+def _model(**changes: Any) -> Overlap:
+    """A loop that trains for 10 ms and makes its batches, 20 ms each, in between, on eight CPUs."""
+    usual: dict[str, Any] = {
+        "step_ms": 30.0,
+        "wait_ms": 20.0,
+        "make_ms": 20.0,
+        "make_cpu_ms": 20.0,
+        "train_ms": 10.0,
+        "train_cpu_ms": 10.0,
+        "usable_cpus": 8.0,
+        "handover_ms": (0.3, 2.0),
+    }
+    return Overlap(**{**usual, **changes})
+
+
+@pytest.mark.parametrize(
+    ("workers", "changes", "floor"),
+    [
+        (1, {}, 20.0),  # one worker makes a batch in 20 ms
+        (4, {}, 10.0),  # four are quicker than training
+        (4, {"usable_cpus": 2.0}, 15.0),  # 30 ms of CPU on two CPUs
+        (4, {"usable_cpus": 2.0, "make_cpu_ms": 1.0}, 10.0),  # waiting for storage takes none
+        (4, {"usable_cpus": 0.5}, 30.0),  # a share of one CPU counts as one
+    ],
+)
+def test_a_step_is_as_long_as_its_slowest_resource(workers: int, changes: dict[str, Any], floor: float) -> None:
+    best, worst = _model(**changes).step_with(workers)
+    assert best == pytest.approx(floor + 0.3)
+    assert worst == pytest.approx(1.1 * floor + 2.0)
+
+
+def test_what_workers_save_is_told_at_worst_and_at_best() -> None:
+    assert _model().saved_with(4) == (pytest.approx(30 - 11 - 2), pytest.approx(30 - 10 - 0.3))
+    low, high = _model(step_ms=10.2, wait_ms=0.2, make_ms=0.2, make_cpu_ms=0.2).saved_with(1)
+    assert low < high < 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "workers"),
+    [
+        ({}, 3),  # twice as long as training, and a fifth more for batches that take longer
+        ({"make_ms": 9.0, "make_cpu_ms": 9.0}, 2),
+        ({"make_ms": 2.0, "make_cpu_ms": 2.0}, 1),
+        ({"usable_cpus": 2.0}, 1),  # training has the other one
+        ({"usable_cpus": 2.0, "make_cpu_ms": 1.0}, 3),  # storage needs no CPU
+        ({"make_ms": 1000.0, "make_cpu_ms": 1.0}, 16),
+    ],
+)
+def test_workers_are_as_many_as_keep_up_and_have_cpus(changes: dict[str, Any], workers: int) -> None:
+    assert _model(**changes).workers() == workers
+
+
+def _of(made: Fetch, **changes: Any) -> Overlap:
+    loader = {name: value for name, value in changes.items() if "__" not in name}
+    evidence = with_(waiting(20.0, made, **loader), **{k: v for k, v in changes.items() if "__" in k})
+    assert not isinstance(evidence.step, Missing) and not isinstance(evidence.loaders, Missing)
+    return overlap(evidence, evidence.loaders[0], evidence.step, made)
+
+
+def test_in_the_training_process_making_is_taken_off_the_cpu_time_of_training() -> None:
+    assert _of(fetch((15.0, 15.0), (5.0, 5.0)), num_workers=0).train_cpu_ms == pytest.approx(5.0)
+    assert _of(fetch((15.0, 15.0), (5.0, 5.0)), num_workers=1).train_cpu_ms == pytest.approx(5.0)
+
+
+def test_threads_that_spin_need_no_more_cpu_than_there_is() -> None:
+    model = _of(fetch(), step__process_cpu_ms=400.0)
+    assert (model.train_ms, model.train_cpu_ms) == (pytest.approx(5.0), pytest.approx(10.0))
+
+
+def test_waiting_for_a_cpu_is_not_work() -> None:
+    model = _of(fetch((19.0, 10.0), (1.0, 1.0), run_delay_ms=9.0))
+    assert (model.make_ms, model.make_cpu_ms) == (pytest.approx(11.0), pytest.approx(11.0))
+
+
+def test_large_batches_take_longer_to_hand_over() -> None:
+    assert _of(fetch(batch_bytes=0.0)).handover_ms == (pytest.approx(0.3), pytest.approx(2.0))
+    assert _of(fetch(batch_bytes=100 << 20)).handover_ms == (pytest.approx(10.3), pytest.approx(52.0))
