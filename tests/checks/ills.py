@@ -49,6 +49,7 @@ from perfdoctor.evidence.model import (
     ShapeVariety,
     Site,
     ThreadPrice,
+    UpdatePrice,
 )
 
 IN_PROCESS = Missing("no queue: batches are made in the training process")
@@ -291,6 +292,15 @@ def waiting(wait_ms: float, made: Fetch | Missing, *, train_ms: float = 5.0, cpu
         ops=Missing("not part of this case"),
         memory=Missing("not part of this case"),
     )
+
+
+UNEVEN_MS = tuple(60.0 if i % 20 == 5 else 4.0 for i in range(200))
+"""Two workers keep up with a loop of 5 ms; one batch in 20 holds it up."""
+
+
+def uneven_batches(wait_ms: float = 2.5, each_ms: tuple[float, ...] = UNEVEN_MS, **changes: Any) -> Evidence:
+    made = fetch((6.3, 1.0), (0.5, 0.5), each_ms=each_ms)
+    return waiting(wait_ms, made, cpus=4, **{"num_workers": 2, "empty_share": 0.2, **changes})
 
 
 def collecting_workers(gc_ms: float = 30.0, line: Site | None = GC_LINE, workers: int = 2) -> Evidence:
@@ -649,6 +659,26 @@ def scalar_reads(reads: float = 200.0, line_ms: float = 4.0, each_us: float = 2.
     )
 
 
+SWITCH_LINE = Site("train.py", 8, "main")
+
+
+def anomaly_detection(traces_ms: float = 9.0, checks_ms: float = 3.0, **call: Any) -> Evidence:
+    """Of a step of 25 ms; 80 nodes in the graph."""
+    traces = CallSite("anomaly_trace", SWITCH_LINE, 80.0, traces_ms, "switch")
+    checks = CallSite("anomaly_check", SWITCH_LINE, 90.0, checks_ms, "switch")
+    return with_(healthy(), call_sites=(with_(traces, **call), with_(checks, **call)))
+
+
+def slow_update(spent_ms: float = 6.0, **price: Any) -> Evidence:
+    """Adam loops over 200 tensors; of the step of 25 ms it takes so much."""
+    adam = UpdatePrice("Adam", "loop", 200, now_ms=5.0, foreach_ms=3.0, fused_ms=1.0)
+    return with_(
+        healthy(),
+        step=step(Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=spent_ms, other=6.7 - spent_ms)),
+        ops__update=with_(adam, **price),
+    )
+
+
 def device_sync(reads: float = 3.0, ms: float = 5.0, **call: Any) -> Evidence:
     found = CallSite("scalar_read", READ_LINE, reads, ms, "forward")
     return on_gpu(call_sites=(with_(found, **call),))
@@ -734,6 +764,7 @@ ILL: dict[str, Evidence] = {
     "PD03.transform": waiting(22.3, fetch((25.0, 17.0), (0.7, 0.7), run_delay_ms=8.0), empty_share=0.95),
     "PD03.collate": waiting(10.3, fetch((0.01, 0.01), (15.0, 13.0)), empty_share=0.72),
     "PD03.worker-collections": collecting_workers(),
+    "PD03.uneven-batches": uneven_batches(),
     "PD03.per-sample-indexing": waiting(2.0, fetch((1.2, 1.2), (0.7, 0.7)), num_workers=0, batch_size=256),
     "PD03.no-cpu-left": waiting(30.0, fetch((25.0, 4.0), run_delay_ms=21.0)),
     "PD03.needless-workers": waiting(2.0, fetch(), empty_share=0.0, transport_ms=0.9),
@@ -778,6 +809,8 @@ ILL: dict[str, Evidence] = {
     "PD10.element-loop": element_loop(),
     "PD10.scalar-reads": scalar_reads(),
     "PD10.device-sync": device_sync(),
+    "PD10.anomaly-detection": anomaly_detection(),
+    "PD10.slow-update": slow_update(),
     "PD10.round-trip": round_trip(),
     "PD11.capped-by-environment": capped(),
     "PD11.masked-by-hypervisor": masked(),
