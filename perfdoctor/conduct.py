@@ -85,7 +85,10 @@ class Conductor:
         self.budget = _Budget(seconds, time.monotonic())
         self.planned: list[PlannedTrial] = []
         self.together = -1
-        self.problem = "the job ended, or could not be reached, before enough of it was seen"
+        self.problem = (
+            "the job ended, or could not be reached, before enough of it was seen; let it train for longer, or look at "
+            "fewer steps before the trials (--steps 50)"
+        )
         self.history = history.history_file(os.environ)
         self.known = history.read(self.history)
         self.launch_s = float("inf")

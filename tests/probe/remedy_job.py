@@ -129,7 +129,9 @@ class Job:
             "types": (torch.get_default_dtype(), torch.is_autocast_enabled("cpu")),
             "hooks": [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in self.model.modules()],
             "groups": [{k: v for k, v in g.items() if k != "params"} for g in self.optimizer.param_groups],
-            "parameters": [(id(p), p.dtype, p.data_ptr(), getattr(p.grad, "dtype", None)) for p in self.model.parameters()],
+            "parameters": [
+                (id(p), p.dtype, p.data_ptr(), getattr(p.grad, "dtype", None)) for p in self.model.parameters()
+            ],
             "buffers": [(id(b), b.dtype, b.data_ptr()) for b in self.model.buffers()],
             "states": [[(k, id(v)) for k, v in s.items()] for s in self.optimizer.state.values()],
             "iterator": (type(iterator), iterator._num_yielded, sorted(iterator.__dict__)),

@@ -165,6 +165,7 @@ class Refusing(nn.Module):
 @pytest.mark.parametrize("name", ["dtype.float32", "dtype.autocast"])
 def test_a_model_that_fails_under_a_remedy_is_itself_again_afterwards(name: str) -> None:
     job = Job(Refusing())
+    job.optimizer.zero_grad()
     before, numbers = job.settings(), job.numbers()
     remedy = made(name, job)
     remedy.apply()

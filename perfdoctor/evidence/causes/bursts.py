@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ..model import Fetch, Loader
 from .overlap import Overlap
 
-_KEEPS_UP = 0.9
+_KEEPS_UP = 0.97
 """Workers that are busy for more of the time than this cannot make good a slow batch, however far ahead they are."""
 _AHEAD = (4, 8, 16, 32)
 """Prefetch factors to choose from; more batches than these are a question of memory."""
