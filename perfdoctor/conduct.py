@@ -131,7 +131,7 @@ class Conductor:
         kept_s = self._for_launches(sum(one.launches for one in wanted))
         for turn, (number, one) in enumerate(in_process):
             share = (self.budget.left - kept_s) / (len(in_process) - turn + 1)
-            if not self._try(bench, number, one, size, share):
+            if not self._try(bench, number, one, size, share, again=True):
                 break
         for number, one in in_process:
             # Its share of the seconds was over too soon; by now it is known what the others have left.
@@ -219,8 +219,9 @@ class Conductor:
         failed = any(block.error for block in blocks)
         return not failed and len(pairs_of(blocks)) >= LEAST_PAIRS and measured(blocks)[1] is None
 
-    def _try(self, bench: Bench, number: int, one: Wanted, size: Size, share_s: float) -> bool:
-        """Go on with it, if it was begun before. Returns whether the job is there for another one."""
+    def _try(self, bench: Bench, number: int, one: Wanted, size: Size, share_s: float, again: bool = False) -> bool:
+        """Go on with it, if it was begun before; `again`: whether there may be another time. Returns whether the job is
+        there for another one."""
         entries = [catalogue.parse(name)[0] for name in one.remedy.split(COMBINED)]
         if any(entry.by_epoch for entry in entries):
             size = self.epoch
@@ -264,7 +265,10 @@ class Conductor:
         if not alive:
             self.planned = [replace(p, broke=True) if p.trial == number else p for p in self.planned]
             self._write()
-        bench.say(f"tried {one.remedy}", self._trial(number))
+        if alive and again and self._was_disturbed(bench, number):
+            bench.say(f"{one.remedy} was disturbed: it goes on after the others", None)
+        else:
+            bench.say(f"tried {one.remedy}", self._trial(number))
         return alive
 
     def _send(self, bench: Bench, number: int, remedy: str, sent: int, size: Size) -> int:

@@ -30,9 +30,15 @@ SUITS_ONE_ARGUMENT = {"threads": "threads=3", "etl.workers": "etl.workers=1"}
 torch.compile(lambda: None, backend="eager")()
 
 ANOMALY = ("is_anomaly_enabled", "is_anomaly_check_nan_enabled")
-WITH_CLASSES = {"torch", "torch.nn", "torch.nn.modules.module", "torch.optim", "torch.optim.optimizer"} | {
-    "torch.utils.data.dataloader", "torch.utils.data.sampler", "torch.autograd.anomaly_mode", "torch.autograd.grad_mode"
-}  # fmt: skip
+NAMESPACES = (
+    *("torch._C", "torch.amp", "torch.autograd", "torch.backends", "torch.cuda", "torch.fx.traceback", "torch.nn"),
+    *("torch.optim", "torch.overrides", "torch.random", "torch.utils"),
+)
+"""Beside torch itself: what computes, loads and updates."""
+WITH_CLASSES = (
+    *("torch.nn", "torch.nn.modules.module", "torch.optim", "torch.optim.optimizer", "torch.autograd.anomaly_mode"),
+    *("torch.utils.data.dataloader", "torch.utils.data.sampler", "torch.autograd.grad_mode"),
+)
 """Modules whose classes are looked into as well."""
 SDP_KERNELS = ("flash", "mem_efficient", "math", "cudnn")
 
@@ -44,13 +50,13 @@ def names() -> dict[str, dict[str, int]]:
     for name, module in list(sys.modules.items()):
         root, *parts = name.split(".")
         private = any(part.startswith("_") for part in parts) and name != "torch._C"
-        if root == "torch" and not private and isinstance(module, ModuleType):
+        if root == "torch" and not private and name.startswith(NAMESPACES) and isinstance(module, ModuleType):
             owners[name] = module
             if name in WITH_CLASSES:
                 owners.update((f"{name}.{k}", v) for k, v in vars(module).items() if isinstance(v, type))
     return {
         owner: {k: id(v) for k, v in vars(thing).items() if callable(v) and not k.startswith("__")}
-        for owner, thing in owners.items()
+        for owner, thing in (*owners.items(), ("torch", torch), ("torch.Tensor", torch.Tensor))
     }
 
 

@@ -331,6 +331,7 @@ def test_what_was_disturbed_goes_on_with_the_seconds_that_others_left(
     assert first.gain is not None and (first.gain.pairs, first.gain.dropped) == (7, 3) and second.gain is not None
     blocks = [order["block"] for order in bench.orders if order["trial"] == 1]
     assert blocks == list(range(len(blocks))), "one number for each"
+    assert [trial.remedy for trial in bench.said[:2]] == ["gc.freeze", "gc.thresholds"], "told once it is known"
 
 
 def test_a_remedy_that_failed_is_not_tried_again(ill: Any, tmp_path: Path) -> None:
