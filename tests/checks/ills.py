@@ -671,7 +671,7 @@ def anomaly_detection(traces_ms: float = 9.0, checks_ms: float = 3.0, **call: An
 
 def slow_update(spent_ms: float = 6.0, **price: Any) -> Evidence:
     """Adam loops over 200 tensors; of the step of 25 ms it takes so much."""
-    adam = UpdatePrice("Adam", "loop", 200, now_ms=5.0, foreach_ms=3.0, fused_ms=1.0)
+    adam = UpdatePrice("Adam", "loop", 200, now_ms=1.5, foreach_ms=0.9, fused_ms=0.3)
     return with_(
         healthy(),
         step=step(Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=spent_ms, other=6.7 - spent_ms)),
