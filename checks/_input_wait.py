@@ -8,6 +8,7 @@ from typing import Protocol
 from perfdoctor.api import (
     HANDOVER_MS,
     WITHOUT_CPU,
+    Bursts,
     Cause,
     Confidence,
     Evidence,
@@ -29,7 +30,7 @@ from perfdoctor.api import (
     share,
 )
 
-from ._loader_fixes import batched_indexing, fewer_workers, workers
+from ._loader_fixes import batched_indexing, fewer_workers, prefetch, workers
 
 
 class WaitLimits(Protocol):
@@ -51,6 +52,8 @@ _CALMER = (0.5, 0.95)
 """Of collections that Python starts, saved by thresholds of 50,000."""
 _REBUILDING = 0.9
 """A judgement: what a first batch finds cold in caches and memory may be cold for the next one too."""
+_REPEATS = 0.5
+"""Of the saving that the played queue shows: slow batches may come closer together than they did."""
 _CHEAP_SAMPLE_MS = 0.1
 """Up to this time per sample, `__getitem__` is Python overhead rather than work."""
 _DOING = {
@@ -387,6 +390,32 @@ def handover(case: Case, fetch: Fetch, model: Overlap) -> Finding | None:
         high=max(0.0, case.wait - model.handover_ms[0]),
         method="the wait, less the 0.3 to 2 ms that handing over one tensor takes",
         extra=extra,
+    )
+
+
+def uneven_batches(case: Case, uneven: Bursts) -> Finding:
+    """Workers that keep up on average, and a slow batch now and then that all others queue up behind."""
+    part = 1 - uneven.ahead_ms / uneven.now_ms
+    return case.finding(
+        "uneven-batches",
+        "the loop waits {wait_ms} a step for data, {wait_share} of it: its {workers:worker} keep up on average, but "
+        "one batch in 20 takes {slow_ms} and more, while most take about {typical_ms}",
+        "the loop takes batches in order, so it waits for a slow one although later ones are ready; with "
+        "{prefetch:batch} ahead for each worker the wait would be {ahead_ms}",
+        prefetch(case.evidence.job, uneven.factor),
+        low=_REPEATS * part * case.wait,
+        high=part * case.wait,
+        method="the loader's queue played through with the times that its batches took, with {now:batch} ahead for "
+        "each worker and with {prefetch}",
+        extra=(
+            milliseconds("slow_ms", uneven.slow_ms, "making a batch, 95th percentile"),
+            milliseconds("typical_ms", uneven.typical_ms, "making a batch, median"),
+            milliseconds("now_ms", uneven.now_ms, "wait per step, played through as it is"),
+            milliseconds("ahead_ms", uneven.ahead_ms, "wait per step, played through with more ahead"),
+            Measurement("now", case.loader.prefetch_factor or 2, "count", "batches ahead for each worker"),
+            Measurement("prefetch", uneven.factor, "count", "batches ahead that would do"),
+        ),
+        confidence=Confidence.MEDIUM,
     )
 
 

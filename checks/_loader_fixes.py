@@ -36,6 +36,20 @@ def fewer_workers(job: Job) -> Fix:
     )
 
 
+def prefetch(job: Job, factor: int) -> Fix:
+    """Workers that work further ahead."""
+    return Fix(
+        text="Let the workers work further ahead, so that a slow batch is there by the time the loop comes to it.",
+        code=in_words_of(
+            job,
+            f"DataLoader(dataset, ..., prefetch_factor={factor})",
+            transformers=f"TrainingArguments(..., dataloader_prefetch_factor={factor})",
+        ),
+        risk="So many batches per worker lie in memory.",
+        remedies=(f"etl.prefetch={factor}",),
+    )
+
+
 def persistent_workers(job: Job) -> Fix:
     """Workers that outlive an epoch."""
     return Fix(

@@ -11,8 +11,9 @@ Why it costs time
 -----------------
 A step that waits 14 ms for data and trains for 10 could take 10. The same wait has different causes: too few
 workers, storage that is slow to answer, a costly transform or `collate_fn`, batches that are expensive to hand
-from process to process, no CPU left to make them, garbage collections in the workers, or an iterator that is built
-again and again. Each has its own fix, and the wrong one hurts: two workers on trivial data made a loop run at 0.53x.
+from process to process, a slow batch now and then, no CPU left to make them, garbage collections in the workers, or
+an iterator that is built again and again. Each has its own fix, and the wrong one hurts: two workers on trivial data
+made a loop run at 0.53x.
 
 Example
 -------
@@ -24,7 +25,8 @@ How to fix
 ----------
 Follow the finding: more workers where they would keep up, fewer where handing over costs more than making,
 batched indexing where single samples are cheap and many, cheaper transforms where no CPU is left, persistent
-workers where each epoch starts them anew, pinned memory where copies to the device are pageable.
+workers where each epoch starts them anew, a larger `prefetch_factor` where a slow batch now and then holds up the
+others, pinned memory where copies to the device are pageable.
 
 When it stays silent
 --------------------
@@ -53,6 +55,7 @@ from dataclasses import dataclass, replace
 from perfdoctor.api import (
     MAKING,
     WITHOUT_CPU,
+    Bursts,
     Cause,
     Check,
     Confidence,
@@ -67,6 +70,7 @@ from perfdoctor.api import (
     Outcome,
     Part,
     Step,
+    bursts,
     cannot_tell,
     clear,
     found,
@@ -89,6 +93,7 @@ from ._input_wait import (
     no_cpu_left,
     rebuilt_iterator,
     too_few_workers,
+    uneven_batches,
     unknown,
     worker_collections,
 )
@@ -164,6 +169,10 @@ def _cause(case: Case) -> Finding | None:
         return rebuilt_iterator(case)
     if isinstance(fetch, Missing):
         return unknown(case, f"why is not known: {str(fetch).replace('{', '{{').replace('}', '}}')}")
+    model = overlap(case.evidence, case.loader, case.step, fetch)
+    uneven = bursts(case.loader, fetch, model)
+    if uneven is not None and _explains(uneven, case.split.blamed_ms) and blamed is not Cause.GC:
+        return uneven_batches(case, uneven)
     if blamed is Cause.UNEXPLAINED:
         return unknown(
             case,
@@ -171,7 +180,6 @@ def _cause(case: Case) -> Finding | None:
             "memory, or into a few slow batches",
             fetch,
         )
-    model = overlap(case.evidence, case.loader, case.step, fetch)
     if blamed is Cause.HANDOVER:
         return handover(case, fetch, model)
     if blamed is Cause.GC:
@@ -180,6 +188,11 @@ def _cause(case: Case) -> Finding | None:
     if wanted > case.loader.num_workers and sum(model.saved_with(wanted)) / 2 >= _WORTH * case.split.blamed_ms:
         return too_few_workers(case, fetch, model, wanted)
     return costly_part(case, fetch, model)
+
+
+def _explains(uneven: Bursts, blamed_ms: float) -> bool:
+    """Whether the wait comes from slow batches in between, and working further ahead would take half of it away."""
+    return uneven.now_ms >= _WORTH * blamed_ms and uneven.ahead_ms <= (1 - _WORTH) * uneven.now_ms
 
 
 def _for_want_of_cpus(case: Case, fetch: Fetch) -> list[Finding]:

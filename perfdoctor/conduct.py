@@ -85,7 +85,10 @@ class Conductor:
         self.budget = _Budget(seconds, time.monotonic())
         self.planned: list[PlannedTrial] = []
         self.together = -1
-        self.problem = "the job ended, or could not be reached, before enough of it was seen"
+        self.problem = (
+            "the job ended, or could not be reached, before enough of it was seen; let it train for longer, or look at "
+            "fewer steps before the trials (--steps 50)"
+        )
         self.history = history.history_file(os.environ)
         self.known = history.read(self.history)
         self.launch_s = float("inf")
@@ -128,8 +131,12 @@ class Conductor:
         kept_s = self._for_launches(sum(one.launches for one in wanted))
         for turn, (number, one) in enumerate(in_process):
             share = (self.budget.left - kept_s) / (len(in_process) - turn + 1)
-            if not self._try(bench, number, one, size, share):
+            if not self._try(bench, number, one, size, share, again=True):
                 break
+        for number, one in in_process:
+            # Its share of the seconds was over too soon; by now it is known what the others have left.
+            if bench.alive() and self._was_disturbed(bench, number) and self.budget.left > kept_s:
+                self._try(bench, number, one, size, (self.budget.left - kept_s) / 2)
         for number, one in enumerate(wanted, 1):
             if one.launches:
                 self._note(number, why_not=_NO_LAUNCH)
@@ -206,23 +213,31 @@ class Conductor:
 
     # -- one trial ----------------------------------------------------------------------------------------
 
-    def _try(self, bench: Bench, number: int, one: Wanted, size: Size, share_s: float) -> bool:
-        """Whether the job is there for another one."""
+    def _was_disturbed(self, bench: Bench, number: int) -> bool:
+        """Whether enough pairs of blocks were seen, and too few of them tell anything."""
+        blocks = [block for block in bench.blocks() if block.trial == number]
+        failed = any(block.error for block in blocks)
+        return not failed and len(pairs_of(blocks)) >= LEAST_PAIRS and measured(blocks)[1] is None
+
+    def _try(self, bench: Bench, number: int, one: Wanted, size: Size, share_s: float, again: bool = False) -> bool:
+        """Go on with it, if it was begun before; `again`: whether there may be another time. Returns whether the job is
+        there for another one."""
         entries = [catalogue.parse(name)[0] for name in one.remedy.split(COMBINED)]
         if any(entry.by_epoch for entry in entries):
             size = self.epoch
             if not size.steps:
                 self._note(number, why_not="it pays where an epoch begins, and no two epochs were seen")
                 return bench.alive()
+        blocks: Sequence[Block] = [block for block in bench.blocks() if block.trial == number]
         size = size.within(share_s)
         needed_s = self._needed_s(one.remedy, size)
-        if needed_s > self.budget.left:
+        if needed_s > self.budget.left and not blocks:
             self._note(number, why_not=f"it needs about {needed_s:.0f} s (--trial-seconds)")
             return bench.alive()
         self._note(number, why_not="")
-        deadline = time.monotonic() + max(share_s, needed_s)
+        deadline = time.monotonic() + (share_s if blocks else max(share_s, needed_s))
         patience_s = max(_LEAST_SILENCE_S, _SILENCE * size.block_s, *(_COMPILED * e.starts_s for e in entries))
-        sent, blocks = 0, list[Block]()
+        sent = len(blocks)
         heard = time.monotonic()
         bench.say(f"trying {one.remedy}", None)
         while bench.alive():
@@ -250,7 +265,10 @@ class Conductor:
         if not alive:
             self.planned = [replace(p, broke=True) if p.trial == number else p for p in self.planned]
             self._write()
-        bench.say(f"tried {one.remedy}", self._trial(number))
+        if alive and again and self._was_disturbed(bench, number):
+            bench.say(f"{one.remedy} was disturbed: it goes on after the others", None)
+        else:
+            bench.say(f"tried {one.remedy}", self._trial(number))
         return alive
 
     def _send(self, bench: Bench, number: int, remedy: str, sent: int, size: Size) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from .config import Config, apply_limits, require_known_codes
 from .diagnosis.examine import Rules, examine
 from .diagnosis.findings import Check, Diagnosis, OutcomeKind
+from .diagnosis.measured import Past
 from .diagnosis.registry import discover
 from .evidence.build import build
 from .evidence.model import Missing
@@ -37,7 +39,8 @@ def judge(directory: RunDirectory, config: Config) -> Diagnosis:
     run = build(recording, read_machine_file(directory.machine_file), read_host_file(directory.host_file))
     comment = partial(inline_suppression, cwd=Path(recording.facts.cwd))
     diagnosis = examine(run, checks, Rules(config, date.today(), comment))
-    return with_trials(diagnosis, results(recording))
+    past = Past(recording.facts.past_error, recording.facts.past_trials)
+    return with_trials(replace(diagnosis, past=past), results(recording))
 
 
 def exit_code(diagnosis: Diagnosis, fail_on: str) -> Exit:

@@ -29,6 +29,7 @@ from .observe import Goal, Progress, Terminated, end_at_once, observe
 from .pricing.vector_extensions import price_caps
 from .recording.directory import RunDirectory
 from .relaunch import Launcher
+from .trials import history
 
 WINDOWS = ("sites", "ops")
 """The windows of `check`, in the order they open."""
@@ -66,6 +67,7 @@ def record(request: Request, directory: RunDirectory, show: Callable[[Progress],
         write_machine(machine, directory.machine_file)
     except OSError as error:
         raise _not_started(directory, error) from error
+    past_error, past_trials = history.read(history.history_file(os.environ))
     groups = Cgroups()
     kills_before = groups.oom_kills()
     server = ControlServer(directory.path)
@@ -84,7 +86,8 @@ def record(request: Request, directory: RunDirectory, show: Callable[[Progress],
             conductor.close()
         server.close()
         ending = _with_kernel(ending, kills_before, groups.oom_kills())
-        _write_ending(directory, ending, time.monotonic() - began)
+        elapsed_s = round(time.monotonic() - began, 3)
+        _write_ending(directory, ending, elapsed_s=elapsed_s, past_error=past_error, past_trials=past_trials)
     if ending.kind in ("finished", "stopped"):
         with contextlib.suppress(KeyboardInterrupt):  # the job is over and recorded: only its prices are lost
             price_caps(directory, os.environ)
@@ -133,7 +136,7 @@ def _say(show: Callable[[Progress], None], elapsed_s: float, phase: str, trial: 
     show(Progress(phase, 0, 0, 0, 0, 0, 0, 0, elapsed_s, None, None, trial))
 
 
-def _write_ending(directory: RunDirectory, ending: Ending, elapsed_s: float) -> None:
+def _write_ending(directory: RunDirectory, ending: Ending, **facts: float | None) -> None:
     if not directory.run_file.exists():
         return  # the job never started
     try:
@@ -144,7 +147,7 @@ def _write_ending(directory: RunDirectory, ending: Ending, elapsed_s: float) -> 
             signal=ending.signal,
             detail=ending.detail,
             problems=ending.problems,
-            elapsed_s=round(elapsed_s, 3),
+            **facts,
         )
     except OSError as error:
         print(f"perfdoctor: how the job ended could not be recorded: {error.strerror}", file=sys.stderr)

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Generic, Literal, TypeVar
 
 from ..evidence.model import Evidence
-from .measured import Trials
+from .measured import NO_PAST, Past, Trials
 
 Unit = Literal["ms", "us", "s", "share", "count", "bytes", "bytes/s", "ratio", "flops", "text"]
 """`share` is a fraction of 1; `ratio` a factor (2.0 is "2.0x"); `text` an identifier, printed as it is."""
@@ -265,3 +265,4 @@ class Diagnosis:
     integrity: tuple[IntegrityNote, ...] = ()
     trials: Trials | None = None
     """None when no remedy was tried."""
+    past: Past = NO_PAST

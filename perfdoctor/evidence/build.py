@@ -8,7 +8,7 @@ from typing import Literal, TypeVar, cast
 
 from ..recording.host import HostRecording
 from ..recording.machine import MachineRecord
-from ..recording.model import ProcessRecording, Recording, WorkerSample
+from ..recording.model import Columns, ProcessRecording, Recording
 from . import (
     backend,
     concurrency,
@@ -58,12 +58,16 @@ def _before_trials(recording: Recording) -> Recording:
     if began is None:
         return recording
     kept = tuple(p for p in recording.processes if p.header.t < began)
-    cut = tuple(replace(untouched(p), worker_samples=_until(p, began)) for p in kept)
-    return replace(recording, processes=cut)
+    return replace(recording, processes=tuple(_until(untouched(p), began) for p in kept))
 
 
-def _until(process: ProcessRecording, t: int) -> tuple[WorkerSample, ...]:
-    return tuple(sample for sample in process.worker_samples if sample.t <= t)
+def _until(process: ProcessRecording, t: int) -> ProcessRecording:
+    """A worker's samples, and the batches that it had made by the last of them."""
+    samples = tuple(sample for sample in process.worker_samples if sample.t <= t)
+    if not samples:
+        return replace(process, worker_samples=())
+    made = {name: column[: samples[-1].fetched] for name, column in process.fetches.arrays.items()}
+    return replace(process, worker_samples=samples, fetches=Columns(made))
 
 
 def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from .places import Places
 from .stats import trimmed_mean
 from .steady import Selection
 
+_EACH = 1024
+"""Single batches kept, the latest: many epochs of a short loader, or a minute of a fast one."""
 _FIRST_FETCHES = 2
 """Batches of each worker that are left out: imports, page faults, cold caches."""
 
@@ -122,7 +125,18 @@ def _fetch(
         # A full collection is rare and long: a trimmed mean would leave it out.
         gc_ms=float((rows["gc_us"] / 1000).mean()) if num_workers else 0.0,
         gc_line=_collecting_line(workers, cwd) if num_workers else None,
+        each_ms=_in_order(columns, num_workers) if num_workers else (),
     )
+
+
+def _in_order(makers: Sequence[Columns], num_workers: int) -> tuple[float, ...]:
+    """What single batches took, ms: workers that run side by side are given batches in turn."""
+    each: list[float] = []
+    for start in range(0, len(makers), num_workers):
+        series = [(c["getitem_us"] + c["collate_us"] + c["gc_us"]) / 1000 for c in makers[start : start + num_workers]]
+        for turn in zip_longest(*(one.tolist() for one in series)):
+            each += [ms for ms in turn if ms is not None]
+    return tuple(each[-_EACH:])
 
 
 def _collecting_line(workers: Sequence[ProcessRecording], cwd: str) -> Site | None:

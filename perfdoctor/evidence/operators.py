@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..recording.model import OpsWindow, ProcessRecording, SitesWindow
-from .model import BatchPrice, BatchPrices, CallSite, DeviceWork, DtypePrice, Missing, Op, OpProfile, ThreadPrice
+from .model import (
+    BatchPrice,
+    BatchPrices,
+    CallSite,
+    DeviceWork,
+    DtypePrice,
+    Missing,
+    Op,
+    OpProfile,
+    ThreadPrice,
+    UpdatePrice,
+)
 from .model.operators import NOT_PRICED
 from .places import Places
 
@@ -66,6 +77,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
             for row in window.devices
         ),
         batch_prices=_batch_prices(window, steps),
+        update=_update(window),
         stray_ms=window.stray_us / 1000 / steps,
     )
 
@@ -94,6 +106,18 @@ def _batch_prices(window: OpsWindow, steps: int) -> BatchPrices | Missing:
         peak_gflops=window.batch.peak_gflops,
         floor_ms=window.batch.floor_us / 1000,
     )
+
+
+def _update(window: OpsWindow) -> UpdatePrice | Missing:
+    if not window.priced:
+        return NOT_PRICED
+    row = window.update
+    if row is None:
+        return Missing("the optimizer's update was not timed: there is none, it is compiled, or it is not on the CPU")
+    if row.missing:
+        return Missing(f"the optimizer's update could not be timed: {row.missing}")
+    foreach, fused = (None if us is None else us / 1000 for us in (row.foreach_us, row.fused_us))
+    return UpdatePrice(row.optimizer, row.made, row.tensors, row.now_us / 1000, foreach, fused, row.part)
 
 
 def _thread_prices(rounds: Sequence[Mapping[int, float]]) -> tuple[ThreadPrice, ...]:

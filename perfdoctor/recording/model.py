@@ -60,6 +60,7 @@ from .windows import Price as Price
 from .windows import Replay as Replay
 from .windows import SiteCall as SiteCall
 from .windows import SitesWindow as SitesWindow
+from .windows import UpdatePrice as UpdatePrice
 
 Ints = npt.NDArray[np.int64]
 
@@ -174,6 +175,9 @@ class RunFacts:
     elapsed_s: float = 0.0
     problems: tuple[str, ...] = ()
     """What the launcher knows to be missing from the recording."""
+    past_error: float | None = None
+    """Median of how far predictions were off on this machine before; None while too few are known."""
+    past_trials: int = 0
 
 
 @dataclass(frozen=True, slots=True)

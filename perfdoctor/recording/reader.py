@@ -258,6 +258,7 @@ def _ops(record: Record | None, prices: Record) -> model.OpsWindow | None:
         replay=tuple(_build(model.Replay, r) for r in record.get("replay", ())),
         onednn=tuple(_build(model.LibraryPrice, r) for r in prices.get("onednn", ())),
         batch=_batch(prices.get("batch")),
+        update=_build(model.UpdatePrice, prices["update"]) if prices.get("update") else None,
     )
 
 

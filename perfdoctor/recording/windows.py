@@ -69,6 +69,23 @@ class BatchPrices:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdatePrice:
+    """One update of the optimizer, each way that it knows."""
+
+    optimizer: str = ""
+    made: str = ""
+    """What the job does: `loop`, `foreach` or `fused`."""
+    tensors: int = 0
+    elements: int = 0
+    part: float = 1.0
+    """Share of the elements that were timed."""
+    now_us: float = 0.0
+    foreach_us: float | None = None
+    fused_us: float | None = None
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """One operator with all that calling it again takes."""
 
@@ -152,6 +169,8 @@ class OpsWindow:
     """Microseconds in the whole window for which the training thread was runnable without a CPU, and how often it
     got one."""
     batch: BatchPrices | None = None
+    update: UpdatePrice | None = None
+    """None without an optimizer, in a job that compiles, on CUDA, and in a recording older than this."""
     library: LibraryUse | None = None
     """None in a recording older than this."""
     replay: tuple[Replay, ...] = ()

@@ -73,8 +73,7 @@ def render_console(diagnosis: Diagnosis, *, next_command: str, verbose: bool = F
     if verbose:
         blocks += [_heading("Where it ran"), _rows(content.environment), Text()]
     blocks.append(Text(content.summary + ".", style="bold"))
-    if content.overlap:
-        blocks.append(Text(content.overlap))
+    blocks += [Text(sentence) for sentence in (content.overlap, content.accuracy) if sentence]
     blocks += _next(next_command)
     return Page(Group(*blocks))
 

@@ -24,7 +24,7 @@ from ..evidence.model import Evidence, Missing, Step
 from . import wording
 from .anatomy import Slice, dissect
 from .device import device_column, device_sentence
-from .trials import TrialsText, trials_text, tried
+from .trials import TrialsText, accuracy, trials_text, tried
 from .trust import Row, environment_rows, trust_rows
 from .verdict import combined, verdict, whereabouts
 
@@ -133,6 +133,9 @@ class Content:
     """None when no remedy was tried."""
     overlap: str
     """That the estimates must not be added, and what they come to; "" with fewer than two findings."""
+    accuracy: str
+    """How far predictions were off on this machine before; "" where none was tried, and in a report of trials, which
+    says it beside them."""
     checks: tuple[CheckText, ...]
     suppressed: tuple[SuppressedText, ...]
     trust: tuple[Row, ...]
@@ -156,6 +159,7 @@ def prepare(diagnosis: Diagnosis) -> Content:
         ),
         trials=trials_text(diagnosis),
         overlap=_overlap(diagnosis),
+        accuracy=accuracy(diagnosis.past) if diagnosis.ranked and diagnosis.trials is None else "",
         checks=tuple(_check_text(result) for result in diagnosis.checks),
         suppressed=tuple(
             SuppressedText(

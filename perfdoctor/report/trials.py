@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ..diagnosis.findings import Diagnosis, Finding
-from ..diagnosis.measured import Gain, Range, Trial, Trials, Verdict
+from ..diagnosis.measured import Gain, Past, Range, Trial, Trials, Verdict
 from ..evidence.model import Missing
 from . import wording
 
@@ -46,7 +46,7 @@ class TrialsText:
     unit: str
     """How it was measured."""
     accuracy: str
-    """How far predictions were off on this machine so far; "" while too few are known."""
+    """How far predictions were off on this machine so far; "" where none was ever tried."""
     keep: tuple[tuple[str, str, str], ...]
     """Remedy, language and lines, of what helped."""
     apply: str
@@ -66,7 +66,7 @@ def trials_text(diagnosis: Diagnosis) -> TrialsText | None:
         rows=tuple(_row(trial) for trial in trials.single),
         together=_together(trials.together),
         unit=_unit(diagnosis, trials),
-        accuracy=_accuracy(trials),
+        accuracy=accuracy(Past(trials.typical_error, trials.past)),
         keep=tuple((trial.remedy, trial.language, _lines(trial)) for trial in helped if trial.keep),
         apply=wording.clean(f"perfdoctor run --apply {','.join(names)} -- {command}") if names else "",
     )
@@ -176,10 +176,15 @@ def _moved(diagnosis: Diagnosis, gains: list[Gain]) -> str:
     return f" Meanwhile a step without any change took {now} instead of the {before} before: something else moved."
 
 
-def _accuracy(trials: Trials) -> str:
-    if trials.typical_error is None:
+def accuracy(past: Past) -> str:
+    """How far predictions were off on this machine before; "" where none was ever tried."""
+    if not past.trials:
         return ""
-    return (
-        f"Before this run, predictions on this machine were off by {wording.share(trials.typical_error)} "
-        f"(median of {wording.plural(trials.past, 'trial')})."
-    )
+    trials = wording.plural(past.trials, "trial")
+    if past.typical_error is None:
+        return (
+            f"Before this run, predictions on this machine had been compared with {trials}: too few to say how far off "
+            "they usually are."
+        )
+    off = wording.share(past.typical_error)
+    return f"Before this run, predictions on this machine were off by {off} (median of {trials})."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_prices, small_batch
-from ill_runs.cpu_ops import device_sync, element_loop, round_trip, scalar_reads
+from ill_runs.cpu_ops import anomaly_detection, device_sync, element_loop, round_trip, scalar_reads, slow_update
 from ill_runs.cudnn import convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
 from ill_runs.dtype import conversions, idle_tensor_cores, needless_scaler, slow_type
-from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, waiting
+from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
 from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.network import dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
 from ill_runs.omp_threads import pinned_workers, priced_threads
@@ -56,6 +56,7 @@ ILL: dict[str, Evidence] = {
     "PD03.transform": waiting(22.3, fetch((25.0, 17.0), (0.7, 0.7), run_delay_ms=8.0), empty_share=0.95),
     "PD03.collate": waiting(10.3, fetch((0.01, 0.01), (15.0, 13.0)), empty_share=0.72),
     "PD03.worker-collections": collecting_workers(),
+    "PD03.uneven-batches": uneven_batches(),
     "PD03.per-sample-indexing": waiting(2.0, fetch((1.2, 1.2), (0.7, 0.7)), num_workers=0, batch_size=256),
     "PD03.no-cpu-left": waiting(30.0, fetch((25.0, 4.0), run_delay_ms=21.0)),
     "PD03.needless-workers": waiting(2.0, fetch(), empty_share=0.0, transport_ms=0.9),
@@ -100,6 +101,8 @@ ILL: dict[str, Evidence] = {
     "PD10.element-loop": element_loop(),
     "PD10.scalar-reads": scalar_reads(),
     "PD10.device-sync": device_sync(),
+    "PD10.anomaly-detection": anomaly_detection(),
+    "PD10.slow-update": slow_update(),
     "PD10.round-trip": round_trip(),
     "PD11.capped-by-environment": capped(),
     "PD11.masked-by-hypervisor": masked(),

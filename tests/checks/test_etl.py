@@ -4,7 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, waiting
+from ill_runs.etl import (
+    UNEVEN_MS,
+    collecting_workers,
+    fetch,
+    pageable_copies,
+    restarted_workers,
+    uneven_batches,
+    waiting,
+)
 from ills import ILL
 from perfdoctor.checks.etl import CHECK, examine
 from samples import DEVICE_BOUND, LOADER, LOADER_LINE, healthy, ids, is_clear, number, on_gpu, only, step, with_
@@ -499,3 +507,38 @@ def test_copies_are_judged_on_a_device_only() -> None:
 def test_a_wait_and_copies_are_two_findings() -> None:
     evidence = with_(_on_gpu(10.0, device_busy_ms=5.0), ops__pageable_copies_ms=5.0)
     assert ids(_examined(evidence)) == ["PD03.transform", "PD03.pageable-copies"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# A slow batch now and then
+
+
+def test_workers_that_keep_up_but_for_a_slow_batch_are_to_work_further_ahead() -> None:
+    finding = _found(uneven_batches())
+    assert finding.id == "PD03.uneven-batches"
+    factor = int(number(finding, "prefetch"))
+    assert factor > 2 and finding.fix.remedies == (f"etl.prefetch={factor}",)
+    assert f"prefetch_factor={factor}" in finding.fix.code
+    assert (number(finding, "slow_ms"), number(finding, "typical_ms")) == (60.0, 4.0)
+    part = 1 - number(finding, "ahead_ms") / number(finding, "now_ms")
+    assert finding.savings.high_ms == pytest.approx(part * 2.5)
+    assert finding.savings.low_ms == pytest.approx(0.5 * part * 2.5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"each_ms": tuple(4.0 for _ in UNEVEN_MS)},  # all alike
+        {"each_ms": ()},  # an older recording
+        {"wait_ms": 20.0},  # slow batches explain a small part of this
+        {"prefetch_factor": 32},
+        {"num_workers": 1},  # one worker cannot keep up
+    ],
+)
+def test_other_waits_are_not_put_down_to_slow_batches(changes: dict[str, Any]) -> None:
+    assert "uneven-batches" not in _name(uneven_batches(**changes))
+
+
+def test_a_trainer_has_its_own_word_for_the_prefetch_factor() -> None:
+    finding = _found(with_(uneven_batches(), job__trainer="transformers"))
+    assert "dataloader_prefetch_factor=" in finding.fix.code

@@ -270,3 +270,16 @@ def test_workers_that_share_a_cpu_are_told_from_those_with_one_each(
         for i, cpus in enumerate(([0], second))
     ]
     assert _loader(rank, *makers).worker_threads == WorkerThreads(1, 4, 1, distinct)
+
+
+def test_batches_of_workers_side_by_side_are_in_the_order_of_their_turns(tmp_path: Path) -> None:
+    rank = recorded(tmp_path, loader(num_workers=2), steps(WALL_US, N), batches(range(N), 0, depth=0))
+    first = [_worker(tmp_path, fetches([1_000 * n] * 2), worker_sample(2), number=n) for n in (1, 2)]
+    second = [_worker(tmp_path, fetches([1_000 * n] * n), worker_sample(n), number=n) for n in (3, 4)]
+    fetch = _fetch(_loader(rank, *first, *second))
+    assert fetch.each_ms == (1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0, 3.0, 4.0, 4.0)
+
+
+def test_single_batches_of_the_training_process_are_not_kept(tmp_path: Path) -> None:
+    rank = recorded(tmp_path, loader(), steps(WALL_US, N), batches(range(N), 0), fetches([1_000] * N))
+    assert _fetch(_loader(rank)).each_ms == ()

@@ -6,7 +6,7 @@ import pytest
 from recordings import recorded, steps, torch
 
 from perfdoctor.evidence import operators
-from perfdoctor.evidence.model import BatchPrices, Missing
+from perfdoctor.evidence.model import BatchPrices, Missing, UpdatePrice
 
 
 def _prices(tmp_path: Path, *prices: dict[str, object]) -> BatchPrices | Missing:
@@ -73,3 +73,29 @@ def test_a_job_that_was_killed_has_no_prices_and_it_says_so(tmp_path: Path) -> N
     prices = _prices(tmp_path)
     assert isinstance(prices, Missing)
     assert "gone before" in prices.reason
+
+
+def _update(tmp_path: Path, *prices: dict[str, object]) -> UpdatePrice | Missing:
+    window = {"k": "window", "name": "ops", "steps": 2, "aten": 10, "ops": [], "self_us": {}}
+    profile = operators.profile(recorded(tmp_path, torch(), steps(10_000, 20), window, *prices))
+    assert not isinstance(profile, Missing)
+    return profile.update
+
+
+def test_prices_of_an_update_become_milliseconds(tmp_path: Path) -> None:
+    row = {"optimizer": "Adam", "made": "loop", "tensors": 9, "part": 0.5, "now_us": 900.0, "fused_us": 100.0}
+    assert _update(tmp_path, {"k": "prices", "update": row}) == UpdatePrice("Adam", "loop", 9, 0.9, None, 0.1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("prices", "why"),
+    [
+        ((), "gone before"),
+        (({"k": "prices", "prices": []},), "there is none"),
+        (({"k": "prices", "update": {"missing": "its step is differentiable"}},), "timed: its step is differentiable"),
+    ],
+)
+def test_an_update_that_was_not_timed_says_why(tmp_path: Path, prices: tuple[dict[str, object], ...], why: str) -> None:
+    update = _update(tmp_path, *prices)
+    assert isinstance(update, Missing)
+    assert why in update.reason

@@ -79,3 +79,17 @@ def test_workers_that_a_remedy_started_are_not_the_jobs(tmp_path: Path) -> None:
     (evidence,) = run.ranks
     assert evidence.job.workers == 1
     assert not isinstance(evidence.step, Missing) and evidence.step.step_ms == 10.0
+
+
+def test_batches_that_a_worker_made_meanwhile_are_left_out(tmp_path: Path) -> None:
+    recordings.write_run(tmp_path)
+    recordings.write(tmp_path, *RECORDS[:3], recordings.loader(num_workers=1), *RECORDS[4:], BEGAN)
+    made = recordings.fetches([1_000] * 50 + [9_000] * 30, getitem_cpu_us=[0] * 80)
+    samples = [recordings.worker_sample(50, t=TRIAL_T - 1), recordings.worker_sample(80, t=TRIAL_T + 1)]
+    records = (recordings.process(200, ppid=recordings.PID), recordings.torch(), recordings.worker(), made, *samples)
+    recordings.write(tmp_path, *records, pid=200)
+    run = build(read(RunDirectory(tmp_path)), MACHINE, HostRecording((), (), ()))
+    (evidence,) = run.ranks
+    assert not isinstance(evidence.loaders, Missing)
+    fetch = evidence.loaders[0].fetch
+    assert not isinstance(fetch, Missing) and set(fetch.each_ms) == {1.0}

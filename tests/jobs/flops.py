@@ -17,7 +17,7 @@ def counted(run):
     with FlopCounterMode(display=False) as counter:
         run()
     theirs = {str(op).removeprefix("aten."): n for op, n in counter.get_flop_counts().get("Global", {}).items()}
-    window = ops_window.OpsWindow(profilers.Profilers(lambda: None), compiled=False, onednn=None, weights=set())
+    window = ops_window.OpsWindow(profilers.Profilers(lambda: None), compiled=False, onednn=None, optimizer=None)
     assert not window.obstacle()
     window.open()
     run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_remedies import Job
+from remedy_job import Job
 from torch import nn
 
 from perfdoctor.injected._perfdoctor_probe.remedies import compiling

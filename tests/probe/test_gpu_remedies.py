@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_remedies import Job
+from remedy_job import Job
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

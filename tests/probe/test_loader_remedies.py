@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from test_remedies import Job
+from remedy_job import Job
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from perfdoctor.injected._perfdoctor_probe import remedies

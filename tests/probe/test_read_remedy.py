@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_remedies import Job
+from remedy_job import Job
 
 from perfdoctor.injected._perfdoctor_probe.remedies.base import UnsuitableError
 from perfdoctor.injected._perfdoctor_probe.remedies.reads import Deferred

@@ -6,123 +6,15 @@ import ctypes
 import gc
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import torch._dynamo
-from torch import nn
+from remedy_job import IN_JOB, NEEDS_WORKERS, UNSUITABLE_HERE, Job, Pictures, illness, made, with_workers
 from torch.utils.data import DataLoader, TensorDataset
 
-from perfdoctor.injected._perfdoctor_probe import collector, remedies
-from perfdoctor.injected._perfdoctor_probe.guard import Guard
-from perfdoctor.injected._perfdoctor_probe.loading import Loading
 from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
 from perfdoctor.injected._perfdoctor_probe.remedies.base import UnsuitableError
-
-IN_JOB = [entry.name for entry in catalogue.ENTRIES if entry.home]
-UNSUITABLE_HERE = {"etl.pin-memory", "cudnn.on", "layout.channels-last", "reads.deferred"}
-"""Without CUDA, and in a model without images."""
-NEEDS_WORKERS = {"etl.prefetch", "etl.worker-threads", "etl.persistent-workers"}
-SUITS_ONE_ARGUMENT = {"threads": "threads=3", "etl.workers": "etl.workers=1"}
-
-
-SDP_KERNELS = ("flash", "mem_efficient", "math", "cudnn")
-
-
-class Model(nn.Module):
-    """In float64, with a buffer, so that there is something to convert."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 3)
-        self.norm = nn.BatchNorm1d(3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.norm(self.layer(x))
-
-
-class Pictures(nn.Module):
-    """Has what lies in memory one way or the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x[:, :, None, None].expand(-1, -1, 6, 6)[:, :3].contiguous())
-
-
-class Job:
-    """A training loop in the middle of an epoch, and as much of a probe as remedies ask for."""
-
-    def __init__(self, model: nn.Module | None = None) -> None:
-        torch.manual_seed(0)
-        self.model = (model or Model()).double()
-        self.model(torch.randn(4, 4, dtype=torch.float64))
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
-        data = TensorDataset(torch.randn(64, 4, dtype=torch.float64), torch.randn(64, 3, dtype=torch.float64))
-        self.loader = DataLoader(data, batch_size=4)
-        loop = SimpleNamespace(timeline=SimpleNamespace(step=3))
-        recorder = SimpleNamespace(line=lambda text: None)
-        sites = SimpleNamespace(here=lambda depth=0: 7)
-        guarded = Guard(lambda hook, error: None)
-        self.loading = Loading(recorder, str, loop, sites, guarded)
-        self.collector = collector.Collector(recorder, str, loop, sites, guarded)
-        self.calls = SimpleNamespace(muted=set())
-        self.discovery = SimpleNamespace(compiled=False, found={type(self.model): SimpleNamespace(has_parameters=True)})
-        self.autocast = ""
-        self.loading.made(self.loader)
-        self.start()
-
-    def start(self) -> None:
-        self.iterator = iter(self.loader)
-        self.loading.iterator_made(self.loader, self.iterator, 0)
-        self.step()
-
-    def step(self) -> None:
-        inputs, targets = next(self.iterator)
-        self.loading.rows.append((0, self.loading.loop.timeline.step, 0, -1, 0, 0, 0))
-        self.optimizer.zero_grad()
-        nn.functional.mse_loss(self.model(inputs), targets).backward()
-        self.optimizer.step()
-
-    def settings(self) -> dict[str, Any]:
-        """All that remedies may touch, but for the numbers in tensors."""
-        loading, iterator = self.loading, self.iterator
-        return {
-            "gc": (gc.get_threshold(), gc.get_freeze_count(), gc.isenabled(), self.collector.muted),
-            "muted": set(self.calls.muted),
-            "threads": torch.get_num_threads(),
-            "onednn": (torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled()),
-            "cudnn": (torch._C._set_cudnn_enabled, torch._C._get_cudnn_enabled(), torch._C._get_cudnn_benchmark()),
-            "tf32": torch.backends.cuda.matmul.fp32_precision,
-            "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-            "types": (torch.get_default_dtype(), torch.is_autocast_enabled("cpu")),
-            "hooks": [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in self.model.modules()],
-            "groups": [{k: v for k, v in g.items() if k != "params"} for g in self.optimizer.param_groups],
-            "parameters": [(id(p), p.dtype, p.data_ptr(), p.grad.dtype) for p in self.model.parameters()],
-            "buffers": [(id(b), b.dtype, b.data_ptr()) for b in self.model.buffers()],
-            "states": [[(k, id(v)) for k, v in s.items()] for s in self.optimizer.state.values()],
-            "iterator": (type(iterator), iterator._num_yielded, sorted(iterator.__dict__)),
-            "loading": (loading.on_iterator, loading.untimed, loading.ours),
-            "loader": (self.loader.persistent_workers, getattr(iterator, "_persistent_workers", None)),
-            "forward": [sorted(module.__dict__) for module in self.model.modules()],
-            "reads": [name for name in ("item", "__float__", "__int__") if name in vars(torch.Tensor)],
-            "attention": [getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in SDP_KERNELS],
-            "compiler": torch._dynamo.config.suppress_errors,
-            "random": torch.get_rng_state().tolist(),
-        }
-
-    def numbers(self) -> list[list[float]]:
-        """Those in tensors, to the last bit."""
-        states = [v for s in self.optimizer.state.values() for v in s.values()]
-        return [t.detach().flatten().tolist() for t in (*self.model.parameters(), *self.model.buffers(), *states)]
-
-
-def made(name: str, job: Job) -> Any:
-    return remedies.make(SUITS_ONE_ARGUMENT.get(name, name), job)
 
 
 @pytest.fixture
@@ -132,24 +24,15 @@ def job() -> Job:
 
 @pytest.fixture
 def ill(job: Job) -> Any:
-    """With everything wrong that a remedy would put right."""
-    torch.autograd.set_detect_anomaly(True)
-    torch._C._set_mkldnn_enabled(False)
-    torch._C._set_cudnn_enabled(False)
-    yield job
-    torch.autograd.set_detect_anomaly(False)
-    torch._C._set_mkldnn_enabled(True)
-    torch._C._set_cudnn_enabled(True)
+    with illness():
+        yield job
 
 
 # memory.malloc has a process of its own below: glibc's thresholds are for good.
 @pytest.mark.parametrize("name", [name for name in IN_JOB if name != "memory.malloc"])
 def test_a_job_is_as_it_was_when_a_remedy_is_taken_back(name: str, ill: Job) -> None:
     if name in NEEDS_WORKERS:
-        ill.loader = DataLoader(ill.loader.dataset, batch_size=4, num_workers=1)
-        ill.loading.made(ill.loader)
-        ill.start()
-        ill.loading.rows[-1] = (1, *ill.loading.rows[-1][1:])
+        with_workers(ill)
     before, numbers = ill.settings(), ill.numbers()
     remedy = made(name, ill)
     try:
@@ -226,6 +109,22 @@ def test_onednn_stays_on_although_the_job_switches_it_off(job: Job) -> None:
     remedy.withdraw()
     assert not torch._C._get_mkldnn_enabled(), "what the job wanted meanwhile holds afterwards"
     torch._C._set_mkldnn_enabled(True)
+
+
+def test_anomaly_detection_stays_off_although_the_job_switches_it_on_in_each_step(job: Job) -> None:
+    remedy = made("debug.off", job)
+    with pytest.raises(UnsuitableError, match="so already"):
+        remedy.apply()
+    remedy.withdraw()
+    job.anomaly.site = 7  # a line of the loop that does
+    remedy = made("debug.off", job)
+    remedy.apply()
+    with pytest.warns(UserWarning), torch.autograd.detect_anomaly():
+        assert not torch._C.is_anomaly_enabled() and torch.is_anomaly_enabled(), "the job sees what it wished"
+    torch.autograd.set_detect_anomaly(True, check_nan=False)
+    remedy.withdraw()
+    assert torch._C.is_anomaly_enabled() and not torch._C.is_anomaly_check_nan_enabled()
+    torch.autograd.set_detect_anomaly(False)
 
 
 def test_explicit_collections_are_left_out_even_when_imported_by_name(job: Job) -> None:

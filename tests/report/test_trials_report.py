@@ -10,7 +10,7 @@ import pytest
 from diagnosis_samples import tried, two_findings
 from rich.console import Console
 
-from perfdoctor.diagnosis.measured import Gain, Trial, Trials, Verdict
+from perfdoctor.diagnosis.measured import Gain, Past, Trial, Trials, Verdict
 from perfdoctor.report import wording
 from perfdoctor.report.console import render_console
 from perfdoctor.report.content import prepare
@@ -68,6 +68,27 @@ def test_past_predictions_stand_beside_new_ones() -> None:
     text = console(tried())
     assert "predictions on this machine were off by 6.2 % (median of 14 trials)" in text
     assert "Left out and repeated: 1 pair in which others had the CPU." in text
+
+
+@pytest.mark.parametrize(
+    ("past", "says"),
+    [
+        (Past(), None),
+        (Past(None, 1), "had been compared with 1 trial: too few"),
+        (Past(None, 4), "had been compared with 4 trials: too few"),
+        (Past(0.12, 9), "were off by 12 % (median of 9 trials)"),
+    ],
+)
+def test_a_report_without_trials_says_how_past_predictions_fared(past: Past, says: str | None) -> None:
+    text = " ".join(console(replace(two_findings(), past=past)).split())
+    assert says in text if says else "on this machine" not in text
+    assert (says or "do not add them") in render_markdown(replace(two_findings(), past=past), next_command="")
+    # Beside the trials where there are some, and not a second time.
+    assert console(replace(tried(), past=past)).count("predictions on this machine") == 1
+
+
+def test_without_a_prediction_past_ones_do_not_matter() -> None:
+    assert prepare(replace(two_findings(), ranked=(), past=Past(0.12, 9))).accuracy == ""
 
 
 def test_a_difference_that_was_only_not_shown_is_not_called_useless() -> None:

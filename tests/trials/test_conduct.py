@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from perfdoctor.diagnosis.measured import Trial, Trials, Verdict
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.model import Block
 from perfdoctor.recording.reader import ProcessFile, read
-from perfdoctor.trials.blocks import Size
+from perfdoctor.trials.blocks import LEAST_PAIRS, Size
 from perfdoctor.trials.results import results
 
 PID, T = 100, 1_000_000_000
@@ -300,3 +301,44 @@ def test_blocks_get_shorter_until_a_trial_fits_into_its_share() -> None:
     assert 12 <= shorter.steps < 200 and shorter.least_s <= 5
     assert size.within(0.1).steps == 12, "never below 60 ms"
     assert Size(steps=10, step_s=2.0).within(1).steps == 4
+
+
+def test_what_was_disturbed_goes_on_with_the_seconds_that_others_left(
+    ill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(conduct, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class Slow(Bench):
+        """Its blocks take the time that they say; the first trial comes to the end of its share."""
+
+        def order(self, *commands: Mapping[str, Any]) -> None:
+            super().order(*commands)
+            clock[0] += sum(command["steps"] * STEP_US / 1e6 for command in commands)
+            if len(self.orders) == 2 * LEAST_PAIRS:
+                clock[0] += 8.0
+
+    bench = Slow(tmp_path, lambda remedy: 1000 if remedy else 2000)
+    # Every second pair of the first trial.
+    bench.delays_us = [0, 0, 60_000, 0] * (LEAST_PAIRS // 2)
+    conductor = ill(finding("a", 0.9, 1.1, "gc.thresholds"), finding("b", 0.9, 1.1, "gc.freeze"), seconds=20.0)
+    conductor.prove(bench)
+    conductor.close()
+    first, second = outcome(tmp_path).single
+    tried = [order["trial"] for order in bench.orders]
+    assert tried == sorted(tried[: 4 * LEAST_PAIRS]) + tried[4 * LEAST_PAIRS :] and tried.index(2) < len(tried) - 1
+    assert tried[4 * LEAST_PAIRS] == 1, "after the others"
+    assert first.gain is not None and (first.gain.pairs, first.gain.dropped) == (7, 3) and second.gain is not None
+    blocks = [order["block"] for order in bench.orders if order["trial"] == 1]
+    assert blocks == list(range(len(blocks))), "one number for each"
+    assert [trial.remedy for trial in bench.said[:2]] == ["gc.freeze", "gc.thresholds"], "told once it is known"
+
+
+def test_a_remedy_that_failed_is_not_tried_again(ill: Any, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda remedy: "RuntimeError: no" if remedy else 2000)
+    conductor = ill(finding("a", 0.9, 1.1, "gc.thresholds"))
+    conductor.prove(bench)
+    conductor.close()
+    (trial,) = outcome(tmp_path).single
+    assert (trial.verdict, trial.reason) == (Verdict.NOT_MEASURED, "RuntimeError: no")
+    assert len(bench.orders) <= 2

@@ -1,5 +1,6 @@
 # /// clinic
-# stratum = "out-of-scope"
+# expect = ["PD10.slow-update"]
+# stratum = "twins"
 # domain = "audio"
 # sizes = {BANDS = [20, 40]}
 # severities = {LAYERS = [20, 50, 120]}

@@ -47,6 +47,7 @@ others first (threads were timed in the job's types and under its cap; types und
 `perfdoctor.diagnosis` bills findings through the same `Ledger`.
 """
 
+from .bursts import Bursts, bursts
 from .computing import compute
 from .cpus import SIGNS, Signs, are_bound, lack_of_cpu
 from .ledger import Ledger
@@ -59,6 +60,7 @@ __all__ = [
     "HANDOVER_MS",
     "REBUILT",
     "SIGNS",
+    "Bursts",
     "CapCost",
     "Ledger",
     "Overlap",
@@ -67,6 +69,7 @@ __all__ = [
     "ThreadGain",
     "TypeCost",
     "are_bound",
+    "bursts",
     "cap_cost",
     "compute",
     "in_step",

@@ -45,6 +45,8 @@ def _undelayed(fetch: Fetch) -> Fetch:
         collate_ms=fetch.collate_ms - share * collate,
         run_delay_ms=0.0,
         gc_ms=collected,
+        # Which batches were delayed is not known.
+        each_ms=(),
     )
 
 

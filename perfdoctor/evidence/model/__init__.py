@@ -22,7 +22,17 @@ from .libraries import Attention, AttentionPrice, Convolution, Cudnn, LibraryUse
 from .loading import Fetch, Loader, WorkerThreads
 from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
 from .memory import CudaMemory, EvalWithGrad, HostMemory
-from .operators import BatchPrice, BatchPrices, CallSite, DeviceWork, DtypePrice, Op, OpProfile, ThreadPrice
+from .operators import (
+    BatchPrice,
+    BatchPrices,
+    CallSite,
+    DeviceWork,
+    DtypePrice,
+    Op,
+    OpProfile,
+    ThreadPrice,
+    UpdatePrice,
+)
 from .step import BoundaryKind, CollectSite, GarbageCollection, Parts, Step
 
 __all__ = [
@@ -89,6 +99,7 @@ __all__ = [
     "Step",
     "ThreadPrice",
     "Threads",
+    "UpdatePrice",
     "WorkerThreads",
 ]
 

@@ -32,6 +32,9 @@ class Fetch:
     """Garbage collections in a worker. In the training process they are a part of the step of their own: 0 here."""
     gc_line: Site | None = None
     """The line that asked for most of them in the workers; None where Python's collector ran by itself."""
+    each_ms: tuple[float, ...] = ()
+    """Making of single batches, about in the order in which the loop takes them; the latest thousand. Empty where
+    the training process makes them."""
 
     @property
     def total_ms(self) -> float:

@@ -100,6 +100,24 @@ class BatchPrices:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdatePrice:
+    """One update of the job's optimizer, timed in its process on tensors of the same shapes."""
+
+    optimizer: str
+    """`Adam`."""
+    made: str
+    """How the job does it: `loop`, over one tensor after another, `foreach` or `fused`."""
+    tensors: int
+    now_ms: float
+    foreach_ms: float | None
+    """With `foreach=True`; None where it is so, or not known to this optimizer."""
+    fused_ms: float | None
+    """With `fused=True`; likewise."""
+    part: float = 1.0
+    """The share of all elements that these times are of."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceWork:
     """One CUDA device in the operator window. Per step, milliseconds."""
 
@@ -142,6 +160,7 @@ class OpProfile:
     devices: tuple[DeviceWork, ...] = ()
     """By index; empty on the CPU and in older recordings."""
     batch_prices: BatchPrices | Missing = NOT_PRICED
+    update: UpdatePrice | Missing = NOT_PRICED
     stray_ms: float = 0.0
     """Time per step without a CPU that may all have fallen into one kind of operator: what takes no longer than this
     may take nothing. Longer waits spread over all of them."""

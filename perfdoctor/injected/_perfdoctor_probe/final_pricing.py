@@ -12,15 +12,16 @@ from . import attention_pricing, batch_pricing, dtype_pricing, library_pricing, 
 class FinalPricing:
     """What the operator window saw, kept until the end."""
 
-    def __init__(self, summary: dict, arguments: list, weights: "set[tuple]", onednn, replays: list) -> None:
+    def __init__(self, summary: dict, arguments: list, weights: "set[tuple]", onednn, replays: list, update) -> None:
         """`arguments`: of each operator of the summary. `weights`: shapes of parameters. `onednn`: whether it was on
-        in the forward pass. `replays`: of each recurrent layer of the summary."""
+        in the forward pass. `replays`: of each recurrent layer of the summary. `update`: of the optimizer, or None."""
         self.ops = summary["ops"]
         self.arguments = arguments
         self.weights = weights
         self.onednn = onednn
         self.attention = summary["library"].get("attention", [])
         self.recurrent = replays
+        self.update = update
 
     def prices(self) -> dict:
         """Takes up to a second and a half. Empty inside a mode of the job, which would see our operators. Whatever
@@ -44,4 +45,5 @@ class FinalPricing:
             **found,
             "attention": attention_pricing.prices(self.attention),
             "recurrent": recurrent_pricing.prices(self.recurrent),
+            **({"update": self.update.prices()} if self.update is not None else {}),
         }

@@ -7,9 +7,10 @@ from operator import itemgetter
 
 import torch
 
-from . import device_work, gaps, layers, library_pricing, library_use, pricing, records, thread_pricing
+from . import device_work, gaps, layers, library_pricing, library_use, pricing, records, settings, thread_pricing
 from .final_pricing import FinalPricing
 from .profilers import Profilers
+from .update_pricing import UpdatePricing
 
 _KEPT = 80
 """Operators kept, the largest by total time; the totals cover all."""
@@ -23,6 +24,9 @@ _DTYPES = {
     "c10::complex<float>": "complex64",
     "c10::complex<double>": "complex128",
 }
+_CONVERSIONS = ("aten::to", "aten::_to_copy")
+"""Of a single number these say nothing about the job's types: Python's numbers are float64, and an optimizer that loops
+hands each of its tensors a few."""
 
 
 class OpsWindow:
@@ -30,13 +34,13 @@ class OpsWindow:
 
     name = "ops"
 
-    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None", weights: "set[tuple]") -> None:
+    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None", optimizer) -> None:
+        """`optimizer`: the job's first; None where it has none, or that is gone."""
         self.profilers = profilers
         self.compiled = compiled
+        self.optimizer = optimizer
         self.onednn = onednn
         """Whether oneDNN was on in the forward pass."""
-        self.weights = weights
-        """Shapes of parameters."""
         self.layers = None
         self.without_layers = ""
         self.profile = None
@@ -91,8 +95,12 @@ class OpsWindow:
         if not self.on_device:
             if pricing.alone():
                 self.pricing = thread_pricing.ThreadPricing(summary["ops"], arguments)
-            weights = self.weights | seen.weights() if seen else self.weights
-            self.final_pricing = FinalPricing(summary, arguments, weights, self.onednn, replays)
+            optimizer, self.optimizer = self.optimizer, None
+            weights = settings.parameter_shapes(optimizer) if optimizer is not None else set()
+            # `torch.compile` may have been given the update.
+            update = UpdatePricing(optimizer) if optimizer is not None and not self.compiled else None
+            weights |= seen.weights() if seen else set()
+            self.final_pricing = FinalPricing(summary, arguments, weights, self.onednn, replays, update)
         return summary
 
     def abandon(self) -> None:
@@ -196,8 +204,10 @@ def summarise(host: list, device: list) -> dict:
             if kind in _DTYPES:
                 dtype = _DTYPES[kind]
                 break
-        by_dtype[dtype] = by_dtype.get(dtype, 0) + own
         shapes = event.shapes()
+        if dtype == "float64" and name in _CONVERSIONS and not shapes[0]:
+            dtype = ""
+        by_dtype[dtype] = by_dtype.get(dtype, 0) + own
         key = (name, dtype, repr(shapes))
         total = totals.get(key)
         if total is None:

@@ -72,6 +72,7 @@ def install(probe) -> None:
         _collector,
         _calls,
         _grad_scaler,
+        _anomaly,
         _profilers,
         _compile,
         _watch,
@@ -258,6 +259,23 @@ def _grad_scaler(probe) -> None:
         made(self)
 
     probe.changes.put("grad_scaler", scaler, "__init__", init)
+
+
+def _anomaly(probe) -> None:
+    switched = probe.guarded("anomaly", probe.anomaly.switched)
+
+    def announced(original):
+        @functools.wraps(original)
+        def call(*args, **kwargs):
+            result = original(*args, **kwargs)
+            switched()
+            return result
+
+        return call
+
+    # Not what makes a `detect_anomaly`: that warns, and names the line that called it.
+    for kind, name in ((torch.autograd.detect_anomaly, "__enter__"), (torch.autograd.set_detect_anomaly, "__init__")):
+        probe.changes.put("anomaly", kind, name, announced(getattr(kind, name)))
 
 
 def _profilers(probe) -> None:

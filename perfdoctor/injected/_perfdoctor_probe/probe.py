@@ -11,6 +11,7 @@ from _thread import get_ident
 import torch
 
 from . import collector, concurrency, control, loading, patches, procfs, profilers, records, settings, sites, windows
+from .anomaly import Anomaly
 from .calls import Calls
 from .device_clock import DeviceClock
 from .guard import Guard
@@ -40,6 +41,7 @@ class Probe:
         self.loop = Loop(recorder, self.boundary, self.early_step, self.sites, self.concurrency, guarded)
         self.collector = collector.Collector(recorder, dumps, self.loop, self.sites, guarded)
         self.calls = Calls(recorder, dumps, self.loop, self.sites, guarded)
+        self.anomaly = Anomaly(self.sites, guarded)
         self.loading = loading.Loading(recorder, dumps, self.loop, self.sites, guarded, self.collector.pauses)
         self.device_clock = DeviceClock(recorder, dumps, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
@@ -91,6 +93,7 @@ class Probe:
         self.sites.ids.clear()
         for part in (self.loop, self.concurrency, self.collector, self.calls, self.loading, self.windows, self):
             part.reset()
+        self.anomaly.reset()
         self.device_clock.reset()
         if self.remedies:
             self.recorder.disable()
@@ -333,15 +336,14 @@ class Probe:
             from .ops_window import OpsWindow
 
             optimizer = self.optimizer() if self.optimizer is not None else None
-            weights = settings.parameter_shapes(optimizer) if optimizer is not None else set()
-            return OpsWindow(self.profilers, self.discovery.compiled, self.onednn, weights)
+            return OpsWindow(self.profilers, self.discovery.compiled, self.onednn, optimizer)
         if name == "counters":
             from .counters_window import CountersWindow
 
             return CountersWindow(self.profilers)
         from .sites_window import SitesWindow
 
-        return SitesWindow(self.sites, self.loop, self.discovery.compiled)
+        return SitesWindow(self.sites, self.loop, self.anomaly, self.discovery.compiled)
 
     def _make_request_pricing(self, copies: int):
         """None where a forward cannot be recorded now."""

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import indices
 from . import timeline as parts
+from .anomaly import SEARCH, Anomaly, AnomalyWatch
 
 _LOOKUPS = 3000
 """Stack walks for telling operators in one window; each costs 2 to 5 us."""
@@ -35,6 +36,8 @@ _PARTS = {
     parts.OPTIMIZER: "optimizer",
     parts.CHECKPOINT: "checkpoint",
 }
+_SEARCHES = "anomaly"
+"""The kind of what autograd's anomaly detection calls."""
 _NOT_THE_JOBS = "profiler"
 """The kind of what torch's optimizers call for a profiler that is not there."""
 _clock = time.perf_counter_ns
@@ -51,9 +54,10 @@ class _Line:
 
 
 class _Watch(TorchDispatchMode):
-    def __init__(self, sites, loop) -> None:
+    def __init__(self, sites, loop, anomaly: Anomaly) -> None:
         super().__init__()
         self.sites = sites
+        self.anomaly = AnomalyWatch(anomaly)
         self.loop = loop
         self.thread = get_ident()
         self.kinds: dict = {}
@@ -135,6 +139,10 @@ class _Watch(TorchDispatchMode):
         if kind == "indices":
             self.indices.note(func._schema.name, args)
             return
+        if kind in (_SEARCHES, "scalar_read"):
+            in_backward = torch._C._current_graph_task_id() >= 0
+            if self.anomaly.is_search(func._schema.name, in_backward, took) or kind == _SEARCHES:
+                return
         if kind == "convert":
             # copy_ has its target first and its source second.
             source, target = (args[0], result) if result is not args[0] else (args[1], args[0])
@@ -194,6 +202,8 @@ def _kind(func) -> str:
         return _NOT_THE_JOBS
     if name in _SCALAR_READS:
         return "scalar_read"
+    if name in SEARCH:
+        return _SEARCHES
     if name in _CONVERSIONS:
         return "convert"
     if name in _SOFTMAX:
@@ -247,9 +257,10 @@ class SitesWindow:
     name = "sites"
     pricing = final_pricing = None
 
-    def __init__(self, sites, loop, compiled: bool) -> None:
+    def __init__(self, sites, loop, anomaly: Anomaly, compiled: bool) -> None:
         self.sites = sites
         self.loop = loop
+        self.anomaly = anomaly
         self.compiled = compiled
         self.watch = None
         self.flags = None
@@ -265,9 +276,10 @@ class SitesWindow:
 
     def open(self) -> None:
         self.inference = torch.is_inference_mode_enabled()
-        self.watch = _Watch(self.sites, self.loop)
+        self.watch = _Watch(self.sites, self.loop, self.anomaly)
         self.flags = _Flags(self.watch)
         self.flags.open()
+        self.watch.anomaly.open()
         self.watch.__enter__()
 
     def closable(self) -> bool:
@@ -290,6 +302,7 @@ class SitesWindow:
     def abandon(self) -> None:
         """Leave the mode."""
         self.flags.close()
+        self.watch.anomaly.close()
         self.watch.__exit__(None, None, None)
 
     def close(self, steps: int) -> dict:
@@ -319,6 +332,7 @@ class SitesWindow:
                     "size": size,
                 }
                 for (kind, site, detail), (count, took, size) in watch.found.items()
-            ],
+            ]
+            + watch.anomaly.calls(),
             "indices": watch.indices.summary(),
         }

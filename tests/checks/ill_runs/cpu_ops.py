@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import HOT_LINES, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import CallSite, Evidence, Line, Parts, Site
+from perfdoctor.evidence.model import CallSite, Evidence, Line, Parts, Site, UpdatePrice
 
 LOSS_LINE = Site("train.py", 50, "sample_loss")
 
@@ -36,6 +36,26 @@ def scalar_reads(reads: float = 200.0, line_ms: float = 4.0, each_us: float = 2.
         step=step(Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=2.0, other=4.7)),
         call_sites=(with_(found, **call),),
         hot_lines=(line, *HOT_LINES),
+    )
+
+
+SWITCH_LINE = Site("train.py", 8, "main")
+
+
+def anomaly_detection(traces_ms: float = 9.0, checks_ms: float = 3.0, **call: Any) -> Evidence:
+    """Of a step of 25 ms; 80 nodes in the graph."""
+    traces = CallSite("anomaly_trace", SWITCH_LINE, 80.0, traces_ms, "switch")
+    checks = CallSite("anomaly_check", SWITCH_LINE, 90.0, checks_ms, "switch")
+    return with_(healthy(), call_sites=(with_(traces, **call), with_(checks, **call)))
+
+
+def slow_update(spent_ms: float = 6.0, **price: Any) -> Evidence:
+    """Adam loops over 200 tensors; of the step of 25 ms it takes so much."""
+    adam = UpdatePrice("Adam", "loop", 200, now_ms=1.5, foreach_ms=0.9, fused_ms=0.3)
+    return with_(
+        healthy(),
+        step=step(Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=spent_ms, other=6.7 - spent_ms)),
+        ops__update=with_(adam, **price),
     )
 
 

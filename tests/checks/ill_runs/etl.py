@@ -57,6 +57,15 @@ def waiting(wait_ms: float, made: Fetch | Missing, *, train_ms: float = 5.0, cpu
     )
 
 
+UNEVEN_MS = tuple(60.0 if i % 20 == 5 else 4.0 for i in range(200))
+"""Two workers keep up with a loop of 5 ms; one batch in 20 holds it up."""
+
+
+def uneven_batches(wait_ms: float = 2.5, each_ms: tuple[float, ...] = UNEVEN_MS, **changes: Any) -> Evidence:
+    made = fetch((6.3, 1.0), (0.5, 0.5), each_ms=each_ms)
+    return waiting(wait_ms, made, cpus=4, **{"num_workers": 2, "empty_share": 0.2, **changes})
+
+
 def collecting_workers(gc_ms: float = 30.0, line: Site | None = GC_LINE, workers: int = 2) -> Evidence:
     """Making a batch takes 10 ms and the workers' collections; training takes 5."""
     made = with_(fetch((9.0, 9.0), (1.0, 1.0)), gc_ms=gc_ms, gc_line=line)

@@ -7,6 +7,7 @@ from torch.overrides import TorchFunctionMode
 from .lazy_scores import Scores, product
 from .precision import _AtTheBorder, border
 
+_saving = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 _SWITCHES = ("flash", "mem_efficient", "cudnn")
 
 
@@ -16,6 +17,10 @@ class Sdpa(_AtTheBorder):
 
     Every operator of the forward goes through Python here (about 2 us each), so a trial shows a little less than the
     fix gives. A loop that uses the weights of a layer fails.
+
+    What `torch.utils.checkpoint` computes again in the backward pass must be computed in the same way. So modules
+    inside the root have the hooks too: one that is called again has them again. Attention that a checkpoint calls
+    otherwise stays as it is.
     """
 
     settle = 3
@@ -23,11 +28,13 @@ class Sdpa(_AtTheBorder):
     def apply(self) -> None:
         roots = border(self.probe)
         self.found = 0
+        self.refused = False
         self.mode = _Fusing(self)
         self.switched = [name for name in _SWITCHES if not getattr(torch._C, f"_get_{name}_sdp_enabled")()]
         for name in self.switched:
             self._switch(name, True)
-        self.hook(roots)
+        self.inside: list = []
+        self.hook([module for root in roots for module in root.modules() if module is root or any(module.children())])
         layers = {layer for root in roots for layer in root.modules() if isinstance(layer, MultiheadAttention)}
         for layer in layers:
             self.handles.append(layer.register_forward_pre_hook(self._without_weights, with_kwargs=True))
@@ -55,16 +62,26 @@ class Sdpa(_AtTheBorder):
         if not self.depth:
             self.mode.__enter__()
         self.depth += 1
+        self.inside.append(_checkpoint())
 
     def leave(self, module, args, kwargs, output):
         self.depth -= 1
+        self.inside.pop()
         if not self.depth:
             self.mode.__exit__(None, None, None)
         return output.value() if isinstance(output, Scores) else None
 
+    def recomputed(self) -> bool:
+        """Whether what is called now will be called again, but not through a module that has the hooks."""
+        checkpoint = _checkpoint()
+        self.refused = self.refused or (checkpoint is not None and checkpoint is not self.inside[-1])
+        return checkpoint is not None and checkpoint is not self.inside[-1]
+
     def lost(self) -> str:
         if self.found or self.switched:
             return ""
+        if self.refused:
+            return "its attention is inside a `checkpoint` of a function, which would compute it in another way again"
         return "the model has no attention of a form that could be replaced"
 
 
@@ -80,4 +97,12 @@ class _Fusing(TorchFunctionMode):
         self.remedy.found += 1
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        return product(function, args, kwargs or {}, self.fused)
+        made = product(function, args, kwargs or {}, self.fused)
+        return made.value() if type(made) is Scores and self.remedy.recomputed() else made
+
+
+def _checkpoint():
+    """What `torch.utils.checkpoint` does with tensors that are saved here, unless it is of the reentrant kind; None
+    outside of it."""
+    hooks = _saving(True) if _saving is not None else None
+    return hooks[0] if hooks and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint" else None

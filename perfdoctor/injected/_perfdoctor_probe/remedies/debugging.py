@@ -2,17 +2,30 @@
 
 import torch
 
-from .base import Switch
+from .base import Remedy, UnsuitableError
 
 
-class NoAnomalyDetection(Switch):
-    """`torch.autograd.set_detect_anomaly(False)`."""
+class NoAnomalyDetection(Remedy):
+    """Anomaly detection of autograd stays off although the job goes on switching it on (`detect_anomaly()` does, at
+    each entry). What the job wishes meanwhile it is told, and holds afterwards."""
 
-    def read(self) -> tuple:
-        return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    names = ("set_anomaly_enabled", "is_anomaly_enabled", "is_anomaly_check_nan_enabled")
 
-    def set(self, value: tuple) -> None:
-        torch.set_anomaly_enabled(*value)
+    def apply(self) -> None:
+        self.wish = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+        if not self.wish[0] and self.probe.anomaly.site < 0:
+            raise UnsuitableError("it is so already")
+        self.originals = {name: getattr(torch, name) for name in self.names}
 
-    def wanted(self) -> tuple:
-        return False, torch.is_anomaly_check_nan_enabled()
+        def note(mode, check_nan=True) -> None:
+            self.wish = mode, check_nan
+
+        for name, stand_in in zip(self.names, (note, lambda: self.wish[0], lambda: self.wish[1])):
+            setattr(torch, name, stand_in)
+        self.originals["set_anomaly_enabled"](False, self.wish[1])
+
+    def withdraw(self) -> None:
+        for name, original in getattr(self, "originals", {}).items():
+            setattr(torch, name, original)
+        if hasattr(self, "originals"):
+            torch.set_anomaly_enabled(*self.wish)

@@ -238,7 +238,7 @@ ENTRIES = (
     Entry(
         "optimizer.fused",
         "the optimizer updates all parameters in one fused operator",
-        "torch.optim.AdamW(model.parameters(), ..., fused=True)",
+        "optimizer = torch.optim.AdamW(..., fused=True)  # or Adam, SGD, Adagrad: the one that the job has",
         home="optimizers",
         kind="Fused",
         numerics=True,
@@ -247,7 +247,7 @@ ENTRIES = (
     Entry(
         "optimizer.foreach",
         "the optimizer updates parameters in groups",
-        "torch.optim.AdamW(model.parameters(), ..., foreach=True)",
+        "optimizer = torch.optim.AdamW(..., foreach=True)  # or whichever the job has",
         home="optimizers",
         kind="Foreach",
         numerics=True,
@@ -296,7 +296,7 @@ ENTRIES = (
     ),
     Entry(
         "debug.off",
-        "anomaly detection of autograd is off",
+        "anomaly detection of autograd stays off",
         "torch.autograd.set_detect_anomaly(False)",
         home="debugging",
         kind="NoAnomalyDetection",

@@ -7,6 +7,8 @@ a model does with it makes the tensor after all, by the operators that the model
 import torch
 from torch.nn import functional
 
+from . import einsums
+
 _PRODUCTS = (
     torch.matmul,
     torch.bmm,
@@ -37,14 +39,20 @@ def product(function, args, kwargs, fused):
             and keys.shape[-1] > 1
         ):
             return Scores(queries, keys, fused)
+    elif function is torch.einsum and len(args) == 3 and not kwargs:
+        factors = einsums.scores(*args)
+        if factors is not None:
+            return Scores(*factors, fused, made=args)
     return function(*args, **kwargs)
 
 
 class Scores:
     """In the place of the product. No tensor, but torch's functions and a tensor's methods take it for one."""
 
-    def __init__(self, queries, keys, fused) -> None:
+    def __init__(self, queries, keys, fused, made=None) -> None:
         self._queries, self._keys, self._fused = queries, keys, fused
+        self._made = made
+        """What the model gave `torch.einsum`; None where it called a product."""
         self._scale = 1.0
         self._mask = None
         """To be added, or of bool: True where a key is seen."""
@@ -59,14 +67,14 @@ class Scores:
         if self._tensor is None:
             # The mode that left it open may still be in force.
             with torch._C.DisableTorchFunction():
-                tensor = torch.matmul(self._queries, self._keys)
+                tensor = torch.einsum(*self._made) if self._made else torch.matmul(self._queries, self._keys)
                 for function, args, kwargs in self._steps:
                     tensor = function(tensor, *args, **kwargs)
             self._tensor = tensor
         return self._tensor
 
     def _next(self, function, args, kwargs, **changes) -> "Scores":
-        after = Scores(self._queries, self._keys, self._fused)
+        after = Scores(self._queries, self._keys, self._fused, self._made)
         for name in ("_scale", "_mask", "_soft", "_dropout"):
             setattr(after, name, changes.get(name, getattr(self, name)))
         after._steps = (*self._steps, (function, args, kwargs))
@@ -82,6 +90,10 @@ class Scores:
                 return after
         elif len(args) == 2 and isinstance(args[1], Scores) and function in (*_ADDED, *_SCALED):
             after = args[1]._taken(function, (first,), kwargs)
+            if after is not None:
+                return after
+        elif function is torch.einsum and len(args) == 3 and isinstance(args[1], Scores):
+            after = args[1]._summed(first, args[2])
             if after is not None:
                 return after
         args, kwargs = _values(args), _values(kwargs)
@@ -122,6 +134,14 @@ class Scores:
         ):
             return self._next(function, args, kwargs, _mask=~args[0])
         return None
+
+    def _summed(self, equation, values):
+        """The product with values as an `einsum`; None where it is something else."""
+        if self._tensor is not None or not self._soft or type(values) is not torch.Tensor:
+            return None
+        orders = einsums.attended(equation, self._queries.dim(), values)
+        result = self._attended(values.permute(orders[0])) if orders else None
+        return None if result is None else result.permute(orders[1])
 
     def _attended(self, values):
         if values.shape[:-2] != self._queries.shape[:-2] or values.dtype != self._queries.dtype:

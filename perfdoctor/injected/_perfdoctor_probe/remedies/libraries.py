@@ -14,8 +14,8 @@ class _HeldOn(Remedy):
     setter = getter = ""
 
     def apply(self) -> None:
-        self.original = getattr(torch._C, self.setter)
         self.wish = getattr(torch._C, self.getter)()
+        self.original = getattr(torch._C, self.setter)
         if not self.available():
             raise UnsuitableError("this build of torch lacks it")
 

@@ -7,6 +7,7 @@ the job's own iterator are as before when the change is taken back.
 import torch
 from torch.utils.data import DataLoader
 
+from . import samplers
 from .base import Remedy, UnsuitableError
 from .worker_threads import InWorker
 
@@ -117,13 +118,13 @@ class _Clone(_Elsewhere):
     def source(self, loader, iterator) -> tuple:
         clone = self.clone(loader)
         loading = self.probe.loading
-        loading.ours = True
         state = torch.get_rng_state()
+        loading.ours = True
         try:
             other = iter(clone)
         finally:
-            torch.set_rng_state(state)
             loading.ours = False
+            torch.set_rng_state(state)
         # The workers are to end now, not when the collector comes by.
         return other._next_data, getattr(other, "_shutdown_workers", _nothing)
 
@@ -216,13 +217,13 @@ def like(loader) -> dict:
     if loader.batch_size is not None:
         arguments.update(batch_size=loader.batch_size, drop_last=loader.drop_last)
         if not isinstance(loader.dataset, torch.utils.data.IterableDataset):
-            arguments["sampler"] = loader.sampler
+            arguments["sampler"] = samplers.copied(loader.sampler)
     elif loader.batch_sampler is not None:
-        arguments["batch_sampler"] = loader.batch_sampler
+        arguments["batch_sampler"] = samplers.copied(loader.batch_sampler)
     else:
         arguments.update(batch_size=None)
         if not isinstance(loader.dataset, torch.utils.data.IterableDataset):
-            arguments["sampler"] = loader.sampler
+            arguments["sampler"] = samplers.copied(loader.sampler)
     return arguments
 
 

@@ -1,0 +1,101 @@
+"""What anomaly detection takes is counted while a window is open, and a trace of it reads as without the probe."""
+
+from __future__ import annotations
+
+import traceback
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.fx.traceback
+from torch import nn
+
+from perfdoctor.injected._perfdoctor_probe.anomaly import Anomaly, AnomalyWatch
+from perfdoctor.injected._perfdoctor_probe.guard import Guard
+from perfdoctor.injected._perfdoctor_probe.sites_window import SitesWindow
+
+
+def anomaly(site: int = -1) -> Anomaly:
+    found = Anomaly(SimpleNamespace(here=lambda: 5), Guard(lambda hook, error: None))
+    found.site = site
+    return found
+
+
+@pytest.fixture
+def on() -> Any:
+    torch.autograd.set_detect_anomaly(True)
+    yield
+    torch.autograd.set_detect_anomaly(False)
+
+
+def train(model: nn.Module) -> None:
+    model(torch.ones(2, 4)).sum().backward()
+
+
+def watched(site: int = -1) -> list[dict[str, Any]]:
+    """The telling calls of one training step under the call-site window."""
+    here = SimpleNamespace(call=lambda depth, thread: (9, (1, 2), True), here=lambda: 9)
+    loop = SimpleNamespace(timeline=SimpleNamespace(stack=["other"]))
+    window = SitesWindow(here, loop, anomaly(site), compiled=False)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    train(model)
+    window.open()
+    train(model)
+    return window.close(1)["calls"]
+
+
+@pytest.mark.parametrize(("site", "line", "detail"), [(3, 3, "switch"), (-1, 5, "")])
+def test_traces_and_searches_are_counted_apart_from_scalar_reads(on: None, site: int, line: int, detail: str) -> None:
+    calls = {call["kind"]: call for call in watched(site)}
+    # A product, a relu, a product and a sum; leaves take their traces when they are first used.
+    assert calls["anomaly_trace"]["count"] >= 4 and calls["anomaly_check"]["count"] >= 4
+    assert calls["anomaly_trace"]["us"] > 0
+    assert {(call["site"], call["detail"]) for call in calls.values()} == {(line, detail)}
+    assert "scalar_read" not in calls
+
+
+def test_where_it_is_off_there_is_nothing_to_count() -> None:
+    assert watched() == []
+
+
+def test_a_search_of_the_jobs_own_is_none_of_anomaly_detection() -> None:
+    watch = AnomalyWatch(anomaly())
+    assert not watch.is_search("aten::isnan", True, 10)  # the mode is off
+    assert not watch.is_search("aten::_local_scalar_dense", True, 10)
+    torch.autograd.set_detect_anomaly(True)
+    try:
+        assert not watch.is_search("aten::isnan", False, 10)  # in the forward pass
+        assert watch.is_search("aten::isnan", True, 10) and watch.is_search("aten::_is_any_true", True, 10)
+        assert watch.is_search("aten::_local_scalar_dense", True, 10)
+        assert not watch.is_search("aten::_local_scalar_dense", True, 10), "a second read is the job's"
+    finally:
+        torch.autograd.set_detect_anomaly(False)
+    assert watch.checks == [1, 30]
+
+
+def test_a_trace_has_the_lines_that_it_has_without_us() -> None:
+    original = torch.fx.traceback.format_stack
+    watch = AnomalyWatch(anomaly())
+    watch.open()
+    try:
+        assert torch.fx.traceback.format_stack is not original
+        ours = torch.fx.traceback.format_stack()
+        theirs = traceback.format_list(traceback.extract_stack())
+    finally:
+        watch.close()
+    assert torch.fx.traceback.format_stack is original
+    assert ours[:-1] == theirs[:-1] and "ours = " in ours[-1]
+
+
+def test_the_line_that_switches_it_on_is_noted_and_the_one_that_switches_it_off_is_not() -> None:
+    found = anomaly()
+    found.switched()
+    assert found.site == -1
+    torch.autograd.set_detect_anomaly(True)
+    try:
+        found.switched()
+    finally:
+        torch.autograd.set_detect_anomaly(False)
+    found.switched()
+    assert found.site == 5
