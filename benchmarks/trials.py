@@ -59,6 +59,7 @@ CASES = (
     Case("anomaly", "debug.off"),
     Case("onednn", "onednn.on"),
     Case("update", "optimizer.fused"),
+    Case("uneven", "etl.prefetch=8", settle=20),
     Case("loading", "etl.workers=2", settle=12),
     Case("trivial", "etl.workers=0", settle=12),
     Case("healthy", "nothing"),

@@ -78,7 +78,7 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], least: 
             else "Have it update tensors in groups.",
             code=_code(evidence.job, price.optimizer, best),
             risk="Sums are taken in another order, so the last digits of results differ.",
-            remedies=(f"optimizer.{best}",),
+            remedies=("optimizer.fused",) if best == "fused" else ("optimizer.foreach",),
         ),
         savings=savings(
             step,

@@ -24,6 +24,15 @@ class Slow(Dataset):
         return torch.full((768,), index / 4096), index % 2
 
 
+class Uneven(Slow):
+    """Finds nearly all samples at hand, and one in 160 on a far-away disk."""
+
+    def __getitem__(self, index):
+        if index % 160 == 80:
+            time.sleep(0.06)
+        return torch.full((768,), index / 4096), index % 2
+
+
 def network(width, depth, dtype=torch.float32):
     layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.ReLU())]
     return nn.Sequential(*layers, nn.Linear(width, 2)).to(dtype)
@@ -84,6 +93,13 @@ def malloc(cured):
 def loading(cured):
     loader = DataLoader(Slow(), batch_size=8, num_workers=2 if cured else 0, persistent_workers=cured)
     run(network(768, 4), loader)
+
+
+def uneven(cured):
+    """One batch in 20 is slow, and two workers keep up on average."""
+    ahead = 8 if cured else 2
+    loader = DataLoader(Uneven(), batch_size=8, num_workers=2, persistent_workers=True, prefetch_factor=ahead)
+    run(network(768, 6), loader)
 
 
 def trivial(cured):

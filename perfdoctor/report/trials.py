@@ -109,20 +109,22 @@ def _outcome(trial: Trial) -> str:
         text = f"helped: {trial.text}{_start(trial)}"
         return text if trial.keep else f"{text} (a bound, nothing to keep)"
     if trial.verdict is Verdict.HURT:
-        return "made it slower: not recommended here"
+        return f"made it slower: not recommended here{_start(trial)}"
     if trial.verdict is Verdict.NO_DIFFERENCE:
         useless = trial.gain is not None and trial.gain.no_use
-        return "no difference shown: not recommended here" if useless else "no difference shown"
+        return f"no difference shown{': not recommended here' if useless else ''}{_start(trial)}"
     began = "could not be measured" if trial.verdict is Verdict.NOT_MEASURED else "not tried"
     return wording.clean(f"{began}: {trial.reason}")
 
 
 def _start(trial: Trial) -> str:
     """What its start takes, and when that is earned back."""
-    if trial.start_s is None or trial.pays_after_steps is None:
+    if trial.start_s is None:
         return ""
-    pays = wording.plural(trial.pays_after_steps, "step")
-    return f", which took {wording.elapsed(trial.start_s)} and pays after {pays}"
+    took = wording.elapsed(trial.start_s)
+    if trial.verdict is not Verdict.HELPED or trial.pays_after_steps is None:
+        return f"; its start took {took}"
+    return f", which took {took} and pays after {wording.plural(trial.pays_after_steps, 'step')}"
 
 
 def _fast(gain: Gain) -> str:

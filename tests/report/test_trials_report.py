@@ -184,4 +184,11 @@ def test_a_start_is_told_with_the_step_that_earns_it_back() -> None:
     text = " ".join(console(diagnosis).split())
     assert "1.25x [1.20, 1.30] helped: the model is compiled, which took 12 s and pays after 1,200 steps" in text
     assert "# results differ model = torch.compile(model)" in text
+    for verdict_, gain, says in (
+        (Verdict.NO_DIFFERENCE, Gain(1.0, 0.95, 1.05, 8, steps=10, step_ms=50.0), "no difference shown"),
+        (Verdict.HURT, Gain(0.9, 0.8, 0.95, 8, steps=10, step_ms=50.0), "made it slower: not recommended here"),
+    ):
+        useless = replace(compiled, verdict=verdict_, gain=gain)
+        text = " ".join(console(replace(two_findings(), trials=Trials((useless,)))).split())
+        assert f"{says}; its start took 12 s" in text and "pays after" not in text
     jsonschema.validate(json.loads(render_json(diagnosis)), load_schema())

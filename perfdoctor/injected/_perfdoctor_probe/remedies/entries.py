@@ -238,7 +238,7 @@ ENTRIES = (
     Entry(
         "optimizer.fused",
         "the optimizer updates all parameters in one fused operator",
-        "optimizer = torch.optim.AdamW(..., fused=True)  # or Adam, SGD, Adagrad: the one that the job has",
+        "torch.optim.AdamW(model.parameters(), ..., fused=True)  # or whichever the job has",
         home="optimizers",
         kind="Fused",
         numerics=True,
@@ -247,7 +247,7 @@ ENTRIES = (
     Entry(
         "optimizer.foreach",
         "the optimizer updates parameters in groups",
-        "optimizer = torch.optim.AdamW(..., foreach=True)  # or whichever the job has",
+        "torch.optim.AdamW(model.parameters(), ..., foreach=True)  # or whichever the job has",
         home="optimizers",
         kind="Foreach",
         numerics=True,
