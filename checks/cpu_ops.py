@@ -199,12 +199,12 @@ class _Case:
     def shared(self) -> tuple[Measurement, ...]:
         reads = self.reads()
         busiest = max(self.lines, key=lambda line: line.ops_per_step, default=None)
-        # Runs are estimated; what issues operators has run.
-        runs = max(1, round(busiest.runs_per_step)) if busiest else 0
         return (
             Measurement("reads", sum(call.calls_per_step for call in reads), "count", "scalar reads per step"),
             milliseconds("reads_ms", sum(call.ms_per_step for call in reads), "their time per step"),
-            Measurement("runs", runs, "count", "runs of the busiest line"),
+            Measurement(
+                "runs", max(1, round(busiest.runs_per_step)) if busiest else 0, "count", "runs of the busiest line"
+            ),
             Measurement("ops", busiest.ops_per_step if busiest else 0.0, "count", "operators it issues per step"),
         )
 
