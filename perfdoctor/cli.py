@@ -448,7 +448,7 @@ def report(
     raise typer.Exit(_uninterrupted(lambda: command.report(run, settings, tuple(output or ()), verbose)))
 
 
-@app.command(cls=_Command, short_help="Explain a check.")
+@app.command(cls=_Command, short_help="Explain a check, or list them all.")
 def explain(
     code: Annotated[str | None, typer.Argument(metavar="CODE", help="PD03, etl, or PD03.too-few-workers.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All checks.", envvar="PERFDOCTOR_EXPLAIN_ALL")] = False,
@@ -457,7 +457,7 @@ def explain(
         str, typer.Option("--format", metavar="FORMAT", help="text or markdown.", envvar="PERFDOCTOR_EXPLAIN_FORMAT")
     ] = "text",
 ) -> None:
-    """Say what a check looks at, why it costs time, how to fix it, and when it stays silent."""
+    """Say what a check looks at, why it costs time, how to fix it, and when it stays silent; without CODE, list all."""
     from .commands import explain as command
 
     typer.echo(command.remedies() if remedies else command.render(code, every, output_format))

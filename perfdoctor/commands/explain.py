@@ -32,7 +32,10 @@ def render(code: str | None, every: bool, output_format: str) -> str:
 
 def remedies() -> str:
     """A line for each remedy that can be applied, with its number where it takes one."""
-    rows = []
+    rows = [
+        "Fixes that `check --trial` tries on the running job and `run --apply` puts in place; a number is an example.",
+        "",
+    ]
     for entry in catalogue.ENTRIES:
         if entry.keep:
             name = entry.name if entry.argument is None else f"{entry.name}={entry.argument}"

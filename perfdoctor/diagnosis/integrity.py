@@ -24,7 +24,8 @@ def notes(run: RunEvidence, results: Sequence[CheckResult]) -> tuple[IntegrityNo
         if result.outcome.kind is OutcomeKind.CRASHED
     ]
     found += [
-        IntegrityNote("PD95", "recording-incomplete", Severity.NOTE, note.replace("{", "{{").replace("}", "}}"))
+        # Without numbers a message is no template: braces stay as they are.
+        IntegrityNote("PD95", "recording-incomplete", Severity.NOTE, note)
         for note in run.notes[:5]
     ]
     return tuple(found)
@@ -33,8 +34,7 @@ def notes(run: RunEvidence, results: Sequence[CheckResult]) -> tuple[IntegrityNo
 def _steps(evidence: Evidence) -> list[IntegrityNote]:
     step = evidence.step
     if isinstance(step, Missing):
-        reason = str(step).replace("{", "{{").replace("}", "}}")
-        return [IntegrityNote("PD90", "too-few-steps", Severity.ERROR, reason)]
+        return [IntegrityNote("PD90", "too-few-steps", Severity.ERROR, str(step))]
     if step.count >= _FEW_STEPS:
         return []
     return [
@@ -42,7 +42,7 @@ def _steps(evidence: Evidence) -> list[IntegrityNote]:
             "PD90",
             "too-few-steps",
             Severity.WARNING,
-            "only {steps} steady steps were seen; let the job run longer for firmer numbers",
+            "only {steps:steady step was|steady steps were} seen; let the job run longer for firmer numbers",
             (Measurement("steps", step.count, "count"),),
         )
     ]

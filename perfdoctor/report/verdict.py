@@ -88,7 +88,7 @@ def whereabouts(diagnosis: Diagnosis) -> str:
     )
     if step.step_ms - explained < UNEXPLAINED_REST * step.step_ms:
         return ""
-    beside = "Beside the findings, most" if diagnosis.ranked else "Most"
+    beside = "Beside the findings, the largest part" if diagnosis.ranked else "The largest part"
     device = device_bounds(diagnosis.evidence)
     if device is not None:
         name, ms = max(device.parts.as_dict().items(), key=lambda item: item[1])

@@ -120,7 +120,7 @@ def test_a_rank_with_too_few_steps_says_so_everywhere(tmp_path: Path) -> None:
     for name in ("step", "loaders", "gc", "memory", "cuda_memory", "own_cost"):
         value = getattr(evidence, name)
         assert isinstance(value, Missing)
-        assert "only 2 steady steps" in value.reason
+        assert "too few steady steps: 2 of the 3 seen" in value.reason
     assert isinstance(evidence.precision, Precision)
 
 

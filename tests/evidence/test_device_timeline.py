@@ -104,9 +104,9 @@ def test_kernels_that_overlap_fill_no_more_than_the_step(tmp_path: Path) -> None
 def test_few_marks_say_nothing_and_why_they_are_few(tmp_path: Path) -> None:
     left_out = {"left_out": {"a graph was captured": 2}}
     reason = _reason(tmp_path, marks(MARKED[:4]) | left_out, marks([]) | left_out)
-    assert reason.startswith("only 3 steady steps were marked")
+    assert reason.startswith("too few steady steps are marked on the device's timeline: 3")
     assert reason.endswith("4 left out because a graph was captured")
-    assert _reason(tmp_path).startswith("only 0 steady steps were marked")
+    assert _reason(tmp_path).startswith("too few steady steps are marked on the device's timeline: 0")
 
 
 def test_where_there_is_no_timeline_the_reason_is_its_own(tmp_path: Path) -> None:

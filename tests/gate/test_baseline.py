@@ -161,6 +161,7 @@ def test_losses_that_differ_say_so() -> None:
     assert fingerprint.losses_differ(evidence(2.3, 2.2), evidence(2.3, 2.2000001)) == ""
     assert "loss 2.2, then 2.3" in fingerprint.losses_differ(evidence(2.3, 2.2), evidence(2.3, 2.3))
     assert fingerprint.losses_differ(evidence(2.3), evidence(float("nan"))) != ""
+    assert fingerprint.losses_differ(evidence(float("nan")), evidence(float("nan"))) == ""
     assert fingerprint.losses_differ(evidence(2.3), evidence(5.0, first_step=3)) == ""
     assert fingerprint.losses_differ(evidence(2.3), samples.empty()) == ""
 
@@ -169,3 +170,11 @@ def test_the_real_file_of_a_repository_is_stable(tmp_path: Path) -> None:
     path = tmp_path / "perf-baseline.json"
     path.write_text(render(BASE))
     assert render(parse(path.read_text(), str(path))) == path.read_text()
+
+
+def test_times_that_vary_are_given_three_times_their_spread() -> None:
+    """Launches of 9 to 11 ms have a spread of a tenth: a quarter more is no news."""
+    loud = make(TODAY, "train.py", CONFIGURATION, MACHINE, [launch(9.0 + 2.0 * (i % 2)) for i in range(8)], [finding()])
+    slower = now(launch(12.5), launch(12.5))
+    assert verdict_of(against(slower, loud), "step_time_ms") is Verdict.PASS
+    assert verdict_of(against(slower), "step_time_ms") is Verdict.REGRESSION

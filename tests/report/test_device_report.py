@@ -94,8 +94,8 @@ def test_where_the_device_bounds_the_step_only_its_own_parts_matter() -> None:
     by_device, by_both = (
         replace(diagnosis, evidence=replace(diagnosis.evidence, hot_lines=lines)) for diagnosis in (BY_DEVICE, BY_BOTH)
     )
-    assert whereabouts(by_device) == "Most of the step on the device is backward pass, 14.0 ms (57 %)."
-    assert "Most of the step is other code in the loop" in whereabouts(by_both)
+    assert whereabouts(by_device) == "The largest part of the step on the device is backward pass, 14.0 ms (57 %)."
+    assert "The largest part of the step is other code in the loop" in whereabouts(by_both)
     assert "train.py:5" in whereabouts(by_both)
 
 

@@ -33,7 +33,7 @@ def slow() -> Diagnosis:
 
 def test_the_largest_part_and_the_three_hottest_lines_are_named() -> None:
     text = whereabouts(slow())
-    assert text.startswith("Most of the step is other code in the loop, 12.0 ms (60 %)")
+    assert text.startswith("The largest part of the step is other code in the loop, 12.0 ms (60 %)")
     assert text.index("train.py:41 in main (42 %)") < text.index("train.py:7 in forward (20 %)")
     assert "train.py:9" in text
     assert "train.py:12" not in text
@@ -58,7 +58,7 @@ def test_findings_that_explain_little_are_told_from_the_rest() -> None:
             replace(f, savings=replace(f.savings, ceiling_ms=1.0, low_ms=0.1, high_ms=0.5)) for f in found.ranked
         ),
     )
-    assert whereabouts(diagnosis).startswith("Beside the findings, most of the step is other code")
+    assert whereabouts(diagnosis).startswith("Beside the findings, the largest part of the step is other code")
 
 
 def test_without_a_step_or_lines_there_is_nothing_to_say() -> None:
@@ -81,7 +81,7 @@ def test_a_note_is_no_cause() -> None:
     text = verdict(noted(slow()))
     assert "of which 12.0 ms (60 %) is other code in the loop, but none of the checks" in text
     assert "though the note below would bring it to 8 to 14 ms" in text
-    assert whereabouts(noted(slow())).startswith("Beside the findings, most of the step is other code")
+    assert whereabouts(noted(slow())).startswith("Beside the findings, the largest part of the step is other code")
     assert whereabouts(noted(slow(), general=False)) == ""
 
 

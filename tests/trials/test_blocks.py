@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from perfdoctor.trials.blocks import NOISE, block_steps, orders
+from perfdoctor.trials.blocks import LEAST_PAIRS, NOISE, SETTLE, Size, block_steps, orders
 
 
 def test_quiet_steps_need_few() -> None:
@@ -52,3 +52,14 @@ def test_the_remedy_comes_first_as_often_as_not() -> None:
     seen = [tuple(orders(6, random.Random(seed))) for seed in range(20)]
     assert all(sum(order) == 3 for order in seen)
     assert len(set(seen)) > 5, "in random order"
+
+
+def test_scatter_is_that_of_a_standard_deviation() -> None:
+    """Means of four such steps scatter by 2.25 %, of which half lie within 1.5 %."""
+    walls = 20 * (1 + np.random.default_rng(3).normal(0, 0.045, 4000))
+    assert block_steps(walls) > 4
+
+
+def test_a_trial_needs_the_fewest_pairs_of_two_blocks_each() -> None:
+    assert Size(10, 0.01).least_s == pytest.approx(2 * LEAST_PAIRS * (10 + SETTLE) * 0.01)
+    assert Size(10, 0.01, epochs=1).least_s == pytest.approx(2 * LEAST_PAIRS * 20 * 0.01)

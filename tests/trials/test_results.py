@@ -154,3 +154,17 @@ def test_other_findings_are_left_alone() -> None:
 def test_no_trials_no_change() -> None:
     diagnosis = two_findings()
     assert with_trials(diagnosis, None) is diagnosis
+
+
+def test_what_was_measured_before_the_job_ended_counts_if_it_is_enough(tmp_path: Path) -> None:
+    enough = recording(tmp_path, [planned(1, "gc.freeze", broke=True)], *blocks(1, "gc.freeze", 20_000, 10_000))
+    found = results(enough)
+    assert found is not None
+    assert (found.single[0].verdict, found.single[0].reason) == (Verdict.HELPED, "")
+    few = recording(tmp_path, [planned(1, "gc.freeze", broke=True)], *blocks(1, "gc.freeze", 20_000, 10_000, pairs=2))
+    found = results(few)
+    assert found is not None
+    assert (found.single[0].verdict, found.single[0].reason) == (
+        Verdict.NOT_MEASURED,
+        "the job ended while it was tried",
+    )
