@@ -9,6 +9,7 @@ from perfdoctor.api import (
     HANDOVER_MS,
     WITHOUT_CPU,
     Cause,
+    CodeLine,
     Confidence,
     Evidence,
     Fetch,
@@ -51,6 +52,8 @@ _CALMER = (0.5, 0.95)
 """Of collections that Python starts, saved by thresholds of 50,000."""
 _REBUILDING = 0.9
 """A judgement: what a first batch finds cold in caches and memory may be cold for the next one too."""
+_TELLING = 0.25
+"""A line that takes a quarter of making a batch is worth a look; below, the time is all over the place."""
 _CHEAP_SAMPLE_MS = 0.1
 """Up to this time per sample, `__getitem__` is Python overhead rather than work."""
 _DOING = {
@@ -178,6 +181,27 @@ def _fetch_measurements(fetch: Fetch) -> tuple[Measurement, ...]:
     )
 
 
+def _hottest(fetch: Fetch) -> CodeLine | None:
+    """The line of the data set or `collate_fn` to look at first."""
+    line = fetch.lines[0] if fetch.lines else None
+    return line if line is not None and line.share >= _TELLING else None
+
+
+def _told(fetch: Fetch) -> tuple[str, tuple[Measurement, ...]]:
+    """Where a batch is made slowly: a clause, and its measurements."""
+    line = _hottest(fetch)
+    if line is None:
+        return "", ()
+    place = f"{line.site.file}:{line.site.line}" + (f" in {line.site.function}" if line.site.function else "")
+    return (
+        "; {hottest_share} of the making passes at {hottest}",
+        (
+            Measurement("hottest", place, "text", "hottest line of making a batch"),
+            share("hottest_share", line.share, "of the making, on that line"),
+        ),
+    )
+
+
 def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Finding:
     low, high = model.saved_with(wanted)
     doing = _DOING[case.split.blamed]
@@ -186,11 +210,12 @@ def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Fi
         if case.loader.num_workers == 0
         else "its {workers} workers cannot keep up"
     )
+    told, hottest = _told(fetch)
     return case.finding(
         "too-few-workers",
         "the loop waits {wait_ms} a step for data, {wait_share} of it: " + current,
         f"a batch takes {{make_ms}} to make, mostly {doing}, while training takes {{train_ms}}; "
-        f"{{wanted}} {'worker' if wanted == 1 else 'workers'} would make batches during training",
+        f"{{wanted}} {'worker' if wanted == 1 else 'workers'} would make batches during training{told}",
         _or_cheaper(workers(case.evidence.job, wanted), case, fetch),
         low=low,
         high=high,
@@ -201,6 +226,7 @@ def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Fi
             *_fetch_measurements(fetch),
             milliseconds("train_ms", model.train_ms, "the rest of the step"),
             Measurement("wanted", wanted, "count", "workers that would keep up"),
+            *hottest,
         ),
     )
 
@@ -244,13 +270,18 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
             ),
         )
     text, code = _CHEAPER[blamed]
-    return case.finding(
+    told, hottest = _told(fetch)
+    line = _hottest(fetch)
+    finding = case.finding(
         blamed.value,
         "the loop waits {wait_ms} a step for data, {wait_share} of it: "
         f"making a batch takes {{make_ms}}, mostly {doing}",
-        "handing batches over from workers would cost what it saves, so the batch itself must become cheaper"
-        if not case.loader.num_workers and model.make_ms < model.handover_ms[1]
-        else "more workers would not keep up on {cpus} usable CPUs, so the batch itself must become cheaper",
+        (
+            "handing batches over from workers would cost what it saves, so the batch itself must become cheaper"
+            if not case.loader.num_workers and model.make_ms < model.handover_ms[1]
+            else "more workers would not keep up on {cpus} usable CPUs, so the batch itself must become cheaper"
+        )
+        + told,
         # A bound: what no change to the making of batches can exceed.
         Fix(
             text=text,
@@ -264,9 +295,12 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
         extra=(
             *extra,
             Measurement("cpus", case.evidence.machine.usable_cpus, "count", "usable CPUs"),
+            *hottest,
         ),
         confidence=Confidence.MEDIUM,
     )
+    # What must change is what makes the batch, not the line that makes the loader.
+    return finding if line is None else replace(finding, location=location(line.site))
 
 
 def no_cpu_left(case: Case, fetch: Fetch, remaining: float) -> Finding:

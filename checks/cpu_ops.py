@@ -116,6 +116,7 @@ _SAME_RUNS = 0.1
 _ONE_FUNCTION = 0.25
 """The same for neighbouring lines of one function: runs are estimated by operators, to 10 % each."""
 _PYTHON_PARTS = ("forward", "other")
+
 _COMPUTE_PARTS = ("forward", "backward", "optimizer")
 
 
@@ -361,7 +362,7 @@ class _Case:
         many = [
             line
             for line in self.lines
-            if line.part in _PYTHON_PARTS and _key(line.site) not in reading and self._is_repeated(line)
+            if _is_python(line) and _key(line.site) not in reading and self._is_repeated(line)
         ]
         return [finding for loop in _grouped(many) if (finding := self._loop(loop)) is not None]
 
@@ -426,6 +427,11 @@ class _Case:
         forward = [line for line in loop.lines if line.part == "forward"]
         by_time, by_number = sum(line.share for line in forward), sum(line.ops_share for line in forward)
         return self.step.parts.backward * min(1.0, by_time, by_number)
+
+
+def _is_python(line: Line) -> bool:
+    """Whether the line issues its operators itself: in the backward pass only that of a `torch.autograd.Function`."""
+    return line.part in _PYTHON_PARTS or (line.part == "backward" and not line.site.via)
 
 
 def _reads_every_run(call: CallSite, line: Line) -> bool:

@@ -30,7 +30,7 @@ from .pricing.vector_extensions import price_caps
 from .recording.directory import RunDirectory
 from .relaunch import Launcher
 
-WINDOWS = ("sites", "ops")
+WINDOWS = ("sites", "ops", "lines")
 """The windows of `check`, in the order they open."""
 COUNTING = ("counters", *WINDOWS)
 """Those of a run that others are compared with."""

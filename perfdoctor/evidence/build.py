@@ -11,6 +11,7 @@ from ..recording.machine import MachineRecord
 from ..recording.model import ProcessRecording, Recording, WorkerSample
 from . import (
     backend,
+    code_lines,
     concurrency,
     counters,
     device,
@@ -132,6 +133,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
             device=selection,
             counters=counters.counters(process),
             index_use=indices.index_use(process),
+            code_lines=code_lines.code_lines(process, places, selection),
         )
     step, ops = steady.measure(process, selection), operators.profile(process)
     return Evidence(
@@ -159,6 +161,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         device=device.timeline(process, selection, step, ops),
         counters=counters.counters(process),
         index_use=indices.index_use(process),
+        code_lines=code_lines.code_lines(process, places, step),
     )
 
 
@@ -212,6 +215,7 @@ def _nobody(run: _Run) -> Evidence:
         device=nothing,
         counters=nothing,
         index_use=nothing,
+        code_lines=nothing,
         probe_faults=tuple(fault for p in run.recording.processes for fault in _faults(p)),
         backend=nothing,
     )

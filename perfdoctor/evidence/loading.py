@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..recording.model import Columns, LoaderMade, ProcessRecording, WorkerSample
+from .code_lines import making
 from .model import Fetch, Loader, Missing, Site, WorkerThreads
 from .places import Places
 from .stats import trimmed_mean
@@ -122,6 +123,7 @@ def _fetch(
         # A full collection is rare and long: a trimmed mean would leave it out.
         gc_ms=float((rows["gc_us"] / 1000).mean()) if num_workers else 0.0,
         gc_line=_collecting_line(workers, cwd) if num_workers else None,
+        lines=making(process, workers, num_workers, cwd),
     )
 
 

@@ -157,6 +157,8 @@ class ProcessFile:
             ops=_ops(windows.get("ops"), self._last("prices") or {}),
             call_sites=_call_sites(windows.get("sites")),
             counters=_counters(windows.get("counters")),
+            code_lines=_code_lines(windows.get("lines")),
+            making=_code_lines(self._last("making")),
             thread_rounds=tuple({int(n): float(us) for n, us in r["us"]} for r in self._all("threads")),
             forwards_seen=tuple(_build(model.ForwardsSeen, r) for r in self._all("concurrency")),
             batch_rounds=tuple(_build(model.BatchRound, r) for r in self._all("batching")),
@@ -297,6 +299,12 @@ def _call_sites(record: Record | None) -> model.SitesWindow | None:
         lines=None if lines is None else tuple(_build(model.LineRow, r) for r in lines),
         indices=None if indices is None else tuple(_build(model.IndexRow, r) for r in indices),
     )
+
+
+def _code_lines(record: Record | None) -> model.LinesWindow | None:
+    if record is None:
+        return None
+    return _build(model.LinesWindow, record, lines=tuple(_build(model.CodeRow, r) for r in record.get("lines", ())))
 
 
 def _counters(record: Record | None) -> model.CountersWindow | None:

@@ -221,6 +221,29 @@ class SitesWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeRow:
+    """One line of the user's code in one part of the step, with all that it called in libraries; microseconds."""
+
+    site: int
+    part: str = "other"
+    called: bool = False
+    """Whether its function was entered inside the part: a data set's `__getitem__` in the wait for data, say."""
+    us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LinesWindow:
+    """The line window, or one batch that a worker made line by line."""
+
+    steps: int = 1
+    lines: tuple[CodeRow, ...] = ()
+    """The largest first."""
+    lines_us: Mapping[str, int] = field(default_factory=dict)
+    """Of all lines, by part."""
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CountersWindow:
     """The counters window; totals of the whole window."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ..diagnosis.findings import Diagnosis, Finding, OutcomeKind, Part, Severity
 from ..diagnosis.measured import Verdict
-from ..evidence.model import Line, Missing, Parts, Step
+from ..evidence.model import CodeLine, Evidence, Line, Missing, Parts, Step
 from . import wording
 from .anatomy import LABELS
 from .device import bound_by, device_bounds
@@ -77,7 +78,7 @@ def whereabouts(diagnosis: Diagnosis) -> str:
     "" when findings explain at least half of the step, or no line was seen. Where the device bounds the step its
     largest part is named alone: lines are known by what they cost the host.
     """
-    step, lines = diagnosis.evidence.step, diagnosis.evidence.hot_lines
+    step, lines = diagnosis.evidence.step, _lines(diagnosis.evidence)
     if isinstance(step, Missing) or isinstance(lines, Missing) or step.step_ms <= 0 or not lines:
         return ""
     explained = sum(
@@ -97,12 +98,17 @@ def whereabouts(diagnosis: Diagnosis) -> str:
     return f"{beside} of the step is {LABELS[name]}, {_amount(ms, step)}; the hottest lines are {hottest}."
 
 
+def _lines(evidence: Evidence) -> Sequence[Line | CodeLine] | Missing:
+    """Lines by all that they take, where that was watched; else by the operators that they issue."""
+    return evidence.hot_lines if isinstance(evidence.code_lines, Missing) else evidence.code_lines
+
+
 def _helps_anyway(finding: Finding) -> bool:
     """A note about what would help whatever the time goes into does not say what it goes into."""
     return finding.savings.general and finding.severity is Severity.NOTE
 
 
-def _merged(lines: tuple[Line, ...]) -> list[tuple[str, float]]:
+def _merged(lines: Sequence[Line | CodeLine]) -> list[tuple[str, float]]:
     """Place and milliseconds, the most expensive first: a line may take part in several parts of the step."""
     total: dict[str, float] = {}
     for line in lines:

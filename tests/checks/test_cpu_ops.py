@@ -103,7 +103,7 @@ def test_a_loop_counts_from_a_tenth_of_the_step_on(share: float, count: int) -> 
 
 def test_backward_and_optimizer_lines_are_never_loops() -> None:
     busy = tuple(
-        Line(line.site, part, 900.0, 14.0, 3.0, 1.0, 1.0, 300.0)
+        Line(replace(line.site, via="torch/_tensor.py:backward"), part, 900.0, 14.0, 3.0, 1.0, 1.0, 300.0)
         for line, part in zip(HOT_LINES, ("backward", "optimizer"), strict=False)
     )
     assert _ids(with_(healthy(), hot_lines=busy)) == []
@@ -218,3 +218,15 @@ def test_what_a_library_reads_for_itself_does_not_make_the_line_a_loop_of_reads(
     (call,) = (one for one in by_hand.call_sites if one.kind == "scalar_read")
     inside = replace(call, site=replace(call.site, via="torch/distributions/categorical.py:__init__"))
     assert is_clear(examine(with_(by_hand, call_sites=(inside,)), CHECK.limits))
+
+
+def test_a_loop_in_the_backward_of_a_function_is_a_loop_too() -> None:
+    """Autograd's own operators are those of the line that calls `backward()`, once; a function's are its own lines'."""
+    own = Line(Site("quantise.py", 30, "backward"), "backward", 800.0, 6.0, 4.0, 0.43, 0.8, 200.0)
+    whole = Line(Site("train.py", 60, "main", "torch/_tensor.py:backward"), "backward", 200.0, 8.0, 7.0, 0.57, 0.2, 1.0)
+    finding = _found(with_(healthy(), hot_lines=(whole, own)))
+    assert finding.id == "PD10.element-loop"
+    assert finding.location is not None
+    assert (finding.location.file, finding.location.line) == ("quantise.py", 30)
+    assert number(finding, "loop_ms") == pytest.approx(6.0)
+    assert number(finding, "backward_ms") == 0.0

@@ -9,7 +9,7 @@ from perfdoctor.checks.etl import CHECK, examine
 from samples import DEVICE_BOUND, LOADER, LOADER_LINE, healthy, ids, is_clear, number, on_gpu, only, step, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Location, Outcome, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing, Parts
+from perfdoctor.evidence.model import CodeLine, Evidence, Missing, Parts, Site
 
 LIMITS = CHECK.limits
 
@@ -498,3 +498,36 @@ def test_copies_are_judged_on_a_device_only() -> None:
 def test_a_wait_and_copies_are_two_findings() -> None:
     evidence = with_(_on_gpu(10.0, device_busy_ms=5.0), ops__pageable_copies_ms=5.0)
     assert ids(_examined(evidence)) == ["PD03.transform", "PD03.pageable-copies"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The line that makes the batch
+
+
+def _line(share: float) -> CodeLine:
+    return CodeLine(Site("data.py", 41, "resized"), "input_wait", True, 0.0, share)
+
+
+def test_a_batch_that_must_become_cheaper_is_found_where_it_is_made() -> None:
+    finding = _found(waiting(25.0, fetch((60.0, 60.0), lines=(_line(0.7), _line(0.2))), num_workers=2))
+    assert finding.id == "PD03.transform"
+    assert finding.location is not None
+    assert (finding.location.file, finding.location.line) == ("data.py", 41)
+    assert "{hottest}" in finding.reasoning
+    assert number(finding, "hottest_share") == 0.7
+
+
+@pytest.mark.parametrize("lines", [(), (_line(0.2), _line(0.2))])
+def test_time_that_is_all_over_the_data_set_is_found_at_its_loader(lines: tuple[CodeLine, ...]) -> None:
+    finding = _found(waiting(25.0, fetch((60.0, 60.0), lines=lines), num_workers=2))
+    assert finding.location is not None
+    assert finding.location.file == LOADER_LINE.file
+    assert "{hottest}" not in finding.reasoning
+
+
+def test_workers_are_asked_for_at_the_loader_and_the_line_is_named_beside() -> None:
+    finding = _found(waiting(20.0, fetch((20.0, 20.0), lines=(_line(0.7),)), train_ms=20.0, num_workers=0))
+    assert finding.id == "PD03.too-few-workers"
+    assert finding.location is not None
+    assert finding.location.line == LOADER_LINE.line
+    assert "{hottest}" in finding.reasoning

@@ -7,7 +7,7 @@ from dataclasses import replace
 from diagnosis_samples import EVIDENCE, STEP, healthy, no_step, two_findings
 
 from perfdoctor.diagnosis.findings import Combined, Diagnosis, Severity
-from perfdoctor.evidence.model import Line, Parts, Site
+from perfdoctor.evidence.model import CodeLine, Line, Parts, Site
 from perfdoctor.report.console import render_console
 from perfdoctor.report.content import prepare
 from perfdoctor.report.markdown import render_markdown
@@ -93,3 +93,11 @@ def test_a_note_that_predicts_nothing_is_counted() -> None:
 def test_an_alarm_beside_a_note_is_the_verdict() -> None:
     both = replace(noted(slow()), ranked=(*two_findings().ranked, *noted(slow()).ranked))
     assert "none of the checks" not in verdict(both)
+
+
+def test_lines_that_issue_no_operator_are_named_where_all_time_was_watched() -> None:
+    simulator = CodeLine(Site("simulator.py", 88, "collide"), "other", False, 11.0, 0.9)
+    diagnosis = slow()
+    watched = replace(diagnosis, evidence=replace(diagnosis.evidence, code_lines=(simulator,)))
+    assert "simulator.py:88 in collide (55 %)" in whereabouts(watched)
+    assert "train.py:41" not in whereabouts(watched)

@@ -17,7 +17,7 @@ from .counters import Counters
 from .device import Bound, DeviceParts, DeviceTimeline
 from .indices import IndexUse
 from .job import Job, JobEnd, Precision, Threads
-from .layers import Layer, LayerProfile, Line
+from .layers import CodeLine, Layer, LayerProfile, Line
 from .libraries import Attention, AttentionPrice, Convolution, Cudnn, LibraryUse, Recurrent, ShapeVariety
 from .loading import Fetch, Loader, WorkerThreads
 from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
@@ -39,6 +39,7 @@ __all__ = [
     "CapPrice",
     "CapPrices",
     "Cause",
+    "CodeLine",
     "CollectSite",
     "Compute",
     "Concurrency",
@@ -151,6 +152,8 @@ class Evidence:
     device: DeviceTimeline | Missing = NOT_RECORDED
     counters: Counters | Missing = NO_COUNTERS
     index_use: tuple[IndexUse, ...] | Missing = NOT_RECORDED
+    code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
+    """The most expensive first."""
 
     @property
     def on_cuda(self) -> bool:

@@ -74,6 +74,24 @@ class LayerProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeLine:
+    """One line of the user's code in one part of the step, Python and all that it calls in libraries. Per step.
+
+    Unlike `Line` it needs no operator: a data set, a simulator or a protocol has such lines too.
+    """
+
+    site: Site
+    part: str
+    """As of `Line`, or `gc`."""
+    called: bool
+    """Whether its function was entered inside the part: what makes a batch, and not the loop that waits for it."""
+    ms_per_step: float
+    """In an ordinary step, estimated: the part's length times the line's share of it in the line window."""
+    share: float
+    """Of the part; of the making, for the lines of a batch that a worker made."""
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """One line of the job, by the operators that it issued in one part of the step. Per step.
 

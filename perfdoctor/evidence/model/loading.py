@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .base import Missing, Site
+from .layers import CodeLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,9 @@ class Fetch:
     """Garbage collections in a worker. In the training process they are a part of the step of their own: 0 here."""
     gc_line: Site | None = None
     """The line that asked for most of them in the workers; None where Python's collector ran by itself."""
+    lines: tuple[CodeLine, ...] = ()
+    """Of the data set and `collate_fn`, the most expensive first, with their share of making a batch; none where they
+    are a library's, or no batch was made line by line."""
 
     @property
     def total_ms(self) -> float:

@@ -339,6 +339,10 @@ class Probe:
             from .counters_window import CountersWindow
 
             return CountersWindow(self.profilers)
+        if name == "lines":
+            from .lines_window import LinesWindow
+
+            return LinesWindow(self.sites, self.loop, self.discovery.compiled)
         from .sites_window import SitesWindow
 
         return SitesWindow(self.sites, self.loop, self.discovery.compiled)

@@ -40,6 +40,10 @@ class Sites:
             return self._walk(frame) if frame is not None else found
         return found
 
+    def at(self, code, line: int) -> int:
+        """The id of a line of `code`, a function's."""
+        return self._id(code.co_filename, line, code.co_name, None)
+
     def _walk(self, frame) -> "tuple[int, object, bool]":
         via = None
         last = None
