@@ -144,6 +144,8 @@ _FUSED_SAVES = (0.3, 0.8)
 _AS_OFTEN = 0.2
 """How far apart a line's runs, which are estimated, and a cell's calls, which are counted, may be."""
 _CELLS = {"LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
+_WHOLE = frozenset(_CELLS.values())
+"""Layers for whole sequences, which a loop may call with one time step each."""
 _UNCOUNTED = ("Embedding", "EmbeddingBag", *_CELLS)
 """Kinds with a finding of their own."""
 
@@ -292,7 +294,7 @@ class _Case:
         """Recurrent cells that Python calls once per time step."""
         found_loops = []
         for cell in self.profile.layers:
-            fused = _CELLS.get(cell.kind)
+            fused = self._fused(cell)
             cost_share = self.cost_share(cell.ms)
             if (
                 fused is None
@@ -331,6 +333,17 @@ class _Case:
                 )
             )
         return found_loops
+
+    def _fused(self, cell: Layer) -> str | None:
+        """The layer that would take the whole sequence; None for what is no cell, and is not used like one."""
+        if cell.kind not in _WHOLE:
+            return _CELLS.get(cell.kind)
+        # One time step: sequences have two dimensions, or three with a batch before or after the time. Where the whole
+        # network is called as often, each call is a batch of one, or waits for what the last one led to.
+        outer = max((layer.calls_per_step for layer in self.profile.layers if not layer.name), default=1.0)
+        passes = outer if cell.name else 1.0
+        one_step = len(cell.input_shape) > 1 and 1 in cell.input_shape[:-1]
+        return cell.kind if one_step and cell.calls_per_step >= self.limits.cell_calls * max(1.0, passes) else None
 
     def _loop_line(self, cell: Layer) -> Site | None:
         """The line that issues most in the forward pass, in a cell or running as often as it is called."""
