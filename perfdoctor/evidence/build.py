@@ -133,6 +133,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
             device=selection,
             counters=counters.counters(process),
             index_use=indices.index_use(process),
+            debugging=settings.debugging(process),
             code_lines=code_lines.code_lines(process, places, selection),
         )
     step, ops = steady.measure(process, selection), operators.profile(process)
@@ -161,6 +162,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         device=device.timeline(process, selection, step, ops),
         counters=counters.counters(process),
         index_use=indices.index_use(process),
+        debugging=settings.debugging(process),
         code_lines=code_lines.code_lines(process, places, step),
     )
 
@@ -215,6 +217,7 @@ def _nobody(run: _Run) -> Evidence:
         device=nothing,
         counters=nothing,
         index_use=nothing,
+        debugging=nothing,
         code_lines=nothing,
         probe_faults=tuple(fault for p in run.recording.processes for fault in _faults(p)),
         backend=nothing,

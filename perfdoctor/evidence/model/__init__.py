@@ -16,7 +16,7 @@ from .counters import NOT_COUNTED as NO_COUNTERS
 from .counters import Counters
 from .device import Bound, DeviceParts, DeviceTimeline
 from .indices import IndexUse
-from .job import Job, JobEnd, Precision, Threads
+from .job import DebuggingAid, Job, JobEnd, Precision, Threads
 from .layers import CodeLine, Layer, LayerProfile, Line
 from .libraries import Attention, AttentionPrice, Convolution, Cudnn, LibraryUse, Recurrent, ShapeVariety
 from .loading import Fetch, Loader, WorkerThreads
@@ -48,6 +48,7 @@ __all__ = [
     "Cpu",
     "CudaMemory",
     "Cudnn",
+    "DebuggingAid",
     "DeviceParts",
     "DeviceTimeline",
     "DeviceWork",
@@ -152,6 +153,7 @@ class Evidence:
     device: DeviceTimeline | Missing = NOT_RECORDED
     counters: Counters | Missing = NO_COUNTERS
     index_use: tuple[IndexUse, ...] | Missing = NOT_RECORDED
+    debugging: tuple[DebuggingAid, ...] | Missing = NOT_RECORDED
     code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
 

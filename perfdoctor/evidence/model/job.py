@@ -96,3 +96,13 @@ class Threads:
 
     def variable(self, name: str) -> str | None:
         return dict(self.variables).get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class DebuggingAid:
+    """Something that helps to find errors and costs time in every step."""
+
+    name: str
+    """As a noun: "anomaly detection of autograd"."""
+    off: str
+    """Code or a shell line that switches it off."""

@@ -308,5 +308,6 @@ def _note_autocast(probe) -> None:
         if torch.is_autocast_enabled(device):
             probe.autocast = str(torch.get_autocast_dtype(device))[6:]
     # At the same moment, inside whatever `with` the loop put around the forward.
+    probe.anomaly = torch.is_anomaly_enabled() or probe.anomaly
     probe.onednn = settings.onednn_enabled() and probe.onednn is not False
     probe.cudnn = settings.cudnn_enabled() and probe.cudnn is not False

@@ -74,6 +74,7 @@ class Probe:
         self.stop_at = -1
         self.own_ns = self.sent_samples = 0
         self.autocast = ""
+        self.anomaly = False
         self.onednn = self.cudnn = None
         self.scaler_site = -2
         self.optimizer = None
@@ -313,6 +314,7 @@ class Probe:
         if optimizer is not None:
             facts["parameters"] = settings.parameters(optimizer)
         facts["autocast"] = self.autocast
+        facts["anomaly"] = self.anomaly or facts["anomaly"]
         facts["onednn_in_forward"] = self.onednn
         facts["cudnn_in_forward"] = self.cudnn
         self.loading.watches_shapes = "cudnn" in facts
