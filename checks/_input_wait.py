@@ -56,6 +56,7 @@ _TELLING = 0.25
 """A line that takes a quarter of making a batch is worth a look; below, the time is all over the place."""
 _CHEAP_SAMPLE_MS = 0.1
 """Up to this time per sample, `__getitem__` is Python overhead rather than work."""
+_TORCH_COLLATE = ("", "default_collate", "default_convert")
 _DOING = {
     Cause.STORAGE: "waiting for storage or the network",
     Cause.TRANSFORM: "computing in the data set's `__getitem__`",
@@ -242,6 +243,9 @@ def _or_cheaper(fix: Fix, case: Case, fetch: Fetch) -> Fix:
 def _picks_samples_singly(case: Case, fetch: Fetch) -> bool:
     """Whether a batch is many cheap samples, so that Python's part of each is most of it."""
     samples = case.loader.batch_size or 0
+    # A function of the job's own that takes most of the time does something: look there.
+    if case.split.blamed is Cause.COLLATE and case.loader.collate not in _TORCH_COLLATE:
+        return False
     cheap = samples > 1 and fetch.getitem_ms / samples < _CHEAP_SAMPLE_MS
     return case.loader.num_workers == 0 and cheap and case.split.blamed is not Cause.STORAGE
 

@@ -203,7 +203,7 @@ class _Case:
         return (
             Measurement("reads", sum(call.calls_per_step for call in reads), "count", "scalar reads per step"),
             milliseconds("reads_ms", sum(call.ms_per_step for call in reads), "their time per step"),
-            Measurement("runs", round(busiest.runs_per_step) if busiest else 0, "count", "runs of the busiest line"),
+            Measurement("runs", max(1, round(busiest.runs_per_step)) if busiest else 0, "count", "runs of the busiest line"),
             Measurement("ops", busiest.ops_per_step if busiest else 0.0, "count", "operators it issues per step"),
         )
 

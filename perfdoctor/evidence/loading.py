@@ -77,6 +77,7 @@ def _loader(
         fetch=_fetch(process, workers, made.num_workers, max(sizes, default=0), selection, places.cwd),
         worker_threads=_worker_threads(workers),
         steady_batches_per_step=float(chosen.sum()) / selection.count,
+        collate=made.collate,
     )
 
 

@@ -97,3 +97,5 @@ class Loader:
     fetch: Fetch | Missing
     worker_threads: WorkerThreads | Missing
     steady_batches_per_step: float = 1.0
+    collate: str = ""
+    """Name of its `collate_fn`; "" when it has none, or in a recording older than this."""
