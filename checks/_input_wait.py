@@ -257,11 +257,12 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
     extra = _fetch_measurements(fetch)
     if _picks_samples_singly(case, fetch):
         samples = case.loader.batch_size or 1
+        told, hottest = _told(fetch)
         return case.finding(
             "per-sample-indexing",
             "the loop waits {wait_ms} a step for data, {wait_share} of it, to pick {samples} cheap samples one by one",
             "a sample takes only {sample_us} to fetch, so the time goes into Python and collating; handing batches "
-            "over from workers would cost more than it saves",
+            f"over from workers would cost more than it saves{told}",
             batched_indexing(),
             low=0.6 * case.wait,
             high=0.95 * case.wait,
@@ -271,6 +272,7 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
                 *extra,
                 Measurement("samples", samples, "count", "samples per batch"),
                 Measurement("sample_us", fetch.getitem_ms / samples * 1000, "us", "fetching one sample"),
+                *hottest,
             ),
         )
     text, code = _CHEAPER[blamed]

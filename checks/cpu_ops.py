@@ -115,6 +115,8 @@ _SAME_RUNS = 0.1
 """Lines whose runs differ by less, or from a multiple of each other's, belong to the same loops."""
 _ONE_FUNCTION = 0.25
 """The same for neighbouring lines of one function: runs are estimated by operators, to 10 % each."""
+_SURE_RUNS = 0.75
+"""Of a number of runs, which is estimated."""
 _PYTHON_PARTS = ("forward", "other")
 
 _COMPUTE_PARTS = ("forward", "backward", "optimizer")
@@ -203,7 +205,9 @@ class _Case:
         return (
             Measurement("reads", sum(call.calls_per_step for call in reads), "count", "scalar reads per step"),
             milliseconds("reads_ms", sum(call.ms_per_step for call in reads), "their time per step"),
-            Measurement("runs", max(1, round(busiest.runs_per_step)) if busiest else 0, "count", "runs of the busiest line"),
+            Measurement(
+                "runs", max(1, round(busiest.runs_per_step)) if busiest else 0, "count", "runs of the busiest line"
+            ),
             Measurement("ops", busiest.ops_per_step if busiest else 0.0, "count", "operators it issues per step"),
         )
 
@@ -219,16 +223,26 @@ class _Case:
         return [finding for finding in found_reads if finding is not None]
 
     def _reads_on_cpu(self) -> list[Finding | None]:
-        return [self._read_on_cpu(call) for call in self.reads()]
+        told: set[tuple[str, int]] = set()
+        findings = []
+        for call in self.reads():
+            loop = self._loop_of_reads(call)
+            if not told & {_key(line.site) for line in loop}:
+                told |= {_key(line.site) for line in loop}
+                findings.append(self._read_on_cpu(call, loop))
+        return findings
 
-    def _read_on_cpu(self, call: CallSite) -> Finding | None:
+    def _loop_of_reads(self, call: CallSite) -> list[Line]:
+        """The lines of a loop whose every run ends in a read: what it reads is made one by one, too. None where a
+        library reads (torch.distributions checks its arguments): the line is not about the read then."""
+        line = self.line(call.site)
+        return self._beside(line) if line is not None and not call.site.via and _reads_every_run(call, line) else []
+
+    def _read_on_cpu(self, call: CallSite, loop: list[Line]) -> Finding | None:
         cost = call.ms_per_step + _READ_US / 1000 * call.calls_per_step
         low, high = cost, cost
-        line = self.line(call.site)
-        if line is not None and not call.site.via and _reads_every_run(call, line):
-            # A loop whose every run ends in a read: what it reads is made one by one, too. Not where a library reads
-            # (torch.distributions checks its arguments): the line is not about the read then.
-            cost = max(cost, line.ms_per_step)
+        if loop:
+            cost = max(cost, sum(line.ms_per_step for line in loop))
             low, high = (fraction * cost for fraction in _READS_SAVED)
         if self.cost_share(cost) < self.limits.read_share:
             return None
@@ -256,6 +270,16 @@ class _Case:
                 "them; one read for all leaves 10 to 50 %",
             ),
         )
+
+    def _beside(self, line: Line) -> list[Line]:
+        """The line and those of its function that run as often: a loop over parameters, of which one line reads."""
+        return [
+            one
+            for one in self.lines
+            if one.part == line.part
+            and (one.site.file, one.site.function) == (line.site.file, line.site.function)
+            and abs(one.runs_per_step - line.runs_per_step) <= _ONE_FUNCTION * line.runs_per_step
+        ]
 
     def _read_evidence(self, call: CallSite, cost: float) -> tuple[Measurement, ...]:
         return (
@@ -435,8 +459,8 @@ def _is_python(line: Line) -> bool:
 
 
 def _reads_every_run(call: CallSite, line: Line) -> bool:
-    """Whether the line is a loop with a read in each run."""
-    return call.calls_per_step >= 2 and abs(call.calls_per_step - line.runs_per_step) <= 0.5 * call.calls_per_step
+    """Whether the line is a loop with a read, or several, in each run."""
+    return call.calls_per_step >= 2 and 2 * _SURE_RUNS <= line.runs_per_step <= 1.5 * call.calls_per_step
 
 
 def _near(one: Site, other: Site) -> bool:

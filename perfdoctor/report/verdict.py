@@ -95,7 +95,23 @@ def whereabouts(diagnosis: Diagnosis) -> str:
         return f"{beside} of the step on the device is {LABELS[name]}, {_amount(ms, step)}."
     name, ms = max(step.parts.as_dict().items(), key=lambda item: item[1])
     hottest = wording.listing([_line(line, step) for line in _merged(lines)[:HOTTEST]])
-    return f"{beside} of the step is {LABELS[name]}, {_amount(ms, step)}; the hottest lines are {hottest}."
+    text = f"{beside} of the step is {LABELS[name]}, {_amount(ms, step)}; the hottest lines are {hottest}."
+    return f"{text}{_outside(name, step, lines)}"
+
+
+def _outside(largest: str, step: Step, lines: Sequence[Line | CodeLine]) -> str:
+    """The lines of a large part that is no computing, where another part is the largest."""
+    name, ms = _largest_outside(step)
+    its_own = _merged([line for line in lines if line.part == name])[:HOTTEST]
+    if name == largest or ms < UNEXPLAINED_SHARE * step.step_ms or not its_own:
+        return ""
+    places = wording.listing([_line(line, step) for line in its_own])
+    return f" Of {LABELS[name]}, {_amount(ms, step)}, most is at {places}."
+
+
+def _largest_outside(step: Step) -> tuple[str, float]:
+    outside = {k: ms for k, ms in step.parts.as_dict().items() if k not in ("forward", "backward", "optimizer")}
+    return max(outside.items(), key=lambda item: item[1])
 
 
 def _lines(evidence: Evidence) -> Sequence[Line | CodeLine] | Missing:
@@ -181,12 +197,9 @@ def _prospect(diagnosis: Diagnosis, what: str = "fix") -> str:
 
 def _unexplained(step: Step) -> str:
     """Names the largest part that is not compute, when those parts together are large."""
-    outside = {
-        name: ms for name, ms in step.parts.as_dict().items() if name not in ("forward", "backward", "optimizer")
-    }
-    if step.step_ms <= 0 or sum(outside.values()) < UNEXPLAINED_SHARE * step.step_ms:
+    if step.step_ms <= 0 or step.step_ms - step.parts.compute < UNEXPLAINED_SHARE * step.step_ms:
         return ""
-    name, ms = max(outside.items(), key=lambda item: item[1])
+    name, ms = _largest_outside(step)
     return f", of which {_amount(ms, step)} is {LABELS[name]}"
 
 

@@ -125,6 +125,27 @@ def test_a_line_that_reads_in_each_run_costs_all_that_it_computes() -> None:
     assert finding.savings.ceiling_ms == pytest.approx(4.0)
 
 
+def test_several_reads_in_each_run_are_a_loop_of_reads_with_the_lines_beside_it() -> None:
+    """Norm, mean and deviation of 42 gradients on one line, their histograms on another."""
+    call = CallSite("scalar_read", READ_LINE, 126.0, 0.05, "other")
+    reading = Line(READ_LINE, "other", 500.0, 4.0, 1.3, 0.6, 0.6, 42.0)
+    beside = replace(reading, site=replace(READ_LINE, line=61), ops_per_step=84.0, ms_per_step=2.0, runs_per_step=45.0)
+    elsewhere = replace(beside, site=replace(READ_LINE, function="evaluate"))
+    once = replace(beside, site=replace(READ_LINE, line=62), runs_per_step=1.0)
+    finding = _found(
+        with_(scalar_reads(), call_sites=(call,), hot_lines=(reading, beside, elsewhere, once, *HOT_LINES))
+    )
+    assert finding.id == "PD10.scalar-reads"
+    assert number(finding, "cost_ms") == pytest.approx(6.0)
+    # Another line of the same loop that reads is the same finding.
+    also = replace(call, site=beside.site, calls_per_step=42.0, ms_per_step=0.02)
+    both = with_(scalar_reads(), call_sites=(call, also), hot_lines=(reading, beside, *HOT_LINES))
+    assert _ids(both) == ["PD10.scalar-reads"]
+    # Three scalars of one line that runs once are three reads, whatever else the line computes.
+    single = with_(scalar_reads(), call_sites=(replace(call, calls_per_step=3.0),), hot_lines=(once, *HOT_LINES))
+    assert _ids(single) == []
+
+
 def test_reading_the_loss_once_a_step_is_fine() -> None:
     assert is_clear(examine(scalar_reads(reads=1.0, line_ms=4.0), CHECK.limits))
 
