@@ -122,6 +122,12 @@ class ProcessFile:
         """The blocks of trials so far."""
         return tuple(_build(model.Block, r) for r in self._all("block"))
 
+    def _windows(self) -> dict[str, Record]:
+        """The last window of each name, of those that saw the kind of step that the job has taken since."""
+        last = self._last("boundary")
+        since = int(last.get("step", 0)) if last else 0
+        return {w["name"]: w for w in self._all("window") if w.get("first", since) >= since}
+
     def recording(self) -> model.ProcessRecording | None:
         """Everything read so far; None when even the first record is missing."""
         header = self._last("process")
@@ -130,7 +136,7 @@ class ProcessFile:
         problems = [f"{self.path.name}: {what} ({count})" for what, count in self._problems.items()]
         if self._tail:
             problems.append(f"{self.path.name}: the last line is cut")
-        windows = {w["name"]: w for w in self._all("window")}
+        windows = self._windows()
         torch_import = self._last("torch")
         tracked = self._last("tracked")
         worker = self._last("worker")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import NOWHERE, recorded, site, worker
+from recordings import NOWHERE, boundary, recorded, site, worker
 
 from perfdoctor.evidence.code_lines import code_lines, making
 from perfdoctor.evidence.model import Missing, Parts, Step
@@ -81,3 +81,15 @@ def test_the_worker_with_the_longest_batch_speaks_for_all(tmp_path: Path) -> Non
 
 def test_an_older_recording_has_no_lines_of_the_making(tmp_path: Path) -> None:
     assert making(recorded(tmp_path), (), 0, "") == ()
+
+
+def test_a_window_on_steps_of_another_kind_is_not_used(tmp_path: Path) -> None:
+    """An agent that acts before it learns: those steps were forwards."""
+    acting = window(lines=ROWS[:1], lines_us=TOTALS)
+    change = {**boundary("optimizer"), "step": 96}
+    early = recorded(tmp_path, {**boundary("forward"), "step": 0}, *SITES, acting, change)
+    assert early.code_lines is None
+    learning = window(lines=ROWS, lines_us=TOTALS) | {"first": 106}
+    late = recorded(tmp_path, {**boundary("forward"), "step": 0}, *SITES, acting, change, learning)
+    assert late.code_lines is not None
+    assert len(late.code_lines.lines) == len(ROWS)

@@ -54,6 +54,7 @@ class Probe:
         self.write_rows = guarded("flush", self.flush)
         self.listen = guarded("control", self._listen)
         self.take_turn = guarded("turns", self._take_turn)
+        self.loop.on_kind = guarded("windows", self._kind_changed)
         self.price = guarded("thread pricing", self.windows.price)
         self.price_batch = guarded("request pricing", self._price_batch)
         self.price_finally = guarded("final pricing", self.windows.price_finally)
@@ -129,6 +130,10 @@ class Probe:
         asked = self.turns is not None or (trials is not None and trials.busy)
         attentive = stopping or asked or self.windows.busy or line.step < _EARLY_STEPS
         self.loop.due_ns = 0 if attentive else self.next_tick_ns
+
+    def _kind_changed(self) -> None:
+        self.windows.replan(self.loop.timeline.step)
+        self.loop.due_ns = 0
 
     def early_step(self, optimizer, number: int) -> None:
         """The first few optimizer steps, `number` counting from 1."""
