@@ -99,6 +99,10 @@ class LayerRow:
     weight: tuple[int, ...] = ()
     aside: bool = False
     """Of a model in evaluation mode whose input needs no gradient. False in an older recording."""
+    idle: bool = False
+    """Of a model in training mode whose input needs no gradient, and whose parameters no optimizer updates."""
+    site: int = -1
+    """Of a module that the loop calls itself: where."""
 
 
 @dataclass(frozen=True, slots=True)

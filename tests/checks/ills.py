@@ -536,6 +536,14 @@ def graph_in_evaluation(forward_ms: float = 10.0, **changes: Any) -> Evidence:
     )
 
 
+def unused_gradients(backward_ms: float = 6.0, **changes: Any) -> Evidence:
+    """A model of one layer in training mode, 8 ms forward and so long backward, that no optimizer updates."""
+    evidence = healthy()
+    assert not isinstance(evidence.layers, Missing)
+    idle = with_(evidence.layers.layers[0], forward_ms=8.0, backward_ms=backward_ms, idle=True, **changes)
+    return with_(evidence, layers__layers=(idle, *evidence.layers.layers[1:]))
+
+
 def cuda_allocator(**changes: Any) -> Evidence:
     return on_gpu(cuda_memory=with_(CUDA_MEMORY, **changes))
 
@@ -774,6 +782,7 @@ ILL: dict[str, Evidence] = {
     "PD09.oversized-head": wide_head(),
     "PD09.memory-bound-layer": memory_bound(),
     "PD09.dense-embedding-gradient": dense_embedding(),
+    "PD08.unused-gradients": unused_gradients(),
     "PD09.time-loop": time_loop(),
     "PD10.element-loop": element_loop(),
     "PD10.scalar-reads": scalar_reads(),

@@ -38,6 +38,10 @@ class Layer:
     aside: bool = False
     """Part of a model in evaluation mode whose input needs no gradient: what the backward pass does in it makes
     gradients of that model's parameters and nothing else. False in recordings older than this."""
+    idle: bool = False
+    """The same of a model in training mode, because no optimizer updates any of its parameters."""
+    called_at: Site | None = None
+    """Where the loop calls it; None for a module inside another."""
 
     @property
     def ms(self) -> float:
@@ -71,6 +75,11 @@ class LayerProfile:
     def aside_backward_ms(self) -> float:
         """Of the backward pass, in models that stand aside (`Layer.aside`)."""
         return sum(layer.backward_ms for layer in self.layers if layer.aside)
+
+    @property
+    def idle(self) -> tuple[Layer, ...]:
+        """Those of models that no optimizer updates (`Layer.idle`)."""
+        return tuple(layer for layer in self.layers if layer.idle)
 
 
 @dataclass(frozen=True, slots=True)

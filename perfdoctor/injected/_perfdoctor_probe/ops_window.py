@@ -30,7 +30,17 @@ class OpsWindow:
 
     name = "ops"
 
-    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None", weights: "set[tuple]") -> None:
+    def __init__(
+        self,
+        profilers: Profilers,
+        compiled: bool,
+        onednn: "bool | None",
+        weights: "set[tuple]",
+        sites=None,
+        optimizer=None,
+    ) -> None:
+        self.sites = sites
+        self.optimizer = optimizer
         self.profilers = profilers
         self.compiled = compiled
         self.onednn = onednn
@@ -61,7 +71,7 @@ class OpsWindow:
         try:
             self.without_layers = layers.obstacle(self.compiled)
             if not self.without_layers:
-                self.layers = layers.Layers()
+                self.layers = layers.Layers(self.sites, self.optimizer)
                 self.layers.open()
         except Exception as error:  # a torch without these hooks: operators can still be seen
             self.forget_layers(f"{type(error).__name__}: {error}"[:300])

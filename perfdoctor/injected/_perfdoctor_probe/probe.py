@@ -341,7 +341,7 @@ class Probe:
 
             optimizer = self.optimizer() if self.optimizer is not None else None
             weights = settings.parameter_shapes(optimizer) if optimizer is not None else set()
-            return OpsWindow(self.profilers, self.discovery.compiled, self.onednn, weights)
+            return OpsWindow(self.profilers, self.discovery.compiled, self.onednn, weights, self.sites, optimizer)
         if name == "counters":
             from .counters_window import CountersWindow
 
