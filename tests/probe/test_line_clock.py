@@ -154,6 +154,26 @@ def test_a_loss_is_part_of_the_forward_pass_once_it_is_known_to_be_one(bench: Be
     assert {part: us for part, us in bench.clock.totals().items() if us} == {"forward": 2, "backward": 6}
 
 
+def test_a_line_in_which_a_step_ends_keeps_what_it_took_before_and_after(bench: Bench) -> None:
+    """`loss.backward(); optimizer.step()`: the window closes inside the second, on the boundary."""
+    line = bench.loop.timeline
+
+    def step() -> None:
+        (
+            line.enter(timeline.BACKWARD),
+            pass_time(6000),
+            line.leave(timeline.BACKWARD),
+            line.boundary(),
+            pass_time(1000),
+        )
+
+    pass_time, end = eval("lambda ns: setattr(bench, 'ns', bench.ns + ns)", {"bench": bench}), line.boundary
+    bench.clock.begin()
+    step()
+    bench.clock.end()
+    assert bench.clock.totals() == {"backward": 6, "other": 1}
+
+
 def test_functions_that_run_already_are_watched_and_let_go(bench: Bench) -> None:
     def inner() -> None:
         bench.clock.begin()

@@ -38,8 +38,9 @@ class LineClock:
         """Lines that wait for what they called."""
         self.current = None
         self.mark = 0
+        self.live: list = []
+        """The timeline's parts as they go on, and as they were at `mark`."""
         self.seen: list = []
-        """The timeline's parts at `mark`."""
         # One object each, to be known by identity.
         self.entered, self.moved = self._entered, self._moved
 
@@ -115,6 +116,7 @@ class LineClock:
     def _mark(self) -> None:
         # Last of all, so that what we take is nobody's.
         line = self.loop.timeline
+        self.live = line.spent
         self.seen = seen = line.spent[:]
         self.mark = now = _clock()
         seen[line.stack[-1]] += now - line.mark
@@ -130,16 +132,22 @@ class LineClock:
             return
         after = line.spent[:]
         after[top] += now - line.mark
-        # What was the loss so far has become a part of the forward pass, or of none.
-        after[parts.FORWARD] += after[parts.LOSS]
-        before = self.seen
-        before[parts.FORWARD] += before[parts.LOSS]
-        after[parts.LOSS] = before[parts.LOSS] = 0
-        for part, until in enumerate(after):
-            took = min(until - before[part], now - self.mark)
-            if took > 0:
+        if line.spent is self.live:
+            took = _passed(self.seen, after)
+        else:  # a step has ended meanwhile, and the next one counts from zero
+            took = [one + other for one, other in zip(_passed(self.seen, self.live), after)]
+        for part, ns in enumerate(took):
+            if ns > 0:
                 key = (self.current, part)
-                spent[key] = spent.get(key, 0) + took
+                spent[key] = spent.get(key, 0) + min(ns, now - self.mark)
+
+
+def _passed(before: "list[int]", after: "list[int]") -> "list[int]":
+    """Time by part. What was the loss so far has become a part of the forward pass, or of none."""
+    passed = [max(0, until - since) for since, until in zip(before, after)]
+    loss = after[parts.LOSS] - before[parts.LOSS]
+    passed[parts.FORWARD] = max(0, after[parts.FORWARD] - before[parts.FORWARD] + min(0, loss))
+    return passed
 
 
 def _callers():
