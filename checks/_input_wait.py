@@ -203,6 +203,11 @@ def _told(fetch: Fetch) -> tuple[str, tuple[Measurement, ...]]:
     )
 
 
+def _is_a_librarys(case: Case, fetch: Fetch) -> bool:
+    """Whether batches are made in the training process, and by no line of the user's."""
+    return not case.loader.num_workers and not isinstance(case.evidence.code_lines, Missing) and not fetch.lines
+
+
 def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Finding:
     low, high = model.saved_with(wanted)
     doing = _DOING[case.split.blamed]
@@ -304,6 +309,8 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
             *hottest,
         ),
         confidence=Confidence.MEDIUM,
+        # Where no line of the user's makes the batch there is little to make cheaper.
+        warning_share=case.limits.error_share if _is_a_librarys(case, fetch) else None,
     )
     # What must change is what makes the batch, not the line that makes the loader.
     return finding if line is None else replace(finding, location=location(line.site))

@@ -236,7 +236,9 @@ class _Case:
         """The lines of a loop whose every run ends in a read: what it reads is made one by one, too. None where a
         library reads (torch.distributions checks its arguments): the line is not about the read then."""
         line = self.line(call.site)
-        return self._beside(line) if line is not None and not call.site.via and _reads_every_run(call, line) else []
+        if line is None or call.by_library or call.site.via or not _reads_every_run(call, line):
+            return []
+        return self._beside(line)
 
     def _read_on_cpu(self, call: CallSite, loop: list[Line]) -> Finding | None:
         cost = call.ms_per_step + _READ_US / 1000 * call.calls_per_step
@@ -272,11 +274,16 @@ class _Case:
         )
 
     def _beside(self, line: Line) -> list[Line]:
-        """The line and those of its function that run as often: a loop over parameters, of which one line reads."""
-        return [
+        """The line and those of its function that run as often: a loop over parameters, of which one line reads. Not
+        those that call a network or a library: an agent's steps end in a read, too."""
+        librarys = {_key(call.site) for call in self.reads() if call.by_library}
+        return [line] + [
             one
             for one in self.lines
-            if one.part == line.part
+            if one is not line
+            and one.part == line.part
+            and not one.site.via
+            and _key(one.site) not in librarys
             and (one.site.file, one.site.function) == (line.site.file, line.site.function)
             and abs(one.runs_per_step - line.runs_per_step) <= _ONE_FUNCTION * line.runs_per_step
         ]

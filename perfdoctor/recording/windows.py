@@ -178,6 +178,8 @@ class SiteCall:
     count: int = 0
     us: int = 0
     size: int = 0
+    by_library: bool = False
+    """A library reads for a purpose of its own. False in an older recording."""
 
 
 @dataclass(frozen=True, slots=True)

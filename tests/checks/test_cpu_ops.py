@@ -251,3 +251,15 @@ def test_a_loop_in_the_backward_of_a_function_is_a_loop_too() -> None:
     assert (finding.location.file, finding.location.line) == ("quantise.py", 30)
     assert number(finding, "loop_ms") == pytest.approx(6.0)
     assert number(finding, "backward_ms") == 0.0
+
+
+def test_an_agent_that_reads_its_action_does_not_lose_its_rollout_to_the_read() -> None:
+    """Sixteen times a step: the network, the distribution that checks its arguments, the action."""
+    acting = Line(READ_LINE, "forward", 32.0, 0.2, 0.1, 0.02, 0.02, 16.0)
+    sample = replace(READ_LINE, line=59, via="torch/distributions/categorical.py:sample")
+    drawing = Line(sample, "forward", 64.0, 6.0, 3.0, 0.7, 0.6, 16.0)
+    read = CallSite("scalar_read", READ_LINE, 16.0, 0.02, "forward")
+    checked = CallSite("scalar_read", replace(READ_LINE, line=58), 32.0, 0.04, "forward", by_library=True)
+    checking = Line(checked.site, "forward", 64.0, 5.0, 2.0, 0.5, 0.5, 16.0)
+    evidence = with_(healthy(), call_sites=(read, checked), hot_lines=(drawing, checking, acting, *HOT_LINES))
+    assert _ids(evidence) == []
