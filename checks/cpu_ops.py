@@ -4,7 +4,7 @@ What it looks at
 ----------------
 For a step or two, every operator with the line that issued it; every read of a scalar (`.item()`, `float(t)`, an
 f-string, `if t > 0`) and every copy between devices, with its line and duration; and on a GPU the copies that the
-device saw.
+device saw; and lines that go through the model's `state_dict` in every step.
 
 Why it costs time
 -----------------
@@ -74,6 +74,9 @@ from perfdoctor.api import (
     share,
 )
 
+from . import _state_copies
+from ._state_copies import places
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -133,7 +136,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"operators were not counted by line: {lines}")
     case = _Case(evidence, step, calls, lines, limits)
     reads = case.scalar_reads()
-    findings = [*reads, *case.round_trips(), *case.loops()]
+    state = _state_copies.lines_of(step, lines, limits)
+    copies = [_state_copies.finding(step, state, limits)] if state else []
+    findings = [*reads, *case.round_trips(), *copies, *case.loops({_key(line.site) for line in state})]
     shared = case.shared()
     if findings:
         return found(*findings, measurements=shared)
@@ -236,7 +241,7 @@ class _Case:
         """The lines of a loop whose every run ends in a read: what it reads is made one by one, too. None where a
         library reads (torch.distributions checks its arguments): the line is not about the read then."""
         line = self.line(call.site)
-        if line is None or call.by_library or call.site.via or not _reads_every_run(call, line):
+        if line is None or _is_librarys(call) or not _reads_every_run(call, line):
             return []
         return self._beside(line)
 
@@ -252,9 +257,13 @@ class _Case:
             id="PD10.scalar-reads",
             severity=severity(self.cost_share(cost), self.limits.read_share, self.limits.error_share),
             confidence=Confidence.HIGH,
-            message="this line reads {reads} scalars a step out of tensors, which takes {cost_ms}, {cost_share} of it",
+            message=("this loop" if len(loop) > 1 else "this line")
+            + " reads {reads} scalars a step out of tensors, which takes {cost_ms}, {cost_share} of it",
             reasoning="every read, and what is computed for it alone, goes through Python and the dispatcher",
-            evidence=self._read_evidence(call, cost),
+            evidence=(
+                *self._read_evidence(call, cost),
+                *((Measurement("lines", places(tuple(loop)), "text", "its lines"),) if len(loop) > 1 else ()),
+            ),
             location=location(call.site),
             fix=Fix(
                 text="Read once instead of {reads} times: work on all tensors together, or read every 50 steps.",
@@ -276,7 +285,7 @@ class _Case:
     def _beside(self, line: Line) -> list[Line]:
         """The line and those of its function that run as often: a loop over parameters, of which one line reads. Not
         those that call a network or a library: an agent's steps end in a read, too."""
-        librarys = {_key(call.site) for call in self.reads() if call.by_library}
+        librarys = {_key(call.site) for call in self.reads() if _is_librarys(call)}
         return [line] + [
             one
             for one in self.lines
@@ -387,9 +396,9 @@ class _Case:
 
     # -- loops --------------------------------------------------------------------------------------------
 
-    def loops(self) -> list[Finding]:
-        """Lines that run once per element and issue small operators each time."""
-        reading = {_key(call.site) for call in self.reads() if call.calls_per_step >= self.limits.least_runs}
+    def loops(self, told: set[tuple[str, int]]) -> list[Finding]:
+        """Lines that run once per element and issue small operators each time, but for those that were `told`."""
+        reading = told | {_key(call.site) for call in self.reads() if call.calls_per_step >= self.limits.least_runs}
         many = [
             line
             for line in self.lines
@@ -433,7 +442,7 @@ class _Case:
                 Measurement("runs", round(loop.runs), "count", "runs per step"),
                 Measurement("ops", round(loop.ops), "count", "operators per step"),
                 Measurement("op_us", loop.op_us, "us", "one of its operators"),
-                Measurement("lines", _places(loop), "text", "its lines"),
+                Measurement("lines", places(loop.lines), "text", "its lines"),
             ),
             location=location(main.site),
             fix=Fix(
@@ -458,6 +467,12 @@ class _Case:
         forward = [line for line in loop.lines if line.part == "forward"]
         by_time, by_number = sum(line.share for line in forward), sum(line.ops_share for line in forward)
         return self.step.parts.backward * min(1.0, by_time, by_number)
+
+
+def _is_librarys(call: CallSite) -> bool:
+    """Whether a library reads for a purpose of its own; older recordings know only what issued a line's first
+    operator."""
+    return call.by_library or call.site.via.startswith("torch/distributions/")
 
 
 def _is_python(line: Line) -> bool:
@@ -493,12 +508,6 @@ def _run_together(one: Line, other: Line) -> bool:
     here = one.site.file == other.site.file
     slack = _ONE_FUNCTION if times == 1 and here and one.site.function == other.site.function else _SAME_RUNS
     return (times == 1 or here) and abs(more - times * fewer) <= slack * fewer
-
-
-def _places(loop: _Loop) -> str:
-    """Line numbers, with the file where it is not that of the finding."""
-    places = sorted((line.site.file != loop.main.site.file, line.site.file, line.site.line) for line in loop.lines)
-    return ", ".join(f"{file}:{line}" if elsewhere else str(line) for elsewhere, file, line in places)
 
 
 CHECK = Check(code="PD10", name="cpu-ops", title="syncs and CPU-only operators", limits=Limits(), examine=examine)

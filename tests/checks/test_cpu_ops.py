@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ills import LOSS_LINE, READ_LINE, device_sync, element_loop, round_trip, scalar_reads, time_loop
+from ills import LOSS_LINE, READ_LINE, device_sync, element_loop, round_trip, scalar_reads, state_copies, time_loop
 from perfdoctor.checks.cpu_ops import CHECK, examine
 from samples import DEVICE_BOUND, HOT_LINES, healthy, ids, is_clear, number, only, with_
 
@@ -263,3 +263,24 @@ def test_an_agent_that_reads_its_action_does_not_lose_its_rollout_to_the_read() 
     checking = Line(checked.site, "forward", 64.0, 5.0, 2.0, 0.5, 0.5, 16.0)
     evidence = with_(healthy(), call_sites=(read, checked), hot_lines=(drawing, checking, acting, *HOT_LINES))
     assert _ids(evidence) == []
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The model's state
+
+
+def test_a_state_that_is_copied_and_averaged_in_every_step_is_one_finding() -> None:
+    finding = _found(state_copies())
+    assert finding.id == "PD10.state-copies"
+    assert finding.location is not None
+    assert finding.location.line == 37
+    assert number(finding, "cost_ms") == pytest.approx(4.0)
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((2.0, 3.8))
+
+
+def test_a_state_that_is_taken_rarely_or_inside_another_part_is_none() -> None:
+    assert "PD10.state-copies" not in _ids(state_copies(0.4))
+    lines = state_copies().hot_lines
+    assert not isinstance(lines, Missing)
+    saved = tuple(replace(line, part="checkpoint") if line.part == "other" else line for line in lines)
+    assert "PD10.state-copies" not in _ids(with_(state_copies(), hot_lines=saved))
