@@ -195,12 +195,14 @@ class _Case:
         return self.evidence.on_cuda
 
     def reads(self) -> list[CallSite]:
-        """Scalar reads of the job, the dearest first; torch's optimizers read their step counters themselves."""
+        """Scalar reads of the job, the dearest first; torch's optimizers read their step counters themselves, and the
+        engine of autograd, under anomaly detection, every gradient."""
         return [
             call
             for call in self.calls
             if call.kind == "scalar_read"
             and call.detail != "optimizer"
+            and not (call.by_library and call.detail == "backward")
             and not call.site.via.startswith("torch/optim/")
         ]
 

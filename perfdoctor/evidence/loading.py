@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,16 +25,25 @@ def build(
     """The loaders that the steady steps drew from, the one waited for longest first."""
     steady = np.isin(process.batches["step"], selection.column("step"))
     loaders = []
-    for made in process.loaders:
-        mine = process.batches["loader"] == made.id
+    for alike in _alike(process.loaders):
+        mine = np.isin(process.batches["loader"], [made.id for made in alike])
         if (mine & steady).any():
-            mine_workers = workers if made.num_workers else ()
-            loaders.append(_loader(made, process, mine_workers, mine, steady, selection, places))
+            mine_workers = workers if alike[0].num_workers else ()
+            loaders.append(_loader(alike, process, mine_workers, mine, steady, selection, places))
     return tuple(sorted(loaders, key=lambda loader: -loader.wait_ms * loader.steady_batches_per_step))
 
 
+def _alike(loaders: Sequence[LoaderMade]) -> list[list[LoaderMade]]:
+    """Loaders that one line has made alike: one for each epoch or fold. They count as one."""
+    groups: dict[LoaderMade, list[LoaderMade]] = {}
+    for made in loaders:
+        key = replace(made, id=0) if made.site >= 0 else made
+        groups.setdefault(key, []).append(made)
+    return list(groups.values())
+
+
 def _loader(
-    made: LoaderMade,
+    alike: Sequence[LoaderMade],
     process: ProcessRecording,
     workers: Sequence[ProcessRecording],
     mine: np.ndarray[tuple[int], np.dtype[np.bool_]],
@@ -41,6 +51,7 @@ def _loader(
     selection: Selection,
     places: Places,
 ) -> Loader:
+    made, ids = alike[0], {one.id for one in alike}
     batches = process.batches
     first = batches["first"] == 1
     chosen = mine & steady
@@ -50,9 +61,9 @@ def _loader(
     waits = batches["wait_us"][chosen] / 1000
     depth = batches["depth"][chosen]
     known = depth[depth >= 0]
-    iterators = [iterator for iterator in process.iterators if iterator.loader == made.id]
+    iterators = [iterator for iterator in process.iterators if iterator.loader in ids]
     first_waits = batches["wait_us"][mine & first] / 1000
-    sizes = [seen.bytes for seen in process.batches_seen if seen.loader == made.id]
+    sizes = [seen.bytes for seen in process.batches_seen if seen.loader in ids]
     return Loader(
         site=places.site(made.site),
         dataset=made.dataset,
@@ -78,6 +89,7 @@ def _loader(
         worker_threads=_worker_threads(workers),
         steady_batches_per_step=float(chosen.sum()) / selection.count,
         collate=made.collate,
+        made=len(alike),
     )
 
 

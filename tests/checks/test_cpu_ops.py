@@ -265,6 +265,12 @@ def test_an_agent_that_reads_its_action_does_not_lose_its_rollout_to_the_read() 
     assert _ids(evidence) == []
 
 
+def test_what_anomaly_detection_reads_is_not_the_line_that_asks_for_the_backward_pass() -> None:
+    engine = CallSite("scalar_read", READ_LINE, 800.0, 4.0, "backward", by_library=True)
+    assert _ids(with_(healthy(), call_sites=(engine,))) == []
+    assert _ids(with_(healthy(), call_sites=(replace(engine, by_library=False),))) == ["PD10.scalar-reads"]
+
+
 # ---------------------------------------------------------------------------------------------------------
 # The model's state
 

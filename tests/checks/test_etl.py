@@ -554,3 +554,11 @@ def test_a_batch_that_a_library_makes_quickly_is_no_alarm(lines: tuple[CodeLine,
     evidence = waiting(0.5, made, train_ms=3.5, num_workers=0, batch_size=None)
     finding = _found(with_(evidence, code_lines=lines))
     assert (finding.id, finding.severity) == ("PD03.transform", severity)
+
+
+def test_workers_that_are_kept_by_a_loader_that_is_not_are_started_anew() -> None:
+    kept = with_(ILL["PD03.workers-restarted"], loader__persistent_workers=True)
+    assert is_clear(_examined(kept))
+    finding = _found(with_(kept, loader__made=3))
+    assert finding.id == "PD03.workers-restarted"
+    assert "Make the loader once" in finding.fix.text

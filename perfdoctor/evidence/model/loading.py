@@ -99,3 +99,5 @@ class Loader:
     steady_batches_per_step: float = 1.0
     collate: str = ""
     """Name of its `collate_fn`; "" when it has none, or in a recording older than this."""
+    made: int = 1
+    """How often its line has made it: more than once, where each epoch or fold makes it anew."""
