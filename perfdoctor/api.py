@@ -43,6 +43,7 @@ from .evidence.causes import (
     with_cpus,
 )
 from .evidence.model import (
+    ANOMALY_OFF,
     MAKING,
     WITHOUT_CPU,
     Attention,
@@ -96,6 +97,7 @@ from .evidence.model import (
 )
 
 __all__ = [
+    "ANOMALY_OFF",
     "HANDOVER_MS",
     "MAKING",
     "REBUILT",

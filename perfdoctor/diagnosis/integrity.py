@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..evidence.causes import SIGNS
-from ..evidence.model import Evidence, Missing, RunEvidence
+from ..evidence.model import ANOMALY_OFF, Evidence, Missing, RunEvidence
 from .findings import CheckResult, IntegrityNote, Measurement, OutcomeKind, Severity
 
 _FEW_STEPS = 20
 """Below, the interval of the step is wider than most findings."""
-_ANOMALY = "set_detect_anomaly"
-"""Only this aid can be switched off in a running job."""
 _OVERHEAD = 0.01
 """perfdoctor's own promise for steps of 5 ms and more."""
 
@@ -98,7 +96,11 @@ def _debugging(evidence: Evidence) -> list[IntegrityNote]:
             "debugging-on",
             Severity.WARNING,
             "debugging is on, and what it costs is in every number of this report: {aids}. Switch it off: {off}"
-            + (". `--trial --try debug.off` measures what anomaly detection costs" if _ANOMALY in aids[0].off else ""),
+            + (
+                ". `--trial --try debug.off` measures what anomaly detection costs"
+                if aids[0].off == ANOMALY_OFF
+                else ""
+            ),
             (
                 Measurement("aids", ", ".join(aid.name for aid in aids), "text"),
                 Measurement("off", "; ".join(f"`{aid.off}`" for aid in aids), "text"),

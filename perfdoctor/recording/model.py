@@ -23,6 +23,7 @@ from .trials import Block as Block
 from .trials import PlannedTrial as PlannedTrial
 from .trials import TrialPlan as TrialPlan
 from .trials import TrialsBegan as TrialsBegan
+from .windows import AnomalyPrice as AnomalyPrice
 from .windows import BatchPrice as BatchPrice
 from .windows import BatchPrices as BatchPrices
 from .windows import CodeRow as CodeRow
@@ -148,6 +149,8 @@ class Settings:
     bf16_native: bool | None = None
     fp16_native: bool | None = None
     anomaly: bool = False
+    anomaly_site: int = -2
+    """Where anomaly detection was asked for; -2 where nobody did, or in an older recording."""
     deterministic: bool = False
     frameworks: tuple[str, ...] = ()
     trainer: str = ""

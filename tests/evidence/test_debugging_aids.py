@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from recordings import recorded, settings
+from recordings import NOWHERE, recorded, settings
 
 from perfdoctor.evidence.model import DebuggingAid, Missing
 from perfdoctor.evidence.settings import debugging
@@ -13,7 +13,7 @@ from perfdoctor.evidence.settings import debugging
 
 def test_anomaly_detection_and_variables_are_named_with_what_switches_them_off(tmp_path: Path) -> None:
     process = recorded(tmp_path, settings(anomaly=True, environment={"PYTHONDEVMODE": "1"}))
-    assert debugging(process) == (
+    assert debugging(process, NOWHERE) == (
         DebuggingAid("anomaly detection of autograd", "torch.autograd.set_detect_anomaly(False)"),
         DebuggingAid("Python's development mode", "unset PYTHONDEVMODE"),
     )
@@ -34,10 +34,10 @@ def test_anomaly_detection_and_variables_are_named_with_what_switches_them_off(t
     ],
 )
 def test_a_variable_counts_by_its_value(tmp_path: Path, name: str, value: str, count: int) -> None:
-    found = debugging(recorded(tmp_path, settings(environment={name: value})))
+    found = debugging(recorded(tmp_path, settings(environment={name: value})), NOWHERE)
     assert not isinstance(found, Missing)
     assert len(found) == count
 
 
 def test_without_settings_nothing_is_known(tmp_path: Path) -> None:
-    assert isinstance(debugging(recorded(tmp_path)), Missing)
+    assert isinstance(debugging(recorded(tmp_path), NOWHERE), Missing)

@@ -6,7 +6,15 @@ where glibc puts the job's own memory (a step of 13 ms took 9.8 ms afterwards). 
 
 import torch
 
-from . import attention_pricing, batch_pricing, dtype_pricing, library_pricing, pricing, recurrent_pricing
+from . import (
+    anomaly_pricing,
+    attention_pricing,
+    batch_pricing,
+    dtype_pricing,
+    library_pricing,
+    pricing,
+    recurrent_pricing,
+)
 
 
 class FinalPricing:
@@ -44,4 +52,5 @@ class FinalPricing:
             **found,
             "attention": attention_pricing.prices(self.attention),
             "recurrent": recurrent_pricing.prices(self.recurrent),
+            "anomaly": anomaly_pricing.price(),
         }

@@ -72,6 +72,7 @@ def install(probe) -> None:
         _collector,
         _calls,
         _grad_scaler,
+        _anomaly,
         _profilers,
         _compile,
         _watch,
@@ -258,6 +259,26 @@ def _grad_scaler(probe) -> None:
         made(self)
 
     probe.changes.put("grad_scaler", scaler, "__init__", init)
+
+
+def _anomaly(probe) -> None:
+    def asked(detecting) -> None:
+        if detecting:
+            probe.anomaly_site = probe.sites.here(2)
+
+    asked = probe.guarded("anomaly", asked)
+
+    def noting(original):
+        @functools.wraps(original)
+        def init(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            asked(torch.is_anomaly_enabled() or original is detect)
+
+        return init
+
+    detect = torch.autograd.detect_anomaly.__init__
+    for owner in (torch.autograd.detect_anomaly, torch.autograd.set_detect_anomaly):
+        probe.changes.put("anomaly", owner, "__init__", noting(owner.__init__))
 
 
 def _profilers(probe) -> None:
