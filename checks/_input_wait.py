@@ -172,6 +172,11 @@ class Case:
         )
 
 
+def _doing(case: Case) -> str:
+    words = _DOING[case.split.blamed]
+    return words.replace("__getitem__", "__iter__") if case.loader.iterable else words
+
+
 def _fetch_measurements(fetch: Fetch) -> tuple[Measurement, ...]:
     return (
         milliseconds("make_ms", fetch.total_ms, "making one batch"),
@@ -210,7 +215,7 @@ def _is_a_librarys(case: Case, fetch: Fetch) -> bool:
 
 def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Finding:
     low, high = model.saved_with(wanted)
-    doing = _DOING[case.split.blamed]
+    doing = _doing(case)
     current = (
         "batches are made in the training process, between the steps"
         if case.loader.num_workers == 0
@@ -248,6 +253,8 @@ def _or_cheaper(fix: Fix, case: Case, fetch: Fetch) -> Fix:
 def _picks_samples_singly(case: Case, fetch: Fetch) -> bool:
     """Whether a batch is many cheap samples, so that Python's part of each is most of it."""
     samples = case.loader.batch_size or 0
+    if case.loader.iterable:  # there is nothing to index
+        return False
     # A function of the job's own that takes most of the time does something: look there.
     if case.split.blamed is Cause.COLLATE and case.loader.collate not in _TORCH_COLLATE:
         return False
@@ -258,7 +265,7 @@ def _picks_samples_singly(case: Case, fetch: Fetch) -> bool:
 def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
     """More workers would not do it: name the part that makes batches slow."""
     blamed = case.split.blamed
-    doing = _DOING[blamed]
+    doing = _doing(case)
     extra = _fetch_measurements(fetch)
     if _picks_samples_singly(case, fetch):
         samples = case.loader.batch_size or 1

@@ -89,6 +89,7 @@ def _loader(
         worker_threads=_worker_threads(workers),
         steady_batches_per_step=float(chosen.sum()) / selection.count,
         collate=made.collate,
+        iterable=made.iterable,
         made=len(alike),
     )
 

@@ -562,3 +562,14 @@ def test_workers_that_are_kept_by_a_loader_that_is_not_are_started_anew() -> Non
     finding = _found(with_(kept, loader__made=3))
     assert finding.id == "PD03.workers-restarted"
     assert "Make the loader once" in finding.fix.text
+
+
+def test_samples_that_come_in_an_order_of_their_own_cannot_be_indexed() -> None:
+    """Shards that are unpacked: 1.5 ms of 6, 32 samples a batch."""
+    made = fetch((1.4, 1.4), (0.1, 0.1), lines=(_line(0.8),))
+    streamed = waiting(1.5, made, train_ms=4.5, num_workers=0, batch_size=32)
+    assert _name(streamed) == "per-sample-indexing"
+    finding = _found(with_(streamed, loader__iterable=True))
+    assert finding.id == "PD03.transform"
+    assert "`__iter__`" in finding.message
+    assert finding.location == Location("data.py", 41, "resized")

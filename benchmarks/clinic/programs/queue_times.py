@@ -1,5 +1,6 @@
 # /// clinic
-# stratum = "out-of-scope"
+# expect = ["PD10.anomaly-detection"]
+# stratum = "twins"
 # domain = "tabular"
 # smoke = true
 # sizes = {INPUTS = [30, 60]}

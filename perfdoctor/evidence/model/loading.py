@@ -99,5 +99,7 @@ class Loader:
     steady_batches_per_step: float = 1.0
     collate: str = ""
     """Name of its `collate_fn`; "" when it has none, or in a recording older than this."""
+    iterable: bool = False
+    """Its data set gives samples in an order of its own, not by index."""
     made: int = 1
     """How often its line has made it: more than once, where each epoch or fold makes it anew."""

@@ -148,6 +148,8 @@ class Loading:
         """
         if self.ours:
             return
+        import torch.utils.data
+
         dataset = getattr(loader, "dataset", None)
         site = self.sites.here(2)
         first = self.dataset_sites.setdefault(id(dataset), site)
@@ -176,6 +178,7 @@ class Loading:
                     "start_method": context.get_start_method() if context else _default_start_method(),
                     "collate": getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__),
                     "getitems": bool(getattr(dataset, "__getitems__", None)),
+                    "iterable": isinstance(dataset, torch.utils.data.IterableDataset),
                 }
             )
         )
