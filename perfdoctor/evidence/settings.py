@@ -31,6 +31,7 @@ def precision(process: ProcessRecording, places: Places) -> Precision | Missing:
         compute_capability=settings.cuda.capability if settings.cuda else None,
         tf32_matmul=settings.cuda.tf32_matmul if settings.cuda else None,
         grad_scaler_site=places.find(settings.scaler_site),
+        double_site=places.find(settings.double_site),
         batch_dtypes=tuple(sorted({dtype for seen in process.batches_seen for dtype in seen.dtypes})),
     )
 

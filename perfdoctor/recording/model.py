@@ -151,6 +151,9 @@ class Settings:
     anomaly: bool = False
     anomaly_site: int = -2
     """Where anomaly detection was asked for; -2 where nobody did, or in an older recording."""
+    double_site: int = -2
+    """The first call of `torch.set_default_dtype(torch.float64)` or of a module's `double()`; -2 where there was none,
+    or in an older recording."""
     deterministic: bool = False
     frameworks: tuple[str, ...] = ()
     trainer: str = ""

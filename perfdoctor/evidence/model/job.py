@@ -72,6 +72,8 @@ class Precision:
     grad_scaler_site: Site | None = None
     batch_dtypes: tuple[str, ...] = ()
     """Types of the tensors that the loaders deliver."""
+    double_site: Site | None = None
+    """The line that first made torch's default type or a module float64; None where none did, or nobody noted it."""
 
 
 @dataclass(frozen=True, slots=True)

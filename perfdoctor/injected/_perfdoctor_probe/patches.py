@@ -73,6 +73,7 @@ def install(probe) -> None:
         _calls,
         _grad_scaler,
         _anomaly,
+        _double,
         _profilers,
         _compile,
         _watch,
@@ -279,6 +280,30 @@ def _anomaly(probe) -> None:
     detect = torch.autograd.detect_anomaly.__init__
     for owner in (torch.autograd.detect_anomaly, torch.autograd.set_detect_anomaly):
         probe.changes.put("anomaly", owner, "__init__", noting(owner.__init__))
+
+
+def _double(probe) -> None:
+    def asked() -> None:
+        if probe.double_site < 0:
+            probe.double_site = probe.sites.here(2)
+
+    asked = probe.guarded("double", asked)
+    set_default, double = torch.set_default_dtype, torch.nn.Module.double
+
+    @functools.wraps(set_default)
+    def set_default_dtype(d, /):
+        set_default(d)
+        if d is torch.float64:
+            asked()
+
+    @functools.wraps(double)
+    def convert(self):
+        result = double(self)
+        asked()
+        return result
+
+    probe.changes.put("double", torch, "set_default_dtype", set_default_dtype)
+    probe.changes.put("double", torch.nn.Module, "double", convert)
 
 
 def _profilers(probe) -> None:

@@ -77,7 +77,7 @@ class Probe:
         self.autocast = ""
         self.anomaly = False
         self.onednn = self.cudnn = None
-        self.scaler_site = self.anomaly_site = -2
+        self.scaler_site = self.anomaly_site = self.double_site = -2
         self.optimizer = None
         self.turns = None
 
@@ -326,6 +326,7 @@ class Probe:
         facts["data_parallel"] = self.discovery.data_parallel()
         facts["scaler_site"] = self.scaler_site
         facts["anomaly_site"] = self.anomaly_site
+        facts["double_site"] = self.double_site
         facts["gc"] = self.collector.state()
         facts["unit_ns"] = unit_cost_ns()
         facts["start_us"] = self.start_ns // 1000
