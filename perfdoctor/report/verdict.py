@@ -96,14 +96,15 @@ def whereabouts(diagnosis: Diagnosis) -> str:
     name, ms = max(step.parts.as_dict().items(), key=lambda item: item[1])
     hottest = wording.listing([_line(line, step) for line in _merged(lines)[:HOTTEST]])
     text = f"{beside} of the step is {LABELS[name]}, {_amount(ms, step)}; the hottest lines are {hottest}."
-    return f"{text}{_outside(name, step, lines)}"
+    return f"{text}{_outside(step, lines)}"
 
 
-def _outside(largest: str, step: Step, lines: Sequence[Line | CodeLine]) -> str:
-    """The lines of a large part that is no computing, where another part is the largest."""
+def _outside(step: Step, lines: Sequence[Line | CodeLine]) -> str:
+    """The lines of a large part that is no computing, where the hottest of all are others."""
     name, ms = _largest_outside(step)
     its_own = _merged([line for line in lines if line.part == name])[:HOTTEST]
-    if name == largest or ms < UNEXPLAINED_SHARE * step.step_ms or not its_own:
+    hottest = {place for place, _ in _merged(lines)[:HOTTEST]}
+    if ms < UNEXPLAINED_SHARE * step.step_ms or not its_own or its_own[0][0] in hottest:
         return ""
     places = wording.listing([_line(line, step) for line in its_own])
     return f" Of {LABELS[name]}, {_amount(ms, step)}, most is at {places}."

@@ -106,11 +106,11 @@ def test_lines_that_issue_no_operator_are_named_where_all_time_was_watched() -> 
 def test_a_large_part_beside_the_computing_has_lines_of_its_own() -> None:
     parts = Parts(forward=4.0, backward=9.0, optimizer=1.0, other=6.0)
     step = replace(STEP, step_ms=parts.total, parts=parts)
-    update = CodeLine(Site("ema.py", 37, "update"), "other", True, 4.0, 0.66)
-    backward = CodeLine(Site("train.py", 60, "main"), "backward", False, 9.0, 1.0)
-    evidence = replace(EVIDENCE, step=step, code_lines=(backward, update))
+    update = CodeLine(Site("ema.py", 37, "update"), "other", True, 1.5, 0.25)
+    computing = [CodeLine(Site("train.py", 60 + i, "main"), "backward", False, 3.0, 0.3) for i in range(3)]
+    evidence = replace(EVIDENCE, step=step, code_lines=(*computing, update))
     text = whereabouts(replace(healthy(), evidence=evidence))
     assert text.startswith("Most of the step is backward pass")
-    assert "Of other code in the loop, 6.00 ms (30 %), most is at ema.py:37 in update (20 %)." in text
+    assert "Of other code in the loop, 6.00 ms (30 %), most is at ema.py:37 in update (7.5 %)." in text
     little = replace(evidence, step=replace(step, parts=replace(parts, backward=12.0, other=3.0)))
     assert "most is at" not in whereabouts(replace(healthy(), evidence=little))
