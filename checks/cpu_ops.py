@@ -4,7 +4,7 @@ What it looks at
 ----------------
 For a step or two, every operator with the line that issued it; every read of a scalar (`.item()`, `float(t)`, an
 f-string, `if t > 0`) and every copy between devices, with its line and duration; and on a GPU the copies that the
-device saw; lines that go through the model's `state_dict` in every step; and anomaly detection that was left on.
+device saw; and lines that go through the model's `state_dict` in every step.
 
 Why it costs time
 -----------------
@@ -74,7 +74,7 @@ from perfdoctor.api import (
     share,
 )
 
-from . import _anomaly, _state_copies
+from . import _state_copies
 from ._state_copies import places
 
 
@@ -140,13 +140,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     reads = case.scalar_reads()
     state = _state_copies.lines_of(step, lines, limits)
     copies = [_state_copies.finding(step, state, limits)] if state else []
-    findings = [
-        *_anomaly.findings(evidence, step, limits),
-        *reads,
-        *case.round_trips(),
-        *copies,
-        *case.loops({_key(line.site) for line in state}),
-    ]
+    findings = [*reads, *case.round_trips(), *copies, *case.loops({_key(line.site) for line in state})]
     shared = case.shared()
     if findings:
         return found(*findings, measurements=shared)

@@ -43,7 +43,6 @@ from .evidence.causes import (
     with_cpus,
 )
 from .evidence.model import (
-    ANOMALY_OFF,
     MAKING,
     WITHOUT_CPU,
     Attention,
@@ -97,7 +96,6 @@ from .evidence.model import (
 )
 
 __all__ = [
-    "ANOMALY_OFF",
     "HANDOVER_MS",
     "MAKING",
     "REBUILT",

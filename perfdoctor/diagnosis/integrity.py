@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..evidence.causes import SIGNS
-from ..evidence.model import ANOMALY_OFF, Evidence, Missing, RunEvidence
+from ..evidence.model import Evidence, Missing, RunEvidence
 from .findings import CheckResult, IntegrityNote, Measurement, OutcomeKind, Severity
 
 _FEW_STEPS = 20
@@ -95,12 +95,7 @@ def _debugging(evidence: Evidence) -> list[IntegrityNote]:
             "PD96",
             "debugging-on",
             Severity.WARNING,
-            "debugging is on, and what it costs is in every number of this report: {aids}. Switch it off: {off}"
-            + (
-                ". `--trial --try debug.off` measures what anomaly detection costs"
-                if aids[0].off == ANOMALY_OFF
-                else ""
-            ),
+            "debugging is on, and what it costs is in every number of this report: {aids}. Switch it off: {off}",
             (
                 Measurement("aids", ", ".join(aid.name for aid in aids), "text"),
                 Measurement("off", "; ".join(f"`{aid.off}`" for aid in aids), "text"),

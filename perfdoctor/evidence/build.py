@@ -133,7 +133,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
             device=selection,
             counters=counters.counters(process),
             index_use=indices.index_use(process),
-            debugging=settings.debugging(process, places),
+            debugging=settings.debugging(process),
             code_lines=code_lines.code_lines(process, places, selection),
         )
     step, ops = steady.measure(process, selection), operators.profile(process)
@@ -162,7 +162,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         device=device.timeline(process, selection, step, ops),
         counters=counters.counters(process),
         index_use=indices.index_use(process),
-        debugging=settings.debugging(process, places),
+        debugging=settings.debugging(process),
         code_lines=code_lines.code_lines(process, places, step),
     )
 

@@ -67,9 +67,6 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         ),
         batch_prices=_batch_prices(window, steps),
         stray_ms=window.stray_us / 1000 / steps,
-        anomaly_us=None
-        if window.anomaly is None
-        else max(0.0, window.anomaly.on_us - window.anomaly.off_us) / max(1, window.anomaly.nodes),
     )
 
 

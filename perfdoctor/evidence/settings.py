@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..recording.model import ProcessRecording
-from .model import ANOMALY_OFF, DebuggingAid, Missing, Precision, Threads
+from .model import DebuggingAid, Missing, Precision, Threads
 from .places import Places
 from .steady import Selection
 
@@ -46,14 +46,12 @@ _AIDS = (
 """Variables, the values that switch something on (none: all but "" and 0), and what that is."""
 
 
-def debugging(process: ProcessRecording, places: Places) -> tuple[DebuggingAid, ...] | Missing:
-    """Aids that are on and make every step dearer."""
+def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:
+    """Aids that a variable has switched on and that make every step dearer."""
     settings = process.settings
     if settings is None:
         return _NO_SETTINGS
     found = []
-    if settings.anomaly:
-        found.append(DebuggingAid("anomaly detection of autograd", ANOMALY_OFF, places.find(settings.anomaly_site)))
     for name, values, what in _AIDS:
         value = settings.environment.get(name, "").lower()
         if value in values or (not values and value not in ("", "0")):

@@ -23,7 +23,6 @@ from .trials import Block as Block
 from .trials import PlannedTrial as PlannedTrial
 from .trials import TrialPlan as TrialPlan
 from .trials import TrialsBegan as TrialsBegan
-from .windows import AnomalyPrice as AnomalyPrice
 from .windows import BatchPrice as BatchPrice
 from .windows import BatchPrices as BatchPrices
 from .windows import CodeRow as CodeRow
@@ -149,8 +148,6 @@ class Settings:
     bf16_native: bool | None = None
     fp16_native: bool | None = None
     anomaly: bool = False
-    anomaly_site: int = -2
-    """Where anomaly detection was asked for; -2 where nobody did, or in an older recording."""
     double_site: int = -2
     """The first call of `torch.set_default_dtype(torch.float64)` or of a module's `double()`; -2 where there was none,
     or in an older recording."""

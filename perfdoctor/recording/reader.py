@@ -266,7 +266,6 @@ def _ops(record: Record | None, prices: Record) -> model.OpsWindow | None:
         replay=tuple(_build(model.Replay, r) for r in record.get("replay", ())),
         onednn=tuple(_build(model.LibraryPrice, r) for r in prices.get("onednn", ())),
         batch=_batch(prices.get("batch")),
-        anomaly=_build(model.AnomalyPrice, prices["anomaly"]) if prices.get("anomaly") else None,
     )
 
 

@@ -69,15 +69,6 @@ class BatchPrices:
 
 
 @dataclass(frozen=True, slots=True)
-class AnomalyPrice:
-    """A chain of so many small operators, forward and backward, with anomaly detection and without."""
-
-    nodes: int
-    on_us: float = 0.0
-    off_us: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Replay:
     """One operator with all that calling it again takes."""
 
@@ -165,8 +156,6 @@ class OpsWindow:
     """Microseconds in the whole window for which the training thread was runnable without a CPU, and how often it
     got one."""
     batch: BatchPrices | None = None
-    anomaly: AnomalyPrice | None = None
-    """None where anomaly detection was off at the end, and in an older recording."""
     library: LibraryUse | None = None
     """None in a recording older than this."""
     replay: tuple[Replay, ...] = ()

@@ -22,7 +22,6 @@ from samples import (
 )
 
 from perfdoctor.evidence.model import (
-    ANOMALY_OFF,
     AttentionPrice,
     BatchPrice,
     BatchPrices,
@@ -30,7 +29,6 @@ from perfdoctor.evidence.model import (
     CapPrice,
     CapPrices,
     CollectSite,
-    DebuggingAid,
     DtypePrice,
     EvalWithGrad,
     Evidence,
@@ -647,14 +645,6 @@ def element_loop(runs: float = 256.0, share: float = 0.6, op_us: float = 4.0, **
     return with_(healthy(), hot_lines=(*lines, *HOT_LINES))
 
 
-def anomaly_detected(each_us: float | None = 40.0, checked: float = 200.0, **changes: Any) -> Evidence:
-    """So many gradients a step are read by the engine of autograd, and one costs so much."""
-    line = Site("train.py", 10, "main")
-    engine = CallSite("scalar_read", READ_LINE, checked, 0.2, "backward", by_library=True)
-    aids = (DebuggingAid("anomaly detection of autograd", ANOMALY_OFF, line),)
-    return with_(healthy(), **{"call_sites": (engine,), "debugging": aids, "ops__anomaly_us": each_us, **changes})
-
-
 def state_copies(copying_ms: float = 3.0) -> Evidence:
     """An average of the weights that copies the state, so long, and goes through 40 tensors of it, a third of that."""
     copying = Site("ema.py", 37, "update", "torch/nn/modules/module.py:_save_to_state_dict")
@@ -806,7 +796,6 @@ ILL: dict[str, Evidence] = {
     "PD09.memory-bound-layer": memory_bound(),
     "PD09.dense-embedding-gradient": dense_embedding(),
     "PD08.unused-gradients": unused_gradients(),
-    "PD10.anomaly-detection": anomaly_detected(),
     "PD10.state-copies": state_copies(),
     "PD09.time-loop": time_loop(),
     "PD10.element-loop": element_loop(),

@@ -3,17 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ills import (
-    LOSS_LINE,
-    READ_LINE,
-    anomaly_detected,
-    device_sync,
-    element_loop,
-    round_trip,
-    scalar_reads,
-    state_copies,
-    time_loop,
-)
+from ills import LOSS_LINE, READ_LINE, device_sync, element_loop, round_trip, scalar_reads, state_copies, time_loop
 from perfdoctor.checks.cpu_ops import CHECK, examine
 from samples import DEVICE_BOUND, HOT_LINES, healthy, ids, is_clear, number, only, with_
 
@@ -279,39 +269,6 @@ def test_what_anomaly_detection_reads_is_not_the_line_that_asks_for_the_backward
     engine = CallSite("scalar_read", READ_LINE, 800.0, 4.0, "backward", by_library=True)
     assert _ids(with_(healthy(), call_sites=(engine,))) == []
     assert _ids(with_(healthy(), call_sites=(replace(engine, by_library=False),))) == ["PD10.scalar-reads"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "low", "high"),
-    [
-        ({}, 0.4 * 8.0, 0.8 * 8.0),
-        ({"checked": 1000.0}, 0.4 * 40.0, 0.9 * 22.0),  # never more than forward and backward
-    ],
-)
-def test_anomaly_detection_costs_what_it_adds_to_each_gradient(
-    changes: dict[str, float], low: float, high: float
-) -> None:
-    finding = _found(anomaly_detected(**changes))
-    assert finding.id == "PD10.anomaly-detection"
-    assert finding.location is not None
-    assert finding.location.line == 10
-    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((low, high))
-    assert finding.fix.remedies == ("debug.off",)
-
-
-@pytest.mark.parametrize(
-    "evidence",
-    [
-        anomaly_detected(each_us=None),
-        anomaly_detected(checked=10.0),
-        anomaly_detected(debugging=()),
-        anomaly_detected(debugging=Missing("the job ended before its second step")),
-        with_(anomaly_detected(), ops=Missing("the operator window was not reached")),
-    ],
-    ids=["not timed", "cheap", "off", "unknown", "no operators"],
-)
-def test_anomaly_detection_without_a_measured_cost_is_no_finding(evidence: Evidence) -> None:
-    assert _ids(evidence) == []
 
 
 # ---------------------------------------------------------------------------------------------------------

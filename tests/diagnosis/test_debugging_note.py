@@ -11,7 +11,7 @@ from perfdoctor.diagnosis.integrity import notes
 from perfdoctor.evidence.model import DebuggingAid, Missing, RunEvidence
 from perfdoctor.report.wording import fill
 
-ANOMALY = DebuggingAid("anomaly detection of autograd", "torch.autograd.set_detect_anomaly(False)")
+BLOCKING = DebuggingAid("a wait after every CUDA kernel", "unset CUDA_LAUNCH_BLOCKING")
 DEVELOPMENT = DebuggingAid("Python's development mode", "unset PYTHONDEVMODE")
 
 
@@ -23,15 +23,9 @@ def _said(*aids: DebuggingAid) -> list[str]:
 
 
 def test_what_is_on_is_named_with_what_switches_it_off() -> None:
-    (text,) = _said(ANOMALY, DEVELOPMENT)
-    assert "anomaly detection of autograd, Python's development mode" in text
-    assert "`torch.autograd.set_detect_anomaly(False)`; `unset PYTHONDEVMODE`" in text
-    assert "--try debug.off" in text
-
-
-def test_only_what_a_trial_can_switch_off_is_offered_for_one() -> None:
-    (text,) = _said(DEVELOPMENT)
-    assert "--try" not in text
+    (text,) = _said(BLOCKING, DEVELOPMENT)
+    assert "a wait after every CUDA kernel, Python's development mode" in text
+    assert "`unset CUDA_LAUNCH_BLOCKING`; `unset PYTHONDEVMODE`" in text
 
 
 def test_nothing_on_and_nothing_known_are_no_note() -> None:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from recordings import NOWHERE, recorded, settings
+from recordings import recorded, settings
 
 from perfdoctor.evidence.model import DebuggingAid, Missing
 from perfdoctor.evidence.settings import debugging
 
 
-def test_anomaly_detection_and_variables_are_named_with_what_switches_them_off(tmp_path: Path) -> None:
-    process = recorded(tmp_path, settings(anomaly=True, environment={"PYTHONDEVMODE": "1"}))
-    assert debugging(process, NOWHERE) == (
-        DebuggingAid("anomaly detection of autograd", "torch.autograd.set_detect_anomaly(False)"),
-        DebuggingAid("Python's development mode", "unset PYTHONDEVMODE"),
-    )
+def test_variables_are_named_with_what_switches_them_off(tmp_path: Path) -> None:
+    process = recorded(tmp_path, settings(environment={"PYTHONDEVMODE": "1"}))
+    assert debugging(process) == (DebuggingAid("Python's development mode", "unset PYTHONDEVMODE"),)
 
 
 @pytest.mark.parametrize(
@@ -34,10 +31,10 @@ def test_anomaly_detection_and_variables_are_named_with_what_switches_them_off(t
     ],
 )
 def test_a_variable_counts_by_its_value(tmp_path: Path, name: str, value: str, count: int) -> None:
-    found = debugging(recorded(tmp_path, settings(environment={name: value})), NOWHERE)
+    found = debugging(recorded(tmp_path, settings(environment={name: value})))
     assert not isinstance(found, Missing)
     assert len(found) == count
 
 
 def test_without_settings_nothing_is_known(tmp_path: Path) -> None:
-    assert isinstance(debugging(recorded(tmp_path), NOWHERE), Missing)
+    assert isinstance(debugging(recorded(tmp_path)), Missing)

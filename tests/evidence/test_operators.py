@@ -73,16 +73,3 @@ def test_a_job_that_was_killed_has_no_prices_and_it_says_so(tmp_path: Path) -> N
     prices = _prices(tmp_path)
     assert isinstance(prices, Missing)
     assert "gone before" in prices.reason
-
-
-@pytest.mark.parametrize(
-    ("anomaly", "each"), [({"nodes": 20, "on_us": 900.0, "off_us": 100.0}, 40.0), (None, None)], ids=["on", "off"]
-)
-def test_anomaly_detection_is_priced_for_one_node(
-    tmp_path: Path, anomaly: dict[str, object] | None, each: float | None
-) -> None:
-    window = {"k": "window", "name": "ops", "steps": 2, "aten": 10, "ops": [], "self_us": {}}
-    record = {**_record(None), "anomaly": anomaly}
-    profile = operators.profile(recorded(tmp_path, torch(), steps(10_000, 20), window, record))
-    assert not isinstance(profile, Missing)
-    assert profile.anomaly_us == each

@@ -16,7 +16,7 @@ from .counters import NOT_COUNTED as NO_COUNTERS
 from .counters import Counters
 from .device import Bound, DeviceParts, DeviceTimeline
 from .indices import IndexUse
-from .job import ANOMALY_OFF, DebuggingAid, Job, JobEnd, Precision, Threads
+from .job import DebuggingAid, Job, JobEnd, Precision, Threads
 from .layers import CodeLine, Layer, LayerProfile, Line
 from .libraries import Attention, AttentionPrice, Convolution, Cudnn, LibraryUse, Recurrent, ShapeVariety
 from .loading import Fetch, Loader, WorkerThreads
@@ -26,7 +26,6 @@ from .operators import BatchPrice, BatchPrices, CallSite, DeviceWork, DtypePrice
 from .step import BoundaryKind, CollectSite, GarbageCollection, Parts, Step
 
 __all__ = [
-    "ANOMALY_OFF",
     "MAKING",
     "WITHOUT_CPU",
     "Attention",

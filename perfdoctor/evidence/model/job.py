@@ -100,16 +100,11 @@ class Threads:
         return dict(self.variables).get(name)
 
 
-ANOMALY_OFF = "torch.autograd.set_detect_anomaly(False)"
-
-
 @dataclass(frozen=True, slots=True)
 class DebuggingAid:
     """Something that helps to find errors and costs time in every step."""
 
     name: str
-    """As a noun: "anomaly detection of autograd"."""
+    """As a noun: "Python's development mode"."""
     off: str
-    """Code or a shell line that switches it off."""
-    site: Site | None = None
-    """The line that switches it on, where that is known."""
+    """A shell line that switches it off."""

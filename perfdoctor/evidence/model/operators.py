@@ -145,8 +145,6 @@ class OpProfile:
     """By index; empty on the CPU and in older recordings."""
     tensor_core_ms: float | None = None
     batch_prices: BatchPrices | Missing = NOT_PRICED
-    anomaly_us: float | None = None
-    """What anomaly detection adds to one node of the graph, timed in the job; None where it is off."""
     stray_ms: float = 0.0
     """Time per step without a CPU that may all have fallen into one kind of operator: what takes no longer than this
     may take nothing. Longer waits spread over all of them."""

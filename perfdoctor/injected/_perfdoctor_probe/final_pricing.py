@@ -6,15 +6,7 @@ where glibc puts the job's own memory (a step of 13 ms took 9.8 ms afterwards). 
 
 import torch
 
-from . import (
-    anomaly_pricing,
-    attention_pricing,
-    batch_pricing,
-    dtype_pricing,
-    library_pricing,
-    pricing,
-    recurrent_pricing,
-)
+from . import attention_pricing, batch_pricing, dtype_pricing, library_pricing, pricing, recurrent_pricing
 
 
 class FinalPricing:
@@ -52,5 +44,4 @@ class FinalPricing:
             **found,
             "attention": attention_pricing.prices(self.attention),
             "recurrent": recurrent_pricing.prices(self.recurrent),
-            "anomaly": anomaly_pricing.price(),
         }

@@ -72,7 +72,6 @@ def install(probe) -> None:
         _collector,
         _calls,
         _grad_scaler,
-        _anomaly,
         _double,
         _profilers,
         _compile,
@@ -262,26 +261,6 @@ def _grad_scaler(probe) -> None:
     probe.changes.put("grad_scaler", scaler, "__init__", init)
 
 
-def _anomaly(probe) -> None:
-    def asked(detecting) -> None:
-        if detecting:
-            probe.anomaly_site = probe.sites.here(2)
-
-    asked = probe.guarded("anomaly", asked)
-
-    def noting(original):
-        @functools.wraps(original)
-        def init(self, *args, **kwargs):
-            original(self, *args, **kwargs)
-            asked(torch.is_anomaly_enabled() or original is detect)
-
-        return init
-
-    detect = torch.autograd.detect_anomaly.__init__
-    for owner in (torch.autograd.detect_anomaly, torch.autograd.set_detect_anomaly):
-        probe.changes.put("anomaly", owner, "__init__", noting(owner.__init__))
-
-
 def _double(probe) -> None:
     def asked() -> None:
         if probe.double_site < 0:
@@ -354,6 +333,5 @@ def _note_autocast(probe) -> None:
         if torch.is_autocast_enabled(device):
             probe.autocast = str(torch.get_autocast_dtype(device))[6:]
     # At the same moment, inside whatever `with` the loop put around the forward.
-    probe.anomaly = torch.is_anomaly_enabled() or probe.anomaly
     probe.onednn = settings.onednn_enabled() and probe.onednn is not False
     probe.cudnn = settings.cudnn_enabled() and probe.cudnn is not False

@@ -75,9 +75,8 @@ class Probe:
         self.stop_at = -1
         self.own_ns = self.sent_samples = 0
         self.autocast = ""
-        self.anomaly = False
         self.onednn = self.cudnn = None
-        self.scaler_site = self.anomaly_site = self.double_site = -2
+        self.scaler_site = self.double_site = -2
         self.optimizer = None
         self.turns = None
 
@@ -319,13 +318,11 @@ class Probe:
         if optimizer is not None:
             facts["parameters"] = settings.parameters(optimizer)
         facts["autocast"] = self.autocast
-        facts["anomaly"] = self.anomaly or facts["anomaly"]
         facts["onednn_in_forward"] = self.onednn
         facts["cudnn_in_forward"] = self.cudnn
         self.loading.watches_shapes = "cudnn" in facts
         facts["data_parallel"] = self.discovery.data_parallel()
         facts["scaler_site"] = self.scaler_site
-        facts["anomaly_site"] = self.anomaly_site
         facts["double_site"] = self.double_site
         facts["gc"] = self.collector.state()
         facts["unit_ns"] = unit_cost_ns()
