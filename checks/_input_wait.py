@@ -10,6 +10,7 @@ from perfdoctor.api import (
     WITHOUT_CPU,
     Bursts,
     Cause,
+    CodeLine,
     Confidence,
     Evidence,
     Fetch,
@@ -54,8 +55,11 @@ _REBUILDING = 0.9
 """A judgement: what a first batch finds cold in caches and memory may be cold for the next one too."""
 _REPEATS = 0.5
 """Of the saving that the played queue shows: slow batches may come closer together than they did."""
+_TELLING = 0.25
+"""A line that takes a quarter of making a batch is worth a look; below, the time is all over the place."""
 _CHEAP_SAMPLE_MS = 0.1
 """Up to this time per sample, `__getitem__` is Python overhead rather than work."""
+_TORCH_COLLATE = ("", "default_collate", "default_convert")
 _DOING = {
     Cause.STORAGE: "waiting for storage or the network",
     Cause.TRANSFORM: "computing in the data set's `__getitem__`",
@@ -171,6 +175,11 @@ class Case:
         )
 
 
+def _doing(case: Case) -> str:
+    words = _DOING[case.split.blamed]
+    return words.replace("__getitem__", "__iter__") if case.loader.iterable else words
+
+
 def _fetch_measurements(fetch: Fetch) -> tuple[Measurement, ...]:
     return (
         milliseconds("make_ms", fetch.total_ms, "making one batch"),
@@ -181,19 +190,46 @@ def _fetch_measurements(fetch: Fetch) -> tuple[Measurement, ...]:
     )
 
 
+def _hottest(fetch: Fetch) -> CodeLine | None:
+    """The line of the data set or `collate_fn` to look at first."""
+    line = fetch.lines[0] if fetch.lines else None
+    return line if line is not None and line.share >= _TELLING else None
+
+
+def _told(fetch: Fetch) -> tuple[str, tuple[Measurement, ...]]:
+    """Where a batch is made slowly: a clause, and its measurements."""
+    line = _hottest(fetch)
+    if line is None:
+        return "", ()
+    place = f"{line.site.file}:{line.site.line}" + (f" in {line.site.function}" if line.site.function else "")
+    return (
+        "; {hottest_share} of the making passes at {hottest}",
+        (
+            Measurement("hottest", place, "text", "hottest line of making a batch"),
+            share("hottest_share", line.share, "of the making, on that line"),
+        ),
+    )
+
+
+def _is_a_librarys(case: Case, fetch: Fetch) -> bool:
+    """Whether batches are made in the training process, and by no line of the user's."""
+    return not case.loader.num_workers and not isinstance(case.evidence.code_lines, Missing) and not fetch.lines
+
+
 def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Finding:
     low, high = model.saved_with(wanted)
-    doing = _DOING[case.split.blamed]
+    doing = _doing(case)
     current = (
         "batches are made in the training process, between the steps"
         if case.loader.num_workers == 0
         else "its {workers:worker} cannot keep up"
     )
+    told, hottest = _told(fetch)
     return case.finding(
         "too-few-workers",
         "the loop waits {wait_ms} a step for data, {wait_share} of it: " + current,
         f"a batch takes {{make_ms}} to make, mostly {doing}, while training takes {{train_ms}}; "
-        "{wanted:worker} would make batches during training",
+        f"{{wanted:worker}} would make batches during training{told}",
         _or_cheaper(workers(case.evidence.job, wanted), case, fetch),
         low=low,
         high=high,
@@ -204,6 +240,7 @@ def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Fi
             *_fetch_measurements(fetch),
             milliseconds("train_ms", model.train_ms, "the rest of the step"),
             Measurement("wanted", wanted, "count", "workers that would keep up"),
+            *hottest,
         ),
     )
 
@@ -219,6 +256,11 @@ def _or_cheaper(fix: Fix, case: Case, fetch: Fetch) -> Fix:
 def _picks_samples_singly(case: Case, fetch: Fetch) -> bool:
     """Whether a batch is many cheap samples, so that Python's part of each is most of it."""
     samples = case.loader.batch_size or 0
+    if case.loader.iterable:  # there is nothing to index
+        return False
+    # A function of the job's own that takes most of the time does something: look there.
+    if case.split.blamed is Cause.COLLATE and case.loader.collate not in _TORCH_COLLATE:
+        return False
     cheap = samples > 1 and fetch.getitem_ms / samples < _CHEAP_SAMPLE_MS
     return case.loader.num_workers == 0 and cheap and case.split.blamed is not Cause.STORAGE
 
@@ -226,15 +268,16 @@ def _picks_samples_singly(case: Case, fetch: Fetch) -> bool:
 def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
     """More workers would not do it: name the part that makes batches slow."""
     blamed = case.split.blamed
-    doing = _DOING[blamed]
+    doing = _doing(case)
     extra = _fetch_measurements(fetch)
     if _picks_samples_singly(case, fetch):
         samples = case.loader.batch_size or 1
+        told, hottest = _told(fetch)
         return case.finding(
             "per-sample-indexing",
             "the loop waits {wait_ms} a step for data, {wait_share} of it, to pick {samples:cheap sample} one by one",
             "a sample takes only {sample_us} to fetch, so the time goes into Python and collating; handing batches "
-            "over from workers would cost more than it saves",
+            f"over from workers would cost more than it saves{told}",
             batched_indexing(),
             low=0.6 * case.wait,
             high=0.95 * case.wait,
@@ -244,16 +287,22 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
                 *extra,
                 Measurement("samples", samples, "count", "samples per batch"),
                 Measurement("sample_us", fetch.getitem_ms / samples * 1000, "us", "fetching one sample"),
+                *hottest,
             ),
         )
     text, code = _CHEAPER[blamed]
-    return case.finding(
+    told, hottest = _told(fetch)
+    line = _hottest(fetch)
+    finding = case.finding(
         blamed.value,
         "the loop waits {wait_ms} a step for data, {wait_share} of it: "
         f"making a batch takes {{make_ms}}, mostly {doing}",
-        "handing batches over from workers would cost what it saves, so the batch itself must become cheaper"
-        if not case.loader.num_workers and model.make_ms < model.handover_ms[1]
-        else "more workers would not keep up on {cpus:usable CPU}, so the batch itself must become cheaper",
+        (
+            "handing batches over from workers would cost what it saves, so the batch itself must become cheaper"
+            if not case.loader.num_workers and model.make_ms < model.handover_ms[1]
+            else "more workers would not keep up on {cpus:usable CPU}, so the batch itself must become cheaper"
+        )
+        + told,
         # A bound: what no change to the making of batches can exceed.
         Fix(
             text=text,
@@ -267,9 +316,14 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
         extra=(
             *extra,
             Measurement("cpus", case.evidence.machine.usable_cpus, "count", "usable CPUs"),
+            *hottest,
         ),
         confidence=Confidence.MEDIUM,
+        # Where no line of the user's makes the batch there is little to make cheaper.
+        warning_share=case.limits.error_share if _is_a_librarys(case, fetch) else None,
     )
+    # What must change is what makes the batch, not the line that makes the loader.
+    return finding if line is None else replace(finding, location=location(line.site))
 
 
 def no_cpu_left(case: Case, fetch: Fetch, remaining: float) -> Finding:

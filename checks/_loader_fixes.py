@@ -50,10 +50,12 @@ def prefetch(job: Job, factor: int) -> Fix:
     )
 
 
-def persistent_workers(job: Job) -> Fix:
-    """Workers that outlive an epoch."""
+def persistent_workers(job: Job, made: int = 1) -> Fix:
+    """Workers that outlive an epoch; `made`: how many loaders there were for all epochs."""
     return Fix(
-        text="Keep the workers from one epoch to the next.",
+        text="Keep the workers from one epoch to the next."
+        if made == 1
+        else "Make the loader once, before the first epoch, and keep its workers from one epoch to the next.",
         code=in_words_of(
             job,
             "DataLoader(dataset, ..., persistent_workers=True)",

@@ -25,6 +25,8 @@ from ._layer_table import about, cost_share, sure_share
 
 CELLS = {"LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
 """Kind of a cell -> the layer that runs it over a whole sequence."""
+_WHOLE = frozenset(CELLS.values())
+"""Layers for whole sequences, which a loop may call with one time step each."""
 _FUSED_SAVES = (0.3, 0.8)
 """An `nn.LSTM` of the same sizes computes the input's products at once and runs no Python per time step."""
 _AS_OFTEN = 0.2
@@ -45,16 +47,27 @@ class Limits(Protocol):
 def findings(evidence: Evidence, step: Step, profile: LayerProfile, limits: Limits) -> list[Finding]:
     """One for each cell that is called often and costs enough."""
     return [
-        _time_loop(evidence, step, cell, limits)
+        _time_loop(evidence, step, cell, fused, limits)
         for cell in profile.layers
-        if cell.kind in CELLS
+        if (fused := _fused(cell, profile, limits)) is not None
         and cell.calls_per_step >= limits.cell_calls
         and sure_share(step, profile, cell.ms) >= limits.min_share
     ]
 
 
-def _time_loop(evidence: Evidence, step: Step, cell: Layer, limits: Limits) -> Finding:
-    fused = CELLS[cell.kind]
+def _fused(cell: Layer, profile: LayerProfile, limits: Limits) -> str | None:
+    """The layer that would take the whole sequence; None for what is no cell, and is not used like one."""
+    if cell.kind not in _WHOLE:
+        return CELLS.get(cell.kind)
+    # One time step: sequences have two dimensions, or three with a batch before or after the time. Where the whole
+    # network is called as often, each call is a batch of one, or waits for what the last one led to.
+    outer = max((layer.calls_per_step for layer in profile.layers if not layer.name), default=1.0)
+    passes = outer if cell.name else 1.0
+    one_step = len(cell.input_shape) > 1 and 1 in cell.input_shape[:-1]
+    return cell.kind if one_step and cell.calls_per_step >= limits.cell_calls * max(1.0, passes) else None
+
+
+def _time_loop(evidence: Evidence, step: Step, cell: Layer, fused: str, limits: Limits) -> Finding:
     low, high = (fraction * cell.ms for fraction in _FUSED_SAVES)
     return Finding(
         id="PD09.time-loop",

@@ -55,6 +55,7 @@ from perfdoctor.api import (
     Evidence,
     Finding,
     Fix,
+    Line,
     Loader,
     Measurement,
     Missing,
@@ -144,9 +145,27 @@ class _Case:
         there are forward passes."""
         loader = self.loader
         if loader is None:
-            return 1
+            return self._passes()
         drawn = max(1, round(loader.steady_batches_per_step))
         return drawn if loader.batch_size else min(drawn, max(1, round(self.step.micro_batches)))
+
+    def _passes(self) -> int:
+        """In a loop that makes its batches itself: calls of the network that have a backward pass each. Two views of a
+        sample, or what an agent did, are several calls and one backward pass."""
+        layers, line = self.evidence.layers, self._backward_line
+        if isinstance(layers, Missing) or line is None:
+            return 1
+        whole = max((layer.calls_per_step for layer in layers.layers if not layer.name), default=1.0)
+        return max(1, round(min(whole, line.runs_per_step)))
+
+    @property
+    def _backward_line(self) -> Line | None:
+        """The line that asks for the backward pass most often."""
+        lines = self.evidence.hot_lines
+        if isinstance(lines, Missing):
+            return None
+        asking = [line for line in lines if line.part == "backward" and line.site.via]
+        return max(asking, key=lambda line: line.runs_per_step, default=None)
 
     @property
     def first_input(self) -> tuple[int, ...]:
@@ -238,10 +257,12 @@ class _Case:
                 milliseconds("launched", self.grows.compute_fixed_low_ms, "fixed in forward and backward"),
                 *self.figures(),
             ),
-            location=location(self.place),
+            location=location(self.place if self.loader or not self._backward_line else self._backward_line.site),
             fix=Fix(
                 text="Accumulate over fewer, larger micro-batches: the step sees the same samples.",
-                code=batch_size(self.evidence.job, (self.batch or 1) * merged, accumulate=1),
+                code=batch_size(self.evidence.job, (self.batch or 1) * merged, accumulate=1)
+                if self.loader
+                else f"batch_size = {(self.batch or 1) * merged}  # and optimizer.step() after each",
                 risk="Batch normalisation sees larger batches; memory for activations grows with the micro-batch.",
             ),
             savings=savings(

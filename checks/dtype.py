@@ -175,7 +175,7 @@ def _slow_type(case: _Case, dtype: str) -> list[Finding]:
     if dtype != "float64" and price.ratio is None:
         return []
     ratio = price.ratio
-    site = _first_line(case, dtype)
+    site = _cause(case, dtype) or _first_line(case, dtype)
     flops = case.ops.flops(dtype) / max(case.ops.flops(), 1.0)
     return [
         Finding(
@@ -217,6 +217,15 @@ def _method(priced: int, dtype: str) -> str:
         return "half the bytes: operators bound by memory take 1/2 to 1/1.4 of the time"
     text = f"the {priced} largest operators timed here in {dtype} and in float32"
     return text + ("; the others by their bytes" if dtype == "float64" else "")
+
+
+def _cause(case: _Case, dtype: str) -> Site | None:
+    """The line that made torch's default type or the model float64."""
+    precision = case.precision
+    asked = dtype == "float64" and (
+        precision.default_dtype == "float64" or any(kind == "float64" for kind, _ in precision.parameter_dtypes)
+    )
+    return precision.double_site if asked else None
 
 
 def _first_line(case: _Case, dtype: str) -> Site | None:
@@ -293,7 +302,7 @@ def _slow_type_on_cuda(case: _Case, dtype: str) -> list[Finding]:
                 share("flop_share", flop_share, "of the floating-point operations"),
                 milliseconds("cost_ms", cost, "of device time per step, at least"),
             ),
-            location=location(_first_line(case, dtype)),
+            location=location(_cause(case, dtype) or _first_line(case, dtype)),
             fix=_fix(case, dtype),
             savings=savings(
                 case.step,

@@ -244,7 +244,7 @@ def _restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> 
             Measurement("start_method", loader.start_method or "fork", "text", "start method"),
         ),
         location=location(loader.site),
-        fix=persistent_workers(job),
+        fix=persistent_workers(job, loader.made),
         savings=savings(
             step,
             part,

@@ -5,7 +5,7 @@ What it looks at
 On the CPU: page faults and system time per step, against the cost of one fault measured on this machine, and the
 C allocator with its settings. On CUDA: allocations and retries that reach the driver in steady state,
 fragmentation, a switched-off cache, `empty_cache` in the loop. Everywhere: forwards in evaluation mode that
-record a graph nobody uses.
+record a graph nobody uses, and backward passes through a model that no optimizer updates.
 
 Why it costs time
 -----------------
@@ -116,6 +116,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *_churn(memory, step, faults_ms, limits),
         *(_emptied_cache(call, step, limits) for call in memory.empty_cache if _matters(call, step, limits)),
         *(() if _in_threads(evidence, step) else _evaluation(evidence, memory.eval_with_grad, step, limits)),
+        *_unused_gradients(evidence, step, limits),
     ]
     if not isinstance(evidence.cuda_memory, Missing):
         findings += _cuda(evidence.cuda_memory, step, limits)
@@ -299,6 +300,52 @@ def _evaluation(evidence: Evidence, evaluation: EvalWithGrad | None, step: Step,
                 high=high,
                 method="recording a graph takes 5 to 27 % of a forward pass, the smaller the kernels, the more"
                 + ("; and the measured backward pass through it" if backward else ""),
+            ),
+        )
+    ]
+
+
+def _unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> list[Finding]:
+    """A model in training mode that no optimizer updates, through which the backward pass runs all the same."""
+    layers = evidence.layers
+    if isinstance(layers, Missing) or step.boundary != "optimizer":
+        return []
+    backward = min(sum(layer.backward_ms for layer in layers.idle), step.parts.backward)
+    forward = min(sum(layer.forward_ms for layer in layers.idle), step.parts.forward)
+    low, high = (graph * forward + kept * backward for graph, kept in zip(GRAPH_SAVES, _BACKWARD_SAVES, strict=True))
+    if backward <= 0 or high / step.step_ms < limits.min_share:
+        return []
+    roots = [layer for layer in layers.idle if layer.called_at is not None]
+    model = min(roots or layers.idle, key=lambda layer: layer.order)
+    return [
+        Finding(
+            id="PD08.unused-gradients",
+            severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
+            confidence=Confidence.MEDIUM,
+            message="the backward pass takes {backward_ms} a step in a model that no optimizer updates: "
+            "{backward_share} of the step",
+            reasoning="its parameters want gradients and get them, its input wants none, and none of its parameters is "
+            "in any optimizer",
+            evidence=(
+                milliseconds("backward_ms", backward, "of the backward pass in it"),
+                share("backward_share", backward / step.step_ms, "of the step"),
+                milliseconds("forward_ms", forward, "its forward pass"),
+                Measurement("model", model.kind, "text", "the model"),
+            ),
+            location=location(model.called_at),
+            fix=Fix(
+                text="Call it without gradients; that also frees the memory of its activations.",
+                code="with torch.no_grad():\n    targets = teacher(batch)",
+                risk="None, unless its parameters are updated by hand or by an optimizer that is made later.",
+            ),
+            savings=savings(
+                step,
+                Part.COMPUTE,
+                ceiling=high,
+                low=low,
+                high=high,
+                method="its part of the backward pass, as measured by layer, and the 5 to 27 % of its forward pass "
+                "that recording a graph takes",
             ),
         )
     ]

@@ -201,7 +201,12 @@ class _Watch:
         return selection.count >= self.goal.steps and seconds >= _LEAST_SECONDS and self._windows_done(process, seconds)
 
     def _windows_done(self, process: ProcessRecording, seconds: float) -> bool:
-        seen = {"ops": process.ops, "sites": process.call_sites, "counters": process.counters}
+        seen = {
+            "ops": process.ops,
+            "sites": process.call_sites,
+            "lines": process.code_lines,
+            "counters": process.counters,
+        }
         faults = {fault.hook for fault in process.faults}
         missing = [name for name in self.goal.windows if seen.get(name) is None and f"window {name}" not in faults]
         spent = process.samples[-1].window_us / 1e6 if process.samples else 0.0

@@ -31,7 +31,7 @@ from .recording.directory import RunDirectory
 from .relaunch import Launcher
 from .trials import history
 
-WINDOWS = ("sites", "ops")
+WINDOWS = ("sites", "ops", "lines")
 """The windows of `check`, in the order they open."""
 COUNTING = ("counters", *WINDOWS)
 """Those of a run that others are compared with."""

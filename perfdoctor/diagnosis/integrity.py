@@ -17,7 +17,7 @@ _OVERHEAD = 0.01
 def notes(run: RunEvidence, results: Sequence[CheckResult]) -> tuple[IntegrityNote, ...]:
     """Everything that limits what the numbers are worth."""
     evidence = run.slowest
-    found = [*_steps(evidence), *_contention(evidence), *_overhead(evidence)]
+    found = [*_steps(evidence), *_contention(evidence), *_overhead(evidence), *_debugging(evidence)]
     found += [
         IntegrityNote("PD94", "check-crashed", Severity.ERROR, f"{result.code} {result.name} crashed")
         for result in results
@@ -81,6 +81,24 @@ def _overhead(evidence: Evidence) -> list[IntegrityNote]:
             (
                 Measurement("hooks", cost.hooks_us_per_step / 1000, "ms"),
                 Measurement("share", share, "share"),
+            ),
+        )
+    ]
+
+
+def _debugging(evidence: Evidence) -> list[IntegrityNote]:
+    aids = evidence.debugging
+    if isinstance(aids, Missing) or not aids:
+        return []
+    return [
+        IntegrityNote(
+            "PD96",
+            "debugging-on",
+            Severity.WARNING,
+            "debugging is on, and what it costs is in every number of this report: {aids}. Switch it off: {off}",
+            (
+                Measurement("aids", ", ".join(aid.name for aid in aids), "text"),
+                Measurement("off", "; ".join(f"`{aid.off}`" for aid in aids), "text"),
             ),
         )
     ]

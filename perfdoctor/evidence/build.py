@@ -11,6 +11,7 @@ from ..recording.machine import MachineRecord
 from ..recording.model import Columns, ProcessRecording, Recording
 from . import (
     backend,
+    code_lines,
     concurrency,
     counters,
     device,
@@ -128,7 +129,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
             own_cost=selection,
             probe_faults=_faults(process),
             backend=backend.build(process, run.recording.cap_prices),
-            layers=layers.layers(process, selection),
+            layers=layers.layers(process, selection, places),
             hot_lines=layers.hot_lines(process, places, selection),
             concurrency=selection,
             library_use=libraries.use(process),
@@ -136,6 +137,8 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
             device=selection,
             counters=counters.counters(process),
             index_use=indices.index_use(process),
+            debugging=settings.debugging(process),
+            code_lines=code_lines.code_lines(process, places, selection),
         )
     step, ops = steady.measure(process, selection), operators.profile(process)
     return Evidence(
@@ -155,7 +158,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         own_cost=_own_cost(process, selection, build_monitor_cpus(host_samples, selection.start_ns, selection.end_ns)),
         probe_faults=_faults(process),
         backend=backend.build(process, run.recording.cap_prices),
-        layers=layers.layers(process, step),
+        layers=layers.layers(process, step, places),
         hot_lines=layers.hot_lines(process, places, step),
         concurrency=concurrency.build(process, selection, places),
         library_use=libraries.use(process),
@@ -163,6 +166,8 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         device=device.timeline(process, selection, step, ops),
         counters=counters.counters(process),
         index_use=indices.index_use(process),
+        debugging=settings.debugging(process),
+        code_lines=code_lines.code_lines(process, places, step),
     )
 
 
@@ -216,6 +221,8 @@ def _nobody(run: _Run) -> Evidence:
         device=nothing,
         counters=nothing,
         index_use=nothing,
+        debugging=nothing,
+        code_lines=nothing,
         probe_faults=tuple(fault for p in run.recording.processes for fault in _faults(p)),
         backend=nothing,
     )

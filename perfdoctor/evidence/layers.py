@@ -6,10 +6,11 @@ from ..recording.model import LineRow, ProcessRecording, SitesWindow
 from .model import Layer, LayerProfile, Line, Missing, Site, Step
 from .places import Places
 
+_NOWHERE = Places({}, "")
 _REMEDY = "let the job run for 20 steps or more"
 
 
-def layers(process: ProcessRecording, step: Step | Missing) -> LayerProfile | Missing:
+def layers(process: ProcessRecording, step: Step | Missing, places: Places = _NOWHERE) -> LayerProfile | Missing:
     """The modules in the operator window.
 
     The profiler makes work longer, so that it never fills more than an ordinary step has room for.
@@ -49,6 +50,8 @@ def layers(process: ProcessRecording, step: Step | Missing) -> LayerProfile | Mi
                 input_shape=row.input,
                 weight_shape=row.weight,
                 aside=row.aside,
+                idle=row.idle,
+                called_at=places.find(row.site),
             )
             for row in seen.modules
         ),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 import numpy as np
 
 from ..recording.model import Columns, LoaderMade, ProcessRecording, WorkerSample
+from .code_lines import making
 from .model import Fetch, Loader, Missing, Site, WorkerThreads
 from .places import Places
 from .stats import trimmed_mean
@@ -26,16 +28,25 @@ def build(
     """The loaders that the steady steps drew from, the one waited for longest first."""
     steady = np.isin(process.batches["step"], selection.column("step"))
     loaders = []
-    for made in process.loaders:
-        mine = process.batches["loader"] == made.id
+    for alike in _alike(process.loaders):
+        mine = np.isin(process.batches["loader"], [made.id for made in alike])
         if (mine & steady).any():
-            mine_workers = workers if made.num_workers else ()
-            loaders.append(_loader(made, process, mine_workers, mine, steady, selection, places))
+            mine_workers = workers if alike[0].num_workers else ()
+            loaders.append(_loader(alike, process, mine_workers, mine, steady, selection, places))
     return tuple(sorted(loaders, key=lambda loader: -loader.wait_ms * loader.steady_batches_per_step))
 
 
+def _alike(loaders: Sequence[LoaderMade]) -> list[list[LoaderMade]]:
+    """Loaders that one line has made alike: one for each epoch or fold. They count as one."""
+    groups: dict[LoaderMade, list[LoaderMade]] = {}
+    for made in loaders:
+        key = replace(made, id=0) if made.site >= 0 else made
+        groups.setdefault(key, []).append(made)
+    return list(groups.values())
+
+
 def _loader(
-    made: LoaderMade,
+    alike: Sequence[LoaderMade],
     process: ProcessRecording,
     workers: Sequence[ProcessRecording],
     mine: np.ndarray[tuple[int], np.dtype[np.bool_]],
@@ -43,6 +54,7 @@ def _loader(
     selection: Selection,
     places: Places,
 ) -> Loader:
+    made, ids = alike[0], {one.id for one in alike}
     batches = process.batches
     first = batches["first"] == 1
     chosen = mine & steady
@@ -52,9 +64,9 @@ def _loader(
     waits = batches["wait_us"][chosen] / 1000
     depth = batches["depth"][chosen]
     known = depth[depth >= 0]
-    iterators = [iterator for iterator in process.iterators if iterator.loader == made.id]
+    iterators = [iterator for iterator in process.iterators if iterator.loader in ids]
     first_waits = batches["wait_us"][mine & first] / 1000
-    sizes = [seen.bytes for seen in process.batches_seen if seen.loader == made.id]
+    sizes = [seen.bytes for seen in process.batches_seen if seen.loader in ids]
     return Loader(
         site=places.site(made.site),
         dataset=made.dataset,
@@ -79,6 +91,9 @@ def _loader(
         fetch=_fetch(process, workers, made.num_workers, max(sizes, default=0), selection, places.cwd),
         worker_threads=_worker_threads(workers),
         steady_batches_per_step=float(chosen.sum()) / selection.count,
+        collate=made.collate,
+        iterable=made.iterable,
+        made=len(alike),
     )
 
 
@@ -126,6 +141,7 @@ def _fetch(
         gc_ms=float((rows["gc_us"] / 1000).mean()) if num_workers else 0.0,
         gc_line=_collecting_line(workers, cwd) if num_workers else None,
         each_ms=_in_order(columns, num_workers) if num_workers else (),
+        lines=making(process, workers, num_workers, cwd),
     )
 
 

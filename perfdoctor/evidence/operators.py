@@ -140,7 +140,7 @@ def call_sites(process: ProcessRecording, places: Places) -> tuple[CallSite, ...
         return Missing(f"the call-site window could not open: {window.missing}")
     steps = max(1, window.steps)
     found = [
-        CallSite(call.kind, site, call.count / steps, call.us / 1000 / steps, call.detail)
+        CallSite(call.kind, site, call.count / steps, call.us / 1000 / steps, call.detail, call.by_library)
         for call in window.calls
         if (site := places.find(call.site)) is not None
     ]

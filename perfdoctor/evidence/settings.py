@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..recording.model import ProcessRecording
-from .model import Missing, Precision, Threads
+from .model import DebuggingAid, Missing, Precision, Threads
 from .places import Places
 from .steady import Selection
 
@@ -31,8 +31,32 @@ def precision(process: ProcessRecording, places: Places) -> Precision | Missing:
         compute_capability=settings.cuda.capability if settings.cuda else None,
         tf32_matmul=settings.cuda.tf32_matmul if settings.cuda else None,
         grad_scaler_site=places.find(settings.scaler_site),
+        double_site=places.find(settings.double_site),
         batch_dtypes=tuple(sorted({dtype for seen in process.batches_seen for dtype in seen.dtypes})),
     )
+
+
+_AIDS = (
+    ("PYTHONDEVMODE", (), "Python's development mode"),
+    ("PYTHONMALLOC", ("debug", "malloc_debug", "pymalloc_debug"), "a debugging allocator of Python"),
+    ("PYTHONTRACEMALLOC", (), "tracing of Python's allocations"),
+    ("CUDA_LAUNCH_BLOCKING", (), "a wait after every CUDA kernel"),
+    ("TORCH_DISTRIBUTED_DEBUG", ("detail",), "checks of every collective"),
+)
+"""Variables, the values that switch something on (none: all but "" and 0), and what that is."""
+
+
+def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:
+    """Aids that a variable has switched on and that make every step dearer."""
+    settings = process.settings
+    if settings is None:
+        return _NO_SETTINGS
+    found = []
+    for name, values, what in _AIDS:
+        value = settings.environment.get(name, "").lower()
+        if value in values or (not values and value not in ("", "0")):
+            found.append(DebuggingAid(what, f"unset {name}"))
+    return tuple(found)
 
 
 def threads(

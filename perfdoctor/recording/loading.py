@@ -21,6 +21,8 @@ class LoaderMade:
     start_method: str = ""
     collate: str = ""
     getitems: bool = False
+    iterable: bool = False
+    """The data set gives samples in its own order, not by index. False in an older recording."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from .trials import TrialPlan as TrialPlan
 from .trials import TrialsBegan as TrialsBegan
 from .windows import BatchPrice as BatchPrice
 from .windows import BatchPrices as BatchPrices
+from .windows import CodeRow as CodeRow
 from .windows import CountersWindow as CountersWindow
 from .windows import DeviceWork as DeviceWork
 from .windows import IndexRow as IndexRow
@@ -54,6 +55,7 @@ from .windows import LayerRow as LayerRow
 from .windows import LayersSeen as LayersSeen
 from .windows import LibraryPrice as LibraryPrice
 from .windows import LineRow as LineRow
+from .windows import LinesWindow as LinesWindow
 from .windows import OpRow as OpRow
 from .windows import OpsWindow as OpsWindow
 from .windows import Price as Price
@@ -120,6 +122,9 @@ class ProcessRecording:
     device_left_out: Mapping[str, int] = field(default_factory=dict)
     """Marked steps that came to nothing, by reason."""
     counters: CountersWindow | None = None
+    code_lines: LinesWindow | None = None
+    making: LinesWindow | None = None
+    """Of a worker: one batch, line by line."""
     trials: TrialsBegan | None = None
     """None where no remedy was tried."""
     blocks: tuple[Block, ...] = ()

@@ -122,6 +122,12 @@ class ProcessFile:
         """The blocks of trials so far."""
         return tuple(_build(model.Block, r) for r in self._all("block"))
 
+    def _windows(self) -> dict[str, Record]:
+        """The last window of each name, of those that saw the kind of step that the job has taken since."""
+        last = self._last("boundary")
+        since = int(last.get("step", 0)) if last else 0
+        return {w["name"]: w for w in self._all("window") if w.get("first", since) >= since}
+
     def recording(self) -> model.ProcessRecording | None:
         """Everything read so far; None when even the first record is missing."""
         header = self._last("process")
@@ -130,7 +136,7 @@ class ProcessFile:
         problems = [f"{self.path.name}: {what} ({count})" for what, count in self._problems.items()]
         if self._tail:
             problems.append(f"{self.path.name}: the last line is cut")
-        windows = {w["name"]: w for w in self._all("window")}
+        windows = self._windows()
         torch_import = self._last("torch")
         tracked = self._last("tracked")
         worker = self._last("worker")
@@ -157,6 +163,8 @@ class ProcessFile:
             ops=_ops(windows.get("ops"), self._last("prices") or {}),
             call_sites=_call_sites(windows.get("sites")),
             counters=_counters(windows.get("counters")),
+            code_lines=_code_lines(windows.get("lines")),
+            making=_code_lines(self._last("making")),
             thread_rounds=tuple({int(n): float(us) for n, us in r["us"]} for r in self._all("threads")),
             forwards_seen=tuple(_build(model.ForwardsSeen, r) for r in self._all("concurrency")),
             batch_rounds=tuple(_build(model.BatchRound, r) for r in self._all("batching")),
@@ -298,6 +306,12 @@ def _call_sites(record: Record | None) -> model.SitesWindow | None:
         lines=None if lines is None else tuple(_build(model.LineRow, r) for r in lines),
         indices=None if indices is None else tuple(_build(model.IndexRow, r) for r in indices),
     )
+
+
+def _code_lines(record: Record | None) -> model.LinesWindow | None:
+    if record is None:
+        return None
+    return _build(model.LinesWindow, record, lines=tuple(_build(model.CodeRow, r) for r in record.get("lines", ())))
 
 
 def _counters(record: Record | None) -> model.CountersWindow | None:

@@ -81,6 +81,9 @@ class Settings:
     bf16_native: bool | None = None
     fp16_native: bool | None = None
     anomaly: bool = False
+    double_site: int = -2
+    """The first call of `torch.set_default_dtype(torch.float64)` or of a module's `double()`; -2 where there was none,
+    or in an older recording."""
     deterministic: bool = False
     frameworks: tuple[str, ...] = ()
     trainer: str = ""

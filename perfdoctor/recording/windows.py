@@ -116,6 +116,10 @@ class LayerRow:
     weight: tuple[int, ...] = ()
     aside: bool = False
     """Of a model in evaluation mode whose input needs no gradient. False in an older recording."""
+    idle: bool = False
+    """Of a model in training mode whose input needs no gradient, and whose parameters no optimizer updates."""
+    site: int = -1
+    """Of a module that the loop calls itself: where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,8 @@ class SiteCall:
     count: int = 0
     us: int = 0
     size: int = 0
+    by_library: bool = False
+    """A library reads for a purpose of its own. False in an older recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +242,29 @@ class SitesWindow:
     lines_ops: Mapping[str, int] = field(default_factory=dict)
     indices: tuple[IndexRow, ...] | None = None
     """None in a recording older than these."""
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRow:
+    """One line of the user's code in one part of the step, with all that it called in libraries; microseconds."""
+
+    site: int
+    part: str = "other"
+    called: bool = False
+    """Whether its function was entered inside the part: a data set's `__getitem__` in the wait for data, say."""
+    us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LinesWindow:
+    """The line window, or one batch that a worker made line by line."""
+
+    steps: int = 1
+    lines: tuple[CodeRow, ...] = ()
+    """The largest first."""
+    lines_us: Mapping[str, int] = field(default_factory=dict)
+    """Of all lines, by part."""
     missing: str = ""
 
 

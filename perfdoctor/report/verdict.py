@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 from ..diagnosis.findings import Diagnosis, Finding, OutcomeKind, Part, Severity
 from ..diagnosis.measured import Verdict
-from ..evidence.model import Line, Missing, Parts, Step
+from ..evidence.model import CodeLine, Evidence, Line, Missing, Parts, Step
 from . import wording
 from .anatomy import LABELS
 from .device import bound_by, device_bounds
@@ -78,7 +79,7 @@ def whereabouts(diagnosis: Diagnosis) -> str:
     "" when findings explain at least half of the step, or no line was seen. Where the device bounds the step its
     largest part is named alone: lines are known by what they cost the host.
     """
-    step, lines = diagnosis.evidence.step, diagnosis.evidence.hot_lines
+    step, lines = diagnosis.evidence.step, _lines(diagnosis.evidence)
     if isinstance(step, Missing) or isinstance(lines, Missing) or step.step_ms <= 0 or not lines:
         return ""
     explained = sum(
@@ -95,7 +96,29 @@ def whereabouts(diagnosis: Diagnosis) -> str:
         return f"{beside} of the step on the device is {LABELS[name]}, {_amount(ms, step)}."
     name, ms = max(step.parts.as_dict().items(), key=lambda item: item[1])
     hottest = wording.listing([_line(line, step) for line in _merged(lines)[:HOTTEST]])
-    return f"{beside} of the step is {LABELS[name]}, {_amount(ms, step)}; the hottest lines are {hottest}."
+    text = f"{beside} of the step is {LABELS[name]}, {_amount(ms, step)}; the hottest lines are {hottest}."
+    return f"{text}{_outside(step, lines)}"
+
+
+def _outside(step: Step, lines: Sequence[Line | CodeLine]) -> str:
+    """The lines of a large part that is no computing, where the hottest of all are others."""
+    name, ms = _largest_outside(step)
+    its_own = _merged([line for line in lines if line.part == name])[:HOTTEST]
+    hottest = {place for place, _ in _merged(lines)[:HOTTEST]}
+    if ms < UNEXPLAINED_SHARE * step.step_ms or not its_own or its_own[0][0] in hottest:
+        return ""
+    places = wording.listing([_line(line, step) for line in its_own])
+    return f" Of {LABELS[name]}, {_amount(ms, step)}, most is at {places}."
+
+
+def _largest_outside(step: Step) -> tuple[str, float]:
+    outside = {k: ms for k, ms in step.parts.as_dict().items() if k not in ("forward", "backward", "optimizer")}
+    return max(outside.items(), key=lambda item: item[1])
+
+
+def _lines(evidence: Evidence) -> Sequence[Line | CodeLine] | Missing:
+    """Lines by all that they take, where that was watched; else by the operators that they issue."""
+    return evidence.hot_lines if isinstance(evidence.code_lines, Missing) else evidence.code_lines
 
 
 def _helps_anyway(finding: Finding) -> bool:
@@ -103,7 +126,7 @@ def _helps_anyway(finding: Finding) -> bool:
     return finding.savings.general and finding.severity is Severity.NOTE
 
 
-def _merged(lines: tuple[Line, ...]) -> list[tuple[str, float]]:
+def _merged(lines: Sequence[Line | CodeLine]) -> list[tuple[str, float]]:
     """Place and milliseconds, the most expensive first: a line may take part in several parts of the step."""
     total: dict[str, float] = {}
     for line in lines:
@@ -173,12 +196,9 @@ def _prospect(diagnosis: Diagnosis, what: Literal["fix", "note"] = "fix") -> str
 
 def _unexplained(step: Step) -> str:
     """Names the largest part that is not compute, when those parts together are large."""
-    outside = {
-        name: ms for name, ms in step.parts.as_dict().items() if name not in ("forward", "backward", "optimizer")
-    }
-    if step.step_ms <= 0 or sum(outside.values()) < UNEXPLAINED_SHARE * step.step_ms:
+    if step.step_ms <= 0 or step.step_ms - step.parts.compute < UNEXPLAINED_SHARE * step.step_ms:
         return ""
-    name, ms = max(outside.items(), key=lambda item: item[1])
+    name, ms = _largest_outside(step)
     return f", of which {_amount(ms, step)} is {LABELS[name]}"
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_prices, small_batch
-from ill_runs.cpu_ops import anomaly_detection, device_sync, element_loop, round_trip, scalar_reads, slow_update
+from ill_runs.cpu_ops import (
+    anomaly_detection,
+    device_sync,
+    element_loop,
+    round_trip,
+    scalar_reads,
+    slow_update,
+    state_copies,
+)
 from ill_runs.cudnn import convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
 from ill_runs.dtype import conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
@@ -14,7 +22,7 @@ from ill_runs.omp_threads import pinned_workers, priced_threads
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
 from ill_runs.vector_extensions import capped, masked
-from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation
+from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation, unused_gradients
 from samples import H100, healthy, on_gpu, with_
 
 from perfdoctor.evidence.model import Evidence, Missing, PciGpu, ShapeVariety
@@ -97,6 +105,8 @@ ILL: dict[str, Evidence] = {
     "PD09.oversized-head": wide_head(),
     "PD09.memory-bound-layer": memory_bound(),
     "PD09.dense-embedding-gradient": dense_embedding(),
+    "PD08.unused-gradients": unused_gradients(),
+    "PD10.state-copies": state_copies(),
     "PD09.time-loop": time_loop(),
     "PD10.element-loop": element_loop(),
     "PD10.scalar-reads": scalar_reads(),

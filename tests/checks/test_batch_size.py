@@ -6,7 +6,7 @@ import pytest
 from ill_runs.batch_size import batch_prices, small_batch
 from ills import ILL
 from perfdoctor.checks.batch_size import CHECK, examine
-from samples import FETCH, LAYERS, healthy, is_clear, number, on_gpu, only, with_
+from samples import FETCH, HOT_LINES, LAYERS, healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import Evidence, Line, Missing, Op, Parts, Site
@@ -231,3 +231,37 @@ def test_a_simulator_between_the_operators_is_no_launch() -> None:
     assert number(_examined(launching), "gain_high") > number(_examined(paused), "gain_high")
     beside = with_(launching, ops__pauses_ms=2.0)  # as long as the optimizer takes
     assert number(_examined(beside), "gain_high") == number(_examined(launching), "gain_high")
+
+
+def _own_batches(calls: float, backwards: float) -> Evidence:
+    """A loop without a loader that calls its network so often a step, and asks for so many backward passes."""
+    evidence = with_(small_batch(step__samples=Missing("there is no loader")), loaders=())
+    assert not isinstance(evidence.layers, Missing)
+    network = with_(evidence.layers.layers[0], name="", order=0, leaf=False, calls_per_step=calls, input_shape=(4, 32))
+    backward, *others = HOT_LINES
+    lines = (with_(backward, runs_per_step=backwards), *others)
+    return with_(evidence, layers__layers=(network, *evidence.layers.layers), hot_lines=lines)
+
+
+def test_micro_batches_of_a_loop_that_makes_its_batches_itself_are_its_backward_passes() -> None:
+    finding = _found(_own_batches(8.0, 8.0))
+    assert finding.id == "PD05.mergeable-accumulation"
+    assert (number(finding, "micro_batches"), number(finding, "batch")) == (8, 4)
+    assert finding.location is not None
+    assert finding.location.line == HOT_LINES[0].site.line
+    assert "batch_size = 32" in finding.fix.code
+    assert "DataLoader" not in finding.fix.code
+
+
+@pytest.mark.parametrize(
+    ("calls", "backwards"),
+    [(8.0, 1.0), (2.0, 1.0), (1.0, 8.0)],  # steps of an agent, two views of a sample, a custom function's lines
+)
+def test_calls_without_a_backward_pass_each_are_no_micro_batches(calls: float, backwards: float) -> None:
+    assert "PD05.mergeable-accumulation" not in ids(_examined(_own_batches(calls, backwards)))
+
+
+def test_without_lines_or_layers_a_loop_of_its_own_has_one_batch() -> None:
+    for part in ("hot_lines", "layers"):
+        outcome = _examined(with_(_own_batches(8.0, 8.0), **{part: Missing("it was not seen")}))
+        assert "PD05.mergeable-accumulation" not in ids(outcome)

@@ -9,7 +9,7 @@ from perfdoctor.checks.dtype import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.evidence.model import Evidence, Missing, Site
 
 
 def _examined(evidence: Evidence) -> Outcome:
@@ -46,6 +46,21 @@ def test_float64_arithmetic_is_found_with_its_price_and_first_line() -> None:
     assert finding.savings.part is Part.COMPUTE
     assert number(finding, "ratio") == pytest.approx(2.2)
     assert finding.location is not None and finding.location.line == 40
+
+
+def test_the_line_that_made_everything_float64_is_the_one_to_change() -> None:
+    asked = Site("train.py", 12, "main")
+    finding = _found(slow_type("float64", precision__double_site=asked))
+    assert finding.location is not None and finding.location.line == 12
+    # A small solver of its own is float64, the network is not.
+    own = slow_type(
+        "float64",
+        precision__double_site=asked,
+        precision__parameter_dtypes=(("float32", 10),),
+        precision__batch_dtypes=(),
+    )
+    location = _found(own).location
+    assert location is not None and location.line == 40
 
 
 def test_what_float32_saves_is_the_measured_ratio() -> None:

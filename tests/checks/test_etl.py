@@ -18,7 +18,7 @@ from perfdoctor.checks.etl import CHECK, examine
 from samples import DEVICE_BOUND, LOADER, LOADER_LINE, healthy, ids, is_clear, number, on_gpu, only, step, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Location, Outcome, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing, Parts
+from perfdoctor.evidence.model import CodeLine, Evidence, Missing, Parts, Site
 
 LIMITS = CHECK.limits
 
@@ -226,6 +226,18 @@ def test_many_cheap_samples_ask_for_indexing_in_one_go() -> None:
     assert finding.id == "PD03.per-sample-indexing"
     assert number(finding, "sample_us") == pytest.approx(1200 / 256)
     assert "BatchSampler" in finding.fix.code
+
+
+def test_a_collate_function_of_the_jobs_own_that_takes_the_time_is_the_cause() -> None:
+    """Tokenising 64 sentences in it takes 3.6 ms, picking them 0.04."""
+    line = CodeLine(Site("data.py", 7, "tokenise"), "input_wait", True, 0.0, 0.6)
+    made = fetch((0.04, 0.03), (3.6, 3.6), lines=(line,))
+    cheap = {"train_ms": 16.0, "num_workers": 0, "batch_size": 64}
+    finding = _found(waiting(3.7, made, collate="tokenised", **cheap))
+    assert finding.id == "PD03.collate"
+    assert finding.location == Location("data.py", 7, "tokenise")
+    assert _name(waiting(3.7, made, collate="default_collate", **cheap)) == "per-sample-indexing"
+    assert _name(waiting(3.7, made, **cheap)) == "per-sample-indexing"
 
 
 def test_workers_are_not_advised_where_handing_over_costs_what_making_does() -> None:
@@ -542,3 +554,66 @@ def test_other_waits_are_not_put_down_to_slow_batches(changes: dict[str, Any]) -
 def test_a_trainer_has_its_own_word_for_the_prefetch_factor() -> None:
     finding = _found(with_(uneven_batches(), job__trainer="transformers"))
     assert "dataloader_prefetch_factor=" in finding.fix.code
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The line that makes the batch
+
+
+def _line(share: float) -> CodeLine:
+    return CodeLine(Site("data.py", 41, "resized"), "input_wait", True, 0.0, share)
+
+
+def test_a_batch_that_must_become_cheaper_is_found_where_it_is_made() -> None:
+    finding = _found(waiting(25.0, fetch((60.0, 60.0), lines=(_line(0.7), _line(0.2))), num_workers=2))
+    assert finding.id == "PD03.transform"
+    assert finding.location is not None
+    assert (finding.location.file, finding.location.line) == ("data.py", 41)
+    assert "{hottest}" in finding.reasoning
+    assert number(finding, "hottest_share") == 0.7
+
+
+@pytest.mark.parametrize("lines", [(), (_line(0.2), _line(0.2))])
+def test_time_that_is_all_over_the_data_set_is_found_at_its_loader(lines: tuple[CodeLine, ...]) -> None:
+    finding = _found(waiting(25.0, fetch((60.0, 60.0), lines=lines), num_workers=2))
+    assert finding.location is not None
+    assert finding.location.file == LOADER_LINE.file
+    assert "{hottest}" not in finding.reasoning
+
+
+def test_workers_are_asked_for_at_the_loader_and_the_line_is_named_beside() -> None:
+    finding = _found(waiting(20.0, fetch((20.0, 20.0), lines=(_line(0.7),)), train_ms=20.0, num_workers=0))
+    assert finding.id == "PD03.too-few-workers"
+    assert finding.location is not None
+    assert finding.location.line == LOADER_LINE.line
+    assert "{hottest}" in finding.reasoning
+
+
+@pytest.mark.parametrize(
+    ("lines", "severity"), [((), Severity.NOTE), ((_line(0.1),), Severity.WARNING)], ids=["a library's", "the user's"]
+)
+def test_a_batch_that_a_library_makes_quickly_is_no_alarm(lines: tuple[CodeLine, ...], severity: Severity) -> None:
+    """One index for the whole batch of a TensorDataset: 0.5 ms of a step of 4."""
+    made = fetch((0.48, 0.48), (0.0, 0.0), lines=lines)
+    evidence = waiting(0.5, made, train_ms=3.5, num_workers=0, batch_size=None)
+    finding = _found(with_(evidence, code_lines=lines))
+    assert (finding.id, finding.severity) == ("PD03.transform", severity)
+
+
+def test_workers_that_are_kept_by_a_loader_that_is_not_are_started_anew() -> None:
+    kept = with_(ILL["PD03.workers-restarted"], loader__persistent_workers=True)
+    assert is_clear(_examined(kept))
+    finding = _found(with_(kept, loader__made=3))
+    assert finding.id == "PD03.workers-restarted"
+    assert "Make the loader once" in finding.fix.text
+
+
+def test_samples_that_come_in_an_order_of_their_own_cannot_be_indexed() -> None:
+    """Shards that are unpacked: 1.5 ms of 6, 32 samples a batch."""
+    made = fetch((1.4, 1.4), (0.1, 0.1), lines=(_line(0.8),))
+    streamed = waiting(1.5, made, train_ms=4.5, num_workers=0, batch_size=32)
+    assert _name(streamed) == "per-sample-indexing"
+    finding = _found(with_(streamed, loader__iterable=True))
+    assert finding.id == "PD03.transform"
+    assert "`__iter__`" in finding.message
+    assert finding.location == Location("data.py", 41, "resized")

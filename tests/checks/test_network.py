@@ -232,6 +232,38 @@ def test_a_time_loop_names_the_line_and_the_fused_layer() -> None:
     assert only(examine(without, CHECK.limits)).location is None
 
 
+def _stepwise(shape: tuple[int, ...], calls: float = 30.0, outer: float = 1.0) -> Evidence:
+    """A GRU that is called with inputs of this shape, in a network that is called `outer` times."""
+    evidence = time_loop(calls, kind="GRU")
+    assert not isinstance(evidence.layers, Missing)
+    network = with_(evidence.layers.layers[-1], name="", leaf=False, calls_per_step=outer, weight_shape=())
+    layers = tuple(with_(one, input_shape=shape) if one.kind == "GRU" else one for one in evidence.layers.layers)
+    return with_(evidence, layers__layers=(*layers, network))
+
+
+@pytest.mark.parametrize("shape", [(24, 1, 64), (1, 24, 64), (1, 64)])
+def test_a_recurrent_layer_that_gets_one_time_step_at_a_time_is_a_time_loop(shape: tuple[int, ...]) -> None:
+    finding = only(examine(_stepwise(shape), CHECK.limits))
+    assert finding.id == "PD09.time-loop"
+    assert finding.location is not None
+    assert finding.location.line == 25
+    assert "nn.GRU(" in finding.fix.code
+
+
+@pytest.mark.parametrize(
+    ("shape", "calls", "outer"),
+    [
+        ((24, 32, 64), 30.0, 1.0),  # whole sequences
+        ((), 30.0, 1.0),  # packed, or an older recording
+        ((24, 1, 64), 7.0, 1.0),
+        ((1, 32, 64), 30.0, 30.0),  # batches of one, accumulated
+        ((24, 1, 64), 30.0, 30.0),  # an agent that acts one step at a time
+    ],
+)
+def test_a_recurrent_layer_for_whole_sequences_is_none(shape: tuple[int, ...], calls: float, outer: float) -> None:
+    assert "PD09.time-loop" not in _ids(_stepwise(shape, calls, outer))
+
+
 @pytest.mark.parametrize(
     "illness",
     [

@@ -3,13 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation
+from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation, unused_gradients
 from ills import ILL
 from perfdoctor.checks.workspaces import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.diagnosis.findings import Confidence, Finding, Location, Outcome, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Evidence, Missing, Site
 
 
 def _examined(evidence: Evidence) -> Outcome:
@@ -201,3 +201,19 @@ def test_reserved_memory_without_retries_is_fine() -> None:
 def test_each_disease_is_a_finding_of_its_own() -> None:
     evidence = with_(ILL["PD08.alloc-retries"], memory__minor_faults=12e6, memory__system_cpu_ms=6.0)
     assert ids(_examined(evidence)) == ["PD08.allocator-churn", "PD08.alloc-retries"]
+
+
+def test_gradients_that_no_optimizer_uses_cost_their_part_of_the_backward_pass() -> None:
+    line = Site("distill.py", 31, "step")
+    finding = _found(unused_gradients(6.0, called_at=line))
+    assert finding.id == "PD08.unused-gradients"
+    assert finding.location == Location("distill.py", 31, "step")
+    assert finding.savings.low_ms == pytest.approx(0.05 * 8.0 + 0.8 * 6.0)
+    assert finding.savings.high_ms == pytest.approx(0.27 * 8.0 + 6.0)
+    assert _found(unused_gradients(6.0)).location is None
+
+
+def test_a_model_whose_output_is_detached_has_no_backward_pass() -> None:
+    assert is_clear(_examined(unused_gradients(0.0)))
+    assert is_clear(_examined(with_(unused_gradients(6.0), step__boundary="forward")))
+    assert is_clear(_examined(with_(unused_gradients(6.0), layers=Missing("the window was not reached"))))

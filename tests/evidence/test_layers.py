@@ -117,3 +117,16 @@ def test_the_backward_pass_of_a_model_that_stands_aside_is_told_apart(tmp_path: 
     assert isinstance(found, LayerProfile)
     assert [layer.aside for layer in found.layers] == [False, True]
     assert found.aside_backward_ms == pytest.approx(0.5)
+
+
+def test_a_model_that_no_optimizer_updates_is_told_with_the_line_that_calls_it(tmp_path: Path) -> None:
+    teacher = {**REST, "name": "", "idle": True, "backward_us": 4000, "site": 1}
+    record = window("ops", layers={"total_us": 16_000, "modules": [LAYER, teacher]})
+    process = recorded(tmp_path, *SITES, record)
+    found = layers(process, STEP, Places(process.sites, "/job"))
+    assert isinstance(found, LayerProfile)
+    (idle,) = found.idle
+    assert idle.called_at is not None
+    assert (idle.called_at.file, idle.called_at.line) == ("train.py", 5)
+    assert idle.backward_ms == 2.0
+    assert [layer.called_at for layer in found.layers if not layer.idle] == [None]

@@ -283,3 +283,41 @@ def test_batches_of_workers_side_by_side_are_in_the_order_of_their_turns(tmp_pat
 def test_single_batches_of_the_training_process_are_not_kept(tmp_path: Path) -> None:
     rank = recorded(tmp_path, loader(), steps(WALL_US, N), batches(range(N), 0), fetches([1_000] * N))
     assert _fetch(_loader(rank)).each_ms == ()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Loaders of one line
+
+
+def _of_epochs(tmp_path: Path, *loaders: Record) -> tuple[Loader, ...]:
+    """Two epochs of 20 batches, each of a loader of its own; a batch is waited for 2 ms, made in 1.9."""
+    rank = recorded(
+        tmp_path,
+        *loaders,
+        iterator(0, loader=1),
+        iterator(20, loader=2),
+        steps(WALL_US, N),
+        batches(range(20), 2_000, loader=1),
+        batches(range(20, N), 2_000, loader=2),
+        fetches([1_900] * N),
+    )
+    return _loaders(rank)
+
+
+def test_a_loader_that_each_epoch_makes_anew_is_one_loader(tmp_path: Path) -> None:
+    (found,) = _of_epochs(tmp_path, loader(1, site=5, length=640), loader(2, site=5, length=640))
+    assert found.steady_batches_per_step == pytest.approx(1.0)
+    assert (found.made, found.iterators, found.batches_per_iterator) == (2, 2, 20)
+    assert found.wait_ms == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"site": 6}, {"site": 5, "length": 100}, {"site": 5, "batch_size": 64}, {"site": -1}],
+    ids=["another line", "other data", "another batch size", "no line"],
+)
+def test_loaders_that_differ_stay_apart(tmp_path: Path, other: dict[str, Any]) -> None:
+    first = loader(1, **{"site": 5, "length": 640, **({"site": -1} if other.get("site") == -1 else {})})
+    found = _of_epochs(tmp_path, first, loader(2, **{"length": 640, **other}))
+    assert [one.made for one in found] == [1, 1]
+    assert sum(one.steady_batches_per_step for one in found) == pytest.approx(1.0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
 from perfdoctor.injected._perfdoctor_probe.loading import Loading
+from perfdoctor.injected._perfdoctor_probe.timeline import Timeline
 
 
 def fetched(batches: int) -> tuple[Loading, list[bool]]:
@@ -37,3 +39,63 @@ def test_after_two_hundred_fetches_one_in_eight_is_timed(batches, timed):
 def test_an_untimed_fetch_runs_the_job_s_own_collate_function(batches=240):
     _, bare = fetched(batches)
     assert bare == [number > 200 and number % 8 != 0 for number in range(1, batches + 1)]
+
+
+class Sites:
+    """The functions of this file are the user's."""
+
+    def is_library(self, filename: str) -> bool:
+        return filename != __file__
+
+    def at(self, code, line: int) -> str:
+        return code.co_name
+
+
+def of_a_worker() -> tuple[Loading, list[dict]]:
+    written: list[dict] = []
+    recorder = SimpleNamespace(line=written.append, flush=lambda: None)
+    loop = SimpleNamespace(timeline=Timeline())
+    loading = Loading(recorder, dict, loop, Sites(), Guard(lambda hook, error: None))
+    loading.worker = True
+    return loading, written
+
+
+def made(loading: Loading, fetcher: SimpleNamespace, fails: bool = False) -> None:
+    """What the stand-in of a fetcher's `fetch` does."""
+    loading.fetch_began(fetcher)
+    if fails:
+        return
+    fetcher.collate_fn([1, 2])
+    loading.fetch_ended(fetcher)
+
+
+def test_one_batch_of_a_worker_is_made_line_by_line_and_not_timed():
+    def padded(samples):
+        return sorted(samples)
+
+    loading, written = of_a_worker()
+    before = sys.gettrace()
+    sys.settrace(None)
+    try:
+        for _ in range(6):
+            made(loading, SimpleNamespace(collate_fn=padded))
+        assert sys.gettrace() is None
+    finally:
+        sys.settrace(before)
+    (record,) = [record for record in written if record["k"] == "making"]
+    assert {(row["site"], row["part"]) for row in record["lines"] if row["called"]} >= {("padded", "other")}
+    rows = [record for record in written if record["k"] == "fetches"]
+    assert sum(record["n"] for record in rows) + len(loading.fetches) == 5
+
+
+def test_a_batch_that_could_not_be_made_leaves_no_tracer_behind_for_long():
+    loading, written = of_a_worker()
+    before = sys.gettrace()
+    sys.settrace(None)
+    try:
+        for number in range(6):
+            made(loading, SimpleNamespace(collate_fn=sorted), fails=number == 3)
+        assert sys.gettrace() is None
+    finally:
+        sys.settrace(before)
+    assert [record["k"] for record in written].count("making") == 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 from diagnosis_samples import EVIDENCE, STEP, healthy, no_step, two_findings
 
 from perfdoctor.diagnosis.findings import Combined, Diagnosis, Severity
-from perfdoctor.evidence.model import Line, Parts, Site
+from perfdoctor.evidence.model import CodeLine, Line, Parts, Site
 from perfdoctor.report.console import render_console
 from perfdoctor.report.content import prepare
 from perfdoctor.report.markdown import render_markdown
@@ -93,3 +93,24 @@ def test_a_note_that_predicts_nothing_is_counted() -> None:
 def test_an_alarm_beside_a_note_is_the_verdict() -> None:
     both = replace(noted(slow()), ranked=(*two_findings().ranked, *noted(slow()).ranked))
     assert "none of the checks" not in verdict(both)
+
+
+def test_lines_that_issue_no_operator_are_named_where_all_time_was_watched() -> None:
+    simulator = CodeLine(Site("simulator.py", 88, "collide"), "other", False, 11.0, 0.9)
+    diagnosis = slow()
+    watched = replace(diagnosis, evidence=replace(diagnosis.evidence, code_lines=(simulator,)))
+    assert "simulator.py:88 in collide (55 %)" in whereabouts(watched)
+    assert "train.py:41" not in whereabouts(watched)
+
+
+def test_a_large_part_beside_the_computing_has_lines_of_its_own() -> None:
+    parts = Parts(forward=4.0, backward=9.0, optimizer=1.0, other=6.0)
+    step = replace(STEP, step_ms=parts.total, parts=parts)
+    update = CodeLine(Site("ema.py", 37, "update"), "other", True, 1.5, 0.25)
+    computing = [CodeLine(Site("train.py", 60 + i, "main"), "backward", False, 3.0, 0.3) for i in range(3)]
+    evidence = replace(EVIDENCE, step=step, code_lines=(*computing, update))
+    text = whereabouts(replace(healthy(), evidence=evidence))
+    assert text.startswith("The largest part of the step is backward pass")
+    assert "Of other code in the loop, 6.00 ms (30 %), most is at ema.py:37 in update (7.5 %)." in text
+    little = replace(evidence, step=replace(step, parts=replace(parts, backward=12.0, other=3.0)))
+    assert "most is at" not in whereabouts(replace(healthy(), evidence=little))

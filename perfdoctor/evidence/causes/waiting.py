@@ -154,7 +154,8 @@ class Restart:
 
 def restart(loader: Loader, step: Step) -> Restart | None:
     """What starting the workers of one loader costs; None where they stay."""
-    if not loader.num_workers or loader.persistent_workers or loader.iterators < 2:
+    # Workers outlive an epoch only as long as their loader does.
+    if not loader.num_workers or (loader.persistent_workers and loader.made < 2) or loader.iterators < 2:
         return None
     if loader.batches_per_iterator <= REBUILT:
         return None

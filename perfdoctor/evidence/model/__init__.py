@@ -16,8 +16,8 @@ from .counters import NOT_COUNTED as NO_COUNTERS
 from .counters import Counters
 from .device import Bound, DeviceParts, DeviceTimeline
 from .indices import IndexUse
-from .job import Job, JobEnd, Precision, Threads
-from .layers import Layer, LayerProfile, Line
+from .job import DebuggingAid, Job, JobEnd, Precision, Threads
+from .layers import CodeLine, Layer, LayerProfile, Line
 from .libraries import Attention, AttentionPrice, Convolution, Cudnn, LibraryUse, Recurrent, ShapeVariety
 from .loading import Fetch, Loader, WorkerThreads
 from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
@@ -49,6 +49,7 @@ __all__ = [
     "CapPrice",
     "CapPrices",
     "Cause",
+    "CodeLine",
     "CollectSite",
     "Compute",
     "Concurrency",
@@ -57,6 +58,7 @@ __all__ = [
     "Cpu",
     "CudaMemory",
     "Cudnn",
+    "DebuggingAid",
     "DeviceParts",
     "DeviceTimeline",
     "DeviceWork",
@@ -162,6 +164,9 @@ class Evidence:
     device: DeviceTimeline | Missing = NOT_RECORDED
     counters: Counters | Missing = NO_COUNTERS
     index_use: tuple[IndexUse, ...] | Missing = NOT_RECORDED
+    debugging: tuple[DebuggingAid, ...] | Missing = NOT_RECORDED
+    code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
+    """The most expensive first."""
 
     @property
     def on_cuda(self) -> bool:

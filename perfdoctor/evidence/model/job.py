@@ -72,6 +72,8 @@ class Precision:
     grad_scaler_site: Site | None = None
     batch_dtypes: tuple[str, ...] = ()
     """Types of the tensors that the loaders deliver."""
+    double_site: Site | None = None
+    """The line that first made torch's default type or a module float64; None where none did, or nobody noted it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +98,13 @@ class Threads:
 
     def variable(self, name: str) -> str | None:
         return dict(self.variables).get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class DebuggingAid:
+    """Something that helps to find errors and costs time in every step."""
+
+    name: str
+    """As a noun: "Python's development mode"."""
+    off: str
+    """A shell line that switches it off."""

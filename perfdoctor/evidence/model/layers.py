@@ -38,6 +38,10 @@ class Layer:
     aside: bool = False
     """Part of a model in evaluation mode whose input needs no gradient: what the backward pass does in it makes
     gradients of that model's parameters and nothing else. False in recordings older than this."""
+    idle: bool = False
+    """The same of a model in training mode, because no optimizer updates any of its parameters."""
+    called_at: Site | None = None
+    """Where the loop calls it; None for a module inside another."""
 
     @property
     def ms(self) -> float:
@@ -71,6 +75,29 @@ class LayerProfile:
     def aside_backward_ms(self) -> float:
         """Of the backward pass, in models that stand aside (`Layer.aside`)."""
         return sum(layer.backward_ms for layer in self.layers if layer.aside)
+
+    @property
+    def idle(self) -> tuple[Layer, ...]:
+        """Those of models that no optimizer updates (`Layer.idle`)."""
+        return tuple(layer for layer in self.layers if layer.idle)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLine:
+    """One line of the user's code in one part of the step, Python and all that it calls in libraries. Per step.
+
+    Unlike `Line` it needs no operator: a data set, a simulator or a protocol has such lines too.
+    """
+
+    site: Site
+    part: str
+    """As of `Line`, or `gc`."""
+    called: bool
+    """Whether its function was entered inside the part: what makes a batch, and not the loop that waits for it."""
+    ms_per_step: float
+    """In an ordinary step, estimated: the part's length times the line's share of it in the line window."""
+    share: float
+    """Of the part; of the making, for the lines of a batch that a worker made."""
 
 
 @dataclass(frozen=True, slots=True)

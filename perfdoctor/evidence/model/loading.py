@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .base import Missing, Site
+from .layers import CodeLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,9 @@ class Fetch:
     each_ms: tuple[float, ...] = ()
     """Making of single batches, about in the order in which the loop takes them; the latest thousand. Empty where
     the training process makes them."""
+    lines: tuple[CodeLine, ...] = ()
+    """Of the data set and `collate_fn`, the most expensive first, with their share of making a batch; none where they
+    are a library's, or no batch was made line by line."""
 
     @property
     def total_ms(self) -> float:
@@ -96,3 +100,9 @@ class Loader:
     fetch: Fetch | Missing
     worker_threads: WorkerThreads | Missing
     steady_batches_per_step: float = 1.0
+    collate: str = ""
+    """Name of its `collate_fn`; "" when it has none, or in a recording older than this."""
+    iterable: bool = False
+    """Its data set gives samples in an order of its own, not by index."""
+    made: int = 1
+    """How often its line has made it: more than once, where each epoch or fold makes it anew."""

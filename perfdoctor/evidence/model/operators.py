@@ -22,6 +22,8 @@ class CallSite:
     calls_per_step: float
     ms_per_step: float
     detail: str = ""
+    by_library: bool = False
+    """Of a scalar read: a library reads for a purpose of its own (torch.distributions checks arguments)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ range around it. What the backward pass does is found by number: autograd gives 
 number that the operator had, and the node's `evaluate_function` event carries it.
 """
 
+import gc
 import sys
 from _thread import get_ident
 
@@ -44,9 +45,20 @@ def obstacle(compiled: bool) -> str:
 class Layers:
     """Hooks around every module call on this thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, sites=None, optimizer=None) -> None:
+        self.sites = sites
+        self.updated = _parameters_of([optimizer] if optimizer is not None else [])
+        """Ids of parameters that an optimizer updates."""
+        self.known_idle: "dict[int, bool]" = {}
+        self.searched = False
+        """Whether those of all optimizers are in there."""
+        self.idle = False
+        """Whether the outermost module under way has parameters that want gradients, and no optimizer updates them."""
+        self.calls: "dict[int, int]" = {}
+        """The line that calls a root, as a site, by its `id()`."""
         self.thread = get_ident()
-        self.modules: "dict[int, list]" = {}  # id -> [index, module, calls, input shape, channels last, backend, aside]
+        self.modules: "dict[int, list]" = {}
+        """By `id()`: index, module, calls, input shape, channels last, backend, aside, idle."""
         self.roots: list = []
         self.aside = False
         """Whether the outermost module under way is in evaluation mode and got nothing that needs a gradient."""
@@ -74,15 +86,18 @@ class Layers:
             return
         try:
             if not self.stack:
-                self.aside = not module.training and not _needs_gradient(inputs)
+                alone = not _needs_gradient(inputs)
+                self.aside = alone and not module.training
+                self.idle = alone and module.training and self._is_idle(module)
             known = self.modules.get(id(module))
             if known is None:
                 shape = next((list(x.shape) for x in inputs if isinstance(x, torch.Tensor)), [])
                 number, backend = len(self.modules), conv_choice.in_forward(module, inputs)
-                row = [number, module, 0, shape, _channels_last(inputs), backend, self.aside]
+                row = [number, module, 0, shape, _channels_last(inputs), backend, self.aside, self.idle]
                 known = self.modules[id(module)] = row
                 if not self.stack:
                     self.roots.append(module)
+                    self.calls[id(module)] = self.sites.here() if self.sites is not None else -1
             known[2] += 1
             entered = _Range(f"{RANGE}{known[0]}")
             entered.__enter__()
@@ -99,6 +114,22 @@ class Layers:
             if entered is module:
                 return
 
+    def _is_idle(self, module) -> bool:
+        if id(module) in self.known_idle:
+            return self.known_idle[id(module)]
+        wanting = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
+        if not self.searched and wanting.isdisjoint(self.updated):
+            self.searched = True
+            self.updated |= _parameters_of(
+                one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)
+            )
+        found = self.known_idle[id(module)] = bool(wanting) and wanting.isdisjoint(self.updated)
+        return found
+
+    def _learns(self) -> bool:
+        """Whether a root is updated by an optimizer. Else copies of the parameters may be what is updated."""
+        return any(id(p) in self.updated for root in self.roots for p in root.parameters())
+
     def summary(self, host: list, device: list, flops) -> dict:
         """Time and FLOPs by layer, microseconds in total. `host` and `device` as `ops_window.divided` gives them."""
         times = _Times(flops)
@@ -106,7 +137,8 @@ class Layers:
         on_device = times.read_device(device)
         names = self._names()
         rows = []
-        for index, module, calls, shape, _, _, aside in self.modules.values():
+        learns = self._learns()
+        for index, module, calls, shape, _, _, aside, idle in self.modules.values():
             forward, backward = times.of(index)
             clock = 2 if on_device else 0
             rows.append(
@@ -117,6 +149,8 @@ class Layers:
                     "leaf": next(module.children(), None) is None,
                     "calls": calls,
                     "aside": aside,
+                    "idle": idle and learns,
+                    "site": self.calls.get(id(module), -1),
                     "forward_us": forward[clock] // 1000,
                     "backward_us": backward[clock] // 1000,
                     "flops": forward[1] + backward[1],
@@ -149,7 +183,7 @@ class Layers:
         names = self._names()
         return {
             index: (names.get(id(module), ""), type(module).__name__, channels_last, backend, module)
-            for index, module, _, _, channels_last, backend, _ in self.modules.values()
+            for index, module, _, _, channels_last, backend, *_ in self.modules.values()
         }
 
     def _names(self) -> "dict[int, str]":
@@ -158,6 +192,10 @@ class Layers:
             for name, module in root.named_modules():
                 names.setdefault(id(module), name)
         return names
+
+
+def _parameters_of(optimizers) -> "set[int]":
+    return {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
 
 
 def _needs_gradient(inputs) -> bool:

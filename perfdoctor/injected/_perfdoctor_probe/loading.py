@@ -4,6 +4,7 @@ Making a batch is timed where it happens: in a worker, or in the training proces
 """
 
 import os
+import sys
 import time
 import types
 import weakref
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 
 from . import procfs, settings
 from .collector import Pauses
+from .line_clock import LineClock
 from .recorder import columns
 
 _SIZED_BATCHES = 3
@@ -37,6 +39,8 @@ _MADE_WITH = (
     "worker_init_fn",
 )
 """What another loader like this one needs."""
+_TRACED_FETCH = 4
+"""The batch of each worker that is made line by line: a later one than those that import and warm up."""
 _ITERATORS = 1000
 """Iterators remembered; those of past epochs are not missed."""
 
@@ -93,6 +97,7 @@ class Loading:
         self.pauses = pauses or Pauses()
         """Collections, which are no part of what the data set does."""
         self.describe = guarded("batch contents", describe_batch)
+        self.trace_lines = guarded("lines of workers", self._trace_lines)
         self.note_shape = guarded("batch shapes", self._note_shape)
         # By id(): a loader need not be hashable, and one made later at the same address is entered anew.
         self.ids: "dict[int, int]" = {}
@@ -128,6 +133,8 @@ class Loading:
         self.untimed = 0
         """Fetches to let pass before the next one is timed."""
         self.worker = False
+        self.lines: "LineClock | None" = None
+        """While a worker's batch is made line by line."""
         self.flushed_ns = 0
         self.fetched = 0
 
@@ -141,6 +148,8 @@ class Loading:
         """
         if self.ours:
             return
+        import torch.utils.data
+
         dataset = getattr(loader, "dataset", None)
         site = self.sites.here(2)
         first = self.dataset_sites.setdefault(id(dataset), site)
@@ -169,6 +178,7 @@ class Loading:
                     "start_method": context.get_start_method() if context else _default_start_method(),
                     "collate": getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__),
                     "getitems": bool(getattr(dataset, "__getitems__", None)),
+                    "iterable": isinstance(dataset, torch.utils.data.IterableDataset),
                 }
             )
         )
@@ -263,12 +273,19 @@ class Loading:
         self.collate = collate
         collate.timing = True
         self.fetch_gc_ns = self.pauses.ns
+        if self.worker and self.fetched == _TRACED_FETCH:
+            self.trace_lines()
         self.fetch_ns, self.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
 
     def fetch_ended(self, fetcher) -> None:
         """The batch is made."""
         collate = self.collate
         if collate is None:
+            return
+        if self.lines is not None:
+            self.collate = None
+            collate.stop()
+            self._write_lines()
             return
         wall = time.perf_counter_ns() - self.fetch_ns
         cpu = time.thread_time_ns() - self.fetch_cpu_ns
@@ -290,6 +307,18 @@ class Loading:
             fetcher.collate_fn = collate.original
         if self.worker:
             self._worker_tick()
+
+    def _trace_lines(self) -> None:
+        if sys.gettrace() is None:
+            self.lines = LineClock(self.sites, self.loop)
+            self.lines.begin()
+
+    def _write_lines(self) -> None:
+        """The batch took longer than others: it counts as no fetch."""
+        clock, self.lines = self.lines, None
+        clock.end()
+        self.recorder.line(self.dumps({"k": "making", "lines": clock.rows(), "lines_us": clock.totals()}))
+        self._worker_tick()
 
     def worker_began(self, worker_id: int, num_workers: int) -> None:
         """This process turned out to be a data-loader worker."""

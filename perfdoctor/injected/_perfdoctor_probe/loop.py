@@ -42,6 +42,8 @@ class Loop:
         self.on_early_step = on_early_step
         self.sites = sites
         self.faults = guarded.off
+        self.on_kind = None
+        """Told when steps begin to end at something else; set by whoever wants to know."""
         self.reset()
 
     def reset(self) -> None:
@@ -296,6 +298,8 @@ class Loop:
         self.recorder.line(
             f'{{"k":"boundary","kind":"{kind}","step":{self.timeline.step},"t":{time.perf_counter_ns()}}}'
         )
+        if self.on_kind is not None:
+            self.on_kind()
 
     def _end_step(self) -> None:
         line = self.timeline

@@ -34,8 +34,9 @@ class OpsWindow:
 
     name = "ops"
 
-    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None", optimizer) -> None:
+    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None", optimizer, sites=None) -> None:
         """`optimizer`: the job's first; None where it has none, or that is gone."""
+        self.sites = sites
         self.profilers = profilers
         self.compiled = compiled
         self.optimizer = optimizer
@@ -65,7 +66,7 @@ class OpsWindow:
         try:
             self.without_layers = layers.obstacle(self.compiled)
             if not self.without_layers:
-                self.layers = layers.Layers()
+                self.layers = layers.Layers(self.sites, self.optimizer)
                 self.layers.open()
         except Exception as error:  # a torch without these hooks: operators can still be seen
             self.forget_layers(f"{type(error).__name__}: {error}"[:300])

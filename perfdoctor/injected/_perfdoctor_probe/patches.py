@@ -73,6 +73,7 @@ def install(probe) -> None:
         _calls,
         _grad_scaler,
         _anomaly,
+        _double,
         _profilers,
         _compile,
         _watch,
@@ -276,6 +277,30 @@ def _anomaly(probe) -> None:
     # Not what makes a `detect_anomaly`: that warns, and names the line that called it.
     for kind, name in ((torch.autograd.detect_anomaly, "__enter__"), (torch.autograd.set_detect_anomaly, "__init__")):
         probe.changes.put("anomaly", kind, name, announced(getattr(kind, name)))
+
+
+def _double(probe) -> None:
+    def asked() -> None:
+        if probe.double_site < 0:
+            probe.double_site = probe.sites.here(2)
+
+    asked = probe.guarded("double", asked)
+    set_default, double = torch.set_default_dtype, torch.nn.Module.double
+
+    @functools.wraps(set_default)
+    def set_default_dtype(d, /):
+        set_default(d)
+        if d is torch.float64:
+            asked()
+
+    @functools.wraps(double)
+    def convert(self):
+        result = double(self)
+        asked()
+        return result
+
+    probe.changes.put("double", torch, "set_default_dtype", set_default_dtype)
+    probe.changes.put("double", torch.nn.Module, "double", convert)
 
 
 def _profilers(probe) -> None:

@@ -56,6 +56,7 @@ class Probe:
         self.write_rows = guarded("flush", self.flush)
         self.listen = guarded("control", self._listen)
         self.take_turn = guarded("turns", self._take_turn)
+        self.loop.on_kind = guarded("windows", self._kind_changed)
         self.price = guarded("thread pricing", self.windows.price)
         self.price_batch = guarded("request pricing", self._price_batch)
         self.price_finally = guarded("final pricing", self.windows.price_finally)
@@ -77,7 +78,7 @@ class Probe:
         self.own_ns = self.sent_samples = 0
         self.autocast = ""
         self.onednn = self.cudnn = None
-        self.scaler_site = -2
+        self.scaler_site = self.double_site = -2
         self.optimizer = None
         self.turns = None
 
@@ -131,6 +132,10 @@ class Probe:
         asked = self.turns is not None or (trials is not None and trials.busy)
         attentive = stopping or asked or self.windows.busy or line.step < _EARLY_STEPS
         self.loop.due_ns = 0 if attentive else self.next_tick_ns
+
+    def _kind_changed(self) -> None:
+        self.windows.replan(self.loop.timeline.step)
+        self.loop.due_ns = 0
 
     def early_step(self, optimizer, number: int) -> None:
         """The first few optimizer steps, `number` counting from 1."""
@@ -321,6 +326,7 @@ class Probe:
         self.loading.watches_shapes = "cudnn" in facts
         facts["data_parallel"] = self.discovery.data_parallel()
         facts["scaler_site"] = self.scaler_site
+        facts["double_site"] = self.double_site
         facts["gc"] = self.collector.state()
         facts["unit_ns"] = unit_cost_ns()
         facts["start_us"] = self.start_ns // 1000
@@ -336,11 +342,15 @@ class Probe:
             from .ops_window import OpsWindow
 
             optimizer = self.optimizer() if self.optimizer is not None else None
-            return OpsWindow(self.profilers, self.discovery.compiled, self.onednn, optimizer)
+            return OpsWindow(self.profilers, self.discovery.compiled, self.onednn, optimizer, self.sites)
         if name == "counters":
             from .counters_window import CountersWindow
 
             return CountersWindow(self.profilers)
+        if name == "lines":
+            from .lines_window import LinesWindow
+
+            return LinesWindow(self.sites, self.loop, self.discovery.compiled)
         from .sites_window import SitesWindow
 
         return SitesWindow(self.sites, self.loop, self.anomaly, self.discovery.compiled)

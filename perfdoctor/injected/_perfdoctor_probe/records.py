@@ -16,6 +16,7 @@ processes of a machine), durations are microseconds, as the names say.
     batch     what a batch of a loader holds, for its first few
     shapes    batches whose shape was looked at and distinct ones among them, so far; on CUDA only
     fetches   columns, one entry per batch made in this process
+    making    the lines of one batch that a data-loader worker made
     gc        collections since the last such record, by generation
     full_gc   one generation-2 collection, or any explicit one
     site      a place in the user's code, referred to by `id`

@@ -29,8 +29,9 @@ class Sites:
         """
         return self._walk(sys._getframe(depth + 1))[0]
 
-    def call(self, depth: int, thread: int) -> "tuple[int, object, bool]":
-        """The same as `here`, with where in that line's bytecode, and whether no library's frame lies between.
+    def call(self, depth: int, thread: int) -> "tuple[int, object, tuple | None]":
+        """The same as `here`, with where in that line's bytecode, and the library's function nearest to `depth` that
+        lies between, as file and name; None where there is none.
 
         A thread of the autograd engine has no Python stack: there the line is the one that `thread` is in.
         """
@@ -40,7 +41,11 @@ class Sites:
             return self._walk(frame) if frame is not None else found
         return found
 
-    def _walk(self, frame) -> "tuple[int, object, bool]":
+    def at(self, code, line: int) -> int:
+        """The id of a line of `code`, a function's."""
+        return self._id(code.co_filename, line, code.co_name, None)
+
+    def _walk(self, frame) -> "tuple[int, object, tuple | None]":
         via = None
         last = None
         while frame is not None:
@@ -49,13 +54,13 @@ class Sites:
             if not filename.startswith(_HERE):
                 if not self.is_library(filename):
                     number = self._id(filename, frame.f_lineno, code.co_name, via)
-                    return number, (id(frame), frame.f_lasti), via is None
+                    return number, (id(frame), frame.f_lasti), via
                 if not filename.startswith("<"):
                     last = (filename, frame.f_lineno, code.co_name)
                     if via is None:
                         via = (filename, code.co_name)
             frame = frame.f_back
-        return self._id(*last, via) if last else -1, None, False
+        return self._id(*last, via) if last else -1, None, via
 
     def is_library(self, filename: str) -> bool:
         """Whether a file is ours, torch's or anybody's but the user's."""

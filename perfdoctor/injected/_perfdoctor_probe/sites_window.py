@@ -25,6 +25,8 @@ _KEPT = 60
 _LONGEST_PAUSE_NS = 300_000
 """Between two operators of one line; a longer pause is a wait for something, not Python at work."""
 _SCALAR_READS = {"aten::_local_scalar_dense"}
+_OF_TENSORS = ("torch/_tensor.py", "torch/_tensor_str.py")
+"""Files in which `float()`, an f-string or `print` of the job's becomes a read."""
 _CONVERSIONS = {"aten::_to_copy", "aten::copy_"}
 _ARITHMETIC = {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"}
 _SOFTMAX = {"aten::_softmax", "aten::_safe_softmax"}
@@ -112,7 +114,7 @@ class _Watch(TorchDispatchMode):
         self.walks += 1
         if not self.walks % _WALKS:
             self.stride = 2 * self.stride + 1
-        site, place, direct = self.sites.call(2, self.thread)
+        site, place, via = self.sites.call(2, self.thread)
         key = (site, self._part())
         line = self.lines.get(key)
         if line is None:
@@ -123,7 +125,7 @@ class _Watch(TorchDispatchMode):
         if place is not None:
             line.places.add(place[1])
             # Operators of one library call follow each other without the line moving on.
-            if direct or place != self.last_call:
+            if via is None or place != self.last_call:
                 line.calls += pending[0]
         self.last_call = place
         pending[:] = (0, 0, 0)
@@ -173,7 +175,9 @@ class _Watch(TorchDispatchMode):
         if self.lookups >= _LOOKUPS:
             return
         self.lookups += 1
-        key = (kind, self.sites.call(2, self.thread)[0], detail)
+        site, _, via = self.sites.call(2, self.thread)
+        by_library = kind == "scalar_read" and via is not None and not via[0].endswith(_OF_TENSORS)
+        key = (kind, site, detail, by_library)
         total = self.found.setdefault(key, [0, 0, 0])
         total[0] += 1
         total[1] += took
@@ -244,7 +248,7 @@ class _Flags:
         @functools.wraps(original)
         def flags(*args, **kwargs):
             if not (args[0] if args else kwargs.get("enabled", False)):
-                key = ("library_flags", watch.sites.here(), library)
+                key = ("library_flags", watch.sites.here(), library, False)
                 watch.found.setdefault(key, [0, 0, 0])[0] += 1
             return original(*args, **kwargs)
 
@@ -330,8 +334,9 @@ class SitesWindow:
                     "count": count,
                     "us": took // 1000,
                     "size": size,
+                    "by_library": by_library,
                 }
-                for (kind, site, detail), (count, took, size) in watch.found.items()
+                for (kind, site, detail, by_library), (count, took, size) in watch.found.items()
             ]
             + watch.anomaly.calls(),
             "indices": watch.indices.summary(),

@@ -39,6 +39,7 @@ class Windows:
     def reset(self) -> None:
         self.plan = list(self.planned)
         self.open = None
+        self.first_step = FIRST_STEP
         self.thread = 0
         self.delays: "tuple[int, int] | None" = None
         self.opened_step = 0
@@ -54,6 +55,17 @@ class Windows:
     def _note_busy(self) -> None:
         self.busy = self.open is not None or bool(self.plan)
         """Whether the next boundary must look at the windows."""
+
+    def replan(self, step: int) -> None:
+        """From here on steps are other than those that the windows saw (a first evaluation, the acting before an
+        agent learns): look again, at these."""
+        self.abandon(step, "", again=True)
+        if self.open is None:
+            self.plan = list(self.planned)
+            self.first_step, self.first_ns = step + FIRST_STEP, 0
+            self.pricing = self.final_pricing = None
+            self.attempts.clear()
+        self._note_busy()
 
     def ask(self, name: str) -> None:
         """Add a window to the plan."""
@@ -79,8 +91,8 @@ class Windows:
             return True
         if not self.first_ns:
             self.first_ns = now
-        late = step >= SLOW_FIRST_STEP and now - self.first_ns > SLOW_NS
-        if not self.plan or (step < FIRST_STEP and not late) or step < self.last_step + GAP:
+        late = step >= self.first_step - FIRST_STEP + SLOW_FIRST_STEP and now - self.first_ns > SLOW_NS
+        if not self.plan or (step < self.first_step and not late) or step < self.last_step + GAP:
             return False
         began = self.own.begin()
         self._open(step, wall_ns)

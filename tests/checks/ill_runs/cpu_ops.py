@@ -27,6 +27,19 @@ def element_loop(runs: float = 256.0, share: float = 0.6, op_us: float = 4.0, **
     return with_(healthy(), hot_lines=(*lines, *HOT_LINES))
 
 
+def state_copies(copying_ms: float = 3.0) -> Evidence:
+    """An average of the weights that copies the state, so long, and goes through 40 tensors of it, a third of that."""
+    copying = Site("ema.py", 37, "update", "torch/nn/modules/module.py:_save_to_state_dict")
+    averaging = Site("ema.py", 40, "update")
+    lines = (
+        Line(copying, "other", 320.0, copying_ms, 1.6, 0.6, 0.7, 1.0),
+        Line(averaging, "other", 120.0, copying_ms / 3, 0.8, 0.2, 0.3, 40.0),
+        Line(with_(averaging, function="main"), "other", 4.0, 0.5, 0.1, 0.1, 0.0, 1.0),
+    )
+    parts = Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=2.0, other=4.7)
+    return with_(healthy(), step=step(parts), hot_lines=(*lines, *HOT_LINES))
+
+
 def scalar_reads(reads: float = 200.0, line_ms: float = 4.0, each_us: float = 2.0, **call: Any) -> Evidence:
     """A line that reads one scalar per run, and takes so long a step."""
     found = CallSite("scalar_read", READ_LINE, reads, reads * each_us / 1000, "other")

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import CUDA_MEMORY, healthy, on_gpu, with_
 
-from perfdoctor.evidence.model import CallSite, EvalWithGrad, Evidence, Site
+from perfdoctor.evidence.model import CallSite, EvalWithGrad, Evidence, Missing, Site
 
 
 def churn(faults_ms: float = 6.0, system_ms: float | None = None, **changes: Any) -> Evidence:
@@ -33,6 +33,14 @@ def graph_in_evaluation(forward_ms: float = 10.0, **changes: Any) -> Evidence:
         healthy(),
         **{"memory__eval_with_grad": evaluation, "step__irregular": 2, "step__irregular_ms": forward_ms, **changes},
     )
+
+
+def unused_gradients(backward_ms: float = 6.0, **changes: Any) -> Evidence:
+    """A model of one layer in training mode, 8 ms forward and so long backward, that no optimizer updates."""
+    evidence = healthy()
+    assert not isinstance(evidence.layers, Missing)
+    idle = with_(evidence.layers.layers[0], forward_ms=8.0, backward_ms=backward_ms, idle=True, **changes)
+    return with_(evidence, layers__layers=(idle, *evidence.layers.layers[1:]))
 
 
 def cuda_allocator(**changes: Any) -> Evidence:

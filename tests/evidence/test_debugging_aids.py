@@ -1,0 +1,40 @@
+"""Debugging that is on: from the settings and the allow-listed variables of a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recordings import recorded, settings
+
+from perfdoctor.evidence.model import DebuggingAid, Missing
+from perfdoctor.evidence.settings import debugging
+
+
+def test_variables_are_named_with_what_switches_them_off(tmp_path: Path) -> None:
+    process = recorded(tmp_path, settings(environment={"PYTHONDEVMODE": "1"}))
+    assert debugging(process) == (DebuggingAid("Python's development mode", "unset PYTHONDEVMODE"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "count"),
+    [
+        ("PYTHONDEVMODE", "", 0),
+        ("PYTHONTRACEMALLOC", "0", 0),
+        ("PYTHONTRACEMALLOC", "25", 1),
+        ("PYTHONMALLOC", "malloc", 0),
+        ("PYTHONMALLOC", "debug", 1),
+        ("TORCH_DISTRIBUTED_DEBUG", "INFO", 0),
+        ("TORCH_DISTRIBUTED_DEBUG", "DETAIL", 1),
+        ("CUDA_LAUNCH_BLOCKING", "1", 1),
+        ("OMP_NUM_THREADS", "1", 0),
+    ],
+)
+def test_a_variable_counts_by_its_value(tmp_path: Path, name: str, value: str, count: int) -> None:
+    found = debugging(recorded(tmp_path, settings(environment={name: value})))
+    assert not isinstance(found, Missing)
+    assert len(found) == count
+
+
+def test_without_settings_nothing_is_known(tmp_path: Path) -> None:
+    assert isinstance(debugging(recorded(tmp_path)), Missing)

@@ -1,0 +1,232 @@
+"""Time by line, on a clock that only moves when the code under test says so."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import pytest
+
+from perfdoctor.injected._perfdoctor_probe import line_clock, timeline
+from perfdoctor.injected._perfdoctor_probe.line_clock import LineClock
+from perfdoctor.injected._perfdoctor_probe.lines_window import LinesWindow
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.timeline = timeline.Timeline()
+
+
+class Sites:
+    """This file is the user's, and nothing else."""
+
+    def is_library(self, filename: str) -> bool:
+        return filename != __file__
+
+    def at(self, code, line: int) -> tuple[str, int]:
+        return code.co_name, line
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.ns = 0
+        self.loop = Loop()
+        self.clock = LineClock(Sites(), self.loop)
+
+    def spend(self, us: int) -> None:
+        self.ns += 1000 * us
+
+    def rows(self) -> dict[tuple[str, str, bool], int]:
+        """Microseconds by function, part and whether it was called inside the part."""
+        found: dict[tuple[str, str, bool], int] = {}
+        for row in self.clock.rows():
+            key = (row["site"][0], row["part"], row["called"])
+            found[key] = found.get(key, 0) + row["us"]
+        return {key: us for key, us in found.items() if us}
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """The tracer of a coverage tool, if any, is put back."""
+    before = sys.gettrace()
+    sys.settrace(None)
+    one = Bench.__new__(Bench)
+    one.ns = 0
+    monkeypatch.setattr(line_clock, "_clock", lambda: one.ns)
+    monkeypatch.setattr(timeline, "_clock", lambda: one.ns)
+    one.__init__()  # type: ignore[misc]
+    yield one
+    sys.settrace(before)
+
+
+def test_each_line_has_what_it_took(bench: Bench) -> None:
+    def work() -> None:
+        bench.ns += 5000
+        bench.ns += 7000
+
+    bench.clock.begin()
+    work()
+    bench.clock.end()
+    first = work.__code__.co_firstlineno
+    took = {row["site"][1] - first: row["us"] for row in bench.clock.rows() if row["us"]}
+    assert took == {1: 5, 2: 7}
+
+
+def test_the_innermost_line_of_the_users_has_the_time(bench: Bench) -> None:
+    def work() -> None:
+        bench.spend(5)
+
+    bench.clock.begin()
+    work()
+    bench.clock.end()
+    assert bench.rows() == {("spend", "other", True): 5}
+
+
+def test_what_a_library_does_is_the_line_that_called_it(bench: Bench) -> None:
+    def key(value: int) -> int:
+        bench.ns += 2000
+        return -value
+
+    def work() -> None:
+        sorted([1, 2, 3], key=key)
+        traceback.format_list([])
+        bench.ns += 4000
+
+    bench.clock.begin()
+    work()
+    bench.clock.end()
+    assert bench.rows() == {("key", "other", True): 6, ("work", "other", True): 4}
+
+
+def test_time_goes_to_the_part_of_the_step_that_it_passes_in(bench: Bench) -> None:
+    line = bench.loop.timeline
+
+    def make() -> None:
+        bench.ns += 3000
+
+    def step() -> None:
+        bench.ns += 1000
+        line.enter(timeline.INPUT)
+        make()
+        bench.ns += 2000
+        line.leave(timeline.INPUT)
+        bench.ns += 5000
+
+    bench.clock.begin()
+    step()
+    bench.clock.end()
+    # The loop itself was there before the wait began; what makes the batch was called inside it.
+    assert bench.rows() == {
+        ("step", "other", True): 6,
+        ("step", "input_wait", False): 2,
+        ("make", "input_wait", True): 3,
+    }
+    assert bench.clock.totals() == {"other": 6, "input_wait": 5}
+
+
+def test_one_line_that_holds_two_parts_is_divided(bench: Bench) -> None:
+    line = bench.loop.timeline
+
+    def waited() -> None:
+        (line.enter(timeline.INPUT), pass_time(4000), line.leave(timeline.INPUT), pass_time(1000))
+
+    # A library's, for the line clock.
+    pass_time = eval("lambda ns: setattr(bench, 'ns', bench.ns + ns)", {"bench": bench})
+    bench.clock.begin()
+    waited()
+    bench.clock.end()
+    assert bench.clock.totals() == {"input_wait": 4, "other": 1}
+
+
+def test_a_loss_is_part_of_the_forward_pass_once_it_is_known_to_be_one(bench: Bench) -> None:
+    line = bench.loop.timeline
+
+    def step() -> None:
+        line.stack.append(timeline.LOSS)
+        bench.ns += 2000
+        line.enter(timeline.BACKWARD)
+        bench.ns += 6000
+        line.leave(timeline.BACKWARD)
+
+    bench.clock.begin()
+    step()
+    bench.clock.end()
+    assert {part: us for part, us in bench.clock.totals().items() if us} == {"forward": 2, "backward": 6}
+
+
+def test_a_line_in_which_a_step_ends_keeps_what_it_took_before_and_after(bench: Bench) -> None:
+    """`loss.backward(); optimizer.step()`: the window closes inside the second, on the boundary."""
+    line = bench.loop.timeline
+
+    def step() -> None:
+        (
+            line.enter(timeline.BACKWARD),
+            pass_time(6000),
+            line.leave(timeline.BACKWARD),
+            line.boundary(),
+            pass_time(1000),
+        )
+
+    pass_time = eval("lambda ns: setattr(bench, 'ns', bench.ns + ns)", {"bench": bench})
+    bench.clock.begin()
+    step()
+    bench.clock.end()
+    assert bench.clock.totals() == {"backward": 6, "other": 1}
+
+
+def test_functions_that_run_already_are_watched_and_let_go(bench: Bench) -> None:
+    def inner() -> None:
+        bench.clock.begin()
+        bench.ns += 1000
+
+    inner()
+    bench.ns += 2000
+    bench.clock.end()
+    assert sys.gettrace() is None
+    assert sys._getframe().f_trace is None
+    name = "test_functions_that_run_already_are_watched_and_let_go"
+    assert bench.rows() == {("inner", "other", False): 1, (name, "other", False): 2}
+
+
+def test_exceptions_and_generators_leave_the_right_line_behind(bench: Bench) -> None:
+    def numbers():
+        bench.ns += 1000
+        yield 1
+        bench.ns += 1000
+        yield 2
+
+    def fails() -> None:
+        bench.ns += 3000
+        raise ValueError
+
+    def step() -> None:
+        for _ in numbers():
+            bench.ns += 10_000
+        try:
+            fails()
+        except ValueError:
+            bench.ns += 20_000
+
+    bench.clock.begin()
+    step()
+    bench.clock.end()
+    assert bench.rows() == {
+        ("numbers", "other", True): 2,
+        ("fails", "other", True): 3,
+        ("step", "other", True): 40,
+    }
+
+
+def test_a_tracer_of_the_jobs_own_stays(bench: Bench) -> None:
+    def theirs(frame, event, arg):
+        return None
+
+    window = LinesWindow(Sites(), bench.loop, compiled=False)
+    assert window.obstacle() == ""
+    window.open()
+    sys.settrace(theirs)
+    window.close(1)
+    assert sys.gettrace() is theirs
+    assert "traces the job's lines" in window.obstacle()
+    sys.settrace(None)
+    assert "torch.compile" in LinesWindow(Sites(), bench.loop, compiled=True).obstacle()

@@ -1,0 +1,90 @@
+"""Which steps the windows see."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from perfdoctor.injected._perfdoctor_probe.windows import FIRST_STEP, GAP, STEPS, Windows
+
+SHORT_NS = 1_000_000
+
+
+class Window:
+    pricing = final_pricing = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def obstacle(self) -> str:
+        return ""
+
+    def open(self) -> None:
+        pass
+
+    def closable(self) -> bool:
+        return True
+
+    def is_gone(self) -> bool:
+        return False
+
+    def abandon(self) -> None:
+        pass
+
+    def close(self, steps: int) -> dict:
+        return {"steps": steps}
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.records: list[dict] = []
+
+    def line(self, text: str) -> None:
+        self.records.append(json.loads(text))
+
+    def first(self, name: str) -> list[int]:
+        return [record["first"] for record in self.records if record["name"] == name]
+
+
+@pytest.fixture
+def plan() -> tuple[Windows, Recorder]:
+    def fault(hook: str, error: Exception) -> None:
+        raise error
+
+    recorder = Recorder()
+    return Windows(recorder, json.dumps, Window, fault, ["sites", "ops"]), recorder
+
+
+def _steps(windows: Windows, first: int, last: int) -> None:
+    for step in range(first, last):
+        windows.at_boundary(step, SHORT_NS)
+
+
+def test_windows_open_in_order_once_the_job_is_warm(plan: tuple[Windows, Recorder]) -> None:
+    windows, recorder = plan
+    _steps(windows, 1, 40)
+    assert recorder.first("sites") == [FIRST_STEP]
+    assert recorder.first("ops") == [FIRST_STEP + STEPS + GAP]
+    assert not windows.busy
+
+
+def test_steps_of_another_kind_are_looked_at_again(plan: tuple[Windows, Recorder]) -> None:
+    """An agent acts 96 times before it learns for the first time."""
+    windows, recorder = plan
+    _steps(windows, 1, 97)
+    windows.replan(96)
+    _steps(windows, 97, 140)
+    assert recorder.first("sites") == [FIRST_STEP, 96 + FIRST_STEP]
+    assert len(recorder.first("ops")) == 2
+    assert not windows.busy
+
+
+def test_a_window_that_is_open_meanwhile_is_given_up_and_taken_again(plan: tuple[Windows, Recorder]) -> None:
+    windows, recorder = plan
+    _steps(windows, 1, FIRST_STEP + 1)
+    windows.replan(FIRST_STEP)
+    assert windows.open is None
+    _steps(windows, FIRST_STEP + 1, 60)
+    assert recorder.first("sites") == [2 * FIRST_STEP]
+    assert recorder.first("ops") == [2 * FIRST_STEP + STEPS + GAP]
