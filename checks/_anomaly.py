@@ -5,9 +5,9 @@ from __future__ import annotations
 from perfdoctor.api import (
     CallSite,
     Confidence,
+    Evidence,
     Finding,
     Fix,
-    Job,
     Measurement,
     Part,
     Step,
@@ -25,7 +25,7 @@ _SPREAD = (0.9, 1.15)
 """Around the measured time. At best the bookkeeping of the traces goes too, and the memory that they held."""
 
 
-def left_on(job: Job, step: Step, calls: tuple[CallSite, ...], limits: tuple[float, float]) -> Finding | None:
+def left_on(evidence: Evidence, step: Step, calls: tuple[CallSite, ...], limits: tuple[float, float]) -> Finding | None:
     """None where it was off, or took less than the least share of the step. `limits`: shares for a finding, and for an
     error."""
     traces, checks = ([call for call in calls if call.kind == kind] for kind in (_TRACE, _CHECK))
@@ -35,11 +35,13 @@ def left_on(job: Job, step: Step, calls: tuple[CallSite, ...], limits: tuple[flo
         return None
     dearest = max((*traces, *checks), key=lambda call: call.ms_per_step)
     known = dearest.detail == "switch"
-    low, high = (part * cost for part in _SPREAD)
+    # On CUDA the search also waits for what the device was asked to do anyway.
+    waits = evidence.on_cuda
+    low, high = _SPREAD[0] * (traces_ms if waits else cost), _SPREAD[1] * cost
     return Finding(
         id="PD10.anomaly-detection",
         severity=severity(cost / step.step_ms, *limits),
-        confidence=Confidence.HIGH,
+        confidence=Confidence.MEDIUM if waits else Confidence.HIGH,
         message=("this line left autograd's anomaly detection on" if known else "autograd's anomaly detection is on")
         + ", which takes {cost_ms} a step, {cost_share} of it",
         reasoning="each operator whose gradient will be needed takes a Python stack trace ({traces:trace} a step, "
@@ -56,7 +58,7 @@ def left_on(job: Job, step: Step, calls: tuple[CallSite, ...], limits: tuple[flo
         fix=Fix(
             text="Switch it off, and on again for a run that is to find where a NaN comes from.",
             code=in_words_of(
-                job,
+                evidence.job,
                 "torch.autograd.set_detect_anomaly(False)",
                 lightning="trainer = Trainer(..., detect_anomaly=False)",
             ),
@@ -69,6 +71,7 @@ def left_on(job: Job, step: Step, calls: tuple[CallSite, ...], limits: tuple[flo
             ceiling=min(high, step.parts.forward + step.parts.backward),
             low=low,
             high=high,
-            method="the traces and the search, timed in a few steps of the job itself",
+            method="the traces and the search, timed in a few steps of the job itself"
+            + ("; at least the traces, because the search also waits for the device" if waits else ""),
         ),
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from ill_runs.cpu_ops import SWITCH_LINE, anomaly_detection, scalar_reads, slow_update
 from perfdoctor.checks.cpu_ops import CHECK, examine
-from samples import HOT_LINES, healthy, ids, is_clear, number, only, with_
+from samples import HOT_LINES, healthy, ids, is_clear, number, on_gpu, only, with_
 
-from perfdoctor.diagnosis.findings import Finding, Severity
+from perfdoctor.diagnosis.findings import Confidence, Finding, Severity
 from perfdoctor.evidence.model import Evidence, Line, Missing, Site
 
 
@@ -46,6 +46,13 @@ def test_no_more_is_saved_than_the_two_passes_take() -> None:
 @pytest.mark.parametrize(("ms", "count"), [(0.0, 0), (1.2, 0), (1.3, 1)])
 def test_anomaly_detection_counts_from_a_twentieth_of_the_step_on(ms: float, count: int) -> None:
     assert len(_ids(anomaly_detection(traces_ms=ms, checks_ms=0.0))) == count
+
+
+def test_on_a_gpu_the_search_for_nan_waits_for_the_device_too() -> None:
+    finding = _found(on_gpu(anomaly_detection()))
+    assert finding.savings.low_ms == pytest.approx(0.9 * 9.0) and finding.savings.high_ms == pytest.approx(13.8)
+    assert finding.confidence is Confidence.MEDIUM and "waits for the device" in finding.savings.method
+    assert _found(anomaly_detection()).confidence is Confidence.HIGH
 
 
 def test_anomaly_detection_does_not_hide_what_else_is_wrong() -> None:

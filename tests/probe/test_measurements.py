@@ -77,3 +77,17 @@ def test_explicit_collections_have_a_line(observe):
             calls[line_of(process, call.site)] += call.count
     assert calls == {"torch.cuda.empty_cache()": 3, "torch.cuda.memory.empty_cache()": 3}
     assert Path(process.sites[process.loaders[0].site].file).name == "loops.py"
+
+
+def test_anomaly_detection_is_timed_and_says_what_it_says_without_us(observe):
+    seen = observe("anomaly.py", windows="sites")
+    seen.same()
+    seen.healthy()
+    assert "returned nan values" in seen.probed.stdout
+    window = seen.rank.call_sites
+    calls = {call.kind: call for call in window.calls}
+    # A product, a relu, a product, a square and a mean, and four leaves.
+    assert calls["anomaly_trace"].count >= 5 * window.steps and calls["anomaly_check"].count >= 5 * window.steps
+    assert "scalar_read" not in calls
+    for call in (calls["anomaly_trace"], calls["anomaly_check"]):
+        assert call.detail == "switch" and line_of(seen.rank, call.site) == "with torch.autograd.detect_anomaly():"
