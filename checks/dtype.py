@@ -45,7 +45,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api import (
-    CallSite,
     Check,
     Confidence,
     Evidence,
@@ -71,7 +70,7 @@ from perfdoctor.api import (
     type_cost,
 )
 
-from ._wording import in_words_of
+from . import _conversions, _mixed_precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +83,6 @@ class Limits:
     """A judgement: a quarter of the step is worth a change of type even where it must be tested."""
     scaler_min_share: float = 0.01
     """A gradient scaler that does nothing is one line to remove."""
-
-
-_FP32_TFLOPS = {(7, 0): 15.7, (7, 5): 8.1, (8, 0): 19.5, (8, 6): 29.8, (8, 9): 82.6, (9, 0): 67.0, (10, 0): 80.0}
-"""Peak float32 rate without tensor cores, by compute capability, from NVIDIA's data sheets."""
-_TENSOR_SAVES = (0.3, 0.7)
-"""Share of float32 matrix time that TF32 or autocast saves: "3x end to end" at best, less when memory-bound."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -106,9 +99,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *_slow_type(case, "float64"),
         *_slow_type(case, "float16"),
         *_slow_type(case, "bfloat16"),
-        *_unused_tensor_cores(case),
-        *_useless_scaler(case),
-        *_conversions(case),
+        *_mixed_precision.findings(evidence, step, ops, precision, limits),
+        *_conversions.findings(evidence, step, precision, limits),
     ]
     shared = _shared(ops, precision)
     if findings:
@@ -314,151 +306,6 @@ def _slow_type_on_cuda(case: _Case, dtype: str) -> list[Finding]:
             ),
         )
     ]
-
-
-# -- tensor cores, scalers, conversions -------------------------------------------------------------------
-
-
-def _unused_tensor_cores(case: _Case) -> list[Finding]:
-    precision = case.precision
-    capability = precision.compute_capability
-    if not case.evidence.on_cuda or capability is None or capability < (7, 0) or precision.tf32_matmul:
-        return []
-    rate = next((r for c, r in sorted(_FP32_TFLOPS.items(), reverse=True) if c <= capability), None)
-    flops = case.ops.flops("float32")
-    if rate is None or precision.autocast_dtype:
-        return []
-    cost = min(flops / (rate * 1e12) * 1e3, case.ops.device_busy_ms or case.step.step_ms, case.step.step_ms)
-    cost_share = cost / case.step.step_ms
-    if cost_share < case.limits.min_share:
-        return []
-    low, high = _TENSOR_SAVES
-    tf32 = capability >= (8, 0)
-    return [
-        Finding(
-            id="PD07.tensor-cores-unused",
-            severity=severity(cost_share * high, case.limits.min_share, case.limits.error_share),
-            confidence=Confidence.MEDIUM,
-            message="the matrix arithmetic of a step takes at least {cost_ms} in float32, which the GPU's tensor "
-            "cores do not do",
-            reasoning="neither autocast nor TF32 was on in the forward pass, and the device has compute capability "
-            f"{capability[0]}.{capability[1]}",
-            evidence=(
-                milliseconds("cost_ms", cost, "float32 matrix arithmetic per step at peak rate"),
-                Measurement("flops", flops, "flops", "float32 operations per step"),
-            ),
-            fix=Fix(
-                text="Use autocast" + (", or allow TF32 in matrix products." if tf32 else "."),
-                code=in_words_of(
-                    case.evidence.job,
-                    "torch.set_float32_matmul_precision('high')  # TF32\n" * tf32
-                    + "with torch.autocast('cuda', dtype=torch.bfloat16):\n    loss = model(batch)",
-                    lightning="trainer = Trainer(..., precision='bf16-mixed')",
-                    transformers="TrainingArguments(..., bf16=True" + ", tf32=True" * tf32 + ")",
-                    accelerate="accelerator = Accelerator(mixed_precision='bf16')",
-                ),
-                risk="Products keep 10 (TF32) or 7 (bfloat16) bits of mantissa; sums stay in float32.",
-                remedies=("dtype.tf32", "dtype.autocast"),
-            ),
-            savings=savings(
-                case.step,
-                Part.COMPUTE,
-                ceiling=cost,
-                low=low * cost,
-                high=high * cost,
-                method="float32 operations at the device's peak rate, a bound from below; tensor cores are up to 8 "
-                "times faster, 1.4 to 3 times in practice",
-            ),
-        )
-    ]
-
-
-def _useless_scaler(case: _Case) -> list[Finding]:
-    """A gradient scaler keeps float16 gradients from vanishing; bfloat16 has float32's range."""
-    precision, step = case.precision, case.step
-    if not precision.grad_scaler or case.ops.self_ms("float16") > 0 or precision.autocast_dtype == "float16":
-        return []
-    scaling = [op for op in case.ops.ops if op.name.startswith("_amp_")]
-    cost = in_step(step, case.ops, sum(op.total_ms_per_step for op in scaling))
-    cost_share = cost / step.step_ms
-    if cost_share < case.limits.scaler_min_share:
-        return []
-    return [
-        Finding(
-            id="PD07.needless-grad-scaler",
-            severity=severity(cost_share, case.limits.min_share, case.limits.error_share),
-            confidence=Confidence.HIGH,
-            message="a GradScaler takes {cost_ms} a step although nothing is computed in float16",
-            reasoning="it rescales gradients and checks them for overflow, with a sync per optimizer step; bfloat16 "
-            "and float32 do not overflow",
-            evidence=(
-                milliseconds("cost_ms", cost, "rescaling per step"),
-                share("cost_share", cost_share, "of the step"),
-            ),
-            location=location(precision.grad_scaler_site),
-            fix=Fix(
-                text="Remove the scaler, or switch it off.",
-                code=in_words_of(
-                    case.evidence.job,
-                    "scaler = torch.amp.GradScaler(enabled=False)",
-                    lightning="trainer = Trainer(..., precision='bf16-mixed')  # instead of 16-mixed",
-                    transformers="TrainingArguments(..., bf16=True, fp16=False)",
-                    accelerate="accelerator = Accelerator(mixed_precision='bf16')  # instead of fp16",
-                ),
-            ),
-            savings=savings(
-                step, Part.COMPUTE, ceiling=cost, low=0.8 * cost, high=cost, method="the measured time of its operators"
-            ),
-        )
-    ]
-
-
-def _conversions(case: _Case) -> list[Finding]:
-    """Types converted to one another and back within a step."""
-    sites = case.evidence.call_sites
-    if isinstance(sites, Missing):
-        return []
-    # Autocast converts by design: its own pair is its own business.
-    autocast = {"float32", case.precision.autocast_dtype}
-    lines = [call for call in sites if call.kind == "convert" and set(call.detail.split("->")) != autocast]
-    directions = {call.detail for call in lines}
-    lines = [call for call in lines if "->".join(reversed(call.detail.split("->"))) in directions]
-    cost = sum(call.ms_per_step for call in lines)
-    cost_share = cost / case.step.step_ms
-    if cost_share < case.limits.min_share:
-        return []
-    return [_conversion(case, lines, cost, cost_share)]
-
-
-def _conversion(case: _Case, lines: list[CallSite], cost: float, cost_share: float) -> Finding:
-    worst = max(lines, key=lambda call: call.ms_per_step)
-    return Finding(
-        id="PD07.conversions",
-        severity=severity(cost_share, case.limits.min_share, case.limits.error_share),
-        confidence=Confidence.HIGH,
-        message="types are converted back and forth for {cost_ms} a step, {cost_share} of it",
-        reasoning="most of it by {conversion}, {calls:time} a step",
-        evidence=(
-            milliseconds("cost_ms", cost, "conversions per step"),
-            share("cost_share", cost_share, "of the step"),
-            Measurement("conversion", worst.detail, "text", "the costliest conversion"),
-            Measurement("calls", worst.calls_per_step, "count", "its calls per step"),
-        ),
-        location=location(worst.site),
-        fix=Fix(
-            text="Choose one type for the whole path and convert once, where data enters.",
-            code="x = x.float()  # once; then no .double(), .half() or .to(dtype) on the way",
-            risk="Rounding changes where a wider type was used on purpose.",
-        ),
-        savings=savings(
-            case.step,
-            Part.COMPUTE,
-            ceiling=cost,
-            low=0.5 * cost,
-            high=0.95 * cost,
-            method="the measured time of the conversions",
-        ),
-    )
 
 
 CHECK = Check(code="PD07", name="dtype", title="data types", limits=Limits(), examine=examine)

@@ -72,6 +72,11 @@ def test_young_collections_are_counted_per_step(tmp_path: Path) -> None:
     assert _built(tmp_path, *blocks).per_step[:2] == (pytest.approx(0.25), pytest.approx(0.05))
 
 
+def test_young_collections_of_the_warm_up_are_not_counted(tmp_path: Path) -> None:
+    early = {"k": "gc", "step": 1, "counts": [500, 100, 0], "us": [50, 10, 0]}
+    assert _built(tmp_path, early).per_step[:2] == (0.0, 0.0)
+
+
 def test_objects_that_nobody_counted_are_missing(tmp_path: Path) -> None:
     assert isinstance(_built(tmp_path).tracked_objects, Missing)
     assert _built(tmp_path, {"k": "tracked", "objects": 170_000}).tracked_objects == 170_000

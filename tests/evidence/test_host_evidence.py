@@ -90,6 +90,7 @@ def test_only_samples_inside_the_span_count() -> None:
 def test_a_short_span_uses_the_samples_that_overlap_it() -> None:
     samples = [_sample(end) for end in (1, 2, 3, 4)]
     assert _host(samples, start_s=1.5, end_s=2.5).samples == 2
+    assert _host(samples, start_s=0.9, end_s=2.5).samples == 3  # one lies inside, which is too few
     assert [s.monotonic_ns for s in samples_between(samples, int(1.2 * S), int(1.3 * S))] == [2 * S]
 
 

@@ -54,6 +54,20 @@ def test_the_steady_step_is_that_of_the_job_alone(tmp_path: Path) -> None:
     assert [i.step for i in process.iterators] == [0]
 
 
+def test_calls_forwards_and_graphs_of_the_trials_are_left_out_too(tmp_path: Path) -> None:
+    late: list[Record] = []
+    for step in (30, 90):
+        late += [
+            {"k": "call", "kind": "empty_cache", "site": 1, "count": 1, "us": 5, "step": step},
+            {"k": "ungraded", "site": 1, "count": 1, "us": 5, "step": step},
+            {"k": "concurrency", "step": step},
+        ]
+    process = untouched(recordings.recorded(tmp_path, *RECORDS, *late, BEGAN))
+    assert [record.step for record in process.calls] == [30]
+    assert [record.step for record in process.ungraded] == [30]
+    assert [record.step for record in process.forwards_seen] == [30]
+
+
 def test_a_recording_without_trials_stays_as_it_is(tmp_path: Path) -> None:
     process = recordings.recorded(tmp_path, *RECORDS)
     assert process.trials is None and process.blocks == () and untouched(process) is process
