@@ -14,6 +14,7 @@ from perfdoctor.api import (
     Missing,
     Part,
     Step,
+    in_step,
     location,
     milliseconds,
     savings,
@@ -32,8 +33,12 @@ class AnomalyLimits(Protocol):
 
 
 _SPREAD = (0.4, 0.8)
-"""Of the timed price of a node with one input: others are read several times for one traceback. A network whose
+"""Of the timed price of a small node with one input: others are read several times for one traceback. A network whose
 gradients cost 16 ms by that price lost 9.8."""
+_TRACED = 0.2
+"""Of that price, at least: the traceback. To it comes what searching the job's own gradients took: they may be large."""
+_SEARCHING = ("isnan", "any", "item")
+"""Operators with which the engine of autograd searches a gradient."""
 _MOST = 0.9
 """Of forward and backward pass: something they do computes."""
 
@@ -50,7 +55,11 @@ def findings(evidence: Evidence, step: Step, limits: AnomalyLimits) -> list[Find
         if call.kind == "scalar_read" and call.detail == "backward" and call.by_library
     )
     most = _MOST * (step.parts.forward + step.parts.backward)
-    low, high = (min(fraction * checked * ops.anomaly_us / 1000, most) for fraction in _SPREAD)
+    nodes = checked * ops.anomaly_us / 1000
+    searching = in_step(step, ops, sum(op.total_ms_per_step for op in ops.ops if op.name in _SEARCHING))
+    least, largest = _SPREAD
+    low = min(max(least * nodes, searching + _TRACED * nodes), most)
+    high = min(largest * nodes + searching, most)
     cost = (low + high) / 2
     if aid is None or cost < limits.read_share * step.step_ms:
         return []
@@ -81,8 +90,8 @@ def findings(evidence: Evidence, step: Step, limits: AnomalyLimits) -> list[Find
                 ceiling=high,
                 low=low,
                 high=high,
-                method="gradients that are read, times what a small operator takes more with it than without, timed in "
-                "this job; 40 to 80 % of that, as most operators have several gradients for one traceback",
+                method="40 to 80 % of what a small operator takes more with it than without, timed in this job, for "
+                "each gradient that is read, and the time of the operators that search them for NaN",
             ),
         )
     ]

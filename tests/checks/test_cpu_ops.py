@@ -18,7 +18,7 @@ from perfdoctor.checks.cpu_ops import CHECK, examine
 from samples import DEVICE_BOUND, HOT_LINES, healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, OutcomeKind, Part
-from perfdoctor.evidence.model import CallSite, Evidence, Line, Missing, Site
+from perfdoctor.evidence.model import CallSite, Evidence, Line, Missing, Op, Site
 
 
 def _ids(evidence: Evidence) -> list[str]:
@@ -297,6 +297,14 @@ def test_anomaly_detection_costs_what_it_adds_to_each_gradient(
     assert finding.location.line == 10
     assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((low, high))
     assert finding.fix.remedies == ("debug.off",)
+
+
+def test_searching_large_gradients_costs_more_than_the_price_of_a_small_one() -> None:
+    search = tuple(
+        Op(name, "float32", "[4096, 1024]", "cpu", 100.0, ms, ms, 0.0) for name, ms in (("isnan", 3.0), ("any", 1.0))
+    )
+    finding = _found(anomaly_detected(ops__ops=search))
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((4.0 + 0.2 * 8.0, 4.0 + 0.8 * 8.0))
 
 
 @pytest.mark.parametrize(
