@@ -36,7 +36,7 @@ _SPREAD = (0.4, 0.8)
 """Of the timed price of a small node with one input: others are read several times for one traceback. A network whose
 gradients cost 16 ms by that price lost 9.8."""
 _TRACED = 0.2
-"""Of that price, at least: the traceback. To it comes what searching the job's own gradients took: they may be large."""
+"""Of that price, at least: the traceback. Searching the job's own gradients, which may be large, comes on top."""
 _SEARCHING = ("isnan", "any", "item")
 """Operators with which the engine of autograd searches a gradient."""
 _MOST = 0.9
