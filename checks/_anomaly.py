@@ -5,9 +5,9 @@ from __future__ import annotations
 from perfdoctor.api import (
     CallSite,
     Confidence,
+    Evidence,
     Finding,
     Fix,
-    Job,
     Measurement,
     Part,
     Step,
@@ -20,23 +20,23 @@ from perfdoctor.api import (
 
 from ._wording import in_words_of
 
-_TRACE, _CHECK, _WAIT = "anomaly_trace", "anomaly_check", "anomaly_wait"
-"""A search on a device also waits for what that was asked to do anyway."""
+_TRACE, _CHECK = "anomaly_trace", "anomaly_check"
 _SPREAD = (0.9, 1.15)
 """Around the measured time. At best the bookkeeping of the traces goes too, and the memory that they held."""
 
 
-def left_on(job: Job, step: Step, calls: tuple[CallSite, ...], limits: tuple[float, float]) -> Finding | None:
+def left_on(evidence: Evidence, step: Step, calls: tuple[CallSite, ...], limits: tuple[float, float]) -> Finding | None:
     """None where it was off, or took less than the least share of the step. `limits`: shares for a finding, and for an
     error."""
-    traces, checks = ([call for call in calls if call.kind in kinds] for kinds in ((_TRACE,), (_CHECK, _WAIT)))
+    traces, checks = ([call for call in calls if call.kind == kind] for kind in (_TRACE, _CHECK))
     traces_ms, checks_ms = (sum(call.ms_per_step for call in some) for some in (traces, checks))
     cost = traces_ms + checks_ms
     if step.step_ms <= 0 or cost <= 0 or cost / step.step_ms < limits[0]:
         return None
     dearest = max((*traces, *checks), key=lambda call: call.ms_per_step)
     known = dearest.detail == "switch"
-    waits = any(call.kind == _WAIT for call in checks)
+    # On CUDA the search also waits for what the device was asked to do anyway.
+    waits = evidence.on_cuda
     low, high = _SPREAD[0] * (traces_ms if waits else cost), _SPREAD[1] * cost
     return Finding(
         id="PD10.anomaly-detection",
@@ -58,7 +58,7 @@ def left_on(job: Job, step: Step, calls: tuple[CallSite, ...], limits: tuple[flo
         fix=Fix(
             text="Switch it off, and on again for a run that is to find where a NaN comes from.",
             code=in_words_of(
-                job,
+                evidence.job,
                 "torch.autograd.set_detect_anomaly(False)",
                 lightning="trainer = Trainer(..., detect_anomaly=False)",
             ),

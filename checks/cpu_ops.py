@@ -234,7 +234,7 @@ class _Case:
         """Of torch itself: a mode that was left on, and the way in which the optimizer updates."""
         limits, evidence = self.limits, self.evidence
         some = (
-            left_on(evidence.job, self.step, self.calls, (limits.anomaly_share, limits.error_share)),
+            left_on(evidence, self.step, self.calls, (limits.anomaly_share, limits.error_share)),
             slow_update(
                 evidence,
                 self.step,

@@ -49,8 +49,7 @@ def test_anomaly_detection_counts_from_a_twentieth_of_the_step_on(ms: float, cou
 
 
 def test_on_a_gpu_the_search_for_nan_waits_for_the_device_too() -> None:
-    traces, checks = anomaly_detection().call_sites
-    finding = _found(on_gpu(call_sites=(traces, with_(checks, kind="anomaly_wait"))))
+    finding = _found(on_gpu(anomaly_detection()))
     assert finding.savings.low_ms == pytest.approx(0.9 * 9.0) and finding.savings.high_ms == pytest.approx(13.8)
     assert finding.confidence is Confidence.MEDIUM and "waits for the device" in finding.savings.method
     assert _found(anomaly_detection()).confidence is Confidence.HIGH

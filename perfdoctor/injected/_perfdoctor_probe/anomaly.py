@@ -43,8 +43,6 @@ class AnomalyWatch:
         """How many, and their nanoseconds."""
         self.checks = [0, 0]
         self.searching = False
-        self.waits = False
-        """Whether it searches on a device, for whose work the read then waits."""
         self.place = -1
         """A line of the loop, in case that of the switch is not known."""
         self.module = self.stand_in = self.original = None
@@ -77,9 +75,8 @@ class AnomalyWatch:
             if self.place < 0:
                 self.place = self.anomaly.sites.here()
 
-    def is_search(self, name: str, device: str, backward: bool, took: int) -> bool:
-        """Whether an operator on such a device is part of the search for NaN; if so, it is counted. `took`
-        nanoseconds."""
+    def is_search(self, name: str, backward: bool, took: int) -> bool:
+        """Whether an operator is part of the search for NaN; if so, it is counted. `took` nanoseconds."""
         if name in SEARCH:
             self.searching = backward and torch.is_anomaly_enabled()
             if not self.searching:
@@ -90,16 +87,20 @@ class AnomalyWatch:
         else:  # the read that ends it
             self.searching = False
         self.checks[1] += took
-        self.waits = self.waits or device != "cpu"
         return True
 
     def calls(self) -> "list[dict]":
         """Rows of the window's `calls`; none where it was off."""
         site, known = (self.anomaly.site, True) if self.anomaly.site >= 0 else (self.place, False)
-        detail = "switch" if known else ""
-        search = "anomaly_wait" if self.waits else "anomaly_check"
         return [
-            {"kind": kind, "site": site, "detail": detail, "count": count, "us": took // 1000, "size": 0}
-            for kind, (count, took) in (("anomaly_trace", self.traces), (search, self.checks))
+            {
+                "kind": kind,
+                "site": site,
+                "detail": "switch" if known else "",
+                "count": count,
+                "us": took // 1000,
+                "size": 0,
+            }
+            for kind, (count, took) in (("anomaly_trace", self.traces), ("anomaly_check", self.checks))
             if count
         ]

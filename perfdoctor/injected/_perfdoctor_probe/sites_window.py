@@ -141,8 +141,7 @@ class _Watch(TorchDispatchMode):
             return
         if kind in (_SEARCHES, "scalar_read"):
             in_backward = torch._C._current_graph_task_id() >= 0
-            device = args[0].device.type
-            if self.anomaly.is_search(func._schema.name, device, in_backward, took) or kind == _SEARCHES:
+            if self.anomaly.is_search(func._schema.name, in_backward, took) or kind == _SEARCHES:
                 return
         if kind == "convert":
             # copy_ has its target first and its source second.
