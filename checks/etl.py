@@ -4,8 +4,9 @@ What it looks at
 ----------------
 The time each step waits in the loader's `__next__` (the first batch of an iterator apart), how many batches were
 ready on arrival, and, where batches are made, the wall and CPU time of the data set and of `collate_fn`, their
-run delay, what they read, and how long the workers' garbage collections take. A loader that keeps up is clear,
-whatever its settings.
+run delay, what they read, and how long the workers' garbage collections take; the making of one batch line by line,
+which tells the line of the data set or of `collate_fn` to look at first. A loader that keeps up is clear, whatever its
+settings.
 
 Why it costs time
 -----------------
