@@ -4,7 +4,8 @@ What it looks at
 ----------------
 Forward and backward time, floating-point operations, parameters and shapes of every layer in the profiled steps;
 the operators that make gradients of embedding tables; recurrent cells, and whole recurrent layers, that Python
-calls once per time step; and, in two steps, which classes the targets of a cross-entropy name and which rows of a table are looked up.
+calls once per time step; and, in two steps, which classes the targets of a cross-entropy name and which rows of a
+table are looked up.
 
 Why it costs time
 -----------------
