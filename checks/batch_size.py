@@ -156,7 +156,7 @@ class _Case:
         if isinstance(layers, Missing) or line is None:
             return 1
         whole = max((layer.calls_per_step for layer in layers.layers if not layer.name), default=1.0)
-        return max(1, round(min(whole, line.runs_per_step)))
+        return max(1, round(min(whole, line.passes_per_step)))
 
     @property
     def _backward_line(self) -> Line | None:
@@ -165,7 +165,7 @@ class _Case:
         if isinstance(lines, Missing):
             return None
         asking = [line for line in lines if line.part == "backward" and line.site.via]
-        return max(asking, key=lambda line: line.runs_per_step, default=None)
+        return max(asking, key=lambda line: line.passes_per_step, default=None)
 
     @property
     def first_input(self) -> tuple[int, ...]:

@@ -99,4 +99,5 @@ def _line(row: LineRow, site: Site, window: SitesWindow, part_ms: float) -> Line
         share=share,
         ops_share=row.ops / part_ops if part_ops else 0.0,
         runs_per_step=row.calls / max(1, row.places) / steps,
+        passes_per_step=row.passes / steps,
     )

@@ -212,6 +212,8 @@ class LineRow:
     python_us: int = 0
     calls: int = 0
     places: int = 1
+    passes: int = 0
+    """Backward passes in which it issued something; 0 in an older recording."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,10 @@ def test_operators_are_counted_by_the_line_that_issued_them(seen):
     assert loss.ops == steps * 40 * 4
     assert loss.calls == loss.ops
     assert loss.places == 4
-    assert line(process, "loss.backward()", "backward").ops > loss.ops / 2
+    backward = line(process, "loss.backward()", "backward")
+    assert backward.ops > loss.ops / 2
+    assert backward.passes == steps
+    assert loss.passes == 0
     assert line(process, "optimizer.step()", "optimizer").calls <= steps
     assert sum(process.call_sites.lines_ops.values()) == process.call_sites.ops
 

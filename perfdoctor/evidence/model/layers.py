@@ -121,3 +121,5 @@ class Line:
     """Of the part's operators, by number."""
     runs_per_step: float
     """How often the line ran, estimated; 1 for a line that calls a whole network once."""
+    passes_per_step: float = 0.0
+    """Backward passes that it asked for, or took part in; 0 in recordings older than this."""

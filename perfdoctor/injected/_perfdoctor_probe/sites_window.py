@@ -48,11 +48,13 @@ _clock = time.perf_counter_ns
 class _Line:
     """What one line issued in one part of the step."""
 
-    __slots__ = ("calls", "ops", "pause_ns", "places", "spent_ns")
+    __slots__ = ("calls", "ops", "passes", "pause_ns", "places", "spent_ns")
 
     def __init__(self) -> None:
         self.ops = self.spent_ns = self.pause_ns = self.calls = 0
         self.places: set = set()
+        self.passes: set = set()
+        """The backward passes in which it issued something, by their number."""
 
 
 class _Watch(TorchDispatchMode):
@@ -122,6 +124,8 @@ class _Watch(TorchDispatchMode):
         line.ops += pending[0]
         line.spent_ns += pending[1]
         line.pause_ns += pending[2]
+        if key[1] == "backward":
+            line.passes.add(torch._C._current_graph_task_id())
         if place is not None:
             line.places.add(place[1])
             # Operators of one library call follow each other without the line moving on.
@@ -194,6 +198,7 @@ class _Watch(TorchDispatchMode):
                 "python_us": max(0, line.pause_ns - line.ops * self.least_pause_ns) // 1000,
                 "calls": line.calls,
                 "places": len(line.places),
+                "passes": len(line.passes),
             }
             for (site, part), line in self.lines.items()
         ]
