@@ -1,13 +1,16 @@
-"""Writes docs/checks/*.md from the docstrings and limits of the checks: `make docs`. A test holds them current."""
+"""Writes docs/checks/*.md from the docstrings and limits of the checks, and docs/trust.md: `make docs`. A test holds
+them current."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from perfdoctor.diagnosis.registry import discover
-from perfdoctor.report.explain import explain_markdown
+from perfdoctor.diagnosis.trust import PAGES
+from perfdoctor.report.explain import explain_markdown, trust_markdown
 
 CHECKS = Path(__file__).parent / "checks"
+TRUST = Path(__file__).parent / "trust.md"
 _HEAD = "<!-- Made by `make docs` from {module}; `perfdoctor explain {code}` prints the same. -->\n"
 
 
@@ -24,7 +27,18 @@ def pages() -> dict[str, str]:
     }
 
 
+def trust() -> str:
+    """The page about what limits the numbers of a run."""
+    head = (
+        "<!-- Made by `make docs` from perfdoctor/diagnosis/trust.py; `perfdoctor explain PD92` prints the same. -->\n\n"
+        "# How far to trust a run\n\nWhat a report says under this title is no finding about the job, but about the "
+        "numbers themselves.\n"
+    )
+    return "\n".join([head, *(trust_markdown(code) for code in PAGES)])
+
+
 if __name__ == "__main__":
     CHECKS.mkdir(exist_ok=True)
     for name, text in pages().items():
         (CHECKS / name).write_text(text)
+    TRUST.write_text(trust())

@@ -8,16 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from perfdoctor.commands import explain
+from perfdoctor.diagnosis import trust
 from perfdoctor.diagnosis.registry import discover
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES: dict[str, str] = runpy.run_path(str(DOCS / "generate.py"))["pages"]()
+GENERATE = runpy.run_path(str(DOCS / "generate.py"))
+PAGES: dict[str, str] = GENERATE["pages"]()
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_of_a_check_is_current(name: str) -> None:
     assert (DOCS / "checks" / name).read_text() == PAGES[name], "run `make docs`"
+
+
+def test_the_page_about_trust_is_current() -> None:
+    assert (DOCS / "trust.md").read_text() == GENERATE["trust"](), "run `make docs`"
 
 
 def test_no_page_is_left_of_a_check_that_is_gone() -> None:
@@ -33,3 +40,11 @@ def test_links_lead_somewhere(document: str) -> None:
 def test_every_check_is_found_by_a_symptom() -> None:
     index = (DOCS / "symptoms.md").read_text()
     assert [entry.check.code for entry in discover() if f"(checks/{entry.check.code}-" not in index] == []
+
+
+def test_every_code_that_limits_a_run_is_explained() -> None:
+    sources = (DOCS.parent / "perfdoctor" / "diagnosis").glob("*.py")
+    codes = {code for path in sources for code in re.findall(r'"(PD9\d)"', path.read_text())}
+    assert codes == set(trust.PAGES)
+    for code in codes:
+        assert explain.render(code.lower(), False, "text").startswith(f"{code}: ")

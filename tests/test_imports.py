@@ -60,6 +60,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "perfdoctor.diagnosis.findings",
         "perfdoctor.diagnosis.measured",
         "perfdoctor.diagnosis.thresholds",
+        "perfdoctor.diagnosis.trust",
         "perfdoctor.evidence.model",
         "perfdoctor.gate.fingerprint",
         "perfdoctor.gate.metrics",

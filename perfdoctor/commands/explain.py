@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 
 from ..diagnosis.registry import Registered, discover
+from ..diagnosis.trust import PAGES
 from ..errors import PerfdoctorError
 from ..injected._perfdoctor_probe.remedies import catalogue
-from ..report.explain import explain_markdown, explain_text
+from ..report.explain import explain_markdown, explain_text, trust_markdown, trust_text
 
 
 def render(code: str | None, every: bool, output_format: str) -> str:
@@ -16,12 +17,15 @@ def render(code: str | None, every: bool, output_format: str) -> str:
         raise PerfdoctorError(
             f"there is no format {output_format}", slug="unknown-format", advice="use --format text or markdown"
         )
+    if code is not None and code.upper() in PAGES:
+        return (trust_markdown if output_format == "markdown" else trust_text)(code.upper()).rstrip()
     checks = discover()
     if every:
         chosen = list(checks)
     elif code is None:
         return "\n".join(
             [f"{c.check.code}  {c.check.name:<18} {c.check.title}" for c in checks]
+            + [f"{code}  {page.title}" for code, page in PAGES.items()]
             + ["", "perfdoctor explain CODE   says more about one of them"]
         )
     else:
@@ -59,7 +63,7 @@ def _find(code: str, checks: tuple[Registered, ...]) -> Registered:
     for registered in checks:
         if wanted in (registered.check.code.lower(), registered.check.name):
             return registered
-    names = [name for c in checks for name in (c.check.code, c.check.name)]
+    names = [*PAGES, *(name for c in checks for name in (c.check.code, c.check.name))]
     close = difflib.get_close_matches(code, names, n=1, cutoff=0.5)
     raise PerfdoctorError(
         f"there is no check {code}",

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..diagnosis.findings import Check
 from ..diagnosis.thresholds import thresholds
+from ..diagnosis.trust import PAGES
 
 SECTIONS = (
     "What it looks at",
@@ -105,6 +106,18 @@ def explain_markdown(docstring: str, check: Check[Any]) -> str:
     for section in explanation.sections:
         blocks.append(f"## {section.title}\n\n{_as_markdown(section.body)}")
     return "\n\n".join(blocks) + "\n"
+
+
+def trust_text(code: str) -> str:
+    """What a code from PD90 on means, for a terminal."""
+    page = PAGES[code]
+    return f"{code}: {page.title}\n\n{_wrapped(page.meaning)}\n\n{_wrapped(page.advice)}\n"
+
+
+def trust_markdown(code: str) -> str:
+    """The same as a section of the docs."""
+    page = PAGES[code]
+    return f"## {code}: {page.title}\n\n{page.meaning}\n\n{page.advice}\n"
 
 
 def _heading(check: Check[Any]) -> str:
