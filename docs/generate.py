@@ -30,8 +30,8 @@ def pages() -> dict[str, str]:
 def trust() -> str:
     """The page about what limits the numbers of a run."""
     head = (
-        "<!-- Made by `make docs` from perfdoctor/diagnosis/trust.py; `perfdoctor explain PD92` prints the same. -->\n\n"
-        "# How far to trust a run\n\nWhat a report says under this title is no finding about the job, but about the "
+        "<!-- Made by `make docs` from perfdoctor/diagnosis/trust.py; `perfdoctor explain PD92` prints the same. -->\n"
+        "\n# How far to trust a run\n\nWhat a report says under this title is no finding about the job, but about the "
         "numbers themselves.\n"
     )
     return "\n".join([head, *(trust_markdown(code) for code in PAGES)])
