@@ -32,11 +32,11 @@ _FAULTED = 1.25
 _DOES = {"loop": "one after another", "foreach": "in groups"}
 
 
-def slow_update(
-    evidence: Evidence, step: Step, lines: tuple[Line, ...], least: float, warning: float
-) -> Finding | None:
-    """None where no way was timed that is faster, or what it would save is less than that share of the step; from the
-    share `warning` on it is more than a note, and never an error: it is torch's own choice."""
+def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], least: float) -> Finding | None:
+    """None where no way was timed that is faster, or what it would save is less than that share of the step.
+
+    Never more than a note: it is torch's own choice, and nothing in the job is wrong.
+    """
     ops = evidence.ops
     price = Missing("no operators") if isinstance(ops, Missing) else ops.update
     if isinstance(price, Missing) or price.made not in _DOES:
@@ -56,7 +56,7 @@ def slow_update(
     timed = ", ".join(f"{{{name}_ms}} with `{name}=True`" for name in ways)
     return Finding(
         id="PD10.slow-update",
-        severity=Severity.WARNING if saved / step.step_ms >= warning else Severity.NOTE,
+        severity=Severity.NOTE,
         confidence=Confidence.HIGH,
         message=f"{{optimizer}} updates {{tensors:tensor}} {_DOES[price.made]}, which takes {{update_ms}} a step, "
         "{update_share} of it",

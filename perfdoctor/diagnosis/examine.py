@@ -146,17 +146,18 @@ _POOL = {
 
 def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]:
     """Cap the ceilings so that no millisecond is billed twice: the larger saving is billed first, but a cause before a
-    fix that would help against anything. When a cause explains most of what that would save, it is a note."""
+    fix that would help against anything. When alarming causes explain most of what that would save, it is a note."""
     if isinstance(evidence.step, Missing):
         return results
-    ledgers = {pool: Ledger(ms) for pool, ms in _pools(evidence.step).items()}
+    ledgers, alarms = ({pool: Ledger(ms) for pool, ms in _pools(evidence.step).items()} for _ in range(2))
     capped: dict[int, Finding] = {}
     for finding in sorted(ranked(results), key=lambda f: f.savings.general):
-        ceiling = finding.savings.ceiling_ms
-        taken = ledgers[_POOL[finding.savings.part]].take(ceiling)
-        scale = taken / ceiling if ceiling > 0 else 1.0
+        ceiling, pool = finding.savings.ceiling_ms, _POOL[finding.savings.part]
+        scale = ledgers[pool].take(ceiling) / ceiling if ceiling > 0 else 1.0
         billed = finding if scale == 1.0 else replace(finding, savings=_scaled(finding, scale))
-        explained = finding.savings.general and scale < _EXPLAINED
+        alarming = finding.severity is not Severity.NOTE
+        beside_alarms = alarms[pool].take(ceiling) / ceiling if ceiling > 0 and alarming else 1.0
+        explained = finding.savings.general and beside_alarms < _EXPLAINED
         capped[id(finding)] = replace(billed, severity=Severity.NOTE) if explained else billed
     return [
         replace(

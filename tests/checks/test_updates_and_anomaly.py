@@ -93,21 +93,18 @@ def test_an_update_in_a_loop_is_found_with_what_other_ways_take() -> None:
     ],
 )
 def test_the_fastest_way_is_named_if_it_was_faster_by_a_tenth(price: dict[str, object], remedy: str | None) -> None:
-    outcome = examine(slow_update(**price), CHECK.limits)
+    outcome = examine(slow_update(8.0, **price), CHECK.limits)
     if remedy is None:
         assert is_clear(outcome)
     else:
         assert only(outcome).fix.remedies == (remedy,)
 
 
-@pytest.mark.parametrize(
-    ("spent_ms", "severity"),
-    [(1.5, None), (1.6, Severity.NOTE), (7.7, Severity.NOTE), (7.9, Severity.WARNING), (20.0, Severity.WARNING)],
-)
-def test_a_slow_update_counts_by_what_it_would_save(spent_ms: float, severity: Severity | None) -> None:
-    """Four fifths of it; of 25 ms. It is never an error: it is what torch chose."""
+@pytest.mark.parametrize(("spent_ms", "told"), [(3.0, False), (3.2, True), (20.0, True)])
+def test_a_slow_update_counts_by_what_it_would_save(spent_ms: float, told: bool) -> None:
+    """Four fifths of it; of 25 ms. It is never more than a note: it is what torch chose."""
     outcome = examine(slow_update(spent_ms), CHECK.limits)
-    assert is_clear(outcome) if severity is None else only(outcome).severity is severity
+    assert only(outcome).severity is Severity.NOTE if told else is_clear(outcome)
 
 
 def test_no_more_is_saved_than_the_faster_way_leaves() -> None:

@@ -427,6 +427,16 @@ def test_a_cause_is_billed_before_a_fix_that_helps_against_anything(
     assert billed["PD05.batch-too-small"].severity is severity
 
 
+def test_a_cause_that_is_a_note_makes_no_note_of_an_alarm() -> None:
+    """Else nothing would be alarmed about, however much could be saved."""
+    larger_batch = _finding("PD05.batch-too-small", 14.0)
+    larger_batch = replace(larger_batch, savings=replace(larger_batch.savings, general=True))
+    update = replace(_finding("PD10.slow-update", 9.0), severity=Severity.NOTE)
+    billed = {f.id: f for f in _examined(_finds("PD05", larger_batch), _finds("PD10", update)).ranked}
+    assert billed["PD05.batch-too-small"].savings.ceiling_ms == pytest.approx(6.0)
+    assert billed["PD05.batch-too-small"].severity is Severity.WARNING
+
+
 def test_a_cause_of_which_little_is_left_keeps_its_severity() -> None:
     """It is a cause all the same: only a fix that helps against anything becomes a note."""
     larger, smaller = _finding("PD08.larger", 14.0), _finding("PD09.smaller", 13.0)

@@ -152,8 +152,8 @@ def test_forwards_without_no_grad_are_counted_in_evaluation_only(seen):
 
 def test_windows_see_a_plain_loop(seen):
     process = seen.named("plain")
-    assert process.ops is not None and process.ops.aten > 100
-    assert process.call_sites is not None and process.call_sites.ops > 100
+    assert process.ops is not None and process.ops.aten > 50 * process.ops.steps
+    assert process.call_sites is not None and process.call_sites.ops > 50 * process.call_sites.steps
     assert 4 <= process.steps["marked"].sum() <= 6
 
 

@@ -1,6 +1,5 @@
 # /// clinic
-# expect = ["PD10.slow-update"]
-# stratum = "twins"
+# stratum = "out-of-scope"
 # domain = "audio"
 # sizes = {BANDS = [20, 40]}
 # severities = {LAYERS = [20, 50, 120]}
