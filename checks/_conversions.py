@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from perfdoctor.api import (
     CallSite,
     Confidence,
@@ -22,17 +20,10 @@ from perfdoctor.api import (
     share,
 )
 
-
-class Limits(Protocol):
-    """The check's thresholds that matter here."""
-
-    @property
-    def min_share(self) -> float: ...
-    @property
-    def error_share(self) -> float: ...
+from ._limits import CostLimits
 
 
-def findings(evidence: Evidence, step: Step, precision: Precision, limits: Limits) -> list[Finding]:
+def findings(evidence: Evidence, step: Step, precision: Precision, limits: CostLimits) -> list[Finding]:
     """At most one, for all lines together."""
     sites = evidence.call_sites
     if isinstance(sites, Missing):
@@ -46,7 +37,7 @@ def findings(evidence: Evidence, step: Step, precision: Precision, limits: Limit
     return [_conversion(step, lines, cost, limits)] if cost / step.step_ms >= limits.min_share else []
 
 
-def _conversion(step: Step, lines: list[CallSite], cost: float, limits: Limits) -> Finding:
+def _conversion(step: Step, lines: list[CallSite], cost: float, limits: CostLimits) -> Finding:
     cost_share = cost / step.step_ms
     worst = max(lines, key=lambda call: call.ms_per_step)
     return Finding(

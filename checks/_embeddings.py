@@ -24,20 +24,17 @@ from perfdoctor.api import (
     share,
 )
 
-from ._layer_table import cost_share, sure_share, title
+from ._layer_table import cost_share, sure_share, title, update_ms
+from ._limits import CostLimits
 
 _GRADIENT = "embedding_dense_backward"
 _SPARSE_SAVES = (0.5, 0.95)
 """Only the rows of a batch are touched; sorting and hashing them costs something again."""
 
 
-class Limits(Protocol):
+class Limits(CostLimits, Protocol):
     """The check's thresholds that matter here."""
 
-    @property
-    def min_share(self) -> float: ...
-    @property
-    def error_share(self) -> float: ...
     @property
     def table_touched(self) -> float: ...
 
@@ -68,8 +65,8 @@ def findings(evidence: Evidence, step: Step, profile: LayerProfile, parameters: 
     every = sum(table.parameters for table in tables)
     costs = []
     for table in tables:
-        update = step.parts.optimizer * min(1.0, table.parameters / parameters)
-        costs.append(_Table(table, gradient * table.parameters / max(1, every), update, _touched(evidence, table)))
+        made = gradient * table.parameters / max(1, every)
+        costs.append(_Table(table, made, update_ms(step, table, parameters), _touched(evidence, table)))
     return [finding for cost in costs if (finding := _dense(step, profile, cost, limits)) is not None]
 
 

@@ -27,7 +27,8 @@ from perfdoctor.api import (
     share,
 )
 
-from ._layer_table import about, cost_share, last_linear, sure_share, title
+from ._layer_table import about, cost_share, last_linear, sure_share, title, update_ms
+from ._limits import CostLimits
 
 _LOSSES = (
     "_log_softmax",
@@ -46,13 +47,9 @@ _APPROXIMATE = (0.3, 0.8)
 _BRACKET = re.compile(r"\[([^\]]*)\]")
 
 
-class Limits(Protocol):
+class Limits(CostLimits, Protocol):
     """The check's thresholds that matter here."""
 
-    @property
-    def min_share(self) -> float: ...
-    @property
-    def error_share(self) -> float: ...
     @property
     def unused_outputs(self) -> float: ...
     @property
@@ -106,8 +103,7 @@ def _used(evidence: Evidence, profile: LayerProfile) -> tuple[Layer, IndexUse] |
 def _head(ops: OpProfile | Missing, step: Step, layer: Layer, profile: LayerProfile, parameters: int) -> _Head:
     # Where layers are timed on a device, the operators' times are the host's: they do not say what the loss takes.
     loss = 0.0 if isinstance(ops, Missing) or profile.on_device else _loss_ms(ops, step, layer.weight_shape[0])
-    update = step.parts.optimizer * min(1.0, layer.parameters / parameters) if parameters else 0.0
-    return _Head(layer, loss, update)
+    return _Head(layer, loss, update_ms(step, layer, parameters))
 
 
 def _loss_ms(ops: OpProfile, step: Step, classes: int) -> float:

@@ -31,16 +31,13 @@ from perfdoctor.api import (
     share,
 )
 
+from ._limits import CostLimits
 from ._loader_fixes import batched_indexing, fewer_workers, prefetch, workers
 
 
-class WaitLimits(Protocol):
+class WaitLimits(CostLimits, Protocol):
     """The thresholds that concern the wait."""
 
-    @property
-    def min_share(self) -> float: ...
-    @property
-    def error_share(self) -> float: ...
     @property
     def indexing_share(self) -> float: ...
 
@@ -201,11 +198,10 @@ def _told(fetch: Fetch) -> tuple[str, tuple[Measurement, ...]]:
     line = _hottest(fetch)
     if line is None:
         return "", ()
-    place = f"{line.site.file}:{line.site.line}" + (f" in {line.site.function}" if line.site.function else "")
     return (
         "; {hottest_share} of the making passes at {hottest}",
         (
-            Measurement("hottest", place, "text", "hottest line of making a batch"),
+            Measurement("hottest", str(line.site), "text", "hottest line of making a batch"),
             share("hottest_share", line.share, "of the making, on that line"),
         ),
     )
@@ -270,9 +266,9 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
     blamed = case.split.blamed
     doing = _doing(case)
     extra = _fetch_measurements(fetch)
+    told, hottest = _told(fetch)
     if _picks_samples_singly(case, fetch):
         samples = case.loader.batch_size or 1
-        told, hottest = _told(fetch)
         return case.finding(
             "per-sample-indexing",
             "the loop waits {wait_ms} a step for data, {wait_share} of it, to pick {samples:cheap sample} one by one",
@@ -291,7 +287,6 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
             ),
         )
     text, code = _CHEAPER[blamed]
-    told, hottest = _told(fetch)
     line = _hottest(fetch)
     finding = case.finding(
         blamed.value,

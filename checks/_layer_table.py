@@ -36,6 +36,11 @@ def sure_share(step: Step, profile: LayerProfile, ms: float) -> float:
     return cost_share(step, max(0.0, ms - profile.stray_ms))
 
 
+def update_ms(step: Step, layer: Layer, parameters: int) -> float:
+    """Of the optimizer's time, by the layer's share of all parameters; 0 where their number is not known."""
+    return step.parts.optimizer * min(1.0, layer.parameters / parameters) if parameters else 0.0
+
+
 def about(layer: Layer, step: Step) -> tuple[Measurement, ...]:
     """What a finding says of a layer. The first is what tells layers apart."""
     return (

@@ -22,6 +22,7 @@ from perfdoctor.api import (
     share,
 )
 
+from ._limits import CostLimits
 from ._wording import in_words_of
 
 _FP32_TFLOPS = {(7, 0): 15.7, (7, 5): 8.1, (8, 0): 19.5, (8, 6): 29.8, (8, 9): 82.6, (9, 0): 67.0, (10, 0): 80.0}
@@ -30,13 +31,9 @@ _TENSOR_SAVES = (0.3, 0.7)
 """Share of float32 matrix time that TF32 or autocast saves: "3x end to end" at best, less when memory-bound."""
 
 
-class Limits(Protocol):
+class Limits(CostLimits, Protocol):
     """The check's thresholds that matter here."""
 
-    @property
-    def min_share(self) -> float: ...
-    @property
-    def error_share(self) -> float: ...
     @property
     def scaler_min_share(self) -> float: ...
 

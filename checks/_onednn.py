@@ -7,7 +7,6 @@ that switches more off than it says, is PD02's. Each is silent where the other s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from perfdoctor.api import (
     Backend,
@@ -32,23 +31,14 @@ from perfdoctor.api import (
     share,
 )
 
+from ._limits import CostLimits
+
 _NATIVE_SAVES = (0.3, 0.75)
 """Of native convolutions whose price in oneDNN could not be timed; 3.4 times faster was measured on Zen 4."""
 _SPREAD = 0.15
 """Of a measured price: it is taken from single operators with warm caches."""
-
-
 _SLOWER = 1.1
 """Native operators are worth a finding when oneDNN beats them by a tenth, measured."""
-
-
-class Limits(Protocol):
-    """The check's thresholds that matter here."""
-
-    @property
-    def min_share(self) -> float: ...
-    @property
-    def error_share(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +71,7 @@ def cost(evidence: Evidence, step: Step, backend: Backend) -> Cost:
     return Cost(low, high, None)
 
 
-def is_worth(saved: Cost, step: Step, limits: Limits) -> bool:
+def is_worth(saved: Cost, step: Step, limits: CostLimits) -> bool:
     """Whether to say anything."""
     return saved.high_ms / step.step_ms >= limits.min_share and (saved.times is None or saved.times >= _SLOWER)
 
@@ -90,7 +80,7 @@ def finding(
     name: str,
     step: Step,
     saved: Cost,
-    limits: Limits,
+    limits: CostLimits,
     *,
     message: str,
     reasoning: str,

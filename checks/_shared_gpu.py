@@ -20,19 +20,17 @@ from perfdoctor.api import (
     share,
 )
 
+from ._limits import CostLimits
+
 _SHARED_SAVES = (0.25, 1.0)
 """Of the time that strangers' kernels ran: some of it fell into the job's own gaps."""
 _CLOCK_SAVES = (0.5, 1.0)
 """Of the clocks lost: kernels that wait for memory do not follow the SM clock."""
 
 
-class GpuLimits(Protocol):
+class GpuLimits(CostLimits, Protocol):
     """The thresholds that concern a GPU."""
 
-    @property
-    def min_share(self) -> float: ...
-    @property
-    def error_share(self) -> float: ...
     @property
     def gpu_excess(self) -> float: ...
     @property

@@ -8,15 +8,12 @@ from perfdoctor.api import Confidence, Finding, Fix, Measurement, Part, location
 
 from ._concurrent_forwards import Forwards
 from ._graph import GRAPH_SAVES
+from ._limits import CostLimits
 
 
-class Limits(Protocol):
+class Limits(CostLimits, Protocol):
     """The check's thresholds that matter here."""
 
-    @property
-    def min_share(self) -> float: ...
-    @property
-    def error_share(self) -> float: ...
     @property
     def overlapped(self) -> float: ...
 

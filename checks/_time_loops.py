@@ -22,6 +22,7 @@ from perfdoctor.api import (
 )
 
 from ._layer_table import about, cost_share, sure_share
+from ._limits import CostLimits
 
 CELLS = {"LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
 """Kind of a cell -> the layer that runs it over a whole sequence."""
@@ -33,13 +34,9 @@ _AS_OFTEN = 0.2
 """How far apart a line's runs, which are estimated, and a cell's calls, which are counted, may be."""
 
 
-class Limits(Protocol):
+class Limits(CostLimits, Protocol):
     """The check's thresholds that matter here."""
 
-    @property
-    def min_share(self) -> float: ...
-    @property
-    def error_share(self) -> float: ...
     @property
     def cell_calls(self) -> int: ...
 

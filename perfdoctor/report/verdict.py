@@ -130,8 +130,7 @@ def _merged(lines: Sequence[Line | CodeLine]) -> list[tuple[str, float]]:
     """Place and milliseconds, the most expensive first: a line may take part in several parts of the step."""
     total: dict[str, float] = {}
     for line in lines:
-        function = f" in {line.site.function}" if line.site.function else ""
-        place = f"{line.site.file}:{line.site.line}{function}"
+        place = str(line.site)
         total[place] = total.get(place, 0.0) + line.ms_per_step
     return sorted(total.items(), key=lambda item: (-item[1], item[0]))
 

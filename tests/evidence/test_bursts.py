@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import samples
 
 from perfdoctor.evidence.causes import Bursts, Overlap, bursts
 from perfdoctor.evidence.causes.bursts import wait_ms
-from perfdoctor.evidence.model import Fetch, Loader, Missing, Site, WorkerThreads
+from perfdoctor.evidence.model import Fetch, Loader, Missing
 
 MODEL = Overlap(
     step_ms=12.0, wait_ms=2.0, make_ms=10.0, make_cpu_ms=1.0, train_ms=10.0, train_cpu_ms=9.0, usable_cpus=4.0,
@@ -16,28 +17,7 @@ MODEL = Overlap(
 )  # fmt: skip
 UNEVEN = tuple(100.0 if i % 25 == 7 else 8.0 for i in range(200))
 FETCH = Fetch(200, 11.7, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, Missing("not seen"), each_ms=UNEVEN)
-LOADER = Loader(
-    site=Site("train.py", 3, "main"),
-    dataset="Images",
-    batch_size=8,
-    num_workers=2,
-    prefetch_factor=2,
-    pin_memory=False,
-    persistent_workers=True,
-    start_method="fork",
-    batches=200,
-    wait_ms=2.0,
-    wait_p95_ms=9.0,
-    empty_share=0.1,
-    transport_ms=0.1,
-    transport_bytes=400.0,
-    iterators=1,
-    iterated_at=Site("train.py", 9, "main"),
-    iterator_start_ms=50.0,
-    batches_per_iterator=200.0,
-    fetch=FETCH,
-    worker_threads=WorkerThreads(1, 2, 4, 1),
-)
+LOADER = samples.with_(samples.LOADER, batch_size=8, fetch=FETCH)
 
 
 def played(loader: Loader = LOADER, fetch: Fetch = FETCH, model: Overlap = MODEL) -> Bursts | None:

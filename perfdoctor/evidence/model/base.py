@@ -28,3 +28,7 @@ class Site:
     function: str
     via: str = ""
     """The framework function between the user's line and the event (`lightning/.../fit_loop.py:advance`)."""
+
+    def __str__(self) -> str:
+        """`train.py:41 in main`."""
+        return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
