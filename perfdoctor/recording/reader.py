@@ -47,7 +47,6 @@ class ProcessFile:
         self._tail = b""
         self._records: dict[str, list[Record]] = {}
         self._problems: dict[str, int] = {}
-        self._boundary = 0
 
     def refresh(self) -> None:
         """Parse what has been appended since the last call."""
@@ -71,11 +70,9 @@ class ProcessFile:
                     slug="newer-recording",
                     advice="upgrade perfdoctor: pip install --upgrade perfdoctor",
                 )
-            # A step's boundary kind is that of the last `boundary` record before it.
             if kind == "boundary":
-                self._boundary = model.BOUNDARIES.index(record["kind"])
-            elif kind == "steps":
-                record["boundary"] = self._boundary
+                # Older recordings do not say from which step on: the next one written.
+                record.setdefault("step", self.step_count)
             self._records.setdefault(kind, []).append(record)
 
     def _problem(self, what: str) -> None:
@@ -105,11 +102,20 @@ class ProcessFile:
             return model.Columns({name: np.empty(0, np.int64) for name in names})
         columns = {name: _column(blocks, name) for name in records.STEP_COLUMNS}
         columns["step"] = np.concatenate([np.arange(b["first"], b["first"] + b["n"]) for b in blocks])
-        columns["boundary"] = np.repeat(np.array([b["boundary"] for b in blocks]), np.array([b["n"] for b in blocks]))
+        columns["boundary"] = self._boundaries(columns["step"])
         columns["end_ns"] = _end_times(blocks, columns["wall_us"])
         marked = [step for b in blocks for step in b.get("marked", ())]
         columns["marked"] = np.isin(columns["step"], marked).astype(np.int64)
         return model.Columns(columns)
+
+    def _boundaries(self, step: np.ndarray) -> np.ndarray:
+        """What each of these steps ended at, as announced before it; the first announcement counts from the start."""
+        announced = self._all("boundary")
+        if not announced:
+            return np.zeros(len(step), np.int64)
+        kinds = np.array([model.BOUNDARIES.index(record["kind"]) for record in announced])
+        since = np.array([record["step"] for record in announced])
+        return kinds[np.maximum(np.searchsorted(since, step, side="right") - 1, 0)]
 
     def samples_per_step(self) -> float | None:
         """Samples per step so far, by the sizes of the first batches; None without a loader."""
@@ -125,7 +131,7 @@ class ProcessFile:
     def _windows(self) -> dict[str, Record]:
         """The last window of each name, of those that saw the kind of step that the job has taken since."""
         last = self._last("boundary")
-        since = int(last.get("step", 0)) if last else 0
+        since = int(last["step"]) if last else 0
         return {w["name"]: w for w in self._all("window") if w.get("first", since) >= since}
 
     def recording(self) -> model.ProcessRecording | None:

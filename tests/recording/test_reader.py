@@ -119,6 +119,11 @@ def test_steps_end_at_the_boundary_that_was_announced_before_them(tmp_path: Path
     assert _recorded(tmp_path, *records).steps["boundary"].tolist() == [1, 1, 1, 0, 0, 0]
 
 
+def test_the_announcement_says_from_which_step_on_it_holds_also_within_a_block(tmp_path: Path) -> None:
+    announced = [{"k": "boundary", "kind": kind, "step": step} for kind, step in (("forward", 0), ("optimizer", 2))]
+    assert _recorded(tmp_path, HEADER, *announced, STEPS).steps["boundary"].tolist() == [2, 2, 0]
+
+
 def test_a_process_without_steps_has_empty_columns(tmp_path: Path) -> None:
     recording = _recorded(tmp_path, HEADER)
     assert len(recording.steps) == len(recording.batches) == len(recording.fetches) == 0

@@ -5,6 +5,7 @@ or a later one once that has stopped stepping. Without any optimizer step, a bat
 An optimizer that steps inside the backward pass (one per parameter) ends the step when that pass ends.
 """
 
+import threading
 import time
 from _thread import get_ident
 
@@ -48,6 +49,8 @@ class Loop:
 
     def reset(self) -> None:
         """Forget everything: at install, and in a forked child."""
+        self.moving = threading.RLock()
+        """Held while the loop moves to another thread or its boundary is announced: rows are written once."""
         self.timeline = Timeline()
         self.thread = 0
         self.quick = 0
@@ -86,15 +89,16 @@ class Loop:
         return True
 
     def _adopt(self, ident: int, claim: int) -> None:
-        self.thread = ident
-        self.quick = 0
-        self.claim = claim
-        self.foreign_steps = 0
-        self.timeline = Timeline(self.timeline)
-        self.inside_forward = False
-        if claim == _FORWARD and self.kind != "optimizer":
-            # What the other thread does (it feeds this one, say) ends no step any more.
-            self.kind, self.batches = "" if self.kind == "batch" else self.kind, 0
+        with self.moving:
+            self.thread = ident
+            self.quick = 0
+            self.claim = claim
+            self.foreign_steps = 0
+            self.timeline = Timeline(self.timeline)
+            self.inside_forward = False
+            if claim == _FORWARD and self.kind != "optimizer":
+                # What the other thread does (it feeds this one, say) ends no step any more.
+                self.kind, self.batches = "" if self.kind == "batch" else self.kind, 0
 
     def on_training_thread(self) -> bool:
         """False also before there is one."""
@@ -202,6 +206,8 @@ class Loop:
             line.stack.append(parts.LOSS)
 
     def _count_forward(self) -> None:
+        if self.thread != get_ident():
+            return  # the loop has moved since this forward began
         if self.kind == "forward":
             self._end_step()
         elif not self.kind and self.batches == 0 and self.forwards >= _FORWARDS_WITHOUT_OPTIMIZER:
@@ -294,10 +300,13 @@ class Loop:
     # -- boundaries ---------------------------------------------------------------------------------------
 
     def _become(self, kind: str) -> None:
-        self.kind = kind
-        self.recorder.line(
-            f'{{"k":"boundary","kind":"{kind}","step":{self.timeline.step},"t":{time.perf_counter_ns()}}}'
-        )
+        with self.moving:
+            if self.kind == "optimizer":
+                return  # another thread has stepped meanwhile, and nothing is stronger
+            self.kind = kind
+            self.recorder.line(
+                f'{{"k":"boundary","kind":"{kind}","step":{self.timeline.step},"t":{time.perf_counter_ns()}}}'
+            )
         if self.on_kind is not None:
             self.on_kind()
 
@@ -315,14 +324,17 @@ class Loop:
 
     def announce(self, line: Timeline) -> None:
         """A step has just ended, and its boundary is due. May end the job: nothing may follow."""
-        ordinary = (
-            self.kind == "optimizer"
-            and self.claim == _OPTIMIZER
-            and self.optimizer_steps >= _EARLY_STEPS
-            and not self.ungraded_ns
-            and not self.concurrency.on
-            and not self.faults
-            and self.device_boundary is None
-        )
-        self.quick = self.thread if ordinary else 0
-        self.on_boundary(line)
+        with self.moving:
+            if line is not self.timeline:
+                return  # the loop has moved since this step ended
+            ordinary = (
+                self.kind == "optimizer"
+                and self.claim == _OPTIMIZER
+                and self.optimizer_steps >= _EARLY_STEPS
+                and not self.ungraded_ns
+                and not self.concurrency.on
+                and not self.faults
+                and self.device_boundary is None
+            )
+            self.quick = self.thread if ordinary else 0
+            self.on_boundary(line)
