@@ -19,6 +19,8 @@ from perfdoctor.api import (
     share,
 )
 
+from ._lines import key, places
+
 
 class StateLimits(Protocol):
     """The thresholds that concern it."""
@@ -42,13 +44,11 @@ def lines_of(step: Step, lines: tuple[Line, ...], limits: StateLimits) -> tuple[
     outside = [line for line in lines if line.part == "other"]
     taking = [line for line in outside if any(name in line.site.via for name in _CALLS)]
     functions = {(line.site.file, line.site.function) for line in taking}
-    same = {(line.site.file, line.site.line) for line in taking}
+    same = {key(line.site) for line in taking}
 
     def belongs(line: Line) -> bool:
         is_loop = line.runs_per_step >= limits.least_runs and not line.site.via.startswith("torch/nn/")
-        return (line.site.file, line.site.line) in same or (
-            is_loop and (line.site.file, line.site.function) in functions
-        )
+        return key(line.site) in same or (is_loop and (line.site.file, line.site.function) in functions)
 
     found = tuple(line for line in outside if belongs(line))
     return found if sum(line.ms_per_step for line in found) >= limits.loop_share * step.step_ms else ()
@@ -91,10 +91,3 @@ def finding(step: Step, lines: tuple[Line, ...], limits: StateLimits) -> Finding
             "leave 5 to 50 %",
         ),
     )
-
-
-def places(lines: tuple[Line, ...]) -> str:
-    """Line numbers, with the file where it is not that of the dearest."""
-    here = max(lines, key=lambda line: line.ms_per_step).site.file
-    ordered = sorted((line.site.file != here, line.site.file, line.site.line) for line in lines)
-    return ", ".join(f"{file}:{line}" if elsewhere else str(line) for elsewhere, file, line in ordered)

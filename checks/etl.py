@@ -87,17 +87,9 @@ from perfdoctor.api import (
     with_cpus,
 )
 
-from ._input_wait import (
-    Case,
-    costly_part,
-    handover,
-    no_cpu_left,
-    rebuilt_iterator,
-    too_few_workers,
-    uneven_batches,
-    unknown,
-    worker_collections,
-)
+from ._batch_delivery import handover, rebuilt_iterator, uneven_batches
+from ._batch_making import costly_part, no_cpu_left, too_few_workers, worker_collections
+from ._input_wait import Case, unknown
 from ._loader_fixes import persistent_workers
 
 

@@ -8,13 +8,13 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from .errors import PerfdoctorError
 from .exits import Exit
+from .job_command import IS_COMMAND, Command, GateCommand, JobCommand
 from .version import VERSION
 
 if TYPE_CHECKING:
@@ -33,79 +33,11 @@ app = typer.Typer(
 INTERRUPTED = 128 + signal.SIGINT
 """What a shell reports for a program that SIGINT ended: the second Ctrl-C."""
 
-_COMMAND = "perfdoctor.command"
-
-
-class _Command(TyperCommand):
-    """Every option is also a variable, PERFDOCTOR_CHECK_STEPS; one line in the README says so, not each help line."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for parameter in self.params:
-            parameter.show_envvar = False  # type: ignore[attr-defined]
-
-
-class _JobCommand(_Command):
-    """Leaves to the job everything after SCRIPT, `-m MODULE` or `--`, whatever it looks like."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        own, job, ctx.meta[_COMMAND] = self._split(args)
-        # Without a job nothing may follow: an option that lacks its value would take the `--`.
-        return super().parse_args(ctx, [*own, "--", *job] if job else own)
-
-    def _split(self, args: list[str]) -> tuple[list[str], list[str], bool]:
-        """Our own arguments, the job's, and whether the job's are a whole command."""
-        index = 0
-        while index < len(args):
-            word = args[index]
-            if word == "--":
-                return args[:index], args[index + 1 :], True
-            if not word.startswith("-") or word == "-":
-                return args[:index], [word, *_without_dashes(args[index + 1 :])], False
-            after = index + 1 + self._values_of(word)
-            if word.startswith(("-m", "--module")):
-                return args[:after], _without_dashes(args[after:]), False
-            index = after
-        return args, [], False
-
-    def _values_of(self, word: str) -> int:
-        """How many of the next words belong to this option: one of `-o json`, `-vo json`, but none of `-ojson`."""
-        taking = {
-            opt: param.nargs for param in self.params for opt in param.opts if not getattr(param, "is_flag", True)
-        }
-        if word.startswith("--"):
-            return taking.get(word, 0)
-        first = next((at for at, letter in enumerate(word[1:], 1) if f"-{letter}" in taking), None)
-        return taking[f"-{word[-1]}"] if first is not None and first == len(word) - 1 else 0
-
-
-class _GateCommand(_JobCommand):
-    """Takes `gate train.py --against main` too, as people type it: without, there would be nothing to compare with."""
-
-    def _split(self, args: list[str]) -> tuple[list[str], list[str], bool]:
-        own, job, is_command = super()._split(args)
-        words = args[len(own) :]
-        end = words.index("--") if "--" in words else len(words)
-        first = next((index for index, word in enumerate(words[:end]) if _compares(word)), end)
-        if is_command or first == end or any(map(_compares, own)):
-            return own, job, is_command
-        return [*own, *words[first:end]], [*words[:first], *words[end + 1 :]], False
-
-
-def _compares(word: str) -> bool:
-    """Whether it says what to compare with."""
-    return word.partition("=")[0] in ("--against", "--baseline", "--from")
-
-
-def _without_dashes(words: list[str]) -> list[str]:
-    """`SCRIPT -- ARGS` means the same as `SCRIPT ARGS`."""
-    return words[1:] if words[:1] == ["--"] else words
-
 
 def _typed(ctx: typer.Context, words: list[str] | None, module: str | None, python: str | None) -> TypedJob:
     from .commands.typed_job import TypedJob
 
-    verbatim = bool(ctx.meta.get(_COMMAND))
+    verbatim = bool(ctx.meta.get(IS_COMMAND))
     options = {option for parameter in ctx.command.params for option in parameter.opts if option.startswith("-")}
     ours = tuple(word for word in words or () if word.partition("=")[0] in options and not verbatim)
     return TypedJob(tuple(words or ()), verbatim, module, python, ours)
@@ -160,7 +92,7 @@ def _root(
 
 
 @app.command(
-    cls=_JobCommand,
+    cls=JobCommand,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Run a training job, find what costs time, and report.",
 )
@@ -225,7 +157,7 @@ def check(
 
 
 @app.command(
-    cls=_GateCommand,
+    cls=GateCommand,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Compare a job with what it was, and fail when it is slower.",
 )
@@ -331,7 +263,7 @@ _STORED = Path("perf-baseline.json")
 
 @_baseline.command(
     "write",
-    cls=_JobCommand,
+    cls=JobCommand,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Launch a job and store what it gave.",
 )
@@ -356,7 +288,7 @@ def baseline_write(
     raise typer.Exit(_uninterrupted(write))
 
 
-@_baseline.command("show", cls=_Command, short_help="Show what a baseline holds.")
+@_baseline.command("show", cls=Command, short_help="Show what a baseline holds.")
 def baseline_show(
     file: Annotated[Path, typer.Argument(metavar="[FILE]", show_default=False, help="The baseline.")] = _STORED,
 ) -> None:
@@ -366,7 +298,7 @@ def baseline_show(
     typer.echo(command.show(file))
 
 
-@_baseline.command("prune", cls=_Command, short_help="Take out findings that are gone.")
+@_baseline.command("prune", cls=Command, short_help="Take out findings that are gone.")
 def baseline_prune(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A recording without them.")],
     file: _BaselineFile = _STORED,
@@ -379,7 +311,7 @@ def baseline_prune(
     typer.echo(command.prune(file, run, Settings(config).resolve()))
 
 
-@app.command(cls=_Command, short_help="Write a configuration and a workflow for CI.")
+@app.command(cls=Command, short_help="Write a configuration and a workflow for CI.")
 def init(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
     platform: Annotated[str | None, typer.Option(metavar="NAME", help="github or gitlab (by what is there).")] = None,
@@ -392,7 +324,7 @@ def init(
     typer.echo(command.run(Path.cwd(), script, platform))
 
 
-@app.command(cls=_Command, short_help="Put two recordings side by side.")
+@app.command(cls=Command, short_help="Put two recordings side by side.")
 def diff(
     before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A directory in .perfdoctor/runs.")],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another one.")],
@@ -408,7 +340,7 @@ def diff(
 
 
 @app.command(
-    cls=_JobCommand,
+    cls=JobCommand,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Run a job to its end with proven remedies, without a change to its code.",
 )
@@ -431,7 +363,7 @@ def run(
     raise typer.Exit(_uninterrupted(lambda: command.run(wanted, apply)))
 
 
-@app.command(cls=_Command, short_help="Judge a recording again and show its report.")
+@app.command(cls=Command, short_help="Judge a recording again and show its report.")
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A directory in .perfdoctor/runs.")],
     output: _Output = None,
@@ -448,7 +380,7 @@ def report(
     raise typer.Exit(_uninterrupted(lambda: command.report(run, settings, tuple(output or ()), verbose)))
 
 
-@app.command(cls=_Command, short_help="Explain a check, or list them all.")
+@app.command(cls=Command, short_help="Explain a check, or list them all.")
 def explain(
     code: Annotated[str | None, typer.Argument(metavar="CODE", help="PD03, etl, or PD03.too-few-workers.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All checks.", envvar="PERFDOCTOR_EXPLAIN_ALL")] = False,
@@ -463,7 +395,7 @@ def explain(
     typer.echo(command.remedies() if remedies else command.render(code, every, output_format))
 
 
-@app.command(cls=_Command, short_help="Describe this machine and its torch, to paste into an issue.")
+@app.command(cls=Command, short_help="Describe this machine and its torch, to paste into an issue.")
 def env(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.", envvar="PERFDOCTOR_ENV_JSON")] = False,
     python: Annotated[str | None, typer.Option(metavar="PATH", help="Interpreter whose torch to ask.")] = None,

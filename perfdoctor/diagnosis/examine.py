@@ -70,9 +70,15 @@ def _without(outcome: Outcome, sifted: Sifted) -> Outcome:
 
 
 def ranked(results: Sequence[CheckResult]) -> tuple[Finding, ...]:
-    """All findings, by the middle of what they are predicted to save."""
+    """All findings, notes last, by the middle of what they are predicted to save: a note may promise much, but nothing
+    in the job is wrong."""
     findings = [finding for result in results for finding in result.outcome.findings]
-    return tuple(sorted(findings, key=lambda f: (-(f.savings.low_ms + f.savings.high_ms), -f.savings.share, f.id)))
+    return tuple(sorted(findings, key=_rank))
+
+
+def _rank(finding: Finding) -> tuple[bool, float, float, str]:
+    saved = finding.savings
+    return finding.severity is Severity.NOTE, -(saved.low_ms + saved.high_ms), -saved.share, finding.id
 
 
 def _outcome(check: Check[Any], limits: Any, run: RunEvidence, slowest: Evidence) -> Outcome:
@@ -145,8 +151,8 @@ _POOL = {
 
 
 def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]:
-    """Cap the ceilings so that no millisecond is billed twice: the larger saving is billed first, but a cause before a
-    fix that would help against anything. When alarming causes explain most of what that would save, it is a note."""
+    """Cap the ceilings so that no millisecond is billed twice: in order of rank, but a cause before a fix that
+    would help against anything. When alarming causes explain most of what that would save, it is a note."""
     if isinstance(evidence.step, Missing):
         return results
     ledgers, alarms = ({pool: Ledger(ms) for pool, ms in _pools(evidence.step).items()} for _ in range(2))

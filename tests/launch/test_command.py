@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from perfdoctor.cli import _JobCommand, app
+from perfdoctor.cli import app
 from perfdoctor.errors import PerfdoctorError
+from perfdoctor.job_command import JobCommand
 from perfdoctor.launch.command import Command, module, python_for_jobs, script, skips_site, verbatim
 
 # -- which words are whose ----------------------------------------------------------------------------------
@@ -20,7 +21,7 @@ def _split(name: str, words: str) -> tuple[list[str], list[str], bool]:
 
     group = typer.main.get_command(app)
     command = group.commands[name]  # type: ignore[attr-defined]
-    assert isinstance(command, _JobCommand)
+    assert isinstance(command, JobCommand)
     return command._split(words.split())
 
 

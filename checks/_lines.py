@@ -1,0 +1,22 @@
+"""Lines of code as findings compare and write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfdoctor.api import Line, Site
+
+PYTHON_PARTS = ("forward", "other")
+"""The parts of a step in which the job's own Python issues the operators."""
+
+
+def key(site: Site) -> tuple[str, int]:
+    """What two places have in common that are one line."""
+    return site.file, site.line
+
+
+def places(lines: Sequence[Line]) -> str:
+    """Line numbers, with the file where it is not that of the dearest."""
+    here = max(lines, key=lambda line: line.ms_per_step).site.file
+    ordered = sorted((line.site.file != here, line.site.file, line.site.line) for line in lines)
+    return ", ".join(f"{file}:{line}" if elsewhere else str(line) for elsewhere, file, line in ordered)

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from etl_outcomes import examined, found, name
+from ill_runs.etl import (
+    collecting_workers,
+    fetch,
+    waiting,
+)
+from ills import ILL
+from samples import LOADER_LINE, ids, number, only, with_
+
+from perfdoctor.diagnosis.findings import Confidence, Location, Severity
+from perfdoctor.evidence.model import CodeLine, Missing, Site
+
+# ---------------------------------------------------------------------------------------------------------
+# Too few workers, or a batch that is too costly
+
+
+def test_no_workers_and_a_slow_data_set_ask_for_as_many_as_keep_up() -> None:
+    finding = found(ILL["PD03.too-few-workers"])
+    assert finding.id == "PD03.too-few-workers"
+    assert number(finding, "wanted") == 3  # 19.5 ms of mostly waiting, against 10 ms of training, and a fifth more
+    assert "num_workers=3" in finding.fix.code
+    assert "in the training process" in finding.message
+    assert 10.0 < finding.savings.low_ms < finding.savings.high_ms < 20.0
+
+
+def test_the_fix_speaks_the_language_of_the_trainer() -> None:
+    evidence = with_(ILL["PD03.too-few-workers"], job__trainer="transformers")
+    assert "dataloader_num_workers=3" in found(evidence).fix.code
+
+
+def test_workers_that_cannot_keep_up_get_company_where_there_are_cpus() -> None:
+    costly = fetch((25.0, 25.0), (0.7, 0.7))
+    assert name(waiting(20.7, costly, cpus=8)) == "too-few-workers"
+    assert name(waiting(20.7, costly, cpus=2)) == "transform"
+
+
+def test_waiting_for_storage_needs_no_cpus() -> None:
+    blocked = fetch((25.0, 0.5), (0.2, 0.2))
+    assert name(waiting(20.7, blocked, cpus=2)) == "too-few-workers"
+
+
+def test_storage_is_blamed_when_sixteen_workers_do_not_hide_it() -> None:
+    finding = found(ILL["PD03.storage"])
+    assert finding.id == "PD03.storage"
+    assert finding.confidence is Confidence.MEDIUM
+    assert "storage" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        (fetch((30.0, 29.0), (2.0, 2.0)), "transform"),
+        (fetch((2.0, 2.0), (30.0, 29.0)), "collate"),
+    ],
+)
+def test_the_larger_half_of_making_a_batch_is_named(made: Any, name: str) -> None:
+    finding = found(waiting(27.0, made))
+    assert finding.id == f"PD03.{name}"
+    assert finding.savings.high_ms < 27.0
+
+
+def test_many_cheap_samples_ask_for_indexing_in_one_go() -> None:
+    finding = found(ILL["PD03.per-sample-indexing"])
+    assert finding.id == "PD03.per-sample-indexing"
+    assert number(finding, "sample_us") == pytest.approx(1200 / 256)
+    assert "BatchSampler" in finding.fix.code
+
+
+def test_a_collate_function_of_the_jobs_own_that_takes_the_time_is_the_cause() -> None:
+    """Tokenising 64 sentences in it takes 3.6 ms, picking them 0.04."""
+    line = CodeLine(Site("data.py", 7, "tokenise"), "input_wait", True, 0.0, 0.6)
+    made = fetch((0.04, 0.03), (3.6, 3.6), lines=(line,))
+    cheap = {"train_ms": 16.0, "num_workers": 0, "batch_size": 64}
+    finding = found(waiting(3.7, made, collate="tokenised", **cheap))
+    assert finding.id == "PD03.collate"
+    assert finding.location == Location("data.py", 7, "tokenise")
+    assert name(waiting(3.7, made, collate="default_collate", **cheap)) == "per-sample-indexing"
+    assert name(waiting(3.7, made, **cheap)) == "per-sample-indexing"
+
+
+def test_workers_are_not_advised_where_handing_over_costs_what_making_does() -> None:
+    """Two workers on trivial data made a loop run at half its speed."""
+    assert name(waiting(1.9, fetch((1.2, 1.2), (0.6, 0.6)), num_workers=0, batch_size=256)) == "per-sample-indexing"
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "severity"), [(0.9, None), (1.9, Severity.NOTE), (2.2, Severity.WARNING), (8.0, Severity.ERROR)]
+)
+def test_the_ordinary_way_to_use_tensors_is_a_note_at_first(wait_ms: float, severity: Severity | None) -> None:
+    cheap = fetch((0.6 * wait_ms, 0.6 * wait_ms), (0.3 * wait_ms, 0.3 * wait_ms))
+    outcome = examined(waiting(wait_ms, cheap, train_ms=20.0 - wait_ms, num_workers=0, batch_size=256))
+    assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
+
+
+def test_why_workers_would_not_help_depends_on_what_a_batch_takes() -> None:
+    cheap = waiting(0.9, fetch((0.9, 0.9), (0.0, 0.0)), num_workers=0, batch_size=1)
+    assert "handing batches over" in found(cheap).reasoning
+    assert "more workers would not keep up" in found(ILL["PD03.transform"]).reasoning
+
+
+def test_only_the_making_is_billed_when_the_loader_itself_takes_longer() -> None:
+    finding = found(waiting(0.6, fetch((0.1, 0.1), (0.1, 0.1)), train_ms=1.0, num_workers=0, batch_size=256))
+    assert finding.id == "PD03.per-sample-indexing"
+    assert finding.savings.ceiling_ms == pytest.approx(0.2)
+
+
+def test_a_wait_that_is_not_the_making_is_not_blamed_on_the_data_set() -> None:
+    finding = found(waiting(4.0, fetch((0.1, 0.1), (0.1, 0.1)), num_workers=0))
+    assert finding.id == "PD03.input-wait"
+    assert finding.confidence is Confidence.LOW
+    assert "sampler" in finding.reasoning
+
+
+def test_quick_workers_and_an_empty_queue_are_not_blamed_on_the_data_set() -> None:
+    """A batch takes 0.5 ms to make and is waited for 10: a few slow ones, or a sampler."""
+    finding = found(waiting(10.0, fetch(), empty_share=0.9))
+    assert finding.id == "PD03.input-wait"
+    assert finding.confidence is Confidence.LOW
+
+
+def test_an_unseen_worker_leaves_the_cause_open_and_promises_nothing() -> None:
+    finding = found(ILL["PD03.input-wait"])
+    assert finding.id == "PD03.input-wait"
+    assert finding.confidence is Confidence.LOW
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (0.0, 10.0)
+    assert "{{0}}" in finding.reasoning  # braces of a reason are no placeholders
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Collections in the workers
+
+
+def test_collections_that_a_line_in_the_workers_asks_for_are_named_with_it() -> None:
+    finding = only(examined(collecting_workers()))
+    assert (finding.id, finding.location.line if finding.location else 0) == ("PD03.worker-collections", 31)
+    # Two workers share 30 ms of collections, so a step waits 15 less, all of its wait.
+    assert finding.savings.high_ms == pytest.approx(15.0)
+    assert finding.savings.low_ms == pytest.approx(0.85 * 15.0 * 30 / 40)
+
+
+def test_pythons_own_collections_in_workers_point_at_the_loader() -> None:
+    finding = only(examined(collecting_workers(line=None)))
+    assert "gc.freeze()" in finding.fix.code
+    assert finding.location is not None
+    assert finding.savings.high_ms == pytest.approx(0.95 * 15.0)
+
+
+def test_few_collections_in_workers_are_not_to_blame() -> None:
+    assert ids(examined(collecting_workers(gc_ms=8.0))) != ["PD03.worker-collections"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The line that makes the batch
+
+
+def _line(share: float) -> CodeLine:
+    return CodeLine(Site("data.py", 41, "resized"), "input_wait", True, 0.0, share)
+
+
+def test_a_batch_that_must_become_cheaper_is_found_where_it_is_made() -> None:
+    finding = found(waiting(25.0, fetch((60.0, 60.0), lines=(_line(0.7), _line(0.2))), num_workers=2))
+    assert finding.id == "PD03.transform"
+    assert finding.location is not None
+    assert (finding.location.file, finding.location.line) == ("data.py", 41)
+    assert "{hottest}" in finding.reasoning
+    assert number(finding, "hottest_share") == 0.7
+
+
+@pytest.mark.parametrize("lines", [(), (_line(0.2), _line(0.2))])
+def test_time_that_is_all_over_the_data_set_is_found_at_its_loader(lines: tuple[CodeLine, ...]) -> None:
+    finding = found(waiting(25.0, fetch((60.0, 60.0), lines=lines), num_workers=2))
+    assert finding.location is not None
+    assert finding.location.file == LOADER_LINE.file
+    assert "{hottest}" not in finding.reasoning
+
+
+def test_workers_are_asked_for_at_the_loader_and_the_line_is_named_beside() -> None:
+    finding = found(waiting(20.0, fetch((20.0, 20.0), lines=(_line(0.7),)), train_ms=20.0, num_workers=0))
+    assert finding.id == "PD03.too-few-workers"
+    assert finding.location is not None
+    assert finding.location.line == LOADER_LINE.line
+    assert "{hottest}" in finding.reasoning
+
+
+@pytest.mark.parametrize(
+    ("lines", "severity"), [((), Severity.NOTE), ((_line(0.1),), Severity.WARNING)], ids=["a library's", "the user's"]
+)
+def test_a_batch_that_a_library_makes_quickly_is_no_alarm(lines: tuple[CodeLine, ...], severity: Severity) -> None:
+    """One index for the whole batch of a TensorDataset: 0.5 ms of a step of 4."""
+    made = fetch((0.48, 0.48), (0.0, 0.0), lines=lines)
+    evidence = waiting(0.5, made, train_ms=3.5, num_workers=0, batch_size=None)
+    finding = found(with_(evidence, code_lines=lines))
+    assert (finding.id, finding.severity) == ("PD03.transform", severity)
+
+
+def test_samples_that_come_in_an_order_of_their_own_cannot_be_indexed() -> None:
+    """Shards that are unpacked: 1.5 ms of 6, 32 samples a batch."""
+    made = fetch((1.4, 1.4), (0.1, 0.1), lines=(_line(0.8),))
+    streamed = waiting(1.5, made, train_ms=4.5, num_workers=0, batch_size=32)
+    assert name(streamed) == "per-sample-indexing"
+    finding = found(with_(streamed, loader__iterable=True))
+    assert finding.id == "PD03.transform"
+    assert "`__iter__`" in finding.message
+    assert finding.location == Location("data.py", 41, "resized")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# No CPU left
+
+
+def test_making_a_batch_without_a_cpu_is_not_a_slow_transform() -> None:
+    finding = found(with_(ILL["PD03.no-cpu-left"], host__others_cpus=1.6))
+    assert finding.id == "PD03.no-cpu-left"
+    assert number(finding, "others") == pytest.approx(1.6)
+    assert finding.savings.high_ms == pytest.approx(30.0 * 21.0 / 25.5)
+
+
+@pytest.mark.parametrize(("delay_ms", "name"), [(10.0, "transform"), (10.4, "no-cpu-left")])
+def test_run_delay_takes_the_blame_from_two_fifths_on(delay_ms: float, name: str) -> None:
+    made = fetch((25.0, 25.0 - delay_ms), (0.7, 0.7), run_delay_ms=delay_ms)
+    assert examined(waiting(20.0, made)).findings[0].id == f"PD03.{name}"
+
+
+def test_what_stays_on_a_quiet_machine_is_a_cause_beside_the_neighbours() -> None:
+    """Of 25.7 ms a batch 10.4 wait for a CPU: one worker that got them would still need 15.3 beside training of 5."""
+    evidence = waiting(20.0, fetch((25.0, 14.6), (0.7, 0.7), run_delay_ms=10.4))
+    lack, own = examined(evidence).findings
+    assert (lack.id, own.id) == ("PD03.no-cpu-left", "PD03.transform")
+    assert "on a quiet machine" in own.reasoning
+    assert number(own, "wait_ms") == pytest.approx(9.6)
+    # The wait is billed once.
+    assert lack.savings.ceiling_ms == pytest.approx(20.0 - 9.6)
+    assert lack.savings.high_ms <= lack.savings.ceiling_ms
+    assert own.savings.ceiling_ms == pytest.approx(9.6)
+    assert own.savings.share == pytest.approx(9.6 / 25.0)
+
+
+def test_a_loader_that_would_keep_up_on_a_quiet_machine_has_no_cause_of_its_own() -> None:
+    assert ids(examined(waiting(20.0, fetch((24.0, 4.0), (0.7, 0.7), run_delay_ms=20.0)))) == ["PD03.no-cpu-left"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "remedy"),
+    [
+        ({}, "wait for each other", "fewer OpenMP threads"),
+        ({"host__others_cpus": 1.0, "host__idle_cpus": 0.0}, "other processes take", "the other processes"),
+        ({"host__throttled_share": 0.6}, "quota", "a larger quota"),
+        ({"host": Missing("no samples")}, "not known", "Free CPUs"),
+        ({"loader__num_workers": 2, "loader__worker_threads__affinity_cpus": 1}, "bound to fewer CPUs", "fewer OpenMP"),
+    ],
+)
+def test_who_had_the_cpu_is_said(changes: dict[str, Any], text: str, remedy: str) -> None:
+    finding = found(with_(ILL["PD03.no-cpu-left"], **changes))
+    assert finding.id == "PD03.no-cpu-left"
+    assert text in finding.reasoning
+    assert remedy in finding.fix.text
+
+
+def test_without_the_monitor_no_number_of_neighbours_is_shown() -> None:
+    finding = found(with_(ILL["PD03.no-cpu-left"], host=Missing("no samples")))
+    assert "others" not in [m.name for m in finding.evidence]
