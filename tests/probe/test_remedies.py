@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import subprocess
 import sys
 from typing import Any
@@ -223,7 +224,7 @@ remedy.apply()
 seen.append(least())
 remedy.withdraw()
 seen.append(least())
-print(*seen, remedy.threshold)
+print(*seen, remedy.heap.threshold)
 """
 
 
@@ -234,6 +235,50 @@ def test_malloc_keeps_memory_and_then_gives_it_back_as_before() -> None:
     assert before > 1000 and after > 1000, "every use of such a block faults its pages in anew"
     assert during < before / 10
     assert 128 << 10 <= threshold <= 32 << 20
+
+
+MALLOC_IN_TRAINING = """
+from types import SimpleNamespace
+import torch
+from torch import nn
+from perfdoctor.injected._perfdoctor_probe import remedies
+from perfdoctor.injected._perfdoctor_probe.procfs import counters
+model = nn.Sequential(nn.Linear(8, 4096), nn.ReLU(), nn.ReLU(), nn.Linear(4096, 2))
+optimizer, x, kept = torch.optim.SGD(model.parameters()), torch.randn(2200, 8), []  # activations of 36 MB
+def faults(steps, pass_starts=lambda: None):
+    before = counters()["minflt"]
+    for _ in range(steps):
+        optimizer.zero_grad()
+        pass_starts()
+        loss = model(x).sum()
+        pass_starts()
+        loss.backward()
+        optimizer.step()
+        kept.append(torch.ones(300))  # a little that stays, high up in the heap
+    return (counters()["minflt"] - before) // steps
+faults(3)
+print(faults(3))
+for _ in range(3):
+    remedy = remedies.make("memory.malloc", SimpleNamespace())
+    remedy.apply()
+    faults(4)
+    print(faults(3))
+    remedy.withdraw()
+    faults(4, remedy.drain)
+    print(faults(3))
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="glibc only")
+def test_a_heap_that_malloc_let_grow_serves_the_job_no_more_once_it_is_withdrawn() -> None:
+    state = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    done = subprocess.run(
+        [sys.executable, "-c", MALLOC_IN_TRAINING], capture_output=True, text=True, check=True, timeout=120, env=state
+    )
+    before, *seen = map(int, done.stdout.split())
+    assert before > 10_000
+    assert all(during < before / 2 for during in seen[0::2])
+    assert all(0.9 * before < after < 1.1 * before for after in seen[1::2])
 
 
 def test_every_name_can_be_parsed_and_says_how_to_keep_it() -> None:

@@ -22,7 +22,7 @@ class Probe:
         self.sent: list[dict[str, Any]] = []
         self.control = SimpleNamespace(send=self.sent.append)
         self.loading = SimpleNamespace(started=0)
-        self.loop = SimpleNamespace(samples=0)
+        self.loop = SimpleNamespace(samples=0, on_pass=None)
         self.sent_samples = 0
 
 
@@ -32,6 +32,7 @@ class Lamp(Remedy):
     settle = 3
     on = False
     fails = ""
+    drained = 0
 
     def apply(self) -> None:
         Lamp.on = True
@@ -45,6 +46,11 @@ class Lamp(Remedy):
             raise OSError("stuck")
         Lamp.on = False
 
+    def drain(self) -> None:
+        if Lamp.fails == "drain":
+            raise OSError("clogged")
+        Lamp.drained += 1
+
     def lost(self) -> str:
         return "a fuse has blown" if Lamp.fails == "lost" else ""
 
@@ -52,7 +58,7 @@ class Lamp(Remedy):
 @pytest.fixture
 def probe(monkeypatch: pytest.MonkeyPatch) -> Probe:
     monkeypatch.setattr(remedies, "make", lambda name, probe: Lamp(probe))
-    Lamp.on, Lamp.fails = False, ""
+    Lamp.on, Lamp.fails, Lamp.drained = False, "", 0
     return Probe()
 
 
@@ -90,6 +96,52 @@ def test_the_job_settles_after_a_remedy_as_long_as_the_remedy_did(probe: Probe) 
     trials.ask(block(1, None))
     run(trials, range(20))
     assert [line["step"] for line in probe.lines] == [3, 10]
+
+
+def passes(trials: Trials, steps: range) -> list[int]:
+    """How often it was drained by the end of each step, of two passes."""
+    seen = []
+    for step in steps:
+        trials.at_boundary(step, 100)
+        for _ in range(2):
+            if trials.probe.loop.on_pass is not None:
+                trials.probe.loop.on_pass()
+        seen.append(Lamp.drained)
+    return seen
+
+
+def test_what_the_job_still_holds_is_taken_back_in_the_passes_of_the_next_steps(
+    probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lamp, "drains", 2)
+    trials = Trials(probe)
+    trials.ask(block(0, "lamp"))
+    assert passes(trials, range(13)) == [0] * 7 + [2, 4] + [4] * 4
+    assert not trials.busy
+
+
+def test_what_is_put_in_place_again_is_no_longer_drained(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lamp, "drains", 50)
+    trials = Trials(probe)
+    trials.ask(block(0, "lamp"))
+    passes(trials, range(9))
+    assert (Lamp.on, Lamp.drained, trials.busy) == (False, 4, True)
+    trials.ask(block(2, "lamp"))
+    passes(trials, range(9, 12))
+    assert (Lamp.on, Lamp.drained) == (True, 4)
+    trials.abandon()
+    assert probe.loop.on_pass is None
+
+
+def test_a_remedy_that_cannot_be_drained_ends_all_trials(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lamp, "drains", 2)
+    trials = Trials(probe)
+    trials.ask(block(0, "lamp"))
+    Lamp.fails = "drain"
+    passes(trials, range(10))
+    trials.ask(block(1, "lamp"))
+    assert "clogged" in probe.lines[-1]["error"]
+    assert probe.loop.on_pass is None
 
 
 def test_neighbours_with_the_same_remedy_do_not_settle_again(probe: Probe) -> None:

@@ -61,6 +61,8 @@ class Loop:
         """Also told of every boundary, after all else; set by a `DeviceClock` that runs."""
         self.due_ns = 0
         """When the next boundary must be announced; set by whoever takes the announcement."""
+        self.on_pass = None
+        """Also told of the start of each root forward and backward pass; set by trials, for a few steps."""
         self.kind = ""
         self.inside_forward = False
         self.step_pending = False
@@ -154,6 +156,8 @@ class Loop:
                 return entered
         elif self.inside_forward:
             return False
+        if self.on_pass is not None:
+            self.on_pass()
         self.inside_forward = True
         self.forward_began_ns = self.timeline.enter(parts.FORWARD)
         if self.concurrency.on:
@@ -219,6 +223,8 @@ class Loop:
             self.concurrency.seen.backwards += 1
         if self.thread != get_ident():
             return False
+        if self.on_pass is not None:
+            self.on_pass()
         self.ungraded_ns = 0
         self.timeline.enter(parts.BACKWARD)
         return True
@@ -335,6 +341,7 @@ class Loop:
                 and not self.concurrency.on
                 and not self.faults
                 and self.device_boundary is None
+                and self.on_pass is None
             )
             self.quick = self.thread if ordinary else 0
             self.on_boundary(line)

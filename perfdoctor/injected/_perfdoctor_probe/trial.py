@@ -7,7 +7,7 @@ when the queue is empty, the job runs on; with an empty queue no remedy is in pl
 import time
 
 from . import procfs, records, remedies
-from .remedies.base import UnsuitableError
+from .remedies.base import Remedy, UnsuitableError
 from .throttling import Throttling
 
 _COUNTERS = {
@@ -38,6 +38,9 @@ class Trials:
         self.working = False
         """Whether one of those has something to do in each step."""
         self.calming = 0
+        self.draining: list = []
+        """Withdrawn a few steps ago, and not yet out of what the job holds."""
+        self.drains_until = self.step = 0
         self.epoch_ended = -1
         """The step at which a block of whole epochs ended."""
         self.broken = ""
@@ -79,6 +82,9 @@ class Trials:
 
     def at_boundary(self, step: int, wall_us: int) -> bool:
         """A step of `wall_us` has ended. True when work was done here that is not the job's."""
+        self.step = step
+        if self.draining and step >= self.drains_until:
+            self._drain_no_more()
         block = self.block
         if block is not None:
             if "began" not in block:
@@ -91,7 +97,7 @@ class Trials:
             self._open(self.queue.pop(0), step)
         if self.block is None and not self.queue:
             self._switch("")
-            self.busy = self.working
+            self.busy = self.working or bool(self.draining)
         return True
 
     def abandon(self) -> None:
@@ -103,6 +109,7 @@ class Trials:
             self._switch("")
         except Exception:  # said when it happened
             pass
+        self._drain_no_more()
 
     def _open(self, command: dict, step: int) -> None:
         name = command.get("remedy") or ""
@@ -204,6 +211,7 @@ class Trials:
             remedy = remedies.make(one, self.probe)
             # First, so that one that fails half-way is taken back too.
             self.remedies.append(remedy)
+            self._drain_no_more(type(remedy))
             remedy.apply()
         self.applied = name
 
@@ -216,6 +224,25 @@ class Trials:
             except Exception as error:
                 self.broken = f"a remedy could not be taken back ({_words(error)})"
                 raise
+            if remedy.drains:
+                self.draining.append(remedy)
+                self.drains_until = self.step + remedy.drains
+                self.probe.loop.on_pass = self._drain
+
+    def _drain(self) -> None:
+        """A forward or backward pass starts, soon after something was taken back."""
+        try:
+            for remedy in self.draining:
+                remedy.drain()
+        except Exception as error:
+            self.broken = f"a remedy could not be taken back ({_words(error)})"
+            self._drain_no_more()
+
+    def _drain_no_more(self, kind: type = Remedy) -> None:
+        """Of remedies of this kind: they are out of the job, or back in it."""
+        self.draining = [remedy for remedy in self.draining if not isinstance(remedy, kind)]
+        if not self.draining and self.probe.loop.on_pass is not None:
+            self.probe.loop.on_pass = None
 
     def _give_up(self, command: dict, name: str, why: str) -> None:
         """No more of this remedy; the job goes on without it."""

@@ -13,6 +13,8 @@ class Remedy:
 
     settle = 2
     """Steps after a switch that tell nothing yet: caches, allocators and queues still change."""
+    drains = 0
+    """Steps after `withdraw` in which the job still holds what the change gave it: `drain` is called in them."""
     work = 1.0
     """Samples of a step, by those it had before."""
     needs: "tuple[str, ...]" = ()
@@ -32,6 +34,9 @@ class Remedy:
 
     def at_step(self) -> None:
         """What the change does itself after each step while it is in place."""
+
+    def drain(self) -> None:
+        """Take back what the job has let go of. Called at the start of each root forward and backward pass."""
 
     def lost(self) -> str:
         """Why the steps since `apply` ran without the change after all; "" where they did not."""
