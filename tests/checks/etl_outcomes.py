@@ -17,7 +17,7 @@ def found(evidence: Evidence) -> Finding:
     return only(examined(evidence))
 
 
-def name(evidence: Evidence) -> str:
+def name_of(evidence: Evidence) -> str:
     """The finding's name, or the outcome's kind without one."""
     outcome = examined(evidence)
     return only(outcome).id.partition(".")[2] if outcome.findings else outcome.kind.value

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from etl_outcomes import examined, found, name
+from etl_outcomes import examined, found, name_of
 from ill_runs.etl import (
     UNEVEN_MS,
     fetch,
@@ -23,7 +23,7 @@ from perfdoctor.evidence.model import Parts
 
 @pytest.mark.parametrize(("empty", "name"), [(0.31, "transform"), (0.29, "transport")])
 def test_batches_that_were_ready_are_slow_to_hand_over_not_to_make(empty: float, name: str) -> None:
-    assert name(waiting(40.0, fetch((20.0, 20.0)), empty_share=empty, transport_ms=38.0)) == name
+    assert name_of(waiting(40.0, fetch((20.0, 20.0)), empty_share=empty, transport_ms=38.0)) == name
 
 
 def test_needless_workers_save_the_wait_less_the_making() -> None:
@@ -38,7 +38,7 @@ def test_needless_workers_save_the_wait_less_the_making() -> None:
 def test_what_any_hand_over_takes_is_no_finding() -> None:
     made = fetch((20.0, 20.0))
     assert is_clear(examined(waiting(1.9, made, empty_share=0.0, num_workers=8, cpus=16)))
-    assert name(waiting(2.1, made, empty_share=0.0, num_workers=8, cpus=16)) == "transport"
+    assert name_of(waiting(2.1, made, empty_share=0.0, num_workers=8, cpus=16)) == "transport"
 
 
 def test_a_large_batch_promises_little() -> None:
@@ -51,8 +51,8 @@ def test_a_large_batch_promises_little() -> None:
 
 def test_workers_slower_than_the_loop_are_no_matter_of_transport() -> None:
     made = fetch((20.0, 20.0))
-    assert name(waiting(15.5, made, empty_share=0.0, cpus=8)) == "too-few-workers"
-    assert name(waiting(15.5, made, empty_share=0.0, cpus=2)) == "transform"
+    assert name_of(waiting(15.5, made, empty_share=0.0, cpus=8)) == "too-few-workers"
+    assert name_of(waiting(15.5, made, empty_share=0.0, cpus=2)) == "transform"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -68,13 +68,13 @@ def test_an_iterator_for_each_batch_is_named_before_all_other_causes() -> None:
     assert finding.savings.high_ms == pytest.approx(57.0 - made)  # the batch itself must still be made
     assert finding.savings.low_ms == pytest.approx(0.9 * (57.0 - made))
     with_workers = waiting(90.0, fetch(), iterators=200, iterator_start_ms=90.0, batches_per_iterator=1.0)
-    assert name(with_(with_workers, loader__persistent_workers=False)) == "iterator-rebuilt"
+    assert name_of(with_(with_workers, loader__persistent_workers=False)) == "iterator-rebuilt"
 
 
 @pytest.mark.parametrize(("iterators", "batches"), [(200, 1.6), (2, 1.0)])
 def test_short_epochs_are_not_rebuilt_iterators(iterators: int, batches: float) -> None:
     evidence = with_(ILL["PD03.iterator-rebuilt"], loader__iterators=iterators, loader__batches_per_iterator=batches)
-    assert "iterator-rebuilt" not in name(evidence)
+    assert "iterator-rebuilt" not in name_of(evidence)
 
 
 def test_restarted_workers_cost_beside_the_steady_step() -> None:
@@ -148,7 +148,7 @@ def test_workers_that_keep_up_but_for_a_slow_batch_are_to_work_further_ahead() -
     ],
 )
 def test_other_waits_are_not_put_down_to_slow_batches(changes: dict[str, Any]) -> None:
-    assert "uneven-batches" not in name(uneven_batches(**changes))
+    assert "uneven-batches" not in name_of(uneven_batches(**changes))
 
 
 def test_a_trainer_has_its_own_word_for_the_prefetch_factor() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from etl_outcomes import examined, found, name
+from etl_outcomes import examined, found, name_of
 from ill_runs.etl import (
     collecting_workers,
     fetch,
@@ -35,13 +35,13 @@ def test_the_fix_speaks_the_language_of_the_trainer() -> None:
 
 def test_workers_that_cannot_keep_up_get_company_where_there_are_cpus() -> None:
     costly = fetch((25.0, 25.0), (0.7, 0.7))
-    assert name(waiting(20.7, costly, cpus=8)) == "too-few-workers"
-    assert name(waiting(20.7, costly, cpus=2)) == "transform"
+    assert name_of(waiting(20.7, costly, cpus=8)) == "too-few-workers"
+    assert name_of(waiting(20.7, costly, cpus=2)) == "transform"
 
 
 def test_waiting_for_storage_needs_no_cpus() -> None:
     blocked = fetch((25.0, 0.5), (0.2, 0.2))
-    assert name(waiting(20.7, blocked, cpus=2)) == "too-few-workers"
+    assert name_of(waiting(20.7, blocked, cpus=2)) == "too-few-workers"
 
 
 def test_storage_is_blamed_when_sixteen_workers_do_not_hide_it() -> None:
@@ -79,13 +79,13 @@ def test_a_collate_function_of_the_jobs_own_that_takes_the_time_is_the_cause() -
     finding = found(waiting(3.7, made, collate="tokenised", **cheap))
     assert finding.id == "PD03.collate"
     assert finding.location == Location("data.py", 7, "tokenise")
-    assert name(waiting(3.7, made, collate="default_collate", **cheap)) == "per-sample-indexing"
-    assert name(waiting(3.7, made, **cheap)) == "per-sample-indexing"
+    assert name_of(waiting(3.7, made, collate="default_collate", **cheap)) == "per-sample-indexing"
+    assert name_of(waiting(3.7, made, **cheap)) == "per-sample-indexing"
 
 
 def test_workers_are_not_advised_where_handing_over_costs_what_making_does() -> None:
     """Two workers on trivial data made a loop run at half its speed."""
-    assert name(waiting(1.9, fetch((1.2, 1.2), (0.6, 0.6)), num_workers=0, batch_size=256)) == "per-sample-indexing"
+    assert name_of(waiting(1.9, fetch((1.2, 1.2), (0.6, 0.6)), num_workers=0, batch_size=256)) == "per-sample-indexing"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_samples_that_come_in_an_order_of_their_own_cannot_be_indexed() -> None:
     """Shards that are unpacked: 1.5 ms of 6, 32 samples a batch."""
     made = fetch((1.4, 1.4), (0.1, 0.1), lines=(_line(0.8),))
     streamed = waiting(1.5, made, train_ms=4.5, num_workers=0, batch_size=32)
-    assert name(streamed) == "per-sample-indexing"
+    assert name_of(streamed) == "per-sample-indexing"
     finding = found(with_(streamed, loader__iterable=True))
     assert finding.id == "PD03.transform"
     assert "`__iter__`" in finding.message

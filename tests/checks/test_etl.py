@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from etl_outcomes import examined, found, name
+from etl_outcomes import examined, found, name_of
 from ill_runs.etl import (
     fetch,
     pageable_copies,
@@ -76,7 +76,7 @@ MEASURED: dict[str, tuple[Evidence, str]] = {
 @pytest.mark.parametrize("case", MEASURED)
 def test_the_cause_of_a_measured_case_is_named(case: str) -> None:
     evidence, verdict = MEASURED[case]
-    assert name(evidence) == verdict
+    assert name_of(evidence) == verdict
 
 
 def test_four_workers_for_latency_were_predicted_as_they_turned_out() -> None:
