@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .commands.job_words import IS_COMMAND, Command, GateCommand, JobCommand
 from .errors import PerfdoctorError
 from .exits import Exit
-from .job_command import IS_COMMAND, Command, GateCommand, JobCommand
 from .version import VERSION
 
 if TYPE_CHECKING:

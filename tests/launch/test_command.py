@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.cli import app
+from perfdoctor.commands.job_words import JobCommand
 from perfdoctor.errors import PerfdoctorError
-from perfdoctor.job_command import JobCommand
 from perfdoctor.launch.command import Command, module, python_for_jobs, script, skips_site, verbatim
 
 # -- which words are whose ----------------------------------------------------------------------------------
