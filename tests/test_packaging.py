@@ -95,7 +95,7 @@ def test_an_installed_wheel_checks_a_job(wheel: Path, tmp_path: Path) -> None:
     where = run(python, "-c", "import perfdoctor, perfdoctor.checks.gc as gc; print(perfdoctor.__file__, gc.__file__)")
     assert all(path.startswith(str(packages)) for path in where.stdout.split()), where
 
-    checked = run(environment / "bin" / "perfdoctor", "check", "train.py")
+    checked = run(environment / "bin" / "perfdoctor", "check", "--fail-on", "never", "train.py")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "The steady step takes" in checked.stdout
     assert "PD13" in checked.stdout

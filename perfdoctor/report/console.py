@@ -61,7 +61,7 @@ def render_console(diagnosis: Diagnosis, *, next_command: str, verbose: bool = F
     if content.whereabouts:
         blocks += [Text(content.whereabouts), Text()]
     if content.findings:
-        blocks.append(_heading("What to fix, largest saving first"))
+        blocks.append(_heading(content.order))
         for finding in content.findings:
             blocks += [_finding(finding), Text()]
     if content.trials is not None:

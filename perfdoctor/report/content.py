@@ -128,6 +128,8 @@ class Content:
     """Whether the host or the CUDA device bounds the step; "" in a job without CUDA."""
     whereabouts: str
     """Where the time goes that no finding explains; "" when the findings explain most of it."""
+    order: str
+    """The heading of the findings: in which order they come."""
     findings: tuple[FindingText, ...]
     trials: TrialsText | None
     """None when no remedy was tried."""
@@ -154,6 +156,7 @@ def prepare(diagnosis: Diagnosis) -> Content:
         anatomy=() if isinstance(step, Missing) else anatomy_text(diagnosis.evidence, step),
         device="" if isinstance(step, Missing) else device_sentence(diagnosis.evidence),
         whereabouts=whereabouts(diagnosis),
+        order=_order(diagnosis),
         findings=tuple(
             replace(finding_text(i, f, step_ms), tried=tried(diagnosis, f)) for i, f in enumerate(diagnosis.ranked, 1)
         ),
@@ -247,6 +250,11 @@ def summary(diagnosis: Diagnosis) -> str:
 
 def _basis(method: str) -> str:
     return f"Basis: {method.strip().rstrip('.')}." if method.strip() else ""
+
+
+def _order(diagnosis: Diagnosis) -> str:
+    kinds = {finding.severity is Severity.NOTE for finding in diagnosis.ranked}
+    return "What to fix, largest saving first" + (", notes last" if len(kinds) > 1 else "")
 
 
 def _overlap(diagnosis: Diagnosis) -> str:

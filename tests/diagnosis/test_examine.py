@@ -196,6 +196,12 @@ def test_checks_stand_in_the_order_of_their_codes() -> None:
     assert [result.code for result in _examined(late, early).checks] == ["PD03", "PD42"]
 
 
+def test_a_note_comes_last_however_much_it_promises() -> None:
+    note = replace(_finding("PD05.x", 9.0), severity=Severity.NOTE)
+    diagnosis = _examined(_finds("PD05", note), _finds("PD03", _finding("PD03.x", 1.0), _finding("PD03.y", 2.0)))
+    assert [finding.id for finding in diagnosis.ranked] == ["PD03.y", "PD03.x", "PD05.x"]
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Configuration
 

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from perfdoctor.diagnosis.findings import Diagnosis, Fix
+from perfdoctor.diagnosis.findings import Diagnosis, Fix, Severity
 from perfdoctor.report.console import render_console
 
 WIDTHS = (40, 80, 120, 200)
@@ -45,6 +45,14 @@ def test_the_report_comes_in_the_promised_order() -> None:
         "The estimates overlap, do not add them: both fixes together",
         "Next: perfdoctor report RUN",
     )
+
+
+def test_the_heading_says_so_where_notes_come_last() -> None:
+    both = samples.two_findings()
+    first, second = both.ranked
+    mixed = replace(both, ranked=(first, replace(second, severity=Severity.NOTE)))
+    assert "What to fix, largest saving first, notes last" in shown(mixed)
+    assert "notes last" not in shown(both)
 
 
 def test_a_finding_shows_place_cause_evidence_saving_fix_and_risk_in_order() -> None:
