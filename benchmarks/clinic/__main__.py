@@ -58,6 +58,9 @@ def measure(some: list[Case], options: argparse.Namespace) -> None:
                 except NotAllowedError as error:
                     print(f"{name}: {asking.NOT_ALLOWED}: {error}", file=sys.stderr)
                     continue
+                except RuntimeError as error:
+                    print(f"{name}: not measured, --resume tries again: {error}", file=sys.stderr)
+                    continue
                 truth.store({name: found}, _TRUTHS)
                 line = f"{found.gain:.2f}x [{found.low:.2f}, {found.high:.2f}] A/A {found.control:.2f} {found.label}"
                 print(f"{name}: {line}", file=sys.stderr, flush=True)
