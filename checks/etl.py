@@ -109,6 +109,8 @@ class Limits:
 
 _MINE_ITSELF = 0.25
 """From this share outside forward, backward and optimizer on, a loop without loader may be making batches there."""
+_RESTART_SAVED = (0.7, 0.98)
+"""Of what starting workers anew costs; a first batch from warm workers remains. A program of 1.3x won back all of it."""
 _WORTH = 0.5
 """Workers must win back half of the wait, between best and worst case, or their cost is not worth it."""
 
@@ -242,8 +244,8 @@ def _restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> 
             step,
             part,
             ceiling=ceiling,
-            low=0.5 * ceiling,
-            high=0.95 * ceiling,
+            low=_RESTART_SAVED[0] * ceiling,
+            high=_RESTART_SAVED[1] * ceiling,
             method="the measured start of an epoch, of which a warm worker's first batch remains",
         ),
     )

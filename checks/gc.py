@@ -86,8 +86,9 @@ automatic collections stay below."""
 _AUTOMATIC_RETURNS = 0.15
 """Share of an explicit collection's time that may come back: without it the automatic collector, whose counters
 it kept at zero, has work again."""
-_THRESHOLDS_KEEP = (0.5, 0.95)
-"""What raising the thresholds saves of automatic pauses: fewer full collections, the rest as before."""
+_THRESHOLDS_KEEP = (0.7, 0.98)
+"""What raising the thresholds saves of automatic pauses: fewer full collections, the rest as before. A program of 2.0x
+won back 98 % of them."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

@@ -106,8 +106,9 @@ class Limits:
     """Share of samples with clocks held down by heat or power delivery: less is a hot moment."""
 
 
-_SPREAD = (0.5, 1.0)
-"""Of the measured delay: part of it is the job's own threads and workers waiting for each other."""
+_SPREAD = (0.7, 1.0)
+"""Of the measured delay: part of it is the job's own threads and workers waiting for each other. A program of 1.6x won
+back all of it when its neighbour was gone."""
 _VISIBLE = 0.5
 """Share of the strangers' CPU time that the listed programs must explain to be the owners, and the first of them to be
 named alone."""
@@ -214,7 +215,7 @@ def _contention(case: _Case) -> list[Finding]:
     measured = case.split.ms(Cause.NEIGHBOURS)
     own_is_enough, cost_share = case.weighed(measured)
     cost, low, confidence = measured, _SPREAD[0] * measured, Confidence.HIGH
-    method = "the measured time without a CPU; half of it may be the job's own threads and workers"
+    method = "the measured time without a CPU; up to 30 % of it may be the job's own threads and workers"
     if not own_is_enough:
         # The training thread may be the one that spins while another thread of its team has no CPU.
         cost = case.job_delay * case.step.working_ms * strangers if team else 0.0

@@ -39,7 +39,7 @@ def test_a_neighbour_is_named_with_what_it_costs() -> None:
     assert "stress-ng (pid 4711, user bob)" in _message(finding)
     assert finding.confidence is Confidence.HIGH
     assert finding.savings.ceiling_ms == pytest.approx(8.0)
-    assert finding.savings.low_ms == pytest.approx(4.0)
+    assert finding.savings.low_ms == pytest.approx(5.6)
 
 
 def test_of_several_programs_none_is_blamed_alone() -> None:
