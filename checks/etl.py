@@ -110,7 +110,7 @@ class Limits:
 _MINE_ITSELF = 0.25
 """From this share outside forward, backward and optimizer on, a loop without loader may be making batches there."""
 _RESTART_SAVED = (0.7, 0.98)
-"""Of what starting workers anew costs; a first batch from warm workers remains. A program of 1.3x won back all of it."""
+"""Of what starting workers anew costs; a first batch from warm ones remains. A program of 1.3x won back all of it."""
 _WORTH = 0.5
 """Workers must win back half of the wait, between best and worst case, or their cost is not worth it."""
 

@@ -131,8 +131,8 @@ class Limits:
 
 
 _SLOW_SAVES = (0.3, 0.9)
-"""Of the time beyond a layer's FLOP share, for what is bound by memory or launches: a fused kernel saves some of it, doing
-without nearly all (95 % in a program of 3.7x)."""
+"""Of the time beyond a layer's FLOP share, for what is bound by memory or launches: a fused kernel saves some of it,
+doing without it nearly all (95 % in a program of 3.7x)."""
 _NARROWER = (0.5, 0.95)
 """Half the width saves half of a layer's time, a quarter three quarters; pooling before a flattened input saved all of
 it (3.6x)."""
@@ -237,7 +237,8 @@ class _Case:
                 ceiling=layer.ms,
                 low=low,
                 high=high,
-                method="the layer's time falls with its width: half the width saves 50 %, pooling to a few values nearly all",
+                method="the layer's time falls with its width: half the width saves 50 %, pooling to a few values "
+                "nearly all",
             ),
         )
 
