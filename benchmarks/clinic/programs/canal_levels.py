@@ -1,4 +1,5 @@
 # /// clinic
+# allow = ["PD08.allocator-churn"]
 # stratum = "placebo"
 # domain = "series"
 # sizes = {LOCKS = [10, 30], HIDDEN = [180, 240]}

@@ -1,6 +1,6 @@
 # /// clinic
 # expect = ["PD13"]
-# allow = ["PD12.throttled"]
+# allow = ["PD08.allocator-churn", "PD12.throttled"]
 # stratum = "contended"
 # domain = "images"
 # quota = 1.0

@@ -1,5 +1,6 @@
 # /// clinic
 # expect = ["PD05.batch-too-small"]
+# allow = ["PD08.allocator-churn"]
 # stratum = "twins"
 # beyond = true
 # domain = "music"

@@ -1,5 +1,6 @@
 # /// clinic
 # expect = ["PD03.too-few-workers", "PD03.storage", "PD03.slow-storage"]
+# allow = ["PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "images"
 # sizes = {SLICES = [20, 28], BATCH = [14, 18]}

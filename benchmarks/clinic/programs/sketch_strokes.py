@@ -1,6 +1,6 @@
 # /// clinic
 # expect = ["PD04.automatic-collections"]
-# allow = ["PD03", "PD10.element-loop"]
+# allow = ["PD03", "PD08.allocator-churn", "PD10.element-loop"]
 # stratum = "twins"
 # domain = "sketches"
 # sizes = {WIDTH = [90, 100], CLASSES = [10, 30]}
