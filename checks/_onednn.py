@@ -59,8 +59,7 @@ def cost(evidence: Evidence, step: Step, backend: Backend) -> Cost:
         return Cost(0.0, 0.0, None)
     low = high = native = in_onednn = 0.0
     for spent, off, on, calls in [*_operators(step, ops, backend, use), *_recurrent(step, ops, use)]:
-        # The step may take less for it than the replay did, on a machine that others use: then so much less is saved.
-        low += max(0.0, min(spent * (1 - on / off * (1 + _SPREAD)), spent - calls * on))
+        low += spent * max(0.0, 1 - on / off * (1 + _SPREAD))
         high += spent * max(0.0, 1 - on / off * (1 - _SPREAD))
         native += off * calls
         in_onednn += on * calls

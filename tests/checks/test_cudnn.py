@@ -334,8 +334,7 @@ def test_a_native_product_elsewhere_is_not_counted_as_convolution() -> None:
     assert is_clear(_examined(with_(healthy(), backend__onednn_enabled=False, ops__ops=ops)))
 
 
-def test_a_step_that_takes_less_than_the_replay_is_promised_less() -> None:
-    """The same operators, timed beside a neighbour: the native one seems dearer than it was in the step."""
-    quiet, noisy = (_found(onednn_off_inside(ratio=ratio)).savings for ratio in (2.0, 8.0))
-    assert noisy.high_ms > quiet.high_ms
-    assert noisy.low_ms <= noisy.high_ms
+def test_the_promise_is_a_share_of_the_step_by_the_timed_ratio_and_fifteen_per_cent_about_it() -> None:
+    """Half the time with oneDNN: 42 to 57 % of what its operators take in the step."""
+    saved = _found(onednn_off_inside(ratio=2.0)).savings
+    assert saved.low_ms / saved.high_ms == pytest.approx((1 - 0.5 * 1.15) / (1 - 0.5 * 0.85))
