@@ -64,6 +64,7 @@ from perfdoctor.api import (
     clear,
     found,
     in_step,
+    location,
     milliseconds,
     not_applicable,
     savings,
@@ -200,6 +201,7 @@ def _onednn_off(evidence: Evidence, step: Step, backend: Backend, limits: Limits
             "products and recurrent layers",
             reasoning="`torch.backends.mkldnn.enabled` was False also between the steps",
             more=_shared(evidence, backend),
+            location=location(backend.onednn_off_at),
         )
     ]
 

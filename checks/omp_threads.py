@@ -196,6 +196,7 @@ class _Case:
                     Measurement("slower", self.gain.times, "ratio", "operators now over the best"),
                     share("throttled", self.throttled, "of quota periods throttled"),
                 ),
+                location=location(self.threads.set_at),
                 fix=self._fix(name, best.threads),
                 savings=savings(
                     self.step,

@@ -9,11 +9,12 @@ from ..recording.model import ProcessRecording
 from .model import Backend, CapPrice, CapPrices, LibraryPrice, Missing
 from .model.backend import NO_CAP
 from .operators import shown_shapes
+from .places import Places
 
 _READ_AT_IMPORT = ("ATEN_CPU", "ONEDNN_MAX", "DNNL_MAX", "MKL_")
 
 
-def build(process: ProcessRecording, cap_prices: CapPricesRecord | None) -> Backend | Missing:
+def build(process: ProcessRecording, places: Places, cap_prices: CapPricesRecord | None) -> Backend | Missing:
     """What one rank computed with."""
     settings, torch = process.settings, process.torch
     if settings is None or torch is None:
@@ -43,6 +44,7 @@ def build(process: ProcessRecording, cap_prices: CapPricesRecord | None) -> Back
         cap_prices=_cap_prices(cap_prices),
         # A `with` around the whole step is still open when the optimizer has stepped, but not when a batch comes.
         onednn_between_steps=settings.mkldnn or any(seen.onednn for seen in process.batches_seen),
+        onednn_off_at=places.find(settings.onednn_site),
     )
 
 

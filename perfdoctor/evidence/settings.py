@@ -60,7 +60,7 @@ def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:
 
 
 def threads(
-    process: ProcessRecording, selection: Selection | None, launch_environment: Mapping[str, str]
+    process: ProcessRecording, places: Places, selection: Selection | None, launch_environment: Mapping[str, str]
 ) -> Threads | Missing:
     """Threads of a rank and the knobs that set them."""
     settings = process.settings
@@ -84,4 +84,5 @@ def threads(
             and "OMP_NUM_THREADS" not in launch_environment
         ),
         switches_per_step=switches or 0.0,
+        set_at=places.find(settings.threads_site),
     )

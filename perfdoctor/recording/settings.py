@@ -84,6 +84,10 @@ class Settings:
     double_site: int = -2
     """The first call of `torch.set_default_dtype(torch.float64)` or of a module's `double()`; -2 where there was none,
     or in an older recording."""
+    threads_site: int = -2
+    """The last call of `torch.set_num_threads`, as above."""
+    onednn_site: int = -2
+    """The last line that switched oneDNN off, and not by `flags()`, as above."""
     deterministic: bool = False
     frameworks: tuple[str, ...] = ()
     trainer: str = ""

@@ -7,8 +7,8 @@ from perfdoctor.checks._unused_gpu import is_supported
 from perfdoctor.checks.backend import CHECK, examine
 from samples import H100, healthy, ids, is_clear, on_gpu, only, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Severity
-from perfdoctor.evidence.model import Evidence, Missing, PciGpu
+from perfdoctor.diagnosis.findings import Confidence, Finding, Location, Outcome, OutcomeKind, Severity
+from perfdoctor.evidence.model import Evidence, Missing, PciGpu, Site
 from perfdoctor.report import wording
 
 
@@ -180,6 +180,12 @@ def test_onednn_off_costs_what_was_timed() -> None:
     assert finding.confidence is Confidence.HIGH
     assert "enabled=True" in finding.fix.code
     assert finding.savings.high_ms == pytest.approx(0.8 * 22 * (1 - 0.85 / 3.4), rel=0.01)
+
+
+def test_onednn_that_a_line_switched_off_is_found_there() -> None:
+    assert _found(without_onednn(0.8, 3.4)).location is None
+    finding = _found(with_(without_onednn(0.8, 3.4), backend__onednn_off_at=Site("train.py", 18, "main")))
+    assert finding.location == Location("train.py", 18, "main")
 
 
 @pytest.mark.parametrize(("part", "count"), [(0.05, 0), (0.10, 1)])

@@ -8,8 +8,8 @@ from ills import ILL
 from perfdoctor.checks.omp_threads import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.diagnosis.findings import Confidence, Finding, Location, Outcome, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Evidence, Missing, Site
 
 
 def _examined(evidence: Evidence) -> Outcome:
@@ -236,3 +236,10 @@ def test_pinned_workers_that_keep_up_are_fine(wait_ms: float, count: int) -> Non
 def test_threads_and_workers_are_two_findings() -> None:
     evidence = with_(pinned_workers(), ops=priced_threads(2, {1: 5.0, 2: 10.0}).ops, threads__intra_op=2)
     assert ids(_examined(evidence)) == ["PD13.too-many-threads", "PD13.workers-pinned"]
+
+
+def test_threads_that_a_line_set_are_found_there() -> None:
+    evidence = priced_threads(8, {1: 10.0, 8: 40.0}, cpus=2)
+    assert _found(evidence).location is None
+    finding = _found(with_(evidence, threads__set_at=Site("train.py", 38, "main")))
+    assert finding.location == Location("train.py", 38, "main")

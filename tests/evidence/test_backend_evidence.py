@@ -9,10 +9,12 @@ from recordings import recorded, settings, steps, torch, write, write_run
 
 from perfdoctor.evidence import backend
 from perfdoctor.evidence.model import Backend, CapPrices, Missing
+from perfdoctor.evidence.places import Places
 from perfdoctor.recording.model import CapPrices as CapPricesRecord
 from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.reader import read
 
+NOWHERE = Places({}, "")
 LIBRARIES = {"blas": "mkl", "mkl": True, "onednn": True, "acl": False, "xpu": False, "mps": False, "arch_list": []}
 PRICE = {
     "name": "aten::gelu",
@@ -30,14 +32,14 @@ def _process(directory: Path, *more: dict[str, Any], **changes: Any) -> ProcessR
 
 
 def _built(process: ProcessRecording, prices: CapPricesRecord | None = None) -> Backend:
-    seen = backend.build(process, prices)
+    seen = backend.build(process, NOWHERE, prices)
     assert isinstance(seen, Backend)
     return seen
 
 
 def test_an_older_recording_does_not_say(tmp_path: Path) -> None:
     process = recorded(tmp_path, torch(), settings(), steps(10_000, 20))
-    assert isinstance(backend.build(process, None), Missing)
+    assert isinstance(backend.build(process, NOWHERE, None), Missing)
 
 
 @pytest.mark.parametrize(("outside", "inside", "on"), [(True, None, True), (True, False, False), (False, None, False)])

@@ -10,6 +10,7 @@ from recordings import recorded, settings, steps, torch
 
 from perfdoctor.evidence import backend, libraries
 from perfdoctor.evidence.model import Backend, Cudnn, LibraryUse, Missing, ShapeVariety
+from perfdoctor.evidence.places import Places
 from perfdoctor.recording.model import ProcessRecording
 
 CONVOLUTION = {
@@ -150,7 +151,7 @@ def test_a_switch_around_the_whole_step_is_told_by_the_next_batch(
     tmp_path: Path, at_step: bool, at_batch: bool | None, between: bool
 ) -> None:
     batch = {"k": "batch", "loader": 1} | ({} if at_batch is None else {"onednn": at_batch})
-    built = backend.build(_process(tmp_path, batch, mkldnn=at_step, libraries={"blas": "mkl"}), None)
+    built = backend.build(_process(tmp_path, batch, mkldnn=at_step, libraries={"blas": "mkl"}), Places({}, ""), None)
     assert isinstance(built, Backend)
     assert built.onednn_between_steps is between
 

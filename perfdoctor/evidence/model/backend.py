@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Missing
+from .base import Missing, Site
 
 NO_CAP = Missing("no variable caps the instruction set")
 
@@ -79,6 +79,8 @@ class Backend:
     cap_prices: CapPrices | Missing = NO_CAP
     onednn_between_steps: bool = True
     """False: it is off in the whole process, not only inside some `with`."""
+    onednn_off_at: Site | None = None
+    """The line that switched it off; None where none did, or nobody noted it."""
 
     def variable(self, name: str) -> str | None:
         return dict(self.variables).get(name)

@@ -95,6 +95,8 @@ class Threads:
     """torchrun set OMP_NUM_THREADS=1 because nobody else had."""
     switches_per_step: float
     """Involuntary context switches per step."""
+    set_at: Site | None = None
+    """The line that set the number of intra-op threads; None where none did, or nobody noted it."""
 
     def variable(self, name: str) -> str | None:
         return dict(self.variables).get(name)

@@ -74,6 +74,7 @@ def install(probe) -> None:
         _grad_scaler,
         _anomaly,
         _double,
+        _knobs,
         _profilers,
         _compile,
         _watch,
@@ -301,6 +302,36 @@ def _double(probe) -> None:
 
     probe.changes.put("double", torch, "set_default_dtype", set_default_dtype)
     probe.changes.put("double", torch.nn.Module, "double", convert)
+
+
+def _knobs(probe) -> None:
+    """Lines that set the number of threads, or switch oneDNN off."""
+    import torch.backends.mkldnn as mkldnn
+
+    def threads_set() -> None:
+        probe.threads_site = probe.sites.here(2)
+
+    def onednn_set() -> None:
+        if not torch._C._get_mkldnn_enabled():
+            probe.onednn_site = probe.sites.here(2)
+
+    def announced(original, done):
+        done = probe.guarded("knobs", done)
+
+        @functools.wraps(original)
+        def call(*args, **kwargs):
+            result = original(*args, **kwargs)
+            done()
+            return result
+
+        return call
+
+    places = [(torch, "set_num_threads", threads_set), (mkldnn, "set_flags", onednn_set)]
+    enabled = vars(type(mkldnn)).get("enabled")  # what assigning to `torch.backends.mkldnn.enabled` goes through
+    if enabled is not None:
+        places.append((enabled, "setter", onednn_set))
+    for owner, name, done in places:
+        probe.changes.put("knobs", owner, name, announced(getattr(owner, name), done))
 
 
 def _profilers(probe) -> None:

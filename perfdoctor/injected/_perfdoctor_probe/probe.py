@@ -78,7 +78,7 @@ class Probe:
         self.own_ns = self.sent_samples = 0
         self.autocast = ""
         self.onednn = self.cudnn = None
-        self.scaler_site = self.double_site = -2
+        self.scaler_site = self.double_site = self.threads_site = self.onednn_site = -2
         self.optimizer = None
         self.turns = None
 
@@ -327,6 +327,8 @@ class Probe:
         facts["data_parallel"] = self.discovery.data_parallel()
         facts["scaler_site"] = self.scaler_site
         facts["double_site"] = self.double_site
+        facts["threads_site"] = self.threads_site
+        facts["onednn_site"] = self.onednn_site
         facts["gc"] = self.collector.state()
         facts["unit_ns"] = unit_cost_ns()
         facts["start_us"] = self.start_ns // 1000
