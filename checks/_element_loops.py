@@ -23,7 +23,7 @@ from perfdoctor.api import (
     share,
 )
 
-from ._lines import PYTHON_PARTS, key, places
+from ._lines import PYTHON_PARTS, function, key, places
 
 
 class LoopLimits(Protocol):
@@ -128,7 +128,7 @@ def _run_together(one: Line, other: Line) -> bool:
     fewer, more = sorted((one.runs_per_step, other.runs_per_step))
     times = round(more / fewer)
     here = one.site.file == other.site.file
-    slack = _ONE_FUNCTION if times == 1 and here and one.site.function == other.site.function else _SAME_RUNS
+    slack = _ONE_FUNCTION if times == 1 and function(one.site) == function(other.site) else _SAME_RUNS
     return (times == 1 or here) and abs(more - times * fewer) <= slack * fewer
 
 

@@ -15,6 +15,11 @@ def key(site: Site) -> tuple[str, int]:
     return site.file, site.line
 
 
+def function(site: Site) -> tuple[str, str]:
+    """What two places have in common that are in one function."""
+    return site.file, site.function
+
+
 def places(lines: Sequence[Line]) -> str:
     """Line numbers, with the file where it is not that of the dearest."""
     here = max(lines, key=lambda line: line.ms_per_step).site.file

@@ -37,7 +37,7 @@ _NATIVE_SAVES = (0.3, 0.75)
 """Of native convolutions whose price in oneDNN could not be timed; 3.4 times faster was measured on Zen 4."""
 _SPREAD = 0.15
 """Of a measured price: it is taken from single operators with warm caches. Three programs of 1.3x to 2.1x, two with
-convolutions and one with an LSTM, won more than the upper end."""
+convolutions and one with an LSTM, won more than the upper end in most runs."""
 _SLOWER = 1.1
 """Native operators are worth a finding when oneDNN beats them by a tenth, measured."""
 

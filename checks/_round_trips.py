@@ -11,7 +11,6 @@ from perfdoctor.api import (
     Fix,
     Measurement,
     Part,
-    Site,
     Step,
     location,
     milliseconds,
@@ -19,6 +18,8 @@ from perfdoctor.api import (
     severity,
     share,
 )
+
+from ._lines import function
 
 
 class CopyLimits(Protocol):
@@ -41,19 +42,13 @@ def round_trips(step: Step, calls: tuple[CallSite, ...], limits: CopyLimits) -> 
     # What a loader brings crosses once; a trip needs both directions in the same step, in one function.
     findings = []
     for there in out:
-        here = [
-            call for call in back if call.site.file == there.site.file and call.site.function == there.site.function
-        ]
+        here = [call for call in back if function(call.site) == function(there.site)]
         if not here or there.calls_per_step < 1:
             continue
         cost = there.ms_per_step + sum(call.ms_per_step for call in here)
         if cost / step.step_ms >= limits.copy_share:
             findings.append(_round_trip(step, there, here, cost, limits))
     return findings
-
-
-def _function(site: Site) -> tuple[str, str]:
-    return site.file, site.function
 
 
 def _round_trip(step: Step, there: CallSite, back: list[CallSite], cost: float, limits: CopyLimits) -> Finding:

@@ -23,7 +23,7 @@ from perfdoctor.api import (
     share,
 )
 
-from ._lines import PYTHON_PARTS, key, places
+from ._lines import PYTHON_PARTS, function, key, places
 
 
 class ReadLimits(Protocol):
@@ -154,7 +154,7 @@ class ScalarReads:
             and one.part == line.part
             and not one.site.via
             and key(one.site) not in librarys
-            and (one.site.file, one.site.function) == (line.site.file, line.site.function)
+            and function(one.site) == function(line.site)
             and abs(one.runs_per_step - line.runs_per_step) <= _SAME_RUNS * line.runs_per_step
         ]
 

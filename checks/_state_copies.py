@@ -19,7 +19,7 @@ from perfdoctor.api import (
     share,
 )
 
-from ._lines import key, places
+from ._lines import function, key, places
 
 
 class StateLimits(Protocol):
@@ -43,12 +43,12 @@ def lines_of(step: Step, lines: tuple[Line, ...], limits: StateLimits) -> tuple[
     where they cost little."""
     outside = [line for line in lines if line.part == "other"]
     taking = [line for line in outside if any(name in line.site.via for name in _CALLS)]
-    functions = {(line.site.file, line.site.function) for line in taking}
+    functions = {function(line.site) for line in taking}
     same = {key(line.site) for line in taking}
 
     def belongs(line: Line) -> bool:
         is_loop = line.runs_per_step >= limits.least_runs and not line.site.via.startswith("torch/nn/")
-        return key(line.site) in same or (is_loop and (line.site.file, line.site.function) in functions)
+        return key(line.site) in same or (is_loop and function(line.site) in functions)
 
     found = tuple(line for line in outside if belongs(line))
     return found if sum(line.ms_per_step for line in found) >= limits.loop_share * step.step_ms else ()

@@ -70,9 +70,6 @@ class ProcessFile:
                     slug="newer-recording",
                     advice="upgrade perfdoctor: pip install --upgrade perfdoctor",
                 )
-            if kind == "boundary":
-                # Older recordings do not say from which step on: the next one written.
-                record.setdefault("step", self.step_count)
             self._records.setdefault(kind, []).append(record)
 
     def _problem(self, what: str) -> None:

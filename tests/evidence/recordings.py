@@ -53,8 +53,8 @@ def settings(**fields: Any) -> Record:
     return {"k": "settings", "intra_op": 1, "environment": {}, "allocator": "glibc", **fields}
 
 
-def boundary(kind: str) -> Record:
-    return {"k": "boundary", "kind": kind}
+def boundary(kind: str, step: int = 0) -> Record:
+    return {"k": "boundary", "kind": kind, "step": step}
 
 
 def steps(wall_us: Sequence[int] | int, n: int = 0, *, first: int = 0, marked: Sequence[int] = (), **us: Any) -> Record:

@@ -86,10 +86,10 @@ def test_an_older_recording_has_no_lines_of_the_making(tmp_path: Path) -> None:
 def test_a_window_on_steps_of_another_kind_is_not_used(tmp_path: Path) -> None:
     """An agent that acts before it learns: those steps were forwards."""
     acting = window(lines=ROWS[:1], lines_us=TOTALS)
-    change = {**boundary("optimizer"), "step": 96}
-    early = recorded(tmp_path, {**boundary("forward"), "step": 0}, *SITES, acting, change)
+    change = boundary("optimizer", 96)
+    early = recorded(tmp_path, boundary("forward"), *SITES, acting, change)
     assert early.code_lines is None
     learning = window(lines=ROWS, lines_us=TOTALS) | {"first": 106}
-    late = recorded(tmp_path, {**boundary("forward"), "step": 0}, *SITES, acting, change, learning)
+    late = recorded(tmp_path, boundary("forward"), *SITES, acting, change, learning)
     assert late.code_lines is not None
     assert len(late.code_lines.lines) == len(ROWS)

@@ -161,7 +161,7 @@ def test_once_the_optimizer_steps_only_its_steps_count(tmp_path: Path) -> None:
         tmp_path,
         boundary("batch"),
         steps(90_000, 30),
-        boundary("optimizer"),
+        boundary("optimizer", 30),
         steps(WALL_US, 20, first=30),
     )
     assert (step.boundary, step.count) == ("optimizer", 19)
@@ -169,7 +169,7 @@ def test_once_the_optimizer_steps_only_its_steps_count(tmp_path: Path) -> None:
 
 
 def test_a_few_optimizer_steps_do_not_make_an_inference_loop_a_training_loop(tmp_path: Path) -> None:
-    step = _measured(tmp_path, steps(WALL_US, 3), boundary("forward"), steps(5_000, 40, first=3))
+    step = _measured(tmp_path, steps(WALL_US, 3), boundary("forward", 3), steps(5_000, 40, first=3))
     assert (step.boundary, step.step_ms) == ("forward", pytest.approx(5.0))
 
 

@@ -177,7 +177,7 @@ class Job:
         written = [
             {"k": "process", "version": 1, "pid": 1, "ppid": 0, "t": 0},
             {"k": "settings", "cuda": {"name": "Fake"}, "device_clock": ""},
-            {"k": "boundary", "kind": "optimizer"},
+            {"k": "boundary", "kind": "optimizer", "step": 0},
             steps | columns(records.STEP_COLUMNS, rows),
             *self.records.found,
         ]

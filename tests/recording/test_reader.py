@@ -113,14 +113,18 @@ def test_a_mark_may_arrive_with_a_later_block(tmp_path: Path) -> None:
     assert _recorded(tmp_path, HEADER, STEPS, more).steps["marked"].tolist() == [0, 0, 1, 0]
 
 
+def _boundary(kind: str, step: int) -> dict[str, Any]:
+    return {"k": "boundary", "kind": kind, "step": step}
+
+
 def test_steps_end_at_the_boundary_that_was_announced_before_them(tmp_path: Path) -> None:
     later = {**STEPS, "first": 3, "t": 200_000}
-    records = (HEADER, {"k": "boundary", "kind": "batch"}, STEPS, {"k": "boundary", "kind": "optimizer"}, later)
+    records = (HEADER, _boundary("batch", 0), STEPS, _boundary("optimizer", 3), later)
     assert _recorded(tmp_path, *records).steps["boundary"].tolist() == [1, 1, 1, 0, 0, 0]
 
 
 def test_the_announcement_says_from_which_step_on_it_holds_also_within_a_block(tmp_path: Path) -> None:
-    announced = [{"k": "boundary", "kind": kind, "step": step} for kind, step in (("forward", 0), ("optimizer", 2))]
+    announced = _boundary("forward", 0), _boundary("optimizer", 2)
     assert _recorded(tmp_path, HEADER, *announced, STEPS).steps["boundary"].tolist() == [2, 2, 0]
 
 

@@ -263,21 +263,23 @@ def _grad_scaler(probe) -> None:
     probe.changes.put("grad_scaler", scaler, "__init__", init)
 
 
+def _followed(original, done):
+    """`original`, and `done` after each call that returned."""
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        result = original(*args, **kwargs)
+        done()
+        return result
+
+    return call
+
+
 def _anomaly(probe) -> None:
     switched = probe.guarded("anomaly", probe.anomaly.switched)
-
-    def announced(original):
-        @functools.wraps(original)
-        def call(*args, **kwargs):
-            result = original(*args, **kwargs)
-            switched()
-            return result
-
-        return call
-
     # Not what makes a `detect_anomaly`: that warns, and names the line that called it.
     for kind, name in ((torch.autograd.detect_anomaly, "__enter__"), (torch.autograd.set_detect_anomaly, "__init__")):
-        probe.changes.put("anomaly", kind, name, announced(getattr(kind, name)))
+        probe.changes.put("anomaly", kind, name, _followed(getattr(kind, name), switched))
 
 
 def _double(probe) -> None:
@@ -286,7 +288,7 @@ def _double(probe) -> None:
             probe.double_site = probe.sites.here(2)
 
     asked = probe.guarded("double", asked)
-    set_default, double = torch.set_default_dtype, torch.nn.Module.double
+    set_default = torch.set_default_dtype
 
     @functools.wraps(set_default)
     def set_default_dtype(d, /):
@@ -294,14 +296,8 @@ def _double(probe) -> None:
         if d is torch.float64:
             asked()
 
-    @functools.wraps(double)
-    def convert(self):
-        result = double(self)
-        asked()
-        return result
-
     probe.changes.put("double", torch, "set_default_dtype", set_default_dtype)
-    probe.changes.put("double", torch.nn.Module, "double", convert)
+    probe.changes.put("double", torch.nn.Module, "double", _followed(torch.nn.Module.double, asked))
 
 
 def _knobs(probe) -> None:
@@ -315,23 +311,12 @@ def _knobs(probe) -> None:
         if not torch._C._get_mkldnn_enabled():
             probe.onednn_site = probe.sites.here(2)
 
-    def announced(original, done):
-        done = probe.guarded("knobs", done)
-
-        @functools.wraps(original)
-        def call(*args, **kwargs):
-            result = original(*args, **kwargs)
-            done()
-            return result
-
-        return call
-
     places = [(torch, "set_num_threads", threads_set), (mkldnn, "set_flags", onednn_set)]
     enabled = vars(type(mkldnn)).get("enabled")  # what assigning to `torch.backends.mkldnn.enabled` goes through
     if enabled is not None:
         places.append((enabled, "setter", onednn_set))
     for owner, name, done in places:
-        probe.changes.put("knobs", owner, name, announced(getattr(owner, name), done))
+        probe.changes.put("knobs", owner, name, _followed(getattr(owner, name), probe.guarded("knobs", done)))
 
 
 def _profilers(probe) -> None:

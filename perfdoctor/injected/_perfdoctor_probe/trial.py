@@ -241,7 +241,7 @@ class Trials:
     def _drain_no_more(self, kind: type = Remedy) -> None:
         """Of remedies of this kind: they are out of the job, or back in it."""
         self.draining = [remedy for remedy in self.draining if not isinstance(remedy, kind)]
-        if not self.draining and self.probe.loop.on_pass is not None:
+        if not self.draining:
             self.probe.loop.on_pass = None
 
     def _give_up(self, command: dict, name: str, why: str) -> None:
