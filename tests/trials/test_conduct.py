@@ -319,8 +319,8 @@ def test_what_was_disturbed_goes_on_with_the_seconds_that_others_left(
                 clock[0] += 8.0
 
     bench = Slow(tmp_path, lambda remedy: 1000 if remedy else 2000)
-    # Every second pair of the first trial.
-    bench.delays_us = [0, 0, 60_000, 0] * (LEAST_PAIRS // 2)
+    # Every third pair of the first trial: however the draw falls, few enough of each kind that it stays unusual.
+    bench.delays_us = [0, 0, 60_000, 0, 0, 0] * (LEAST_PAIRS // 3)
     conductor = ill(finding("a", 0.9, 1.1, "gc.thresholds"), finding("b", 0.9, 1.1, "gc.freeze"), seconds=20.0)
     conductor.prove(bench)
     conductor.close()
@@ -328,7 +328,7 @@ def test_what_was_disturbed_goes_on_with_the_seconds_that_others_left(
     tried = [order["trial"] for order in bench.orders]
     assert tried == sorted(tried[: 4 * LEAST_PAIRS]) + tried[4 * LEAST_PAIRS :] and tried.index(2) < len(tried) - 1
     assert tried[4 * LEAST_PAIRS] == 1, "after the others"
-    assert first.gain is not None and (first.gain.pairs, first.gain.dropped) == (7, 3) and second.gain is not None
+    assert first.gain is not None and (first.gain.pairs, first.gain.dropped) == (6, 2) and second.gain is not None
     blocks = [order["block"] for order in bench.orders if order["trial"] == 1]
     assert blocks == list(range(len(blocks))), "one number for each"
     assert [trial.remedy for trial in bench.said[:2]] == ["gc.freeze", "gc.thresholds"], "told once it is known"
