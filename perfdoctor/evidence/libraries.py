@@ -10,6 +10,7 @@ from .model import (
     AttentionPrice,
     Convolution,
     Cudnn,
+    LayoutPrice,
     LibraryUse,
     Missing,
     Recurrent,
@@ -17,6 +18,7 @@ from .model import (
 )
 from .model.libraries import Made
 from .model.operators import NOT_PRICED
+from .operators import shown_shapes
 
 _REMEDY = "let the job run for 20 steps or more"
 _NO_CUDNN = Missing("the job does not use CUDA")
@@ -49,6 +51,22 @@ def use(process: ProcessRecording) -> LibraryUse | Missing:
         attention=tuple(_attention(row, unit, steps, on_device, window.priced) for row in seen.attention),
         on_device=on_device,
         layout_ms=window.device.get("layout", 0) * unit,
+        layout_prices=_layout_prices(window, unit),
+    )
+
+
+def _layout_prices(window: OpsWindow, unit: float) -> tuple[LayoutPrice, ...]:
+    spent = {(row.name, row.dtype, row.shapes): row.total_us * unit for row in window.ops}
+    return tuple(
+        LayoutPrice(
+            name=row.name.removeprefix("aten::"),
+            shapes=shown_shapes(row.shapes),
+            first_ms=row.first_us / 1000,
+            last_ms=row.last_us / 1000,
+            ms_per_step=spent.get((row.name, row.dtype, row.shapes), 0.0),
+        )
+        for row in window.layout
+        if row.first_us > 0
     )
 
 

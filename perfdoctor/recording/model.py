@@ -53,6 +53,7 @@ from .windows import DeviceWork as DeviceWork
 from .windows import IndexRow as IndexRow
 from .windows import LayerRow as LayerRow
 from .windows import LayersSeen as LayersSeen
+from .windows import LayoutPrice as LayoutPrice
 from .windows import LibraryPrice as LibraryPrice
 from .windows import LineRow as LineRow
 from .windows import LinesWindow as LinesWindow

@@ -268,6 +268,7 @@ def _ops(record: Record | None, prices: Record) -> model.OpsWindow | None:
         prices=tuple(_build(model.Price, r) for r in prices.get("prices", ())),
         replay=tuple(_build(model.Replay, r) for r in record.get("replay", ())),
         onednn=tuple(_build(model.LibraryPrice, r) for r in prices.get("onednn", ())),
+        layout=tuple(_build(model.LayoutPrice, r) for r in prices.get("layout", ())),
         batch=_batch(prices.get("batch")),
         update=_build(model.UpdatePrice, prices["update"]) if prices.get("update") else None,
     )

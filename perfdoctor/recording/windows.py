@@ -44,6 +44,17 @@ class LibraryPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutPrice:
+    """One operator timed with the channels of its images first and last in memory."""
+
+    name: str
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    first_us: float = 0.0
+    last_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class BatchPrice:
     """One operator timed with the job's batch, `factor` times it, and a quarter of it."""
 
@@ -169,6 +180,7 @@ class OpsWindow:
     layers: LayersSeen | None = None
     missing: str = ""
     onednn: tuple[LibraryPrice, ...] = ()
+    layout: tuple[LayoutPrice, ...] = ()
     waited: tuple[int, int] | None = None
     """Microseconds in the whole window for which the training thread was runnable without a CPU, and how often it
     got one."""

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 from ill_runs.backend import without_onednn
-from ill_runs.cudnn import convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused, unfused_on_gpu
+from ill_runs.cudnn import (
+    channels_first,
+    convolving_on_gpu,
+    half_on_gpu,
+    onednn_off_inside,
+    scattered,
+    unfused,
+    unfused_on_gpu,
+)
 from ills import ILL
 from perfdoctor.checks import backend
 from perfdoctor.checks.cudnn import CHECK, examine
@@ -313,6 +321,29 @@ def test_channels_first_matters_in_half_precision_on_tensor_cores() -> None:
 
 def test_turning_tensors_round_is_the_least_that_channels_last_saves() -> None:
     assert _found(half_on_gpu(layout=4.0)).savings.low_ms == pytest.approx(4.0)
+
+
+def test_on_a_cpu_channels_last_is_a_note_with_what_it_was_timed_to_save() -> None:
+    finding = _found(channels_first(saved=10.0))
+    assert (finding.id, finding.severity) == ("PD02.channels-first", Severity.NOTE)
+    assert finding.fix.remedies == ("layout.channels-last",)
+    saved = number(finding, "saved_ms")
+    assert 0 < saved <= 10.0 and number(finding, "spent_ms") == pytest.approx(3 * saved)
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (
+        pytest.approx(0.7 * saved),
+        pytest.approx(1.15 * saved),
+    )
+    assert {one.name: one.value for one in finding.evidence}["dearest"] == "`convolution_backward`"
+
+
+@pytest.mark.parametrize(("saved", "count"), [(-5.0, 0), (0.0, 0), (1.0, 0), (4.0, 1)])
+def test_on_a_cpu_channels_last_must_save_a_twentieth_of_the_step(saved: float, count: int) -> None:
+    assert len(_examined(channels_first(saved)).findings) == count
+
+
+def test_where_onednn_is_off_that_comes_before_the_layout() -> None:
+    native = with_(CONVOLUTION, kernel="slow_conv2d", choice="Slow2d")
+    assert _examined(channels_first(library_use__convolutions=(native,))).findings == ()
 
 
 @pytest.mark.parametrize(("copies", "count"), [(1.0, 0), (4.0, 1)])

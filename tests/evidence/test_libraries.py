@@ -70,6 +70,20 @@ def test_windows_become_steps_and_milliseconds(tmp_path: Path) -> None:
     assert not use.on_device
 
 
+def test_prices_of_layouts_know_what_the_job_spends_on_them(tmp_path: Path) -> None:
+    shapes = [[32, 16, 8, 8], [16]]
+    pooling = {"name": "aten::avg_pool2d", "dtype": "float32", "shapes": shapes}
+    op = {**pooling, "calls": 4, "self_us": 4000, "total_us": 5000}
+    other = {"name": "aten::avg_pool2d", "dtype": "float32", "shapes": [[1, 1, 8, 8]]}
+    timed = {"first_us": 1500.0, "last_us": 300.0}
+    prices = {"k": "prices", "layout": [{**pooling, **timed}, {**other, **timed}, {**pooling, "first_us": 0.0}]}
+    use = libraries.use(_process(tmp_path, _window({"convolutions": [CONVOLUTION]}, ops=[op]), prices))
+    assert isinstance(use, LibraryUse)
+    seen, unseen = use.layout_prices
+    assert (seen.name, seen.shapes, seen.first_ms, seen.last_ms) == ("avg_pool2d", "[32, 16, 8, 8] [16]", 1.5, 0.3)
+    assert (seen.ms_per_step, unseen.ms_per_step) == (2.5, 0.0)
+
+
 def test_on_a_device_its_own_times_count(tmp_path: Path) -> None:
     row = CONVOLUTION | {"kernel": "aten::cudnn_convolution", "device_forward_us": 200, "device_backward_us": 600}
     use = _used(tmp_path, {"convolutions": [row]}, device={"kernels": 2000, "layout": 300})

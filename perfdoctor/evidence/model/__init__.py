@@ -18,7 +18,16 @@ from .device import Bound, DeviceParts, DeviceTimeline
 from .indices import IndexUse
 from .job import DebuggingAid, Job, JobEnd, Precision, Threads
 from .layers import CodeLine, Layer, LayerProfile, Line
-from .libraries import Attention, AttentionPrice, Convolution, Cudnn, LibraryUse, Recurrent, ShapeVariety
+from .libraries import (
+    Attention,
+    AttentionPrice,
+    Convolution,
+    Cudnn,
+    LayoutPrice,
+    LibraryUse,
+    Recurrent,
+    ShapeVariety,
+)
 from .loading import Fetch, Loader, WorkerThreads
 from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
 from .memory import CudaMemory, EvalWithGrad, HostMemory
@@ -78,6 +87,7 @@ __all__ = [
     "Lack",
     "Layer",
     "LayerProfile",
+    "LayoutPrice",
     "LibraryPrice",
     "LibraryUse",
     "Line",

@@ -109,6 +109,18 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutPrice:
+    """One operator on images, replayed in this process with their channels first, as in the job, and last."""
+
+    name: str
+    shapes: str
+    first_ms: float
+    last_ms: float
+    ms_per_step: float
+    """Of all its calls, as profiled."""
+
+
+@dataclass(frozen=True, slots=True)
 class LibraryUse:
     """What the operator window says of it; each tuple the largest first."""
 
@@ -119,6 +131,8 @@ class LibraryUse:
     """Times are the device's."""
     layout_ms: float = 0.0
     """In cuDNN's kernels that turn tensors round for convolutions, on the device."""
+    layout_prices: tuple[LayoutPrice, ...] = ()
+    """On the CPU, where a convolution of a known layer had its channels first."""
 
 
 @dataclass(frozen=True, slots=True)

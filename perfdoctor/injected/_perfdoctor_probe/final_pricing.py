@@ -6,7 +6,15 @@ where glibc puts the job's own memory (a step of 13 ms took 9.8 ms afterwards). 
 
 import torch
 
-from . import attention_pricing, batch_pricing, dtype_pricing, library_pricing, pricing, recurrent_pricing
+from . import (
+    attention_pricing,
+    batch_pricing,
+    dtype_pricing,
+    layout_pricing,
+    library_pricing,
+    pricing,
+    recurrent_pricing,
+)
 
 
 class FinalPricing:
@@ -20,6 +28,7 @@ class FinalPricing:
         self.weights = weights
         self.onednn = onednn
         self.attention = summary["library"].get("attention", [])
+        self.convolutions = summary["library"].get("convolutions", [])
         self.recurrent = replays
         self.update = update
 
@@ -39,6 +48,7 @@ class FinalPricing:
             found = {
                 "prices": dtype_pricing.prices(self.ops, self.arguments),
                 "onednn": library_pricing.prices(self.ops, self.arguments, self.onednn),
+                "layout": layout_pricing.prices(self.ops, self.arguments, self.convolutions),
                 "batch": batch_pricing.prices(self.ops, self.arguments, self.weights),
             }
         return {

@@ -8,7 +8,7 @@ import time
 
 import torch
 
-_ELEMENTS = 1 << 25
+MOST_ELEMENTS = 1 << 25
 """Largest operator replayed, in elements of its inputs: 256 MiB in float64."""
 _ROUNDS = 7
 _LIMIT_NS = 40_000_000
@@ -40,7 +40,7 @@ def alone() -> bool:
 
 def replayable(name: str, shapes: list) -> bool:
     """Whether an operator may be called with tensors of our own: it is pure, draws no random numbers, and fits."""
-    return name in _REPLAYABLE and sum(elements(shape) for shape in shapes) <= _ELEMENTS
+    return name in _REPLAYABLE and sum(elements(shape) for shape in shapes) <= MOST_ELEMENTS
 
 
 def elements(shape) -> int:
@@ -50,12 +50,14 @@ def elements(shape) -> int:
     return count
 
 
-def prepared(name: str, shapes: list, types: list, concrete: list, dtype=None):
-    """A call of the operator with arguments like the profiled ones; tensors of `dtype`, or of their own type."""
+def prepared(name: str, shapes: list, types: list, concrete: list, dtype=None, last: bool = False):
+    """A call of the operator with arguments like the profiled ones; tensors of `dtype`, or of their own type, those
+    of four dimensions with the second of them `last` in memory."""
     values = []
     for shape, kind, constant in zip(shapes, types, concrete):
         if kind in _TORCH_TYPES:
-            values.append(torch.ones(shape, dtype=dtype or getattr(torch, _TORCH_TYPES[kind])))
+            tensor = torch.ones(shape, dtype=dtype or getattr(torch, _TORCH_TYPES[kind]))
+            values.append(tensor.contiguous(memory_format=torch.channels_last) if last and len(shape) == 4 else tensor)
         else:
             values.append(constant)
     return _bound(getattr(torch.ops.aten, name.partition("::")[2]), values)
