@@ -126,6 +126,26 @@ def test_onednn_off_counts_by_what_it_costs(share: float, ratio: float, count: i
     assert len(_examined(onednn_off_inside(share, ratio)).findings) == count
 
 
+def test_native_convolutions_that_are_slower_in_the_job_than_repeated_may_save_all_that_they_lose() -> None:
+    repeated = onednn_off_inside(0.8, 3.4)
+    assert not isinstance(repeated.backend, Missing)
+    price = with_(repeated.backend.onednn_prices[0], native_milliseconds=5.0, onednn_milliseconds=2.5)
+    # 17.6 ms a step for two calls of 5 ms: half of it by the ratio, all but two calls of 2.5 ms by the time.
+    savings = _found(with_(repeated, backend__onednn_prices=(price,))).savings
+    assert savings.low_ms == pytest.approx(17.6 - 8.8 * 1.15, rel=0.01)
+    assert savings.high_ms == pytest.approx(17.6 - 5.0 * 0.85, rel=0.01)
+
+
+def test_convolutions_that_are_slower_in_onednn_count_against_it() -> None:
+    one = onednn_off_inside(0.4, 3.4)
+    assert not isinstance(one.backend, Missing) and not isinstance(one.ops, Missing)
+    shapes = "[8, 3, 64, 64] [32, 3, 3, 3]"
+    slower = with_(one.backend.onednn_prices[0], shapes=shapes, native_milliseconds=2.0, onednn_milliseconds=4.0)
+    op = with_(one.ops.ops[0], shapes=shapes, calls_per_step=1.0, total_ms_per_step=2.0)
+    both = with_(one, ops__ops=(*one.ops.ops, op), backend__onednn_prices=(*one.backend.onednn_prices, slower))
+    assert _found(both).savings.high_ms == pytest.approx(_found(one).savings.high_ms + 2.0 - 4.0 * 0.85)
+
+
 def test_a_switch_deeper_in_the_model_is_told_by_its_convolutions() -> None:
     deeper = onednn_off_inside(backend__onednn_enabled=True)
     assert "where convolutions ran" in _found(deeper).reasoning

@@ -11,7 +11,7 @@ from torch.autograd.profiler import profile
 
 from perfdoctor.injected._perfdoctor_probe import layout_pricing, ops_window
 
-FIRST = [{"channels_last": False, "dtype": "float32"}]
+FIRST = [{"channels_last": False, "dtype": "float32", "kernel": "aten::mkldnn_convolution"}]
 NETWORK = nn.Sequential(
     nn.Conv2d(3, 8, 3, padding=1),
     nn.BatchNorm2d(8),
@@ -51,7 +51,9 @@ def test_every_operator_on_images_has_a_price_both_ways(seen: Any, monkeypatch: 
     }
 
 
-@pytest.mark.parametrize("row", [{"channels_last": True}, {"channels_last": None}, {"dtype": "float64"}])
+@pytest.mark.parametrize(
+    "row", [{"channels_last": True}, {"channels_last": None}, {"dtype": "float64"}, {"kernel": "aten::thnn_conv2d"}]
+)
 def test_a_job_whose_convolutions_are_otherwise_is_not_asked(seen: Any, row: dict[str, Any]) -> None:
     assert layout_pricing.prices(*seen, [{**FIRST[0], **row}]) == []
 

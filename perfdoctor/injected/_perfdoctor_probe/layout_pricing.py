@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from . import pricing
+from . import library_pricing, pricing
 
 _PRICED = 14
 _LIMIT_NS = 500_000_000
@@ -29,8 +29,9 @@ _PRICEABLE = frozenset(
 
 def prices(ops: list, arguments: list, convolutions: list) -> list:
     """Microseconds a call with the channels first and with them last; empty where no convolution's input had them
-    first. `convolutions`: as `library_use` tells of them."""
-    if not any(row["channels_last"] is False and row["dtype"] in _TYPES for row in convolutions):
+    first, and where oneDNN was off, which costs more. `convolutions`: as `library_use` tells of them."""
+    first = any(row["channels_last"] is False and row["dtype"] in _TYPES for row in convolutions)
+    if not first or any(part in row["kernel"] for row in convolutions for part in library_pricing.NATIVE):
         return []
     began = time.perf_counter_ns()
     found, least_us = [], 0.0
