@@ -21,6 +21,7 @@ from perfdoctor.api import (
 )
 
 from ._limits import CostLimits
+from ._lines import asked_for
 
 
 def findings(evidence: Evidence, step: Step, precision: Precision, limits: CostLimits) -> list[Finding]:
@@ -34,12 +35,14 @@ def findings(evidence: Evidence, step: Step, precision: Precision, limits: CostL
     directions = {call.detail for call in lines}
     lines = [call for call in lines if "->".join(reversed(call.detail.split("->"))) in directions]
     cost = sum(call.ms_per_step for call in lines)
-    return [_conversion(step, lines, cost, limits)] if cost / step.step_ms >= limits.min_share else []
+    if cost / step.step_ms < limits.min_share:
+        return []
+    worst = max(asked_for(evidence, lines), key=lambda call: call.ms_per_step)
+    return [_conversion(step, worst, cost, limits)]
 
 
-def _conversion(step: Step, lines: list[CallSite], cost: float, limits: CostLimits) -> Finding:
+def _conversion(step: Step, worst: CallSite, cost: float, limits: CostLimits) -> Finding:
     cost_share = cost / step.step_ms
-    worst = max(lines, key=lambda call: call.ms_per_step)
     return Finding(
         id="PD07.conversions",
         severity=severity(cost_share, limits.min_share, limits.error_share),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfdoctor.api import Line, Site
+from perfdoctor.api import CallSite, Evidence, Line, Missing, Site
 
 PYTHON_PARTS = ("forward", "other")
 """The parts of a step in which the job's own Python issues the operators."""
@@ -18,6 +18,13 @@ def key(site: Site) -> tuple[str, int]:
 def function(site: Site) -> tuple[str, str]:
     """What two places have in common that are in one function."""
     return site.file, site.function
+
+
+def asked_for(evidence: Evidence, calls: Sequence[CallSite]) -> Sequence[CallSite]:
+    """Without those that the backward pass makes in return for others, unless there are no others."""
+    lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
+    backward = {key(line.site) for line in lines if line.part == "backward"}
+    return [call for call in calls if key(call.site) not in backward] or calls
 
 
 def places(lines: Sequence[Line]) -> str:

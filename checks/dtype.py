@@ -71,6 +71,8 @@ from perfdoctor.api import (
 )
 
 from . import _conversions, _mixed_precision
+from ._lines import asked_for
+from ._wording import in_words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +223,12 @@ def _cause(case: _Case, dtype: str) -> Site | None:
 
 
 def _first_line(case: _Case, dtype: str) -> Site | None:
+    """The dearest line that makes such tensors, else the dearest that converts others to them."""
     if isinstance(case.evidence.call_sites, Missing):
         return None
-    kinds = {"float64": "float64"}
-    lines = [call for call in case.evidence.call_sites if call.kind == kinds.get(dtype, "")]
-    return lines[0].site if lines else None
+    lines = [call for call in case.evidence.call_sites if call.kind == dtype]
+    into = [call for call in case.evidence.call_sites if call.kind == "convert" and call.detail.endswith(f"->{dtype}")]
+    return next((call.site for call in (*lines, *asked_for(case.evidence, into))), None)
 
 
 def _why(case: _Case, dtype: str) -> str:
@@ -260,7 +263,11 @@ def _fix(case: _Case, dtype: str) -> Fix:
     if precision.default_dtype == "float64":
         code = "torch.set_default_dtype(torch.float32)"
     elif any(kind == "float64" for kind, _ in precision.parameter_dtypes):
-        code = "model = model.float()\nbatch = batch.float()  # in the data set, once"
+        code = in_words_of(
+            case.evidence.job,
+            "model = model.float()\nbatch = batch.float()  # in the data set, once",
+            lightning="trainer = Trainer(..., precision='32-true')  # and no model.double()",
+        )
     else:
         code = "x = x.float()  # before the arithmetic; or dtype=torch.float32 where the tensor is made"
     return Fix(

@@ -9,7 +9,7 @@ from perfdoctor.checks.dtype import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing, Site
+from perfdoctor.evidence.model import CallSite, Evidence, Missing, Site
 
 
 def _examined(evidence: Evidence) -> Outcome:
@@ -231,6 +231,30 @@ def test_a_scaler_without_float16_is_found_by_its_time() -> None:
 )
 def test_a_scaler_that_is_off_or_has_float16_to_scale_is_fine(changes: dict[str, Any]) -> None:
     assert is_clear(_examined(needless_scaler(**changes)))
+
+
+def test_what_the_backward_pass_converts_in_return_is_shown_at_the_line_that_asked_for_it() -> None:
+    """HOT_LINES has the backward pass at line 42."""
+    asked = CallSite("convert", Site("model.py", 21, "forward"), 12.0, 3.0, "float32->float64")
+    back = CallSite("convert", Site("train.py", 42, "main"), 12.0, 4.0, "float64->float32")
+    location = _found(conversions(call_sites=(back, asked))).location
+    assert location is not None and (location.file, location.line) == ("model.py", 21)
+    only_back = CallSite("convert", Site("train.py", 42, "main"), 12.0, 4.0, "float32->float64")
+    location = _found(conversions(call_sites=(back, only_back))).location
+    assert location is not None and location.line == 42
+
+
+def test_under_lightning_float64_is_its_trainers_precision() -> None:
+    finding = _found(slow_type("float64", job__trainer="lightning"))
+    assert "precision='32-true'" in finding.fix.code
+    assert "model.float()" in _found(slow_type("float64")).fix.code
+
+
+def test_float64_that_is_made_by_converting_is_found_where_that_is() -> None:
+    asked = CallSite("convert", Site("model.py", 21, "forward"), 12.0, 1.0, "float32->float64")
+    back = CallSite("convert", Site("train.py", 42, "main"), 12.0, 2.0, "float32->float64")
+    location = _found(slow_type("float64", precision__parameter_dtypes=(), call_sites=(back, asked))).location
+    assert location is not None and (location.file, location.line) == ("model.py", 21)
 
 
 @pytest.mark.parametrize(("cost_ms", "count"), [(0.24, 0), (0.26, 1), (0.0, 0)])
