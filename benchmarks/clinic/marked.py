@@ -1,22 +1,24 @@
-"""Runs a program with TraceML's step markers: one from each batch (or the step before it) to its optimizer step."""
+"""Runs a program with TraceML: its phases, and its step markers from each batch (or the last step) to the optimizer."""
 
 import runpy
 import sys
 from typing import Any
 
 import torch
+import traceml_ai
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from traceml_ai import trace_step
 
+# Else it times whole steps only, and says of each job that its phases are missing.
+traceml_ai.init(mode="auto")
+call = torch.nn.Module.__call__
 step: Any = None
 model: Any = None
-call = torch.nn.Module.__call__
 
 
 def begin() -> None:
     global step
     if step is None and model is not None:
-        step = trace_step(model)
+        step = traceml_ai.trace_step(model)
         step.__enter__()
 
 
