@@ -329,7 +329,7 @@ class _Case:
             return None
         pieces = prices.smaller
         saved = sum(
-            price.calls_per_step * max(0.0, price.milliseconds - pieces * price.smaller_milliseconds)
+            price.calls_per_step * (price.milliseconds - pieces * price.smaller_milliseconds)
             for price in prices.ops
             if price.smaller_milliseconds is not None
         )

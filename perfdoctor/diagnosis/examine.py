@@ -182,6 +182,7 @@ def _scaled(finding: Finding, scale: float) -> Savings:
         low_ms=saved.low_ms * scale,
         high_ms=saved.high_ms * scale,
         share=saved.share * scale,
+        claimed=1 - scale,
     )
 
 

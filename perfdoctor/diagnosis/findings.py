@@ -110,6 +110,9 @@ class Savings:
     general: bool = False
     """The fix helps against whatever the time goes into (a larger batch), so a finding that names what it goes into is
     billed first."""
+    claimed: float = 0.0
+    """Part of the time that other findings claim as well: it was taken off the numbers above, so that no millisecond is
+    billed twice."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_ms <= self.high_ms <= self.ceiling_ms * (1 + 1e-9):

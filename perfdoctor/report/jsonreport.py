@@ -200,6 +200,7 @@ def _finding(finding: Finding) -> dict[str, Json]:
             "low_ms": plain(savings.low_ms),
             "high_ms": plain(savings.high_ms),
             "share": plain(savings.share),
+            "claimed": plain(savings.claimed),
             "method": _filled(savings.method, numbers),
             "part": savings.part.value,
         },

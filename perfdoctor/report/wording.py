@@ -19,6 +19,9 @@ PREDICTED_DIGITS = 2
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}|]+)(?:\|([^{}|]+))?)?\}|[{}]")
 _SIBILANTS = ("s", "x", "ch", "sh")
+_BESIDE_OTHERS = "beyond what the other fixes save"
+_WORTH_TELLING = 0.1
+"""Of a finding's time, claimed by others as well, from which on a reader would wonder at the numbers."""
 """Nouns that end so make their plural with es: batch, fix, process."""
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
@@ -275,17 +278,19 @@ def interval(factor: float, low: float, high: float) -> str:
 def saving(savings: Savings, step_ms: float | None) -> str:
     """What a fix is predicted to save: "11 to 13 ms a step of the 14.2 ms that this costs (1.8x to ...)"."""
     if savings.high_ms <= 0:
-        return "none that this run could predict"
+        return f"nothing {_BESIDE_OTHERS}" if savings.claimed > 0 else "none that this run could predict"
     text = f"{span(savings.low_ms, savings.high_ms)} a step"
     if savings.ceiling_ms > savings.high_ms * 1.005:
         text += f" of the {duration(savings.ceiling_ms)} that this costs"
-    return f"{text} ({faster(savings.low_ms, savings.high_ms, step_ms)})" if step_ms else text
+    if step_ms:
+        text += f" ({faster(savings.low_ms, savings.high_ms, step_ms)})"
+    return f"{text}, {_BESIDE_OTHERS}" if savings.claimed >= _WORTH_TELLING else text
 
 
 def cost(savings: Savings) -> str:
     """What the problem costs now, as a share of the step where that is known: "57 % of the step"."""
     if savings.ceiling_ms <= 0:
-        return "no time in this run"
+        return "counted with the others" if savings.claimed > 0 else "no time in this run"
     if savings.share > 0:
         return f"{share(savings.share)} of the step"
     return f"{duration(savings.ceiling_ms)} a step"

@@ -343,6 +343,7 @@ def test_no_millisecond_is_billed_twice(part: Part, other: Part, pool_ms: float)
     cut = billed["PD04.second"]
     assert cut.low_ms == pytest.approx(0.1 * pool_ms)
     assert cut.share == pytest.approx(cut.ceiling_ms / 30.0)
+    assert cut.claimed == pytest.approx(2 / 3) and billed["PD03.first"].claimed == 0
 
 
 def test_pools_do_not_touch_each_other() -> None:

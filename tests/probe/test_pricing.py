@@ -17,6 +17,8 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0
+        self.without = 0
+        """Of this, without a CPU."""
 
     def call(self, *took_ms: float) -> Callable[[], None]:
         """Takes so long, one after another; from then on as long as the last."""
@@ -27,11 +29,21 @@ class Clock:
 
         return run
 
+    def disturbed(self, took_ms: float, without_ms: float) -> Callable[[], None]:
+        """Takes so long, and stands without a CPU for so long."""
+
+        def run() -> None:
+            self.now += int((took_ms + without_ms) * MS)
+            self.without += int(without_ms * MS)
+
+        return run
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(pricing, "time", SimpleNamespace(perf_counter_ns=lambda: clock.now))
+    clocks = SimpleNamespace(perf_counter_ns=lambda: clock.now, thread_time_ns=lambda: clock.now - clock.without)
+    monkeypatch.setattr(pricing, "time", clocks)
     return clock
 
 
@@ -46,6 +58,10 @@ def test_the_fastest_round_counts(clock: Clock) -> None:
 def test_what_takes_far_too_long_is_called_once(clock: Clock) -> None:
     assert pricing.in_turns([clock.call(500.0, 1.0)]) == [500_000.0]
     assert clock.now == 500 * MS
+
+
+def test_time_without_a_cpu_does_not_count(clock: Clock) -> None:
+    assert pricing.in_turns([clock.disturbed(6.0, 5.0), clock.disturbed(1.5, 0.0)]) == [6000.0, 1500.0]
 
 
 def test_rounds_end_at_the_limit(clock: Clock) -> None:

@@ -146,6 +146,20 @@ def test_a_saving_names_the_ceiling_only_when_it_says_more() -> None:
     assert wording.saving(Savings(0, 0, 0, 0, ""), 24.8) == "none that this run could predict"
 
 
+@pytest.mark.parametrize(
+    ("left", "claimed", "saving", "cost"),
+    [
+        (0.0, 1.0, "nothing beyond what the other fixes save", "counted with the others"),
+        (2.0, 0.5, "1.0 to 2.0 ms a step (1.04x to 1.09x faster), beyond what the other fixes save", "8 % of the step"),
+        (2.0, 0.05, "1.0 to 2.0 ms a step (1.04x to 1.09x faster)", "8 % of the step"),
+    ],
+)
+def test_what_others_claim_as_well_is_told(left: float, claimed: float, saving: str, cost: str) -> None:
+    savings = Savings(left, left / 2, left, left / 25, "", claimed=claimed)
+    assert wording.saving(savings, 25.0) == saving
+    assert wording.cost(savings) == cost
+
+
 def test_a_label_drops_the_unit_that_the_value_shows() -> None:
     assert wording.label(Measurement("wait_ms", 1, "ms")) == "wait"
     assert wording.label(Measurement("num_workers", 1, "count")) == "num workers"
