@@ -12,7 +12,7 @@ import diagnosis_samples as samples
 import jsonschema
 import pytest
 
-from perfdoctor.diagnosis.findings import CheckResult, Diagnosis, Measurement, clear
+from perfdoctor.diagnosis.findings import CheckResult, Diagnosis, Measurement, Part, clear
 from perfdoctor.evidence.model import Line, Missing, Site
 from perfdoctor.report.jsonreport import SCHEMA, load_schema, render_json
 
@@ -125,6 +125,11 @@ def test_json_needs_neither_rich_nor_jinja() -> None:
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_the_schema_knows_every_part_of_the_step() -> None:
+    savings = load_schema()["$defs"]["finding"]["properties"]["savings"]
+    assert savings["properties"]["part"]["enum"] == [part.value for part in Part]
 
 
 def test_hot_lines_say_where_and_how_much() -> None:

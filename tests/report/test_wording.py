@@ -150,8 +150,13 @@ def test_a_saving_names_the_ceiling_only_when_it_says_more() -> None:
     ("left", "claimed", "saving", "cost"),
     [
         (0.0, 1.0, "nothing beyond what the other fixes save", "counted with the others"),
-        (2.0, 0.5, "1.0 to 2.0 ms a step (1.04x to 1.09x faster), beyond what the other fixes save", "8 % of the step"),
-        (2.0, 0.05, "1.0 to 2.0 ms a step (1.04x to 1.09x faster)", "8 % of the step"),
+        (
+            2.0,
+            0.5,
+            "1.0 to 2.0 ms a step (1.04x to 1.09x faster), beyond what the other fixes save",
+            "8.0 % of the step",
+        ),
+        (2.0, 0.05, "1.0 to 2.0 ms a step (1.04x to 1.09x faster)", "8.0 % of the step"),
     ],
 )
 def test_what_others_claim_as_well_is_told(left: float, claimed: float, saving: str, cost: str) -> None:
