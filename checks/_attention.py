@@ -10,7 +10,6 @@ from perfdoctor.api import (
     Evidence,
     Finding,
     Fix,
-    Job,
     LibraryUse,
     Measurement,
     Missing,
@@ -164,16 +163,16 @@ def _by_hand(evidence: Evidence, some: list[Attention]) -> _Words:
         "attention made by hand of two products and a softmax",
         "the softmax of {layer} is taken over the result of a batched product, {scores}, and multiplied again: each "
         "of these is written to memory and read back, forward and backward",
-        _fused(evidence.job, some),
+        _fused(some),
     )
 
 
-def _fused(job: Job, some: list[Attention]) -> Fix:
+def _fused(some: list[Attention]) -> Fix:
     risk = (
         "The attention weights themselves are no longer to be had, and the last digits differ. A mask that is true "
         "where keys are hidden must be inverted."
     )
-    if "transformers" in job.frameworks:
+    if all(one.package == "transformers" for one in some):
         return Fix(
             text="Let the model use torch's fused attention.",
             code='model = AutoModel.from_pretrained(..., attn_implementation="sdpa")',

@@ -41,8 +41,7 @@ _DOING = {
 _TAKEN = {
     Cause.NEIGHBOURS: (
         "{cpus:CPU is|CPUs are} usable, none is idle, and other processes take {others} of them",
-        "End or move the other processes, or give each job its own CPUs; until then use fewer OpenMP threads and "
-        "workers.",
+        "End or move the other processes, or give each job its own CPUs.",
     ),
     Cause.OWN_THREADS: (
         "{cpus:CPU is|CPUs are} usable and other processes take no more than {others} of them: the job's own threads "
@@ -55,8 +54,7 @@ _TAKEN = {
     ),
     Cause.NO_CPU: (
         "{cpus} CPUs are usable, and who had them is not known",
-        "Free CPUs: end or move other processes, give this job a larger quota, or use fewer OpenMP threads and "
-        "workers than there are CPUs.",
+        "Free CPUs: end or move other processes, or give this job a larger quota.",
     ),
 }
 """Who had the CPUs, and what to do about it."""
@@ -231,13 +229,7 @@ def no_cpu_left(case: Case, fetch: Fetch, remaining: float) -> Finding:
         "the loop waits {wait_ms} a step for data, {wait_share} of it, because making a batch waits for a CPU",
         f"of the {{make_ms}} that a batch takes {where}, {{run_delay_ms}} are spent runnable without a CPU; {who}, so "
         "more workers would make it worse",
-        Fix(
-            text=remedy,
-            code=f"OMP_NUM_THREADS={max(1, int(machine.usable_cpus) - max(1, case.loader.num_workers))} "
-            "python train.py",
-            language="bash",
-            remedies=("etl.worker-threads=1",) if case.loader.num_workers else (),
-        ),
+        _fewer_threads(case, remedy),
         ceiling=case.wait - remaining,
         low=0.5 * min(lost, case.wait - remaining),
         high=min(lost, case.wait - remaining),
@@ -252,6 +244,21 @@ def no_cpu_left(case: Case, fetch: Fetch, remaining: float) -> Finding:
             ),
         ),
         confidence=Confidence.MEDIUM,
+    )
+
+
+def _fewer_threads(case: Case, remedy: str) -> Fix:
+    """Where others have the CPUs, fewer threads and workers are advised only to a job that has some to spare."""
+    threads, workers = case.evidence.threads, case.loader.num_workers
+    fitting = max(1, int(case.evidence.machine.usable_cpus) - max(1, workers))
+    own = case.split.blamed in (Cause.OWN_THREADS, Cause.QUOTA)
+    spare = own or isinstance(threads, Missing) or threads.intra_op > fitting
+    fewer = "" if own else " and ".join(["OpenMP threads"] * spare + ["workers"] * (workers > 1))
+    return Fix(
+        text=remedy + (f" Until then use fewer {fewer}." if fewer else ""),
+        code=f"OMP_NUM_THREADS={fitting} python train.py" if spare else "",
+        language="bash",
+        remedies=("etl.worker-threads=1",) if workers else (),
     )
 
 

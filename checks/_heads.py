@@ -126,7 +126,9 @@ def _unused(step: Step, head: _Head, targets: IndexUse, profile: LayerProfile, l
     if sure_share(step, profile, cost) < limits.min_share:
         return None
     cost_of_step = cost_share(step, cost)
-    low, high = (fraction * cost for fraction in _PROPORTIONAL)
+    least, most = _PROPORTIONAL
+    # What it saves elsewhere (memory, caches) is a part of what is elsewhere.
+    low, high = least * cost, cost + (most - 1) * min(cost, max(0.0, step.step_ms - cost))
     return Finding(
         id="PD09.unused-outputs",
         severity=severity(cost_of_step, limits.min_share, limits.error_share),

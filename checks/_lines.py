@@ -30,5 +30,5 @@ def asked_for(evidence: Evidence, calls: Sequence[CallSite]) -> Sequence[CallSit
 def places(lines: Sequence[Line]) -> str:
     """Line numbers, with the file where it is not that of the dearest."""
     here = max(lines, key=lambda line: line.ms_per_step).site.file
-    ordered = sorted((line.site.file != here, line.site.file, line.site.line) for line in lines)
+    ordered = sorted({(line.site.file != here, line.site.file, line.site.line) for line in lines})
     return ", ".join(f"{file}:{line}" if elsewhere else str(line) for elsewhere, file, line in ordered)

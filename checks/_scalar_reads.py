@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -107,7 +108,9 @@ class ScalarReads:
         return self._beside(line)
 
     def _read_on_cpu(self, call: CallSite, loop: list[Line]) -> Finding | None:
-        cost = call.ms_per_step + _READ_US / 1000 * call.calls_per_step
+        here = {key(line.site) for line in loop}
+        reads = [read for read in self.reads if key(read.site) in here] or [call]
+        cost = sum(read.ms_per_step + _READ_US / 1000 * read.calls_per_step for read in reads)
         low, high = cost, cost
         if loop:
             cost = max(cost, sum(line.ms_per_step for line in loop))
@@ -122,7 +125,7 @@ class ScalarReads:
             + " reads {reads:scalar} a step out of tensors, which takes {cost_ms}, {cost_share} of it",
             reasoning="every read, and what is computed for it alone, goes through Python and the dispatcher",
             evidence=(
-                *self._read_evidence(call, cost),
+                *self._read_evidence(reads, cost),
                 *((Measurement("lines", places(loop), "text", "its lines"),) if len(loop) > 1 else ()),
             ),
             location=location(call.site),
@@ -158,12 +161,12 @@ class ScalarReads:
             and abs(one.runs_per_step - line.runs_per_step) <= _SAME_RUNS * line.runs_per_step
         ]
 
-    def _read_evidence(self, call: CallSite, cost: float) -> tuple[Measurement, ...]:
+    def _read_evidence(self, reads: Sequence[CallSite], cost: float) -> tuple[Measurement, ...]:
         return (
             milliseconds("cost_ms", cost, "per step"),
             share("cost_share", self._share(cost), "of the step"),
-            Measurement("reads", call.calls_per_step, "count", "scalar reads per step"),
-            milliseconds("reads_ms", call.ms_per_step, "in the reads themselves"),
+            Measurement("reads", sum(read.calls_per_step for read in reads), "count", "scalar reads per step"),
+            milliseconds("reads_ms", sum(read.ms_per_step for read in reads), "in the reads themselves"),
         )
 
     def _on_cuda(self) -> list[Finding | None]:
@@ -185,7 +188,7 @@ class ScalarReads:
             reasoning="reading a scalar waits for everything that the device was asked to do; until the host has asked "
             "for more, the device idles",
             evidence=(
-                *self._read_evidence(call, cost),
+                *self._read_evidence([call], cost),
                 milliseconds("felt_ms", felt, "of that, the most for which the device can have been without work"),
             ),
             location=location(call.site),

@@ -255,15 +255,19 @@ class _Case:
             return None
         if self.sure_share(layer.ms) < limits.slow_share or layer.time_share < limits.slow_factor * layer.flop_share:
             return None
+        # A random number takes longer than all else that is done with an element, and no fusion saves it.
+        draws = "Dropout" in layer.kind
         excess = layer.ms * (1 - layer.flop_share / layer.time_share)
         low, high = (fraction * excess for fraction in _SLOW_SAVES)
         return Finding(
             id="PD09.memory-bound-layer",
-            severity=severity(cost_share, limits.min_share, limits.error_share),
+            # To regularise is nothing wrong; that it costs so much is worth knowing.
+            severity=Severity.NOTE if draws else severity(cost_share, limits.min_share, limits.error_share),
             confidence=Confidence.MEDIUM,
             message="{layer} takes {cost_ms} a step, {cost_share}, for {flop_share} of the arithmetic",
-            reasoning="{calls:call} a step on an input of {input}, mostly to move memory or launch small kernels; "
-            "arithmetic alone would take {arithmetic_ms} at the rate of the other layers",
+            reasoning="{calls:call} a step on an input of {input}, mostly "
+            + ("to draw random numbers; " if draws else "to move memory or launch small kernels; ")
+            + "arithmetic alone would take {arithmetic_ms} at the rate of the other layers",
             evidence=(
                 *about(layer, self.step),
                 Measurement("calls", layer.calls_per_step, "count", "calls per step"),
@@ -271,6 +275,13 @@ class _Case:
                 milliseconds("arithmetic_ms", layer.ms - excess, "its share of the arithmetic"),
             ),
             fix=Fix(
+                text="Let it work on less: on narrow layers, after pooling, on whole channels (`nn.Dropout2d`), or not "
+                "at all where the model does not overfit.",
+                code="nn.Dropout(0.0)",
+                risk="Less regularisation: compare the validation loss.",
+            )
+            if draws
+            else Fix(
                 text="Let it work on less (after pooling or a stride, in place), or fuse it with its neighbours.",
                 code=in_words_of(
                     self.evidence.job,
@@ -285,7 +296,8 @@ class _Case:
                 ceiling=excess,
                 low=low,
                 high=high,
-                method="the layer's time beyond its share of the arithmetic; fusing saves 20 to 80 % of that",
+                method="the layer's time beyond its share of the arithmetic; "
+                + ("half of the elements take half of it" if draws else "fusing saves 20 to 80 % of that"),
             ),
         )
 

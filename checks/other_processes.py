@@ -57,6 +57,7 @@ from perfdoctor.api import (
     Fix,
     Host,
     Lack,
+    Machine,
     Measurement,
     Missing,
     Outcome,
@@ -215,6 +216,8 @@ def _contention(case: _Case) -> list[Finding]:
     measured = case.split.ms(Cause.NEIGHBOURS)
     own_is_enough, cost_share = case.weighed(measured)
     cost, low, confidence = measured, _SPREAD[0] * measured, Confidence.HIGH
+    # What was lost in collections goes with them, and is theirs to save.
+    kept = case.step.working_ms / max(case.step.working_ms + case.step.parts.gc, 1e-9)
     method = "the measured time without a CPU; up to 30 % of it may be the job's own threads and workers"
     if not own_is_enough:
         # The training thread may be the one that spins while another thread of its team has no CPU.
@@ -222,7 +225,7 @@ def _contention(case: _Case) -> list[Finding]:
         worth, cost_share = case.weighed(cost)
         if not worth:
             return []
-        low, confidence = 0.0, Confidence.LOW
+        low, kept, confidence = 0.0, 1.0, Confidence.LOW
         method = "a team of threads is as late as its last one, so at most the job's share of time without a CPU"
     owner = case.owner
     visible = owner != _OUTSIDE
@@ -248,13 +251,26 @@ def _contention(case: _Case) -> list[Finding]:
                     else "Ask whoever schedules this machine for CPUs of your own"
                 )
                 + "; or use no more threads than the CPUs that are left.",
-                code="taskset -c 0-3 python train.py  # CPUs that nobody else uses",
+                code=f"taskset -c {_half(case.evidence.machine)} python train.py  # CPUs that nobody else uses",
                 language="bash",
                 risk="The other process may be somebody's work.",
             ),
-            savings=savings(case.step, Part.COMPUTE, ceiling=cost, low=low, high=_SPREAD[1] * cost, method=method),
+            savings=savings(
+                case.step,
+                Part.COMPUTE,
+                ceiling=kept * cost,
+                low=kept * low,
+                high=kept * cost * _SPREAD[1],
+                method=method,
+            ),
         )
     ]
+
+
+def _half(machine: Machine) -> str:
+    """Of the CPUs that the job may use, as `taskset` writes them."""
+    last = max(1, machine.affinity_cpus // 2) - 1
+    return f"0-{last}" if last else "0"
 
 
 def _throttled(case: _Case) -> list[Finding]:

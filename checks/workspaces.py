@@ -160,7 +160,7 @@ def _churn(memory: HostMemory, step: Step, faults_ms: float, limits: Limits) -> 
             reasoning="{system_share} of the process's CPU time is the kernel's; the allocator is {allocator}"
             + (", with its default thresholds" if not memory.malloc_settings else ", with {settings} set"),
             evidence=(
-                milliseconds("cost_ms", cost, "page faults per step"),
+                milliseconds("cost_ms", cost, "in page faults per step, by their price here"),
                 share("cost_share", cost_share, "of the step"),
                 Measurement("faults", round(memory.minor_faults), "count", "page faults per step"),
                 milliseconds("system_ms", memory.system_cpu_ms, "kernel time per step"),
@@ -283,7 +283,7 @@ def _evaluation(evidence: Evidence, evaluation: EvalWithGrad | None, step: Step,
             location=location(evaluation.site),
             fix=Fix(
                 text="Call it without gradients; that also frees the memory of the activations.",
-                code="with torch.no_grad():\n    targets = teacher(batch)",
+                code="with torch.no_grad():\n    output = model(batch)  # the one in evaluation mode",
                 risk="None, unless its own parameters are to learn from this loss.",
             )
             if in_training

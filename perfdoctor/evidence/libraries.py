@@ -114,6 +114,7 @@ def _attention(row: AttentionRow, unit: float, steps: int, on_device: bool, pric
         module=row.module,
         dtype=row.dtype,
         batch=batch,
+        package=row.package,
         queries=queries,
         width=width,
         keys=keys,

@@ -65,6 +65,8 @@ class AttentionRow:
     layer: str = ""
     module: str = ""
     dtype: str = ""
+    package: str = ""
+    """Of the module's class; "" outside any module and in older recordings."""
     sizes: tuple[int, ...] = ()
     """Batch times heads, queries, width of a head, keys."""
     mask: str = ""

@@ -172,6 +172,19 @@ def test_torchs_own_optimizers_are_not_blamed_on_the_line_that_calls_them(change
     assert number(examine(evidence, CHECK.limits), "reads") == 0
 
 
+def test_all_reads_of_a_loop_are_counted() -> None:
+    one = scalar_reads(16.0, line_ms=2.0)
+    assert not isinstance(one.call_sites, Missing) and not isinstance(one.hot_lines, Missing)
+    there = with_(one.call_sites[0].site, line=one.call_sites[0].site.line + 1)
+    both = with_(
+        one,
+        call_sites=(*one.call_sites, with_(one.call_sites[0], site=there)),
+        hot_lines=(*one.hot_lines, with_(one.hot_lines[0], site=there)),
+    )
+    finding = _found(both)
+    assert number(finding, "reads") == 32 and finding.message.startswith("this loop")
+
+
 def test_a_loop_of_reads_is_not_found_twice() -> None:
     assert _ids(scalar_reads()) == ["PD10.scalar-reads"]
 

@@ -254,8 +254,10 @@ def test_mask_and_dropout_are_in_the_code_to_paste() -> None:
 
 
 def test_a_library_models_attention_is_changed_in_its_own_words() -> None:
-    finding = _found(with_(unfused(), job__frameworks=("transformers",)))
-    assert 'attn_implementation="sdpa"' in finding.fix.code
+    assert 'attn_implementation="sdpa"' in _found(unfused(package="transformers")).fix.code
+    # Lightning imports that library whether or not the job uses it.
+    own = with_(unfused(package="model"), job__frameworks=("lightning", "transformers"))
+    assert "scaled_dot_product_attention" in _found(own).fix.code
 
 
 def test_returned_weights_are_told_from_attention_by_hand() -> None:

@@ -160,6 +160,13 @@ def test_a_layer_is_slow_when_its_time_far_exceeds_its_arithmetic(share: float, 
     assert _ids(memory_bound(share, flops)) == ["PD09.memory-bound-layer"] * count
 
 
+def test_dropout_draws_random_numbers_which_compiling_does_not_save() -> None:
+    finding = only(examine(memory_bound(kind="Dropout"), CHECK.limits))
+    assert finding.severity is Severity.NOTE and "random numbers" in finding.reasoning
+    assert "compile" not in finding.fix.code
+    assert "compile" in only(examine(memory_bound(), CHECK.limits)).fix.code
+
+
 def test_only_the_time_beyond_the_arithmetic_may_be_saved() -> None:
     finding = only(examine(memory_bound(0.4, 0.1), CHECK.limits))
     assert finding.savings.ceiling_ms == pytest.approx(0.75 * 10.0)

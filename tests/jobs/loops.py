@@ -168,6 +168,20 @@ def inference_after_training():
     return model
 
 
+def rollout_first():
+    """As in reinforcement learning: forwards alone, then an update, in turns."""
+    model, optimizer, _ = setup()
+    for _ in range(4):
+        with torch.no_grad():
+            for _ in range(20):
+                model(torch.randn(4, 8)).sum()
+        for _ in range(20):
+            model(torch.randn(4, 8)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return model
+
+
 def validated():
     """Training with a validation pass that forgets no_grad."""
     model, optimizer, criterion = setup()

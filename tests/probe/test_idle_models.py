@@ -68,6 +68,19 @@ def test_what_makes_no_needless_gradients_is_not_idle(models, how):
     assert row["aside"] == (how == "evaluated")
 
 
+def test_a_model_that_is_evaluated_and_trained_in_one_step_stands_aside_in_neither(models):
+    student, teacher, optimizer = models
+    calls = [(teacher.eval(), torch.ones(1, 4)), (student, torch.ones(1, 4))]
+    assert summary(calls, optimizer)["Teacher"]["aside"]
+    seen = Layers(Sites(), optimizer)
+    seen.open()
+    teacher.eval()(torch.ones(1, 4))
+    teacher.train()(torch.ones(1, 4))
+    seen.close()
+    (row,) = seen.summary([], [], lambda *_: 0)["modules"]
+    assert not row["aside"] and not row["idle"]
+
+
 def test_where_copies_of_all_parameters_are_updated_nothing_is_idle():
     student = nn.Linear(4, 2)
     optimizer = torch.optim.SGD([parameter.detach().clone() for parameter in student.parameters()], 0.1)

@@ -27,6 +27,7 @@ STYLES = (
     "infer_no_loader",
     "infer_train_mode",
     "inference_after_training",
+    "rollout_first",
     "validated",
     "per_parameter",
     "raising_step",
@@ -82,6 +83,10 @@ def test_the_parts_of_a_step_never_exceed_it(seen):
         parts = sum(steps[f"{name}_us"] for name in PARTS)
         assert (parts <= steps["wall_us"]).all(), seen.names[process.header.pid]
         assert all((column >= 0).all() for column in steps.arrays.values())
+
+
+def test_parameters_are_known_also_where_a_rollout_comes_first(seen):
+    assert seen.named("rollout_first").settings.parameters.dtypes == seen.named("plain").settings.parameters.dtypes
 
 
 @pytest.mark.parametrize(

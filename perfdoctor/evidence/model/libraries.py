@@ -106,6 +106,8 @@ class Attention:
     ms_per_step: float
     """Forward and backward: of the device where there is one, otherwise of the host."""
     price: AttentionPrice | Missing
+    package: str = ""
+    """Whose module makes it: `transformers`, `torch`, or a module of the job's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,8 @@ class Layers:
                 if not self.stack:
                     self.roots.append(module)
                     self.calls[id(module)] = self.sites.here() if self.sites is not None else -1
+            # A model that is evaluated and trained in one step stands aside in neither.
+            known[6], known[7] = known[6] and self.aside, known[7] and self.idle
             known[2] += 1
             entered = _Range(f"{RANGE}{known[0]}")
             entered.__enter__()

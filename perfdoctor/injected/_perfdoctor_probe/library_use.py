@@ -335,7 +335,7 @@ class Uses:
         return {
             "convolutions": found,
             "recurrent": [record for record, _ in recurrent],
-            "attention": [_named(kind, names) for kind in _largest(self.attention)],
+            "attention": [_attention(kind, names) for kind in _largest(self.attention)],
             "replays": [replay for _, replay in recurrent],
         }
 
@@ -351,6 +351,13 @@ def _recurrent(kind: _Kind, names: dict, on_cpu: bool) -> tuple:
     how = record.pop("how")
     replay = recurrent_pricing.replay(record, how, module) if on_cpu else None
     return {**record, "copies_us": kind.copies // 1000}, replay
+
+
+def _attention(kind: _Kind, names: dict) -> dict:
+    """The record, with the package whose module makes it."""
+    module = names.get(kind.facts["layer"], (None,))[-1]
+    package = "" if module is None else type(module).__module__.partition(".")[0]
+    return {**_named(kind, names), "package": package}
 
 
 def _named(kind: _Kind, names: dict) -> dict:

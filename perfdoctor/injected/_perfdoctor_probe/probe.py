@@ -80,6 +80,8 @@ class Probe:
         self.onednn = self.cudnn = None
         self.scaler_site = self.double_site = self.threads_site = self.onednn_site = -2
         self.optimizer = None
+        self.without_optimizer = False
+        """Whether the settings were written before any optimizer was seen: a rollout came first."""
         self.turns = None
 
     def before_fork(self) -> None:
@@ -152,6 +154,8 @@ class Probe:
         line.settle_cpu()
         now, step = line.boundary_ns, line.step
         self.next_tick_ns = now + control.POLL_NS
+        if self.without_optimizer and self.optimizer is not None:
+            self.write_settings()
         if step == _SETTINGS_STEP:
             self.write_settings()
             if self.remedies:
@@ -318,6 +322,7 @@ class Probe:
         with _NotCompiled():
             facts = settings.torch_settings()
         optimizer = self.optimizer() if self.optimizer is not None else None
+        self.without_optimizer = self.optimizer is None
         if optimizer is not None:
             facts["parameters"] = settings.parameters(optimizer)
         facts["autocast"] = self.autocast

@@ -57,8 +57,8 @@ def unused_outputs(
     )
 
 
-def memory_bound(share: float = 0.4, flops: float = 0.02, **changes: Any) -> Evidence:
-    return with_layer(layer("BatchNorm2d", share, flops, **{"weight_shape": (), "parameters": 128, **changes}))
+def memory_bound(share: float = 0.4, flops: float = 0.02, kind: str = "BatchNorm2d", **changes: Any) -> Evidence:
+    return with_layer(layer(kind, share, flops, **{"weight_shape": (), "parameters": 128, **changes}))
 
 
 def dense_embedding(cost_ms: float = 4.0, rows: int = 100_000, looked_up: int = 1_000) -> Evidence:
