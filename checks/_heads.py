@@ -133,8 +133,8 @@ def _unused(step: Step, head: _Head, targets: IndexUse, profile: LayerProfile, l
         id="PD09.unused-outputs",
         severity=severity(cost_of_step, limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="{layer} has {outputs:output}, but the targets stop at class {highest}: the outputs beyond it cost "
-        "{cost_ms} a step, {cost_share}",
+        message="the layer {layer} has {outputs:output}, but the targets stop at class {highest}: the outputs beyond it "
+        "cost {cost_ms} a step, {cost_share}",
         reasoning="the loss was given {targets:target} in the profiled steps, {distinct:class} of which none was "
         "higher; the layer, its loss and its update take {head_ms} a step, as much as there are outputs",
         evidence=(
@@ -195,7 +195,7 @@ def _dominant(step: Step, profile: LayerProfile, targets: IndexUse | None, limit
             id="PD09.oversized-head",
             severity=Severity.NOTE if needed else severity(cost_of_step, limits.min_share, limits.error_share),
             confidence=Confidence.MEDIUM,
-            message="{layer}, the last layer, has {outputs:output} and takes {cost_ms} a step, {cost_share}",
+            message="the last layer, {layer}, has {outputs:output} and takes {cost_ms} a step, {cost_share}",
             reasoning="it does {flop_share} of the arithmetic, and its result, one number per output and sample, "
             "is made again by the loss"
             + ("; the targets use its classes, so it is not wider than it has to be" if needed else ""),

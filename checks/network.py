@@ -264,7 +264,7 @@ class _Case:
             # To regularise is nothing wrong; that it costs so much is worth knowing.
             severity=Severity.NOTE if draws else severity(cost_share, limits.min_share, limits.error_share),
             confidence=Confidence.MEDIUM,
-            message="{layer} takes {cost_ms} a step, {cost_share}, for {flop_share} of the arithmetic",
+            message="the layer {layer} takes {cost_ms} a step, {cost_share}, for {flop_share} of the arithmetic",
             reasoning="{calls:call} a step on an input of {input}, mostly "
             + ("to draw random numbers; " if draws else "to move memory or launch small kernels; ")
             + "arithmetic alone would take {arithmetic_ms} at the rate of the other layers",
