@@ -133,8 +133,8 @@ def _unused(step: Step, head: _Head, targets: IndexUse, profile: LayerProfile, l
         id="PD09.unused-outputs",
         severity=severity(cost_of_step, limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="the layer {layer} has {outputs:output}, but the targets stop at class {highest}: the outputs beyond it "
-        "cost {cost_ms} a step, {cost_share}",
+        message="the layer {layer} has {outputs:output}, but the targets stop at class {highest}: the outputs beyond "
+        "it cost {cost_ms} a step, {cost_share}",
         reasoning="the loss was given {targets:target} in the profiled steps, {distinct:class} of which none was "
         "higher; the layer, its loss and its update take {head_ms} a step, as much as there are outputs",
         evidence=(
