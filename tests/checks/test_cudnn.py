@@ -358,9 +358,11 @@ def test_on_a_cpu_channels_last_is_a_note_with_what_it_was_timed_to_save() -> No
     assert {one.name: one.value for one in finding.evidence}["dearest"] == "`convolution_backward`"
 
 
-@pytest.mark.parametrize(("saved", "count"), [(-5.0, 0), (0.0, 0), (1.0, 0), (4.0, 1)])
-def test_on_a_cpu_channels_last_must_save_a_twentieth_of_the_step(saved: float, count: int) -> None:
-    assert len(_examined(channels_first(saved)).findings) == count
+@pytest.mark.parametrize(("saved", "count"), [(-5.0, 0), (0.0, 0), (4.0, 0), (8.0, 1)])
+def test_on_a_cpu_channels_last_must_save_much_of_the_step(saved: float, count: int) -> None:
+    outcome = _examined(channels_first(saved))
+    assert len(outcome.findings) == count
+    assert number(outcome, "channels_last_saves") == pytest.approx(max(0.0, saved) / 25.0, rel=0.2)
 
 
 def test_where_onednn_is_off_that_comes_before_the_layout() -> None:
