@@ -34,8 +34,8 @@ When it stays silent
 When the fused kernel, timed in this job with its shapes, mask and dropout, is not faster: short sequences, bfloat16
 on some CPUs, and dropout on a CPU, for which torch has no fused kernel. When oneDNN is off in the whole process: that
 is PD01's. When channels last would save a CPU less than 15 % of the step at least: more is a note, since the layout is
-torch's own choice. When torch's own kernel was taken for the type (float64): that is PD07's. Small convolutions and depthwise
-ones are native on purpose.
+torch's own choice. When torch's own kernel was taken for the type (float64): that is PD07's. Small convolutions and
+depthwise ones are native on purpose.
 
 Limits
 ------
