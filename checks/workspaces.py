@@ -80,6 +80,9 @@ class Limits:
 
     min_share: float = 0.05
     """Share of the step: below, raising thresholds is not worth the memory it keeps."""
+    churn_warning: float = 0.08
+    """Page faults come and go from launch to launch: two healthy programs had none in one and 5 to 7 % in the next, and
+    a warning that does the same is none."""
     error_share: float = 0.20
     """A judgement; the step that gained 1.77x had 43 %."""
     max_retries_per_step: float = 0.01
@@ -153,7 +156,7 @@ def _churn(memory: HostMemory, step: Step, faults_ms: float, limits: Limits) -> 
     return [
         Finding(
             id="PD08.allocator-churn",
-            severity=severity(cost_share, limits.min_share, limits.error_share),
+            severity=severity(cost_share, limits.churn_warning, limits.error_share),
             confidence=Confidence.HIGH if memory.allocator == "glibc" else Confidence.MEDIUM,
             message="memory is taken from the kernel and given back in every step: {faults:page fault}, about "
             "{cost_ms}, {cost_share} of the step",

@@ -75,7 +75,14 @@ def test_the_measured_gain_of_the_thresholds_lies_in_the_predicted_range() -> No
 
 @pytest.mark.parametrize(
     ("faults_ms", "severity"),
-    [(1.2, None), (1.3, Severity.WARNING), (4.9, Severity.WARNING), (5.1, Severity.ERROR)],
+    [
+        (1.2, None),
+        (1.3, Severity.NOTE),
+        (1.9, Severity.NOTE),
+        (2.1, Severity.WARNING),
+        (4.9, Severity.WARNING),
+        (5.1, Severity.ERROR),
+    ],
 )
 def test_faults_count_by_what_they_cost(faults_ms: float, severity: Severity | None) -> None:
     outcome = _examined(churn(faults_ms))
