@@ -87,6 +87,8 @@ class Limits:
     """A tenth of the step, 1.1 times the throughput: less is not worth a change of the optimisation."""
     warning_share: float = 0.20
     """1.25 times the throughput."""
+    merge_warning_share: float = 0.25
+    """1.33 times the throughput: micro-batches are often small on purpose, for memory that is free only in this run."""
     error_share: float = 0.60
     """2.5 times the throughput."""
     usual_batch: int = 32
@@ -228,8 +230,9 @@ class _Case:
     def place(self) -> Site | Missing | None:
         return None if self.loader is None else self.loader.site
 
-    def _severity(self, saved_ms: float) -> Severity:
-        return severity(saved_ms / self.grows.step_ms, self.limits.warning_share, self.limits.error_share)
+    def _severity(self, saved_ms: float, warning: float | None = None) -> Severity:
+        least = self.limits.warning_share if warning is None else warning
+        return severity(saved_ms / self.grows.step_ms, least, self.limits.error_share)
 
     # -- findings -----------------------------------------------------------------------------------------
 
@@ -244,7 +247,7 @@ class _Case:
             return None
         return Finding(
             id="PD05.mergeable-accumulation",
-            severity=Severity.NOTE if self.usual else self._severity(low),
+            severity=Severity.NOTE if self.usual else self._severity(low, self.limits.merge_warning_share),
             confidence=Confidence.MEDIUM,
             message="each optimizer step takes {micro_batches:micro-batch} of {batch}; one of them would save "
             "up to {saved_high} a step",

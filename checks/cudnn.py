@@ -33,9 +33,9 @@ When it stays silent
 --------------------
 When the fused kernel, timed in this job with its shapes, mask and dropout, is not faster: short sequences, bfloat16
 on some CPUs, and dropout on a CPU, for which torch has no fused kernel. When oneDNN is off in the whole process: that
-is PD01's. When channels last would save a CPU less than 15 % of the step at least: more is a note, since the layout is
-torch's own choice. When torch's own kernel was taken for the type (float64): that is PD07's. Small convolutions and
-depthwise ones are native on purpose.
+is PD01's. What channels last would save a CPU is a number beside what is clear: the layout is torch's own choice, and
+`check --trial --try layout.channels-last` tells what it is worth. When torch's own kernel was taken for the type
+(float64): that is PD07's. Small convolutions and depthwise ones are native on purpose.
 
 Limits
 ------
@@ -135,8 +135,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         elif isinstance(evidence.cudnn, Missing) and not findings and (use.convolutions or use.recurrent):
             return cannot_tell(f"cuDNN's settings were not read: {evidence.cudnn}")
     else:
-        layout = _channels_last.findings(evidence, step, use)
-        findings = [*_onednn_off_inside(evidence, step, backend, limits), *layout, *findings]
+        findings = [*_onednn_off_inside(evidence, step, backend, limits), *findings]
     shared = _shared(evidence, step, ops, use)
     if findings:
         return found(*findings, measurements=shared)
@@ -145,7 +144,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if not use.on_device and untimed_ms / step.step_ms >= limits.min_share:
         return cannot_tell(f"attention that is not fused takes much of the step, and {untimed[0].price}")
     unseen = "; inside compiled functions nothing was seen" if evidence.job.compiled else ""
-    return clear(_line(use) + unseen, *shared)
+    return clear(_line(use) + _channels_last.words(shared) + unseen, *shared)
 
 
 def _onednn_off_inside(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
