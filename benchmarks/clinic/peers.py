@@ -112,16 +112,13 @@ def traceml(program: Program) -> Judgement:
 def traceml_claims(summary: dict[str, Any], program: Program) -> tuple[Claim, ...]:
     """What it only informs of ("compute-bound") counts where it is right, and is no alarm elsewhere."""
     primary = summary["primary_diagnosis"]
-    kinds = dict.fromkeys([primary["kind"], *(issue["kind"] for issue in _issues(summary))])
-    found = [claim for kind in kinds for claim in _claims(_TRACEML.get(kind, ()), program)]
-    if primary["severity"] == "info":
-        informed = _TRACEML.get(primary["kind"], ())
-        found = [
-            claim
-            for claim in found
-            if claim.id.partition(".")[0] not in informed or (program.sick and claim.id in program.case.expect)
-        ]
-    return tuple(found)
+    informed = primary["kind"] if primary["severity"] == "info" else ""
+    return tuple(
+        claim
+        for kind in dict.fromkeys([primary["kind"], *(issue["kind"] for issue in _issues(summary))])
+        for claim in _claims(_TRACEML.get(kind, ()), program)
+        if kind != informed or (program.sick and claim.id in program.case.expect)
+    )
 
 
 def _issues(summary: dict[str, Any]) -> list[dict[str, Any]]:

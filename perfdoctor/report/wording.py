@@ -19,10 +19,10 @@ PREDICTED_DIGITS = 2
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}|]+)(?:\|([^{}|]+))?)?\}|[{}]")
 _SIBILANTS = ("s", "x", "ch", "sh")
+"""Nouns that end so make their plural with es: batch, fix, process."""
 _BESIDE_OTHERS = "beyond what the other fixes save"
 _WORTH_TELLING = 0.1
 """Of a finding's time, claimed by others as well, from which on a reader would wonder at the numbers."""
-"""Nouns that end so make their plural with es: batch, fix, process."""
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
 )

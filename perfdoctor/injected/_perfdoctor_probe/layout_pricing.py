@@ -12,8 +12,6 @@ from . import library_pricing, pricing
 _PRICED = 14
 _LIMIT_NS = 700_000_000
 """For all operators together, the largest first."""
-_PLACES = 3
-"""Tensors in so many places in memory: in one of them a convolution took 10.1 ms that takes 7.8 ms in others."""
 _PLACE_NS = 15_000_000
 _MOVABLE = 1 << 22
 """Elements up to which an operator's tensors are made so often; larger ones lie on pages of their own anywhere."""
@@ -38,7 +36,7 @@ def prices(ops: list, arguments: list, convolutions: list) -> list:
     """Microseconds a call with the channels first and with them last; empty where no convolution's input had them
     first, and where oneDNN was off, which costs more. `convolutions`: as `library_use` tells of them."""
     first = any(row["channels_last"] is False and row["dtype"] in _TYPES for row in convolutions)
-    if not first or any(part in row["kernel"] for row in convolutions for part in library_pricing.NATIVE):
+    if not first or library_pricing.any_native(row["kernel"] for row in convolutions):
         return []
     began = time.perf_counter_ns()
     found, least_us = [], 0.0
@@ -50,8 +48,11 @@ def prices(ops: list, arguments: list, convolutions: list) -> list:
         least_us = least_us or _LEAST_PART * op["total_us"]
         try:
             with torch.autocast("cpu", enabled=False):
-                places = _PLACES if _is_movable(op, shapes) else 1
-                first, last = _both(places, op["name"], shapes, types, concrete)
+                places = pricing.PLACES if _is_movable(op, shapes) else 1
+                ways = [
+                    [_call(op["name"], shapes, types, concrete, last) for last in (False, True)] for _ in range(places)
+                ]
+                first, last = pricing.in_places(ways, _PLACE_NS)
         except Exception:  # not replayable with plain arguments: no price, no harm
             continue
         found.append({"name": op["name"], "dtype": op["dtype"], "shapes": shapes, "first_us": first, "last_us": last})
@@ -62,19 +63,9 @@ def _is_movable(op: dict, shapes: list) -> bool:
     return sum(map(pricing.elements, shapes)) <= _MOVABLE and op["total_us"] <= _LONG_US * op["calls"]
 
 
-def _both(places: int, *operator) -> "list[float]":
-    """Microseconds with the channels first and last, each in the best of so many places."""
-    calls = [[_call(*operator, last) for last in (False, True)] for _ in range(places)]
-    return [min(times) for times in zip(*(pricing.in_turns(ways, _PLACE_NS) for ways in calls))]
-
-
 def _is_priceable(op: dict, shapes: list) -> bool:
-    return (
-        op["name"] in _PRICEABLE
-        and op["dtype"] in _TYPES
-        and len(shapes[0]) == 4
-        and sum(pricing.elements(shape) for shape in shapes) <= pricing.MOST_ELEMENTS
-    )
+    known = op["name"] in _PRICEABLE and op["dtype"] in _TYPES
+    return known and len(shapes[0]) == 4 and pricing.fits(shapes)
 
 
 def _call(name: str, shapes: list, types: list, concrete: list, last: bool):

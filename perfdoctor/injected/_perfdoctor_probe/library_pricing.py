@@ -15,8 +15,13 @@ _LIMIT_NS = 800_000_000
 _REPLAYED = 8
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
-NATIVE = ("slow_conv", "thnn_conv", "conv_depthwise3d")
+_NATIVE = ("slow_conv", "thnn_conv", "conv_depthwise3d")
 """Parts of the names of torch's own convolutions."""
+
+
+def any_native(names) -> bool:
+    """Whether one of these operators is a convolution of torch's own."""
+    return any(part in name for name in names for part in _NATIVE)
 
 
 def prices(ops: list, arguments: list, enabled: "bool | None") -> list:
@@ -24,9 +29,8 @@ def prices(ops: list, arguments: list, enabled: "bool | None") -> list:
 
     Only what oneDNN would do: convolutions, and products in bfloat16 (those in float32 are the BLAS library's).
     """
-    native = any(part in op["name"] for op in ops for part in NATIVE)
     now = bool(torch._C._get_mkldnn_enabled())
-    if not native and now and enabled is not False:
+    if not any_native(op["name"] for op in ops) and now and enabled is not False:
         return []
     began = time.perf_counter_ns()
     found = []
@@ -39,18 +43,19 @@ def prices(ops: list, arguments: list, enabled: "bool | None") -> list:
         if not wanted or not pricing.replayable(name, shapes):
             continue
         try:
-            off, on = off_and_on(pricing.prepared(name, shapes, types, concrete))
+            off, on = off_and_on([pricing.prepared(name, shapes, types, concrete)])
         except Exception:  # not replayable with plain arguments: no price, no harm
             continue
         found.append({"name": name, "dtype": dtype, "shapes": shapes, "native_us": off, "onednn_us": on})
     return found
 
 
-def off_and_on(call) -> "list[float]":
-    """Microseconds with oneDNN off and on; the switch is left as it was."""
+def off_and_on(calls: list) -> "list[float]":
+    """Microseconds with oneDNN off and on, of calls that differ by where their tensors lie; the switch is left as it
+    was."""
     now = bool(torch._C._get_mkldnn_enabled())
 
-    def switched(enabled: bool):
+    def switched(call, enabled: bool):
         def run() -> None:
             torch._C._set_mkldnn_enabled(enabled)
             call()
@@ -58,7 +63,7 @@ def off_and_on(call) -> "list[float]":
         return run
 
     try:
-        return pricing.in_turns([switched(False), switched(True)])
+        return pricing.in_places([[switched(call, enabled) for enabled in (False, True)] for call in calls])
     finally:
         torch._C._set_mkldnn_enabled(now)
 

@@ -8,12 +8,15 @@ import time
 
 import torch
 
-MOST_ELEMENTS = 1 << 25
+_ELEMENTS = 1 << 25
 """Largest operator replayed, in elements of its inputs: 256 MiB in float64."""
 _ROUNDS = 7
 _LIMIT_NS = 40_000_000
 """For the rounds of one comparison; the round in which it is reached is the last."""
 _SHORT_NS = 50_000
+PLACES = 3
+"""Tensors in so many places in memory: in one of them a convolution took 10.1 ms that takes 7.8 ms in others, and an
+LSTM 35 ms that takes 26 ms in most."""
 _IN_A_ROW = 10
 """Calls shorter than that are made ten times in a row, so that reading the clock does not count."""
 _REPLAYABLE = frozenset(
@@ -40,7 +43,12 @@ def alone() -> bool:
 
 def replayable(name: str, shapes: list) -> bool:
     """Whether an operator may be called with tensors of our own: it is pure, draws no random numbers, and fits."""
-    return name in _REPLAYABLE and sum(elements(shape) for shape in shapes) <= MOST_ELEMENTS
+    return name in _REPLAYABLE and fits(shapes)
+
+
+def fits(shapes: list) -> bool:
+    """Whether tensors of these shapes may be made."""
+    return sum(map(elements, shapes)) <= _ELEMENTS
 
 
 def elements(shape) -> int:
@@ -107,3 +115,9 @@ def in_turns(ways: list, limit_ns: int = _LIMIT_NS) -> "list[float]":
             began = time.perf_counter_ns()
             in_a_row = [_IN_A_ROW if 1000 * took < _SHORT_NS else 1 for took in times]
     return best
+
+
+def in_places(sets: list, limit_ns: int = _LIMIT_NS) -> "list[float]":
+    """`in_turns` of the same ways on several sets of tensors, each way in the best of their places; all sets are there
+    at once, so that they lie in different ones."""
+    return [min(times) for times in zip(*(in_turns(ways, limit_ns) for ways in sets))]

@@ -10,8 +10,6 @@ from . import library_pricing, pricing
 _LONG_US = 60_000
 """A layer that takes longer a call is not replayed."""
 _TYPES = ("float32", "bfloat16")
-_PLACES = 3
-"""Tensors in so many places in memory: with one of them oneDNN took 35 ms for what took 26 ms with most others."""
 
 
 def replay(record: dict, how: list, module) -> "dict | None":
@@ -43,8 +41,7 @@ def prices(replays: list) -> list:
             continue
         try:
             with torch.set_grad_enabled(one["backward"]), torch.autocast("cpu", enabled=False):
-                calls = [_call(one) for _ in range(_PLACES)]
-                native, onednn = map(min, zip(*map(library_pricing.off_and_on, calls)))
+                native, onednn = library_pricing.off_and_on([_call(one) for _ in range(pricing.PLACES)])
             found[-1] = {"native_us": native, "onednn_us": onednn}
         except Exception:  # a module of another kind, or not replayable: no price, no harm
             continue
