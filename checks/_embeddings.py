@@ -16,8 +16,10 @@ from perfdoctor.api import (
     Measurement,
     Missing,
     Part,
+    Site,
     Step,
     in_step,
+    location,
     milliseconds,
     savings,
     severity,
@@ -28,6 +30,10 @@ from ._layer_table import cost_share, sure_share, title, update_ms
 from ._limits import CostLimits
 
 _GRADIENT = "embedding_dense_backward"
+_TABLES = "nn/modules/sparse.py"
+"""Where torch keeps the modules of tables."""
+_NAMED = 0.02
+"""Share of the step from which on a table is one of those that cost too much together."""
 _SPARSE_SAVES = (0.7, 1.0)
 """Only the rows of a batch are touched; sorting and hashing them costs something again. A program won back all of it,
 and more: memory that is not needed stays in nobody's way."""
@@ -64,38 +70,50 @@ def findings(evidence: Evidence, step: Step, profile: LayerProfile, parameters: 
         return []
     gradient = in_step(step, ops, sum(op.total_ms_per_step for op in ops.ops if op.name == _GRADIENT))
     every = sum(table.parameters for table in tables)
-    costs = []
-    for table in tables:
-        made = gradient * table.parameters / max(1, every)
-        costs.append(_Table(table, made, update_ms(step, table, parameters), _touched(evidence, table)))
-    return [finding for cost in costs if (finding := _dense(step, profile, cost, limits)) is not None]
+    costs = [
+        _Table(table, gradient * table.parameters / max(1, every), update_ms(step, table, parameters), touched)
+        for table in tables
+        if (touched := _touched(evidence, table)) <= limits.table_touched * table.weight_shape[0]
+    ]
+    costs = sorted((one for one in costs if cost_share(step, one.ms) >= _NAMED), key=lambda one: -one.ms)
+    # Several tables may each cost little and together too much; they have one cure.
+    if not gradient or sure_share(step, profile, sum(table.ms for table in costs)) < limits.min_share:
+        return []
+    return [_dense(evidence, step, costs, limits)]
 
 
-def _dense(step: Step, profile: LayerProfile, table: _Table, limits: Limits) -> Finding | None:
-    rows, cost = table.layer.weight_shape[0], table.ms
-    if not table.gradient_ms or table.touched > limits.table_touched * rows:
-        return None
-    if sure_share(step, profile, cost) < limits.min_share:
-        return None
+def _dense(evidence: Evidence, step: Step, tables: list[_Table], limits: Limits) -> Finding:
+    cost = sum(table.ms for table in tables)
+    touched, rows = sum(table.touched for table in tables), sum(table.layer.weight_shape[0] for table in tables)
     low, high = (fraction * cost for fraction in _SPARSE_SAVES)
     return Finding(
         id="PD09.dense-embedding-gradient",
         severity=severity(cost_share(step, cost), limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
-        message="the gradient of {layer} fills the whole table for the few rows of a batch: {dense_ms} a step "
-        "with the optimizer's pass over it, {dense_share}",
+        message=(
+            "the gradients of {tables:table}, {layer}, fill them whole"
+            if len(tables) > 1
+            else "the gradient of {layer} fills the whole table"
+        )
+        + " for the few rows of a batch: {dense_ms} a step with the optimizer's pass over "
+        + ("them" if len(tables) > 1 else "it")
+        + ", {dense_share}",
         reasoning="a batch touches at most {touched} of {rows:row}, and the gradient and the update are as large "
         "as the table",
         evidence=(
-            Measurement("layer", title(table.layer), "text"),
+            Measurement("layer", ", ".join(title(table.layer) for table in tables), "text"),
             milliseconds("dense_ms", cost, "gradient and update per step"),
             share("dense_share", cost_share(step, cost), "of the step"),
-            milliseconds("gradient_ms", table.gradient_ms, "making the dense gradient"),
-            milliseconds("update_ms", table.update_ms, "optimizer, by the table's share of the parameters"),
-            Measurement("touched", round(table.touched), "count", "rows looked up per step"),
+            milliseconds("gradient_ms", sum(table.gradient_ms for table in tables), "making the dense gradient"),
+            milliseconds(
+                "update_ms", sum(table.update_ms for table in tables), "optimizer, by the share of the parameters"
+            ),
+            Measurement("tables", len(tables), "count", "tables"),
+            Measurement("touched", round(touched), "count", "rows looked up per step"),
             Measurement("rows", rows, "count", "rows"),
-            Measurement("weights", table.layer.parameters, "count", "parameters"),
+            Measurement("weights", sum(table.layer.parameters for table in tables), "count", "parameters"),
         ),
+        location=location(_lookup(evidence)),
         fix=Fix(
             text="Give the table sparse gradients, and an optimizer that takes them (SGD, Adagrad, SparseAdam) "
             "for it alone.",
@@ -111,9 +129,16 @@ def _dense(step: Step, profile: LayerProfile, table: _Table, limits: Limits) -> 
             ceiling=cost,
             low=low,
             high=high,
-            method="the measured gradient, and the table's share of the optimizer's time; 70 to 100 % of them",
+            method="the measured gradient, and the share of the optimizer's time; 70 to 100 % of them",
         ),
     )
+
+
+def _lookup(evidence: Evidence) -> Site | None:
+    """The dearest line that looks rows up in a table through `nn.Embedding` or `nn.EmbeddingBag`."""
+    lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
+    lookups = [line for line in lines if line.part == "forward" and _TABLES in line.site.via]
+    return max(lookups, key=lambda line: line.ms_per_step).site if lookups else None
 
 
 def _touched(evidence: Evidence, table: Layer) -> float:

@@ -130,7 +130,8 @@ class ScalarReads:
             ),
             location=location(call.site),
             fix=Fix(
-                text="Read once instead of {reads:time}: work on all tensors together, or read every 50 steps.",
+                text="Read once instead of {reads:time}: work on all tensors together, read every 50 steps, or choose "
+                "with `torch.where` instead of an `if`.",
                 code="correct = (outputs.argmax(-1) == targets).sum()  # all at once, and still a tensor\n"
                 "if step % 50 == 0:\n    print(correct.item())\n"
                 "values = torch.stack(values).tolist()  # or one read for a list of them",

@@ -54,6 +54,7 @@ from perfdoctor.api import (
     Finding,
     Fix,
     GarbageCollection,
+    Job,
     Measurement,
     Missing,
     Outcome,
@@ -68,6 +69,8 @@ from perfdoctor.api import (
     severity,
     share,
 )
+
+from ._wording import in_words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     # Several lines may each cost little and together too much.
     if gc.ms_per_step / step.step_ms >= limits.min_share:
         named = min(_NAMED, limits.min_share) * step.step_ms
-        findings = [_explicit(site, gc, step, limits) for site in gc.explicit if site.ms_per_step >= named]
+        findings = [
+            _explicit(site, evidence.job, gc, step, limits) for site in gc.explicit if site.ms_per_step >= named
+        ]
         if gc.automatic_ms_per_step >= named:
             findings.append(_automatic(gc, step, evidence.job.world_size, limits))
     if findings:
@@ -123,7 +128,7 @@ def _shared_measurements(gc: GarbageCollection, step: Step) -> tuple[Measurement
     return tuple(shared)
 
 
-def _explicit(site: CollectSite, gc: GarbageCollection, step: Step, limits: Limits) -> Finding:
+def _explicit(site: CollectSite, job: Job, gc: GarbageCollection, step: Step, limits: Limits) -> Finding:
     cost_share = site.ms_per_step / step.step_ms
     evidence = (
         milliseconds("cost_ms", site.ms_per_step, "this line's collections per step"),
@@ -145,7 +150,13 @@ def _explicit(site: CollectSite, gc: GarbageCollection, step: Step, limits: Limi
         fix=Fix(
             text="Take the call out of the loop; if the job makes reference cycles that hold tensors, collect "
             "once per epoch instead.",
-            code="for epoch in range(epochs):\n    train_one_epoch()\n    gc.collect()  # here, not in the step",
+            code=in_words_of(
+                job,
+                "for epoch in range(epochs):\n    train_one_epoch()\n    gc.collect()  # here, not in the step",
+                lightning="def on_train_epoch_end(self, *args):\n    gc.collect()  # here, not in a hook of the step",
+                transformers="class Collect(TrainerCallback):\n    def on_epoch_end(self, *args, **others):\n"
+                "        gc.collect()  # here, not in a hook of the step",
+            ),
             risk="Memory held by reference cycles stays until the next collection.",
             remedies=("gc.no-explicit",),
         ),

@@ -59,6 +59,14 @@ def test_an_explicit_collection_is_found_with_its_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("trainer", "word"),
+    [("", "for epoch"), ("lightning", "on_train_epoch_end"), ("transformers", "TrainerCallback")],
+)
+def test_a_collection_moves_to_where_the_trainer_ends_an_epoch(trainer: str, word: str) -> None:
+    assert word in _found(with_(ILL["PD04.explicit-collect"], job__trainer=trainer)).fix.code
+
+
+@pytest.mark.parametrize(
     ("share", "severity"),
     [(0.049, None), (0.051, Severity.WARNING), (0.099, Severity.WARNING), (0.101, Severity.ERROR)],
 )

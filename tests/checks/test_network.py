@@ -199,6 +199,17 @@ def test_a_dense_embedding_gradient_is_priced_with_its_update() -> None:
     assert number(finding, "update_ms") == pytest.approx(1.8, rel=0.05)
     assert number(finding, "gradient_ms") == pytest.approx(4.0)
     assert "sparse=True" in finding.fix.code
+    assert finding.location == Location("train.py", 31, "forward")
+
+
+def test_tables_that_cost_too_much_only_together_are_one_finding() -> None:
+    assert _ids(dense_embedding(1.8, tables=1)) == ["PD09.dense-embedding-gradient"]
+    finding = only(examine(dense_embedding(1.8, tables=3), CHECK.limits))
+    assert number(finding, "tables") == 3
+    assert number(finding, "dense_ms") == pytest.approx(3.6, rel=0.05)
+    assert finding.evidence[0].value == "table0 (Embedding), table1 (Embedding), table2 (Embedding)"
+    assert finding.message.startswith("the gradients of {tables:table}, {layer}, fill them whole")
+    assert _ids(dense_embedding(0.5, tables=3)) == []
 
 
 @pytest.mark.parametrize(("cost", "count"), [(0.5, 0), (0.9, 1)])

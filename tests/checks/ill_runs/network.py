@@ -61,15 +61,19 @@ def memory_bound(share: float = 0.4, flops: float = 0.02, kind: str = "BatchNorm
     return with_layer(layer(kind, share, flops, **{"weight_shape": (), "parameters": 128, **changes}))
 
 
-def dense_embedding(cost_ms: float = 4.0, rows: int = 100_000, looked_up: int = 1_000) -> Evidence:
-    """A table whose gradient takes so long; it holds nine tenths of the parameters, and of the optimizer's 2 ms."""
-    table = layer("Embedding", 0.2, 0.0, weight_shape=(rows, 64), parameters=rows * 64, input_shape=(looked_up,))
+def dense_embedding(cost_ms: float = 4.0, rows: int = 100_000, looked_up: int = 1_000, tables: int = 1) -> Evidence:
+    """Tables whose gradients take so long; they hold nine tenths of the parameters, and of the optimizer's 2 ms."""
+    size: dict[str, Any] = {"weight_shape": (rows, 64), "parameters": rows * 64, "input_shape": (looked_up,)}
+    first, *others = (layer("Embedding", 0.2, 0.0, name=f"table{number}", **size) for number in range(tables))
     gradient = Op("embedding_dense_backward", "float32", "[1000, 64]", "cpu", 1.0, cost_ms, cost_ms, 0.0)
-    return with_layer(
-        table,
+    lookup = Site("train.py", 31, "forward", "torch/nn/modules/sparse.py:forward")
+    run = with_layer(
+        first,
         ops__ops=(gradient, *healthy().ops.ops),  # type: ignore[union-attr]
-        precision__parameter_dtypes=(("float32", round(rows * 64 / 0.9)),),
+        precision__parameter_dtypes=(("float32", round(tables * rows * 64 / 0.9)),),
+        hot_lines=(*HOT_LINES, Line(lookup, "forward", 2.0, 0.4, 0.2, 0.05, 0.05, 1.0)),
     )
+    return with_(run, layers__layers=(*run.layers.layers, *others))  # type: ignore[union-attr]
 
 
 def time_loop(calls: float = 100.0, share: float = 0.6, kind: str = "LSTMCell") -> Evidence:
