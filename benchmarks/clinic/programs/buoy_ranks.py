@@ -3,7 +3,7 @@
 # stratum = "decoys"
 # domain = "distributed"
 # launcher = ["torchrun", "--standalone", "--nproc-per-node", "2"]
-# sizes = {WIDTH = [420, 520], BATCH = [220, 300], KEPT = [15000, 22000]}
+# sizes = {WIDTH = [150, 220], BATCH = [220, 300], KEPT = [30000, 45000]}
 # ///
 """Wave heights at buoys, by two ranks. The first keeps a sorted history of errors, and the other waits for it."""
 
@@ -16,10 +16,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-WIDTH = 480
+WIDTH = 192
 BATCH = 256
-KEPT = 18000
-STEPS = 600
+KEPT = 36000
+STEPS = 2000
 SECONDS = 5.0
 
 
