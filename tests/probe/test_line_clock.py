@@ -72,6 +72,16 @@ def test_each_line_has_what_it_took(bench: Bench) -> None:
     assert took == {1: 5, 2: 7}
 
 
+def test_what_perfdoctor_does_after_the_last_step_is_no_lines(bench: Bench) -> None:
+    def work() -> None:
+        # All on the line that ends the step: the hook of an optimizer is a library's.
+        setattr(bench, "ns", 5000), bench.loop.timeline.boundary(), setattr(bench, "ns", 905_000), bench.clock.end()
+
+    bench.clock.begin()
+    work()
+    assert bench.rows() == {("work", "other", True): 5}
+
+
 def test_the_innermost_line_of_the_users_has_the_time(bench: Bench) -> None:
     def work() -> None:
         bench.spend(5)

@@ -59,7 +59,9 @@ class LineClock:
         """Not any more; if the job has begun to trace meanwhile, that goes on."""
         if sys.gettrace() is self.entered:
             sys.settrace(None)
-        self._charge(_clock())
+        # If the step has ended meanwhile, nothing has run since then but our own work.
+        line = self.loop.timeline
+        self._charge(_clock() if line.spent is self.live else line.boundary_ns)
         for frame in _callers():
             if frame.f_trace is self.moved:
                 frame.f_trace = None
