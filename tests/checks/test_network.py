@@ -71,6 +71,15 @@ def test_a_layer_must_hold_most_of_the_model_or_its_arithmetic() -> None:
     assert _ids(too_wide(flops=0.61, precision__parameter_dtypes=few)) == ["PD09.oversized-layer"]
 
 
+@pytest.mark.parametrize(("outputs", "inputs", "share"), [(512, 65536, 0.75), (65536, 512, 0.5)])
+def test_a_flattened_input_can_be_pooled_and_a_wide_output_halved(outputs: int, inputs: int, share: float) -> None:
+    """The optimizer's 2 ms are nearly all for this layer, and shrink with it."""
+    finding = only(examine(too_wide(side=inputs, outputs=outputs), CHECK.limits))
+    billed = 0.7 * 25.0 + 2.0 * 512 * 65536 / (512 * 65536 + 1_000_000)
+    assert finding.savings.ceiling_ms == pytest.approx(billed)
+    assert finding.savings.low_ms == pytest.approx(share * billed)
+
+
 @pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("LSTMCell", 4), ("RNN", 1)])
 def test_gates_are_not_width(kind: str, gates: int) -> None:
     """A recurrent layer of 512 before a `Linear` that turns its 512 into a few classes."""

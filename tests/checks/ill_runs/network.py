@@ -34,9 +34,9 @@ def with_layer(one: Layer, **changes: Any) -> Evidence:
     return with_(healthy(), **{"layers__layers": ordered, **changes})
 
 
-def too_wide(share: float = 0.7, flops: float = 0.9, side: int = 65536, **changes: Any) -> Evidence:
-    one = layer(share=share, flops=flops, weight_shape=(512, side), parameters=512 * side)
-    total = (("float32", 512 * side + 1_000_000),)
+def too_wide(share: float = 0.7, flops: float = 0.9, side: int = 65536, outputs: int = 512, **changes: Any) -> Evidence:
+    one = layer(share=share, flops=flops, weight_shape=(outputs, side), parameters=outputs * side)
+    total = (("float32", outputs * side + 1_000_000),)
     return with_layer(one, **{"precision__parameter_dtypes": total, **changes})
 
 
