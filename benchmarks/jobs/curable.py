@@ -5,6 +5,7 @@ and is answered with the milliseconds of one of the latter.
 """
 
 import gc
+import itertools
 import sys
 import time
 
@@ -135,6 +136,25 @@ def containers(cured):
         kept[: len(kept) // 20] = [{"number": number} for number in range(len(kept) // 20)]
 
     run(network(128, 2), fixed(64, 128), churn)
+
+
+def both(cured):
+    """float64, and collections besides."""
+    dtype = torch.float32 if cured else torch.float64
+    steps = itertools.count()
+
+    def collect_often():
+        if not cured and next(steps) % 4 == 0:
+            gc.collect()
+
+    run(network(384, 5, dtype), fixed(128, 384, dtype), collect_often)
+
+
+def compiled(cured):
+    """A layer of many small operators."""
+    layers = [nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.LocalResponseNorm(5), nn.AdaptiveAvgPool2d(4)]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 2))
+    run(torch.compile(model) if cured else model, [(torch.randn(8, 8, 32, 32), torch.randint(2, (8,)))])
 
 
 def healthy(cured):
