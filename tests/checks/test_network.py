@@ -182,6 +182,12 @@ def test_only_the_time_beyond_the_arithmetic_may_be_saved() -> None:
     assert finding.savings.part is Part.COMPUTE
 
 
+@pytest.mark.parametrize(("shape", "share"), [((8, 24, 64, 64), 0.75), ((8, 24, 64), 0.5)])
+def test_pictures_can_be_pooled_in_two_directions(shape: tuple[int, ...], share: float) -> None:
+    savings = only(examine(memory_bound(input_shape=shape), CHECK.limits)).savings
+    assert savings.low_ms == pytest.approx(share * savings.ceiling_ms)
+
+
 @pytest.mark.parametrize(("prices", "count"), [({1: 2.0, 16: 20.0}, 0), ({1: 20.0, 16: 20.0}, 1)])
 def test_a_layer_in_which_threads_wait_for_each_other_is_not_slow(prices: dict[int, float], count: int) -> None:
     timed = tuple(ThreadPrice(threads, ms) for threads, ms in prices.items())
