@@ -108,7 +108,7 @@ def uneven_batches(case: Case, uneven: Bursts) -> Finding:
 
 def rebuilt_iterator(case: Case) -> Finding:
     loader = case.loader
-    per_step = loader.iterator_start_ms * loader.steady_batches_per_step
+    per_step = loader.iterator_ms * loader.steady_batches_per_step
     ceiling = min(case.wait, per_step) or case.wait
     stays = HANDOVER_MS[0] * loader.steady_batches_per_step
     if not loader.num_workers and not isinstance(loader.fetch, Missing):
@@ -127,12 +127,13 @@ def rebuilt_iterator(case: Case) -> Finding:
         ),
         low=_REBUILDING * saved,
         high=saved,
-        method="the measured time of building an iterator and getting its first batch, less making that batch; what "
-        "freeing the old one takes comes on top",
+        method="the measured time of building an iterator, getting its first batch and ending its workers, less making "
+        "that batch; what freeing an old iterator without workers takes comes on top",
         extra=(
             Measurement("iterators", loader.iterators, "count", "iterators"),
             Measurement("batches_per_iterator", loader.batches_per_iterator, "count", "batches per iterator"),
             milliseconds("iterator_start_ms", loader.iterator_start_ms, "iterator and its first batch"),
+            milliseconds("iterator_end_ms", loader.iterator_end_ms, "ending its workers"),
         ),
     )
     return replace(finding, location=location(loader.iterated_at))

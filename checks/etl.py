@@ -227,14 +227,15 @@ def _restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> 
         id="PD03.workers-restarted",
         severity=severity(cost_share, limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
-        message="each epoch starts its {workers:worker} anew: {start_ms} for {batches:batch}, {cost_ms} a step",
+        message="each epoch starts its {workers:worker} anew: {anew_ms} for {batches:batch}, {cost_ms} a step",
         reasoning="an epoch's first batch waits until the workers run and have made it; here {start_method} starts "
         "them, and nothing keeps them from one epoch to the next",
         evidence=(
             Measurement("workers", loader.num_workers, "count", "workers"),
-            milliseconds("start_ms", loader.iterator_start_ms, "starting workers and getting the first batch"),
+            milliseconds("anew_ms", loader.iterator_ms, "starting workers, getting the first batch, and ending them"),
+            milliseconds("end_ms", loader.iterator_end_ms, "of which ending them"),
             Measurement("batches", loader.batches_per_iterator, "count", "batches per epoch"),
-            milliseconds("cost_ms", cost, "that start per step"),
+            milliseconds("cost_ms", cost, "that per step"),
             share("cost_share", cost_share, "on top of the steady step" if part is Part.EPOCH else "of the step"),
             Measurement("start_method", loader.start_method or "fork", "text", "start method"),
         ),
@@ -246,7 +247,7 @@ def _restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> 
             ceiling=ceiling,
             low=_RESTART_SAVED[0] * ceiling,
             high=_RESTART_SAVED[1] * ceiling,
-            method="the measured start of an epoch, of which a warm worker's first batch remains",
+            method="the measured start of an epoch, of which a warm worker's first batch remains, and its workers' end",
         ),
     )
 

@@ -163,7 +163,7 @@ class Conductor:
         for loader in () if isinstance(loaders, Missing) else loaders:
             if loader.iterators > 1 and loader.steady_batches_per_step > 0:
                 steps = max(1, round(loader.batches_per_iterator / loader.steady_batches_per_step))
-                epoch_s = steps * step_s + loader.iterator_start_ms / 1000
+                epoch_s = steps * step_s + loader.iterator_ms / 1000
                 if epoch_s > self.epoch.steps * self.epoch.step_s:
                     self.epoch = Size(steps, epoch_s / steps, epochs=1)
 

@@ -65,6 +65,7 @@ def _loader(
     depth = batches["depth"][chosen]
     known = depth[depth >= 0]
     iterators = [iterator for iterator in process.iterators if iterator.loader in ids]
+    ends = [ended.us / 1000 for ended in process.iterators_ended if ended.loader in ids]
     first_waits = batches["wait_us"][mine & first] / 1000
     sizes = [seen.bytes for seen in process.batches_seen if seen.loader in ids]
     return Loader(
@@ -94,6 +95,7 @@ def _loader(
         collate=made.collate,
         iterable=made.iterable,
         made=len(alike),
+        iterator_end_ms=float(np.mean(ends)) if ends else 0.0,
     )
 
 

@@ -38,6 +38,14 @@ class IteratorMade:
 
 
 @dataclass(frozen=True, slots=True)
+class IteratorEnded:
+    """The workers of an iterator were ended, while the loop waited."""
+
+    loader: int
+    us: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchSeen:
     """What one of the first batches of a loader holds."""
 

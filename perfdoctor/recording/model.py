@@ -17,6 +17,7 @@ from .library import ConvolutionRow as ConvolutionRow
 from .library import LibraryUse as LibraryUse
 from .library import RecurrentRow as RecurrentRow
 from .loading import BatchSeen as BatchSeen
+from .loading import IteratorEnded as IteratorEnded
 from .loading import IteratorMade as IteratorMade
 from .loading import LoaderMade as LoaderMade
 from .loading import ShapesSeen as ShapesSeen
@@ -101,6 +102,7 @@ class ProcessRecording:
     worker_samples: tuple[WorkerSample, ...]
     loaders: tuple[LoaderMade, ...]
     iterators: tuple[IteratorMade, ...]
+    iterators_ended: tuple[IteratorEnded, ...]
     batches_seen: tuple[BatchSeen, ...]
     shapes_seen: tuple[ShapesSeen, ...]
     collections: tuple[Collections, ...]

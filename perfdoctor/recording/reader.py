@@ -156,6 +156,7 @@ class ProcessFile:
             worker_samples=tuple(_build(model.WorkerSample, r) for r in self._all("worker_sample")),
             loaders=tuple(_build(model.LoaderMade, r) for r in self._all("loader")),
             iterators=tuple(_build(model.IteratorMade, r) for r in self._all("iter")),
+            iterators_ended=tuple(_build(model.IteratorEnded, r) for r in self._all("iterend")),
             batches_seen=tuple(_build(model.BatchSeen, r) for r in self._all("batch")),
             shapes_seen=tuple(_build(model.ShapesSeen, r) for r in self._all("shapes")),
             collections=tuple(_build(model.Collections, r) for r in self._all("gc")),

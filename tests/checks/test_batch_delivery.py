@@ -69,6 +69,8 @@ def test_an_iterator_for_each_batch_is_named_before_all_other_causes() -> None:
     assert finding.savings.low_ms == pytest.approx(0.9 * (57.0 - made))
     with_workers = waiting(90.0, fetch(), iterators=200, iterator_start_ms=90.0, batches_per_iterator=1.0)
     assert name_of(with_(with_workers, loader__persistent_workers=False)) == "iterator-rebuilt"
+    freed = found(with_(with_workers, loader__iterator_start_ms=50.0, loader__iterator_end_ms=30.0))
+    assert freed.savings.high_ms == pytest.approx(80.0 - 0.3)  # the handing over stays
 
 
 @pytest.mark.parametrize(("iterators", "batches"), [(200, 1.6), (2, 1.0)])
@@ -82,6 +84,8 @@ def test_restarted_workers_cost_beside_the_steady_step() -> None:
     assert finding.id == "PD03.workers-restarted"
     assert finding.savings.part is Part.EPOCH
     assert finding.savings.ceiling_ms == pytest.approx((100.0 - 0.3) / 10)
+    ending = found(with_(ILL["PD03.workers-restarted"], loader__iterator_end_ms=40.0))
+    assert ending.savings.ceiling_ms == pytest.approx((140.0 - 0.3) / 10)
     assert "persistent_workers=True" in finding.fix.code
 
 

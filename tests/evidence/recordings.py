@@ -84,6 +84,10 @@ def iterator(step: int, us: int = 0, loader: int = 1) -> Record:
     return {"k": "iter", "loader": loader, "step": step, "us": us}
 
 
+def ended_iterator(us: int, loader: int = 1) -> Record:
+    return {"k": "iterend", "loader": loader, "us": us}
+
+
 def batches(step: Sequence[int], wait_us: Any, *, loader: int = 1, **columns: Any) -> Record:
     """One batch in each of the steps."""
     rest = {"depth": -1, "first": 0, "transport_us": 0, "transport_bytes": 0, **columns}

@@ -10,6 +10,7 @@ from recordings import (
     WALL_US,
     Record,
     batches,
+    ended_iterator,
     fetches,
     iterator,
     loader,
@@ -62,6 +63,9 @@ def test_the_first_batch_of_an_iterator_is_told_apart(tmp_path: Path) -> None:
         loader(num_workers=2),
         iterator(0, us=90_000),
         iterator(20, us=10_000),
+        ended_iterator(30_000),
+        ended_iterator(40_000),
+        ended_iterator(900_000, loader=7),
         steps(WALL_US, N),
         batches(range(N), waits, first=first, depth=1),
     )
@@ -70,6 +74,7 @@ def test_the_first_batch_of_an_iterator_is_told_apart(tmp_path: Path) -> None:
     assert found.wait_p95_ms == pytest.approx(2.0)
     assert found.iterators == 2
     assert found.iterator_start_ms == pytest.approx(110.0)  # the very first also pays for imports
+    assert found.iterator_ms == pytest.approx(110.0 + 35.0)
     assert found.batches_per_iterator == 20
 
 

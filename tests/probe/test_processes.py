@@ -25,6 +25,8 @@ def test_forked_workers(observe):
         assert worker.header.forked
         assert (worker.fetches["getitem_us"] >= 4_000).all()
         assert (worker.fetches["getitem_cpu_us"] < worker.fetches["getitem_us"]).all()
+    ended = [one for one in seen.rank.iterators_ended if one.loader == 0]
+    assert len(ended) == 2 and all(one.us > 1_000 for one in ended)  # one for each epoch
     batches = seen.rank.batches
     assert (batches["depth"] >= 0).all()
     assert (batches["transport_us"] > 0).any()

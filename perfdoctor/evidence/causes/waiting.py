@@ -57,9 +57,9 @@ def _divide(evidence: Evidence, loaders: tuple[Loader, ...], step: Step, ledger:
     loader, wait = loaders[0], ledger.left_ms
     rebuilt = loader.batches_per_iterator <= REBUILT and loader.iterators > 2
     starts = [found.in_wait_ms for one in loaders if (found := restart(one, step)) is not None]
-    each = loader.iterator_start_ms * loader.steady_batches_per_step
+    each = loader.iterator_ms * loader.steady_batches_per_step
     start = (each or wait) if rebuilt else sum(starts)
-    ledger.give(Cause.START, start, "iterators were timed from their making to their first batch")
+    ledger.give(Cause.START, start, "iterators were timed from their making to their first batch, and at their end")
     rest, fetch = ledger.left_ms, loader.fetch
     if isinstance(fetch, Missing):
         for cause in (*MAKING, Cause.HANDOVER):
@@ -159,7 +159,7 @@ def restart(loader: Loader, step: Step) -> Restart | None:
         return None
     if loader.batches_per_iterator <= REBUILT:
         return None
-    per_start = max(0.0, loader.iterator_start_ms - loader.wait_ms)
+    per_start = max(0.0, loader.iterator_ms - loader.wait_ms)
     cost = per_start / loader.batches_per_iterator * loader.steady_batches_per_step
     regular = step.irregular_ms < 0.5 * cost
     return Restart(cost, min(cost, step.parts.input_wait) if regular else 0.0, regular)

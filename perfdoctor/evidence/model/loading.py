@@ -106,3 +106,10 @@ class Loader:
     """Its data set gives samples in an order of its own, not by index."""
     made: int = 1
     """How often its line has made it: more than once, where each epoch or fold makes it anew."""
+    iterator_end_ms: float = 0.0
+    """Mean of ending an iterator's workers; 0 without workers, and in a recording older than this."""
+
+    @property
+    def iterator_ms(self) -> float:
+        """What an iterator costs, its first batch included and the others not."""
+        return self.iterator_start_ms + self.iterator_end_ms

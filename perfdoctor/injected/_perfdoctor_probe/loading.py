@@ -200,6 +200,12 @@ class Loading:
         if self.on_iterator is not None:
             self.on_iterator(iterator)
 
+    def iterator_ended(self, iterator, took_ns: int) -> None:
+        """The workers of an iterator are gone."""
+        identity = self.iterators.get(id(iterator), (-1,))[0]
+        if identity >= 0:
+            self.recorder.line(f'{{"k":"iterend","loader":{identity},"us":{took_ns // 1000}}}')
+
     def drawn_from(self) -> list:
         """The latest iterator of each loader that gave a batch in the step before last or later."""
         recent = {row[0] for row in self.rows if row[1] >= self.loop.timeline.step - 2}

@@ -66,6 +66,7 @@ def install(probe) -> None:
         _optimizer,
         _backward,
         _loaders,
+        _iterator_ends,
         _workers,
         _transport,
         _pauses,
@@ -172,6 +173,29 @@ def _loaders(probe) -> None:
     put("loaders", dataloader.DataLoader, "__init__", init)
     put("loaders", dataloader.DataLoader, "__iter__", iterate)
     put("batches", dataloader._BaseDataLoaderIter, "__next__", following)
+
+
+def _iterator_ends(probe) -> None:
+    """Ending workers takes as long as starting them, and the loop waits for it wherever the iterator is let go."""
+    wanted = probe.guarded("iterator", probe.loop.iterator_wanted)
+    arrived = probe.guarded("iterator", probe.loop.iterator_arrived)
+    ended = probe.guarded("iterator", probe.loading.iterator_ended)
+    kind, utilities, clock = dataloader._MultiProcessingDataLoaderIter, dataloader._utils, _clock
+    original = kind._shutdown_workers
+
+    @functools.wraps(original)
+    def shutdown(self):
+        # Called again when the iterator is freed, and at the end of the process, when it does nothing.
+        if getattr(self, "_shutdown", True) or utilities.python_exit_status or not wanted():
+            return original(self)
+        began = clock()
+        try:
+            return original(self)
+        finally:
+            arrived()
+            ended(self, clock() - began)
+
+    probe.changes.put("iterators", kind, "_shutdown_workers", shutdown)
 
 
 def _workers(probe) -> None:
