@@ -35,6 +35,7 @@ def untouched(process: ProcessRecording) -> ProcessRecording:
         batches=_cut(process.batches, end),
         samples=tuple(sample for sample in process.samples if sample.step <= end),
         iterators=before(process.iterators),
+        iterators_ended=before(process.iterators_ended),
         collections=before(process.collections),
         full_collections=before(process.full_collections),
         calls=before(process.calls),

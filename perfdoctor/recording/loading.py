@@ -42,6 +42,7 @@ class IteratorEnded:
     """The workers of an iterator were ended, while the loop waited."""
 
     loader: int
+    step: int
     us: int
 
 

@@ -84,8 +84,8 @@ def iterator(step: int, us: int = 0, loader: int = 1) -> Record:
     return {"k": "iter", "loader": loader, "step": step, "us": us}
 
 
-def ended_iterator(us: int, loader: int = 1) -> Record:
-    return {"k": "iterend", "loader": loader, "us": us}
+def ended_iterator(step: int, us: int, loader: int = 1) -> Record:
+    return {"k": "iterend", "loader": loader, "step": step, "us": us}
 
 
 def batches(step: Sequence[int], wait_us: Any, *, loader: int = 1, **columns: Any) -> Record:

@@ -63,9 +63,9 @@ def test_the_first_batch_of_an_iterator_is_told_apart(tmp_path: Path) -> None:
         loader(num_workers=2),
         iterator(0, us=90_000),
         iterator(20, us=10_000),
-        ended_iterator(30_000),
-        ended_iterator(40_000),
-        ended_iterator(900_000, loader=7),
+        ended_iterator(19, us=30_000),
+        ended_iterator(39, us=40_000),
+        ended_iterator(39, us=900_000, loader=7),
         steps(WALL_US, N),
         batches(range(N), waits, first=first, depth=1),
     )

@@ -34,6 +34,8 @@ RECORDS: tuple[Record, ...] = (
     recordings.loader(),
     recordings.iterator(0),
     recordings.iterator(70),
+    recordings.ended_iterator(50, us=30_000),
+    recordings.ended_iterator(80, us=30_000),
     recordings.steps([10_000] * 60 + [2_000] * 60),
     recordings.batches(range(120), 300),
     recordings.full_collection(30, 500),
@@ -52,6 +54,7 @@ def test_the_steady_step_is_that_of_the_job_alone(tmp_path: Path) -> None:
     assert [sample.step for sample in process.samples] == [10, 59]
     assert [c.step for c in process.full_collections] == [30]
     assert [i.step for i in process.iterators] == [0]
+    assert [i.step for i in process.iterators_ended] == [50]
 
 
 def test_calls_forwards_and_graphs_of_the_trials_are_left_out_too(tmp_path: Path) -> None:

@@ -204,7 +204,8 @@ class Loading:
         """The workers of an iterator are gone."""
         identity = self.iterators.get(id(iterator), (-1,))[0]
         if identity >= 0:
-            self.recorder.line(f'{{"k":"iterend","loader":{identity},"us":{took_ns // 1000}}}')
+            step = self.loop.timeline.step
+            self.recorder.line(f'{{"k":"iterend","loader":{identity},"step":{step},"us":{took_ns // 1000}}}')
 
     def drawn_from(self) -> list:
         """The latest iterator of each loader that gave a batch in the step before last or later."""
