@@ -31,7 +31,8 @@ idle CPUs were measured to cost only 4 %.
 Limits
 ------
 Operators are timed for some ten milliseconds in one place of the run; a neighbour that was idle just then is not
-seen in the prices, only in the run delay. Pools of other libraries (OpenCV, BLAS of NumPy) are counted, not timed.
+seen in the prices, only in the run delay. Nor are other ranks that wait at a collective just then: where ranks have
+more threads than CPUs, the training thread's wait for a CPU counts as well. Pools of other libraries (OpenCV, BLAS of NumPy) are counted, not timed.
 
 References
 ----------
@@ -47,6 +48,7 @@ from dataclasses import dataclass
 
 from perfdoctor.api import (
     SIGNS,
+    Cause,
     Check,
     Confidence,
     Evidence,
@@ -94,6 +96,9 @@ class Limits:
 
 _PRICE_KEEPS = (0.5, 1.0)
 """Share of the timed operators' gain that the whole step keeps: small operators scale less than large ones."""
+_WAITS_KEEP = (1.0, 2.5)
+"""What threads that fit save, over the training thread's own wait for a CPU: it waits for its team as well, whose
+threads lack CPUs too. 1.6 to 2.1 in three launches of two ranks with two threads each on two CPUs."""
 _BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 
@@ -106,7 +111,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if isinstance(threads, Missing):
         return cannot_tell(f"threads were not counted: {threads}")
     case = _Case(evidence, step, threads, lack, thread_gain(evidence), limits)
-    findings = [*case.thread_count(), *case.workers()]
+    findings = [*(case.thread_count() or case.crowded_ranks()), *case.workers()]
     if findings:
         return found(*findings, measurements=case.shared())
     if isinstance(case.gain, Missing):
@@ -206,6 +211,44 @@ class _Case:
                     high=high,
                     method="the job's largest operators timed in its own process with each number of threads; the "
                     "rest of the step gains half of that or all",
+                ),
+            )
+        ]
+
+    def crowded_ranks(self) -> list[Finding]:
+        """Ranks that have more threads than CPUs, and wait for them. A rank's operators do not show it when they are
+        timed while the other ranks wait at a collective."""
+        fits, waits = int(self.usable) // self.ranks, self.lack.thread_ms
+        if self.ranks == 1 or fits < 1 or not self.lack.team_too_large or isinstance(waits, Missing):
+            return []
+        waited = waits * self.lack.fraction(Cause.OWN_THREADS)
+        if waited / self.step.step_ms < self.limits.min_share:
+            return []
+        low, high = (fraction * waited for fraction in _WAITS_KEEP)
+        return [
+            Finding(
+                id="PD13.too-many-threads",
+                severity=severity(waited / self.step.step_ms, self.limits.min_share, self.limits.error_share),
+                confidence=Confidence.MEDIUM,
+                message=f"{self._team} on {{usable:usable CPU}}: the training thread waits {{waited_ms}} a step for a "
+                "CPU, {waited_share} of it",
+                reasoning="threads that find no CPU keep the others waiting at each operator's end",
+                evidence=(
+                    *self.shared(),
+                    milliseconds("waited_ms", waited, "of the training thread for a CPU that the job itself had"),
+                    share("waited_share", waited / self.step.step_ms, "of the step"),
+                    Measurement("best", fits, "count", "threads a rank for which there are CPUs"),
+                ),
+                location=location(self.threads.set_at),
+                fix=self._fix("too-many-threads", fits),
+                savings=savings(
+                    self.step,
+                    Part.COMPUTE,
+                    ceiling=high,
+                    low=low,
+                    high=high,
+                    method="the training thread's wait for a CPU, and up to 1.5 times as much for its team, whose "
+                    "threads wait too",
                 ),
             )
         ]

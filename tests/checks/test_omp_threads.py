@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ill_runs.omp_threads import pinned_workers, priced_threads
+from ill_runs.omp_threads import crowded_ranks, pinned_workers, priced_threads
 from ills import ILL
 from perfdoctor.checks.omp_threads import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
@@ -48,6 +48,29 @@ def test_sixteen_threads_that_cost_are_too_many() -> None:
     assert finding.severity is Severity.ERROR
     assert "OMP_NUM_THREADS=2" in finding.fix.code
     assert finding.savings.part is Part.COMPUTE
+
+
+def test_ranks_with_more_threads_than_cpus_are_found_by_their_wait_where_prices_show_nothing() -> None:
+    finding = _found(crowded_ranks(6.0))
+    assert finding.id == "PD13.too-many-threads"
+    assert number(finding, "waited_ms") == pytest.approx(6.0)
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(6.0), pytest.approx(15.0))
+    assert "OMP_NUM_THREADS=1" in finding.fix.code
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"waited_ms": 2.4},
+        {"step__run_delay_ms": Missing("no schedstat")},
+        {"host__others_cpus": 1.0},
+        {"job__local_ranks": 1, "job__world_size": 1},
+        {"threads__intra_op": 1},
+    ],
+    ids=["short", "unknown", "strangers", "one-rank", "they-fit"],
+)
+def test_ranks_that_wait_little_or_for_others_have_threads_enough(changes: dict[str, Any]) -> None:
+    assert "PD13.too-many-threads" not in ids(_examined(crowded_ranks(**changes)))
 
 
 def test_threads_are_too_many_for_small_operators_even_on_idle_cpus() -> None:

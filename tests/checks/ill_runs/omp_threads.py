@@ -23,6 +23,24 @@ def priced_threads(now: int, prices: dict[int, float], cpus: int = 2, **changes:
     )
 
 
+def crowded_ranks(waited_ms: float = 6.0, **changes: Any) -> Evidence:
+    """Two ranks of two threads on two CPUs, whose operators were timed while the other rank waited for this one."""
+    return priced_threads(
+        2,
+        {1: 10.0, 2: 9.5},
+        **{
+            "job__local_ranks": 2,
+            "job__world_size": 2,
+            "step__run_delay_ms": waited_ms,
+            "host__job_run_delay_share": 0.3,
+            "host__job_cpus": 1.9,
+            "host__others_cpus": 0.0,
+            "host__idle_cpus": 0.1,
+            **changes,
+        },
+    )
+
+
 def pinned_workers(wait_ms: float = 10.0, **changes: Any) -> Evidence:
     return with_(
         healthy(),
