@@ -29,7 +29,7 @@ from perfdoctor.api import (
 from ._layer_table import cost_share, sure_share, title, update_ms
 from ._limits import CostLimits
 
-_GRADIENT = "embedding_dense_backward"
+_GRADIENTS = ("embedding_dense_backward", "_embedding_bag_dense_backward")
 _TABLES = "nn/modules/sparse.py"
 """Where torch keeps the modules of tables."""
 _NAMED = 0.02
@@ -68,7 +68,7 @@ def findings(evidence: Evidence, step: Step, profile: LayerProfile, parameters: 
     tables = [layer for layer in profile.layers if layer.kind.startswith("Embedding") and layer.weight_shape]
     if isinstance(ops, Missing) or not tables or not parameters:
         return []
-    gradient = in_step(step, ops, sum(op.total_ms_per_step for op in ops.ops if op.name == _GRADIENT))
+    gradient = in_step(step, ops, sum(op.total_ms_per_step for op in ops.ops if op.name in _GRADIENTS))
     every = sum(table.parameters for table in tables)
     costs = [
         _Table(table, gradient * table.parameters / max(1, every), update_ms(step, table, parameters), touched)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Protocol
@@ -45,6 +46,10 @@ other hand memory that is not needed stays in nobody's way: of 67 ms found so, 7
 _APPROXIMATE = (0.3, 0.8)
 """A sampled or adaptive softmax computes 10 to 30 % of the outputs; the rest stays."""
 _BRACKET = re.compile(r"\[([^\]]*)\]")
+_MANY = 200
+"""Targets that data sorted by class, with some of each, no longer fill with a few classes."""
+_EULER = 0.5772
+"""Euler's constant: the sum of 1 / rank up to n is log(n) and this."""
 
 
 class Limits(CostLimits, Protocol):
@@ -54,6 +59,8 @@ class Limits(CostLimits, Protocol):
     def unused_outputs(self) -> float: ...
     @property
     def unused_targets(self) -> int: ...
+    @property
+    def unused_chance(self) -> float: ...
     @property
     def unused_classes(self) -> int: ...
     @property
@@ -120,7 +127,7 @@ def _unused(step: Step, head: _Head, targets: IndexUse, profile: LayerProfile, l
     """Outputs beyond the highest class that any target named."""
     if targets.unused_share < limits.unused_outputs:
         return None
-    if targets.count < limits.unused_targets or targets.distinct < limits.unused_classes:
+    if not _is_telling(targets, limits):
         return None
     cost = head.ms * targets.unused_share
     if sure_share(step, profile, cost) < limits.min_share:
@@ -167,6 +174,16 @@ def _unused(step: Step, head: _Head, targets: IndexUse, profile: LayerProfile, l
             "of that",
         ),
     )
+
+
+def _is_telling(targets: IndexUse, limits: Limits) -> bool:
+    """Whether the highest of so many targets can be taken for the highest of all."""
+    different = limits.unused_classes if targets.count >= _MANY else targets.count / 4
+    if targets.count < limits.unused_targets or targets.distinct < different:
+        return False
+    # Words by Zipf's law, the first of the vocabulary the most frequent: sums of 1 / rank.
+    within = (math.log(targets.highest + 1) + _EULER) / (math.log(targets.size) + _EULER)
+    return targets.count * math.log(within) <= math.log(limits.unused_chance)
 
 
 def _dominant(step: Step, profile: LayerProfile, targets: IndexUse | None, limits: Limits) -> list[Finding]:

@@ -8,6 +8,12 @@ from perfdoctor.api import Layer, LayerProfile, Measurement, Step, milliseconds,
 
 _SHOWN = 5
 """Layers in the table."""
+LESS = (0.5, 0.95)
+"""Of a layer's time: half the width, or half of the elements that it works on, saves half; without the layer nearly all
+goes (95 % in a program of 3.7x)."""
+POOLED = (0.75, 0.98)
+"""The same on pictures: pooling by two leaves a quarter of them, to a few values next to nothing (88 % and all was
+saved, 3.7x and 3.6x)."""
 
 
 def title(layer: Layer) -> str:

@@ -81,14 +81,11 @@ from perfdoctor.api import (
     milliseconds,
     not_applicable,
     savings,
-    severity,
     share,
 )
 
-from . import _embeddings, _heads, _time_loops
-from ._layer_table import about, cost_share, figures, shape, sure_share, update_ms
-from ._time_loops import CELLS
-from ._wording import in_words_of
+from . import _embeddings, _heads, _memory_bound, _time_loops
+from ._layer_table import LESS, POOLED, about, cost_share, figures, sure_share, update_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +111,15 @@ class Limits:
     oversized_warning: float = 0.60
     """Share of the step from which on an oversized layer is more than a note."""
     unused_outputs: float = 0.5
-    """Share of a head's outputs above the highest class that any target named. A vocabulary sorted by frequency shows
-    words of its rarer half within a few hundred of them: by Zipf's law they are 6 % of a text of 50,000 words."""
-    unused_targets: int = 200
+    """Share of a head's outputs above the highest class that any target named."""
+    unused_targets: int = 50
     """Targets to have seen before their highest says something."""
+    unused_chance: float = 1e-6
+    """That a vocabulary sorted by frequency shows no word beyond the highest by chance: by Zipf's law the rarer half of
+    50,000 words is 6 % of a text, so 220 targets are needed to call it unused, and 13 for all but 30 words."""
     unused_classes: int = 8
-    """Different classes among them: data sorted by class shows one or two of them in the profiled steps."""
+    """Different classes among them: data sorted by class shows one or two of them in the profiled steps. Of fewer than
+    200 targets a quarter must differ."""
     head_outputs: int = 10_000
     """The guide's figure for a head of which all outputs are used, or nobody knows; it must also cost."""
     head_share: float = 0.30
@@ -128,16 +128,6 @@ class Limits:
     """Calls of a recurrent cell a step: fewer time steps gain nothing from a fused layer."""
     table_touched: float = 0.10
     """Share of a table's rows in a batch, above which a sparse gradient saves little."""
-
-
-_LESS = (0.5, 0.95)
-"""Half the width, or half of the elements that a layer works on, saves half of its time; without the layer nearly all
-goes (95 % in a program of 3.7x)."""
-_POOLED = (0.75, 0.98)
-"""Pooling pictures by two leaves a quarter of them, to a few values next to nothing (88 % and all was saved, 3.7x and
-3.6x)."""
-_UNCOUNTED = ("Embedding", "EmbeddingBag", *CELLS)
-"""Kinds with a finding of their own."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -157,7 +147,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     named = {finding.evidence[0].value for finding in [*special, *head]}
     large = [f for f in case.oversized() if f.evidence[0].value not in named]
     named |= {finding.evidence[0].value for finding in large}
-    slow = [f for f in case.slow() if f.evidence[0].value not in named]
+    slow = [f for f in _memory_bound.findings(evidence, step, layers, limits) if f.evidence[0].value not in named]
     findings = [*special, *head, *large, *slow]
     shared = case.shared()
     if findings:
@@ -214,7 +204,7 @@ class _Case:
         update = update_ms(self.step, layer, self.parameters)
         # The longer side of its weight is its input: outputs come first.
         flattened = layer.kind == "Linear" and layer.weight_shape[1] > layer.weight_shape[0]
-        low, high = (fraction * (layer.ms + update) for fraction in (_POOLED if flattened else _LESS))
+        low, high = (fraction * (layer.ms + update) for fraction in (POOLED if flattened else LESS))
         return Finding(
             id="PD09.oversized-layer",
             severity=Severity.WARNING if cost_share >= limits.oversized_warning else Severity.NOTE,
@@ -245,76 +235,6 @@ class _Case:
                 + ("input: pooling by two saves 75 %" if flattened else "width: half of it saves 50 %")
                 + ", to a few values nearly all",
             ),
-        )
-
-    def slow(self) -> list[Finding]:
-        """Layers that take far more of the time than of the arithmetic."""
-        if not self.profile.flops_per_step:
-            return []
-        return [finding for layer in self.profile.layers if (finding := self._slow(layer)) is not None]
-
-    def _slow(self, layer: Layer) -> Finding | None:
-        limits = self.limits
-        cost_share = self.cost_share(layer.ms)
-        if not layer.leaf or layer.kind in _UNCOUNTED or layer.ms < limits.slow_min_ms:
-            return None
-        if self.sure_share(layer.ms) < limits.slow_share or layer.time_share < limits.slow_factor * layer.flop_share:
-            return None
-        # A random number takes longer than all else that is done with an element, and no fusion saves it.
-        draws = "Dropout" in layer.kind
-        excess = layer.ms * (1 - layer.flop_share / layer.time_share)
-        pictures = len(layer.input_shape) == 4 and not draws
-        low, high = (fraction * excess for fraction in (_POOLED if pictures else _LESS))
-        return Finding(
-            id="PD09.memory-bound-layer",
-            # To regularise is nothing wrong; that it costs so much is worth knowing.
-            severity=Severity.NOTE if draws else severity(cost_share, limits.min_share, limits.error_share),
-            confidence=Confidence.MEDIUM,
-            message="the layer {layer} takes {cost_ms} a step, {cost_share}, for {flop_share} of the arithmetic",
-            reasoning="{calls:call} a step on an input of {input}, mostly "
-            + ("to draw random numbers; " if draws else "to move memory or launch small kernels; ")
-            + "arithmetic alone would take {arithmetic_ms} at the rate of the other layers",
-            evidence=(
-                *about(layer, self.step),
-                Measurement("calls", layer.calls_per_step, "count", "calls per step"),
-                Measurement("input", shape(layer.input_shape) or "no tensor", "text", "input"),
-                milliseconds("arithmetic_ms", layer.ms - excess, "its share of the arithmetic"),
-            ),
-            fix=self._less_dropped() if draws else self._less_moved(),
-            savings=savings(
-                self.step,
-                Part.COMPUTE,
-                ceiling=excess,
-                low=low,
-                high=high,
-                method="the layer's time beyond its share of the arithmetic; "
-                + ("pooling by two saves 75 % of it" if pictures else "half of the elements take half of it"),
-            ),
-        )
-
-    def _less_dropped(self) -> Fix:
-        return Fix(
-            text="Let it work on less: on narrow layers, after pooling, on whole channels (`nn.Dropout2d`), or not "
-            "at all where the model does not overfit.",
-            code="nn.Dropout(0.0)",
-            risk="Less regularisation: compare the validation loss.",
-        )
-
-    def _less_moved(self) -> Fix:
-        # Measured on a CPU, forward and backward: 50 % of LocalResponseNorm, 47 % of BatchNorm2d, 62 % of LPPool2d;
-        # nothing of LayerNorm, GroupNorm, Softmax, SELU, Upsample.
-        return Fix(
-            text="Let it work on less: after pooling or a stride, on fewer channels, or not at all. Compiling saves "
-            "half of a layer that issues several operators (`nn.LocalResponseNorm`), and nothing of one that is a "
-            "single kernel (`nn.LayerNorm`).",
-            code="nn.Sequential(convolution, nn.MaxPool2d(2), norm)  # a quarter of the elements\n"
-            + in_words_of(
-                self.evidence.job,
-                "model = torch.compile(model)  # or fuse the layer's operators",
-                transformers="TrainingArguments(..., torch_compile=True)  # or fuse the layer's operators",
-            ),
-            risk="A layer elsewhere may learn less: compare the validation loss. Compiling takes minutes at the start "
-            "and again for new shapes.",
         )
 
 

@@ -32,7 +32,8 @@ Limits
 ------
 Operators are timed for some ten milliseconds in one place of the run; a neighbour that was idle just then is not
 seen in the prices, only in the run delay. Nor are other ranks that wait at a collective just then: where ranks have
-more threads than CPUs, the training thread's wait for a CPU counts as well. Pools of other libraries (OpenCV, BLAS of NumPy) are counted, not timed.
+more threads than CPUs, the training thread's wait for a CPU counts as well. Pools of other libraries (OpenCV, BLAS of
+NumPy) are counted, not timed.
 
 References
 ----------

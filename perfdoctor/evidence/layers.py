@@ -52,6 +52,7 @@ def layers(process: ProcessRecording, step: Step | Missing, places: Places = _NO
                 aside=row.aside,
                 idle=row.idle,
                 called_at=places.find(row.site),
+                own=row.own,
             )
             for row in seen.modules
         ),

@@ -131,6 +131,8 @@ class LayerRow:
     """Of a model in training mode whose input needs no gradient, and whose parameters no optimizer updates."""
     site: int = -1
     """Of a module that the loop calls itself: where."""
+    own: bool = False
+    """Its `forward` is the user's. False in an older recording."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from perfdoctor.checks.network import CHECK, examine
 from samples import LAYERS, healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, IndexUse, Missing, Site, ThreadPrice
+from perfdoctor.evidence.model import Evidence, IndexUse, Line, Missing, Site, ThreadPrice
 
 
 def _ids(evidence: Evidence) -> list[str]:
@@ -142,7 +142,8 @@ def test_unused_outputs_are_billed_with_their_loss_and_update() -> None:
     "evidence",
     [
         unused_outputs(highest=1_250),
-        unused_outputs(targets=199),
+        unused_outputs(targets=49, distinct=49),
+        unused_outputs(targets=64, distinct=8, highest=7),
         unused_outputs(distinct=2),
         unused_outputs(share=0.05),
         with_(unused_outputs(), index_use=()),
@@ -150,10 +151,19 @@ def test_unused_outputs_are_billed_with_their_loss_and_update() -> None:
         with_(unused_outputs(), index_use=(IndexUse("target", 2_400, 0, 3_000, 290, 299),)),
         with_(unused_outputs(), index_use=Missing("the job uses torch.compile")),
     ],
-    ids=["half", "few-targets", "sorted", "cheap", "no-loss", "table", "other-loss", "missing"],
+    ids=["half", "few-targets", "eight-each", "sorted", "cheap", "no-loss", "table", "other-loss", "missing"],
 )
 def test_outputs_in_use_or_unknown_are_no_finding(evidence: Evidence) -> None:
     assert _ids(evidence) == []
+
+
+@pytest.mark.parametrize(("targets", "count"), [(190, 0), (230, 1)])
+def test_half_of_a_vocabulary_needs_more_targets_than_nearly_all_of_it(targets: int, count: int) -> None:
+    """Letters of a text under the head of a language model: 60 targets say that 31 outputs of 50,257 are used."""
+    letters = unused_outputs(highest=30, outputs=50_257, targets=60, distinct=21)
+    assert _ids(letters) == ["PD09.unused-outputs"]
+    half = unused_outputs(highest=24_000, outputs=50_257, targets=targets, distinct=150)
+    assert ("PD09.unused-outputs" in _ids(half)) == bool(count)
 
 
 def test_half_of_the_outputs_is_the_edge() -> None:
@@ -174,6 +184,25 @@ def test_dropout_draws_random_numbers_which_compiling_does_not_save() -> None:
     assert finding.severity is Severity.NOTE and "random numbers" in finding.reasoning
     assert "compile" not in finding.fix.code
     assert "compile" in only(examine(memory_bound(), CHECK.limits)).fix.code
+
+
+@pytest.mark.parametrize(
+    ("own", "runs", "line_ms", "count"),
+    [(True, 64.0, 2.0, 0), (False, 64.0, 2.0, 1), (True, 7.0, 2.0, 1), (True, 64.0, 1.4, 1)],
+    ids=["loop", "torchs", "few-runs", "most-elsewhere"],
+)
+def test_a_forward_that_loops_over_elements_is_no_slow_layer(
+    own: bool, runs: float, line_ms: float, count: int
+) -> None:
+    """PD10 names the loop, with its line. The layer's forward pass takes 3.3 ms."""
+    loop = Line(Site("train.py", 61, "forward"), "forward", 4 * runs, line_ms, 1.0, 0.3, 0.5, runs)
+    run = with_(memory_bound(own=own), hot_lines=(loop,))
+    assert _ids(run) == ["PD09.memory-bound-layer"] * count
+
+
+def test_a_layer_of_the_users_own_is_not_told_to_pool() -> None:
+    finding = only(examine(memory_bound(own=True), CHECK.limits))
+    assert "nn.RMSNorm" in finding.fix.text and "MaxPool" not in finding.fix.code
 
 
 def test_only_the_time_beyond_the_arithmetic_may_be_saved() -> None:
@@ -215,6 +244,10 @@ def test_a_dense_embedding_gradient_is_priced_with_its_update() -> None:
     assert number(finding, "gradient_ms") == pytest.approx(4.0)
     assert "sparse=True" in finding.fix.code
     assert finding.location == Location("train.py", 31, "forward")
+
+
+def test_a_bag_of_embeddings_has_a_dense_gradient_too() -> None:
+    assert _ids(dense_embedding(bag=True)) == ["PD09.dense-embedding-gradient"]
 
 
 def test_tables_that_cost_too_much_only_together_are_one_finding() -> None:

@@ -74,3 +74,9 @@ def test_after_many_calls_no_more_are_looked_at() -> None:
     table, first = torch.nn.Embedding(5, 2), torch.tensor([1])
     calls = [lambda: table(first)] * 501 + [lambda: table(torch.tensor([4]))]
     assert seen(*calls) == [row("lookup", 5, 2, 500, 1, 1)]
+
+
+def test_rows_of_a_bag_are_looked_up() -> None:
+    bag = torch.nn.EmbeddingBag(50, 4, padding_idx=0)
+    words, starts = torch.tensor([0, 7, 7, 9]), torch.tensor([0, 2])
+    assert seen(lambda: bag(words, starts)) == [row("lookup", 50, 4, 3, 2, 9)]

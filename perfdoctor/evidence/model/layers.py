@@ -42,6 +42,8 @@ class Layer:
     """The same of a model in training mode, because no optimizer updates any of its parameters."""
     called_at: Site | None = None
     """Where the loop calls it; None for a module inside another."""
+    own: bool = False
+    """Its `forward` is in the user's code. False in recordings older than this."""
 
     @property
     def ms(self) -> float:

@@ -27,10 +27,19 @@ def _lookup(args) -> "tuple":
     return weight.shape[0], weight.shape[1], indices, padding
 
 
+def _lookup_bag(args) -> "tuple":
+    """`_embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
+    include_last_offset, padding_idx)`."""
+    weight, indices = args[0], args[1]
+    padding = args[8] if len(args) > 8 else -1
+    return weight.shape[0], weight.shape[1], indices, padding
+
+
 OPERATORS = {
     "aten::nll_loss_forward": ("target", _target),
     "aten::nll_loss2d_forward": ("target", _target),
     "aten::embedding": ("lookup", _lookup),
+    "aten::_embedding_bag": ("lookup", _lookup_bag),
 }
 """By name: what its indices are, and how its arguments say so."""
 

@@ -128,6 +128,11 @@ class Layers:
         found = self.known_idle[id(module)] = bool(wanting) and wanting.isdisjoint(self.updated)
         return found
 
+    def _is_users(self, module) -> bool:
+        """Whether its `forward` is in the user's code."""
+        code = getattr(getattr(type(module), "forward", None), "__code__", None)
+        return self.sites is not None and code is not None and not self.sites.is_library(code.co_filename)
+
     def _learns(self) -> bool:
         """Whether a root is updated by an optimizer. Else copies of the parameters may be what is updated."""
         return any(id(p) in self.updated for root in self.roots for p in root.parameters())
@@ -150,6 +155,7 @@ class Layers:
                     "order": index,
                     "leaf": next(module.children(), None) is None,
                     "calls": calls,
+                    "own": self._is_users(module),
                     "aside": aside,
                     "idle": idle and learns,
                     "site": self.calls.get(id(module), -1),

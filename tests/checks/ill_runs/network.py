@@ -61,11 +61,17 @@ def memory_bound(share: float = 0.4, flops: float = 0.02, kind: str = "BatchNorm
     return with_layer(layer(kind, share, flops, **{"weight_shape": (), "parameters": 128, **changes}))
 
 
-def dense_embedding(cost_ms: float = 4.0, rows: int = 100_000, looked_up: int = 1_000, tables: int = 1) -> Evidence:
+def dense_embedding(
+    cost_ms: float = 4.0, rows: int = 100_000, looked_up: int = 1_000, tables: int = 1, bag: bool = False
+) -> Evidence:
     """Tables whose gradients take so long; they hold nine tenths of the parameters, and of the optimizer's 2 ms."""
     size: dict[str, Any] = {"weight_shape": (rows, 64), "parameters": rows * 64, "input_shape": (looked_up,)}
-    first, *others = (layer("Embedding", 0.2, 0.0, name=f"table{number}", **size) for number in range(tables))
-    gradient = Op("embedding_dense_backward", "float32", "[1000, 64]", "cpu", 1.0, cost_ms, cost_ms, 0.0)
+    first, *others = (
+        layer("EmbeddingBag" if bag else "Embedding", 0.2, 0.0, name=f"table{number}", **size)
+        for number in range(tables)
+    )
+    name = "_embedding_bag_dense_backward" if bag else "embedding_dense_backward"
+    gradient = Op(name, "float32", "[1000, 64]", "cpu", 1.0, cost_ms, cost_ms, 0.0)
     lookup = Site("train.py", 31, "forward", "torch/nn/modules/sparse.py:forward")
     run = with_layer(
         first,
