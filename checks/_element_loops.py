@@ -11,6 +11,7 @@ from perfdoctor.api import (
     Evidence,
     Finding,
     Fix,
+    Layer,
     Line,
     Measurement,
     Missing,
@@ -24,6 +25,7 @@ from perfdoctor.api import (
 )
 
 from ._lines import PYTHON_PARTS, function, key, places
+from ._time_loops import CELLS, runs_as_often
 
 
 class LoopLimits(Protocol):
@@ -57,9 +59,14 @@ def element_loops(
     evidence: Evidence, step: Step, lines: Iterable[Line], told: set[tuple[str, int]], limits: LoopLimits
 ) -> list[Finding]:
     """Loops among the lines but for those that were `told`, the dearest first."""
-    sizes = _batch_sizes(evidence)
+    sizes, cells = _batch_sizes(evidence), _cells(evidence)
     many = [
-        line for line in lines if _is_python(line) and key(line.site) not in told and _is_repeated(line, sizes, limits)
+        line
+        for line in lines
+        if _is_python(line)
+        and key(line.site) not in told
+        and _is_repeated(line, sizes, limits)
+        and not any(_calls_cell(line, cell) for cell in cells)
     ]
     return [finding for loop in _grouped(many) if (finding := _finding(step, loop, limits)) is not None]
 
@@ -103,10 +110,22 @@ def _is_python(line: Line) -> bool:
     return line.part in PYTHON_PARTS or (line.part == "backward" and not line.site.via)
 
 
+def _cells(evidence: Evidence) -> list[Layer]:
+    return [] if isinstance(evidence.layers, Missing) else [one for one in evidence.layers.layers if one.kind in CELLS]
+
+
+def _calls_cell(line: Line, cell: Layer) -> bool:
+    """Whether a line is a cell per time step, and little else: the check of the network's layers says more about it.
+
+    Its first operator may be another: `self.cell(x[:, t], state)`.
+    """
+    return line.part == "forward" and runs_as_often(line, cell) and cell.forward_ms >= 0.5 * line.ms_per_step
+
+
 def _is_repeated(line: Line, batch_sizes: tuple[int, ...], limits: LoopLimits) -> bool:
     runs = line.runs_per_step
     if "rnn.py" in line.site.via:
-        return False  # a cell per time step: the check of the network's layers says more about it
+        return False  # the same, also of torch's layers for whole sequences
     least = limits.forward_runs if line.site.function == "forward" else limits.loop_runs
     return runs >= least or (runs >= limits.least_runs and any(abs(runs - size) < 0.5 for size in batch_sizes))
 

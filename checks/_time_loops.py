@@ -11,6 +11,7 @@ from perfdoctor.api import (
     Fix,
     Layer,
     LayerProfile,
+    Line,
     Measurement,
     Missing,
     Part,
@@ -30,8 +31,8 @@ _WHOLE = frozenset(CELLS.values())
 """Layers for whole sequences, which a loop may call with one time step each."""
 _FUSED_SAVES = (0.3, 0.8)
 """An `nn.LSTM` of the same sizes computes the input's products at once and runs no Python per time step."""
-_AS_OFTEN = 0.2
-"""How far apart a line's runs, which are estimated, and a cell's calls, which are counted, may be."""
+_AS_OFTEN = 1.5
+"""Times by which a line's runs, which are estimated, and a cell's calls, which are counted, may differ."""
 
 
 class Limits(CostLimits, Protocol):
@@ -92,14 +93,18 @@ def _time_loop(evidence: Evidence, step: Step, cell: Layer, fused: str, limits: 
     )
 
 
+def runs_as_often(line: Line, cell: Layer) -> bool:
+    """Whether a line may be the one that calls a cell."""
+    fewer, more = sorted((line.runs_per_step, cell.calls_per_step))
+    return more <= _AS_OFTEN * fewer
+
+
 def _loop_line(evidence: Evidence, cell: Layer) -> Site | None:
     """The line that issues most in the forward pass, in a cell or running as often as it is called."""
     lines = evidence.hot_lines
     if isinstance(lines, Missing):
         return None
     forward = [line for line in lines if line.part == "forward"]
-    as_often = [
-        line for line in forward if abs(line.runs_per_step - cell.calls_per_step) <= _AS_OFTEN * cell.calls_per_step
-    ]
+    as_often = [line for line in forward if runs_as_often(line, cell)]
     of_cells = [line for line in forward if "rnn.py" in line.site.via] or as_often
     return max(of_cells, key=lambda line: line.ops_per_step).site if of_cells else None

@@ -228,7 +228,7 @@ def _first_line(case: _Case, dtype: str) -> Site | None:
         return None
     lines = [call for call in case.evidence.call_sites if call.kind == dtype]
     into = [call for call in case.evidence.call_sites if call.kind == "convert" and call.detail.endswith(f"->{dtype}")]
-    return next((call.site for call in (*lines, *asked_for(case.evidence, into))), None)
+    return next((call.site for some in (lines, into) for call in asked_for(case.evidence, some)), None)
 
 
 def _why(case: _Case, dtype: str) -> str:

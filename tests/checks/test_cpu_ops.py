@@ -114,6 +114,23 @@ def test_cells_are_left_to_the_check_of_the_layers() -> None:
     assert _ids(time_loop()) == []
 
 
+@pytest.mark.parametrize(
+    ("runs", "forward_ms", "count"),
+    [(140.0, 3.5, 0), (160.0, 3.5, 1), (140.0, 3.4, 1)],
+    ids=["its-line", "another-line", "much-besides"],
+)
+def test_a_line_whose_first_operator_is_no_cells_may_still_be_the_cell(
+    runs: float, forward_ms: float, count: int
+) -> None:
+    """`self.cell(x[:, t], state)`: 100 calls of the cell, in a line of 7 ms that ran about as often."""
+    run = time_loop()
+    line = run.hot_lines[0]  # type: ignore[index]
+    sliced = replace(line, site=replace(line.site, via="torch/_tensor.py:select"), runs_per_step=runs)
+    layers = tuple(replace(one, forward_ms=forward_ms) for one in run.layers.layers)  # type: ignore[union-attr]
+    ran = with_(run, hot_lines=(sliced,), layers__layers=layers)
+    assert len(_ids(ran)) == count
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Scalar reads on a CPU
 

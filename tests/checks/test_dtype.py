@@ -257,6 +257,14 @@ def test_float64_that_is_made_by_converting_is_found_where_that_is() -> None:
     assert location is not None and (location.file, location.line) == ("model.py", 21)
 
 
+def test_float64_of_the_model_is_found_where_it_computes_forward() -> None:
+    """Not at the backward pass, at line 42, though that takes twice as long."""
+    forward = CallSite("float64", Site("model.py", 21, "forward"), 1.0, 3.0)
+    back = CallSite("float64", Site("train.py", 42, "main"), 2.0, 6.0)
+    location = _found(slow_type("float64", call_sites=(back, forward))).location
+    assert location is not None and (location.file, location.line) == ("model.py", 21)
+
+
 @pytest.mark.parametrize(("cost_ms", "count"), [(0.24, 0), (0.26, 1), (0.0, 0)])
 def test_a_scaler_counts_from_one_per_cent_on(cost_ms: float, count: int) -> None:
     assert len(_examined(needless_scaler(cost_ms)).findings) == count

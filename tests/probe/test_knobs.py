@@ -21,3 +21,28 @@ def test_the_line_is_noted(observe, style, threads, onednn):
         for site in (process.settings.threads_site, process.settings.onednn_site)
     ]
     assert lines == [threads, onednn]
+
+
+DOUBLE = """
+import torch
+from torch import nn
+model = nn.Linear(4, 1).to("cpu").to(torch.float32)
+model = model.to(STYLE)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(12):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4, dtype=torch.float64)).sum().backward()
+    optimizer.step()
+print(model.weight.dtype)
+"""
+
+
+@pytest.mark.parametrize("style", ["torch.float64", "dtype=torch.float64", "torch.ones(1).double()"])
+def test_the_line_that_makes_a_model_float64_is_noted(observe, tmp_path, style):
+    script = tmp_path / "double.py"
+    script.write_text(DOUBLE.replace("STYLE", style))
+    seen = observe(script)
+    assert seen.probed.stdout == seen.bare.stdout == "torch.float64\n"
+    seen.healthy()
+    (process,) = seen.processes
+    assert process.sites[process.settings.double_site].line == 5

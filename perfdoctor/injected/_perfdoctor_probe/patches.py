@@ -322,6 +322,17 @@ def _double(probe) -> None:
 
     probe.changes.put("double", torch, "set_default_dtype", set_default_dtype)
     probe.changes.put("double", torch.nn.Module, "double", _followed(torch.nn.Module.double, asked))
+    convert = torch.nn.Module.to
+
+    @functools.wraps(convert)
+    def to(self, *args, **kwargs):
+        module = convert(self, *args, **kwargs)
+        # A type, or a tensor that has it.
+        if any(torch.float64 in (word, getattr(word, "dtype", None)) for word in (*args, *kwargs.values())):
+            asked()
+        return module
+
+    probe.changes.put("double", torch.nn.Module, "to", to)
 
 
 def _knobs(probe) -> None:
