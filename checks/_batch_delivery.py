@@ -14,6 +14,7 @@ from perfdoctor.api import (
     Measurement,
     Missing,
     Overlap,
+    Severity,
     location,
     milliseconds,
     share,
@@ -24,6 +25,8 @@ from ._loader_fixes import fewer_workers, prefetch
 
 _COLLATE_IN_PROCESS = 0.3
 """Of what `collate_fn` takes in a worker, where it puts the batch into shared memory: 0.15 against 0.5 ms, measured."""
+_FEW_TENSORS = 1000.0
+"""Bytes through the pipe: the handle of a tensor takes about 200, so these are four at most."""
 _REBUILDING = 0.9
 """A judgement: what a first batch finds cold in caches and memory may be cold for the next one too."""
 _REPEATS = 0.5
@@ -61,22 +64,39 @@ def handover(case: Case, fetch: Fetch, model: Overlap) -> Finding | None:
         )
     if case.wait <= HANDOVER_MS[1] * max(1.0, loader.steady_batches_per_step):
         return None
-    return case.finding(
+    # With few tensors, there is nothing that `collate_fn` could save: a note, with what may help.
+    few = loader.transport_bytes < _FEW_TENSORS
+    finding = case.finding(
         "transport",
         "the loop waits {wait_ms} a step for data, {wait_share} of it, although batches are ready: handing them over "
         "is what takes time",
         "{transport_bytes} go through a pipe for each batch and unpickling takes {transport_ms}; only tensors travel "
-        "through shared memory, and each of them costs about 0.4 ms",
-        Fix(
-            text="Return few, large tensors from `collate_fn`: stack lists of tensors, and turn NumPy arrays into "
-            "tensors, which go through shared memory instead of the pipe.",
-            code="def collate(samples):\n    return torch.stack(samples)  # one tensor, not a list",
-            risk="Samples of different shapes must be padded first.",
-        ),
-        low=0.5 * max(0.0, case.wait - model.handover_ms[1]),
+        "through shared memory, and each of them costs about 0.4 ms"
+        + (", or more while the worker that must answer is making its next batch" if few else ""),
+        _shared_by_name() if few else _stacked(),
+        low=0.0 if few else 0.5 * max(0.0, case.wait - model.handover_ms[1]),
         high=max(0.0, case.wait - model.handover_ms[0]),
-        method="the wait, less the 0.3 to 2 ms that handing over one tensor takes",
+        method="the wait, less the 0.3 to 2 ms that handing over one tensor takes"
+        + ("; whether this helps depends on what the workers do meanwhile" if few else ""),
         extra=extra,
+    )
+    return replace(finding, severity=Severity.NOTE, confidence=Confidence.LOW) if few else finding
+
+
+def _stacked() -> Fix:
+    return Fix(
+        text="Return few, large tensors from `collate_fn`: stack lists of tensors, and turn NumPy "
+        "arrays into tensors, which go through shared memory instead of the pipe.",
+        code="def collate(samples):\n    return torch.stack(samples)  # one tensor, not a list",
+        risk="Samples of different shapes must be padded first.",
+    )
+
+
+def _shared_by_name() -> Fix:
+    return Fix(
+        text="Try fewer workers if CPUs are few, or share memory by name, so that no worker has to answer.",
+        code='torch.multiprocessing.set_sharing_strategy("file_system")  # before the loader is made',
+        risk="Shared memory of a job that is killed stays until somebody removes it from /dev/shm.",
     )
 
 

@@ -49,6 +49,14 @@ def test_a_large_batch_promises_little() -> None:
     assert saved.high_ms == pytest.approx(20.0 - 6.7)
 
 
+@pytest.mark.parametrize(("size", "severity"), [(999.0, Severity.NOTE), (1_000.0, Severity.ERROR)])
+def test_two_tensors_are_not_advised_to_become_one(size: float, severity: Severity) -> None:
+    finding = found(with_(ILL["PD03.transport"], loader__transport_bytes=size))
+    assert (finding.id, finding.severity) == ("PD03.transport", severity)
+    assert ("stack" in finding.fix.code) == (severity is Severity.ERROR)
+    assert finding.savings.high_ms == pytest.approx(40.0 - 0.3, rel=0.01)
+
+
 def test_workers_slower_than_the_loop_are_no_matter_of_transport() -> None:
     made = fetch((20.0, 20.0))
     assert name_of(waiting(15.5, made, empty_share=0.0, cpus=8)) == "too-few-workers"
