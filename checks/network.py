@@ -109,7 +109,7 @@ class Limits:
     oversized_width: float = 4.0
     """Its longer side over the median of the other layers': a transformer's widest is 4 times its narrowest."""
     oversized_warning: float = 0.60
-    """Share of the step from which on an oversized layer is more than a note."""
+    """Share of the step from which on an oversized layer, with its update, is more than a note."""
     unused_outputs: float = 0.5
     """Share of a head's outputs above the highest class that any target named."""
     unused_targets: int = 50
@@ -193,7 +193,6 @@ class _Case:
 
     def _oversized(self, layer: Layer, weighted: list[Layer]) -> Finding | None:
         limits = self.limits
-        cost_share = self.cost_share(layer.ms)
         others = [other.width for other in weighted if other is not layer]
         if self.sure_share(layer.ms) < limits.oversized_share or not others or layer.kind.startswith("Embedding"):
             return None
@@ -207,7 +206,9 @@ class _Case:
         low, high = (fraction * (layer.ms + update) for fraction in (POOLED if flattened else LESS))
         return Finding(
             id="PD09.oversized-layer",
-            severity=Severity.WARNING if cost_share >= limits.oversized_warning else Severity.NOTE,
+            severity=Severity.WARNING
+            if self.cost_share(layer.ms + update) >= limits.oversized_warning
+            else Severity.NOTE,
             confidence=Confidence.MEDIUM,
             message="one layer, {layer}, takes {cost_ms} a step, {cost_share} of it",
             reasoning="it holds {held} of the parameters, does {flop_share} of the arithmetic, and with {width} is "

@@ -1,6 +1,6 @@
 # /// clinic
 # expect = ["PD03"]
-# allow = ["PD08.allocator-churn"]
+# allow = ["PD05.batch-too-small", "PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "text"
 # smoke = true

@@ -1,4 +1,5 @@
 # /// clinic
+# allow = ["PD05.batch-too-small"]
 # stratum = "decoys"
 # domain = "audio"
 # sizes = {GENRES = [8, 24], CHANNELS = [30, 36]}
