@@ -103,13 +103,13 @@ class Limits:
     slow_min_ms: float = 1.0
     """Below, a layer is cheap whatever its share: a small network has no large layers."""
     oversized_share: float = 0.50
-    """The largest layer of a sane network is often above, so its width must say the same."""
+    """Forward, backward and update. The largest layer of a sane network is often above: its width must say the same."""
     oversized_weight: float = 0.60
     """Share of the parameters or FLOPs that an oversized layer holds."""
     oversized_width: float = 4.0
     """Its longer side over the median of the other layers': a transformer's widest is 4 times its narrowest."""
     oversized_warning: float = 0.60
-    """Share of the step from which on an oversized layer, with its update, is more than a note."""
+    """Share of the step from which on an oversized layer is more than a note."""
     unused_outputs: float = 0.5
     """Share of a head's outputs above the highest class that any target named."""
     unused_targets: int = 50
@@ -194,21 +194,20 @@ class _Case:
     def _oversized(self, layer: Layer, weighted: list[Layer]) -> Finding | None:
         limits = self.limits
         others = [other.width for other in weighted if other is not layer]
-        if self.sure_share(layer.ms) < limits.oversized_share or not others or layer.kind.startswith("Embedding"):
+        update = update_ms(self.step, layer, self.parameters)
+        cost = layer.ms + update
+        if self.sure_share(cost) < limits.oversized_share or not others or layer.kind.startswith("Embedding"):
             return None
         held = layer.parameters / max(1, self.parameters)
         usual = statistics.median(others)
         if max(held, layer.flop_share) < limits.oversized_weight or layer.width < limits.oversized_width * usual:
             return None
-        update = update_ms(self.step, layer, self.parameters)
         # The longer side of its weight is its input: outputs come first.
         flattened = layer.kind == "Linear" and layer.weight_shape[1] > layer.weight_shape[0]
-        low, high = (fraction * (layer.ms + update) for fraction in (POOLED if flattened else LESS))
+        low, high = (fraction * cost for fraction in (POOLED if flattened else LESS))
         return Finding(
             id="PD09.oversized-layer",
-            severity=Severity.WARNING
-            if self.cost_share(layer.ms + update) >= limits.oversized_warning
-            else Severity.NOTE,
+            severity=Severity.WARNING if self.cost_share(cost) >= limits.oversized_warning else Severity.NOTE,
             confidence=Confidence.MEDIUM,
             message="one layer, {layer}, takes {cost_ms} a step, {cost_share} of it",
             reasoning="it holds {held} of the parameters, does {flop_share} of the arithmetic, and with {width} is "
@@ -229,7 +228,7 @@ class _Case:
             savings=savings(
                 self.step,
                 Part.COMPUTE,
-                ceiling=layer.ms + update,
+                ceiling=cost,
                 low=low,
                 high=high,
                 method="the layer's time and its share of the update fall with its "
