@@ -15,6 +15,9 @@ class Sites:
     def here(self) -> int:
         return 7
 
+    def is_library(self, filename: str) -> bool:
+        return filename != __file__
+
 
 def summary(calls, optimizer=None) -> dict[str, dict]:
     """The window's rows by class, while `calls` run."""
@@ -51,6 +54,16 @@ def test_a_model_of_another_optimizer_learns(models):
     assert not summary([(teacher, torch.ones(1, 4)), (student, torch.ones(1, 4))], optimizer)["Teacher"]["idle"]
     del other
     gc.collect()
+
+
+def test_a_layer_is_the_users_own_by_where_its_forward_is(models):
+    class Doubled(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    student, teacher, optimizer = models
+    rows = summary([(Doubled(), torch.ones(1, 4)), (student, torch.ones(1, 4)), (teacher, torch.ones(1, 4))], optimizer)
+    assert {kind: row["own"] for kind, row in rows.items()} == {"Doubled": True, "Linear": False, "Teacher": False}
 
 
 @pytest.mark.parametrize("how", ["frozen", "evaluated", "through"])
