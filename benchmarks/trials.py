@@ -67,7 +67,7 @@ CASES = (
     Case("uneven", "etl.prefetch=8", settle=20),
     Case("loading", "etl.workers=2", settle=12),
     Case("trivial", "etl.workers=0", settle=12),
-    Case("both", "gc.no-explicit,dtype.float32", seconds=60),
+    Case("both", "gc.no-explicit,dtype.float32", seconds=120),
     Case("compiled", "compile.model", seconds=90),
     Case("healthy", "nothing"),
 )
