@@ -223,13 +223,14 @@ class _Case:
         if self.ranks == 1 or fits < 1 or not self.lack.team_too_large or isinstance(waits, Missing):
             return []
         waited = waits * self.lack.fraction(Cause.OWN_THREADS)
-        if waited / self.step.step_ms < self.limits.min_share:
+        cost_share = waited / self.step.step_ms
+        if cost_share < self.limits.min_share:
             return []
         low, high = (fraction * waited for fraction in _WAITS_KEEP)
         return [
             Finding(
                 id="PD13.too-many-threads",
-                severity=severity(waited / self.step.step_ms, self.limits.min_share, self.limits.error_share),
+                severity=severity(cost_share, self.limits.min_share, self.limits.error_share),
                 confidence=Confidence.MEDIUM,
                 message=f"{self._team} on {{usable:usable CPU}}: the training thread waits {{waited_ms}} a step for a "
                 "CPU, {waited_share} of it",
@@ -237,7 +238,7 @@ class _Case:
                 evidence=(
                     *self.shared(),
                     milliseconds("waited_ms", waited, "of the training thread for a CPU that the job itself had"),
-                    share("waited_share", waited / self.step.step_ms, "of the step"),
+                    share("waited_share", cost_share, "of the step"),
                     Measurement("best", fits, "count", "threads a rank for which there are CPUs"),
                 ),
                 location=location(self.threads.set_at),

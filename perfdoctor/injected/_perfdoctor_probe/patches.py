@@ -311,7 +311,12 @@ def _double(probe) -> None:
         if probe.double_site < 0:
             probe.double_site = probe.sites.here(2)
 
-    asked = probe.guarded("double", asked)
+    def asked_in(words) -> None:
+        # A type, or a tensor that has it.
+        if any(word is torch.float64 or getattr(word, "dtype", None) is torch.float64 for word in words):
+            asked()
+
+    asked, asked_in = probe.guarded("double", asked), probe.guarded("double", asked_in)
     set_default = torch.set_default_dtype
 
     @functools.wraps(set_default)
@@ -327,9 +332,7 @@ def _double(probe) -> None:
     @functools.wraps(convert)
     def to(self, *args, **kwargs):
         module = convert(self, *args, **kwargs)
-        # A type, or a tensor that has it.
-        if any(torch.float64 in (word, getattr(word, "dtype", None)) for word in (*args, *kwargs.values())):
-            asked()
+        asked_in((*args, *kwargs.values()))
         return module
 
     probe.changes.put("double", torch.nn.Module, "to", to)
