@@ -41,14 +41,24 @@ class Forwards:
 
     @property
     def blocked(self) -> float:
-        """Share of an overlapping forward that it waits, beyond what it does without company."""
+        """Share of an overlapping forward that it waits, beyond what it does without company, and beyond what the
+        hypervisor kept it waiting."""
         alone = self.seen.blocked_alone_share
-        return max(0.0, self.seen.blocked_share - (0.0 if isinstance(alone, Missing) else alone))
+        return max(0.0, self.seen.blocked_share - (0.0 if isinstance(alone, Missing) else alone) - self._stolen)
+
+    @property
+    def _stolen(self) -> float:
+        """Share of a forward in which the hypervisor ran other machines: the kernel counts that as neither CPU time nor
+        run delay, so it looks like a wait for a lock."""
+        host = self.evidence.host
+        steal = 0.0 if isinstance(host, Missing) else host.steal_share
+        return min(1.0, self.seen.cpu_ms / max(1e-9, self.seen.wall_ms) * steal / max(1e-9, 1 - steal))
 
     @property
     def useful(self) -> float:
-        """How many threads without company would do as many forwards."""
-        return self.seen.occupied_share * self.seen.least_cpu_ms / max(1e-9, self.seen.wall_ms)
+        """How many threads without company would do as many forwards, on CPUs that nobody steals from."""
+        wall_ms = self.seen.wall_ms * (1 - self._stolen)
+        return self.seen.occupied_share * self.seen.least_cpu_ms / max(1e-9, wall_ms)
 
     def overlap(self, share_of_forwards: float) -> bool:
         """Whether so many of them do, and enough were measured to say more about it."""

@@ -38,7 +38,7 @@ from .trials.analyse import (
     undisturbed,
 )
 from .trials.blocks import LEAST_PAIRS, SETTLE, Size, block_steps, orders
-from .trials.plan import Wanted, opportunity, plan, predicted_together, together
+from .trials.plan import Wanted, can_be_combined, opportunity, plan, predicted_together, together
 from .trials.results import results
 
 _ROUND = 2
@@ -64,6 +64,8 @@ class _Budget:
 
     seconds: float
     began: float
+    kept: float = 0.0
+    """For what comes later."""
 
     @property
     def spent(self) -> float:
@@ -71,7 +73,7 @@ class _Budget:
 
     @property
     def left(self) -> float:
-        return self.seconds - self.spent
+        return self.seconds - self.spent - self.kept
 
 
 class Conductor:
@@ -128,15 +130,17 @@ class Conductor:
         size = Size(block_steps(walls), float(np.median(walls)) / 1000)
         self._estimate(diagnosis.evidence, size.step_s)
         in_process = [(number, one) for number, one in enumerate(wanted, 1) if not one.launches]
-        kept_s = self._for_launches(sum(one.launches for one in wanted))
+        launches_s = self._for_launches(sum(one.launches for one in wanted))
+        self.budget.kept = launches_s + self._for_together([one.remedy for _, one in in_process], size, launches_s)
         for turn, (number, one) in enumerate(in_process):
-            share = (self.budget.left - kept_s) / (len(in_process) - turn + 1)
+            share = self.budget.left / (len(in_process) - turn + 1)
             if not self._try(bench, number, one, size, share, again=True):
                 break
         for number, one in in_process:
             # Its share of the seconds was over too soon; by now it is known what the others have left.
-            if bench.alive() and self._was_disturbed(bench, number) and self.budget.left > kept_s:
-                self._try(bench, number, one, size, (self.budget.left - kept_s) / 2)
+            if bench.alive() and self._was_disturbed(bench, number) and self.budget.left > 0:
+                self._try(bench, number, one, size, self.budget.left / 2)
+        self.budget.kept = launches_s
         for number, one in enumerate(wanted, 1):
             if one.launches:
                 self._note(number, why_not=_NO_LAUNCH)
@@ -145,12 +149,12 @@ class Conductor:
             self.together = len(wanted) + 1
             one = Wanted(chosen, (), predicted_together(diagnosis, chosen))
             self.planned.append(_planned(self.together, one, "its turn did not come"))
-            self._try(bench, self.together, one, size, self.budget.left - kept_s)
+            self._try(bench, self.together, one, size, self.budget.left)
         # Nobody asked for it, so nobody misses it where the time is short.
-        if more is not None and self._needed_s(more.remedy, size) < self.budget.left - kept_s and bench.alive():
+        if more is not None and self._needed_s(more.remedy, size) < self.budget.left and bench.alive():
             number = len(self.planned) + 1
             self.planned.append(_planned(number, more, "its turn did not come"))
-            self._try(bench, number, more, size, self.budget.left - kept_s)
+            self._try(bench, number, more, size, self.budget.left)
         elif not wanted:
             self.problem = "no finding names a fix that can be tried"
             self._write()
@@ -172,11 +176,22 @@ class Conductor:
         needed = 2 * LEAST_LAUNCHES * self.launch_s * count
         return needed if needed < _MOST_FOR_LAUNCHES * self.budget.seconds else 0.0
 
+    def _for_together(self, singles: Sequence[str], size: Size, launches_s: float) -> float:
+        """Seconds kept for what helps, together, where they fit in beside the single trials: gains do not multiply, so
+        that only this trial says what a user gets."""
+        if len({catalogue.parse(remedy)[0].slot for remedy in singles if can_be_combined(remedy)}) < 2:
+            return 0.0
+        shortest = size.within(0.0)
+        singles_s = sum(self._needed_s(remedy, shortest) for remedy in singles)
+        left_s = self.budget.seconds - self.budget.spent - launches_s
+        return shortest.least_s if singles_s + shortest.least_s < left_s else 0.0
+
     def _needed_s(self, remedy: str, size: Size) -> float:
         return size.least_s + max(catalogue.parse(name)[0].starts_s for name in remedy.split(COMBINED))
 
     def launch(self, launcher: Launcher, say: Callable[[str, Trial | None], None]) -> None:
         """After the job has ended: what needs launches of its own, as many pairs as there is time for."""
+        self.budget.kept = 0.0
         for planned in self.planned:
             if planned.why_not != _NO_LAUNCH:
                 continue
@@ -248,7 +263,8 @@ class Conductor:
                     break
                 # Disturbed pairs are made up for.
                 enough = len(undisturbed(pairs)) >= MOST_PAIRS or len(pairs) >= 2 * MOST_PAIRS
-                if enough or time.monotonic() > deadline:
+                no_time = bool(blocks) and 2 * _ROUND * size.block_s > self.budget.left
+                if enough or no_time or time.monotonic() > deadline:
                     break
                 sent += self._send(bench, number, one.remedy, sent, size)
             bench.wait()
