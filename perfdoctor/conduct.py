@@ -294,7 +294,7 @@ class Conductor:
         for remedy_first in orders(pairs, self.draw):
             for name in (remedy, None) if remedy_first else (None, remedy):
                 command = {"do": "block", "trial": number, "block": sent + len(commands), "remedy": name}
-                commands.append({**command, "settle": SETTLE, "steps": size.steps, "epochs": size.epochs})
+                commands.append({**command, "settle": SETTLE, "steps": size.drawn(self.draw), "epochs": size.epochs})
         bench.order(*commands)
         return len(commands)
 

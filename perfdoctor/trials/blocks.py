@@ -10,6 +10,9 @@ import numpy.typing as npt
 
 SETTLE = 2
 """Steps after each switch that no block counts, at least; a remedy may ask for more."""
+MORE = 3
+"""Up to so many steps more a block has, by chance. Of blocks of one length, each with work that the job does in every
+so many steps (a collection, a log line) may hold the same part of it, and a trial would see too much or too little."""
 LEAST_PAIRS = 6
 """Fewer scatter so little by chance that stopping on precision would believe them."""
 NOISE = 0.02
@@ -70,7 +73,11 @@ class Size:
     @property
     def block_s(self) -> float:
         # Before whole epochs, the one in which the switch falls.
-        return (self.steps + (self.steps if self.epochs else SETTLE)) * self.step_s
+        return (self.steps + (self.steps if self.epochs else SETTLE + MORE / 2)) * self.step_s
+
+    def drawn(self, draw: random.Random) -> int:
+        """Steps of the next block."""
+        return self.steps if self.epochs else self.steps + draw.randint(0, MORE)
 
     @property
     def least_s(self) -> float:

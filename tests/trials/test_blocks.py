@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from perfdoctor.trials.blocks import LEAST_PAIRS, NOISE, SETTLE, Size, block_steps, orders
+from perfdoctor.trials.blocks import LEAST_PAIRS, MORE, NOISE, SETTLE, Size, block_steps, orders
 
 
 def test_quiet_steps_need_few() -> None:
@@ -61,5 +61,24 @@ def test_scatter_is_that_of_a_standard_deviation() -> None:
 
 
 def test_a_trial_needs_the_fewest_pairs_of_two_blocks_each() -> None:
-    assert Size(10, 0.01).least_s == pytest.approx(2 * LEAST_PAIRS * (10 + SETTLE) * 0.01)
+    assert Size(10, 0.01).least_s == pytest.approx(2 * LEAST_PAIRS * (10 + SETTLE + MORE / 2) * 0.01)
     assert Size(10, 0.01, epochs=1).least_s == pytest.approx(2 * LEAST_PAIRS * 20 * 0.01)
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 5, 8, 10])
+@pytest.mark.parametrize("steps", [4, 6, 10])
+def test_what_a_job_does_every_so_many_steps_falls_into_all_blocks_alike(steps: int, every: int) -> None:
+    """Over many trials and within one: with six steps and two to settle, a collection in every fourth would be in one
+    or two of the six of every block, and never in a fourth of all."""
+    size, draw = Size(steps, 0.1), random.Random(0)
+    shares = []
+    for _ in range(200):
+        now, found, counted = draw.randrange(every), 0, 0
+        for _ in range(4 * LEAST_PAIRS):
+            now += SETTLE
+            drawn = size.drawn(draw)
+            found += sum((now + step) % every == 0 for step in range(drawn))
+            counted, now = counted + drawn, now + drawn
+        shares.append(found / counted * every)
+    assert np.mean(shares) == pytest.approx(1, abs=0.05)
+    assert np.std(shares) < 0.25

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -119,7 +120,7 @@ def test_a_remedy_is_tried_in_balanced_pairs_until_it_is_known(ill: Any, tmp_pat
     assert trial.verdict is Verdict.HELPED and trial.gain is not None and trial.gain.pairs == 6
     assert [bool(order["remedy"]) for order in bench.orders].count(True) == 6
     assert [order["block"] for order in bench.orders] == list(range(12))
-    assert all(order["steps"] == 30 for order in bench.orders), "60 ms of steps of 2 ms"
+    assert all(30 <= order["steps"] <= 33 for order in bench.orders), "60 ms of steps of 2 ms, and some more by chance"
     assert bench.said == [trial]
 
 
@@ -341,11 +342,12 @@ def test_what_was_disturbed_goes_on_with_the_seconds_that_others_left(
 
 
 def test_seconds_are_kept_for_what_helped_together(ill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each trial needs 0.77 s at least, and steps that scatter so much are not known by then. 1.6 s are left when the
+    """Each trial needs 0.81 s at least, and steps that scatter so much are not known by then. 1.65 s are left when the
     first one, slower than was thought, is done: the second could go on, and leaves the third what it needs."""
     usual = itertools.cycle([1800, 2400])
+    monkeypatch.setattr(random.Random, "randint", lambda self, low, high: low)  # blocks of one length
     bench = Slow(tmp_path, lambda remedy: 1000 if remedy else next(usual), monkeypatch)
-    bench.pauses_s = {2 * LEAST_PAIRS: 1.68}
+    bench.pauses_s = {2 * LEAST_PAIRS: 1.63}
     ill(finding("a", 0.9, 1.1, "gc.thresholds"), finding("b", 0.9, 1.1, "gc.freeze"), seconds=4.0).prove(bench)
     tried = [order["trial"] for order in bench.orders]
     assert [tried.count(trial) for trial in (1, 2, 3)] == [2 * LEAST_PAIRS] * 3
