@@ -29,6 +29,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from perfdoctor.contest import STEADY_MEMORY
+from perfdoctor.trials.blocks import MORE
 
 JOB = Path(__file__).parent / "jobs" / "curable.py"
 BUSY = "while True: pass"
@@ -131,8 +132,8 @@ class Version:
         return float(self.process.stdout.readline())
 
     def slice(self) -> float:
-        """The same, in this version's next turn."""
-        return self.turn(self.settle, self.count)
+        """The same, in this version's next turn, of uneven length as a trial's blocks are."""
+        return self.turn(self.settle, self.count + random.randint(0, MORE))
 
     def close(self) -> None:
         self.process.kill()
