@@ -6,7 +6,7 @@ The truth is from fresh processes of both versions that run side by side and tak
 order, so that what the machine does to one it does to the other; steps after each change of turns are not timed, as a
 trial does not count them. The pair of processes is the unit of its interval. On a healthy job the remedy `nothing` is
 tried, which must not be said to help. `--neighbour` keeps one core busy meanwhile, from a session of its own, as
-another user would. A case takes about a minute, `healthy` half of one.
+another user would. A case takes one to two minutes; `healthy` is tried 25 times in one launch.
 """
 
 from __future__ import annotations
@@ -55,6 +55,13 @@ class Case:
     cured: Mapping[str, str] = field(default_factory=dict)
     """Besides, of the cured job."""
     seconds: int = TRIAL_SECONDS
+    tries: int = 1
+    """Of the remedy in one launch, one after the other, each a trial of its own with a number for a name."""
+
+    @property
+    def wanted(self) -> list[str]:
+        """What `--try` is given."""
+        return [self.remedy] if self.tries == 1 else [f"{self.remedy}={number + 1}" for number in range(self.tries)]
 
 
 CASES = (
@@ -70,7 +77,7 @@ CASES = (
     Case("trivial", "etl.workers=0", settle=12),
     Case("both", "gc.no-explicit,dtype.float32", seconds=120),
     Case("compiled", "compile.model", seconds=90),
-    Case("healthy", "nothing"),
+    Case("healthy", "nothing", seconds=120, tries=25),
 )
 
 
@@ -164,11 +171,21 @@ def truth(case: Case, pairs: int) -> tuple[float, float, float]:
     return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
 
 
-def tried(case: Case) -> tuple[dict[str, float] | None, str]:
-    """Gain and verdict of the remedy, from a trial on the ill job."""
+def tried(case: Case) -> list[tuple[dict[str, float] | None, str]]:
+    """Gain and verdict of the remedy, from each trial on the ill job."""
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.json"
-        words = [sys.executable, "-m", "perfdoctor", "check", "--trial", "--try", case.remedy, "--steps", "30"]
+        words = [
+            sys.executable,
+            "-m",
+            "perfdoctor",
+            "check",
+            "--trial",
+            "--try",
+            ",".join(case.wanted),
+            "--steps",
+            "30",
+        ]
         words += ["--trial-seconds", str(case.seconds), "--runs", directory]
         words += ["--job-output", "file", "--fail-on", "never"]
         # The remedy in question alone: other findings would take their share of the time.
@@ -180,10 +197,13 @@ def tried(case: Case) -> tuple[dict[str, float] | None, str]:
             raise SystemExit(f"{' '.join(words)} failed:\n{done.stderr}")
         trials = json.loads(report.read_text())["trials"]
     if "," in case.remedy:
-        found = trials["together"] or {"gain": None, "verdict": "not tried", "reason": "fewer than two helped"}
+        chosen = [trials["together"] or {"gain": None, "verdict": "not tried", "reason": "fewer than two helped"}]
     else:
-        found = next(trial for trial in trials["single"] if trial["remedy"] == case.remedy)
-    return found["gain"], found["verdict"] if found["gain"] else f"{found['verdict']}: {found['reason']}"
+        chosen = [trial for trial in trials["single"] if trial["remedy"] in case.wanted]
+    return [
+        (found["gain"], found["verdict"] if found["gain"] else f"{found['verdict']}: {found['reason']}")
+        for found in chosen
+    ]
 
 
 @contextmanager
@@ -200,14 +220,16 @@ def neighbour(wanted: bool) -> Iterator[None]:
         busy.wait()
 
 
-def measure(case: Case, pairs: int, beside: bool) -> Result:
+def measure(case: Case, pairs: int, beside: bool) -> list[Result]:
     with neighbour(beside):
-        gain, verdict = tried(case)
+        outcomes = tried(case)
         factor, low, high = (1.0, 1.0, 1.0) if case.remedy == "nothing" else truth(case, pairs)
-    known = gain or {}
-    return Result(
-        case.name, beside, factor, low, high, known.get("factor"), known.get("low"), known.get("high"), verdict
-    )
+    results = []
+    for gain, verdict in outcomes:
+        known = gain or {}
+        measured = known.get("factor"), known.get("low"), known.get("high")
+        results.append(Result(case.name, beside, factor, low, high, *measured, verdict))
+    return results
 
 
 def row(result: Result) -> str:
@@ -229,7 +251,8 @@ def summary(results: list[Result]) -> str:
         f"agrees within both intervals: {sum(r.agrees for r in cured)} of {len(cured)}",
         *([f"median error {median(errors):.1%}"] if errors else []),
         f"not measured: {sum(r.measured is None for r in results)}",
-        f"`nothing` said to help: {sum(r.verdict == 'helped' for r in healthy)} of {len(healthy)}",
+        f"`nothing` said to help: {sum(r.verdict == 'helped' for r in healthy)} of {len(healthy)}, "
+        f"to hurt: {sum(r.verdict == 'hurt' for r in healthy)}",
     ]
     return "; ".join(lines)
 
@@ -250,11 +273,12 @@ def main() -> None:
     for _ in range(options.repeats):
         for case in CASES:
             if not only or case.name in only:
-                results.append(measure(case, options.pairs, options.neighbour))
-                print(row(results[-1]), flush=True)
+                results += (found := measure(case, options.pairs, options.neighbour))
+                for result in found:
+                    print(row(result), flush=True)
                 if options.output:
                     with options.output.open("a") as file:
-                        file.write(json.dumps(asdict(results[-1])) + "\n")
+                        file.writelines(json.dumps(asdict(result)) + "\n" for result in found)
     print(summary(results))
 
 

@@ -4,7 +4,14 @@ from .. import records
 from .entry import Entry
 
 ENTRIES = (
-    Entry("nothing", "change nothing: what a trial of no remedy shows", "", home="base", kind="Nothing"),
+    Entry(
+        "nothing",
+        "change nothing: what a trial of no remedy shows; the number tells several such trials apart",
+        "",
+        home="base",
+        kind="Nothing",
+        argument=1,
+    ),
     Entry(
         "gc.no-explicit",
         "`gc.collect()` does nothing",
