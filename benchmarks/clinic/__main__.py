@@ -27,8 +27,6 @@ from .quota import NotAllowedError
 from .summary import scores
 from .table import inventory, render
 
-_TRUTHS = truth.STORE / "this-machine.json"
-
 
 def chosen(options: argparse.Namespace) -> list[Case]:
     """By name, or the smoke subset, or all."""
@@ -43,7 +41,7 @@ def chosen(options: argparse.Namespace) -> list[Case]:
 
 def measure(some: list[Case], options: argparse.Namespace) -> None:
     """Fill the store: each fix alone, and all of them together."""
-    known = truth.known(_TRUTHS)
+    known = {name for name, one in truth.known().items() if one.here}
     for case in some:
         if not case.twins:
             continue
@@ -61,7 +59,7 @@ def measure(some: list[Case], options: argparse.Namespace) -> None:
                 except RuntimeError as error:
                     print(f"{name}: not measured, --resume tries again: {error}", file=sys.stderr)
                     continue
-                truth.store({name: found}, _TRUTHS)
+                truth.store({name: found})
                 line = f"{found.gain:.2f}x [{found.low:.2f}, {found.high:.2f}] A/A {found.control:.2f} {found.label}"
                 print(f"{name}: {line}", file=sys.stderr, flush=True)
 
@@ -93,7 +91,7 @@ def main() -> None:
     if not options.show:
         doctors = {"perfdoctor": doctor.judge, **(peers.known() if options.peers else {})}
         asking.judge(some, doctors, book, options.seed, options.full, options.resume, states)
-    found = asking.results(some, book, options.seed, options.full, truth.known(_TRUTHS))
+    found = asking.results(some, book, options.seed, options.full, truth.known())
     if not any(found.values()):
         sys.exit("nothing has been judged: leave out --show, or name the file of an earlier run")
     Console().print(render(found))

@@ -53,13 +53,13 @@ class Result:
     def prediction(self) -> Prediction | None:
         """What the first claim of an expected cause, a note's too, says the fix is worth, and what it is worth.
 
-        None where several causes share the truth, where the cure is another than the advice, and where the sitting was
-        too noisy to tell.
+        None where several causes share the truth, where the cure is another than the advice, where the sitting was too
+        noisy to tell, and where it was another machine's.
         """
         claims = [claim for claim in self.judgement.claims if matches(claim.id, self.expect) and claim.speed_up]
         if not (self.sick and claims and self.truth) or self.stratum == "comorbid" or self.beyond:
             return None
-        if self.truth.label == "ambiguous" or self.truth.high > _KNOWN * self.truth.low:
+        if not self.truth.here or self.truth.label == "ambiguous" or self.truth.high > _KNOWN * self.truth.low:
             return None
         low, middle, high = claims[0].speed_up or (1.0, 1.0, 1.0)
         return Prediction(claims[0].id.partition(".")[0], low, middle, high, claims[0].ceiling or 1.0, self.truth.gain)

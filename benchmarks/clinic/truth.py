@@ -1,6 +1,6 @@
 """What a fix is truly worth: both variants run in full, interleaved, in fresh processes; one also against itself.
 
-Kept in `truth/`, with the machine; `python -m benchmarks.clinic --truth` measures again.
+Kept in `truth/`, a file for each machine; `python -m benchmarks.clinic --truth` measures again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import os
 import platform
 import random
+import re
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -38,6 +39,8 @@ class Truth:
     control: float
     """The sick variant against itself in the same sitting."""
     rounds: int
+    here: bool = True
+    """Measured on this machine. Another's says that something is wrong with a program, not what its fix is worth here."""
 
     @property
     def label(self) -> str:
@@ -99,16 +102,31 @@ def machine() -> dict[str, str]:
     }
 
 
-def store(measured: Mapping[str, Truth], file: Path) -> None:
-    """Add to what is in the file."""
-    known = json.loads(file.read_text()) if file.exists() else {"machine": machine(), "truths": {}}
-    known["truths"] |= {name: asdict(truth) for name, truth in measured.items()}
+def file_of(facts: Mapping[str, str]) -> Path:
+    """Where the truths of such a machine are."""
+    return STORE / (re.sub(r"[^a-z0-9]+", "-", f"{facts['cpu']} {facts['cpus']} cpus".lower()).strip("-") + ".json")
+
+
+def store(measured: Mapping[str, Truth]) -> None:
+    """Add to what is known of this machine."""
+    facts = machine()
+    file = file_of(facts)
+    kept = json.loads(file.read_text()) if file.exists() else {"machine": facts, "truths": {}}
+    kept["truths"] |= {name: _without_here(truth) for name, truth in measured.items()}
     file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    file.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
-def known(file: Path) -> dict[str, Truth]:
-    """What was measured, by key."""
-    if not file.exists():
-        return {}
-    return {name: Truth(**facts) for name, facts in json.loads(file.read_text())["truths"].items()}
+def _without_here(truth: Truth) -> dict[str, float]:
+    return {name: value for name, value in asdict(truth).items() if name != "here"}
+
+
+def known() -> dict[str, Truth]:
+    """What was measured, by key: on this machine, else on another."""
+    own = file_of(machine())
+    others = [file for file in sorted(STORE.glob("*.json")) if file != own]
+    found: dict[str, Truth] = {}
+    for file in [*others, *([own] if own.exists() else [])]:
+        truths = json.loads(file.read_text())["truths"]
+        found |= {name: Truth(**facts, here=file == own) for name, facts in truths.items()}
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,7 +113,15 @@ def test_intervals_are_wilsons() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"truth": None}, {"truth": UNSURE}, {"truth": VAGUE}, {"sick": False}, {"stratum": "comorbid"}, {"beyond": True}],
+    [
+        {"truth": None},
+        {"truth": UNSURE},
+        {"truth": VAGUE},
+        {"truth": replace(GAIN, here=False)},
+        {"sick": False},
+        {"stratum": "comorbid"},
+        {"beyond": True},
+    ],
 )
 def test_no_error_of_a_prediction_without_a_truth_of_its_own(changes: dict[str, Any]) -> None:
     assert score([result(RIGHT, **changes)]).predictions == ()
