@@ -154,8 +154,8 @@ def raising():
 
 
 def endless():
-    """Two seconds of a small model: long enough for prices, which are taken a while after the forward they are of."""
-    model, x, ends = small(), torch.randn(2, 8), time.monotonic() + 2
+    """Four seconds of a small model: long enough for prices, which are taken a while after the forward they are of."""
+    model, x, ends = small(), torch.randn(2, 8), time.monotonic() + 4
 
     def answer():
         while time.monotonic() < ends:
