@@ -24,7 +24,7 @@ from perfdoctor.api import (
     share,
 )
 
-from ._lines import PYTHON_PARTS, function, key, places
+from ._lines import PYTHON_PARTS, key, places
 from ._time_loops import CELLS, runs_as_often
 
 
@@ -51,8 +51,8 @@ _BACKWARD_SURE = 0.75
 """Of what the loop's operators seem to take of the backward pass."""
 _SAME_RUNS = 0.1
 """Lines whose runs differ by less, or from a multiple of each other's, belong to the same loops."""
-_ONE_FUNCTION = 0.25
-"""The same for neighbouring lines of one function: runs are estimated by operators, to 10 % each."""
+_ONE_FILE = 0.25
+"""The same for lines of one file, a loop and what it calls: runs are estimated by operators, to 10 % each."""
 
 
 def element_loops(
@@ -147,7 +147,7 @@ def _run_together(one: Line, other: Line) -> bool:
     fewer, more = sorted((one.runs_per_step, other.runs_per_step))
     times = round(more / fewer)
     here = one.site.file == other.site.file
-    slack = _ONE_FUNCTION if times == 1 and function(one.site) == function(other.site) else _SAME_RUNS
+    slack = _ONE_FILE if times == 1 and here else _SAME_RUNS
     return (times == 1 or here) and abs(more - times * fewer) <= slack * fewer
 
 

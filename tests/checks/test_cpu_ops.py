@@ -63,11 +63,19 @@ def test_what_a_loop_calls_belongs_to_it(file: str, runs: float, findings: int, 
     assert lines in {m.value for finding in outcome.findings for m in finding.evidence if m.name == "lines"}
 
 
-@pytest.mark.parametrize(("runs", "findings"), [(310.0, 1), (350.0, 2)])
-def test_runs_of_lines_in_one_function_are_estimates(runs: float, findings: int) -> None:
+@pytest.mark.parametrize(
+    ("file", "function", "runs", "findings"),
+    [
+        ("train.py", "sample_loss", 310.0, 1),
+        ("train.py", "sample_loss", 350.0, 2),
+        ("train.py", "overlap", 310.0, 1),  # which the loop calls
+        ("losses.py", "overlap", 310.0, 2),
+    ],
+)
+def test_runs_of_lines_in_one_file_are_estimates(file: str, function: str, runs: float, findings: int) -> None:
     loop = element_loop()
     assert not isinstance(loop.hot_lines, Missing)
-    next_line = Line(Site("train.py", 52, "sample_loss"), "forward", 2 * runs, 2.5, 2.0, 0.2, 0.2, runs)
+    next_line = Line(Site(file, 52, function), "forward", 2 * runs, 2.5, 2.0, 0.2, 0.2, runs)
     outcome = examine(with_(loop, hot_lines=(next_line, *loop.hot_lines)), CHECK.limits)
     assert len(outcome.findings) == findings
 
