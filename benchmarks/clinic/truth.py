@@ -95,7 +95,8 @@ def machine() -> dict[str, str]:
     )
     return {
         "cpu": model,
-        "cpus": str(len(os.sched_getaffinity(0))),
+        # Not those that this process may use: programs may be measured two at a time, each on a core of its own.
+        "cpus": str(os.cpu_count()),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "date": date.today().isoformat(),
