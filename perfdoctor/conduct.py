@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 
-import numpy as np
-
 from .bench import Bench
 from .config import Config
 from .diagnosis.measured import COMBINED, Trial

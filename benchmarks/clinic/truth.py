@@ -40,7 +40,7 @@ class Truth:
     """The sick variant against itself in the same sitting."""
     rounds: int
     here: bool = True
-    """Measured on this machine. Another's says that something is wrong with a program, not what its fix is worth here."""
+    """Measured on this machine. Another's says whether a program is sick, not what its fix is worth here."""
 
     @property
     def label(self) -> str:

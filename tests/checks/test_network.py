@@ -213,7 +213,7 @@ def test_only_the_time_beyond_the_arithmetic_may_be_saved() -> None:
     assert finding.savings.part is Part.COMPUTE
 
 
-@pytest.mark.parametrize(("shape", "share"), [((8, 24, 64, 64), 0.75), ((8, 24, 64), 0.5)])
+@pytest.mark.parametrize(("shape", "share"), [((8, 24, 64, 64), 0.85), ((8, 24, 64), 0.5)])
 def test_pictures_can_be_pooled_in_two_directions(shape: tuple[int, ...], share: float) -> None:
     savings = only(examine(memory_bound(input_shape=shape), CHECK.limits)).savings
     assert savings.low_ms == pytest.approx(share * savings.ceiling_ms)
@@ -298,6 +298,22 @@ def test_a_time_loop_names_the_line_and_the_fused_layer() -> None:
     )
     without = with_(time_loop(), hot_lines=Missing("the window could not open"))
     assert only(examine(without, CHECK.limits)).location is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "severity"),
+    [
+        ("LSTMCell", 0.3, 0.8, Severity.ERROR),
+        ("GRUCell", 0.0, 0.4, Severity.WARNING),
+        ("RNNCell", 0.0, 0.4, Severity.WARNING),
+    ],
+)
+def test_only_an_lstm_has_a_fused_kernel_on_a_cpu(kind: str, low: float, high: float, severity: Severity) -> None:
+    finding = only(examine(time_loop(kind=kind), CHECK.limits))
+    assert finding.savings.low_ms == pytest.approx(low * finding.savings.ceiling_ms)
+    assert finding.savings.high_ms == pytest.approx(high * finding.savings.ceiling_ms)
+    assert finding.severity is severity
+    assert ("no fused kernel" in finding.reasoning) is (kind != "LSTMCell")
 
 
 def _stepwise(shape: tuple[int, ...], calls: float = 30.0, outer: float = 1.0) -> Evidence:
