@@ -42,17 +42,17 @@ class Forwards:
     @property
     def blocked(self) -> float:
         """Share of an overlapping forward that it waits, beyond what it does without company, and beyond what the
-        hypervisor kept it waiting."""
+        hypervisor may have kept it waiting."""
         alone = self.seen.blocked_alone_share
         return max(0.0, self.seen.blocked_share - (0.0 if isinstance(alone, Missing) else alone) - self._stolen)
 
     @property
     def _stolen(self) -> float:
-        """Share of a forward in which the hypervisor ran other machines: the kernel counts that as neither CPU time nor
-        run delay, so it looks like a wait for a lock."""
+        """Share of a forward in which the hypervisor ran other machines, at least. Some kernels count that as CPU time,
+        and some as nothing at all, where it looks like a wait for a lock."""
         host = self.evidence.host
         steal = 0.0 if isinstance(host, Missing) else host.steal_share
-        return min(1.0, self.seen.cpu_ms / max(1e-9, self.seen.wall_ms) * steal / max(1e-9, 1 - steal))
+        return min(1.0, steal * self.seen.cpu_ms / max(1e-9, self.seen.wall_ms))
 
     @property
     def useful(self) -> float:

@@ -94,17 +94,17 @@ def test_forwards_must_overlap(overlapped: float, count: int) -> None:
     assert ids(_examined(serving(overlapped_share=overlapped))) == ["PD06.gil-bound-forwards"] * count
 
 
-@pytest.mark.parametrize(("steal_share", "count"), [(0.0, 1), (0.25, 1), (0.35, 0)])
+@pytest.mark.parametrize(("steal_share", "count"), [(0.0, 1), (0.45, 1), (0.55, 0)])
 def test_what_the_hypervisor_took_is_no_wait_for_a_lock(steal_share: float, count: int) -> None:
-    """0.4 ms on a CPU become 0.13 or 0.22 ms longer: of 0.4 ms without one, 0.27 or 0.18 are left."""
+    """Of 0.4 ms on a CPU 0.18 or 0.22 ms may be others': of 0.4 ms without one, 0.22 or 0.18 are left."""
     busy = serving(least_cpu_ms=0.4, price=NOT_TIMED, host__steal_share=steal_share)
     assert len(ids(_examined(busy))) == count
 
 
 def test_threads_do_more_than_it_seems_while_the_hypervisor_takes_their_cpus() -> None:
-    """0.4 ms of each 1 ms on a CPU, of which a third is taken: without that they would do a quarter more."""
+    """0.4 ms of each 1 ms on a CPU, of which half is taken: without that they would do a quarter more."""
     few = number(_found(serving()), "useful")
-    assert number(_found(serving(host__steal_share=1 / 3)), "useful") == pytest.approx(few / 0.8, abs=0.06)
+    assert number(_found(serving(host__steal_share=0.5)), "useful") == pytest.approx(few / 0.8, abs=0.06)
 
 
 @pytest.mark.parametrize(("blocked", "count"), [(0.19, 0), (0.21, 1)])
