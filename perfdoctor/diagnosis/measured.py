@@ -52,7 +52,7 @@ class Gain:
     dropped: int = 0
     """Pairs left out because another process had the CPU."""
     steps: int = 0
-    """In a block; 0 where the unit is a launch."""
+    """In the shortest block; 0 where the unit is a launch."""
     step_ms: float = 0.0
     """A step without the remedy, meanwhile."""
 

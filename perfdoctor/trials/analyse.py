@@ -141,7 +141,7 @@ def measured(blocks: Sequence[Block]) -> tuple[Verdict, Gain | None, str]:
         high=high,
         pairs=len(good),
         dropped=len(pairs) - len(good),
-        steps=good[0].without.n,
+        steps=min(pair.without.n for pair in good),
         step_ms=float(np.median([block_ms(pair.without) for pair in good])),
     )
     return verdict_of(gain), gain, ""
