@@ -107,7 +107,8 @@ def _disturbed(pairs: Sequence[Pair], good: Sequence[Pair]) -> str:
     taken = sum(block.throttled_us or 0 for pair in lost for block in (pair.without, pair.with_remedy))
     waited = sum(block.delay_us or 0 for pair in lost for block in (pair.without, pair.with_remedy))
     who = "the CPU quota of the job's control group" if 2 * taken > waited > 0 else "other processes"
-    return f"{len(lost)} of {len(pairs)} pairs of blocks were disturbed by {who}, and there was no time for more"
+    were = "was" if len(lost) == 1 else "were"
+    return f"{len(lost)} of {len(pairs)} pairs of blocks {were} disturbed by {who}, and there was no time for more"
 
 
 def gain_of(log_ratios: Sequence[float]) -> tuple[float, float, float]:
