@@ -9,7 +9,7 @@ import torch
 
 from . import library_pricing, pricing
 
-_LONG_US = 60_000
+_LONG_US = 150_000
 """A layer that takes longer a call is replayed in one place only ..."""
 _TOO_LONG_US = 300_000
 """... and from here on not at all: four calls of it are more than a second."""
