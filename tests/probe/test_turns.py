@@ -51,9 +51,9 @@ class Held:
         return turn
 
 
-@pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
-    held = Held(tmp_path_factory.mktemp("turns"))
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    held = Held(tmp_path)
     yield held
     held.server.close()
     held.job.end(1.0)
@@ -78,7 +78,7 @@ def test_a_job_takes_turns_and_leaves_when_nobody_asks_any_more(held: Held) -> N
     seen.append(other)
     # Two turns on, it has stood still meanwhile: nothing comes without being asked for.
     before = seen[-1]
-    held.server.poll(0.3)
+    held.server.poll(1.0)
     assert held.rank.turn is before
     held.server.close()
     assert held.job.process.wait(30) == 0
@@ -89,7 +89,7 @@ def test_a_job_takes_turns_and_leaves_when_nobody_asks_any_more(held: Held) -> N
     # The window opened while turns were taken, and a second that the job was held for is in no step.
     assert process.counters is not None
     assert process.counters.steps == 4
-    assert process.steps["wall_us"][1:].max() < 0.3 * 1e6
+    assert process.steps["wall_us"][1:].max() < 1e6
 
 
 def _processes(directory: RunDirectory):  # type: ignore[no-untyped-def]
