@@ -175,18 +175,8 @@ def tried(case: Case) -> list[tuple[dict[str, float] | None, str]]:
     """Gain and verdict of the remedy, from each trial on the ill job."""
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.json"
-        words = [
-            sys.executable,
-            "-m",
-            "perfdoctor",
-            "check",
-            "--trial",
-            "--try",
-            ",".join(case.wanted),
-            "--steps",
-            "30",
-        ]
-        words += ["--trial-seconds", str(case.seconds), "--runs", directory]
+        words = [sys.executable, "-m", "perfdoctor", "check", "--steps", "30"]
+        words += ["--trial", "--try", ",".join(case.wanted), "--trial-seconds", str(case.seconds), "--runs", directory]
         words += ["--job-output", "file", "--fail-on", "never"]
         # The remedy in question alone: other findings would take their share of the time.
         words += ["--select", "PD01", "--output", f"json:{report}", str(JOB), case.name, "ill"]

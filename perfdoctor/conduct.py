@@ -36,7 +36,7 @@ from .trials.analyse import (
     undisturbed,
 )
 from .trials.blocks import LEAST_PAIRS, SETTLE, Size, block_steps, orders
-from .trials.plan import Wanted, can_be_combined, opportunity, plan, predicted_together, together
+from .trials.plan import Wanted, opportunity, plan, predicted_together, together
 from .trials.results import results
 
 _ROUND = 2
@@ -129,8 +129,8 @@ class Conductor:
         size = Size(block_steps(walls), float(walls.mean()) / 1000)
         self._estimate(diagnosis.evidence, size.step_s)
         in_process = [(number, one) for number, one in enumerate(wanted, 1) if not one.launches]
-        launches_s = self._for_launches(sum(one.launches for one in wanted))
-        self.budget.kept = launches_s + self._for_together([one.remedy for _, one in in_process], size, launches_s)
+        launches_s = self.budget.kept = self._for_launches(sum(one.launches for one in wanted))
+        self.budget.kept += self._for_together([one.remedy for _, one in in_process], size)
         for turn, (number, one) in enumerate(in_process):
             share = self.budget.left / (len(in_process) - turn + 1)
             if not self._try(bench, number, one, size, share, again=True):
@@ -175,15 +175,15 @@ class Conductor:
         needed = 2 * LEAST_LAUNCHES * self.launch_s * count
         return needed if needed < _MOST_FOR_LAUNCHES * self.budget.seconds else 0.0
 
-    def _for_together(self, singles: Sequence[str], size: Size, launches_s: float) -> float:
+    def _for_together(self, singles: Sequence[str], size: Size) -> float:
         """Seconds kept for what helps, together, where they fit in beside the single trials: gains do not multiply, so
         that only this trial says what a user gets."""
-        if len({catalogue.parse(remedy)[0].slot for remedy in singles if can_be_combined(remedy)}) < 2:
+        entries = [catalogue.parse(remedy)[0] for remedy in singles]
+        if len({entry.slot for entry in entries if entry.combinable}) < 2:
             return 0.0
         shortest = size.within(0.0)
         singles_s = sum(self._needed_s(remedy, shortest) for remedy in singles)
-        left_s = self.budget.seconds - self.budget.spent - launches_s
-        return shortest.least_s if singles_s + shortest.least_s < left_s else 0.0
+        return shortest.least_s if singles_s + shortest.least_s < self.budget.left else 0.0
 
     def _needed_s(self, remedy: str, size: Size) -> float:
         return size.least_s + max(catalogue.parse(name)[0].starts_s for name in remedy.split(COMBINED))

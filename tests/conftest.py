@@ -8,10 +8,7 @@ from collections.abc import Generator
 import psutil
 import pytest
 
-from benchmarks.clinic.asking import stolen_share
-
-_STOLEN = 0.05
-"""Of the CPU time that was wanted during a test: a check of the machine may then rightly find what the job has not."""
+from benchmarks.clinic.asking import STOLEN, stolen_share
 
 
 class DisturbedError(Exception):
@@ -26,6 +23,6 @@ def pytest_runtest_call() -> Generator[None, object, object]:
         return (yield)
     except (AssertionError, subprocess.TimeoutExpired) as failure:
         stolen = stolen_share(before, psutil.cpu_times())
-        if stolen < _STOLEN:
+        if stolen < STOLEN:
             raise
         raise DisturbedError(f"the hypervisor took {stolen:.0%} of the CPU time during this test") from failure

@@ -20,7 +20,7 @@ from .truth import key as truth_key
 Doctor = Callable[[Program], Judgement]
 MIDDLE = 1
 _ATTEMPTS = 3
-_STOLEN = 0.05
+STOLEN = 0.05
 """Of the CPU time that was wanted: half of what PD12 names."""
 _TELLING_S = 1.0
 NOT_ALLOWED = "not allowed here"
@@ -74,7 +74,7 @@ def ask_undisturbed(doctor: Doctor, program: Program) -> Judgement:
     for _ in range(_ATTEMPTS - 1):
         before = psutil.cpu_times()
         judgement = ask(doctor, program)
-        if judgement.skipped or stolen_share(before, psutil.cpu_times()) < _STOLEN:
+        if judgement.skipped or stolen_share(before, psutil.cpu_times()) < STOLEN:
             return judgement
     return ask(doctor, program)
 

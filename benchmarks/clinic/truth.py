@@ -125,9 +125,8 @@ def _without_here(truth: Truth) -> dict[str, float]:
 def known() -> dict[str, Truth]:
     """What was measured, by key: on this machine, else on another."""
     own = file_of(machine())
-    others = [file for file in sorted(STORE.glob("*.json")) if file != own]
     found: dict[str, Truth] = {}
-    for file in [*others, *([own] if own.exists() else [])]:
+    for file in sorted(STORE.glob("*.json"), key=lambda file: (file == own, file)):
         truths = json.loads(file.read_text())["truths"]
         found |= {name: Truth(**facts, here=file == own) for name, facts in truths.items()}
     return found

@@ -103,17 +103,11 @@ def together(trials: Sequence[Trial]) -> str:
     chosen: list[str] = []
     taken: set[str] = set()
     for trial in helped:
-        slot = catalogue.parse(trial.remedy)[0].slot
-        if can_be_combined(trial.remedy) and not trial.per_sample and slot not in taken:
-            taken.add(slot)
+        entry, _ = catalogue.parse(trial.remedy)
+        if entry.combinable and not trial.per_sample and entry.slot not in taken:
+            taken.add(entry.slot)
             chosen.append(trial.remedy)
     return COMBINED.join(chosen) if len(chosen) > 1 else ""
-
-
-def can_be_combined(remedy: str) -> bool:
-    """Whether it can be tried together with others, and be kept."""
-    entry, _ = catalogue.parse(remedy)
-    return bool(entry.keep) and not (entry.launches or entry.starts_s or entry.by_epoch)
 
 
 def predicted_together(diagnosis: Diagnosis, chosen: str) -> Range | None:

@@ -10,9 +10,11 @@ from ..model import CapPrice, CapPrices, Evidence, Missing, OpProfile, Step, Thr
 _UNPRICED = (1.4, 2.0)
 """float64 over float32 for operators that could not be replayed: bound by memory, where half the bytes take 1/2
 to 1/1.4 of the time."""
-_SPREAD = (0.95, 1.2, 1.3)
-"""Of a measured ratio, and at most: it is taken from single operators with warm caches. In the job they meet fresh
+_SPREAD = (0.95, 1.2)
+"""Of a measured ratio: it is taken from single operators with warm caches. In the job they meet fresh
 memory as well, of which float32 needs half: of seven programs five gained up to 30 % more, and two up to 7 % less."""
+_AT_MOST = 1.3
+"""Times the ratio: the ceiling."""
 _SLOWER = 1.1
 """A type is dear when float32 beats it by a tenth, measured."""
 _REST_KEEPS = 0.5
@@ -67,7 +69,7 @@ def type_cost(step: Step, ops: OpProfile, dtype: str) -> TypeCost:
         priced=len(prices),
         low_ms=priced * _saved(ratio, _SPREAD[0]) + rest * (1 - 1 / least),
         high_ms=priced * _saved(ratio, _SPREAD[1]) + rest * (1 - 1 / most),
-        ceiling_ms=priced * _saved(ratio, _SPREAD[2]) + rest * (1 - 1 / most),
+        ceiling_ms=priced * _saved(ratio, _AT_MOST) + rest * (1 - 1 / most),
     )
 
 

@@ -82,3 +82,9 @@ class Entry:
     def launches(self) -> bool:
         """Whether it needs a launch of its own: it is read when the process starts."""
         return self.environment is not None or bool(self.preload)
+
+    @property
+    def combinable(self) -> bool:
+        """Whether it can be tried together with others, and be kept. What compiles would do so anew for what else is
+        changed, and what pays by the epoch takes other blocks."""
+        return bool(self.keep) and not (self.launches or self.starts_s or self.by_epoch)
