@@ -13,7 +13,7 @@ PIP_ARGS ?=
 VENV := .venv
 PIP_INSTALL = $(VENV)/bin/python -m pip install -c constraints.txt $(PIP_ARGS)
 # Two workers: every end-to-end test is a whole training job, and more of them at a time disturb one another. A test
-# that failed while the hypervisor gave the CPUs to other machines runs again (tests/conftest.py).
+# that failed while hardly a CPU was idle, or while the hypervisor took some, runs again (tests/conftest.py).
 PYTEST_ARGS ?= -n 2 --dist loadfile --reruns 3 --only-rerun DisturbedError
 
 .PHONY: demo test docs clinic clinic-full clean

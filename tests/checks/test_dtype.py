@@ -307,6 +307,13 @@ def test_time_without_a_cpu_is_not_blamed_on_a_type() -> None:
     assert ids(_examined(with_(little, ops__stray_ms=4.6))) == []
 
 
+def test_operators_timed_on_their_own_clock_are_sure_however_long_the_profiled_steps_waited() -> None:
+    """Two profiled steps of 5 ms were 20 ms long beside a neighbour, and all of it might have been waiting."""
+    waited = slow_type("float64", ops__stray_ms=100.0)
+    assert ids(_examined(waited)) == ["PD07.float64"]
+    assert is_clear(_examined(with_(waited, ops__prices=())))
+
+
 @pytest.mark.parametrize(
     ("trainer", "code"),
     [

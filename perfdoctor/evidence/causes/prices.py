@@ -35,7 +35,8 @@ class TypeCost:
 
     cost_ms: float
     sure_ms: float
-    """Without what may be time without a CPU that fell into one operator."""
+    """Without what may be time without a CPU that fell into one operator; at least what the timed ones take on the
+    clock of their thread, which does not count such time."""
     ratio: float | None
     """Over float32, of the operators that were timed; None when none was."""
     priced: int
@@ -64,7 +65,7 @@ def type_cost(step: Step, ops: OpProfile, dtype: str) -> TypeCost:
     least, most = _UNPRICED if dtype == "float64" else (1.0, 1.0)
     return TypeCost(
         cost_ms=cost,
-        sure_ms=in_step(step, ops, max(0.0, ops.self_ms(dtype) - ops.stray_ms)),
+        sure_ms=max(in_step(step, ops, max(0.0, ops.self_ms(dtype) - ops.stray_ms)), min(cost, as_is)),
         ratio=ratio,
         priced=len(prices),
         low_ms=priced * _saved(ratio, _SPREAD[0]) + rest * (1 - 1 / least),
