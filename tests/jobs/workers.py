@@ -1,6 +1,8 @@
 """Loaders with worker processes: `python workers.py fork spawn ...`."""
 
+import gc
 import sys
+import threading
 import time
 
 import facts
@@ -51,6 +53,11 @@ def main():
         next(iter(DataLoader(Failing(), num_workers=2)))
     except LookupError as error:
         print(str(error).splitlines()[-1])
+    # The error holds its iterator in a cycle, and threads of the iterators' queues close their pipes some time later.
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":
+            thread.join(timeout=10)
     facts.show("process", facts.process())
 
 
