@@ -1,6 +1,6 @@
 # /// clinic
 # expect = ["PD11.capped-by-environment"]
-# allow = ["PD08.allocator-churn"]
+# allow = ["PD05.batch-too-small", "PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "images"
 # environment = {ONEDNN_MAX_CPU_ISA = "SSE41"}
