@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Generator
-from typing import Any
 
 import psutil
 import pytest
 
-from benchmarks.clinic.asking import STOLEN, stolen_share
+from benchmarks.clinic.asking import STOLEN, idle_share, stolen_share
 
 _IDLE = 0.10
 """Of the CPU time. With less, the training jobs of two test workers and their ranks waited for one another: a job that
@@ -28,13 +27,7 @@ def pytest_runtest_call() -> Generator[None, object, object]:
         return (yield)
     except (AssertionError, subprocess.TimeoutExpired) as failure:
         after = psutil.cpu_times()
-        stolen, idle = stolen_share(before, after), _idle_share(before, after)
+        stolen, idle = stolen_share(before, after), idle_share(before, after)
         if stolen < STOLEN and idle > _IDLE:
             raise
         raise DisturbedError(f"of the CPU time during this test {stolen:.0%} was stolen, {idle:.0%} idle") from failure
-
-
-def _idle_share(before: Any, after: Any) -> float:
-    """Of the CPU time between two `psutil.cpu_times()`; of less than a second, which tells nothing, all."""
-    spent = sum(after) - sum(before)
-    return (after.idle - before.idle) / spent if spent > 1 else 1.0

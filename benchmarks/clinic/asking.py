@@ -84,11 +84,26 @@ def stolen_share(before: Any, after: Any) -> float:
 
     0 where the kernel does not tell, and of less than a second: it counts in hundredths.
     """
-    spent = {name: getattr(after, name) - getattr(before, name) for name in after._fields}
-    idle = spent.get("idle", 0.0) + spent.get("iowait", 0.0)
-    # Linux counts a guest's time in `user` as well.
-    wanted = sum(spent.values()) - idle - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
+    spent = _spent(before, after)
+    wanted = sum(spent.values()) - _idle(spent)
     return spent.get("steal", 0.0) / wanted if wanted > _TELLING_S else 0.0
+
+
+def idle_share(before: Any, after: Any) -> float:
+    """Of all CPU time between two `psutil.cpu_times()`, what nobody wanted; of less than a second, 1."""
+    spent = _spent(before, after)
+    total = sum(spent.values())
+    return _idle(spent) / total if total > _TELLING_S else 1.0
+
+
+def _spent(before: Any, after: Any) -> dict[str, float]:
+    """Seconds by kind, without a guest's: Linux counts them in `user` as well."""
+    kinds = [name for name in after._fields if not name.startswith("guest")]
+    return {name: getattr(after, name) - getattr(before, name) for name in kinds}
+
+
+def _idle(spent: dict[str, float]) -> float:
+    return spent.get("idle", 0.0) + spent.get("iowait", 0.0)
 
 
 def ask(doctor: Doctor, program: Program) -> Judgement:

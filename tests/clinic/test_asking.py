@@ -21,6 +21,13 @@ def test_the_stolen_share_is_of_the_time_that_was_wanted() -> None:
     assert asking.stolen_share(before, before._replace(steal=1.02)) == 0  # two ticks of a program that took no time
 
 
+def test_the_idle_share_is_of_all_time_and_waiting_for_a_disk_is_idle() -> None:
+    before = Times(100.0, 10.0, 500.0, 5.0, 1.0, 20.0)
+    after = Times(110.0, 12.0, 600.0, 9.0, 5.0, 24.0)
+    assert asking.idle_share(before, after) == pytest.approx((100 + 4) / (10 + 2 + 100 + 4 + 4))
+    assert asking.idle_share(before, before._replace(user=100.02)) == 1  # two ticks tell nothing
+
+
 def test_a_kernel_that_tells_of_no_hypervisor_has_none() -> None:
     small = namedtuple("small", ["user", "system", "idle"])
     assert asking.stolen_share(small(1.0, 1.0, 1.0), small(9.0, 1.0, 1.0)) == 0
