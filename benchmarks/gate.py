@@ -26,14 +26,14 @@ import numpy as np
 from scipy.stats import beta
 
 from perfdoctor.commands.selftest import JOB, Trial, hold, problem_of
-from perfdoctor.config import Config
-from perfdoctor.config_gate import GateSettings
+from perfdoctor.config.gate import GateSettings
+from perfdoctor.config.settings import Config
 from perfdoctor.exits import Exit
 from perfdoctor.gate.decision import Next, Policy, decide, trimmed_mean, wants
-from perfdoctor.gate.laps import ratio_all_in, ratio_core
-from perfdoctor.gate.lockstep import Contestant, Limits, race
+from perfdoctor.gate.interleaving import Contestant, Limits, race
 from perfdoctor.gate.model import GateResult, Verdict
 from perfdoctor.gate.plan import SLICES
+from perfdoctor.gate.samples import ratio_all_in, ratio_core
 from perfdoctor.launch.command import Command
 from perfdoctor.recording.directory import RunDirectory
 

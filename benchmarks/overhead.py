@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfdoctor.contest import STEADY_MEMORY
+from perfdoctor.gate.comparison import STEADY_MEMORY
 
 HERE = Path(__file__).resolve().parent
 JOB = HERE / "jobs" / "mlp.py"

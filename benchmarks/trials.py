@@ -28,7 +28,7 @@ from statistics import median
 import numpy as np
 from scipy.special import stdtrit
 
-from perfdoctor.contest import STEADY_MEMORY
+from perfdoctor.gate.comparison import STEADY_MEMORY
 from perfdoctor.trials.blocks import MORE
 
 JOB = Path(__file__).parent / "jobs" / "curable.py"

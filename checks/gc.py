@@ -46,20 +46,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfdoctor.api import (
+from perfdoctor.api.findings import (
     Check,
-    CollectSite,
     Confidence,
-    Evidence,
     Finding,
     Fix,
-    GarbageCollection,
-    Job,
     Measurement,
-    Missing,
     Outcome,
     Part,
-    Step,
     cannot_tell,
     clear,
     found,
@@ -69,8 +63,9 @@ from perfdoctor.api import (
     severity,
     share,
 )
+from perfdoctor.api.quantities import CollectSite, Evidence, GarbageCollection, Job, Missing, Step
 
-from ._wording import in_words_of
+from ._shared.wording import in_words_of
 
 
 @dataclass(frozen=True, slots=True)

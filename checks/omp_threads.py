@@ -31,7 +31,7 @@ idle CPUs were measured to cost only 4 %.
 Limits
 ------
 Operators are timed for some ten milliseconds in one place of the run; a neighbour that was idle just then is not
-seen in the prices, only in the run delay. Nor are other ranks that wait at a collective just then: where ranks have
+seen in the timings, only in the run delay. Nor are other ranks that wait at a collective just then: where ranks have
 more threads than CPUs, the training thread's wait for a CPU counts as well. Pools of other libraries (OpenCV, BLAS of
 NumPy) are counted, not timed.
 
@@ -47,37 +47,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfdoctor.api import (
-    SIGNS,
-    Cause,
+from perfdoctor.api.causes import SIGNS, Signs, ThreadGain, are_bound, lack_of_cpu, thread_gain
+from perfdoctor.api.findings import (
     Check,
     Confidence,
-    Evidence,
     Finding,
     Fix,
-    Lack,
-    Loader,
     Measurement,
-    Missing,
     Outcome,
     Part,
-    Signs,
-    Step,
-    ThreadGain,
-    ThreadPrice,
-    Threads,
-    WorkerThreads,
-    are_bound,
     cannot_tell,
     clear,
     found,
-    lack_of_cpu,
     location,
     milliseconds,
     savings,
     severity,
     share,
-    thread_gain,
+)
+from perfdoctor.api.quantities import (
+    Cause,
+    Evidence,
+    Lack,
+    Loader,
+    Missing,
+    Step,
+    Threads,
+    ThreadTiming,
+    WorkerThreads,
 )
 
 
@@ -95,7 +92,7 @@ class Limits:
     """Share of quota periods in which the job was throttled."""
 
 
-_PRICE_KEEPS = (0.5, 1.0)
+_TIMING_KEEPS = (0.5, 1.0)
 """Share of the timed operators' gain that the whole step keeps: small operators scale less than large ones."""
 _WAITS_KEEP = (1.0, 2.5)
 """What threads that fit save, over the training thread's own wait for a CPU: it waits for its team as well, whose
@@ -104,7 +101,7 @@ _BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
-    """The thread count by its price, quota throttling, then the workers."""
+    """The thread count by its timing, quota throttling, then the workers."""
     step, threads = evidence.step, evidence.threads
     lack = lack_of_cpu(evidence, Signs(throttled=limits.throttled))
     if isinstance(step, Missing) or isinstance(lack, Missing):
@@ -124,9 +121,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
             "no operator could be timed with other numbers of threads, so what the present one costs is not known"
         )
     return clear(
-        "with {threads:thread} on {usable:usable CPU} the largest operators take {priced} of the best time found",
+        "with {threads:thread} on {usable:usable CPU} the largest operators take {timed} of the best time found",
         *case.shared(),
-        Measurement("priced", case.gain.times, "ratio", "operator time over the best"),
+        Measurement("timed", case.gain.times, "ratio", "operator time over the best"),
     )
 
 
@@ -164,16 +161,18 @@ class _Case:
         return host.throttled_share
 
     def shared(self) -> tuple[Measurement, ...]:
-        found_prices = [
-            milliseconds(f"with_{price.threads}", price.milliseconds, f"largest operators at threads={price.threads}")
-            for price in (() if isinstance(self.evidence.ops, Missing) else self.evidence.ops.thread_prices)
+        found_timings = [
+            milliseconds(
+                f"with_{timing.threads}", timing.milliseconds, f"largest operators at threads={timing.threads}"
+            )
+            for timing in (() if isinstance(self.evidence.ops, Missing) else self.evidence.ops.thread_timings)
         ]
         return (
             Measurement("threads", self.threads.intra_op, "count", "intra-op threads"),
             Measurement("ranks", self.ranks, "count", "ranks on this machine"),
             Measurement("usable", self.usable, "count", "usable CPUs"),
             *(() if self.delay is None else (share("delay", self.delay, "of its runnable time waiting for a CPU"),)),
-            *found_prices,
+            *found_timings,
         )
 
     # -- the number of threads ----------------------------------------------------------------------------
@@ -188,7 +187,7 @@ class _Case:
         if best.threads == self.threads.intra_op or ceiling / self.step.step_ms < self.limits.min_share:
             return []
         name, message, reasoning = self._diagnosis(best)
-        low, high = (fraction * ceiling for fraction in _PRICE_KEEPS)
+        low, high = (fraction * ceiling for fraction in _TIMING_KEEPS)
         return [
             Finding(
                 id=f"PD13.{name}",
@@ -259,7 +258,7 @@ class _Case:
     def _team(self) -> str:
         return "{threads:thread}" if self.ranks == 1 else "{ranks:rank} of {threads:thread} each"
 
-    def _diagnosis(self, best: ThreadPrice) -> tuple[str, str, str]:
+    def _diagnosis(self, best: ThreadTiming) -> tuple[str, str, str]:
         fewer = best.threads < self.threads.intra_op
         slower = "the largest operators take {slower} of the time they take with {best:thread}"
         if not fewer:

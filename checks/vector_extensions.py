@@ -27,9 +27,9 @@ as fast as AVX-512 for float32. Instructions that the CPU does not have are info
 
 Limits
 ------
-Prices are of one thread and of operators that can be called again on plain tensors. Whether a hypervisor masks
+Timings are of one thread and of operators that can be called again on plain tensors. Whether a hypervisor masks
 instructions is told from the CPU's model number; what that costs cannot be measured. A variable that the job sets after
-it imported torch is not priced.
+it imported torch is not timed.
 
 References
 ----------
@@ -43,32 +43,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfdoctor.api import (
-    Backend,
-    CapPrices,
+from perfdoctor.api.causes import cap_cost, in_step
+from perfdoctor.api.findings import (
     Check,
     Confidence,
-    Cpu,
-    Evidence,
     Finding,
     Fix,
     Measurement,
-    Missing,
-    OpProfile,
     Outcome,
     Part,
-    Step,
     cannot_tell,
-    cap_cost,
     clear,
     found,
-    in_step,
     milliseconds,
     not_applicable,
     savings,
     severity,
     share,
 )
+from perfdoctor.api.quantities import Backend, CapTimings, Cpu, Evidence, Missing, OpProfile, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +106,7 @@ emulated."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
-    """Caps by variable with their price, then what a hypervisor hides."""
+    """Caps by variable with their timing, then what a hypervisor hides."""
     step, backend = evidence.step, evidence.backend
     if evidence.on_cuda:
         return not_applicable("the job computes on a GPU; the CPU's vector instructions matter little to it")
@@ -127,9 +120,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if caps:
         if isinstance(ops, Missing):
             return cannot_tell(f"operators were not profiled, so what the cap costs is not known: {ops}")
-        if isinstance(backend.cap_prices, Missing):
-            return cannot_tell(f"{', '.join(caps)} may cap the instruction set: {backend.cap_prices}")
-        return _capped(step, ops, backend.cap_prices, limits, shared)
+        if isinstance(backend.cap_timings, Missing):
+            return cannot_tell(f"{', '.join(caps)} may cap the instruction set: {backend.cap_timings}")
+        return _capped(step, ops, backend.cap_timings, limits, shared)
     masked = [] if isinstance(ops, Missing) else _masked(evidence.machine.cpu, step, ops, limits, shared)
     if masked:
         return found(*masked, measurements=shared)
@@ -152,9 +145,9 @@ def _shared(cpu: Cpu, backend: Backend, caps: dict[str, str]) -> tuple[Measureme
     )
 
 
-def _capped(step: Step, ops: OpProfile, priced: CapPrices, limits: Limits, shared: tuple[Measurement, ...]) -> Outcome:
+def _capped(step: Step, ops: OpProfile, timed: CapTimings, limits: Limits, shared: tuple[Measurement, ...]) -> Outcome:
     """What the variables cost: timed operators by their own ratio, the rest of the operators by half of the mean."""
-    cost = cap_cost(step, ops, priced)
+    cost = cap_cost(step, ops, timed)
     saved, worst = cost.saved_ms, cost.worst
     cost_share = cost.high_ms / step.step_ms
     numbers = (
@@ -162,13 +155,13 @@ def _capped(step: Step, ops: OpProfile, priced: CapPrices, limits: Limits, share
         milliseconds("cost_ms", saved, "the cap's cost in timed operators per step"),
         share("cost_share", saved / step.step_ms, "of the step"),
         Measurement("slower", cost.slower, "ratio", "timed operators with the cap over without"),
-        Measurement("free", priced.free_capability or "the CPU's own", "text", "torch's kernels without the cap"),
+        Measurement("free", timed.free_capability or "the CPU's own", "text", "torch's kernels without the cap"),
     )
     if saved / step.step_ms < limits.min_share:
         return clear(
             "{variables} costs {cost_ms} a step: timed operators take {slower} of their time without", *numbers
         )
-    names = [name for name, _ in priced.variables]
+    names = [name for name, _ in timed.variables]
     return found(
         Finding(
             id="PD11.capped-by-environment",
@@ -187,7 +180,7 @@ def _capped(step: Step, ops: OpProfile, priced: CapPrices, limits: Limits, share
                     "ratio",
                     "its time with the cap over without",
                 ),
-                Measurement("rounds", priced.rounds, "count", "rounds of timing"),
+                Measurement("rounds", timed.rounds, "count", "rounds of timing"),
             ),
             fix=Fix(
                 text="Unset what caps the instruction set.",

@@ -46,21 +46,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfdoctor.api import (
-    CallSite,
+from perfdoctor.api.findings import (
     Check,
     Confidence,
-    CudaMemory,
-    EvalWithGrad,
-    Evidence,
     Finding,
     Fix,
-    HostMemory,
     Measurement,
-    Missing,
     Outcome,
     Part,
-    Step,
     cannot_tell,
     clear,
     found,
@@ -70,8 +63,9 @@ from perfdoctor.api import (
     severity,
     share,
 )
+from perfdoctor.api.quantities import CallSite, CudaMemory, EvalWithGrad, Evidence, HostMemory, Missing, Step
 
-from ._graph import GRAPH_SAVES
+from ._shared.graph import GRAPH_SAVES
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +86,7 @@ class Limits:
 
 
 _FAULT_SPREAD = (0.7, 1.6)
-"""A fault's true price over the measured first touch: unmapping, TLB and cache misses come on top, batched
+"""A fault's true timing over the measured first touch: unmapping, TLB and cache misses come on top, batched
 faults come cheaper. From a step where faults took 43 % of the time and 1.77x was gained."""
 _BACKWARD_SAVES = (0.8, 1.0)
 """Of the measured backward pass through a model whose gradients nobody uses: all of it, as far as it was told apart."""
@@ -138,7 +132,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
 def _shared(memory: HostMemory, faults_ms: float, step: Step) -> tuple[Measurement, ...]:
     return (
         Measurement("faults", round(memory.minor_faults), "count", "page faults per step"),
-        milliseconds("faults_ms", faults_ms, "page faults per step, by their price here"),
+        milliseconds("faults_ms", faults_ms, "page faults per step, by their timing here"),
         share("faults_share", faults_ms / step.step_ms, "of the step"),
         share("system_share", memory.system_share, "CPU time spent in the kernel"),
     )
@@ -163,7 +157,7 @@ def _churn(memory: HostMemory, step: Step, faults_ms: float, limits: Limits) -> 
             reasoning="{system_share} of the process's CPU time is the kernel's; the allocator is {allocator}"
             + (", with its default thresholds" if not memory.malloc_settings else ", with {settings} set"),
             evidence=(
-                milliseconds("cost_ms", cost, "in page faults per step, by their price here"),
+                milliseconds("cost_ms", cost, "in page faults per step, by their timing here"),
                 share("cost_share", cost_share, "of the step"),
                 Measurement("faults", round(memory.minor_faults), "count", "page faults per step"),
                 milliseconds("system_ms", memory.system_cpu_ms, "kernel time per step"),
@@ -180,7 +174,7 @@ def _churn(memory: HostMemory, step: Step, faults_ms: float, limits: Limits) -> 
                 ceiling=ceiling,
                 low=min(ceiling, low_factor * cost),
                 high=ceiling,
-                method="page faults times the price of one, measured on this machine, within the kernel's CPU time",
+                method="page faults times the timing of one, measured on this machine, within the kernel's CPU time",
             ),
         )
     ]

@@ -403,7 +403,7 @@ def env(
     """Describe this machine and the torch that a job would use. Always exits with 0."""
     import json
 
-    from .environment import read_environment
+    from .commands.environment import read_environment
     from .launch.command import python_for_jobs
 
     environment = read_environment(python or python_for_jobs())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfdoctor.environment import read_environment
+from perfdoctor.commands.environment import read_environment
 from perfdoctor.version import VERSION
 
 
@@ -86,6 +86,6 @@ def test_the_dictionary_is_plain_json(tmp_path: Path) -> None:
 
 
 def test_perfdoctor_itself_never_imports_torch() -> None:
-    code = "import sys, perfdoctor.environment, perfdoctor.monitor.sampler; print('torch' in sys.modules)"
+    code = "import sys, perfdoctor.commands.environment, perfdoctor.monitor.sampler; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

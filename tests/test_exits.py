@@ -11,7 +11,7 @@ import pytest
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.evidence.model import JobEnd
 from perfdoctor.exits import Exit, worst
-from perfdoctor.judge import exit_code
+from perfdoctor.trials.judge import exit_code
 
 ORDER = (5, 4, 2, 3, 1, 0)
 

@@ -16,82 +16,44 @@ PROBE = "perfdoctor.injected._perfdoctor_probe"
 REMEDIES = f"{PROBE}.remedies.catalogue"
 """Names and words only, no torch."""
 
-BASICS = ("perfdoctor.errors", "perfdoctor.exits")
-CONFIGURATION = ("perfdoctor.config", "perfdoctor.config_gate", "perfdoctor.config_table", "perfdoctor.suppression")
-FRONT = ("perfdoctor.cli", "perfdoctor.commands", "perfdoctor.report")
-FROM_THE_JOB = (f"{PROBE}.records", "perfdoctor.recording.directory", "perfdoctor.version", *BASICS)
+BASICS = ("perfdoctor.errors", "perfdoctor.exits", "perfdoctor.version")
+RECORDS = f"{PROBE}.records"
 
-ALLOWED: dict[str, tuple[str, ...]] = {
-    PROBE: (),
-    "perfdoctor.launch": FROM_THE_JOB,
-    "perfdoctor.monitor": FROM_THE_JOB,
-    "perfdoctor.recording": (f"{PROBE}.records", *BASICS),
-    "perfdoctor.pricing": (f"{PROBE}.records", "perfdoctor.recording", *BASICS),
-    "perfdoctor.evidence": ("perfdoctor.recording",),
-    "perfdoctor.checks": ("perfdoctor.api",),
-    "perfdoctor.api": ("perfdoctor.diagnosis.findings", "perfdoctor.evidence.model", "perfdoctor.evidence.causes"),
-    "perfdoctor.diagnosis": (
-        "perfdoctor.evidence.model",
-        "perfdoctor.evidence.causes",
-        "perfdoctor.config",
-        "perfdoctor.suppression",
-        *BASICS,
-    ),
-    "perfdoctor.gate": (
-        "perfdoctor.config_gate",
-        "perfdoctor.diagnosis.findings",
-        "perfdoctor.evidence.model",
-        "perfdoctor.version",
-        *BASICS,
-    ),
-    "perfdoctor.gate.lockstep": ("perfdoctor.gate", "perfdoctor.launch", "perfdoctor.monitor", *FROM_THE_JOB),
-    "perfdoctor.gate.laps": ("perfdoctor.gate", "perfdoctor.launch.control", *FROM_THE_JOB),
-    "perfdoctor.gate.worktrees": ("perfdoctor.gate", *FROM_THE_JOB),
-    "perfdoctor.gate.untracked": ("perfdoctor.gate", *FROM_THE_JOB),
-    "perfdoctor.trials": (
-        REMEDIES,
-        "perfdoctor.diagnosis.findings",
-        "perfdoctor.diagnosis.measured",
-        "perfdoctor.evidence.model",
-        "perfdoctor.recording.model",
-        *BASICS,
-    ),
-    "perfdoctor.report": (
-        "perfdoctor.diagnosis.findings",
-        "perfdoctor.diagnosis.measured",
-        "perfdoctor.diagnosis.thresholds",
-        "perfdoctor.diagnosis.trust",
-        "perfdoctor.evidence.model",
-        "perfdoctor.gate.fingerprint",
-        "perfdoctor.gate.metrics",
-        "perfdoctor.gate.model",
-        "perfdoctor.version",
-        *BASICS,
-    ),
-    "perfdoctor.config": (*CONFIGURATION, *BASICS),
-    "perfdoctor.config_gate": (*CONFIGURATION, *BASICS),
-    "perfdoctor.config_table": (*CONFIGURATION, *BASICS),
-    "perfdoctor.suppression": (*CONFIGURATION, *BASICS),
-    "perfdoctor.errors": ("perfdoctor.exits",),
-    "perfdoctor.exits": (),
-    "perfdoctor.version": (),
-}
-"""Package or module -> what it may import of ours besides its own siblings."""
-
-TYPES_ONLY = dict.fromkeys(CONFIGURATION, ("perfdoctor.diagnosis.findings",))
-"""What it may name under `if TYPE_CHECKING` besides."""
-
-NOT_THE_FRONT = (
-    "perfdoctor.contest",
-    "perfdoctor.bench",
-    "perfdoctor.relaunch",
-    "perfdoctor.conduct",
-    "perfdoctor.observe",
-    "perfdoctor.session",
-    "perfdoctor.judge",
-    "perfdoctor.environment",
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("perfdoctor.exits", "perfdoctor.version"),
+    ("perfdoctor.errors",),
+    (PROBE,),
+    ("perfdoctor.recording",),
+    ("perfdoctor.launch", "perfdoctor.monitor"),
+    ("perfdoctor.evidence",),
+    ("perfdoctor.config",),
+    ("perfdoctor.diagnosis",),
+    ("perfdoctor.api",),
+    ("perfdoctor.checks",),
+    ("perfdoctor.observation",),
+    ("perfdoctor.trials",),
+    ("perfdoctor.gate",),
+    ("perfdoctor.report",),
+    ("perfdoctor.commands",),
+    ("perfdoctor.cli",),
 )
-"""These may import anything but the front."""
+"""The rooms of the house from the ground up: each imports only from those below it, and a room beside it never."""
+
+NARROWER: dict[str, tuple[str, ...]] = {
+    PROBE: (),
+    "perfdoctor.recording": (RECORDS, *BASICS),
+    "perfdoctor.launch": (RECORDS, "perfdoctor.recording.directory", *BASICS),
+    "perfdoctor.monitor": (RECORDS, "perfdoctor.recording.directory", *BASICS),
+    "perfdoctor.evidence": ("perfdoctor.recording",),
+    "perfdoctor.config": BASICS,
+    "perfdoctor.diagnosis": ("perfdoctor.evidence.model", "perfdoctor.evidence.causes", "perfdoctor.config", *BASICS),
+    "perfdoctor.api": ("perfdoctor.diagnosis.findings", "perfdoctor.evidence.model", "perfdoctor.evidence.causes"),
+    "perfdoctor.checks": ("perfdoctor.api",),
+}
+"""What a room may import of those below it, where that is not all of them."""
+
+TYPES_ONLY = {"perfdoctor.config": ("perfdoctor.diagnosis.findings",)}
+"""What it may name under `if TYPE_CHECKING` besides."""
 
 BEFORE_TORCH: dict[str, set[str]] = {
     "__init__": {"os"},
@@ -152,15 +114,20 @@ def _ours(module: str) -> list[tuple[str, bool]]:
     return [(name, typed) for name, typed in found if _is_within(name, "perfdoctor") or "_perfdoctor_probe" in name]
 
 
-def _home(module: str) -> str:
-    """The longest entry of the table that holds the module."""
-    return max((entry for entry in ALLOWED if _is_within(module, entry)), key=len, default="")
+def _room(module: str) -> str:
+    """The room that the module is in; "" for the package itself and its `__main__`."""
+    return next((room for floor in FLOORS for room in floor if _is_within(module, room)), "")
+
+
+def _below(room: str) -> tuple[str, ...]:
+    height = next(number for number, floor in enumerate(FLOORS) if room in floor)
+    return NARROWER.get(room, tuple(lower for floor in FLOORS[:height] for lower in floor))
 
 
 # ---------------------------------------------------------------------------------------------------------
 
 
-WITH_SYSTEM = ("lockstep", "worktrees", "untracked", "git", "trial_job")
+WITH_SYSTEM = ("comparison", "interleaving", "worktrees", "untracked", "git", "trial_job")
 PURE = [m for m in SOURCES if _is_within(m, "perfdoctor.gate") and m.rpartition(".")[2] not in WITH_SYSTEM]
 """What the gate decides with: numbers in, verdict out."""
 
@@ -171,24 +138,29 @@ def test_what_decides_touches_no_system(module: str) -> None:
     assert names & {"os", "subprocess", "time", "pathlib", "psutil", "torch", "socket", "random"} == set()
 
 
-def test_every_module_has_a_place_in_the_table() -> None:
-    free = ("perfdoctor", "perfdoctor.__main__", *NOT_THE_FRONT, *FRONT, "perfdoctor.injected")
-    lost = [m for m in SOURCES if not _home(m) and not any(_is_within(m, f) for f in free[1:]) and m not in free]
-    assert lost == [], "say in ALLOWED what a new stage may import"
+def test_every_module_is_in_a_room() -> None:
+    free = ("perfdoctor", "perfdoctor.__main__")
+    lost = [m for m in SOURCES if not _room(m) and m not in free and not _is_within(m, "perfdoctor.injected")]
+    assert lost == [], "no control flow lies loose at the top: give it a room"
 
 
-@pytest.mark.parametrize("module", [m for m in SOURCES if _home(m)])
+@pytest.mark.parametrize("module", [m for m in SOURCES if _room(m)])
 def test_imports_go_one_way(module: str) -> None:
-    home = _home(module)
+    room = _room(module)
     for name, types_only in _ours(module):
-        allowed = (home, *ALLOWED[home], *(TYPES_ONLY.get(home, ()) if types_only else ()))
+        allowed = (room, *_below(room), *(TYPES_ONLY.get(room, ()) if types_only else ()))
         assert any(_is_within(name, a) for a in allowed), f"{module} imports {name}"
 
 
-@pytest.mark.parametrize("module", NOT_THE_FRONT)
-def test_what_happens_behind_the_command_line_does_not_know_it(module: str) -> None:
-    for name, _ in _ours(module):
-        assert not any(_is_within(name, front) for front in FRONT), f"{module} imports {name}"
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {m: {n for n, typed in _ours(m) if not typed and n in SOURCES and n != m} for m in SOURCES}
+    while True:
+        ends = {m for m, needs in graph.items() if not needs & graph.keys()}
+        if not ends:
+            break
+        graph = {m: needs for m, needs in graph.items() if m not in ends}
+    # What is left either is in a circle or leads into one.
+    assert sorted(graph) == []
 
 
 def test_no_check_is_imported_by_name() -> None:
@@ -278,7 +250,7 @@ except SystemExit as end:
 
 
 def test_judging_a_recording_needs_no_torch() -> None:
-    loaded = _loaded_by("import perfdoctor.judge, perfdoctor.report.console, perfdoctor.report.markdown")
+    loaded = _loaded_by("import perfdoctor.trials.judge, perfdoctor.report.console, perfdoctor.report.markdown")
     assert "torch" not in loaded
 
 

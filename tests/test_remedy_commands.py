@@ -95,7 +95,7 @@ def test_checks_name_remedies_that_exist() -> None:
     """Read from the sources, because a finding is made only from evidence of an ill job."""
     names = {
         constant.value.partition("=")[0]
-        for path in (Path(__file__).parent.parent / "checks").glob("*.py")
+        for path in (Path(__file__).parent.parent / "checks").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.keyword) and node.arg == "remedies"
         for constant in ast.walk(node.value)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import cast
 
-from ..config import Config
+from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
@@ -26,18 +26,17 @@ from ..gate.findings import in_all, of_the_job
 from ..gate.metrics import metrics
 from ..gate.model import GateResult, Side, Unit, Verdict, overall
 from ..gate.why import explain_alone
-from ..judge import judge
 from ..launch.command import Command
 from ..monitor.calibration import calibrate
+from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
 from ..report import gate_words, wording
-from ..session import COUNTING, Request, record
+from ..trials.judge import judge
+from .progress import say
 
 
 def launch(command: Command, config: Config, count: int) -> tuple[list[Diagnosis], RunDirectory]:
     """`count` fresh launches, one after the other, and the recording of the first. Raises PerfdoctorError."""
-    from .gate import say
-
     found: list[Diagnosis] = []
     kept: RunDirectory | None = None
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
@@ -78,8 +77,6 @@ def launch(command: Command, config: Config, count: int) -> tuple[list[Diagnosis
 
 def write(file: Path, command: Command, config: Config, launches: int, today: date) -> None:
     """Launch the job and write the file."""
-    from .gate import say
-
     diagnoses, _ = launch(command, config, launches)
     file.write_text(stored.render(_made(diagnoses, command, today)))
     say(f"{file} holds {wording.plural(launches, 'launch')}; commit it")

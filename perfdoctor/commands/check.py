@@ -10,22 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from .. import config as configuration
-from ..config import Config
+from ..config import settings as configuration
+from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
 from ..exits import Exit, worst
-from ..judge import checks_with_limits, exit_code, judge
 from ..launch import command as commands
 from ..launch.job import OutputMode, signal_name
-from ..observe import output_tail
+from ..observation.session import COUNTING, WINDOWS, Request, record
+from ..observation.watch import output_tail
 from ..recording.directory import RunDirectory
 from ..report import wording
-from ..session import COUNTING, WINDOWS, Request, record
+from ..trials import history
+from ..trials.conductor import Conductor
+from ..trials.judge import checks_with_limits, exit_code, judge
 from ..trials.plan import plan
 from . import outputs, remedy_names
-from .promises import keep_promises, needs_counters, require_known_budgets
+from .budgets import keep_promises, needs_counters, require_known_budgets
 from .typed_job import TypedJob
 from .watch import watcher
 
@@ -96,16 +98,16 @@ def run(options: Options) -> Exit:
         command=command,
         config=config,
         to_end=options.to_end,
-        trial_seconds=options.trial_seconds,
-        also_try=also_try,
         output=mode,
         # A program that reads our stdout must not get the job's lines too.
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
         windows=COUNTING if needs_counters(config.budgets) else WINDOWS,
     )
+    seconds = options.trial_seconds
+    conductor = None if seconds is None else Conductor(directory, config, seconds, also_try)
     try:
         with watcher(directory, mode, options.log_every) as show:
-            record(request, directory, show)
+            record(request, directory, show, conductor, history.facts(os.environ))
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             _show_last_words(directory)

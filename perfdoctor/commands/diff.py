@@ -13,8 +13,8 @@ from ..gate.compare import compare
 from ..gate.metrics import metrics
 from ..gate.model import Assume, GateResult, Judgement, Side, Verdict
 from ..gate.why import explain
-from ..judge import judge
 from ..recording.directory import RunDirectory
+from ..trials.judge import judge
 from . import outputs
 from .check import Settings
 from .gate import write

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -13,23 +12,24 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..config import Config
-from ..config_gate import GateSettings, control_of, duration_s, percent
+from ..config.gate import GateSettings, control_of, duration_s, percent
+from ..config.settings import Config
 from ..errors import PerfdoctorError
 from ..exits import Exit
 from ..gate.model import GateResult, Verdict
-from ..judge import checks_with_limits
 from ..launch import command as commands
+from ..observation.session import signals_as_interrupts
 from ..recording.directory import make_parent
-from ..session import signals_as_interrupts
+from ..trials.judge import checks_with_limits
 from . import outputs
+from .budgets import require_known_budgets
 from .check import Settings
 from .gate_failure import REPORTED, as_result
-from .promises import require_known_budgets
+from .progress import say
 from .typed_job import TypedJob
 
 if TYPE_CHECKING:
-    from ..contest import Version
+    from ..gate.comparison import Version
     from ..gate.worktrees import Tree, Trees
 
 V = TypeVar("V")
@@ -128,7 +128,7 @@ def run(options: Options) -> Exit:
     where = outputs.parse(options.outputs)
     checks_with_limits(config)
     require_known_budgets(config)
-    from ..gate.lockstep import one_gate_at_a_time
+    from ..gate.interleaving import one_gate_at_a_time
 
     if options.self_test:
         from . import selftest
@@ -198,7 +198,7 @@ def exit_code(result: GateResult) -> Exit:
 
 def write_baseline(job: TypedJob, file: Path, launches: int, settings: Settings) -> Exit:
     """`perfdoctor baseline write`."""
-    from ..gate.lockstep import one_gate_at_a_time
+    from ..gate.interleaving import one_gate_at_a_time
     from . import baseline
 
     config = settings.resolve()
@@ -226,14 +226,9 @@ def write(result: GateResult, where: Sequence[outputs.Output], argv: Sequence[st
     outputs.write_pages(pages, where)
 
 
-def say(text: str) -> None:
-    """Progress, out of the way of reports."""
-    print(f"perfdoctor: {text}", file=sys.stderr, flush=True)
-
-
 def _against(options: Options, config: Config) -> GateResult:
-    from ..contest import Contest, Terms
     from ..gate import worktrees
+    from ..gate.comparison import Contest, Terms
     from ..gate.decision import Policy
     from ..gate.model import Side
 
@@ -288,7 +283,7 @@ def _against(options: Options, config: Config) -> GateResult:
 
 def _version(job: TypedJob, trees: Trees, tree: Tree) -> Version:
     """One side's own command, in its own directory."""
-    from ..contest import Version
+    from ..gate.comparison import Version
 
     cwd = trees.cwd(tree)
     words = tuple(trees.within(tree, word) for word in job.words)

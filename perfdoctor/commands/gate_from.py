@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from ..config import Config
+from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
@@ -20,8 +20,8 @@ from ..gate.from_report import GATE, REPORT, read_report, schema_of
 from ..gate.metrics import COUNTED, metrics
 from ..gate.model import Assume, GateResult, Judgement, Side, Verdict, overall
 from ..gate.why import explain, explain_alone
-from ..judge import judge
 from ..recording.directory import RunDirectory
+from ..trials.judge import judge
 
 
 @dataclass(frozen=True, slots=True)

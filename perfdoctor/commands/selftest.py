@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..config import Config
-from ..contest import Contest, Terms, Version
+from ..config.settings import Config
 from ..errors import PerfdoctorError
 from ..exits import Exit
+from ..gate.comparison import Contest, Terms, Version
 from ..gate.decision import Policy
 from ..gate.model import GateResult, Verdict
 from ..launch.command import Command, python_for_jobs
+from .progress import say
 
 JOB = Path(__file__).parent.parent / "gate" / "trial_job.py"
 
@@ -80,8 +81,6 @@ def problem_of(trial: Trial, found: GateResult | PerfdoctorError) -> str:
 
 def run(config: Config) -> Exit:
     """All trials, one after the other; 0 when every answer is right, 3 when the machine is too busy to tell."""
-    from .gate import say
-
     wrong: list[str] = []
     unsure: list[str] = []
     for trial in TRIALS:

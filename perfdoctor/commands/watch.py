@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..launch.job import OutputMode
 from ..monitor.sources import HostReading
-from ..observe import INTERRUPTED, Progress, output_tail
+from ..observation.watch import INTERRUPTED, Progress, output_tail
 from ..recording.directory import RunDirectory
 from ..report.live import LiveStatus, plain_line, render_live
 from ..report.trials import trial_sentence

@@ -8,21 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from ..config import Config, is_selected
+from ..config.settings import Config, is_selected
 from ..evidence.causes import Ledger
 from ..evidence.model import Evidence, Missing, RunEvidence, Step
-from .findings import (
-    Check,
-    CheckResult,
-    Combined,
-    Diagnosis,
-    Finding,
-    Outcome,
-    OutcomeKind,
-    Part,
-    Savings,
-    Severity,
-)
+from .findings import Check, CheckResult, Combined, Diagnosis, Finding, Outcome, OutcomeKind, Part, Savings, Severity
 from .integrity import notes
 from .suppress import CommentLookup, Sifted, sift, suppression_notes
 

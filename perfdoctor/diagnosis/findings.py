@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Literal, TypeVar
 
-from ..evidence.model import Evidence
+from ..evidence.model import Evidence, Missing, Site, Step
 from .measured import NO_PAST, Past, Trials
 
 Unit = Literal["ms", "us", "s", "share", "count", "bytes", "bytes/s", "ratio", "flops", "text"]
@@ -269,3 +269,57 @@ class Diagnosis:
     trials: Trials | None = None
     """None when no remedy was tried."""
     past: Past = NO_PAST
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What every check writes alike
+
+
+def severity(cost_share: float, warning: float, error: float) -> Severity:
+    """By the share of the step that the finding costs."""
+    if cost_share >= error:
+        return Severity.ERROR
+    return Severity.WARNING if cost_share >= warning else Severity.NOTE
+
+
+def location(site: Site | Missing | None) -> Location | None:
+    """Where a finding points, if the evidence knows."""
+    if site is None or isinstance(site, Missing) or not site.file:
+        return None
+    return Location(site.file, site.line, site.function)
+
+
+def savings(
+    step: Step,
+    part: Part,
+    *,
+    ceiling: float,
+    low: float,
+    high: float,
+    method: str,
+    lanes: int = 0,
+    general: bool = False,
+) -> Savings:
+    """Per-step savings in ms, put in order: no bound below zero or above the ceiling, no ceiling above the step."""
+    top = min(max(0.0, ceiling), step.step_ms)
+    upper = min(max(0.0, high), top)
+    return Savings(
+        ceiling_ms=top,
+        low_ms=min(max(0.0, low), upper),
+        high_ms=upper,
+        share=top / step.step_ms if step.step_ms > 0 else 0.0,
+        method=method,
+        part=part,
+        lanes=lanes,
+        general=general,
+    )
+
+
+def milliseconds(name: str, value: float, label: str = "") -> Measurement:
+    """A duration per step, or of one event as the label says."""
+    return Measurement(name, value, "ms", label)
+
+
+def share(name: str, value: float, label: str = "") -> Measurement:
+    """A fraction of 1."""
+    return Measurement(name, value, "share", label)

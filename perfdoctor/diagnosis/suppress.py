@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import date
 
-from ..config import Config, is_selected
-from ..suppression import MalformedComment, Suppression, code_of, is_expired, match
+from ..config.settings import Config, is_selected
+from ..config.suppressions import MalformedComment, Suppression, code_of, is_expired, match
 from .findings import Finding, IntegrityNote, Severity, SuppressedFinding
 
 CODE = "PD91"

@@ -1,12 +1,12 @@
-"""Devices and libraries, from torch's settings and the prices taken after the job."""
+"""Devices and libraries, from torch's settings and the timings taken after the job."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..recording.model import CapPrices as CapPricesRecord
+from ..recording.model import CapTimings as CapTimingsRecord
 from ..recording.model import ProcessRecording
-from .model import Backend, CapPrice, CapPrices, LibraryPrice, Missing
+from .model import Backend, CapTiming, CapTimings, LibraryTiming, Missing
 from .model.backend import NO_CAP
 from .operators import shown_shapes
 from .places import Places
@@ -14,7 +14,7 @@ from .places import Places
 _READ_AT_IMPORT = ("ATEN_CPU", "ONEDNN_MAX", "DNNL_MAX", "MKL_")
 
 
-def build(process: ProcessRecording, places: Places, cap_prices: CapPricesRecord | None) -> Backend | Missing:
+def build(process: ProcessRecording, places: Places, cap_timings: CapTimingsRecord | None) -> Backend | Missing:
     """What one rank computed with."""
     settings, torch = process.settings, process.torch
     if settings is None or torch is None:
@@ -40,8 +40,8 @@ def build(process: ProcessRecording, places: Places, cap_prices: CapPricesRecord
         parameters_by_device=tuple(sorted(elements.items(), key=lambda item: (-item[1], item[0]))),
         batch_devices=tuple(sorted({device for seen in process.batches_seen for device in seen.devices})),
         variables=_variables(settings.environment, torch.environment),
-        onednn_prices=_library_prices(process),
-        cap_prices=_cap_prices(cap_prices),
+        onednn_timings=_library_timings(process),
+        cap_timings=_cap_timings(cap_timings),
         # A `with` around the whole step is still open when the optimizer has stepped, but not when a batch comes.
         onednn_between_steps=settings.mkldnn or any(seen.onednn for seen in process.batches_seen),
         onednn_off_at=places.find(settings.onednn_site),
@@ -55,38 +55,38 @@ def _variables(now: Mapping[str, str], at_import: Mapping[str, str]) -> tuple[tu
     return tuple(sorted(kept.items()))
 
 
-def _library_prices(process: ProcessRecording) -> tuple[LibraryPrice, ...]:
+def _library_timings(process: ProcessRecording) -> tuple[LibraryTiming, ...]:
     if process.ops is None:
         return ()
     return tuple(
-        LibraryPrice(
-            price.name.removeprefix("aten::"),
-            shown_shapes(price.shapes),
-            price.dtype,
-            price.native_us / 1000,
-            price.onednn_us / 1000,
+        LibraryTiming(
+            timing.name.removeprefix("aten::"),
+            shown_shapes(timing.shapes),
+            timing.dtype,
+            timing.native_us / 1000,
+            timing.onednn_us / 1000,
         )
-        for price in process.ops.onednn
+        for timing in process.ops.onednn
     )
 
 
-def _cap_prices(record: CapPricesRecord | None) -> CapPrices | Missing:
+def _cap_timings(record: CapTimingsRecord | None) -> CapTimings | Missing:
     if record is None:
         return NO_CAP
     if record.missing or not record.ops:
         return Missing(f"what the cap costs was not timed: {record.missing or 'no operator could be replayed'}")
-    return CapPrices(
+    return CapTimings(
         variables=tuple(sorted(record.variables.items())),
-        prices=tuple(
-            CapPrice(
-                price.name.removeprefix("aten::"),
-                shown_shapes(price.shapes),
-                price.dtype,
-                float(price.calls),
-                price.capped_us / 1000,
-                price.free_us / 1000,
+        timings=tuple(
+            CapTiming(
+                timing.name.removeprefix("aten::"),
+                shown_shapes(timing.shapes),
+                timing.dtype,
+                float(timing.calls),
+                timing.capped_us / 1000,
+                timing.free_us / 1000,
             )
-            for price in record.ops
+            for timing in record.ops
         ),
         rounds=record.rounds,
         free_capability=record.free_capability,

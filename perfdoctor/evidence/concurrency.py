@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from ..recording.model import BatchRound, ForwardsSeen, ProcessRecording
-from .model import Concurrency, Missing, RequestPrice
+from .model import Concurrency, Missing, RequestTiming
 from .model.concurrency import NO_QUEUE, NOT_COUNTED
 from .places import Places
 from .steady import Selection
@@ -55,11 +55,11 @@ def build(process: ProcessRecording, selection: Selection, places: Places) -> Co
         occupied_share=busy_us / max(1, sum(record.us for record in seen)),
         waiters=sum(record.waiters for record in seen) / max(1, together[0] + alone[0]),
         in_training=sum(record.in_training for record in seen),
-        ungraded=sum(record.ungraded for record in seen),
-        ungraded_share=min(1.0, sum(record.ungraded_us for record in seen) / busy_us),
+        eval_with_grad=sum(record.eval_with_grad for record in seen),
+        eval_with_grad_share=min(1.0, sum(record.eval_with_grad_us for record in seen) / busy_us),
         backwards=sum(record.backwards for record in seen),
         site=next((places.site(record.site) for record in seen if record.site >= 0), _NO_SITE),
-        price=_price(process.batch_rounds),
+        timing=_timing(process.batch_rounds),
         backlog=median(queued) if queued else NO_QUEUE,
     )
 
@@ -82,11 +82,11 @@ def _one_thread(selection: Selection) -> Concurrency:
         occupied_share=0.0,
         waiters=0.0,
         in_training=0,
-        ungraded=0,
-        ungraded_share=0.0,
+        eval_with_grad=0,
+        eval_with_grad_share=0.0,
         backwards=0,
         site=nothing,
-        price=nothing,
+        timing=nothing,
     )
 
 
@@ -99,14 +99,14 @@ def _blocked(total: tuple[int, ...]) -> int:
     return max(0, total[1] - total[2] - total[3])
 
 
-def _price(rounds: tuple[BatchRound, ...]) -> RequestPrice | Missing:
+def _timing(rounds: tuple[BatchRound, ...]) -> RequestTiming | Missing:
     if not rounds:
         return Missing("no forward could be timed as a batch", "let the job run longer")
     first = rounds[0]
-    return RequestPrice(
+    return RequestTiming(
         copies=first.copies,
         ops=first.ops,
-        priced=first.priced,
+        timed=first.timed,
         # Other threads only ever make CPU time longer: caches and switches. Waits by the clock come and go.
         one_ms=min(one.one_us for one in rounds) / 1000,
         batch_ms=min(one.batch_us for one in rounds) / 1000,

@@ -7,17 +7,17 @@ from typing import cast
 from ..recording.model import AttentionRow, ConvolutionRow, OpsWindow, ProcessRecording, RecurrentRow, ShapesSeen
 from .model import (
     Attention,
-    AttentionPrice,
+    AttentionTiming,
     Convolution,
     Cudnn,
-    LayoutPrice,
+    LayoutTiming,
     LibraryUse,
     Missing,
     Recurrent,
     ShapeVariety,
 )
 from .model.libraries import Made
-from .model.operators import NOT_PRICED
+from .model.operators import NOT_TIMED
 from .operators import shown_shapes
 
 _REMEDY = "let the job run for 20 steps or more"
@@ -48,17 +48,17 @@ def use(process: ProcessRecording) -> LibraryUse | Missing:
     return LibraryUse(
         convolutions=tuple(_convolution(row, unit, steps, on_device) for row in seen.convolutions),
         recurrent=tuple(_recurrent(row, unit, steps, on_device) for row in seen.recurrent),
-        attention=tuple(_attention(row, unit, steps, on_device, window.priced) for row in seen.attention),
+        attention=tuple(_attention(row, unit, steps, on_device, window.timed) for row in seen.attention),
         on_device=on_device,
         layout_ms=window.device.get("layout", 0) * unit,
-        layout_prices=_layout_prices(window, unit),
+        layout_timings=_layout_timings(window, unit),
     )
 
 
-def _layout_prices(window: OpsWindow, unit: float) -> tuple[LayoutPrice, ...]:
+def _layout_timings(window: OpsWindow, unit: float) -> tuple[LayoutTiming, ...]:
     spent = {(row.name, row.dtype, row.shapes): row.total_us * unit for row in window.ops}
     return tuple(
-        LayoutPrice(
+        LayoutTiming(
             name=row.name.removeprefix("aten::"),
             shapes=shown_shapes(row.shapes),
             first_ms=row.first_us / 1000,
@@ -106,7 +106,7 @@ def _recurrent(row: RecurrentRow, unit: float, steps: int, on_device: bool) -> R
     )
 
 
-def _attention(row: AttentionRow, unit: float, steps: int, on_device: bool, priced: bool) -> Attention:
+def _attention(row: AttentionRow, unit: float, steps: int, on_device: bool, timed: bool) -> Attention:
     batch, queries, width, keys = row.sizes if len(row.sizes) == 4 else (0, 0, 0, 0)
     return Attention(
         made=cast(Made, row.made),
@@ -122,9 +122,9 @@ def _attention(row: AttentionRow, unit: float, steps: int, on_device: bool, pric
         dropout=row.dropout,
         calls_per_step=row.calls / steps,
         ms_per_step=_ms(row, unit, on_device),
-        price=AttentionPrice(row.now_us / 1000, row.fused_us / 1000, row.part, row.choice)
+        timing=AttentionTiming(row.now_us / 1000, row.fused_us / 1000, row.part, row.choice)
         if row.now_us > 0
-        else (Missing("it was not replayed") if priced else NOT_PRICED),
+        else (Missing("it was not replayed") if timed else NOT_TIMED),
     )
 
 

@@ -53,7 +53,7 @@ def calls(process: ProcessRecording, selection: Selection, places: Places, kind:
 
 
 def _eval_with_grad(process: ProcessRecording, selection: Selection, places: Places) -> EvalWithGrad | None:
-    seen = [record for record in process.ungraded if record.step > selection.first]
+    seen = [record for record in process.eval_with_grad if record.step > selection.first]
     if not seen:
         return None
     return EvalWithGrad(

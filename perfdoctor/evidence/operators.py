@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from ..recording.model import OpsWindow, ProcessRecording, SitesWindow
 from .model import (
-    BatchPrice,
-    BatchPrices,
+    BatchTiming,
+    BatchTimings,
     CallSite,
     DeviceWork,
-    DtypePrice,
+    DtypeTiming,
     Missing,
     Op,
     OpProfile,
-    ThreadPrice,
-    UpdatePrice,
+    ThreadTiming,
+    UpdateTiming,
 )
-from .model.operators import NOT_PRICED
+from .model.operators import NOT_TIMED
 from .places import Places
 
 _REMEDY = "let the job run for 20 steps or more"
@@ -51,17 +51,17 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         ops_per_step=window.aten / steps,
         self_ms_per_step=sum(window.self_us.values()) / 1000 / steps,
         self_ms_by_dtype=tuple((dtype, us / 1000 / steps) for dtype, us in sorted(window.self_us.items())),
-        prices=tuple(
-            DtypePrice(
-                price.name.removeprefix("aten::"),
-                shown_shapes(price.shapes),
-                price.dtype,
-                price.us / 1000,
-                price.float32_us / 1000,
+        timings=tuple(
+            DtypeTiming(
+                timing.name.removeprefix("aten::"),
+                shown_shapes(timing.shapes),
+                timing.dtype,
+                timing.us / 1000,
+                timing.float32_us / 1000,
             )
-            for price in window.prices
+            for timing in window.timings
         ),
-        thread_prices=_thread_prices(process.thread_rounds),
+        thread_timings=_thread_timings(process.thread_rounds),
         device_copies_ms=sum(copies.values()) / 1000 / steps,
         pageable_copies_ms=sum(us for name, us in copies.items() if "Pageable" in name) / 1000 / steps,
         device_busy_ms=None if kernels is None else kernels / 1000 / steps,
@@ -76,22 +76,22 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
             )
             for row in window.devices
         ),
-        batch_prices=_batch_prices(window, steps),
+        batch_timings=_batch_timings(window, steps),
         update=_update(window),
         stray_ms=window.stray_us / 1000 / steps,
     )
 
 
-def _batch_prices(window: OpsWindow, steps: int) -> BatchPrices | Missing:
-    if not window.priced:
-        return NOT_PRICED
+def _batch_timings(window: OpsWindow, steps: int) -> BatchTimings | Missing:
+    if not window.timed:
+        return NOT_TIMED
     if window.batch is None or not window.batch.ops:
         return Missing(
             "no operator of this job could be timed with another batch", "compare two runs with different batches"
         )
-    return BatchPrices(
+    return BatchTimings(
         ops=tuple(
-            BatchPrice(
+            BatchTiming(
                 name=row.name.removeprefix("aten::"),
                 shapes=shown_shapes(row.shapes),
                 calls_per_step=row.calls / steps,
@@ -108,24 +108,24 @@ def _batch_prices(window: OpsWindow, steps: int) -> BatchPrices | Missing:
     )
 
 
-def _update(window: OpsWindow) -> UpdatePrice | Missing:
-    if not window.priced:
-        return NOT_PRICED
+def _update(window: OpsWindow) -> UpdateTiming | Missing:
+    if not window.timed:
+        return NOT_TIMED
     row = window.update
     if row is None:
         return Missing("the optimizer's update was not timed: there is none, it is compiled, or it is not on the CPU")
     if row.missing:
         return Missing(f"the optimizer's update could not be timed: {row.missing}")
     foreach, fused = (None if us is None else us / 1000 for us in (row.foreach_us, row.fused_us))
-    return UpdatePrice(row.optimizer, row.made, row.tensors, row.now_us / 1000, foreach, fused, row.part)
+    return UpdateTiming(row.optimizer, row.made, row.tensors, row.now_us / 1000, foreach, fused, row.part)
 
 
-def _thread_prices(rounds: Sequence[Mapping[int, float]]) -> tuple[ThreadPrice, ...]:
+def _thread_timings(rounds: Sequence[Mapping[int, float]]) -> tuple[ThreadTiming, ...]:
     """Means over the rounds that timed every number of threads: they lie seconds apart, and neighbours come and go."""
     counts = sorted({threads for one in rounds for threads in one})
     whole = [one for one in rounds if len(one) == len(counts)]
     return tuple(
-        ThreadPrice(threads, sum(one[threads] for one in whole) / len(whole) / 1000, len(whole))
+        ThreadTiming(threads, sum(one[threads] for one in whole) / len(whole) / 1000, len(whole))
         for threads in counts
         if whole
     )

@@ -20,7 +20,7 @@ T = TypeVar("T", bound=_InStep)
 def untouched(process: ProcessRecording) -> ProcessRecording:
     """`process` up to the step from which remedies were tried; as it is when none was.
 
-    What is known once (settings, windows, prices, batches' sizes) is kept: it was taken before.
+    What is known once (settings, windows, timings, batches' sizes) is kept: it was taken before.
     """
     if process.trials is None:
         return process
@@ -39,7 +39,7 @@ def untouched(process: ProcessRecording) -> ProcessRecording:
         collections=before(process.collections),
         full_collections=before(process.full_collections),
         calls=before(process.calls),
-        ungraded=before(process.ungraded),
+        eval_with_grad=before(process.eval_with_grad),
         forwards_seen=before(process.forwards_seen),
         device=_cut(process.device, end) if "step" in process.device.arrays else process.device,
     )

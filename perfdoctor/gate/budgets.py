@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from statistics import median
 
-from ..config_gate import Budget
+from ..config.gate import Budget
 from ..diagnosis.findings import Finding
 from ..evidence.model import Missing
 from .compare import operators_were_counted

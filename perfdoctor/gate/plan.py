@@ -50,8 +50,8 @@ def why_no_control(
 
 
 FAULT_MS = 0.001
-"""Least price of a page fault. Between launches of one program with steps of 10 ms that differed by 500 to 1,000 faults
-a step, it was 1 to 3 us."""
+"""The least that a page fault takes. Between launches of one program with steps of 10 ms that differed by 500 to 1,000
+faults per step, it was 1 to 3 us."""
 FAULTS_COST = 0.01
 """Share of the step from which on they are too much. A gate finds 5 %, so its noise must be a fifth of that."""
 

@@ -76,8 +76,8 @@ class Rank:
     """While it waits for its turn; whoever lets it go takes this away."""
     sources: list[str] = field(default_factory=list)
     """Files of the job's own modules, once it takes turns."""
-    priced: bool = False
-    """Its operators have been priced, or there was nothing to price."""
+    timed: bool = False
+    """Its operators have been timed, or there was nothing to timing."""
 
 
 class ControlServer:
@@ -186,5 +186,5 @@ def _note(rank: Rank, message: Mapping[str, object]) -> None:
         rank.sources += [str(file) for file in files] if isinstance(files, list) else []
     elif kind == "stopping":
         rank.stopping = True
-    elif kind == "priced":
-        rank.priced = True
+    elif kind == "timed":
+        rank.timed = True

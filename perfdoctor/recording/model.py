@@ -27,12 +27,12 @@ from .process import Call as Call
 from .process import CodeSite as CodeSite
 from .process import Collections as Collections
 from .process import CudaCounters as CudaCounters
+from .process import EvalWithGradSeen as EvalWithGradSeen
 from .process import Fault as Fault
 from .process import FullCollection as FullCollection
 from .process import ProcessHeader as ProcessHeader
 from .process import Sample as Sample
 from .process import TorchImport as TorchImport
-from .process import Ungraded as Ungraded
 from .settings import CollectorState as CollectorState
 from .settings import CudaDevice as CudaDevice
 from .settings import Cudnn as Cudnn
@@ -46,25 +46,25 @@ from .trials import Block as Block
 from .trials import PlannedTrial as PlannedTrial
 from .trials import TrialPlan as TrialPlan
 from .trials import TrialsBegan as TrialsBegan
-from .windows import BatchPrice as BatchPrice
-from .windows import BatchPrices as BatchPrices
+from .windows import BatchTiming as BatchTiming
+from .windows import BatchTimings as BatchTimings
 from .windows import CodeRow as CodeRow
 from .windows import CountersWindow as CountersWindow
 from .windows import DeviceWork as DeviceWork
 from .windows import IndexRow as IndexRow
 from .windows import LayerRow as LayerRow
 from .windows import LayersSeen as LayersSeen
-from .windows import LayoutPrice as LayoutPrice
-from .windows import LibraryPrice as LibraryPrice
+from .windows import LayoutTiming as LayoutTiming
+from .windows import LibraryTiming as LibraryTiming
 from .windows import LineRow as LineRow
 from .windows import LinesWindow as LinesWindow
 from .windows import OpRow as OpRow
 from .windows import OpsWindow as OpsWindow
-from .windows import Price as Price
 from .windows import Replay as Replay
 from .windows import SiteCall as SiteCall
 from .windows import SitesWindow as SitesWindow
-from .windows import UpdatePrice as UpdatePrice
+from .windows import Timing as Timing
+from .windows import UpdateTiming as UpdateTiming
 
 Ints = npt.NDArray[np.int64]
 
@@ -108,7 +108,7 @@ class ProcessRecording:
     collections: tuple[Collections, ...]
     full_collections: tuple[FullCollection, ...]
     calls: tuple[Call, ...]
-    ungraded: tuple[Ungraded, ...]
+    eval_with_grad: tuple[EvalWithGradSeen, ...]
     sites: Mapping[int, CodeSite]
     ops: OpsWindow | None
     call_sites: SitesWindow | None
@@ -189,7 +189,7 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class CapPrice:
+class CapTiming:
     """One operator with a cap on the instruction set, and without."""
 
     name: str
@@ -205,17 +205,17 @@ class CapPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class CapPrices:
-    """prices.json: what variables that cap the instruction set cost, timed after the job."""
+class CapTimings:
+    """timings.json: what variables that cap the instruction set cost, timed after the job."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
-    ops: tuple[CapPrice, ...] = ()
+    ops: tuple[CapTiming, ...] = ()
     rounds: int = 0
     threads: int = 1
     capped_capability: str = ""
     free_capability: str = ""
     missing: str = ""
-    """Why there are no prices."""
+    """Why there are no timings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class Recording:
     facts: RunFacts
     processes: tuple[ProcessRecording, ...]
     problems: tuple[str, ...] = ()
-    cap_prices: CapPrices | None = None
+    cap_timings: CapTimings | None = None
     """None when no variable caps the instruction set."""
     trials: TrialPlan | None = None
     """None when no remedy was to be tried, and in recordings older than that."""

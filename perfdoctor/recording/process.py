@@ -67,7 +67,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Ungraded:
+class EvalWithGradSeen:
     """Forwards in evaluation mode whose graph nobody used."""
 
     step: int

@@ -162,9 +162,9 @@ class ProcessFile:
             collections=tuple(_build(model.Collections, r) for r in self._all("gc")),
             full_collections=tuple(_build(model.FullCollection, r) for r in self._all("full_gc")),
             calls=tuple(_build(model.Call, r) for r in self._all("call")),
-            ungraded=tuple(_build(model.Ungraded, r) for r in self._all("ungraded")),
+            eval_with_grad=tuple(_build(model.EvalWithGradSeen, r) for r in self._all("eval_with_grad")),
             sites={r["id"]: _build(model.CodeSite, r) for r in self._all("site")},
-            ops=_ops(windows.get("ops"), self._last("prices") or {}),
+            ops=_ops(windows.get("ops"), self._last("timings") or {}),
             call_sites=_call_sites(windows.get("sites")),
             counters=_counters(windows.get("counters")),
             code_lines=_code_lines(windows.get("lines")),
@@ -253,45 +253,45 @@ def _sample(record: Record) -> model.Sample:
     return _build(model.Sample, record, cuda=counters)
 
 
-def _ops(record: Record | None, prices: Record) -> model.OpsWindow | None:
-    """The operator window, with the prices that were taken of its operators after the last step."""
+def _ops(record: Record | None, timings: Record) -> model.OpsWindow | None:
+    """The operator window, with the timings that were taken of its operators after the last step."""
     if record is None:
         return None
     layers, library = record.get("layers"), record.get("library")
     return _build(
         model.OpsWindow,
         record,
-        library=_library(library, prices) if library else None,
+        library=_library(library, timings) if library else None,
         layers=_layers(layers) if layers else None,
         ops=tuple(_build(model.OpRow, r) for r in record.get("ops", ())),
         devices=tuple(_build(model.DeviceWork, r) for r in record.get("devices", ())),
-        priced=bool(prices),
-        prices=tuple(_build(model.Price, r) for r in prices.get("prices", ())),
+        timed=bool(timings),
+        timings=tuple(_build(model.Timing, r) for r in timings.get("timings", ())),
         replay=tuple(_build(model.Replay, r) for r in record.get("replay", ())),
-        onednn=tuple(_build(model.LibraryPrice, r) for r in prices.get("onednn", ())),
-        layout=tuple(_build(model.LayoutPrice, r) for r in prices.get("layout", ())),
-        batch=_batch(prices.get("batch")),
-        update=_build(model.UpdatePrice, prices["update"]) if prices.get("update") else None,
+        onednn=tuple(_build(model.LibraryTiming, r) for r in timings.get("onednn", ())),
+        layout=tuple(_build(model.LayoutTiming, r) for r in timings.get("layout", ())),
+        batch=_batch(timings.get("batch")),
+        update=_build(model.UpdateTiming, timings["update"]) if timings.get("update") else None,
     )
 
 
-def _batch(record: Record | None) -> model.BatchPrices | None:
+def _batch(record: Record | None) -> model.BatchTimings | None:
     if not record:
         return None
-    return _build(model.BatchPrices, record, ops=tuple(_build(model.BatchPrice, r) for r in record.get("ops", ())))
+    return _build(model.BatchTimings, record, ops=tuple(_build(model.BatchTiming, r) for r in record.get("ops", ())))
 
 
-def _library(record: Record, prices: Record) -> model.LibraryUse:
-    def priced(name: str) -> list[Record]:
-        rows, found = record.get(name, ()), prices.get(name, ())
-        return [{**row, **price} for row, price in zip(rows, found or repeat({}), strict=False)]
+def _library(record: Record, timings: Record) -> model.LibraryUse:
+    def timed(name: str) -> list[Record]:
+        rows, found = record.get(name, ()), timings.get(name, ())
+        return [{**row, **timing} for row, timing in zip(rows, found or repeat({}), strict=False)]
 
     return _build(
         model.LibraryUse,
         record,
         convolutions=tuple(_build(model.ConvolutionRow, r) for r in record.get("convolutions", ())),
-        recurrent=tuple(_build(model.RecurrentRow, r) for r in priced("recurrent")),
-        attention=tuple(_build(model.AttentionRow, r) for r in priced("attention")),
+        recurrent=tuple(_build(model.RecurrentRow, r) for r in timed("recurrent")),
+        attention=tuple(_build(model.AttentionRow, r) for r in timed("attention")),
     )
 
 
@@ -373,7 +373,7 @@ def read(directory: RunDirectory) -> model.Recording:
         problems.extend(process.problems)
         processes.append(process)
     return model.Recording(
-        facts, tuple(processes), tuple(problems), read_cap_prices(directory), read_trial_plan(directory)
+        facts, tuple(processes), tuple(problems), read_cap_timings(directory), read_trial_plan(directory)
     )
 
 
@@ -388,12 +388,12 @@ def read_trial_plan(directory: RunDirectory) -> model.TrialPlan | None:
         return None
 
 
-def read_cap_prices(directory: RunDirectory) -> model.CapPrices | None:
-    """prices.json; None when there is none, which says that no variable capped the instruction set."""
+def read_cap_timings(directory: RunDirectory) -> model.CapTimings | None:
+    """timings.json; None when there is none, which says that no variable capped the instruction set."""
     try:
-        record = json.loads(directory.prices_file.read_text())
-        return _build(model.CapPrices, record, ops=tuple(_build(model.CapPrice, r) for r in record.get("ops", ())))
+        record = json.loads(directory.timings_file.read_text())
+        return _build(model.CapTimings, record, ops=tuple(_build(model.CapTiming, r) for r in record.get("ops", ())))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        return model.CapPrices(missing=f"{directory.prices_file.name} cannot be read: {error}")
+        return model.CapTimings(missing=f"{directory.timings_file.name} cannot be read: {error}")

@@ -31,8 +31,8 @@ class ForwardsSeen:
     """Requests in the queue that the threads take them from, mean over the measured; None where no queue was seen."""
     in_training: int = 0
     """Overlapping, of modules with dropout or batch norm in training mode."""
-    ungraded: int = 0
-    ungraded_us: int = 0
+    eval_with_grad: int = 0
+    eval_with_grad_us: int = 0
     backwards: int = 0
     site: int = -1
 
@@ -44,7 +44,7 @@ class BatchRound:
     step: int
     copies: int = 2
     ops: int = 0
-    priced: int = 0
+    timed: int = 0
     one_us: float = 0.0
     batch_us: float = 0.0
     threads: int = 1

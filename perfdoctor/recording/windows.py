@@ -22,7 +22,7 @@ class OpRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class Timing:
     """One operator timed in its own type and in float32."""
 
     name: str
@@ -33,7 +33,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryPrice:
+class LibraryTiming:
     """One operator timed with oneDNN off and on."""
 
     name: str
@@ -44,7 +44,7 @@ class LibraryPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutPrice:
+class LayoutTiming:
     """One operator timed with the channels of its images first and last in memory."""
 
     name: str
@@ -55,7 +55,7 @@ class LayoutPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPrice:
+class BatchTiming:
     """One operator timed with the job's batch, `factor` times it, and a quarter of it."""
 
     name: str
@@ -69,10 +69,10 @@ class BatchPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPrices:
+class BatchTimings:
     """Operators with other batches, and what the machine reaches at best."""
 
-    ops: tuple[BatchPrice, ...] = ()
+    ops: tuple[BatchTiming, ...] = ()
     smaller: int = 4
     """The divisor behind `smaller_us`."""
     peak_gflops: float = 0.0
@@ -80,7 +80,7 @@ class BatchPrices:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdatePrice:
+class UpdateTiming:
     """One update of the optimizer, each way that it knows."""
 
     optimizer: str = ""
@@ -169,9 +169,9 @@ class OpsWindow:
     steps: int = 1
     aten: int = 0
     ops: tuple[OpRow, ...] = ()
-    priced: bool = False
-    """Whether operators were timed after the last step; a job that is killed or leaves by `os._exit` has no prices."""
-    prices: tuple[Price, ...] = ()
+    timed: bool = False
+    """Whether operators were timed after the last step; a job that is killed or leaves by `os._exit` has no timings."""
+    timings: tuple[Timing, ...] = ()
     self_us: Mapping[str, int] = field(default_factory=dict)
     device: Mapping[str, int] = field(default_factory=dict)
     pauses_us: int | None = None
@@ -181,13 +181,13 @@ class OpsWindow:
     devices: tuple[DeviceWork, ...] = ()
     layers: LayersSeen | None = None
     missing: str = ""
-    onednn: tuple[LibraryPrice, ...] = ()
-    layout: tuple[LayoutPrice, ...] = ()
+    onednn: tuple[LibraryTiming, ...] = ()
+    layout: tuple[LayoutTiming, ...] = ()
     waited: tuple[int, int] | None = None
     """Microseconds in the whole window for which the training thread was runnable without a CPU, and how often it
     got one."""
-    batch: BatchPrices | None = None
-    update: UpdatePrice | None = None
+    batch: BatchTimings | None = None
+    update: UpdateTiming | None = None
     """None without an optimizer, in a job that compiles, on CUDA, and in a recording older than this."""
     library: LibraryUse | None = None
     """None in a recording older than this."""

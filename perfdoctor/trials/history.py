@@ -50,6 +50,12 @@ def read(path: Path) -> tuple[float | None, int]:
         return None, 0
 
 
+def facts(environment: Mapping[str, str]) -> dict[str, float | None]:
+    """How good predictions were before on this machine, for run.json."""
+    past_error, past_trials = read(history_file(environment))
+    return {"past_error": past_error, "past_trials": past_trials}
+
+
 def records(trials: Sequence[Trial], now: datetime) -> list[str]:
     """A line for each fix that was both predicted and measured. Nothing in it tells what was trained."""
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
-from ill_runs.batch_size import batch_prices, small_batch
+from ill_runs.batch_size import batch_timings, small_batch
 from ill_runs.cpu_ops import (
     anomaly_detection,
     device_sync,
@@ -18,7 +18,7 @@ from ill_runs.dtype import conversions, idle_tensor_cores, needless_scaler, slow
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
 from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.network import dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
-from ill_runs.omp_threads import pinned_workers, priced_threads
+from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
 from ill_runs.vector_extensions import capped, masked
@@ -81,7 +81,7 @@ ILL: dict[str, Evidence] = {
     "PD04.automatic-collections": automatic_collections(),
     "PD05.mergeable-accumulation": small_batch(step__samples=32.0, loader__steady_batches_per_step=8.0),
     "PD05.batch-too-small": small_batch(),
-    "PD05.batch-too-large": small_batch(1.0, 256.0, ops__batch_prices=batch_prices(1.0, quarter=0.1)),
+    "PD05.batch-too-large": small_batch(1.0, 256.0, ops__batch_timings=batch_timings(1.0, quarter=0.1)),
     "PD06.gil-bound-forwards": serving(),
     "PD06.serialised-forwards": behind_a_lock(),
     "PD06.oversubscribed-teams": with_teams(),
@@ -124,14 +124,14 @@ ILL: dict[str, Evidence] = {
     ),
     "PD12.gpu-shared": shared_gpu(),
     "PD12.gpu-throttled": on_gpu(host__gpu_throttled_share=0.9, host__gpu_throttled_clock=0.5),
-    "PD13.too-many-threads": priced_threads(16, {1: 10.0, 2: 6.0, 16: 12.0}),
-    "PD13.torchrun-single-thread": priced_threads(
+    "PD13.too-many-threads": timed_threads(16, {1: 10.0, 2: 6.0, 16: 12.0}),
+    "PD13.torchrun-single-thread": timed_threads(
         1, {1: 10.0, 4: 3.0}, cpus=8, threads__torchrun_default=True, job__local_ranks=2, job__world_size=2
     ),
-    "PD13.more-threads-than-quota": priced_threads(
+    "PD13.more-threads-than-quota": timed_threads(
         48, {1: 10.0, 2: 6.0, 48: 90.0}, cpus=48, machine__quota_cpus=2.0, host__throttled_share=0.6
     ),
-    "PD13.spin-collapse": priced_threads(2, {1: 10.0, 2: 310.0}, host__job_run_delay_share=0.4, host__others_cpus=1.0),
+    "PD13.spin-collapse": timed_threads(2, {1: 10.0, 2: 310.0}, host__job_run_delay_share=0.4, host__others_cpus=1.0),
     "PD13.workers-pinned": pinned_workers(),
 }
 """Finding id -> a run that has it, and for its check nothing else."""

@@ -9,8 +9,8 @@ from perfdoctor.diagnosis.findings import Finding, Outcome, OutcomeKind
 from perfdoctor.evidence.model import (
     Attention,
     Backend,
-    BatchPrice,
-    BatchPrices,
+    BatchTiming,
+    BatchTimings,
     Concurrency,
     Convolution,
     Cpu,
@@ -42,8 +42,8 @@ from perfdoctor.evidence.model import (
     ShapeVariety,
     Site,
     Step,
-    ThreadPrice,
     Threads,
+    ThreadTiming,
     WorkerThreads,
 )
 
@@ -128,10 +128,10 @@ LOADER = Loader(
     fetch=FETCH,
     worker_threads=WorkerThreads(intra_op=1, os_threads=2, affinity_cpus=4, distinct_affinities=1),
 )
-BATCH_PRICES = BatchPrices(
+BATCH_TIMINGS = BatchTimings(
     ops=(
-        BatchPrice("addmm", "[512] [32, 512] [512, 512]", 8.0, 1.75, 2, 3.4),
-        BatchPrice("mm", "[512, 32] [32, 512]", 16.0, 0.375, 4, 1.4),
+        BatchTiming("addmm", "[512] [32, 512] [512, 512]", 8.0, 1.75, 2, 3.4),
+        BatchTiming("mm", "[512, 32] [32, 512]", 16.0, 0.375, 4, 1.4),
     ),
     smaller=4,
     peak_gflops=100.0,
@@ -192,7 +192,7 @@ ATTENTION = Attention(
     dropout=0.0,
     calls_per_step=1.0,
     ms_per_step=3.0,
-    price=Missing("it was not replayed"),
+    timing=Missing("it was not replayed"),
 )
 RECURRENT = Recurrent("mkldnn_rnn_layer", "read", "LSTM", "float32", 1.0, 2.0, 0.0)
 LIBRARY_USE = LibraryUse((CONVOLUTION,), (RECURRENT,), (ATTENTION,))
@@ -248,11 +248,11 @@ ONE_THREAD = Concurrency(
     occupied_share=0.0,
     waiters=0.0,
     in_training=0,
-    ungraded=0,
-    ungraded_share=0.0,
+    eval_with_grad=0,
+    eval_with_grad_share=0.0,
     backwards=0,
     site=Missing("only one thread calls a model"),
-    price=Missing("only one thread calls a model"),
+    timing=Missing("only one thread calls a model"),
 )
 
 
@@ -323,8 +323,8 @@ def healthy() -> Evidence:
             ops_per_step=120.0,
             self_ms_per_step=22.0,
             self_ms_by_dtype=(("", 1.0), ("float32", 21.0)),
-            thread_prices=(ThreadPrice(1, 4.0), ThreadPrice(2, 4.2), ThreadPrice(4, 4.4)),
-            batch_prices=BATCH_PRICES,
+            thread_timings=(ThreadTiming(1, 4.0), ThreadTiming(2, 4.2), ThreadTiming(4, 4.4)),
+            batch_timings=BATCH_TIMINGS,
         ),
         call_sites=(),
         precision=Precision(

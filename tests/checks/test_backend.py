@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ills import ILL
-from perfdoctor.checks._unused_gpu import is_supported
 from perfdoctor.checks.backend import CHECK, examine
+from perfdoctor.checks.backend.unused_gpu import is_supported
 from samples import H100, healthy, ids, is_clear, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Location, Outcome, OutcomeKind, Severity
@@ -198,7 +198,7 @@ def test_onednn_off_without_effect_is_clear() -> None:
     assert is_clear(_examined(with_(healthy(), backend__onednn_enabled=False)))
 
 
-def test_native_convolutions_without_a_price_are_estimated_with_low_confidence() -> None:
+def test_native_convolutions_without_a_timing_are_estimated_with_low_confidence() -> None:
     finding = _found(without_onednn(0.8, None))
     assert finding.confidence is Confidence.LOW
     assert "not timed" in finding.savings.method

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ill_runs.batch_size import batch_prices, small_batch
+from ill_runs.batch_size import batch_timings, small_batch
 from ills import ILL
 from perfdoctor.checks.batch_size import CHECK, examine
 from samples import FETCH, HOT_LINES, LAYERS, healthy, ids, is_clear, number, on_gpu, only, with_
@@ -27,8 +27,8 @@ def test_without_steps_or_operators_nothing_is_claimed(part: str) -> None:
     assert "it was not seen" in outcome.reason
 
 
-def test_without_prices_it_says_how_to_find_out() -> None:
-    outcome = _examined(with_(healthy(), ops__batch_prices=Missing("nothing was timed", "compare two runs")))
+def test_without_timings_it_says_how_to_find_out() -> None:
+    outcome = _examined(with_(healthy(), ops__batch_timings=Missing("nothing was timed", "compare two runs")))
     assert outcome.kind is OutcomeKind.CANNOT_TELL
     assert outcome.reason.endswith("nothing was timed; compare two runs")
 
@@ -90,7 +90,7 @@ def test_a_wait_in_the_forward_pass_is_no_reason_for_a_larger_batch() -> None:
 
 
 def test_operators_of_a_loop_over_samples_grow_with_the_batch() -> None:
-    many = {"ops__ops_per_step": 2000.0, "ops__batch_prices": batch_prices(1.0)}
+    many = {"ops__ops_per_step": 2000.0, "ops__batch_timings": batch_timings(1.0)}
     waits = Parts(input_wait=0.3, forward=40.0, backward=14.0, optimizer=2.0)
     parts = {f"step__parts__{name}": ms for name, ms in waits.as_dict().items()}
     loop = Line(Site("train.py", 30, "forward"), "forward", 1900.0, 18.0, 18.0, 0.5, 0.9, 16.0)
@@ -128,7 +128,7 @@ def test_a_step_that_is_shorter_than_its_parts_say_is_judged_all_the_same() -> N
 
 def test_waiting_for_other_ranks_is_not_launching() -> None:
     """2,000 operators would explain 20 ms of launches, but the thread used a CPU for 9 ms only."""
-    alone = small_batch(1.0, ops__ops_per_step=2000.0, ops__batch_prices=batch_prices(1.0))
+    alone = small_batch(1.0, ops__ops_per_step=2000.0, ops__batch_timings=batch_timings(1.0))
     waits = with_(alone, step__parts__backward=44.0, step__step_ms=54.7, step__cpu_ms=22.0)
     busy = with_(waits, step__cpu_ms=54.0)
     assert _examined(busy).kind is OutcomeKind.FOUND
@@ -136,7 +136,7 @@ def test_waiting_for_other_ranks_is_not_launching() -> None:
 
 
 def test_time_without_a_cpu_is_not_taken_for_launches() -> None:
-    """A neighbour doubles the step; the prices, taken undisturbed, do not change."""
+    """A neighbour doubles the step; the timings, taken undisturbed, do not change."""
     evidence = small_batch(1.0, step__step_ms=50.0, step__run_delay_ms=25.0, step__parts__forward=33.0)
     assert _examined(evidence).kind is OutcomeKind.CLEAR
 
@@ -194,7 +194,7 @@ def test_the_allocator_comes_first() -> None:
 
 @pytest.mark.parametrize("quarter", [0.25, 0.24, None])
 def test_quarters_that_take_a_quarter_save_nothing(quarter: float | None) -> None:
-    evidence = small_batch(1.0, 256.0, ops__batch_prices=batch_prices(1.0, quarter=quarter))
+    evidence = small_batch(1.0, 256.0, ops__batch_timings=batch_timings(1.0, quarter=quarter))
     assert _examined(evidence).kind is OutcomeKind.CLEAR
 
 
@@ -203,7 +203,7 @@ def test_quarters_that_take_a_quarter_save_nothing(quarter: float | None) -> Non
 
 
 def test_a_gpu_that_waits_for_launches_has_room_for_a_larger_batch() -> None:
-    finding = _found(on_gpu(small_batch(), ops__device_busy_ms=4.0, ops__batch_prices=Missing("on a GPU")))
+    finding = _found(on_gpu(small_batch(), ops__device_busy_ms=4.0, ops__batch_timings=Missing("on a GPU")))
     assert finding.id == "PD05.batch-too-small"
     assert finding.confidence is Confidence.LOW
     assert number(finding, "more_high") == pytest.approx(4 * 24.75 / (4 * 4.4 + 20.35), rel=0.1)
@@ -225,8 +225,8 @@ def test_with_less_room_half_as_much_is_offered() -> None:
 
 def test_a_simulator_between_the_operators_is_no_launch() -> None:
     """19 of 24 ms in forward and backward are pauses; without them there is little that a larger batch would share."""
-    simulated = small_batch(0.9, ops__ops_per_step=5_000.0, ops__batch_prices=batch_prices(0.9))
-    launching = with_(simulated, ops__batch_prices=batch_prices(0.0), ops__self_ms_per_step=4.0)
+    simulated = small_batch(0.9, ops__ops_per_step=5_000.0, ops__batch_timings=batch_timings(0.9))
+    launching = with_(simulated, ops__batch_timings=batch_timings(0.0), ops__self_ms_per_step=4.0)
     paused = with_(launching, ops__pauses_ms=19.0)
     assert number(_examined(launching), "gain_high") > number(_examined(paused), "gain_high")
     beside = with_(launching, ops__pauses_ms=2.0)  # as long as the optimizer takes

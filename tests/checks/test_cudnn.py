@@ -17,16 +17,7 @@ from perfdoctor.checks.cudnn import CHECK, examine
 from samples import ATTENTION, CONVOLUTION, RECURRENT, healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Severity
-from perfdoctor.evidence.model import (
-    AttentionPrice,
-    CallSite,
-    Evidence,
-    LibraryUse,
-    Missing,
-    Op,
-    ShapeVariety,
-    Site,
-)
+from perfdoctor.evidence.model import AttentionTiming, CallSite, Evidence, LibraryUse, Missing, Op, ShapeVariety, Site
 from perfdoctor.report import wording
 
 NOTHING = LibraryUse((), (), ())
@@ -129,9 +120,9 @@ def test_onednn_off_counts_by_what_it_costs(share: float, ratio: float, count: i
 def test_native_convolutions_that_are_slower_in_the_job_than_repeated_may_save_all_that_they_lose() -> None:
     repeated = onednn_off_inside(0.8, 3.4)
     assert not isinstance(repeated.backend, Missing)
-    price = with_(repeated.backend.onednn_prices[0], native_milliseconds=5.0, onednn_milliseconds=2.5)
+    timing = with_(repeated.backend.onednn_timings[0], native_milliseconds=5.0, onednn_milliseconds=2.5)
     # 17.6 ms a step for two calls of 5 ms: half of it by the ratio, all but two calls of 2.5 ms by the time.
-    savings = _found(with_(repeated, backend__onednn_prices=(price,))).savings
+    savings = _found(with_(repeated, backend__onednn_timings=(timing,))).savings
     assert savings.low_ms == pytest.approx(17.6 - 8.8 * 1.15, rel=0.01)
     assert savings.high_ms == pytest.approx(17.6 - 5.0 * 0.85, rel=0.01)
 
@@ -140,9 +131,9 @@ def test_convolutions_that_are_slower_in_onednn_count_against_it() -> None:
     one = onednn_off_inside(0.4, 3.4)
     assert not isinstance(one.backend, Missing) and not isinstance(one.ops, Missing)
     shapes = "[8, 3, 64, 64] [32, 3, 3, 3]"
-    slower = with_(one.backend.onednn_prices[0], shapes=shapes, native_milliseconds=2.0, onednn_milliseconds=4.0)
+    slower = with_(one.backend.onednn_timings[0], shapes=shapes, native_milliseconds=2.0, onednn_milliseconds=4.0)
     op = with_(one.ops.ops[0], shapes=shapes, calls_per_step=1.0, total_ms_per_step=2.0)
-    both = with_(one, ops__ops=(*one.ops.ops, op), backend__onednn_prices=(*one.backend.onednn_prices, slower))
+    both = with_(one, ops__ops=(*one.ops.ops, op), backend__onednn_timings=(*one.backend.onednn_timings, slower))
     assert _found(both).savings.high_ms == pytest.approx(_found(one).savings.high_ms + 2.0 - 4.0 * 0.85)
 
 
@@ -155,8 +146,8 @@ def test_a_switch_deeper_in_the_model_is_told_by_its_convolutions() -> None:
 def test_a_small_convolution_that_onednn_declines_is_no_switch() -> None:
     inside = onednn_off_inside(backend__onednn_enabled=True)
     assert not isinstance(inside.backend, Missing)
-    declined = with_(inside.backend.onednn_prices[0], native_milliseconds=80.0)
-    assert is_clear(_examined(with_(inside, backend__onednn_prices=(declined,))))
+    declined = with_(inside.backend.onednn_timings[0], native_milliseconds=80.0)
+    assert is_clear(_examined(with_(inside, backend__onednn_timings=(declined,))))
 
 
 def test_a_convolution_that_onednn_did_was_not_switched_off() -> None:
@@ -188,7 +179,7 @@ def _native_lstm(native_ms: float, onednn_ms: float) -> Evidence:
     return with_(healthy(), library_use=LibraryUse((), (layer,), ()), backend__onednn_enabled=False)
 
 
-def test_a_recurrent_layer_without_onednn_has_its_own_price() -> None:
+def test_a_recurrent_layer_without_onednn_has_its_own_timing() -> None:
     finding = _found(_native_lstm(10.0, 4.0))
     assert finding.id == "PD02.onednn-disabled"
     assert finding.savings.low_ms < 6.0 < finding.savings.high_ms
@@ -223,28 +214,28 @@ def test_a_slower_fused_kernel_and_dropout_on_a_cpu_are_named_as_reasons() -> No
 
 
 def test_attention_that_was_not_timed_is_neither_blamed_nor_cleared() -> None:
-    outcome = _examined(unfused(price=Missing("it was not replayed")))
+    outcome = _examined(unfused(timing=Missing("it was not replayed")))
     assert outcome.kind is OutcomeKind.CANNOT_TELL
     assert "it was not replayed" in outcome.reason
 
 
 def test_a_little_of_it_is_clear() -> None:
-    outcome = _examined(unfused(ms_per_step=0.2, price=Missing("it was not replayed")))
+    outcome = _examined(unfused(ms_per_step=0.2, timing=Missing("it was not replayed")))
     assert is_clear(outcome)
     assert "not timed" in _text(outcome)
 
 
 def test_of_large_attention_the_part_that_was_timed_is_one_bound_and_the_whole_the_other() -> None:
     # 12 ms in the step; replayed an eighth of it: 0.8 ms by hand, 0.5 ms fused, which is 4 ms for all.
-    price = AttentionPrice(now_ms=0.8, fused_ms=0.5, part=0.125, choice="fused")
-    saved = _found(unfused(price=price)).savings
+    timing = AttentionTiming(now_ms=0.8, fused_ms=0.5, part=0.125, choice="fused")
+    saved = _found(unfused(timing=timing)).savings
     assert saved.high_ms == pytest.approx(12.0 - 4.0)
     assert saved.low_ms == pytest.approx(12.0 * (1 - 0.5 / 0.8 * 1.15))
 
 
 def test_a_part_in_which_nothing_is_saved_says_nothing_of_the_whole() -> None:
-    price = AttentionPrice(now_ms=0.5, fused_ms=0.5, part=0.125, choice="fused")
-    assert is_clear(_examined(unfused(price=price)))
+    timing = AttentionTiming(now_ms=0.5, fused_ms=0.5, part=0.125, choice="fused")
+    assert is_clear(_examined(unfused(timing=timing)))
 
 
 def test_mask_and_dropout_are_in_the_code_to_paste() -> None:

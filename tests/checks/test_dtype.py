@@ -38,7 +38,7 @@ def test_a_float32_job_is_clear_with_its_shares() -> None:
 # float64
 
 
-def test_float64_arithmetic_is_found_with_its_price_and_first_line() -> None:
+def test_float64_arithmetic_is_found_with_its_timing_and_first_line() -> None:
     finding = _found(ILL["PD07.float64"])
     assert finding.id == "PD07.float64"
     assert finding.severity is Severity.ERROR
@@ -99,7 +99,7 @@ def test_profiled_time_is_scaled_to_the_ordinary_step() -> None:
     assert number(finding, "cost_ms") == pytest.approx(49.0 * 24.6 / 50.0)
 
 
-def test_operators_that_could_not_be_replayed_are_priced_by_their_bytes() -> None:
+def test_operators_that_could_not_be_replayed_are_timed_by_their_bytes() -> None:
     finding = _found(slow_type("float64", 20.0, ratio=None))
     assert finding.confidence is Confidence.MEDIUM
     assert "bytes" in finding.savings.method
@@ -137,7 +137,7 @@ def test_on_a_gpu_float64_is_weighed_by_operations(share: float, severity: Sever
     assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
 
 
-def test_on_a_gpu_without_device_times_float64_is_not_priced() -> None:
+def test_on_a_gpu_without_device_times_float64_is_not_timed() -> None:
     assert is_clear(_examined(with_(float64_on_gpu(0.5), ops__device_busy_ms=None)))
 
 
@@ -146,7 +146,7 @@ def test_on_a_gpu_without_device_times_float64_is_not_priced() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_an_emulated_half_type_is_found_by_its_price(dtype: str) -> None:
+def test_an_emulated_half_type_is_found_by_its_timing(dtype: str) -> None:
     finding = _found(ILL[f"PD07.{dtype}-emulated"])
     assert finding.id == f"PD07.{dtype}-emulated"
     assert finding.severity is Severity.ERROR
@@ -159,7 +159,7 @@ def test_bfloat16_that_the_hardware_multiplies_is_fine() -> None:
 
 
 @pytest.mark.parametrize("native", [False, Missing("this build of torch does not say")])
-def test_a_half_type_without_hardware_and_price_cannot_be_judged(native: object) -> None:
+def test_a_half_type_without_hardware_and_timing_cannot_be_judged(native: object) -> None:
     outcome = _examined(slow_type("float16", ratio=None, precision__fp16_native=native))
     assert outcome.kind is OutcomeKind.CANNOT_TELL
     assert "float16" in outcome.reason
@@ -311,7 +311,7 @@ def test_operators_timed_on_their_own_clock_are_sure_however_long_the_profiled_s
     """Two profiled steps of 5 ms were 20 ms long beside a neighbour, and all of it might have been waiting."""
     waited = slow_type("float64", ops__stray_ms=100.0)
     assert ids(_examined(waited)) == ["PD07.float64"]
-    assert is_clear(_examined(with_(waited, ops__prices=())))
+    assert is_clear(_examined(with_(waited, ops__timings=())))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from perfdoctor.checks.network import CHECK, examine
 from samples import LAYERS, healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, IndexUse, Line, Missing, Site, ThreadPrice
+from perfdoctor.evidence.model import Evidence, IndexUse, Line, Missing, Site, ThreadTiming
 
 
 def _ids(evidence: Evidence) -> list[str]:
@@ -219,10 +219,10 @@ def test_pictures_can_be_pooled_in_two_directions(shape: tuple[int, ...], share:
     assert savings.low_ms == pytest.approx(share * savings.ceiling_ms)
 
 
-@pytest.mark.parametrize(("prices", "count"), [({1: 2.0, 16: 20.0}, 0), ({1: 20.0, 16: 20.0}, 1)])
-def test_a_layer_in_which_threads_wait_for_each_other_is_not_slow(prices: dict[int, float], count: int) -> None:
-    timed = tuple(ThreadPrice(threads, ms) for threads, ms in prices.items())
-    crowd = with_(memory_bound(), threads__intra_op=16, ops__thread_prices=timed)
+@pytest.mark.parametrize(("timings", "count"), [({1: 2.0, 16: 20.0}, 0), ({1: 20.0, 16: 20.0}, 1)])
+def test_a_layer_in_which_threads_wait_for_each_other_is_not_slow(timings: dict[int, float], count: int) -> None:
+    timed = tuple(ThreadTiming(threads, ms) for threads, ms in timings.items())
+    crowd = with_(memory_bound(), threads__intra_op=16, ops__thread_timings=timed)
     assert _ids(crowd) == ["PD09.memory-bound-layer"] * count
 
 
@@ -240,7 +240,7 @@ def test_a_container_and_an_uncounted_network_are_not_blamed() -> None:
 # Embeddings and time loops
 
 
-def test_a_dense_embedding_gradient_is_priced_with_its_update() -> None:
+def test_a_dense_embedding_gradient_is_timed_with_its_update() -> None:
     finding = only(examine(ILL["PD09.dense-embedding-gradient"], CHECK.limits))
     assert number(finding, "update_ms") == pytest.approx(1.8, rel=0.05)
     assert number(finding, "gradient_ms") == pytest.approx(4.0)

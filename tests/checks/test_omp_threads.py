@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ill_runs.omp_threads import crowded_ranks, pinned_workers, priced_threads
+from ill_runs.omp_threads import crowded_ranks, pinned_workers, timed_threads
 from ills import ILL
 from perfdoctor.checks.omp_threads import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
@@ -32,14 +32,14 @@ def test_without_steps_or_threads_nothing_is_claimed(part: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# By price, not by setting
+# By timing, not by setting
 
 
 def test_sixteen_threads_on_two_idle_cpus_are_fine_when_they_cost_nothing() -> None:
     """They were measured to cost 4 %."""
-    outcome = _examined(priced_threads(16, {1: 10.0, 2: 5.8, 16: 6.0}))
+    outcome = _examined(timed_threads(16, {1: 10.0, 2: 5.8, 16: 6.0}))
     assert is_clear(outcome)
-    assert number(outcome, "priced") == pytest.approx(6.0 / 5.8)
+    assert number(outcome, "timed") == pytest.approx(6.0 / 5.8)
 
 
 def test_sixteen_threads_that_cost_are_too_many() -> None:
@@ -50,7 +50,7 @@ def test_sixteen_threads_that_cost_are_too_many() -> None:
     assert finding.savings.part is Part.COMPUTE
 
 
-def test_ranks_with_more_threads_than_cpus_are_found_by_their_wait_where_prices_show_nothing() -> None:
+def test_ranks_with_more_threads_than_cpus_are_found_by_their_wait_where_timings_show_nothing() -> None:
     finding = _found(crowded_ranks(6.0))
     assert finding.id == "PD13.too-many-threads"
     assert number(finding, "waited_ms") == pytest.approx(6.0)
@@ -74,35 +74,35 @@ def test_ranks_that_wait_little_or_for_others_have_threads_enough(changes: dict[
 
 
 def test_threads_are_too_many_for_small_operators_even_on_idle_cpus() -> None:
-    finding = _found(priced_threads(4, {1: 2.0, 4: 5.0}, cpus=4))
+    finding = _found(timed_threads(4, {1: 2.0, 4: 5.0}, cpus=4))
     assert finding.id == "PD13.too-many-threads"
     assert "operators this small" in finding.message
 
 
 @pytest.mark.parametrize(
-    ("price", "severity"),
+    ("timing", "severity"),
     [(9.1, None), (8.8, Severity.WARNING), (7.6, Severity.WARNING), (7.3, Severity.ERROR)],
 )
-def test_another_number_of_threads_must_save_a_tenth_of_the_step(price: float, severity: Severity | None) -> None:
-    outcome = _examined(priced_threads(2, {1: price, 2: 10.0}))
+def test_another_number_of_threads_must_save_a_tenth_of_the_step(timing: float, severity: Severity | None) -> None:
+    outcome = _examined(timed_threads(2, {1: timing, 2: 10.0}))
     assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
 
 
 def test_waiting_for_data_gains_nothing_from_threads() -> None:
     """Half of the gain is left when half of the step is waiting."""
-    evidence = priced_threads(2, {1: 8.5, 2: 10.0}, step__parts__input_wait=12.5, step__parts__backward=1.8)
+    evidence = timed_threads(2, {1: 8.5, 2: 10.0}, step__parts__input_wait=12.5, step__parts__backward=1.8)
     assert is_clear(_examined(evidence))
 
 
 def test_the_gain_is_that_of_the_timed_operators_or_half_of_it() -> None:
-    saved = _found(priced_threads(2, {1: 5.0, 2: 10.0})).savings
+    saved = _found(timed_threads(2, {1: 5.0, 2: 10.0})).savings
     assert saved.high_ms == pytest.approx(0.5 * (25.0 - 0.3 - 0.1))
     assert saved.low_ms == pytest.approx(saved.high_ms / 2)
 
 
 def test_a_small_gain_is_less_certain() -> None:
-    assert _found(priced_threads(2, {1: 5.0, 2: 10.0})).confidence is Confidence.HIGH
-    assert _found(priced_threads(2, {1: 8.0, 2: 10.0})).confidence is Confidence.MEDIUM
+    assert _found(timed_threads(2, {1: 5.0, 2: 10.0})).confidence is Confidence.HIGH
+    assert _found(timed_threads(2, {1: 8.0, 2: 10.0})).confidence is Confidence.MEDIUM
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -110,9 +110,9 @@ def test_a_small_gain_is_less_certain() -> None:
 
 
 def test_fewer_threads_than_cpus_are_the_jobs_own_choice() -> None:
-    outcome = _examined(priced_threads(1, {1: 10.0, 2: 6.0}))
+    outcome = _examined(timed_threads(1, {1: 10.0, 2: 6.0}))
     assert is_clear(outcome)
-    assert number(outcome, "priced") == pytest.approx(10.0 / 6.0)  # and the price of it is shown
+    assert number(outcome, "timed") == pytest.approx(10.0 / 6.0)  # and the timing of it is shown
 
 
 def test_the_single_thread_that_torchrun_sets_is_named() -> None:
@@ -124,13 +124,13 @@ def test_the_single_thread_that_torchrun_sets_is_named() -> None:
 
 def test_ranks_that_share_the_cpus_get_no_thread_of_the_others() -> None:
     """One rank alone would be faster with two threads; two ranks on two CPUs would fight."""
-    evidence = priced_threads(1, {1: 10.0, 2: 5.5}, threads__torchrun_default=True, job__local_ranks=2)
+    evidence = timed_threads(1, {1: 10.0, 2: 5.5}, threads__torchrun_default=True, job__local_ranks=2)
     assert is_clear(_examined(evidence))
 
 
 def test_a_quota_is_not_exceeded_by_the_advice() -> None:
-    prices = {1: 10.0, 2: 6.0, 48: 3.0}
-    evidence = priced_threads(1, prices, cpus=48, machine__quota_cpus=2.0, threads__torchrun_default=True)
+    timings = {1: 10.0, 2: 6.0, 48: 3.0}
+    evidence = timed_threads(1, timings, cpus=48, machine__quota_cpus=2.0, threads__torchrun_default=True)
     assert number(_found(evidence), "best") == 2
 
 
@@ -177,7 +177,7 @@ def test_whom_the_threads_fight_with_is_said(changes: dict[str, Any], whom: str)
 
 def test_more_threads_than_cpus_do_not_spin_long() -> None:
     """libgomp spins 300,000 turns only while there are no more threads than CPUs."""
-    assert _name(priced_threads(4, {1: 10.0, 4: 30.0}, host__job_run_delay_share=0.4)) == "too-many-threads"
+    assert _name(timed_threads(4, {1: 10.0, 4: 30.0}, host__job_run_delay_share=0.4)) == "too-many-threads"
 
 
 @pytest.mark.parametrize(
@@ -196,18 +196,18 @@ def test_without_the_monitor_the_training_thread_tells_of_contention(
 
 
 # ---------------------------------------------------------------------------------------------------------
-# Without prices
+# Without timings
 
 
-@pytest.mark.parametrize("prices", [{}, {1: 10.0}])
-def test_threads_that_never_waited_are_clear_without_a_price(prices: dict[int, float]) -> None:
-    outcome = _examined(priced_threads(2, prices))
+@pytest.mark.parametrize("timings", [{}, {1: 10.0}])
+def test_threads_that_never_waited_are_clear_without_a_timing(timings: dict[int, float]) -> None:
+    outcome = _examined(timed_threads(2, timings))
     assert is_clear(outcome)
     assert "none of them waited" in outcome.reason
 
 
 def test_one_thread_a_rank_waits_for_no_other_even_beside_neighbours() -> None:
-    outcome = _examined(priced_threads(1, {}, host__job_run_delay_share=0.5))
+    outcome = _examined(timed_threads(1, {}, host__job_run_delay_share=0.5))
     assert is_clear(outcome)
     assert "no thread waits for another" in outcome.reason
 
@@ -220,8 +220,8 @@ def test_one_thread_a_rank_waits_for_no_other_even_beside_neighbours() -> None:
         {"host": Missing("no samples"), "step__run_delay_ms": Missing("no schedstat")},
     ],
 )
-def test_contended_or_unseen_threads_cannot_be_judged_without_a_price(changes: dict[str, Any]) -> None:
-    assert _examined(priced_threads(2, {}, **changes)).kind is OutcomeKind.CANNOT_TELL
+def test_contended_or_unseen_threads_cannot_be_judged_without_a_timing(changes: dict[str, Any]) -> None:
+    assert _examined(timed_threads(2, {}, **changes)).kind is OutcomeKind.CANNOT_TELL
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -257,12 +257,12 @@ def test_pinned_workers_that_keep_up_are_fine(wait_ms: float, count: int) -> Non
 
 
 def test_threads_and_workers_are_two_findings() -> None:
-    evidence = with_(pinned_workers(), ops=priced_threads(2, {1: 5.0, 2: 10.0}).ops, threads__intra_op=2)
+    evidence = with_(pinned_workers(), ops=timed_threads(2, {1: 5.0, 2: 10.0}).ops, threads__intra_op=2)
     assert ids(_examined(evidence)) == ["PD13.too-many-threads", "PD13.workers-pinned"]
 
 
 def test_threads_that_a_line_set_are_found_there() -> None:
-    evidence = priced_threads(8, {1: 10.0, 8: 40.0}, cpus=2)
+    evidence = timed_threads(8, {1: 10.0, 8: 40.0}, cpus=2)
     assert _found(evidence).location is None
     finding = _found(with_(evidence, threads__set_at=Site("train.py", 38, "main")))
     assert finding.location == Location("train.py", 38, "main")

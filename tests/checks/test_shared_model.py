@@ -11,7 +11,7 @@ from perfdoctor.checks.shared_model import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, step, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing, Parts, RequestPrice, ThreadPrice
+from perfdoctor.evidence.model import Evidence, Missing, Parts, RequestTiming, ThreadTiming
 
 NOT_TIMED = Missing("no forward could be timed as a batch")
 
@@ -59,7 +59,7 @@ def test_threads_that_wait_for_the_lock_are_found_with_the_line_that_calls_the_m
     assert finding.savings.part is Part.COMPUTE
 
 
-def test_a_batch_is_priced_by_its_operators_python_once_and_a_hand_over_for_each() -> None:
+def test_a_batch_is_timed_by_its_operators_python_once_and_a_hand_over_for_each() -> None:
     saved = _found(serving(in_flight=4.0, delay_share=0.0)).savings
     # 0.07 ms of operators; 0.10 ms of Python at best and 0.35 at worst; 4 hand-overs of 0.02 to 0.1 ms.
     assert saved.high_ms == pytest.approx(1.0 - (0.07 + 0.10 + 4 * 0.02))
@@ -69,8 +69,8 @@ def test_a_batch_is_priced_by_its_operators_python_once_and_a_hand_over_for_each
 
 def test_requests_that_are_queued_up_would_share_a_batch_too() -> None:
     """32 requests take 8 ms now, four at a time; as one batch 0.257 ms of operators, Python once, 3 to 30 us each."""
-    price = RequestPrice(32, 16, 16, 0.05, 0.257, 1, 0.05, 0.05, 5)
-    queued = _found(serving(in_flight=4.0, delay_share=0.0, backlog=500.0, price=price))
+    timing = RequestTiming(32, 16, 16, 0.05, 0.257, 1, 0.05, 0.05, 5)
+    queued = _found(serving(in_flight=4.0, delay_share=0.0, backlog=500.0, timing=timing))
     # At best also what a thread does beside the forward, 0.05 ms of a step, is done once for all.
     assert queued.savings.high_ms == pytest.approx(1.05 * (1.0 - (0.257 + 0.10 + 32 * 0.003) / 8))
     assert queued.savings.low_ms == pytest.approx(1.0 - (0.257 + 0.35 + 32 * 0.03) / 8)
@@ -97,7 +97,7 @@ def test_forwards_must_overlap(overlapped: float, count: int) -> None:
 @pytest.mark.parametrize(("steal_share", "count"), [(0.0, 1), (0.45, 1), (0.55, 0)])
 def test_what_the_hypervisor_took_is_no_wait_for_a_lock(steal_share: float, count: int) -> None:
     """Of 0.4 ms on a CPU 0.18 or 0.22 ms may be others': of 0.4 ms without one, 0.22 or 0.18 are left."""
-    busy = serving(least_cpu_ms=0.4, price=NOT_TIMED, host__steal_share=steal_share)
+    busy = serving(least_cpu_ms=0.4, timing=NOT_TIMED, host__steal_share=steal_share)
     assert len(ids(_examined(busy))) == count
 
 
@@ -109,12 +109,12 @@ def test_threads_do_more_than_it_seems_while_the_hypervisor_takes_their_cpus() -
 
 @pytest.mark.parametrize(("blocked", "count"), [(0.19, 0), (0.21, 1)])
 def test_they_must_wait_for_a_lock(blocked: float, count: int) -> None:
-    busy = serving(blocked_share=blocked, least_cpu_ms=0.4, price=NOT_TIMED)
+    busy = serving(blocked_share=blocked, least_cpu_ms=0.4, timing=NOT_TIMED)
     assert len(ids(_examined(busy))) == count
 
 
 def test_waiting_that_forwards_do_without_company_is_not_the_locks() -> None:
-    evidence = serving(blocked_share=0.5, blocked_alone_share=0.45, least_cpu_ms=0.4, price=NOT_TIMED)
+    evidence = serving(blocked_share=0.5, blocked_alone_share=0.45, least_cpu_ms=0.4, timing=NOT_TIMED)
     assert is_clear(_examined(evidence))
 
 
@@ -124,8 +124,8 @@ def test_waiting_that_forwards_do_without_company_is_not_the_locks() -> None:
         ({}, 1),
         ({"least_cpu_ms": 0.34}, 0),  # the work of 1.3 threads
         ({"occupied_share": 1.4, "wall_ms": 1.0}, 0),  # mostly nobody asks
-        ({"price": RequestPrice(4, 16, 16, 0.05, 0.17, 1, 0.05, 0.05, 5)}, 0),  # a second request costs as much again
-        ({"price": NOT_TIMED}, 0),
+        ({"timing": RequestTiming(4, 16, 16, 0.05, 0.17, 1, 0.05, 0.05, 5)}, 0),  # a second request costs as much again
+        ({"timing": NOT_TIMED}, 0),
     ],
 )
 def test_small_operators_that_gain_nothing_from_threads_need_no_long_waits(changes: dict[str, Any], count: int) -> None:
@@ -138,7 +138,7 @@ def test_large_kernels_on_several_threads_are_fine() -> None:
         cpu_ms=9.0,
         least_cpu_ms=8.8,
         blocked_share=0.05,
-        price=RequestPrice(4, 6, 6, 8.7, 34.0, 1, 8.7, 8.7, 5),
+        timing=RequestTiming(4, 6, 6, 8.7, 34.0, 1, 8.7, 8.7, 5),
         step=step(Parts(forward=10.0), boundary="forward"),
     )
     assert is_clear(_examined(large))
@@ -151,7 +151,7 @@ def test_large_kernels_beside_neighbours_are_not_the_locks_fault() -> None:
         least_cpu_ms=4.4,
         blocked_share=0.06,
         delay_share=0.66,
-        price=RequestPrice(4, 6, 6, 4.4, 17.5, 1, 5.6, 5.6, 5),
+        timing=RequestTiming(4, 6, 6, 4.4, 17.5, 1, 5.6, 5.6, 5),
         step=step(Parts(forward=17.0), boundary="forward"),
         host__others_cpus=3.0,
     )
@@ -163,8 +163,8 @@ def test_few_measured_forwards_do_not_clear() -> None:
 
 
 def test_a_batch_that_saves_little_gives_way_to_processes() -> None:
-    large = RequestPrice(4, 16, 16, 0.14, 0.5, 1, 0.14, 0.14, 5)
-    assert "processes" in _found(serving(price=large)).fix.text
+    large = RequestTiming(4, 16, 16, 0.14, 0.5, 1, 0.14, 0.14, 5)
+    assert "processes" in _found(serving(timing=large)).fix.text
 
 
 def test_models_of_their_own_need_processes() -> None:
@@ -185,7 +185,7 @@ def test_ray_has_batching_of_its_own() -> None:
 
 def test_with_intra_op_threads_only_short_operators_can_be_waiting_for_the_lock() -> None:
     assert ids(_examined(serving(threads__intra_op=2))) == ["PD06.gil-bound-forwards"]
-    waits_for_its_team = with_teams(price=RequestPrice(4, 6, 6, 7.0, 27.0, 4, 9.0, 9.0, 5))
+    waits_for_its_team = with_teams(timing=RequestTiming(4, 6, 6, 7.0, 27.0, 4, 9.0, 9.0, 5))
     assert is_clear(_examined(waits_for_its_team))
 
 
@@ -223,7 +223,7 @@ def test_turns_that_nobody_waits_for_are_no_lock(changes: dict[str, Any]) -> Non
 # Teams
 
 
-def test_teams_that_do_not_fit_on_the_cpus_are_found_by_their_price() -> None:
+def test_teams_that_do_not_fit_on_the_cpus_are_found_by_their_timing() -> None:
     finding = _found(ILL["PD06.oversubscribed-teams"])
     assert number(finding, "slower") == pytest.approx(15 / 9)
     assert finding.savings.high_ms == pytest.approx(0.4 * 20.0)
@@ -235,8 +235,8 @@ def test_teams_that_do_not_fit_on_the_cpus_are_found_by_their_price() -> None:
     "changes",
     [
         {"threads__intra_op": 1, "blocked_share": 0.0},
-        {"price": RequestPrice(4, 6, 6, 7.0, 27.0, 4, 11.0, 9.0, 5)},
-        {"price": RequestPrice(4, 6, 6, 7.0, 27.0, 4, 15.0, 9.0, 1)},
+        {"timing": RequestTiming(4, 6, 6, 7.0, 27.0, 4, 11.0, 9.0, 5)},
+        {"timing": RequestTiming(4, 6, 6, 7.0, 27.0, 4, 15.0, 9.0, 1)},
         {"machine__affinity_cpus": 64},
         {"in_flight": 1.0, "overlapped_share": 0.1},
     ],
@@ -247,7 +247,7 @@ def test_teams_that_fit_or_cost_little_are_fine(changes: dict[str, Any]) -> None
 
 
 def test_a_thread_count_that_pd13_has_timed_is_billed_there() -> None:
-    timed = with_(healthy().ops, thread_prices=(ThreadPrice(1, 9.0), ThreadPrice(4, 15.0)))
+    timed = with_(healthy().ops, thread_timings=(ThreadTiming(1, 9.0), ThreadTiming(4, 15.0)))
     assert is_clear(_examined(with_teams(ops=timed)))
 
 
@@ -263,13 +263,13 @@ def test_gradients_in_threads_are_billed_here_and_not_by_pd08() -> None:
     assert ids(workspaces.examine(trained, workspaces.CHECK.limits)) == ["PD08.grad-in-evaluation"]
 
 
-@pytest.mark.parametrize("changes", [{"backwards": 1}, {"ungraded": 3_999}, {"ungraded_share": 0.1}])
+@pytest.mark.parametrize("changes", [{"backwards": 1}, {"eval_with_grad": 3_999}, {"eval_with_grad_share": 0.1}])
 def test_graphs_that_are_used_or_few_are_fine(changes: dict[str, Any]) -> None:
     assert is_clear(_examined(graphs_in_threads(**changes)))
 
 
 def test_training_mode_in_threads_is_a_note() -> None:
-    quiet = {"blocked_share": 0.0, "price": NOT_TIMED}
+    quiet = {"blocked_share": 0.0, "timing": NOT_TIMED}
     finding = _found(serving(in_training=7_900, **quiet))
     assert finding.id == "PD06.train-mode-shared"
     assert finding.severity is Severity.NOTE

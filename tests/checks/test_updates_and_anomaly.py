@@ -80,7 +80,7 @@ def test_an_update_in_a_loop_is_found_with_what_other_ways_take() -> None:
 
 
 @pytest.mark.parametrize(
-    ("price", "remedy"),
+    ("timing", "remedy"),
     [
         ({"foreach_ms": 1.44}, "optimizer.fused"),
         ({"fused_ms": None}, "optimizer.foreach"),
@@ -92,8 +92,8 @@ def test_an_update_in_a_loop_is_found_with_what_other_ways_take() -> None:
         ({"made": "fused", "fused_ms": None, "now_ms": 9.0}, None),
     ],
 )
-def test_the_fastest_way_is_named_if_it_was_faster_by_a_tenth(price: dict[str, object], remedy: str | None) -> None:
-    outcome = examine(slow_update(8.0, **price), CHECK.limits)
+def test_the_fastest_way_is_named_if_it_was_faster_by_a_tenth(timing: dict[str, object], remedy: str | None) -> None:
+    outcome = examine(slow_update(8.0, **timing), CHECK.limits)
     if remedy is None:
         assert is_clear(outcome)
     else:

@@ -43,7 +43,7 @@ def test_a_cap_costs_what_was_timed() -> None:
 
 
 @pytest.mark.parametrize(("slower", "found"), [(1.0, False), (0.9, False), (1.10, False), (1.2, True)])
-def test_a_cap_without_effect_is_clear_with_its_price(slower: float, found: bool) -> None:
+def test_a_cap_without_effect_is_clear_with_its_timing(slower: float, found: bool) -> None:
     outcome = _examined(capped(slower))
     assert (outcome.kind is OutcomeKind.FOUND) is found
     assert found or number(outcome, "cost_ms") >= 0
@@ -51,16 +51,16 @@ def test_a_cap_without_effect_is_clear_with_its_price(slower: float, found: bool
 
 @pytest.mark.parametrize(
     "changes",
-    [{"backend__cap_prices": Missing("the interpreter failed")}, {"ops": Missing("the window was not reached")}],
+    [{"backend__cap_timings": Missing("the interpreter failed")}, {"ops": Missing("the window was not reached")}],
 )
-def test_a_cap_without_a_price_is_an_open_question(changes: dict[str, object]) -> None:
+def test_a_cap_without_a_timing_is_an_open_question(changes: dict[str, object]) -> None:
     outcome = _examined(with_(capped(), **changes))
     assert outcome.kind is OutcomeKind.CANNOT_TELL
 
 
 def test_bits_that_must_not_change_are_a_risk() -> None:
-    prices = with_(capped().backend.cap_prices, variables=(("MKL_CBWR", "COMPATIBLE"),))  # type: ignore[union-attr]
-    evidence = capped(backend__variables=(("MKL_CBWR", "COMPATIBLE"),), backend__cap_prices=prices)
+    timings = with_(capped().backend.cap_timings, variables=(("MKL_CBWR", "COMPATIBLE"),))  # type: ignore[union-attr]
+    evidence = capped(backend__variables=(("MKL_CBWR", "COMPATIBLE"),), backend__cap_timings=timings)
     assert "same bits" in _found(evidence).fix.risk
 
 

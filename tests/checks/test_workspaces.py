@@ -105,7 +105,7 @@ def test_faults_cannot_take_longer_than_the_kernel_worked() -> None:
     assert finding.savings.ceiling_ms == pytest.approx(6.0)
 
 
-def test_without_the_price_of_a_fault_system_time_has_no_name() -> None:
+def test_without_the_timing_of_a_fault_system_time_has_no_name() -> None:
     busy_kernel = churn(machine__page_fault_ns=None)
     assert _examined(busy_kernel).kind is OutcomeKind.CANNOT_TELL
     assert is_clear(_examined(with_(busy_kernel, memory__system_cpu_ms=0.3)))

@@ -11,7 +11,7 @@ import pytest
 from ills import ILL
 from samples import LOADER, healthy, on_gpu, step, with_
 
-from perfdoctor.config import Config
+from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.examine import Rules, examine
 from perfdoctor.diagnosis.findings import Diagnosis, OutcomeKind, Part
 from perfdoctor.diagnosis.registry import discover
@@ -28,7 +28,7 @@ from perfdoctor.evidence.model import (
     RunEvidence,
     Share,
     Step,
-    ThreadPrice,
+    ThreadTiming,
 )
 
 RUNS = 500
@@ -109,8 +109,8 @@ def _collections(seen: Step, gc: GarbageCollection) -> GarbageCollection:
 
 
 def _operators(rng: np.random.Generator, ops: OpProfile) -> OpProfile:
-    prices = tuple(ThreadPrice(threads, _scale(rng, -1.0, 1.0) + 0.01) for threads in (1, 2, 4))
-    return with_(ops, thread_prices=prices) if rng.random() < 0.5 else ops
+    timings = tuple(ThreadTiming(threads, _scale(rng, -1.0, 1.0) + 0.01) for threads in (1, 2, 4))
+    return with_(ops, thread_timings=timings) if rng.random() < 0.5 else ops
 
 
 def _run(rng: np.random.Generator) -> Evidence:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from perfdoctor.config import Config, Rule, Selection
+from perfdoctor.config.settings import Config, Rule, Selection
+from perfdoctor.config.suppressions import MalformedComment, Suppression
 from perfdoctor.diagnosis.examine import Rules, examine
 from perfdoctor.diagnosis.findings import (
     Check,
@@ -29,7 +30,6 @@ from perfdoctor.diagnosis.findings import (
     not_applicable,
 )
 from perfdoctor.evidence.model import Evidence, Job, JobEnd, Machine, Missing, Parts, RunEvidence, Step
-from perfdoctor.suppression import MalformedComment, Suppression
 
 UNSEEN = Missing("not part of this test")
 PARTS = Parts(input_wait=10.0, forward=5.0, backward=8.0, optimizer=2.0, gc=5.0)

@@ -22,7 +22,8 @@ CHECK = '''"""A check of somebody else.
 
 {doc}
 """
-from perfdoctor.api import Check, Evidence, Measurement, Outcome, clear
+from perfdoctor.api.findings import Check, Measurement, Outcome, clear
+from perfdoctor.api.quantities import Evidence
 
 
 def examine(evidence: Evidence, limits: None) -> Outcome:

@@ -6,18 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from perfdoctor.config import Config, Rule, Selection
-from perfdoctor.diagnosis.findings import (
-    Confidence,
-    Finding,
-    Fix,
-    Location,
-    Savings,
-    Severity,
-    SuppressedFinding,
-)
+from perfdoctor.config.settings import Config, Rule, Selection
+from perfdoctor.config.suppressions import MalformedComment, Suppression, inline_suppression, match
+from perfdoctor.diagnosis.findings import Confidence, Finding, Fix, Location, Savings, Severity, SuppressedFinding
 from perfdoctor.diagnosis.suppress import Sifted, sift, suppression_notes
-from perfdoctor.suppression import MalformedComment, Suppression, inline_suppression, match
 
 TODAY = date(2030, 6, 15)
 FINDING = Finding(

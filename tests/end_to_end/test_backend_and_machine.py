@@ -1,4 +1,4 @@
-"""Libraries switched off, instruction sets capped, CPUs taken by others: found with a price and a name.
+"""Libraries switched off, instruction sets capped, CPUs taken by others: found with a timing and a name.
 
 The machine may be anybody's, so only names, places and outcomes are asked.
 """
@@ -55,7 +55,7 @@ def test_onednn_switched_off_by_the_flags_trap_is_found(perfdoctor: Perfdoctor) 
     checked = perfdoctor.check("--steps", "20", ILL, "onednn")
     assert "PD02.onednn-disabled" in checked.findings, checked.stdout
     found = checked.findings["PD02.onednn-disabled"]
-    assert found["confidence"] == "high"  # the price was measured
+    assert found["confidence"] == "high"  # the timing was measured
     assert "enabled=True" in found["fix"]["code"]
     assert found["location"]["line"] == line_of("flags(enabled=cured, deterministic=True)")
     assert "PD01.onednn-off" not in checked.findings
@@ -104,18 +104,18 @@ def test_the_same_job_with_onednn_left_on_is_clear(perfdoctor: Perfdoctor) -> No
     assert "cpu" in backend["reason"].lower()
 
 
-def test_a_capped_instruction_set_is_found_with_its_price(perfdoctor: Perfdoctor) -> None:
+def test_a_capped_instruction_set_is_found_with_its_timing(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "isa", env=CAP)
     assert BY_ISA in checked.findings, checked.stdout
     found = checked.findings[BY_ISA]
     assert found["savings"]["low_ms"] > 0
     assert "ATEN_CPU_CAPABILITY" in found["fix"]["code"]
-    prices = json.loads((checked.run / "prices.json").read_text())
-    assert prices["variables"] == CAP
-    assert any(op["capped_us"] > op["free_us"] for op in prices["ops"])
+    timings = json.loads((checked.run / "timings.json").read_text())
+    assert timings["variables"] == CAP
+    assert any(op["capped_us"] > op["free_us"] for op in timings["ops"])
 
 
-def test_prices_are_part_of_the_recording(perfdoctor: Perfdoctor) -> None:
+def test_timings_are_part_of_the_recording(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "isa", env=CAP)
     again = perfdoctor("report", checked.run, "--output", f"json:{perfdoctor.directory / 'again.json'}")
     assert again.code in (0, 1), again.stderr  # 1: there are findings
@@ -123,10 +123,10 @@ def test_prices_are_part_of_the_recording(perfdoctor: Perfdoctor) -> None:
     assert BY_ISA in [finding["id"] for check in report["checks"] for finding in check["findings"]]
 
 
-def test_without_a_cap_nothing_is_priced(perfdoctor: Perfdoctor) -> None:
+def test_without_a_cap_nothing_is_timed(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "isa")
     assert checked.check("PD11")["outcome"] == "clear", checked.stdout
-    assert not (checked.run / "prices.json").exists()
+    assert not (checked.run / "timings.json").exists()
 
 
 def test_a_neighbour_on_every_cpu_is_named(perfdoctor: Perfdoctor) -> None:

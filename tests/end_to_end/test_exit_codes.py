@@ -75,7 +75,7 @@ def _third_party(directory: Path, body: str) -> None:
     (directory / "thirdparty.py").write_text(
         f"""from dataclasses import dataclass
 
-from perfdoctor.api import Check
+from perfdoctor.api.findings import Check
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from running import JOBS, Checked, Perfdoctor, Started, wait_until
 
-from perfdoctor.config import Config
+from perfdoctor.config.settings import Config
 from perfdoctor.launch.command import script, verbatim
 from perfdoctor.launch.control import ControlServer
 from perfdoctor.monitor.cgroup import Cgroups
+from perfdoctor.observation.session import Request, record
 from perfdoctor.recording.directory import RunDirectory
-from perfdoctor.session import Request, record
 
 pytestmark = pytest.mark.e2e
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from running import Perfdoctor
 
-from perfdoctor.config import Config
+from perfdoctor.config.settings import Config
 from perfdoctor.errors import PerfdoctorError
-from perfdoctor.gate.lockstep import Contestant, Limits, one_gate_at_a_time, race
+from perfdoctor.gate.interleaving import Contestant, Limits, one_gate_at_a_time, race
 from perfdoctor.gate.metrics import metrics
-from perfdoctor.judge import judge
 from perfdoctor.launch.command import Command
 from perfdoctor.monitor.machine import read_machine, write_machine
 from perfdoctor.recording.directory import RunDirectory
+from perfdoctor.trials.judge import judge
 
 pytestmark = pytest.mark.e2e
 

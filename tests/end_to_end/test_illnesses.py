@@ -79,7 +79,7 @@ def test_threads_that_share_a_small_model(perfdoctor: Perfdoctor) -> None:
     assert found["severity"] in ("error", "warning")
     assert (found["location"]["line"], found["location"]["function"]) == (_line("return model(inputs)"), "answer")
     assert "one batch" in found["fix"]["text"]
-    # Not more than nothing: beside a busy neighbour the batch may price as dear as the requests.
+    # Not more than nothing: beside a busy neighbour the batch may timing as dear as the requests.
     assert found["savings"]["ceiling_ms"] >= found["savings"]["high_ms"] >= 0
     # The threads end without a word about it.
     assert "StopJob" not in checked.stderr

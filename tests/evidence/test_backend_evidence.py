@@ -8,15 +8,15 @@ import pytest
 from recordings import recorded, settings, steps, torch, write, write_run
 
 from perfdoctor.evidence import backend
-from perfdoctor.evidence.model import Backend, CapPrices, Missing
+from perfdoctor.evidence.model import Backend, CapTimings, Missing
 from perfdoctor.evidence.places import Places
-from perfdoctor.recording.model import CapPrices as CapPricesRecord
+from perfdoctor.recording.model import CapTimings as CapTimingsRecord
 from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.reader import read
 
 NOWHERE = Places({}, "")
 LIBRARIES = {"blas": "mkl", "mkl": True, "onednn": True, "acl": False, "xpu": False, "mps": False, "arch_list": []}
-PRICE = {
+TIMING = {
     "name": "aten::gelu",
     "dtype": "float32",
     "shapes": [[64, 4096]],
@@ -31,8 +31,8 @@ def _process(directory: Path, *more: dict[str, Any], **changes: Any) -> ProcessR
     return recorded(directory, torch(), settings(**{"libraries": LIBRARIES, **changes}), *more, steps(10_000, 20))
 
 
-def _built(process: ProcessRecording, prices: CapPricesRecord | None = None) -> Backend:
-    seen = backend.build(process, NOWHERE, prices)
+def _built(process: ProcessRecording, timings: CapTimingsRecord | None = None) -> Backend:
+    seen = backend.build(process, NOWHERE, timings)
     assert isinstance(seen, Backend)
     return seen
 
@@ -63,47 +63,47 @@ def test_a_cap_counts_as_it_was_when_torch_was_imported(tmp_path: Path) -> None:
     assert dict(_built(process).variables) == {"ATEN_CPU_CAPABILITY": "default", "CUDA_VISIBLE_DEVICES": "1"}
 
 
-def test_prices_of_onednn_become_milliseconds(tmp_path: Path) -> None:
-    price = {
+def test_timings_of_onednn_become_milliseconds(tmp_path: Path) -> None:
+    timing = {
         "name": "aten::convolution",
         "dtype": "float32",
         "shapes": [[1, 2], []],
         "native_us": 3000,
         "onednn_us": 1000,
     }
-    records = {"k": "window", "name": "ops"}, {"k": "prices", "onednn": [price]}
-    (found,) = _built(_process(tmp_path, *records)).onednn_prices
+    records = {"k": "window", "name": "ops"}, {"k": "timings", "onednn": [timing]}
+    (found,) = _built(_process(tmp_path, *records)).onednn_timings
     assert (found.name, found.shapes) == ("convolution", "[1, 2]")
     assert (found.native_milliseconds, found.onednn_milliseconds) == (3.0, 1.0)
 
 
 # ---------------------------------------------------------------------------------------------------------
-# prices.json
+# timings.json
 
 
-def _read(directory: Path, text: str | None) -> CapPricesRecord | None:
+def _read(directory: Path, text: str | None) -> CapTimingsRecord | None:
     write(directory, torch(), steps(10_000, 20))
     run = write_run(directory)
     if text is not None:
-        run.prices_file.write_text(text)
-    return read(run).cap_prices
+        run.timings_file.write_text(text)
+    return read(run).cap_timings
 
 
-def test_prices_of_a_cap_are_read_back(tmp_path: Path) -> None:
-    text = json.dumps({"variables": {"ATEN_CPU_CAPABILITY": "default"}, "ops": [PRICE], "rounds": 5, "later": 1})
-    prices = _built(_process(tmp_path), _read(tmp_path, text)).cap_prices
-    assert isinstance(prices, CapPrices)
-    assert prices.variables == (("ATEN_CPU_CAPABILITY", "default"),)
-    assert (prices.prices[0].name, prices.prices[0].capped_milliseconds) == ("gelu", 8.0)
+def test_timings_of_a_cap_are_read_back(tmp_path: Path) -> None:
+    text = json.dumps({"variables": {"ATEN_CPU_CAPABILITY": "default"}, "ops": [TIMING], "rounds": 5, "later": 1})
+    timings = _built(_process(tmp_path), _read(tmp_path, text)).cap_timings
+    assert isinstance(timings, CapTimings)
+    assert timings.variables == (("ATEN_CPU_CAPABILITY", "default"),)
+    assert (timings.timings[0].name, timings.timings[0].capped_milliseconds) == ("gelu", 8.0)
 
 
 def test_without_the_file_there_is_no_cap(tmp_path: Path) -> None:
     assert _read(tmp_path, None) is None
-    assert "no variable" in str(_built(_process(tmp_path)).cap_prices)
+    assert "no variable" in str(_built(_process(tmp_path)).cap_timings)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{cut", '{"missing": "the interpreter failed"}', '{"ops": []}'])
-def test_a_file_without_prices_says_why(tmp_path: Path, text: str) -> None:
-    prices = _built(_process(tmp_path), _read(tmp_path, text)).cap_prices
-    assert isinstance(prices, Missing)
-    assert "not timed" in prices.reason
+def test_a_file_without_timings_says_why(tmp_path: Path, text: str) -> None:
+    timings = _built(_process(tmp_path), _read(tmp_path, text)).cap_timings
+    assert isinstance(timings, Missing)
+    assert "not timed" in timings.reason

@@ -42,8 +42,8 @@ from perfdoctor.evidence.model import (
     RunEvidence,
     Site,
     Step,
-    ThreadPrice,
     Threads,
+    ThreadTiming,
 )
 from perfdoctor.recording.host import HostRecording
 from perfdoctor.recording.reader import read
@@ -275,8 +275,8 @@ def test_useless_graphs_and_emptied_caches_have_their_lines(tmp_path: Path) -> N
         steps(WALL_US, 101),
         sample(10),
         sample(90),
-        {"k": "ungraded", "step": 0, "site": 1, "count": 9, "us": 900_000},  # before the warm-up's end
-        {"k": "ungraded", "step": 50, "site": 1, "count": 4, "us": 200_000},
+        {"k": "eval_with_grad", "step": 0, "site": 1, "count": 9, "us": 900_000},  # before the warm-up's end
+        {"k": "eval_with_grad", "step": 50, "site": 1, "count": 4, "us": 200_000},
         {"k": "call", "kind": "empty_cache", "site": 2, "count": 9, "us": 900_000, "step": 0},
         {"k": "call", "kind": "empty_cache", "site": 2, "count": 100, "us": 50_000, "step": 100},
         {"k": "call", "kind": "checkpoint", "site": 2, "count": 1, "us": 50_000, "step": 100},
@@ -324,14 +324,14 @@ def test_the_operator_window_is_per_step(tmp_path: Path) -> None:
         "self_us": {"float64": 4000, "float32": 8000},
         "device": {"kernels": 8000, "Memcpy HtoD (Pageable -> Device)": 2000, "Memcpy HtoD (Pinned -> Device)": 400},
     }
-    price = {"name": "aten::mm", "dtype": "float64", "shapes": row["shapes"], "us": 500, "float32_us": 200}
-    ops = _only(tmp_path, steps(WALL_US, N), window, {"k": "prices", "prices": [price]}).ops
+    timing = {"name": "aten::mm", "dtype": "float64", "shapes": row["shapes"], "us": 500, "float32_us": 200}
+    ops = _only(tmp_path, steps(WALL_US, N), window, {"k": "timings", "timings": [timing]}).ops
     assert isinstance(ops, OpProfile)
     (op,) = ops.ops
     assert (op.name, op.shapes, op.calls_per_step, op.self_ms_per_step) == ("mm", "[64, 256] [256, 8]", 2.0, 1.0)
     assert ops.self_ms_per_step == pytest.approx(3.0)
     assert ops.self_ms("float64") == pytest.approx(1.0)
-    assert ops.prices[0].shapes == op.shapes
+    assert ops.timings[0].shapes == op.shapes
     assert (ops.device_busy_ms, ops.device_copies_ms, ops.pageable_copies_ms) == (2.0, 0.6, 0.5)
 
 
@@ -351,12 +351,12 @@ def test_kernels_that_overlap_make_a_device_busy_once(tmp_path: Path) -> None:
     ]
 
 
-def test_prices_of_threads_are_means_over_the_whole_rounds(tmp_path: Path) -> None:
+def test_timings_of_threads_are_means_over_the_whole_rounds(tmp_path: Path) -> None:
     rounds = [[[1, 5000.0], [2, 3000.0]], [[1, 7000.0], [2, 4000.0]], [[1, 90_000.0]]]  # the last was cut short
     records = [{"k": "threads", "us": us} for us in rounds]
     ops = _only(tmp_path, steps(WALL_US, N), {"k": "window", "name": "ops"}, *records).ops
     assert isinstance(ops, OpProfile)
-    assert ops.thread_prices == (ThreadPrice(1, 6.0, 2), ThreadPrice(2, 3.5, 2))
+    assert ops.thread_timings == (ThreadTiming(1, 6.0, 2), ThreadTiming(2, 3.5, 2))
 
 
 @pytest.mark.parametrize("name", ["ops", "sites"])

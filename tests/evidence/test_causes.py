@@ -7,23 +7,13 @@ from typing import Any
 import pytest
 from ill_runs.dtype import slow_type
 from ill_runs.etl import collecting_workers, fetch, waiting
-from ill_runs.omp_threads import pinned_workers, priced_threads
+from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.other_processes import crowded, throttled
 from ill_runs.vector_extensions import capped
 from samples import LOADER, healthy, on_gpu, step, with_
 
 from perfdoctor.evidence.causes import Ledger, Signs, compute, in_step, input_wait, lack_of_cpu, thread_gain, type_cost
-from perfdoctor.evidence.model import (
-    WITHOUT_CPU,
-    Cause,
-    Compute,
-    Evidence,
-    InputWait,
-    Lack,
-    Missing,
-    Parts,
-    Share,
-)
+from perfdoctor.evidence.model import WITHOUT_CPU, Cause, Compute, Evidence, InputWait, Lack, Missing, Parts, Share
 
 GONE = Missing("it was not seen")
 STARVED = fetch((25.0, 8.0), (0.0, 0.0), run_delay_ms=17.0)
@@ -381,7 +371,7 @@ def test_cpu_time_that_receiving_batches_may_have_had_is_unexplained() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"memory": GONE}, {"machine__page_fault_ns": None}])
-def test_page_faults_without_a_price_stay_in_the_cpu_time(changes: dict[str, Any]) -> None:
+def test_page_faults_without_a_timing_stay_in_the_cpu_time(changes: dict[str, Any]) -> None:
     found = _rest(with_(healthy(), **changes))
     assert Cause.PAGE_FAULTS in _missing(found.shares)
     assert found.ms(Cause.RUNNING) == pytest.approx(24.7 - 0.1)
@@ -404,10 +394,10 @@ def test_without_a_step_there_is_nothing_to_divide() -> None:
         (slow_type("float64"), Cause.TYPES),
         (slow_type("bfloat16", ratio=40.0), Cause.TYPES),
         (capped(), Cause.VECTOR_CAP),
-        (priced_threads(2, {1: 5.0, 2: 10.0}), Cause.THREADS),
+        (timed_threads(2, {1: 5.0, 2: 10.0}), Cause.THREADS),
     ],
 )
-def test_prices_say_which_setting_would_save_it(evidence: Evidence, cause: Cause) -> None:
+def test_timings_say_which_setting_would_save_it(evidence: Evidence, cause: Cause) -> None:
     found = _rest(evidence)
     saved = {share.cause: _ms(share) for share in found.savable}
     assert saved.pop(cause) > 5.0
@@ -420,7 +410,7 @@ def test_settings_that_would_save_the_same_time_share_it() -> None:
     both = _rest(
         with_(
             slow_type("float64"),
-            ops__thread_prices=priced_threads(2, {1: 5.0, 2: 10.0}).ops.thread_prices,
+            ops__thread_timings=timed_threads(2, {1: 5.0, 2: 10.0}).ops.thread_timings,
             threads__intra_op=2,
         )
     )  # type: ignore[union-attr]
@@ -430,16 +420,16 @@ def test_settings_that_would_save_the_same_time_share_it() -> None:
     assert saved[Cause.TYPES] == pytest.approx(of_types / 2)
 
 
-def test_on_a_device_the_prices_of_types_on_the_host_say_nothing() -> None:
+def test_on_a_device_the_timings_of_types_on_the_host_say_nothing() -> None:
     assert Cause.TYPES in _missing(_rest(on_gpu(slow_type("float64"))).savable)
 
 
-def test_without_the_operator_window_nothing_is_priced() -> None:
+def test_without_the_operator_window_nothing_is_timed() -> None:
     found = _rest(with_(healthy(), ops=GONE))
     assert _missing(found.savable) == {Cause.THREADS, Cause.TYPES, Cause.VECTOR_CAP}
 
 
-def test_half_types_without_a_price_are_not_said_to_gain() -> None:
+def test_half_types_without_a_timing_are_not_said_to_gain() -> None:
     """float64 gains from half the bytes whatever the operator; a type that is emulated loses bytes."""
     costs = {}
     for dtype in ("float64", "bfloat16"):

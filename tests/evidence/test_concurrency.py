@@ -7,7 +7,7 @@ import pytest
 from recordings import WALL_US, recorded, selected, settings, site, steps
 
 from perfdoctor.evidence import concurrency, steady
-from perfdoctor.evidence.model import Concurrency, Missing, RequestPrice, Site
+from perfdoctor.evidence.model import Concurrency, Missing, RequestTiming, Site
 from perfdoctor.evidence.places import Places
 
 N = 101
@@ -34,8 +34,8 @@ def _seen(step: int = 60, **fields: Any) -> dict[str, Any]:
 
 
 def _round(one_us: float, batch_us: float, team_us: float) -> dict[str, Any]:
-    prices = {"one_us": one_us, "batch_us": batch_us, "threads": 2, "team_us": team_us, "single_us": 50.0}
-    return {"k": "batching", "step": 60, "copies": 4, "ops": 8, "priced": 6, **prices}
+    timings = {"one_us": one_us, "batch_us": batch_us, "threads": 2, "team_us": team_us, "single_us": 50.0}
+    return {"k": "batching", "step": 60, "copies": 4, "ops": 8, "timed": 6, **timings}
 
 
 def _built(directory: Path, *records: dict[str, Any]) -> Concurrency | Missing:
@@ -92,23 +92,27 @@ def test_what_was_seen_before_the_steady_steps_does_not_count(tmp_path: Path) ->
     assert _present(tmp_path, _seen(1), _seen(60, threads=2)).threads == 2
 
 
-def test_prices_are_the_least_cpu_time_and_the_middle_of_the_clock(tmp_path: Path) -> None:
+def test_timings_are_the_least_cpu_time_and_the_middle_of_the_clock(tmp_path: Path) -> None:
     rounds = [_round(90.0, 200.0, 100.0), _round(80.0, 150.0, 400.0), _round(85.0, 170.0, 120.0)]
-    price = _present(tmp_path, _seen(), *rounds).price
-    assert price == RequestPrice(4, 8, 6, 0.08, 0.15, 2, 0.12, 0.05, 3)
-    assert isinstance(price, RequestPrice)
-    assert price.of(1) == pytest.approx(0.08)
-    assert price.of(4) == pytest.approx(0.15)
-    assert isinstance(_present(tmp_path, _seen()).price, Missing)
+    timing = _present(tmp_path, _seen(), *rounds).timing
+    assert timing == RequestTiming(4, 8, 6, 0.08, 0.15, 2, 0.12, 0.05, 3)
+    assert isinstance(timing, RequestTiming)
+    assert timing.of(1) == pytest.approx(0.08)
+    assert timing.of(4) == pytest.approx(0.15)
+    assert isinstance(_present(tmp_path, _seen()).timing, Missing)
 
 
-@pytest.mark.parametrize(("backwards", "ungraded", "useless"), [(0, 501, True), (0, 499, False), (1, 1_000, False)])
+@pytest.mark.parametrize(
+    ("backwards", "eval_with_grad", "useless"), [(0, 501, True), (0, 499, False), (1, 1_000, False)]
+)
 def test_graphs_are_useless_when_most_forwards_make_one_and_nobody_goes_back(
-    tmp_path: Path, backwards: int, ungraded: int, useless: bool
+    tmp_path: Path, backwards: int, eval_with_grad: int, useless: bool
 ) -> None:
-    built = _present(tmp_path, _seen(backwards=backwards, ungraded=ungraded, ungraded_us=2_000 * ungraded))
+    built = _present(
+        tmp_path, _seen(backwards=backwards, eval_with_grad=eval_with_grad, eval_with_grad_us=2_000 * eval_with_grad)
+    )
     assert built.graph_nobody_uses is useless
-    assert built.ungraded_share == pytest.approx(ungraded / 1_000)
+    assert built.eval_with_grad_share == pytest.approx(eval_with_grad / 1_000)
 
 
 def test_a_step_that_waits_for_its_turn_now_and_then_is_its_mean(tmp_path: Path) -> None:

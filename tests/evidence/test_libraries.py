@@ -65,21 +65,21 @@ def test_windows_become_steps_and_milliseconds(tmp_path: Path) -> None:
     assert (lstm.native, lstm.ms_per_step, lstm.native_ms, lstm.onednn_ms) == (True, 1.0, 0.9, 0.3)
     assert (attention.batch, attention.queries, attention.width, attention.keys) == (32, 256, 64, 128)
     assert (attention.calls_per_step, attention.ms_per_step) == (2.0, 5.0)
-    assert not isinstance(attention.price, Missing)
-    assert (attention.price.now_ms, attention.price.fused_ms, attention.price.part) == (2.5, 1.25, 0.5)
+    assert not isinstance(attention.timing, Missing)
+    assert (attention.timing.now_ms, attention.timing.fused_ms, attention.timing.part) == (2.5, 1.25, 0.5)
     assert not use.on_device
 
 
-def test_prices_of_layouts_know_what_the_job_spends_on_them(tmp_path: Path) -> None:
+def test_timings_of_layouts_know_what_the_job_spends_on_them(tmp_path: Path) -> None:
     shapes = [[32, 16, 8, 8], [16]]
     pooling = {"name": "aten::avg_pool2d", "dtype": "float32", "shapes": shapes}
     op = {**pooling, "calls": 4, "self_us": 4000, "total_us": 5000}
     other = {"name": "aten::avg_pool2d", "dtype": "float32", "shapes": [[1, 1, 8, 8]]}
     timed = {"first_us": 1500.0, "last_us": 300.0}
-    prices = {"k": "prices", "layout": [{**pooling, **timed}, {**other, **timed}, {**pooling, "first_us": 0.0}]}
-    use = libraries.use(_process(tmp_path, _window({"convolutions": [CONVOLUTION]}, ops=[op]), prices))
+    timings = {"k": "timings", "layout": [{**pooling, **timed}, {**other, **timed}, {**pooling, "first_us": 0.0}]}
+    use = libraries.use(_process(tmp_path, _window({"convolutions": [CONVOLUTION]}, ops=[op]), timings))
     assert isinstance(use, LibraryUse)
-    seen, unseen = use.layout_prices
+    seen, unseen = use.layout_timings
     assert (seen.name, seen.shapes, seen.first_ms, seen.last_ms) == ("avg_pool2d", "[32, 16, 8, 8] [16]", 1.5, 0.3)
     assert (seen.ms_per_step, unseen.ms_per_step) == (2.5, 0.0)
 
@@ -92,10 +92,10 @@ def test_on_a_device_its_own_times_count(tmp_path: Path) -> None:
     assert use.layout_ms == pytest.approx(0.15)
 
 
-def test_attention_without_a_price_says_so(tmp_path: Path) -> None:
+def test_attention_without_a_timing_says_so(tmp_path: Path) -> None:
     row = {name: value for name, value in ATTENTION.items() if name not in ("now_us", "fused_us", "sizes")}
     (attention,) = _used(tmp_path, {"attention": [row]}).attention
-    assert isinstance(attention.price, Missing)
+    assert isinstance(attention.timing, Missing)
     assert attention.batch == 0
 
 

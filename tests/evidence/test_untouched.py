@@ -62,12 +62,12 @@ def test_calls_forwards_and_graphs_of_the_trials_are_left_out_too(tmp_path: Path
     for step in (30, 90):
         late += [
             {"k": "call", "kind": "empty_cache", "site": 1, "count": 1, "us": 5, "step": step},
-            {"k": "ungraded", "site": 1, "count": 1, "us": 5, "step": step},
+            {"k": "eval_with_grad", "site": 1, "count": 1, "us": 5, "step": step},
             {"k": "concurrency", "step": step},
         ]
     process = untouched(recordings.recorded(tmp_path, *RECORDS, *late, BEGAN))
     assert [record.step for record in process.calls] == [30]
-    assert [record.step for record in process.ungraded] == [30]
+    assert [record.step for record in process.eval_with_grad] == [30]
     assert [record.step for record in process.forwards_seen] == [30]
 
 

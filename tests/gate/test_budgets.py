@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_baseline import finding, launch
 
-from perfdoctor.config_gate import Budget
+from perfdoctor.config.gate import Budget
 from perfdoctor.gate.budgets import judge_budgets, unknown
 from perfdoctor.gate.model import Assume, Metric, Verdict
 

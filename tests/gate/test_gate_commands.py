@@ -18,13 +18,13 @@ from verdicts import regressions
 from perfdoctor import cli
 from perfdoctor.commands import baseline as stored
 from perfdoctor.commands import diff, gate
+from perfdoctor.commands.budgets import keep_promises, needs_counters, require_known_budgets
 from perfdoctor.commands.check import Settings
 from perfdoctor.commands.gate import GateOptions, Options, exit_code
-from perfdoctor.commands.promises import keep_promises, needs_counters, require_known_budgets
 from perfdoctor.commands.selftest import TRIALS, Trial, problem_of
 from perfdoctor.commands.typed_job import TypedJob
-from perfdoctor.config import Config
-from perfdoctor.config_gate import Budget, GateSettings
+from perfdoctor.config.gate import Budget, GateSettings
+from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit

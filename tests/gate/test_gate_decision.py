@@ -9,17 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from perfdoctor.gate.decision import (
-    Next,
-    Policy,
-    decide,
-    decide_share,
-    estimate,
-    holm,
-    suspects,
-    trimmed_mean,
-    wants,
-)
+from perfdoctor.gate.decision import Next, Policy, decide, decide_share, estimate, holm, suspects, trimmed_mean, wants
 from perfdoctor.gate.model import Verdict
 from perfdoctor.gate.plan import SLICES
 

@@ -14,8 +14,8 @@ from test_metrics import COUNTED
 from verdicts import regressions
 
 from perfdoctor.commands.gate_from import StoredSide, gate_from, read_side
-from perfdoctor.config import Config
-from perfdoctor.config_gate import Budget
+from perfdoctor.config.gate import Budget
+from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.model import Evidence

@@ -1,4 +1,4 @@
-"""Prints what pricing of batches makes of operators: `batches.py INJECTED`."""
+"""Prints what microbenchmark of batches makes of operators: `batches.py INJECTED`."""
 
 import json
 import sys
@@ -9,7 +9,8 @@ from torch.autograd.profiler import profile
 
 sys.path.insert(0, sys.argv[1])
 
-from _perfdoctor_probe import batch_pricing, ops_window
+from _perfdoctor_probe.microbenchmarks import batch
+from _perfdoctor_probe.windows import operators
 
 WEIGHTS = {(64, 32), (64,), (6, 3, 3, 3), (8, 3, 3, 3), (64, 16)}
 CASES = {
@@ -41,33 +42,33 @@ def networks():
     yield "attention", nn.Sequential(nn.Linear(16, 16), Attention()), torch.randn(8, 2, 12, 16)
 
 
-def prices(network, inputs):
+def timings(network, inputs):
     for _ in range(2):
         network(inputs).sum().backward()
     with profile(record_shapes=True) as seen:
         network(inputs).sum().backward()
-    summary = ops_window.summarise(*ops_window.divided(seen.kineto_results.events()))
+    summary = operators.summarise(*operators.divided(seen.kineto_results.events()))
     weights = {tuple(parameter.shape) for parameter in network.parameters()}
-    return batch_pricing.prices(summary["ops"], summary["arguments"], weights)
+    return batch.timings(summary["ops"], summary["arguments"], weights)
 
 
 torch.manual_seed(0)
-found = {name: prices(network, inputs) for name, network, inputs in networks()}
+found = {name: timings(network, inputs) for name, network, inputs in networks()}
 state = torch.random.get_rng_state()
 torch.random.set_rng_state(state)
 before = torch.rand(1).item()
 network, inputs = nn.Sequential(nn.Linear(32, 64)), torch.ones(8, 32)
 torch.random.set_rng_state(state)
-prices(network, inputs)
+timings(network, inputs)
 print(
     json.dumps(
         {
-            "resized": {name: batch_pricing.resized(op, shapes, WEIGHTS, 3, 1) for name, (op, shapes) in CASES.items()},
+            "resized": {name: batch.resized(op, shapes, WEIGHTS, 3, 1) for name, (op, shapes) in CASES.items()},
             "divided": {
-                "8 by 4": batch_pricing.resized(*CASES["forward"], WEIGHTS, 1, 4),
-                "6 by 4": batch_pricing.resized("aten::addmm", [[64], [6, 32], [32, 64], [], []], WEIGHTS, 1, 4),
+                "8 by 4": batch.resized(*CASES["forward"], WEIGHTS, 1, 4),
+                "6 by 4": batch.resized("aten::addmm", [[64], [6, 32], [32, 64], [], []], WEIGHTS, 1, 4),
             },
-            "prices": found,
+            "timings": found,
             "random": [before, torch.rand(1).item()],
         }
     )

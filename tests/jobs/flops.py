@@ -7,7 +7,8 @@ sys.path.insert(0, sys.argv[1])
 
 import torch
 import torch.nn.functional as F
-from _perfdoctor_probe import ops_window, profilers
+from _perfdoctor_probe.hooks import profilers
+from _perfdoctor_probe.windows import operators
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -17,7 +18,7 @@ def counted(run):
     with FlopCounterMode(display=False) as counter:
         run()
     theirs = {str(op).removeprefix("aten."): n for op, n in counter.get_flop_counts().get("Global", {}).items()}
-    window = ops_window.OpsWindow(profilers.Profilers(lambda: None), compiled=False, onednn=None, optimizer=None)
+    window = operators.OpsWindow(profilers.Profilers(lambda: None), compiled=False, onednn=None, optimizer=None)
     assert not window.obstacle()
     window.open()
     run()

@@ -57,7 +57,7 @@ class Model(torch.nn.Linear):
 
 def believe():
     """Where the probe is, let it find CUDA initialised and the model on a device."""
-    device_clock = sys.modules.get("_perfdoctor_probe.device_clock")
+    device_clock = sys.modules.get("_perfdoctor_probe.hooks.device_clock")
     if device_clock is None:
         return
     settings = sys.modules["_perfdoctor_probe.settings"]

@@ -154,7 +154,7 @@ def raising():
 
 
 def endless():
-    """Four seconds of a small model: long enough for prices, which are taken a while after the forward they are of."""
+    """Four seconds of a small model: long enough for timings, which are taken a while after the forward they are of."""
     model, x, ends = small(), torch.randn(2, 8), time.monotonic() + 4
 
     def answer():

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from perfdoctor.injected._perfdoctor_probe import records, timeline
-from perfdoctor.injected._perfdoctor_probe.device_clock import DeviceClock
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
+from perfdoctor.injected._perfdoctor_probe.hooks.device_clock import DeviceClock
 from perfdoctor.injected._perfdoctor_probe.loop import Loop
 from perfdoctor.injected._perfdoctor_probe.recorder import columns
 from perfdoctor.recording.model import ProcessRecording

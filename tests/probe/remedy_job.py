@@ -16,9 +16,10 @@ import torch._dynamo
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from perfdoctor.injected._perfdoctor_probe import collector, remedies
+from perfdoctor.injected._perfdoctor_probe import remedies
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
-from perfdoctor.injected._perfdoctor_probe.loading import Loading
+from perfdoctor.injected._perfdoctor_probe.hooks import collector
+from perfdoctor.injected._perfdoctor_probe.hooks.loading import Loading
 from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
 
 IN_JOB = [entry.name for entry in catalogue.ENTRIES if entry.home]

@@ -11,9 +11,9 @@ import torch
 import torch.fx.traceback
 from torch import nn
 
-from perfdoctor.injected._perfdoctor_probe.anomaly import Anomaly, AnomalyWatch
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
-from perfdoctor.injected._perfdoctor_probe.sites_window import SitesWindow
+from perfdoctor.injected._perfdoctor_probe.hooks.anomaly import Anomaly, AnomalyWatch
+from perfdoctor.injected._perfdoctor_probe.windows.call_sites import SitesWindow
 
 
 def anomaly(site: int = -1) -> Anomaly:

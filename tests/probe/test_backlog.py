@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from perfdoctor.injected._perfdoctor_probe.backlog import Backlog
+from perfdoctor.injected._perfdoctor_probe.hooks.backlog import Backlog
 
 
 class Service:

@@ -11,7 +11,8 @@ from device_fake import FakeDevice, Job
 
 from perfdoctor.evidence import device, steady
 from perfdoctor.evidence.model import DeviceTimeline, Missing
-from perfdoctor.injected._perfdoctor_probe import device_clock, records
+from perfdoctor.injected._perfdoctor_probe import records
+from perfdoctor.injected._perfdoctor_probe.hooks import device_clock
 
 LATENCY_US = FakeDevice.LATENCY_NS / 1000
 

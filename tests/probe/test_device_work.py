@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from perfdoctor.injected._perfdoctor_probe import device_work
+from perfdoctor.injected._perfdoctor_probe.windows import device_work
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfdoctor.injected._perfdoctor_probe.gaps import long_ns
+from perfdoctor.injected._perfdoctor_probe.windows.gaps import long_ns
 
 
 @pytest.mark.parametrize(

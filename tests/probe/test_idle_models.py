@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from perfdoctor.injected._perfdoctor_probe.layers import Layers
+from perfdoctor.injected._perfdoctor_probe.windows.layers import Layers
 
 
 class Sites:

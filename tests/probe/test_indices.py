@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfdoctor.injected._perfdoctor_probe import indices
+from perfdoctor.injected._perfdoctor_probe.windows import indices
 
 
 class Noting(TorchDispatchMode):

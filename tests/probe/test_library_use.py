@@ -1,4 +1,4 @@
-"""Which library did what: the job does the same, and each way is recognised, with its price where it has one."""
+"""Which library did what: the job does the same, and each way is recognised, with its timing where it has one."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_attention_of_one_head_of_one_sample_is_recognised(seen):
     assert found.now_us > 0
 
 
-def test_the_same_attention_in_two_layers_has_one_price(seen):
+def test_the_same_attention_in_two_layers_has_one_timing(seen):
     one, other = use(seen.named("layers")).attention
     assert {one.layer, other.layer} == {"0", "1"}
     assert (one.now_us, one.fused_us) == (other.now_us, other.fused_us)
@@ -143,7 +143,7 @@ def test_the_line_of_a_softmax_is_noted_with_its_scores(seen):
     assert process.sites[call.site].function == "masked"
 
 
-def test_a_recurrent_layer_of_the_library_needs_no_price(seen):
+def test_a_recurrent_layer_of_the_library_needs_no_timing(seen):
     found = {row.module: row for row in use(seen.named("recurrent")).recurrent}
     assert found["LSTM"].kernel == "aten::mkldnn_rnn_layer"
     assert found["LSTM"].native_us == 0

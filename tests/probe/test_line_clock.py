@@ -7,9 +7,10 @@ import traceback
 
 import pytest
 
-from perfdoctor.injected._perfdoctor_probe import line_clock, timeline
-from perfdoctor.injected._perfdoctor_probe.line_clock import LineClock
-from perfdoctor.injected._perfdoctor_probe.lines_window import LinesWindow
+from perfdoctor.injected._perfdoctor_probe import timeline
+from perfdoctor.injected._perfdoctor_probe.windows import line_clock
+from perfdoctor.injected._perfdoctor_probe.windows.line_clock import LineClock
+from perfdoctor.injected._perfdoctor_probe.windows.lines import LinesWindow
 
 
 class Loop:
@@ -27,7 +28,7 @@ class Sites:
         return code.co_name, line
 
 
-class Bench:
+class RunningJob:
     def __init__(self) -> None:
         self.ns = 0
         self.loop = Loop()
@@ -46,11 +47,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(monkeypatch: pytest.MonkeyPatch) -> RunningJob:
     """The tracer of a coverage tool, if any, is put back."""
     before = sys.gettrace()
     sys.settrace(None)
-    one = Bench.__new__(Bench)
+    one = RunningJob.__new__(RunningJob)
     one.ns = 0
     monkeypatch.setattr(line_clock, "_clock", lambda: one.ns)
     monkeypatch.setattr(timeline, "_clock", lambda: one.ns)
@@ -59,7 +60,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     sys.settrace(before)
 
 
-def test_each_line_has_what_it_took(bench: Bench) -> None:
+def test_each_line_has_what_it_took(bench: RunningJob) -> None:
     def work() -> None:
         bench.ns += 5000
         bench.ns += 7000
@@ -72,7 +73,7 @@ def test_each_line_has_what_it_took(bench: Bench) -> None:
     assert took == {1: 5, 2: 7}
 
 
-def test_what_perfdoctor_does_after_the_last_step_is_no_lines(bench: Bench) -> None:
+def test_what_perfdoctor_does_after_the_last_step_is_no_lines(bench: RunningJob) -> None:
     def work() -> None:
         # All on the line that ends the step: the hook of an optimizer is a library's.
         setattr(bench, "ns", 5000), bench.loop.timeline.boundary(), setattr(bench, "ns", 905_000), bench.clock.end()
@@ -82,7 +83,7 @@ def test_what_perfdoctor_does_after_the_last_step_is_no_lines(bench: Bench) -> N
     assert bench.rows() == {("work", "other", True): 5}
 
 
-def test_the_innermost_line_of_the_users_has_the_time(bench: Bench) -> None:
+def test_the_innermost_line_of_the_users_has_the_time(bench: RunningJob) -> None:
     def work() -> None:
         bench.spend(5)
 
@@ -92,7 +93,7 @@ def test_the_innermost_line_of_the_users_has_the_time(bench: Bench) -> None:
     assert bench.rows() == {("spend", "other", True): 5}
 
 
-def test_what_a_library_does_is_the_line_that_called_it(bench: Bench) -> None:
+def test_what_a_library_does_is_the_line_that_called_it(bench: RunningJob) -> None:
     def key(value: int) -> int:
         bench.ns += 2000
         return -value
@@ -108,7 +109,7 @@ def test_what_a_library_does_is_the_line_that_called_it(bench: Bench) -> None:
     assert bench.rows() == {("key", "other", True): 6, ("work", "other", True): 4}
 
 
-def test_time_goes_to_the_part_of_the_step_that_it_passes_in(bench: Bench) -> None:
+def test_time_goes_to_the_part_of_the_step_that_it_passes_in(bench: RunningJob) -> None:
     line = bench.loop.timeline
 
     def make() -> None:
@@ -134,7 +135,7 @@ def test_time_goes_to_the_part_of_the_step_that_it_passes_in(bench: Bench) -> No
     assert bench.clock.totals() == {"other": 6, "input_wait": 5}
 
 
-def test_one_line_that_holds_two_parts_is_divided(bench: Bench) -> None:
+def test_one_line_that_holds_two_parts_is_divided(bench: RunningJob) -> None:
     line = bench.loop.timeline
 
     def waited() -> None:
@@ -148,7 +149,7 @@ def test_one_line_that_holds_two_parts_is_divided(bench: Bench) -> None:
     assert bench.clock.totals() == {"input_wait": 4, "other": 1}
 
 
-def test_a_loss_is_part_of_the_forward_pass_once_it_is_known_to_be_one(bench: Bench) -> None:
+def test_a_loss_is_part_of_the_forward_pass_once_it_is_known_to_be_one(bench: RunningJob) -> None:
     line = bench.loop.timeline
 
     def step() -> None:
@@ -164,7 +165,7 @@ def test_a_loss_is_part_of_the_forward_pass_once_it_is_known_to_be_one(bench: Be
     assert {part: us for part, us in bench.clock.totals().items() if us} == {"forward": 2, "backward": 6}
 
 
-def test_a_line_in_which_a_step_ends_keeps_what_it_took_before_and_after(bench: Bench) -> None:
+def test_a_line_in_which_a_step_ends_keeps_what_it_took_before_and_after(bench: RunningJob) -> None:
     """`loss.backward(); optimizer.step()`: the window closes inside the second, on the boundary."""
     line = bench.loop.timeline
 
@@ -184,7 +185,7 @@ def test_a_line_in_which_a_step_ends_keeps_what_it_took_before_and_after(bench: 
     assert bench.clock.totals() == {"backward": 6, "other": 1}
 
 
-def test_functions_that_run_already_are_watched_and_let_go(bench: Bench) -> None:
+def test_functions_that_run_already_are_watched_and_let_go(bench: RunningJob) -> None:
     def inner() -> None:
         bench.clock.begin()
         bench.ns += 1000
@@ -198,7 +199,7 @@ def test_functions_that_run_already_are_watched_and_let_go(bench: Bench) -> None
     assert bench.rows() == {("inner", "other", False): 1, (name, "other", False): 2}
 
 
-def test_exceptions_and_generators_leave_the_right_line_behind(bench: Bench) -> None:
+def test_exceptions_and_generators_leave_the_right_line_behind(bench: RunningJob) -> None:
     def numbers():
         bench.ns += 1000
         yield 1
@@ -227,7 +228,7 @@ def test_exceptions_and_generators_leave_the_right_line_behind(bench: Bench) -> 
     }
 
 
-def test_a_tracer_of_the_jobs_own_stays(bench: Bench) -> None:
+def test_a_tracer_of_the_jobs_own_stays(bench: RunningJob) -> None:
     def theirs(frame, event, arg):
         return None
 

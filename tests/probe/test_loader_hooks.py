@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
-from perfdoctor.injected._perfdoctor_probe.loading import Loading
+from perfdoctor.injected._perfdoctor_probe.hooks.loading import Loading
 from perfdoctor.injected._perfdoctor_probe.timeline import Timeline
 
 

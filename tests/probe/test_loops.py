@@ -23,7 +23,7 @@ STYLES = (
     "by_hand",
     "by_hand_no_loader",
     "infer",
-    "infer_ungraded",
+    "infer_eval_with_grad",
     "infer_no_loader",
     "infer_train_mode",
     "inference_after_training",
@@ -100,7 +100,7 @@ def test_parameters_are_known_also_where_a_rollout_comes_first(seen):
         ("by_hand", 1, STEPS - 3, 1),
         ("by_hand_no_loader", 2, STEPS - 8, 1),
         ("infer", 1, STEPS - 3, 1),
-        ("infer_ungraded", 1, STEPS - 3, 1),
+        ("infer_eval_with_grad", 1, STEPS - 3, 1),
         ("infer_no_loader", 2, STEPS - 8, 1),
         ("infer_train_mode", 1, STEPS - 3, 1),
         ("per_parameter", 0, STEPS, 1),
@@ -149,10 +149,10 @@ def test_optimizers_in_the_backward_pass_are_told_from_it(seen):
 
 
 def test_forwards_without_no_grad_are_counted_in_evaluation_only(seen):
-    assert sum(u.count for u in seen.named("infer_ungraded").ungraded) in (STEPS - 1, STEPS)
-    assert sum(u.count for u in seen.named("validated").ungraded) in (11, 12)
+    assert sum(u.count for u in seen.named("infer_eval_with_grad").eval_with_grad) in (STEPS - 1, STEPS)
+    assert sum(u.count for u in seen.named("validated").eval_with_grad) in (11, 12)
     for style in ("plain", "infer", "infer_train_mode", "infer_no_loader", "gan", "lbfgs"):
-        assert seen.named(style).ungraded == (), style
+        assert seen.named(style).eval_with_grad == (), style
 
 
 def test_windows_see_a_plain_loop(seen):

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from torch import nn
 
-from perfdoctor.injected._perfdoctor_probe import concurrency, discovery, loading, shortcuts, timeline
+from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
+from perfdoctor.injected._perfdoctor_probe.hooks import concurrency, discovery, loading, shortcuts
 from perfdoctor.injected._perfdoctor_probe.loop import Loop
 
 STEPS = 60
@@ -118,8 +119,8 @@ class Observed:
         line = self.loop.timeline
         root = self.roots.found[nn.Linear]
         counts = (line.step, line.events, line.micro, line.mark, line.boundary_ns, self.loop.samples, root.calls)
-        ungraded = self.loop.ungraded_count, self.loop.ungraded_total_ns
-        return line.rows, line.stack, line.spent, counts, ungraded, root.spent_ns, self.loading.rows, self.lines
+        eval_with_grad = self.loop.eval_with_grad_count, self.loop.eval_with_grad_total_ns
+        return line.rows, line.stack, line.spent, counts, eval_with_grad, root.spent_ns, self.loading.rows, self.lines
 
 
 UNUSUAL: tuple[Callable[[Observed], None], ...] = (

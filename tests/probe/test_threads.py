@@ -33,7 +33,7 @@ def seen(observe_once):
 def total(process: ProcessRecording) -> ForwardsSeen:
     """All counters of a process in one."""
     records = process.forwards_seen
-    names = ("calls", "overlapped", "waiters", "in_training", "ungraded", "backwards")
+    names = ("calls", "overlapped", "waiters", "in_training", "eval_with_grad", "backwards")
     measured = {
         name: tuple(map(sum, zip(*(getattr(record, name) for record in records), strict=True)))
         for name in ("alone", "together")
@@ -70,7 +70,7 @@ def test_forwards_under_way_at_once_are_counted_on_every_thread(seen):
     # A second thread must come before anything is counted; a record may be swapped while another thread adds to it.
     assert THREADS * CALLS * 0.9 <= found.calls <= THREADS * CALLS
     assert found.overlapped >= 0.9 * found.calls
-    assert (found.in_training, found.ungraded, found.backwards) == (0, 0, 0)
+    assert (found.in_training, found.eval_with_grad, found.backwards) == (0, 0, 0)
     count, wall, cpu, delay = found.together
     assert count > 0
     assert 0 < cpu + delay <= wall * 1.1
@@ -87,8 +87,8 @@ def test_the_loop_is_that_of_one_thread(seen):
 def test_training_mode_and_gradients_are_those_of_the_threads(seen):
     in_training, graded = total(seen.named("training_mode")), total(seen.named("graded"))
     assert in_training.in_training >= 0.9 * in_training.calls
-    assert in_training.ungraded == 0
-    assert graded.ungraded >= 0.9 * graded.calls
+    assert in_training.eval_with_grad == 0
+    assert graded.eval_with_grad >= 0.9 * graded.calls
     assert graded.in_training == 0
 
 
@@ -125,10 +125,10 @@ def test_forwards_that_raise_are_not_counted(seen):
     assert total(seen.named("raising")).calls <= THREADS * CALLS * 2 / 3
 
 
-def test_operators_of_a_forward_are_priced_alone_and_as_a_batch(observe):
+def test_operators_of_a_forward_are_timed_alone_and_as_a_batch(observe):
     process = observe("threads.py", "endless").named("endless")
     assert process.batch_rounds
-    for price in process.batch_rounds:
-        assert price.copies >= 2
-        assert (price.ops, price.priced) == (12, 12)
-        assert min(price.one_us, price.batch_us, price.single_us) > 0
+    for timing in process.batch_rounds:
+        assert timing.copies >= 2
+        assert (timing.ops, timing.timed) == (12, 12)
+        assert min(timing.one_us, timing.batch_us, timing.single_us) > 0

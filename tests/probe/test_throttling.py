@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfdoctor.injected._perfdoctor_probe.throttling import Throttling, stat_files
+from perfdoctor.injected._perfdoctor_probe.remedies.throttling import Throttling, stat_files
 
 
 def group(path: Path, text: str) -> Path:

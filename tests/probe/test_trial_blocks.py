@@ -10,7 +10,7 @@ import pytest
 
 from perfdoctor.injected._perfdoctor_probe import remedies
 from perfdoctor.injected._perfdoctor_probe.remedies.base import Remedy, UnsuitableError
-from perfdoctor.injected._perfdoctor_probe.trial import Trials
+from perfdoctor.injected._perfdoctor_probe.remedies.trial import Trials
 
 
 class Probe:

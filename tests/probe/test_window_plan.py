@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from perfdoctor.injected._perfdoctor_probe.windows import FIRST_STEP, GAP, STEPS, Windows
+from perfdoctor.injected._perfdoctor_probe.windows.schedule import FIRST_STEP, GAP, STEPS, Windows
 
 SHORT_NS = 1_000_000
 
 
 class Window:
-    pricing = final_pricing = None
+    microbenchmark = final_microbenchmark = None
 
     def __init__(self, name: str) -> None:
         self.name = name

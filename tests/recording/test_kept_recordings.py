@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfdoctor.config import Config
+from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import OutcomeKind
 from perfdoctor.evidence.model import Missing
-from perfdoctor.judge import judge
 from perfdoctor.recording.directory import RunDirectory
+from perfdoctor.trials.judge import judge
 
 KEPT = Path(__file__).parent.parent / "recordings"
 

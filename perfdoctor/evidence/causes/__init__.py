@@ -32,7 +32,7 @@ Who had the CPU (`lack_of_cpu`)
 The rest of the step (`compute`)
 
 1. *Collections*: timed one by one.
-2. *CPU time*, by the training thread's clock: page faults at their price on this machine, within the kernel's part of
+2. *CPU time*, by the training thread's clock: page faults at their timing on this machine, within the kernel's part of
    it; then what else ran. What receiving batches may have had of it is not known, and stays unexplained.
 3. *Without a CPU*: run delay, or the time that the quota stopped the group where the kernel counts that instead. A
    thread that runs has none, so it gets what CPU time left: delay is counted over all steps, with hiccups that the
@@ -40,7 +40,7 @@ The rest of the step (`compute`)
    beside five neighbours, had 27 ms of it.)
 4. *Blocked* is what is left by definition, when run delay was measured; without it, nobody knows.
 
-What prices say would be saved by another number of threads, by float32 and by all vector instructions are views of the
+What timings say would be saved by another number of threads, by float32 and by all vector instructions are views of the
 same time and not further parts: each is taken of what the one before leaves, the one whose timing held the most of the
 others first (threads were timed in the job's types and under its cap; types under its cap).
 
@@ -52,8 +52,8 @@ from .computing import compute
 from .cpus import SIGNS, Signs, are_bound, lack_of_cpu
 from .ledger import Ledger
 from .overlap import HANDOVER_MS, Overlap, overlap
-from .prices import CapCost, ThreadGain, TypeCost, cap_cost, in_step, thread_gain, type_cost
 from .quiet import with_cpus
+from .timings import CapCost, ThreadGain, TypeCost, cap_cost, in_step, thread_gain, type_cost
 from .waiting import REBUILT, Restart, input_wait, restart
 
 __all__ = [

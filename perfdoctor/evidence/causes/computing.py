@@ -1,4 +1,4 @@
-"""The step without its wait for data: on a CPU, without one, blocked; and what prices would take off it."""
+"""The step without its wait for data: on a CPU, without one, blocked; and what timings would take off it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..model import Cause, Compute, Evidence, Lack, Missing, Share, Step
 from .cpus import SIGNS, Signs, lack_of_cpu
 from .ledger import Ledger
-from .prices import TypeCost, cap_cost, thread_gain, type_cost
+from .timings import TypeCost, cap_cost, thread_gain, type_cost
 
 _TYPES = ("float64", "float16", "bfloat16")
 
@@ -27,7 +27,7 @@ def compute(evidence: Evidence, signs: Signs = SIGNS) -> Compute | Missing:
     taken = ledger.give(
         Cause.PAGE_FAULTS,
         faults if isinstance(faults, Missing) else min(faults, on_cpu),
-        "page faults at their price here, within the kernel's CPU time",
+        "page faults at their timing here, within the kernel's CPU time",
     )
     ledger.give(Cause.RUNNING, on_cpu - taken, "CPU time of the training thread")
     _give_lack(lack_of_cpu(evidence, signs), step, made.delay_ms, ledger, ledger.left_ms - (most - on_cpu))
@@ -95,7 +95,7 @@ def _savable(evidence: Evidence) -> tuple[Share, ...]:
         return tuple(Share(cause, ops, "operators were not profiled") for cause in causes)
     threads, backend = thread_gain(evidence), evidence.backend
     types = [cost for dtype in _TYPES if (cost := type_cost(step, ops, dtype)).is_dear]
-    caps = backend if isinstance(backend, Missing) else backend.cap_prices
+    caps = backend if isinstance(backend, Missing) else backend.cap_timings
     asked: list[tuple[Cause, float | Missing, str]] = [
         (
             Cause.THREADS,
@@ -104,7 +104,7 @@ def _savable(evidence: Evidence) -> tuple[Share, ...]:
         ),
         (
             Cause.TYPES,
-            _middle(types) if not evidence.on_cuda else Missing("on a device operators cannot be priced so"),
+            _middle(types) if not evidence.on_cuda else Missing("on a device operators cannot be timed so"),
             "operators timed in float32",
         ),
         (

@@ -8,39 +8,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .backend import Backend, CapPrice, CapPrices, LibraryPrice
+from .backend import Backend, CapTiming, CapTimings, LibraryTiming
 from .base import Missing, Site
 from .causes import MAKING, WITHOUT_CPU, Cause, Compute, InputWait, Lack, Share
-from .concurrency import NOT_COUNTED, Concurrency, RequestPrice
+from .concurrency import NOT_COUNTED, Concurrency, RequestTiming
 from .counters import NOT_COUNTED as NO_COUNTERS
 from .counters import Counters
 from .device import Bound, DeviceParts, DeviceTimeline
 from .indices import IndexUse
 from .job import DebuggingAid, Job, JobEnd, Precision, Threads
 from .layers import CodeLine, Layer, LayerProfile, Line
-from .libraries import (
-    Attention,
-    AttentionPrice,
-    Convolution,
-    Cudnn,
-    LayoutPrice,
-    LibraryUse,
-    Recurrent,
-    ShapeVariety,
-)
+from .libraries import Attention, AttentionTiming, Convolution, Cudnn, LayoutTiming, LibraryUse, Recurrent, ShapeVariety
 from .loading import Fetch, Loader, WorkerThreads
 from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
 from .memory import CudaMemory, EvalWithGrad, HostMemory
 from .operators import (
-    BatchPrice,
-    BatchPrices,
+    BatchTiming,
+    BatchTimings,
     CallSite,
     DeviceWork,
-    DtypePrice,
+    DtypeTiming,
     Op,
     OpProfile,
-    ThreadPrice,
-    UpdatePrice,
+    ThreadTiming,
+    UpdateTiming,
 )
 from .step import BoundaryKind, CollectSite, GarbageCollection, Parts, Step
 
@@ -48,15 +39,15 @@ __all__ = [
     "MAKING",
     "WITHOUT_CPU",
     "Attention",
-    "AttentionPrice",
+    "AttentionTiming",
     "Backend",
-    "BatchPrice",
-    "BatchPrices",
+    "BatchTiming",
+    "BatchTimings",
     "Bound",
     "BoundaryKind",
     "CallSite",
-    "CapPrice",
-    "CapPrices",
+    "CapTiming",
+    "CapTimings",
     "Cause",
     "CodeLine",
     "CollectSite",
@@ -71,7 +62,7 @@ __all__ = [
     "DeviceParts",
     "DeviceTimeline",
     "DeviceWork",
-    "DtypePrice",
+    "DtypeTiming",
     "EvalWithGrad",
     "Evidence",
     "Fetch",
@@ -87,8 +78,8 @@ __all__ = [
     "Lack",
     "Layer",
     "LayerProfile",
-    "LayoutPrice",
-    "LibraryPrice",
+    "LayoutTiming",
+    "LibraryTiming",
     "LibraryUse",
     "Line",
     "Loader",
@@ -103,15 +94,15 @@ __all__ = [
     "Precision",
     "ProbeFault",
     "Recurrent",
-    "RequestPrice",
+    "RequestTiming",
     "RunEvidence",
     "ShapeVariety",
     "Share",
     "Site",
     "Step",
-    "ThreadPrice",
+    "ThreadTiming",
     "Threads",
-    "UpdatePrice",
+    "UpdateTiming",
     "WorkerThreads",
 ]
 

@@ -10,7 +10,7 @@ NO_CAP = Missing("no variable caps the instruction set")
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryPrice:
+class LibraryTiming:
     """One of the job's own operators, timed in its process on ones of its shapes with oneDNN off and on."""
 
     name: str
@@ -21,7 +21,7 @@ class LibraryPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class CapPrice:
+class CapTiming:
     """One of the job's own operators, timed after the job with the capping variables and without."""
 
     name: str
@@ -35,13 +35,13 @@ class CapPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class CapPrices:
+class CapTimings:
     """What variables that cap the instruction set cost on this machine."""
 
     variables: tuple[tuple[str, str], ...]
-    prices: tuple[CapPrice, ...]
+    timings: tuple[CapTiming, ...]
     rounds: int
-    """The two interpreters took turns so often; prices are medians."""
+    """The two interpreters took turns so often; timings are medians."""
     free_capability: str
     """What torch's own kernels use without the variables."""
 
@@ -74,9 +74,9 @@ class Backend:
     """Devices of the tensors that the loaders deliver."""
     variables: tuple[tuple[str, str], ...]
     """Allow-listed variables as the job had them at its second step."""
-    onednn_prices: tuple[LibraryPrice, ...] = ()
+    onednn_timings: tuple[LibraryTiming, ...] = ()
     """Empty where oneDNN was on."""
-    cap_prices: CapPrices | Missing = NO_CAP
+    cap_timings: CapTimings | Missing = NO_CAP
     onednn_between_steps: bool = True
     """False: it is off in the whole process, not only inside some `with`."""
     onednn_off_at: Site | None = None

@@ -122,7 +122,7 @@ class Compute:
     shares: tuple[Share, ...]
     """They sum up to `whole_ms`."""
     savable: tuple[Share, ...]
-    """Not further parts, but what prices say another setting would take off them: each of what the one before leaves,
+    """Not further parts, but what timings say another setting would take off them: each of what the one before leaves,
     so that together they never exceed the whole."""
 
     def ms(self, *causes: Cause) -> float:

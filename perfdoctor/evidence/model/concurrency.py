@@ -11,14 +11,14 @@ NO_QUEUE = Missing("no queue of requests was seen")
 
 
 @dataclass(frozen=True, slots=True)
-class RequestPrice:
+class RequestTiming:
     """The operators of one of the job's own forwards, timed in its process: on their own shapes, and as one batch."""
 
     copies: int
     """Requests in the batch."""
     ops: int
     """Operators of one forward."""
-    priced: int
+    timed: int
     """Those of them that could be timed."""
     one_ms: float
     batch_ms: float
@@ -67,18 +67,18 @@ class Concurrency:
     """Threads that stood outside a forward of their own in the very function that made a measured one: mean."""
     in_training: int
     """Overlapping forwards of modules with dropout or batch norm in training mode."""
-    ungraded: int
+    eval_with_grad: int
     """Forwards in evaluation mode that recorded a graph."""
-    ungraded_share: float
+    eval_with_grad_share: float
     """Their share of the time of all forwards."""
     backwards: int
     """Backward passes on any thread."""
     site: Site | Missing
-    price: RequestPrice | Missing
+    timing: RequestTiming | Missing
     backlog: float | Missing = NO_QUEUE
     """Requests that wait in the queue which the threads take them from: median of means over half a second."""
 
     @property
     def graph_nobody_uses(self) -> bool:
         """Most forwards of the threads record one, in evaluation mode, and no thread runs a backward pass."""
-        return self.threads > 1 and self.backwards == 0 and 2 * self.ungraded > self.forwards
+        return self.threads > 1 and self.backwards == 0 and 2 * self.eval_with_grad > self.forwards

@@ -72,7 +72,7 @@ class Recurrent:
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionPrice:
+class AttentionTiming:
     """One call, forward and (where the job has one) backward, replayed in this process both ways."""
 
     now_ms: float
@@ -105,13 +105,13 @@ class Attention:
     calls_per_step: float
     ms_per_step: float
     """Forward and backward: of the device where there is one, otherwise of the host."""
-    price: AttentionPrice | Missing
+    timing: AttentionTiming | Missing
     package: str = ""
     """Whose module makes it: `transformers`, `torch`, or a module of the job's."""
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutPrice:
+class LayoutTiming:
     """One operator on images, replayed in this process with their channels first, as in the job, and last."""
 
     name: str
@@ -133,7 +133,7 @@ class LibraryUse:
     """Times are the device's."""
     layout_ms: float = 0.0
     """In cuDNN's kernels that turn tensors round for convolutions, on the device."""
-    layout_prices: tuple[LayoutPrice, ...] = ()
+    layout_timings: tuple[LayoutTiming, ...] = ()
     """On the CPU, where a convolution of a known layer had its channels first."""
 
 

@@ -1,4 +1,4 @@
-"""What the windows saw: operators, prices, telling lines."""
+"""What the windows saw: operators, timings, telling lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .base import Missing, Site
 
-NOT_PRICED = Missing(
+NOT_TIMED = Missing(
     "the job was gone before its operators could be timed",
     "let perfdoctor stop it (--steps), or let it end without os._exit and signals",
 )
@@ -43,7 +43,7 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
-class DtypePrice:
+class DtypeTiming:
     """One of the job's own operators, timed in this process on zeros of its shapes in two types."""
 
     name: str
@@ -57,7 +57,7 @@ class DtypePrice:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadPrice:
+class ThreadTiming:
     """The job's own largest operators, timed in this process with a number of intra-op threads."""
 
     threads: int
@@ -68,7 +68,7 @@ class ThreadPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPrice:
+class BatchTiming:
     """One of the job's own products, timed in this process with other numbers of samples; milliseconds of one call."""
 
     name: str
@@ -80,7 +80,7 @@ class BatchPrice:
     larger_milliseconds: float
     """With `factor` times the batch."""
     smaller_milliseconds: float | None = None
-    """With a `BatchPrices.smaller`th of the batch; None for small operators."""
+    """With a `BatchTimings.smaller`th of the batch; None for small operators."""
 
     @property
     def growing_milliseconds(self) -> float:
@@ -90,10 +90,10 @@ class BatchPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPrices:
+class BatchTimings:
     """What the job's largest products take with larger and smaller batches."""
 
-    ops: tuple[BatchPrice, ...]
+    ops: tuple[BatchTiming, ...]
     smaller: int
     peak_gflops: float
     """Of a float32 product that fits the caches, in this process: 10^9 operations per second."""
@@ -102,7 +102,7 @@ class BatchPrices:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdatePrice:
+class UpdateTiming:
     """One update of the job's optimizer, timed in its process on tensors of the same shapes."""
 
     optimizer: str
@@ -146,8 +146,8 @@ class OpProfile:
     """Of all operators, also those not listed."""
     self_ms_by_dtype: tuple[tuple[str, float], ...] = ()
     """The same by the type of the operators' first floating-point input."""
-    prices: tuple[DtypePrice, ...] = ()
-    thread_prices: tuple[ThreadPrice, ...] = ()
+    timings: tuple[DtypeTiming, ...] = ()
+    thread_timings: tuple[ThreadTiming, ...] = ()
     """By number of threads; empty when nothing could be replayed."""
     device_copies_ms: float = 0.0
     """Host-to-device copies on the device timeline, per step."""
@@ -161,8 +161,8 @@ class OpProfile:
     also beside forward and backward. None in an older recording."""
     devices: tuple[DeviceWork, ...] = ()
     """By index; empty on the CPU and in older recordings."""
-    batch_prices: BatchPrices | Missing = NOT_PRICED
-    update: UpdatePrice | Missing = NOT_PRICED
+    batch_timings: BatchTimings | Missing = NOT_TIMED
+    update: UpdateTiming | Missing = NOT_TIMED
     stray_ms: float = 0.0
     """Time per step without a CPU that may all have fallen into one kind of operator: what takes no longer than this
     may take nothing. Longer waits spread over all of them."""

@@ -73,10 +73,10 @@ class Loop:
         self.forwards = 0
         self.samples = 0
         self.forward_began_ns = 0
-        self.ungraded_ns = 0
-        self.ungraded_site = -1
-        self.ungraded_count = 0
-        self.ungraded_total_ns = 0
+        self.eval_with_grad_ns = 0
+        self.eval_with_grad_site = -1
+        self.eval_with_grad_count = 0
+        self.eval_with_grad_total_ns = 0
 
     # -- whose loop it is ---------------------------------------------------------------------------------
 
@@ -189,11 +189,11 @@ class Loop:
     def forward_ended(self, took_ns: int, has_parameters: bool, useless_graph: bool) -> None:
         """It ended. `useless_graph`: in evaluation mode, with gradients enabled, and the output has a graph."""
         line = self.timeline
-        if self.ungraded_ns:
+        if self.eval_with_grad_ns:
             # The forward before this one recorded a graph in evaluation mode and no backward pass used it.
-            self.ungraded_count += 1
-            self.ungraded_total_ns += self.ungraded_ns
-            self.ungraded_ns = 0
+            self.eval_with_grad_count += 1
+            self.eval_with_grad_total_ns += self.eval_with_grad_ns
+            self.eval_with_grad_ns = 0
         if has_parameters:
             if self.forwards == 0:
                 line.micro = 0
@@ -201,9 +201,9 @@ class Loop:
             line.micro += 1
             if useless_graph:
                 self.quick = 0
-                self.ungraded_ns = took_ns
-                if self.ungraded_site < 0:
-                    self.ungraded_site = self.sites.here(2)
+                self.eval_with_grad_ns = took_ns
+                if self.eval_with_grad_site < 0:
+                    self.eval_with_grad_site = self.sites.here(2)
             if self.kind != "optimizer":
                 self._count_forward()
         if line.stack[-1] in _BEFORE_LOSS:
@@ -225,7 +225,7 @@ class Loop:
             return False
         if self.on_pass is not None:
             self.on_pass()
-        self.ungraded_ns = 0
+        self.eval_with_grad_ns = 0
         self.timeline.enter(parts.BACKWARD)
         return True
 
@@ -337,7 +337,7 @@ class Loop:
                 self.kind == "optimizer"
                 and self.claim == _OPTIMIZER
                 and self.optimizer_steps >= _EARLY_STEPS
-                and not self.ungraded_ns
+                and not self.eval_with_grad_ns
                 and not self.concurrency.on
                 and not self.faults
                 and self.device_boundary is None

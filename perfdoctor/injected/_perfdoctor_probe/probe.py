@@ -10,15 +10,17 @@ from _thread import get_ident
 
 import torch
 
-from . import collector, concurrency, control, loading, patches, procfs, profilers, records, settings, sites, windows
-from .anomaly import Anomaly
-from .calls import Calls
-from .device_clock import DeviceClock
+from . import control, procfs, records, settings, sites
 from .guard import Guard
+from .hooks import collector, concurrency, loading, patches, profilers
+from .hooks.anomaly import Anomaly
+from .hooks.calls import Calls
+from .hooks.device_clock import DeviceClock
 from .loop import Loop
 from .recorder import columns
 from .stop import StopJob
 from .timeline import GC, INPUT, Timeline
+from .windows import schedule
 
 _FLUSH_NS = 500_000_000
 """Between samples and writes, once the first few steps are on disk."""
@@ -45,7 +47,7 @@ class Probe:
         self.loading = loading.Loading(recorder, dumps, self.loop, self.sites, guarded, self.collector.pauses)
         self.device_clock = DeviceClock(recorder, dumps, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
-        self.windows = windows.Windows(recorder, dumps, self.make_window, self.fault, plan)
+        self.windows = schedule.Windows(recorder, dumps, self.make_window, self.fault, plan)
         self.profilers = profilers.Profilers(guarded("profilers", self.profiler_starts))
         self.control = None
         # Each with a switch of its own: a boundary is reached from inside other hooks.
@@ -57,9 +59,9 @@ class Probe:
         self.listen = guarded("control", self._listen)
         self.take_turn = guarded("turns", self._take_turn)
         self.loop.on_kind = guarded("windows", self._kind_changed)
-        self.price = guarded("thread pricing", self.windows.price)
-        self.price_batch = guarded("request pricing", self._price_batch)
-        self.price_finally = guarded("final pricing", self.windows.price_finally)
+        self.time_threads = guarded("thread microbenchmark", self.windows.time_threads)
+        self.time_requests = guarded("request microbenchmark", self._time_requests)
+        self.time_finally = guarded("final microbenchmark", self.windows.time_finally)
         self.trials = None
         """The remedies' side, from when the first one is asked for."""
         self.retired = False
@@ -67,7 +69,7 @@ class Probe:
         self.remedies = [name for name in os.environ.get("PERFDOCTOR_APPLY", "").split(",") if name]
         self.start_trials = guarded("trials", self._start_trials)
         self.try_remedies = guarded("trials", self._try_remedies)
-        self.concurrency.make_pricing = guarded("request pricing", self._make_request_pricing)
+        self.concurrency.make_microbenchmark = guarded("request microbenchmark", self._make_request_microbenchmark)
         self.reset()
 
     def reset(self) -> None:
@@ -170,8 +172,8 @@ class Probe:
         line.skip_own_time()
         self.own_ns += line.boundary_ns - now
         if due and self.trials is None:
-            self.price(step)
-            self.price_batch(step)
+            self.time_threads(step)
+            self.time_requests(step)
             line.skip_own_time()
 
     def _listen(self, step: int, beat: bool) -> None:
@@ -204,10 +206,10 @@ class Probe:
             from .turns import Turns
 
             self.turns = Turns(self.control, self.windows, self.collector)
-        elif command.get("do") == "prices":
+        elif command.get("do") == "timings":
             self.start_trials(step)
-            self.price_finally()
-            self.control.send({"k": "priced", "step": step})
+            self.time_finally()
+            self.control.send({"k": "timed", "step": step})
         elif command.get("do") == "block":
             self.start_trials(step)
             if self.trials is not None:
@@ -218,7 +220,7 @@ class Probe:
     def _start_trials(self, step: int) -> None:
         """The steps from here on are not the job's alone any more. The module is loaded when first needed."""
         if self.trials is None:
-            from .trial import Trials
+            from .remedies.trial import Trials
 
             self.trials = Trials(self)
             self.recorder.line(dumps({"k": "trials", "step": step, "t": time.perf_counter_ns()}))
@@ -298,19 +300,19 @@ class Probe:
                 record["marked"] = self.windows.marked
             self.recorder.line(dumps(record | columns(records.STEP_COLUMNS, rows)))
             self.windows.marked.clear()
-        if self.loop.ungraded_count:
+        if self.loop.eval_with_grad_count:
             self.recorder.line(
                 dumps(
                     {
-                        "k": "ungraded",
+                        "k": "eval_with_grad",
                         "step": line.step,
-                        "site": self.loop.ungraded_site,
-                        "count": self.loop.ungraded_count,
-                        "us": self.loop.ungraded_total_ns // 1000,
+                        "site": self.loop.eval_with_grad_site,
+                        "count": self.loop.eval_with_grad_count,
+                        "us": self.loop.eval_with_grad_total_ns // 1000,
                     }
                 )
             )
-            self.loop.ungraded_count = self.loop.ungraded_total_ns = 0
+            self.loop.eval_with_grad_count = self.loop.eval_with_grad_total_ns = 0
         self.loading.flush()
         self.collector.flush()
         self.calls.flush()
@@ -346,42 +348,42 @@ class Probe:
     def make_window(self, name: str):
         """A window by name; the modules are loaded when first needed."""
         if name == "ops":
-            from .ops_window import OpsWindow
+            from .windows.operators import OpsWindow
 
             optimizer = self.optimizer() if self.optimizer is not None else None
             return OpsWindow(self.profilers, self.discovery.compiled, self.onednn, optimizer, self.sites)
         if name == "counters":
-            from .counters_window import CountersWindow
+            from .windows.counters import CountersWindow
 
             return CountersWindow(self.profilers)
         if name == "lines":
-            from .lines_window import LinesWindow
+            from .windows.lines import LinesWindow
 
             return LinesWindow(self.sites, self.loop, self.discovery.compiled)
-        from .sites_window import SitesWindow
+        from .windows.call_sites import SitesWindow
 
         return SitesWindow(self.sites, self.loop, self.anomaly, self.discovery.compiled)
 
-    def _make_request_pricing(self, copies: int):
+    def _make_request_microbenchmark(self, copies: int):
         """None where a forward cannot be recorded now."""
-        from . import layers
+        from .windows import layers
 
         if self.windows.open is not None or layers.obstacle(self.discovery.compiled):
             return None
-        from .request_pricing import RequestPricing
+        from .microbenchmarks.requests import RequestMicrobenchmark
 
         step = self.loop.timeline.step
         self.windows.marked += [step, step + 1]
-        return RequestPricing(copies)
+        return RequestMicrobenchmark(copies)
 
-    def _price_batch(self, step: int) -> None:
-        pricing = self.concurrency.pricing
-        if pricing is None or not pricing.is_due(time.perf_counter_ns()):
+    def _time_requests(self, step: int) -> None:
+        microbenchmark = self.concurrency.microbenchmark
+        if microbenchmark is None or not microbenchmark.is_due(time.perf_counter_ns()):
             return
         began = self.windows.own.begin()
-        prices = pricing.round()
-        if prices:
-            self.recorder.line(dumps({"k": "batching", "step": step, **prices}))
+        timings = microbenchmark.round()
+        if timings:
+            self.recorder.line(dumps({"k": "batching", "step": step, **timings}))
         self.windows.marked.append(step)
         self.windows.own.end(began)
 
@@ -411,7 +413,7 @@ class Probe:
         self.recorder.line(f'{{"k":"tracked","objects":{len(gc.get_objects())}}}')
         self.recorder.line(f'{{"k":"end","step":{self.loop.timeline.step},"t":{time.perf_counter_ns()}}}')
         self.write_rows()
-        self.price_finally()
+        self.time_finally()
 
 
 class _NotCompiled:
@@ -428,7 +430,7 @@ class _NotCompiled:
 
 
 def unit_cost_ns() -> float:
-    """Nanoseconds of one enter-and-leave of the timeline in this process: the price of one hook event."""
+    """Nanoseconds of one enter-and-leave of the timeline in this process: the timing of one hook event."""
     line = Timeline()
     began = time.perf_counter_ns()
     for _ in range(200):

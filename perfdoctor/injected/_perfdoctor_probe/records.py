@@ -20,7 +20,7 @@ processes of a machine), durations are microseconds, as the names say.
     gc        collections since the last such record, by generation
     full_gc   one generation-2 collection, or any explicit one
     site      a place in the user's code, referred to by `id`
-    ungraded  forwards in evaluation mode whose graph nobody used, since the last such record
+    eval_with_grad  forwards in evaluation mode whose graph nobody used, since the last such record
     concurrency  root forwards since the last such record, once more than one thread makes them
     batching  operators of one forward timed for one request and for several at once, and by intra-op threads
     tracked   objects known to the garbage collector
@@ -29,7 +29,7 @@ processes of a machine), durations are microseconds, as the names say.
     worker_sample  counters of a data-loader worker
     boundary  from here on a step ends at `kind`: optimizer, batch or forward
     window    a window closed: what it saw
-    prices    the largest operators timed otherwise after the last step: completes the operator window
+    timings    the largest operators timed otherwise after the last step: completes the operator window
     threads   a round of the largest operators, timed with several numbers of intra-op threads
     fault     a hook raised and was switched off
     trials    from this step on remedies are tried, and the steps are not the job's alone

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import H100, healthy, with_
 
-from perfdoctor.evidence.model import Evidence, LibraryPrice, Op, PciGpu
+from perfdoctor.evidence.model import Evidence, LibraryTiming, Op, PciGpu
 
 
 def beside_a_gpu(flops: float = 4e10, **changes: Any) -> Evidence:
@@ -33,13 +33,15 @@ _CONVOLUTION = "[16, 32, 32, 32] [32, 32, 3, 3] [32]"
 def without_onednn(share: float = 0.8, ratio: float | None = 3.4, **changes: Any) -> Evidence:
     """Convolutions that take this share of the operators' time, and so many times what they take in oneDNN."""
     took = share * 22.0
-    price = () if ratio is None else (LibraryPrice("convolution", _CONVOLUTION, "float32", took / 2, took / 2 / ratio),)
+    timing = (
+        () if ratio is None else (LibraryTiming("convolution", _CONVOLUTION, "float32", took / 2, took / 2 / ratio),)
+    )
     return with_(
         healthy(),
         **{
             "backend__onednn_enabled": False,
             "backend__onednn_between_steps": False,
-            "backend__onednn_prices": price,
+            "backend__onednn_timings": timing,
             "ops__ops": (
                 Op("convolution", "float32", _CONVOLUTION, "cpu", 2.0, 0.01 * took, took, 2e8),
                 Op("_slow_conv2d_forward", "float32", _CONVOLUTION, "cpu", 2.0, 0.99 * took, 0.99 * took, 0.0),

@@ -6,15 +6,15 @@ from typing import Any
 
 from samples import healthy, with_
 
-from perfdoctor.evidence.model import BatchPrice, BatchPrices, Evidence, Op
+from perfdoctor.evidence.model import BatchTiming, BatchTimings, Evidence, Op
 
 
-def batch_prices(growing: float = 0.1, quarter: float | None = None) -> BatchPrices:
+def batch_timings(growing: float = 0.1, quarter: float | None = None) -> BatchTimings:
     """Products of 20 ms a step, of which that share grows with the batch; and what a quarter of it takes of that."""
     larger = 2.5 * (1 + 3 * growing)
     smaller = None if quarter is None else 2.5 * quarter
-    price = BatchPrice("addmm", "[512] [32, 512] [512, 512]", 8.0, 2.5, 4, larger, smaller)
-    return BatchPrices((price,), 4, 100.0, 0.002)
+    timing = BatchTiming("addmm", "[512] [32, 512] [512, 512]", 8.0, 2.5, 4, larger, smaller)
+    return BatchTimings((timing,), 4, 100.0, 0.002)
 
 
 def small_batch(growing: float = 0.1, batch: float = 4.0, **changes: Any) -> Evidence:
@@ -22,7 +22,7 @@ def small_batch(growing: float = 0.1, batch: float = 4.0, **changes: Any) -> Evi
     return with_(
         healthy(),
         **{
-            "ops__batch_prices": batch_prices(growing),
+            "ops__batch_timings": batch_timings(growing),
             "ops__ops": (Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 20.0, 20.0, 4e8),),
             "step__samples": batch,
             "loader__batch_size": int(batch),

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import HOT_LINES, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import CallSite, Evidence, Line, Parts, Site, UpdatePrice
+from perfdoctor.evidence.model import CallSite, Evidence, Line, Parts, Site, UpdateTiming
 
 LOSS_LINE = Site("train.py", 50, "sample_loss")
 
@@ -62,13 +62,13 @@ def anomaly_detection(traces_ms: float = 9.0, checks_ms: float = 3.0, **call: An
     return with_(healthy(), call_sites=(with_(traces, **call), with_(checks, **call)))
 
 
-def slow_update(spent_ms: float = 6.0, **price: Any) -> Evidence:
+def slow_update(spent_ms: float = 6.0, **timing: Any) -> Evidence:
     """Adam loops over 200 tensors; of the step of 25 ms it takes so much."""
-    adam = UpdatePrice("Adam", "loop", 200, now_ms=1.5, foreach_ms=0.9, fused_ms=0.3)
+    adam = UpdateTiming("Adam", "loop", 200, now_ms=1.5, foreach_ms=0.9, fused_ms=0.3)
     return with_(
         healthy(),
         step=step(Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=spent_ms, other=6.7 - spent_ms)),
-        ops__update=with_(adam, **price),
+        ops__update=with_(adam, **timing),
     )
 
 

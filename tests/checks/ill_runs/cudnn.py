@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import ATTENTION, CONVOLUTION, RECURRENT, healthy, on_gpu, with_
 
-from perfdoctor.evidence.model import AttentionPrice, CallSite, Evidence, LayoutPrice, LibraryUse, Site
+from perfdoctor.evidence.model import AttentionTiming, CallSite, Evidence, LayoutTiming, LibraryUse, Site
 
 from .backend import without_onednn
 
@@ -20,8 +20,8 @@ def unfused(
     made: str = "by hand", took: float = 12.0, ratio: float = 2.0, part: float = 1.0, choice: str = "fused", **one: Any
 ) -> Evidence:
     """Attention that takes so long a step, and so many times what the fused kernel takes."""
-    price = AttentionPrice(now_ms=took * part, fused_ms=took * part / ratio, part=part, choice=choice)
-    layer = with_(ATTENTION, **{"made": made, "ms_per_step": took, "price": price, **one})
+    timing = AttentionTiming(now_ms=took * part, fused_ms=took * part / ratio, part=part, choice=choice)
+    layer = with_(ATTENTION, **{"made": made, "ms_per_step": took, "timing": timing, **one})
     line = CallSite("softmax", Site("model.py", 17, "forward"), 1.0, 1.0, f"{layer.queries}x{layer.keys}")
     return with_(healthy(), library_use=LibraryUse((), (), (layer,)), call_sites=(line,))
 
@@ -51,8 +51,8 @@ def scattered(copies: float = 4.0) -> Evidence:
 
 def channels_first(saved: float = 10.0, **changes: Any) -> Evidence:
     """On a CPU: operators on images of 30 ms a step, that would save so many of them with the channels last."""
-    prices = (
-        LayoutPrice("convolution_backward", "[32, 16, 32, 32]", 10.0, 10.0 - saved / 2, 20.0),
-        LayoutPrice("max_pool2d_with_indices", "[32, 16, 32, 32]", 5.0, 5.0, 10.0),
+    timings = (
+        LayoutTiming("convolution_backward", "[32, 16, 32, 32]", 10.0, 10.0 - saved / 2, 20.0),
+        LayoutTiming("max_pool2d_with_indices", "[32, 16, 32, 32]", 5.0, 5.0, 10.0),
     )
-    return with_(healthy(), library_use=LibraryUse((CONVOLUTION,), (), (), layout_prices=prices), **changes)
+    return with_(healthy(), library_use=LibraryUse((CONVOLUTION,), (), (), layout_timings=timings), **changes)

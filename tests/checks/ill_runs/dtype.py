@@ -6,14 +6,14 @@ from typing import Any
 
 from samples import healthy, on_gpu, with_
 
-from perfdoctor.evidence.model import CallSite, DtypePrice, Evidence, Op, Site
+from perfdoctor.evidence.model import CallSite, DtypeTiming, Evidence, Op, Site
 
 _SHAPES = "[32, 512] [512, 512]"
 
 
 def slow_type(dtype: str, profiled_ms: float = 20.0, ratio: float | None = 2.2, **changes: Any) -> Evidence:
     """All products in one type, profiled for so long a step; `ratio` over float32 was measured."""
-    price = () if ratio is None else (DtypePrice("mm", _SHAPES, dtype, 1.0, 1.0 / ratio),)
+    timing = () if ratio is None else (DtypeTiming("mm", _SHAPES, dtype, 1.0, 1.0 / ratio),)
     return with_(
         healthy(),
         **{
@@ -23,7 +23,7 @@ def slow_type(dtype: str, profiled_ms: float = 20.0, ratio: float | None = 2.2, 
             ),
             "ops__self_ms_per_step": max(22.0, profiled_ms + 1.0),
             "ops__self_ms_by_dtype": ((dtype, profiled_ms), ("float32", max(1.0, 22.0 - profiled_ms))),
-            "ops__prices": price,
+            "ops__timings": timing,
             "precision__parameter_dtypes": ((dtype, 1_000_000),),
             "precision__batch_dtypes": (dtype,),
             "call_sites": (CallSite("float64", Site("train.py", 40, "forward"), 10.0, 5.0),),

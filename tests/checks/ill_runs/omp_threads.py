@@ -6,10 +6,10 @@ from typing import Any
 
 from samples import healthy, step, with_
 
-from perfdoctor.evidence.model import Evidence, Parts, ThreadPrice
+from perfdoctor.evidence.model import Evidence, Parts, ThreadTiming
 
 
-def priced_threads(now: int, prices: dict[int, float], cpus: int = 2, **changes: Any) -> Evidence:
+def timed_threads(now: int, timings: dict[int, float], cpus: int = 2, **changes: Any) -> Evidence:
     """`now` threads on so many CPUs, and what the largest operators take with 1, 2, ... threads."""
     return with_(
         healthy(),
@@ -17,7 +17,7 @@ def priced_threads(now: int, prices: dict[int, float], cpus: int = 2, **changes:
             "machine__affinity_cpus": cpus,
             "machine__logical_cpus": cpus,
             "threads__intra_op": now,
-            "ops__thread_prices": tuple(ThreadPrice(threads, ms) for threads, ms in prices.items()),
+            "ops__thread_timings": tuple(ThreadTiming(threads, ms) for threads, ms in timings.items()),
             **changes,
         },
     )
@@ -25,7 +25,7 @@ def priced_threads(now: int, prices: dict[int, float], cpus: int = 2, **changes:
 
 def crowded_ranks(waited_ms: float = 6.0, **changes: Any) -> Evidence:
     """Two ranks of two threads on two CPUs, whose operators were timed while the other rank waited for this one."""
-    return priced_threads(
+    return timed_threads(
         2,
         {1: 10.0, 2: 9.5},
         **{

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import ONE_THREAD, healthy, step, with_
 
-from perfdoctor.evidence.model import Evidence, Missing, Parts, RequestPrice, Site
+from perfdoctor.evidence.model import Evidence, Missing, Parts, RequestTiming, Site
 
 
 def serving(**changes: Any) -> Evidence:
@@ -34,7 +34,7 @@ def serving(**changes: Any) -> Evidence:
                     "delay_share": 0.1,
                     "occupied_share": 3.9,
                     "site": Site("serve.py", 17, "answer"),
-                    "price": RequestPrice(4, 16, 16, 0.05, 0.07, 1, 0.05, 0.05, 5),
+                    "timing": RequestTiming(4, 16, 16, 0.05, 0.07, 1, 0.05, 0.05, 5),
                     **{name: value for name, value in changes.items() if name not in elsewhere},
                 },
             ),
@@ -57,7 +57,7 @@ def behind_a_lock(**changes: Any) -> Evidence:
             "delay_share": 0.0,
             "occupied_share": 0.95,
             "waiters": 3.0,
-            "price": RequestPrice(4, 16, 16, 0.6, 0.8, 1, 0.6, 0.6, 5),
+            "timing": RequestTiming(4, 16, 16, 0.6, 0.8, 1, 0.6, 0.6, 5),
             "step": step(Parts(forward=1.0, other=3.0), boundary="forward", samples=Missing("no loader")),
             **changes,
         }
@@ -72,7 +72,7 @@ def with_teams(**changes: Any) -> Evidence:
             "cpu_ms": 8.0,
             "least_cpu_ms": 7.5,
             "blocked_share": 0.3,
-            "price": RequestPrice(4, 6, 6, 7.0, 27.0, 4, 15.0, 9.0, 5),
+            "timing": RequestTiming(4, 6, 6, 7.0, 27.0, 4, 15.0, 9.0, 5),
             "threads__intra_op": 4,
             "step": step(Parts(forward=20.0, other=0.1), boundary="forward", samples=Missing("no loader")),
             **changes,
@@ -83,6 +83,12 @@ def with_teams(**changes: Any) -> Evidence:
 def graphs_in_threads(**changes: Any) -> Evidence:
     """Threads that take turns, in evaluation mode, with gradients on."""
     return serving(
-        **{"overlapped_share": 0.1, "measured": 50, "ungraded": 8_000, "ungraded_share": 1.0, "blocked_share": 0.0}
+        **{
+            "overlapped_share": 0.1,
+            "measured": 50,
+            "eval_with_grad": 8_000,
+            "eval_with_grad_share": 1.0,
+            "blocked_share": 0.0,
+        }
         | changes
     )

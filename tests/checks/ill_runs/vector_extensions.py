@@ -6,19 +6,19 @@ from typing import Any
 
 from samples import healthy, with_
 
-from perfdoctor.evidence.model import CapPrice, CapPrices, Evidence, Op
+from perfdoctor.evidence.model import CapTiming, CapTimings, Evidence, Op
 
 
 def capped(slower: float = 4.0, took: float = 12.0, **changes: Any) -> Evidence:
     """Under ATEN_CPU_CAPABILITY=default; an operator that takes so long a step is so many times slower for it."""
     variables = (("ATEN_CPU_CAPABILITY", "default"),)
-    prices = CapPrices(variables, (CapPrice("gelu", "[64, 4096]", "float32", 4.0, 2.0 * slower, 2.0),), 5, "AVX512")
+    timings = CapTimings(variables, (CapTiming("gelu", "[64, 4096]", "float32", 4.0, 2.0 * slower, 2.0),), 5, "AVX512")
     return with_(
         healthy(),
         **{
             "backend__variables": variables,
             "backend__capability": "DEFAULT",
-            "backend__cap_prices": prices,
+            "backend__cap_timings": timings,
             "ops__ops": (Op("gelu", "float32", "[64, 4096]", "cpu", 2.0, took, took, 0.0),),
             **changes,
         },

@@ -1,0 +1,1 @@
+"""What several checks use alike; no check is found here."""

@@ -1,0 +1,34 @@
+"""Lines of code as findings compare and write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing, Site
+
+PYTHON_PARTS = ("forward", "other")
+"""The parts of a step in which the job's own Python issues the operators."""
+
+
+def key(site: Site) -> tuple[str, int]:
+    """What two places have in common that are one line."""
+    return site.file, site.line
+
+
+def function(site: Site) -> tuple[str, str]:
+    """What two places have in common that are in one function."""
+    return site.file, site.function
+
+
+def asked_for(evidence: Evidence, calls: Sequence[CallSite]) -> Sequence[CallSite]:
+    """Without those that the backward pass makes in return for others, unless there are no others."""
+    lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
+    backward = {key(line.site) for line in lines if line.part == "backward"}
+    return [call for call in calls if key(call.site) not in backward] or calls
+
+
+def places(lines: Sequence[Line]) -> str:
+    """Line numbers, with the file where it is not that of the dearest."""
+    here = max(lines, key=lambda line: line.ms_per_step).site.file
+    ordered = sorted({(line.site.file != here, line.site.file, line.site.line) for line in lines})
+    return ", ".join(f"{file}:{line}" if elsewhere else str(line) for elsewhere, file, line in ordered)

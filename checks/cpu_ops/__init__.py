@@ -1,0 +1,156 @@
+"""Python between the operators: element loops, scalar reads, and trips between host and device.
+
+What it looks at
+----------------
+For a step or two, every operator with the line that issued it; every read of a scalar (`.item()`, `float(t)`, an
+f-string, `if t > 0`) and every copy between devices, with its line and duration; and on a GPU the copies that the
+device saw. Lines that go through the model's `state_dict` in every step. What autograd's anomaly detection takes in
+these steps, where it is on. On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` and with
+`fused=True`.
+
+Why it costs time
+-----------------
+A loop over the samples of a batch pays 5 to 20 us of Python and dispatch for every element, where one operator
+on the whole batch pays them once: such loops in losses were 17 to 59 times slower than their vectorised form.
+On a GPU a scalar read makes the host wait until the device has done all that was asked of it, and then the device
+waits for the host. On a CPU a read is cheap, but one per parameter and step adds up. Anomaly detection takes a stack
+trace for every operator: a network of 40 layers took 1.6 ms a step without it and 13.6 ms with it. An optimizer that
+is not fused issues ten operators and more for every parameter: for 100 small ones 2.9 ms instead of 0.5 ms.
+
+Example
+-------
+    for i in range(len(batch)):
+        loss = loss + (output[i] - target[i]).pow(2).mean()
+    norms = [p.grad.norm().item() for p in model.parameters()]
+
+    torch.autograd.set_detect_anomaly(True)   # since the NaN of last spring
+
+How to fix
+----------
+Work on whole tensors; stack what must be read and read it once; accumulate on the device (`total += loss.detach()`)
+and read every 50 steps; `torch.where` instead of `if`; create tensors where they are used (`device=`). Switch anomaly
+detection off again; give the optimizer `fused=True`.
+
+When it stays silent
+--------------------
+One `loss.item()` a step on a CPU; a line that calls a whole network once, however many operators that issues; reads
+by torch's own optimizers; anything below its share of the step; on a GPU, reads in a step that the device bounds: it
+has work while the host waits. Layers called one after another are not a loop
+over elements unless they come by the dozen and each issues small operators. An optimizer whose update was not timed:
+not one of torch's own, not on the CPU, or in a job that compiles.
+
+Limits
+------
+What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window. On a
+GPU the duration of a scalar read is the time that the host waited, not all of which is lost: the prediction starts
+at a tenth. Operators that silently fall back from Apple's MPS to the CPU are not seen. Nothing inside compiled code
+is seen. Of the profiler left on, and of deterministic algorithms, the cost is not measured.
+
+References
+----------
+- Deeplearning4j, "How to debug performance issues", step 10
+- HarryVolek/PyTorch_Speaker_Verification#33: loops in a loss, 17 to 59 times
+- AWSLabs fvdb-reality-capture#144: one of two `loss.item()` removed, 1.05 to 1.10 times
+- PyTorch, "Performance tuning guide": avoid unnecessary CPU-GPU synchronization, disable debugging APIs
+- Lightning-AI/pytorch-lightning#17359: anomaly detection left on, 2.5 times
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfdoctor.api.findings import Check, Finding, Measurement, Outcome, cannot_tell, clear, found, milliseconds
+from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing, Step
+
+from .._shared.lines import key
+from . import state_copies
+from .anomaly import left_on
+from .element_loops import element_loops
+from .round_trips import round_trips
+from .scalar_reads import ScalarReads, of_the_job
+from .updates import slow_update
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds, as shares of the steady step unless they say otherwise."""
+
+    loop_share: float = 0.10
+    """Rewriting a loop in whole tensors takes thought; less is not worth it."""
+    loop_runs: int = 32
+    """Runs of a line per step that make it a loop over elements: few networks have as many like layers."""
+    forward_runs: int = 64
+    """The same inside a `forward`, where deep networks call the same line once per block."""
+    least_runs: int = 8
+    """Fewer are no loop, even where they equal the batch size."""
+    small_op_us: float = 50.0
+    """Mean time of the line's operators: above, they work, and Python around them does not matter."""
+    read_share: float = 0.05
+    """Of scalar reads on a CPU."""
+    error_share: float = 0.30
+    """A judgement: a third of the step spent between the operators."""
+    cuda_reads: float = 2.0
+    """Reads a step on CUDA that pass: one for the loss, and one of a gradient scaler, are ordinary."""
+    cuda_read_share: float = 0.02
+    """Of the step, of what the device can have felt: below, the host was ahead of it anyway."""
+    copy_share: float = 0.05
+    """Of copies back and forth."""
+    anomaly_share: float = 0.05
+    """Of anomaly detection: one line to take out, so little is worth it."""
+    update_share: float = 0.1
+    """What another way to update would save, as a note: the loop is what torch does on a CPU unless told otherwise."""
+
+
+def examine(evidence: Evidence, limits: Limits) -> Outcome:
+    """Scalar reads, then copies between devices, then loops over elements that are neither."""
+    step, calls, lines = evidence.step, evidence.call_sites, evidence.hot_lines
+    if isinstance(step, Missing):
+        return cannot_tell(f"there is no steady step: {step}")
+    if isinstance(calls, Missing):
+        return cannot_tell(f"calls were not watched: {calls}")
+    if isinstance(lines, Missing):
+        return cannot_tell(f"operators were not counted by line: {lines}")
+    reads = of_the_job(calls)
+    state = state_copies.lines_of(step, lines, limits)
+    told = {key(line.site) for line in state}
+    told |= {key(call.site) for call in reads if call.calls_per_step >= limits.least_runs}
+    findings = [
+        *_left_behind(evidence, step, calls, lines, limits),
+        *ScalarReads(evidence, step, reads, lines, limits).findings(),
+        *round_trips(step, calls, limits),
+        *([state_copies.finding(step, state, limits)] if state else []),
+        *element_loops(evidence, step, lines, told, limits),
+    ]
+    shared = _measured(reads, lines)
+    if findings:
+        return found(*findings, measurements=shared)
+    return clear(
+        "{reads:scalar read} a step: {reads_ms}; the busiest line ran {runs:time} and issued {ops:operator}",
+        *shared,
+    )
+
+
+def _left_behind(
+    evidence: Evidence, step: Step, calls: tuple[CallSite, ...], lines: tuple[Line, ...], limits: Limits
+) -> list[Finding]:
+    """Of torch itself: a mode that was left on, and the way in which the optimizer updates."""
+    some = (
+        left_on(evidence, step, calls, (limits.anomaly_share, limits.error_share)),
+        slow_update(evidence, step, lines, limits.update_share),
+    )
+    return [finding for finding in some if finding is not None]
+
+
+def _measured(reads: tuple[CallSite, ...], lines: tuple[Line, ...]) -> tuple[Measurement, ...]:
+    busiest = max(lines, key=lambda line: line.ops_per_step, default=None)
+    return (
+        Measurement("reads", sum(call.calls_per_step for call in reads), "count", "scalar reads per step"),
+        milliseconds("reads_ms", sum(call.ms_per_step for call in reads), "their time per step"),
+        Measurement(
+            "runs", max(1, round(busiest.runs_per_step)) if busiest else 0, "count", "runs of the busiest line"
+        ),
+        Measurement("ops", busiest.ops_per_step if busiest else 0.0, "count", "operators it issues per step"),
+    )
+
+
+CHECK = Check(code="PD10", name="cpu-ops", title="syncs and CPU-only operators", limits=Limits(), examine=examine)

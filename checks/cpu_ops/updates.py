@@ -1,0 +1,99 @@
+"""An optimizer that updates one tensor after another, where it could do all in a few operators."""
+
+from __future__ import annotations
+
+from perfdoctor.api.findings import (
+    Confidence,
+    Finding,
+    Fix,
+    Measurement,
+    Part,
+    Severity,
+    location,
+    milliseconds,
+    savings,
+    share,
+)
+from perfdoctor.api.quantities import Evidence, Job, Line, Missing, Step, UpdateTiming
+
+from .._shared.wording import in_words_of
+
+_SLOWER = 1.1
+"""Another way is worth a finding when it beats the job's by a tenth, measured."""
+_WARM = 0.7
+"""Of the saving that was timed: in the job, gradients and states come from further away than in a repetition."""
+_FAULTED = 1.25
+"""An update that was timed this much longer than in the job met pages that the job has at hand."""
+_DOES = {"loop": "one after another", "foreach": "in groups"}
+
+
+def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], least: float) -> Finding | None:
+    """None where no way was timed that is faster, or what it would save is less than that share of the step.
+
+    Never more than a note: it is torch's own choice, and nothing in the job is wrong.
+    """
+    ops = evidence.ops
+    timing = Missing("no operators") if isinstance(ops, Missing) else ops.update
+    if isinstance(timing, Missing) or timing.made not in _DOES:
+        return None
+    # The plainest first: where two ways are as fast, one line of the fix is enough.
+    ways = {name: ms for name, ms in (("fused", timing.fused_ms), ("foreach", timing.foreach_ms)) if ms is not None}
+    faster = {name: ms for name, ms in ways.items() if timing.now_ms >= _SLOWER * ms}
+    if not faster:
+        return None
+    best = min(faster, key=lambda name: faster[name])
+    spent = step.parts.optimizer
+    # By the ratio, but no less than what was timed remains: in a repetition the loop may have to fault its memory in.
+    saved = min(spent * (1 - faster[best] / timing.now_ms), spent - faster[best] / timing.part)
+    if saved / step.step_ms < least:
+        return None
+    at = max((line for line in lines if line.part == "optimizer"), key=lambda line: line.ms_per_step, default=None)
+    timed = ", ".join(f"{{{name}_ms}} with `{name}=True`" for name in ways)
+    return Finding(
+        id="PD10.slow-update",
+        severity=Severity.NOTE,
+        confidence=Confidence.HIGH,
+        message=f"{{optimizer}} updates {{tensors:tensor}} {_DOES[timing.made]}, which takes {{update_ms}} a step, "
+        "{update_share} of it",
+        reasoning=f"timed on tensors of the same shapes, an update takes {{now_ms}} so and {timed}"
+        + ("; on the CPU torch's optimizers loop unless told otherwise" if timing.made == "loop" else "")
+        + (
+            ", and in the job, with its memory at hand, the loop takes less" if timing.now_ms > _FAULTED * spent else ""
+        ),
+        evidence=(
+            milliseconds("update_ms", spent, "the optimizer's part per step"),
+            share("update_share", spent / step.step_ms, "of the step"),
+            Measurement("optimizer", timing.optimizer, "text", "optimizer"),
+            Measurement("tensors", timing.tensors, "count", "tensors that it updates"),
+            milliseconds("now_ms", timing.now_ms, "timed as the job does it" + _of_part(timing)),
+            *(milliseconds(f"{name}_ms", ms, f"timed with `{name}=True`") for name, ms in ways.items()),
+        ),
+        location=location(at.site) if at is not None else None,
+        fix=Fix(
+            text="Have it update all tensors in one operator."
+            if best == "fused"
+            else "Have it update tensors in groups.",
+            code=_code(evidence.job, timing.optimizer, best),
+            risk="Sums are taken in another order, so the last digits of results differ.",
+            remedies=("optimizer.fused",) if best == "fused" else ("optimizer.foreach",),
+        ),
+        savings=savings(
+            step,
+            Part.COMPUTE,
+            ceiling=spent,
+            low=_WARM * saved,
+            high=saved,
+            method="the optimizer's part of the step, by how its update was timed both ways in the job's process",
+        ),
+    )
+
+
+def _of_part(timing: UpdateTiming) -> str:
+    return "" if timing.part >= 1 else f", {100 * timing.part:.0f} % of the elements"
+
+
+def _code(job: Job, optimizer: str, way: str) -> str:
+    plain = f"optimizer = torch.optim.{optimizer}(model.parameters(), ..., {way}=True)"
+    if way == "fused" and optimizer == "AdamW":
+        return in_words_of(job, plain, transformers='TrainingArguments(..., optim="adamw_torch_fused")')
+    return plain

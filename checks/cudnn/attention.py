@@ -1,0 +1,221 @@
+"""Attention that is not torch's fused kernel: made by hand, with its weights returned, or on the math path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfdoctor.api.causes import in_step
+from perfdoctor.api.findings import (
+    Confidence,
+    Finding,
+    Fix,
+    Measurement,
+    Part,
+    location,
+    milliseconds,
+    savings,
+    severity,
+    share,
+)
+from perfdoctor.api.quantities import Attention, Evidence, LibraryUse, Missing, OpProfile, Site, Step
+
+_SPREAD = 0.15
+"""Of a measured timing: it is taken from single calls with warm caches."""
+_SLOWER = 1.1
+"""The fused kernel is worth a finding when it beats what the job does by a tenth, measured."""
+_ON_GPU = (0.3, 0.7)
+"""Of the device's time in unfused attention. FlashAttention's authors measured 2 to 4 times the speed; less when the
+sequences are short or masked."""
+_GPU_KEYS = 256
+"""Shorter sequences gain little on a GPU, by the same measurements."""
+_MHA = "MultiheadAttention"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """Per step, in milliseconds of an ordinary one."""
+
+    spent: float
+    low: float
+    high: float
+    times: float | None
+    """What the job does over the fused kernel, measured."""
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+
+def findings(
+    evidence: Evidence, step: Step, ops: OpProfile, use: LibraryUse, limits: tuple[float, float]
+) -> list[Finding]:
+    """One for each way. `limits`: shares of the step for a warning and for an error."""
+    by_hand = [one for one in use.attention if one.made == "by hand"]
+    ways = (
+        (_returned, [one for one in by_hand if one.module == _MHA]),
+        (_by_hand, [one for one in by_hand if one.module != _MHA]),
+        (_math, [one for one in use.attention if one.made == "math"]),
+    )
+    found = []
+    for describe, some in ways:
+        cost = _cost(step, ops, use, some)
+        if cost.middle / step.step_ms >= limits[0] and (cost.times is None or cost.times >= _SLOWER):
+            found.append(_finding(evidence, step, some, cost, describe(evidence, some), limits))
+    return found
+
+
+def _cost(step: Step, ops: OpProfile, use: LibraryUse, some: list[Attention]) -> _Cost:
+    if use.on_device:
+        spent = min(step.step_ms, sum(one.ms_per_step for one in some if one.keys >= _GPU_KEYS))
+        low, high = (part * spent for part in _ON_GPU)
+        return _Cost(spent, low, high, None)
+    spent = low = high = now = fused = 0.0
+    for one in some:
+        mine = in_step(step, ops, one.ms_per_step)
+        spent += mine
+        timing = one.timing
+        if isinstance(timing, Missing) or timing.now_ms <= 0:
+            continue
+        ratio = timing.fused_ms / timing.now_ms
+        low += mine * max(0.0, 1 - ratio * (1 + _SPREAD))
+        most = mine * max(0.0, 1 - ratio * (1 - _SPREAD))
+        if timing.part < 1 and ratio * _SLOWER <= 1:
+            # A part fits into caches that the whole does not: what the fused kernel takes for all is the other bound.
+            most = max(most, mine - timing.fused_ms / timing.part * one.calls_per_step)
+        high += most
+        now += timing.now_ms * one.calls_per_step
+        fused += timing.fused_ms * one.calls_per_step
+    return _Cost(spent, low, high, now / fused if fused > 0 else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    id: str
+    what: str
+    why: str
+    fix: Fix
+
+
+def _finding(
+    evidence: Evidence, step: Step, some: list[Attention], cost: _Cost, words: _Words, limits: tuple[float, float]
+) -> Finding:
+    largest = some[0]
+    measured = () if cost.times is None else (Measurement("ratio", cost.times, "ratio", "now over fused, measured"),)
+    return Finding(
+        id=words.id,
+        severity=severity(cost.middle / step.step_ms, *limits),
+        confidence=Confidence.LOW
+        if cost.times is None
+        else Confidence.HIGH
+        if cost.low / step.step_ms >= limits[0]
+        else Confidence.MEDIUM,
+        message=words.what
+        + " takes {cost_ms} a step, {cost_share} of it"
+        + ("; torch's fused kernel does the same {ratio} as fast" if measured else ""),
+        reasoning=words.why,
+        evidence=(
+            milliseconds("cost_ms", cost.spent, "attention per step, forward and backward"),
+            share("cost_share", cost.spent / step.step_ms, "of the step"),
+            *measured,
+            Measurement("layers", len(some), "count", "layers with it"),
+            Measurement("layer", _title(largest), "text", "the costliest"),
+            Measurement(
+                "scores", f"{largest.batch} x {largest.queries} x {largest.keys}", "text", "its matrix of scores"
+            ),
+            Measurement("width", largest.width, "count", "width of a head"),
+            Measurement("dropout", largest.dropout, "share", "dropout on the weights"),
+        ),
+        location=location(_site(evidence, some)),
+        fix=words.fix,
+        savings=savings(
+            step,
+            Part.COMPUTE,
+            ceiling=max(cost.high, cost.low),
+            low=cost.low,
+            high=cost.high,
+            method="both ways timed in the job's process on tensors of the same shapes, forward and backward"
+            if measured
+            else "the device's time in it; fused kernels were measured 2 to 4 times faster elsewhere, not in this run",
+        ),
+    )
+
+
+def _title(one: Attention) -> str:
+    return f"{one.layer} ({one.module})" if one.layer else one.module or "outside any module"
+
+
+def _site(evidence: Evidence, some: list[Attention]) -> Site | None:
+    """The line of its softmax."""
+    sizes = {f"{one.queries}x{one.keys}" for one in some}
+    calls = () if isinstance(evidence.call_sites, Missing) else evidence.call_sites
+    return next((call.site for call in calls if call.kind == "softmax" and call.detail in sizes), None)
+
+
+def _by_hand(evidence: Evidence, some: list[Attention]) -> _Words:
+    return _Words(
+        "PD02.attention-by-hand",
+        "attention made by hand of two products and a softmax",
+        "the softmax of {layer} is taken over the result of a batched product, {scores}, and multiplied again: each "
+        "of these is written to memory and read back, forward and backward",
+        _fused(some),
+    )
+
+
+def _fused(some: list[Attention]) -> Fix:
+    risk = (
+        "The attention weights themselves are no longer to be had, and the last digits differ. A mask that is true "
+        "where keys are hidden must be inverted."
+    )
+    if all(one.package == "transformers" for one in some):
+        return Fix(
+            text="Let the model use torch's fused attention.",
+            code='model = AutoModel.from_pretrained(..., attn_implementation="sdpa")',
+            risk="`output_attentions=True` does not work with it, and the last digits differ.",
+            remedies=("attention.sdpa",),
+        )
+    options = ""
+    if any(one.mask for one in some):
+        options += ", attn_mask=mask"
+    if any(one.dropout for one in some):
+        options += ", dropout_p=p if self.training else 0.0"
+    return Fix(
+        text="Call `scaled_dot_product_attention`; it scales by the root of the head's width itself, and a causal "
+        "mask is `is_causal=True`.",
+        code=f"y = torch.nn.functional.scaled_dot_product_attention(q, k, v{options})",
+        risk=risk,
+        remedies=("attention.sdpa",),
+    )
+
+
+def _returned(_evidence: Evidence, _some: list[Attention]) -> _Words:
+    return _Words(
+        "PD02.attention-weights-returned",
+        "`nn.MultiheadAttention` returns its weights, which torch's fused kernel does not have, and",
+        "{layer} was called with need_weights=True, the default, and computes {scores} weights step by step",
+        Fix(
+            text="Ask for the output alone, unless the weights are used.",
+            code="output, _ = attention(q, k, v, need_weights=False)",
+            risk="The second result is then None.",
+            remedies=("attention.sdpa",),
+        ),
+    )
+
+
+def _math(_evidence: Evidence, some: list[Attention]) -> _Words:
+    timing = some[0].timing
+    switched_off = not isinstance(timing, Missing) and timing.choice == "math"
+    return _Words(
+        "PD02.attention-math",
+        "`scaled_dot_product_attention` on its unfused path",
+        "the fused kernels are switched off in the whole process"
+        if switched_off
+        else "torch takes that path inside `sdpa_kernel(SDPBackend.MATH)`, for a mask that requires a gradient, and "
+        "for values of another width than queries",
+        Fix(
+            text="Let torch choose the kernel; give the mask no gradient, and values the width of queries.",
+            code="torch.backends.cuda.enable_flash_sdp(True)  # the CPU's kernel has the same switch\n"
+            "y = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask.detach())",
+            risk="The last digits differ; a mask that is learned must stay as it is.",
+            remedies=("attention.sdpa",),
+        ),
+    )

@@ -1,0 +1,147 @@
+"""Embedding tables whose gradient is as large as they are, however few rows a batch touches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from perfdoctor.api.causes import in_step
+from perfdoctor.api.findings import (
+    Confidence,
+    Finding,
+    Fix,
+    Measurement,
+    Part,
+    location,
+    milliseconds,
+    savings,
+    severity,
+    share,
+)
+from perfdoctor.api.quantities import Evidence, Layer, LayerProfile, Missing, Site, Step
+
+from .._shared.layer_table import cost_share, sure_share, title, update_ms
+from .._shared.limits import CostLimits
+
+_GRADIENTS = ("embedding_dense_backward", "_embedding_bag_dense_backward")
+_TABLES = "nn/modules/sparse.py"
+"""Where torch keeps the modules of tables."""
+_NAMED = 0.02
+"""Share of the step from which on a table is one of those that cost too much together."""
+_SPARSE_SAVES = (0.7, 1.0)
+"""Only the rows of a batch are touched; sorting and hashing them costs something again. A program won back all of it,
+and more: memory that is not needed stays in nobody's way."""
+
+
+class Limits(CostLimits, Protocol):
+    """The check's thresholds that matter here."""
+
+    @property
+    def table_touched(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table and what its dense gradient costs, milliseconds of an ordinary step."""
+
+    layer: Layer
+    gradient_ms: float
+    update_ms: float
+    """Of the optimizer, by the table's share of the parameters."""
+    touched: float
+    """Rows that a step uses, at most."""
+
+    @property
+    def ms(self) -> float:
+        return self.gradient_ms + self.update_ms
+
+
+def findings(evidence: Evidence, step: Step, profile: LayerProfile, parameters: int, limits: Limits) -> list[Finding]:
+    """Tables whose dense gradients, and the optimizer's pass over them, cost time that few rows need."""
+    ops = evidence.ops
+    tables = [layer for layer in profile.layers if layer.kind.startswith("Embedding") and layer.weight_shape]
+    if isinstance(ops, Missing) or not tables or not parameters:
+        return []
+    gradient = in_step(step, ops, sum(op.total_ms_per_step for op in ops.ops if op.name in _GRADIENTS))
+    every = sum(table.parameters for table in tables)
+    costs = [
+        _Table(table, gradient * table.parameters / max(1, every), update_ms(step, table, parameters), touched)
+        for table in tables
+        if (touched := _touched(evidence, table)) <= limits.table_touched * table.weight_shape[0]
+    ]
+    costs = sorted((one for one in costs if cost_share(step, one.ms) >= _NAMED), key=lambda one: -one.ms)
+    # Several tables may each cost little and together too much; they have one cure.
+    if not gradient or sure_share(step, profile, sum(table.ms for table in costs)) < limits.min_share:
+        return []
+    return [_dense(evidence, step, costs, limits)]
+
+
+def _dense(evidence: Evidence, step: Step, tables: list[_Table], limits: Limits) -> Finding:
+    cost = sum(table.ms for table in tables)
+    touched, rows = sum(table.touched for table in tables), sum(table.layer.weight_shape[0] for table in tables)
+    low, high = (fraction * cost for fraction in _SPARSE_SAVES)
+    return Finding(
+        id="PD09.dense-embedding-gradient",
+        severity=severity(cost_share(step, cost), limits.min_share, limits.error_share),
+        confidence=Confidence.HIGH,
+        message=(
+            "the gradients of {tables:table}, {layer}, fill them whole"
+            if len(tables) > 1
+            else "the gradient of {layer} fills the whole table"
+        )
+        + " for the few rows of a batch: {dense_ms} a step with the optimizer's pass over "
+        + ("them" if len(tables) > 1 else "it")
+        + ", {dense_share}",
+        reasoning="a batch touches at most {touched} of {rows:row}, and the gradient and the update are as large "
+        "as the table",
+        evidence=(
+            Measurement("layer", ", ".join(title(table.layer) for table in tables), "text"),
+            milliseconds("dense_ms", cost, "gradient and update per step"),
+            share("dense_share", cost_share(step, cost), "of the step"),
+            milliseconds("gradient_ms", sum(table.gradient_ms for table in tables), "making the dense gradient"),
+            milliseconds(
+                "update_ms", sum(table.update_ms for table in tables), "optimizer, by the share of the parameters"
+            ),
+            Measurement("tables", len(tables), "count", "tables"),
+            Measurement("touched", round(touched), "count", "rows looked up per step"),
+            Measurement("rows", rows, "count", "rows"),
+            Measurement("weights", sum(table.layer.parameters for table in tables), "count", "parameters"),
+        ),
+        location=location(_lookup(evidence)),
+        fix=Fix(
+            text="Give the table sparse gradients, and an optimizer that takes them (SGD, Adagrad, SparseAdam) "
+            "for it alone.",
+            code="table = nn.Embedding(rows, width, sparse=True)\n"
+            "sparse = torch.optim.SparseAdam(table.parameters())\n"
+            "dense = torch.optim.AdamW(others)  # all other parameters",
+            risk="Rows that a batch does not touch are not updated: momentum and weight decay act on them later "
+            "or not at all, so the training differs.",
+        ),
+        savings=savings(
+            step,
+            Part.COMPUTE,
+            ceiling=cost,
+            low=low,
+            high=high,
+            method="the measured gradient, and the share of the optimizer's time; 70 to 100 % of them",
+        ),
+    )
+
+
+def _lookup(evidence: Evidence) -> Site | None:
+    """The dearest line that looks rows up in a table through `nn.Embedding` or `nn.EmbeddingBag`."""
+    lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
+    lookups = [line for line in lines if line.part == "forward" and _TABLES in line.site.via]
+    return max(lookups, key=lambda line: line.ms_per_step).site if lookups else None
+
+
+def _touched(evidence: Evidence, table: Layer) -> float:
+    """Rows of a table that a step uses, at most: as many as were different, or as there were lookups."""
+    rows = float(table.weight_shape[0])
+    lookups = math.prod(table.input_shape) * table.calls_per_step if table.input_shape else rows
+    seen = evidence.index_use
+    if isinstance(seen, Missing):
+        return lookups
+    different = [one.distinct for one in seen if (one.kind, one.size, one.width) == ("lookup", *table.weight_shape)]
+    return min(lookups, max(different, default=rows))

@@ -1,0 +1,150 @@
+"""Layers that take far more of the time than of the arithmetic: they move memory, or launch small kernels."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from perfdoctor.api.findings import (
+    Confidence,
+    Finding,
+    Fix,
+    Measurement,
+    Part,
+    Severity,
+    milliseconds,
+    savings,
+    severity,
+)
+from perfdoctor.api.quantities import Evidence, Layer, LayerProfile, Missing, Step
+
+from .._shared.layer_table import LESS, about, cost_share, shape, sure_share
+from .._shared.limits import CostLimits
+from .._shared.time_loops import CELLS
+from .._shared.wording import in_words_of
+
+_UNCOUNTED = ("Embedding", "EmbeddingBag", *CELLS)
+"""Kinds with a finding of their own."""
+_LOOPED_RUNS = 8
+"""Runs of a line in one call of a layer, from which on Python repeats it there."""
+_LOOPED_SHARE = 0.5
+"""Of a layer's forward pass in such lines, from which on the loop is what is slow: PD10 names it, with its line."""
+
+_POOLED = (0.85, 0.98)
+"""Of what such a layer takes on pictures: pooling by two leaves a quarter of the values, which fits into caches and
+needs no fresh memory. 88 % of it was saved in one program, all of it and more in another."""
+
+
+class Limits(CostLimits, Protocol):
+    """The check's thresholds that matter here."""
+
+    @property
+    def slow_share(self) -> float: ...
+    @property
+    def slow_factor(self) -> float: ...
+    @property
+    def slow_min_ms(self) -> float: ...
+
+
+def findings(evidence: Evidence, step: Step, profile: LayerProfile, limits: Limits) -> list[Finding]:
+    """One for each such layer; none where nothing is known of the arithmetic."""
+    if not profile.flops_per_step:
+        return []
+    return [
+        _finding(evidence, step, layer, limits)
+        for layer in profile.layers
+        if _is_slow(step, profile, layer, limits) and not _is_loop(evidence, layer)
+    ]
+
+
+def _is_slow(step: Step, profile: LayerProfile, layer: Layer, limits: Limits) -> bool:
+    return (
+        layer.leaf
+        and layer.kind not in _UNCOUNTED
+        and layer.ms >= limits.slow_min_ms
+        and sure_share(step, profile, layer.ms) >= limits.slow_share
+        and layer.time_share >= limits.slow_factor * layer.flop_share
+    )
+
+
+def _is_loop(evidence: Evidence, layer: Layer) -> bool:
+    """Whether a `forward` of the user's loops over elements."""
+    if not layer.own or isinstance(evidence.hot_lines, Missing):
+        return False
+    often = _LOOPED_RUNS * max(1.0, layer.calls_per_step)
+    looped = [line for line in evidence.hot_lines if line.part == "forward" and line.runs_per_step >= often]
+    return sum(line.ms_per_step for line in looped) >= _LOOPED_SHARE * layer.forward_ms
+
+
+def _finding(evidence: Evidence, step: Step, layer: Layer, limits: Limits) -> Finding:
+    # A random number takes longer than all else that is done with an element, and no fusion saves it.
+    draws = "Dropout" in layer.kind
+    pictures = len(layer.input_shape) == 4 and not draws
+    excess = layer.ms * (1 - layer.flop_share / layer.time_share)
+    low, high = (fraction * excess for fraction in (_POOLED if pictures else LESS))
+    share_of_step = cost_share(step, layer.ms)
+    return Finding(
+        id="PD09.memory-bound-layer",
+        # To regularise is nothing wrong; that it costs so much is worth knowing.
+        severity=Severity.NOTE if draws else severity(share_of_step, limits.min_share, limits.error_share),
+        confidence=Confidence.MEDIUM,
+        message="the layer {layer} takes {cost_ms} a step, {cost_share}, for {flop_share} of the arithmetic",
+        reasoning="{calls:call} a step on an input of {input}, mostly "
+        + ("to draw random numbers; " if draws else "to move memory or launch small kernels; ")
+        + "arithmetic alone would take {arithmetic_ms} at the rate of the other layers",
+        evidence=(
+            *about(layer, step),
+            Measurement("calls", layer.calls_per_step, "count", "calls per step"),
+            Measurement("input", shape(layer.input_shape) or "no tensor", "text", "input"),
+            milliseconds("arithmetic_ms", layer.ms - excess, "its share of the arithmetic"),
+        ),
+        fix=_fewer_drawn() if draws else _fused(evidence) if layer.own else _less_moved(evidence),
+        savings=savings(
+            step,
+            Part.COMPUTE,
+            ceiling=excess,
+            low=low,
+            high=high,
+            method="the layer's time beyond its share of the arithmetic; "
+            + ("pooling by two saves 85 % of it and more" if pictures else "half of the elements take half of it"),
+        ),
+    )
+
+
+def _fewer_drawn() -> Fix:
+    return Fix(
+        text="Let it work on less: on narrow layers, after pooling, on whole channels (`nn.Dropout2d`), or not "
+        "at all where the model does not overfit.",
+        code="nn.Dropout(0.0)",
+        risk="Less regularisation: compare the validation loss.",
+    )
+
+
+def _fused(evidence: Evidence) -> Fix:
+    return Fix(
+        text="Use torch's own layer where there is one (`nn.RMSNorm`, `functional.scaled_dot_product_attention`), let "
+        "this one work on less, or compile it.",
+        code=_compiled(evidence, "fuses the operators of its forward"),
+        risk="Compiling takes minutes at the start and again for new shapes.",
+    )
+
+
+def _less_moved(evidence: Evidence) -> Fix:
+    # Measured on a CPU, forward and backward: 50 % of LocalResponseNorm, 47 % of BatchNorm2d, 62 % of LPPool2d;
+    # nothing of LayerNorm, GroupNorm, Softmax, SELU, Upsample.
+    return Fix(
+        text="Let it work on less: after pooling or a stride, on fewer channels, or not at all. Compiling saves "
+        "half of a layer that issues several operators (`nn.LocalResponseNorm`), and nothing of one that is a "
+        "single kernel (`nn.LayerNorm`).",
+        code="nn.Sequential(convolution, nn.MaxPool2d(2), norm)  # a quarter of the elements\n"
+        + _compiled(evidence, "or fuse the layer's operators"),
+        risk="A layer elsewhere may learn less: compare the validation loss. Compiling takes minutes at the start "
+        "and again for new shapes.",
+    )
+
+
+def _compiled(evidence: Evidence, why: str) -> str:
+    return in_words_of(
+        evidence.job,
+        f"model = torch.compile(model)  # {why}",
+        transformers=f"TrainingArguments(..., torch_compile=True)  # {why}",
+    )

@@ -1,0 +1,10 @@
+"""One line of progress, out of the way of reports."""
+
+from __future__ import annotations
+
+import sys
+
+
+def say(text: str) -> None:
+    """On stderr, at once."""
+    print(f"perfdoctor: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,163 @@
+"""What timings say another setting would take off the step: the job's own operators, timed in its own process."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..model import CapTiming, CapTimings, Evidence, Missing, OpProfile, Step, ThreadTiming
+
+_UNTIMED = (1.4, 2.0)
+"""float64 over float32 for operators that could not be replayed: bound by memory, where half the bytes take 1/2
+to 1/1.4 of the time."""
+_SPREAD = (0.95, 1.2)
+"""Of a measured ratio: it is taken from single operators with warm caches. In the job they meet fresh
+memory as well, of which float32 needs half: of seven programs five gained up to 30 % more, and two up to 7 % less."""
+_AT_MOST = 1.3
+"""Times the ratio: the ceiling."""
+_SLOWER = 1.1
+"""A type is dear when float32 beats it by a tenth, measured."""
+_REST_KEEPS = 0.5
+"""Operators that were not timed gain half of what the timed ones do, at best."""
+
+
+def in_step(step: Step, ops: OpProfile, profiled_ms: float) -> float:
+    """Profiled time as time of an ordinary step: the profiler makes every operator a little slower."""
+    return profiled_ms * min(1.0, step.working_ms / ops.self_ms_per_step) if ops.self_ms_per_step > 0 else 0.0
+
+
+# -- types ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCost:
+    """A CPU's operators in one type, and what float32 would save of them; ms per step."""
+
+    cost_ms: float
+    sure_ms: float
+    """Without what may be time without a CPU that fell into one operator; at least what the timed ones take on the
+    clock of their thread, which does not count such time."""
+    ratio: float | None
+    """Over float32, of the operators that were timed; None when none was."""
+    timed: int
+    """How many were timed."""
+    low_ms: float
+    high_ms: float
+    ceiling_ms: float
+
+    @property
+    def is_dear(self) -> bool:
+        """Whether float32 would be faster, as far as that was measured."""
+        return self.ratio is None or self.ratio >= _SLOWER
+
+
+def type_cost(step: Step, ops: OpProfile, dtype: str) -> TypeCost:
+    """Timed operators by their ratio; others by their bytes in float64, not at all in an emulated half type."""
+    cost = in_step(step, ops, ops.self_ms(dtype))
+    timings = [timing for timing in ops.timings if timing.dtype == dtype and timing.float32_milliseconds > 0]
+    calls = {(op.name, op.shapes): op.calls_per_step for op in ops.ops if op.dtype == dtype}
+    as_is = sum(calls.get((p.name, p.shapes), 0.0) * p.milliseconds for p in timings)
+    in_single = sum(calls.get((p.name, p.shapes), 0.0) * p.float32_milliseconds for p in timings)
+    ratio = as_is / in_single if in_single > 0 else None
+    timed = min(cost, in_step(step, ops, as_is)) if ratio else 0.0
+    rest = cost - timed
+    # Memory-bound operators gain from half the bytes only in float64; emulated halves lose bytes instead.
+    least, most = _UNTIMED if dtype == "float64" else (1.0, 1.0)
+    return TypeCost(
+        cost_ms=cost,
+        sure_ms=max(in_step(step, ops, max(0.0, ops.self_ms(dtype) - ops.stray_ms)), min(cost, as_is)),
+        ratio=ratio,
+        timed=len(timings),
+        low_ms=timed * _saved(ratio, _SPREAD[0]) + rest * (1 - 1 / least),
+        high_ms=timed * _saved(ratio, _SPREAD[1]) + rest * (1 - 1 / most),
+        ceiling_ms=timed * _saved(ratio, _AT_MOST) + rest * (1 - 1 / most),
+    )
+
+
+def _saved(ratio: float | None, factor: float) -> float:
+    """Share of the time that vanishes when the ratio, off by `factor`, is gained."""
+    return max(0.0, 1 - 1 / max(1.0, ratio * factor)) if ratio else 0.0
+
+
+# -- a cap on the instruction set -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CapCost:
+    """What variables that cap the instruction set cost, ms per step."""
+
+    spent_ms: float
+    """In the operators that were timed."""
+    saved_ms: float
+    """Of that without the cap."""
+    high_ms: float
+    """With half as much in the operators that were not timed."""
+    worst: CapTiming
+    """The operator that loses most."""
+
+    @property
+    def slower(self) -> float:
+        """Timed operators with the cap over without."""
+        return self.spent_ms / max(self.spent_ms - self.saved_ms, 1e-9) if self.spent_ms > 0 else 1.0
+
+
+def cap_cost(step: Step, ops: OpProfile, timed: CapTimings) -> CapCost:
+    """Timed operators by their own ratio, the rest of the operators by half of the mean."""
+    spent_by_op = {(op.name, op.shapes, op.dtype): op.total_ms_per_step for op in ops.ops}
+    spent = saved = 0.0
+    worst, most = timed.timings[0], 0.0
+    for timing in timed.timings:
+        took = in_step(step, ops, spent_by_op.get((timing.name, timing.shapes, timing.dtype), 0.0))
+        less = (
+            took * (1 - timing.free_milliseconds / timing.capped_milliseconds) if timing.capped_milliseconds > 0 else 0
+        )
+        spent, saved = spent + took, saved + less
+        if less > most:
+            worst, most = timing, less
+    saved = max(0.0, saved)
+    rest = max(0.0, in_step(step, ops, ops.self_ms_per_step) - spent)
+    return CapCost(
+        spent_ms=spent,
+        saved_ms=saved,
+        high_ms=saved + _REST_KEEPS * rest * (saved / spent if spent > 0 else 0.0),
+        worst=worst,
+    )
+
+
+# -- threads ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadGain:
+    """The largest operators with the present number of threads, and with the best that may be advised."""
+
+    now_ms: float
+    best: ThreadTiming
+    saved_ms: float
+    """Per step, if all of it gains what they do."""
+
+    @property
+    def times(self) -> float:
+        """What they take now over what they take with the best."""
+        return self.now_ms / self.best.milliseconds
+
+    @property
+    def fraction(self) -> float:
+        """Of their time, that the best number saves."""
+        return 1 - self.best.milliseconds / self.now_ms
+
+
+def thread_gain(evidence: Evidence) -> ThreadGain | Missing:
+    """Of more threads than now only as many as there are CPUs for on all ranks."""
+    step, ops, threads = evidence.step, evidence.ops, evidence.threads
+    for part in (step, ops, threads):
+        if isinstance(part, Missing):
+            return part
+    assert not isinstance(step, Missing) and not isinstance(ops, Missing) and not isinstance(threads, Missing)
+    now = next((p.milliseconds for p in ops.thread_timings if p.threads == threads.intra_op), 0.0)
+    if not now:
+        return Missing("no operator could be timed with other numbers of threads")
+    cpus = math.ceil(max(1.0, evidence.machine.usable_cpus))
+    most = max(threads.intra_op, cpus // max(1, evidence.job.local_ranks))
+    best = min((p for p in ops.thread_timings if p.threads <= most), key=lambda timing: timing.milliseconds)
+    return ThreadGain(now, best, (1 - best.milliseconds / now) * step.working_ms)

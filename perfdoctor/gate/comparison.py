@@ -1,0 +1,339 @@
+"""A gate between two versions of a job: fresh launches of both until the rule has enough, then the verdict.
+
+Knows processes and clocks; what the numbers mean is decided in `gate`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..config.gate import Control
+from ..config.settings import Config
+from ..diagnosis.findings import Diagnosis
+from ..errors import PerfdoctorError
+from ..evidence.model import Missing
+from ..exits import Exit
+from ..injected._perfdoctor_probe.remedies import catalogue
+from ..launch.command import Command
+from ..monitor.machine import MachineReading, available_bytes, read_machine, write_machine
+from ..observation.session import COUNTING, Request, record
+from ..recording.directory import RunDirectory
+from ..trials.judge import judge
+from .decision import Next, Policy, vague, wants
+from .failure import JobFailedError
+from .interleaving import Contestant, Limits, race
+from .model import AFTER, BEFORE, GateResult, Judgement, Side, Verdict
+from .outcome import Held, Rules, control_policy, losses_vary, other_configuration, other_losses, outcome
+from .plan import has_room, memory_comes_and_goes, why_no_control
+from .rounds import CORE, Rounds, note_launches
+from .samples import Lap, note_laps, ratio_core
+from .why import explain
+
+CONTROL = "twin"
+STEADY_MEMORY = dict(re.findall(r"export (\w+)=(\S+)", catalogue.kept("memory.malloc")))
+"""Variables that make glibc keep what is freed."""
+_ABBA_STEPS = 60
+"""Steady steps of one launch that runs alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One side, ready to be launched again and again."""
+
+    title: str
+    command: Command
+    cwd: Path
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How the contest is held."""
+
+    policy: Policy
+    time_budget_s: float
+    control: Control = "off"
+    steady_memory: Control = "off"
+    abba: bool = False
+    allow_loss_change: bool = False
+    fail_on: str | None = None
+    """Level from which on a finding that is certainly new fails; None for never."""
+    seed: int | None = None
+    say: Callable[[str], None] = lambda text: None
+    """Told of each pair."""
+    wrong_tree: Callable[[Sequence[str], Sequence[str]], str] = lambda before, after: ""
+    """Given the files that each side really ran: why they are not its own, or ""."""
+
+
+class Contest:
+    """One gate. Use it once."""
+
+    def __init__(self, before: Version, after: Version, config: Config, terms: Terms) -> None:
+        self.machine = read_machine()
+        pinned = _threads_within_quota(self.machine)
+        self.versions = {
+            name: replace(version, environment={**pinned, **version.environment})
+            for name, version in ((BEFORE, before), (AFTER, after))
+        }
+        self.config = config
+        self.terms = terms
+        self.rng = random.Random(terms.seed)
+        self.began = time.monotonic()
+        self.longest_s = 0.0
+        self.first, self.fresh = Rounds(), Rounds()
+        self.diagnoses: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
+        self.kept: dict[str, str] = {BEFORE: "", AFTER: ""}
+        self.notes: list[str] = []
+        self.memory_decided = terms.abba or terms.steady_memory == "on"
+        self.controlled = terms.control == "on" and not terms.abba
+        if terms.control == "on" and terms.abba:
+            self.notes.append("no control: launches that run alone have no third copy beside them")
+        if terms.steady_memory == "on":
+            self._steady_memory()
+
+    def hold(self) -> GateResult:
+        """Launch, decide, explain. Raises PerfdoctorError when a side fails or cannot be launched."""
+        policy = self.terms.policy
+        want = Next.MORE
+        while want is Next.MORE:
+            self._pair(self.first)
+            if len(self.first) in (1, 2):
+                unlike = self._unlike()
+                if unlike:
+                    return self._result(Verdict.NOT_COMPARABLE, unlike)
+            if len(self.first) == 1:
+                self._decide_on_control()
+            self._decide_on_memory()
+            done = len(self.first)
+            settled = done >= policy.first and (done - policy.first) % policy.more == 0
+            if settled or not self._time_left():
+                want = wants(self.first.ratios, CORE, policy, self._time_left())
+                if self._control_is_vague() and self._time_left():
+                    want = Next.MORE
+        if want is Next.CONFIRM:
+            self.terms.say("it looks slower: confirming with fresh launches")
+            while len(self.fresh) < policy.fresh and self._time_left():
+                self._pair(self.fresh)
+        return self._verdict()
+
+    # -- launches -----------------------------------------------------------------------------------------
+
+    def _time_left(self) -> bool:
+        return time.monotonic() - self.began + self.longest_s < self.terms.time_budget_s
+
+    def _pair(self, seen: Rounds) -> None:
+        began = time.monotonic()
+        number = len(self.first) + len(self.fresh) + 1
+        # Findings need the windows of a report; whether they are certain, a second launch with them.
+        second = COUNTING if self.terms.fail_on else ("counters",)
+        windows = {1: COUNTING, 2: second}.get(number, ())
+        directories: dict[str, RunDirectory] = {}
+        try:
+            if self.terms.abba:
+                self._abba(seen, windows, directories)
+            else:
+                self._turns(seen, windows, directories)
+        except BaseException:
+            self.kept = {name: str(path.path) for name, path in directories.items() if name in self.kept}
+            raise
+        for name, directory in directories.items():
+            if windows and name in self.diagnoses:
+                self.diagnoses[name].append(judge(directory, self.config))
+            if number == 1 and name in self.kept:
+                self.kept[name] = str(directory.path)
+            else:
+                shutil.rmtree(directory.path, ignore_errors=True)
+        took = time.monotonic() - began
+        self.longest_s = max(self.longest_s, took)
+        wanted = self.terms.policy.fresh if seen is self.fresh else self.terms.policy.first
+        more = f" of {wanted}{'' if seen is self.fresh else ' or more'}" if len(seen) <= wanted else ", for precision"
+        self.terms.say(f"{'fresh pair' if seen is self.fresh else 'pair'} {len(seen)}{more} ({took:.0f} s)")
+
+    def _directory(self, name: str) -> RunDirectory:
+        directory = RunDirectory.create(self.config.runs, f"gate-{name}-{self.versions[AFTER].command.name}")
+        write_machine(self.machine, directory.machine_file)
+        return directory
+
+    def _turns(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
+        # A third copy makes a pair half as long again: it goes once enough is known about it.
+        names = (BEFORE, AFTER, CONTROL) if self._control_is_vague() else (BEFORE, AFTER)
+        contestants = []
+        for name in names:
+            version = self.versions[AFTER if name == AFTER else BEFORE]
+            directories[name] = self._directory(name)
+            contestants.append(
+                Contestant(
+                    name, version.title, version.command, version.cwd, directories[name], version.environment,
+                    windows if name != CONTROL else (),
+                )
+            )  # fmt: skip
+        laps = race(contestants, Limits(self.config.patience_s, self.machine.usable_cpus), self.rng)
+        was, now = laps[BEFORE], laps[AFTER]
+        if len(self.first) == 0:
+            wrong = self.terms.wrong_tree(was.sources, now.sources)
+            if wrong:
+                raise PerfdoctorError(
+                    wrong,
+                    slug="wrong-tree",
+                    advice='the package is installed from one place for both sides: --setup "pip install -e ."',
+                    exit_code=Exit.NOT_MEASURABLE,
+                )
+        if CONTROL in laps:
+            seen.control.append(ratio_core(was, laps[CONTROL]))
+        note_laps(seen, was, now)
+        for name, lap in laps.items():
+            _say_it_was_stopped(directories[name], lap)
+
+    def _abba(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
+        """Two launches of each side in the order ABBA or BAAB, so that a slower slot falls on both."""
+        outer, inner = self.rng.sample([BEFORE, AFTER], 2)
+        found: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
+        for name in (outer, inner, inner, outer):
+            version, directory = self.versions[name], self._directory(name)
+            is_first = name not in directories
+            if is_first:
+                directories[name] = directory
+            wanted = replace(self.config, steps=min(self.config.steps, _ABBA_STEPS))
+            request = Request(
+                version.command, wanted, False, "file", windows=windows if is_first else (),
+                environment=version.environment, cwd=version.cwd,
+            )  # fmt: skip
+            ending = record(request, directory, lambda progress: None)
+            if ending.kind in ("crashed", "killed", "timeout"):
+                directories[name] = directory
+                raise JobFailedError(
+                    f"{version.title}: the job {ending.kind} {ending.detail or ending.exit_code or ending.signal}",
+                    slug="job-failed",
+                    advice=f"see {directory.job_output}",
+                    exit_code=Exit.JOB_FAILED if ending.kind != "timeout" else Exit.NOT_MEASURABLE,
+                    output=str(directory.job_output),
+                )
+            found[name].append(judge(directory, self.config))
+            if directories[name] is not directory:
+                shutil.rmtree(directory.path, ignore_errors=True)
+        note_launches(seen, found[BEFORE], found[AFTER])
+
+    # -- what the first pair decides ----------------------------------------------------------------------
+
+    def _decide_on_control(self) -> None:
+        """The first pair says how long one takes and what it needs."""
+        if self.terms.control != "auto" or self.terms.abba or self.controlled:
+            return
+        policy, types = self.terms.policy, self.diagnoses[BEFORE][0].evidence.precision
+        on_device = not isinstance(types, Missing) and any(name != "cpu" for name in types.parameter_devices)
+        why_not = why_no_control(
+            self.longest_s,
+            (policy.first, policy.first + policy.fresh),
+            self.terms.time_budget_s - (time.monotonic() - self.began),
+            max(self.first.rss[0]),
+            self._available_bytes(),
+            on_device,
+        )
+        self.controlled = not why_not
+        if why_not:
+            self.notes.append(f"no control (a third copy, of the side before): {why_not}; --control insists")
+
+    def _decide_on_memory(self) -> None:
+        """Once a pair shows page faults; the first one may have none because of the windows in it."""
+        if self.memory_decided or not self.first.faults or not self._time_left():
+            return
+        faults, memory = max(self.first.faults[-1]), self.diagnoses[BEFORE][0].evidence.memory
+        if not memory_comes_and_goes(faults, min(self.first.core_ms[-1])):
+            return
+        self.memory_decided = True
+        noisy = f"memory that comes and goes ({faults:,.0f} page faults a step) makes launches differ by chance"
+        if self.terms.steady_memory == "off":
+            self.notes.append(f"{noisy}; --steady-memory makes it stay, on both sides")
+        elif isinstance(memory, Missing) or memory.malloc_settings:
+            self.notes.append(f"{noisy}; the job has settings of its own for that, which were left alone")
+        elif not has_room(3 if self.controlled else 2, max(self.first.rss[-1]), self._available_bytes()):
+            self.notes.append(f"{noisy}; there is little memory, so it was left alone: --steady-memory insists")
+        else:
+            self.terms.say(f"{noisy}: it is made to stay, on both sides, from a new start")
+            self._steady_memory()
+            self._start_over()
+
+    def _steady_memory(self) -> None:
+        """From the next launch on."""
+        self.versions = {
+            name: replace(version, environment={**version.environment, **STEADY_MEMORY})
+            for name, version in self.versions.items()
+        }
+        settings = " ".join(f"{name}={value}" for name, value in STEADY_MEMORY.items())
+        self.notes.append(f"times and memory are those with freed memory kept, on both sides alike: {settings}")
+
+    def _start_over(self) -> None:
+        """Nothing that was measured so far counts, recordings included: their parts of the step would not agree."""
+        for directory in self.kept.values():
+            shutil.rmtree(directory, ignore_errors=True)
+        self.first = Rounds()
+        self.diagnoses = {BEFORE: [], AFTER: []}
+
+    def _available_bytes(self) -> float:
+        return min(available_bytes(), self.machine.memory_bytes)
+
+    # -- the copy of the side before ----------------------------------------------------------------------
+
+    def _control_is_vague(self) -> bool:
+        return self.controlled and vague(self.first.control, control_policy(self.terms.policy))
+
+    # -- judgement ----------------------------------------------------------------------------------------
+
+    def _unlike(self) -> str:
+        """Why the two sides do not do the same work, after the first pair and after the second; "" when they do."""
+        if len(self.first) == 1:
+            return other_configuration(self.diagnoses)
+        if losses_vary(self.diagnoses):
+            self.notes.append("losses differ from launch to launch (no seed?), so they were not compared")
+            return ""
+        differ = other_losses(self.diagnoses)
+        if differ and self.terms.allow_loss_change:
+            self.notes.append(f"the two sides compute something else: {differ} (allowed)")
+        elif differ:
+            return f"the two sides do not compute the same: {differ}; if that is meant: --allow-loss-change"
+        return ""
+
+    def _verdict(self) -> GateResult:
+        allowed = dict(self.config.gate.counter_tolerance)
+        rules = Rules(self.terms.policy, allowed, self.config.budgets, self.terms.fail_on)
+        found = outcome(Held(self.first, self.fresh, self.diagnoses, self.controlled), rules)
+        self.notes += found.notes
+        return self._result(found.verdict, found.reason, found.judgements)
+
+    def _result(self, verdict: Verdict, said: str, judgements: Sequence[Judgement] = ()) -> GateResult:
+        was, now = self.diagnoses[BEFORE], self.diagnoses[AFTER]
+        why = None
+        if was and now and any(j.verdict is Verdict.REGRESSION and j.gates for j in judgements):
+            why = explain(was[0], now[0], judgements)
+        return GateResult(
+            verdict,
+            said,
+            Side(self.versions[BEFORE].title, self.kept[BEFORE]),
+            Side(self.versions[AFTER].title, self.kept[AFTER]),
+            tuple(judgements),
+            why,
+            tuple(dict.fromkeys(self.notes)),
+            (self.first + self.fresh).ratios,
+            time.monotonic() - self.began,
+        )
+
+
+def _threads_within_quota(machine: MachineReading) -> dict[str, str]:
+    """torch starts a thread for every core, however few a control group allows: then it is the quota that is timed."""
+    quota = machine.quota_cpus
+    if quota is None or quota >= machine.affinity_cpus:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, int(quota)))}
+
+
+def _say_it_was_stopped(directory: RunDirectory, lap: Lap) -> None:
+    """The recording says how its job ended, as every recording does."""
+    from ..launch.job import write_facts
+
+    write_facts(directory, end="stopped", detail=f"after {len(lap.turns)} turns of a gate")

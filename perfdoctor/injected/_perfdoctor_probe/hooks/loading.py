@@ -1,0 +1,405 @@
+"""Data loaders: settings and call site, the wait for each batch, and what making one takes.
+
+Making a batch is timed where it happens: in a worker, or in the training process with `num_workers=0`.
+"""
+
+import os
+import sys
+import time
+import types
+import weakref
+from collections.abc import Mapping
+
+from .. import procfs, settings
+from ..recorder import columns
+from ..windows.line_clock import LineClock
+from .collector import Pauses
+
+_SIZED_BATCHES = 3
+"""Batches of each loader whose size and bytes are looked at; walking them costs time."""
+_SIZED_LEAVES = 512
+_LEAVES = 8
+"""Looked at for a tensor of images or sequences."""
+_SHAPES = 1000
+"""Distinct shapes remembered."""
+_TIMED_FETCHES = 200
+"""Batches made in the training process that are all timed."""
+_MADE_WITH = (
+    "batch_sampler",
+    "batch_size",
+    "collate_fn",
+    "dataset",
+    "drop_last",
+    "multiprocessing_context",
+    "num_workers",
+    "pin_memory",
+    "prefetch_factor",
+    "sampler",
+    "timeout",
+    "worker_init_fn",
+)
+"""What another loader like this one needs."""
+_TRACED_FETCH = 4
+"""The batch of each worker that is made line by line: a later one than those that import and warm up."""
+_ITERATORS = 1000
+"""Iterators remembered; those of past epochs are not missed."""
+
+
+def describe_batch(batch) -> "tuple[int, int, list[str], list[str]]":
+    """Samples (first dimension of the first tensor), tensor bytes, types and devices of a batch of any nesting."""
+    import torch
+
+    samples = total = leaves = 0
+    dtypes, devices = set(), set()
+    stack = [batch]
+    while stack and leaves < _SIZED_LEAVES:
+        item = stack.pop()
+        leaves += 1
+        if isinstance(item, torch.Tensor):
+            total += item.numel() * item.element_size()
+            dtypes.add(str(item.dtype)[6:])
+            devices.add(str(item.device))
+            if not samples and item.dim():
+                samples = item.shape[0]
+        elif isinstance(item, Mapping):
+            stack.extend(reversed(list(item.values())))
+        elif isinstance(item, (list, tuple)):
+            stack.extend(reversed(item))
+    return samples, total, sorted(dtypes), sorted(devices)
+
+
+def first_image(batch) -> "tuple | None":
+    """Shape of the first tensor of three dimensions or more, a few levels deep: of images, sounds, sequences."""
+    import torch
+
+    stack, leaves = [batch], 0
+    while stack and leaves < _LEAVES:
+        item = stack.pop()
+        leaves += 1
+        if isinstance(item, torch.Tensor):
+            if item.dim() > 2:
+                return tuple(item.shape)
+        elif isinstance(item, Mapping):
+            stack.extend(reversed(list(item.values())[:_LEAVES]))
+        elif isinstance(item, (list, tuple)):
+            stack.extend(reversed(item[:_LEAVES]))
+    return None
+
+
+class Loading:
+    """Everything the probe knows about the loaders of this process."""
+
+    def __init__(self, recorder, dumps, loop, sites, guarded, pauses: "Pauses | None" = None) -> None:
+        self.recorder = recorder
+        self.dumps = dumps
+        self.loop = loop
+        self.sites = sites
+        self.pauses = pauses or Pauses()
+        """Collections, which are no part of what the data set does."""
+        self.describe = guarded("batch contents", describe_batch)
+        self.trace_lines = guarded("lines of workers", self._trace_lines)
+        self.note_shape = guarded("batch shapes", self._note_shape)
+        # By id(): a loader need not be hashable, and one made later at the same address is entered anew.
+        self.ids: "dict[int, int]" = {}
+        self.count = 0
+        self.dataset_sites: "dict[int, int]" = {}
+        self.loader_sites: "dict[int, int]" = {}
+        self.reset()
+
+    def reset(self) -> None:
+        self.rows: "list[tuple]" = []
+        """As the columns of `batches`, but in nanoseconds."""
+        self.fetches: "list[tuple]" = []
+        self.sized: "dict[int, int]" = {}
+        self.samples: "dict[int, int]" = {}
+        self.watches_shapes = False
+        """Only in a job on CUDA, whose libraries tune themselves to shapes; one batch in eight."""
+        self.shapes: set = set()
+        self.shapes_sampled = self.shapes_written = 0
+        self.transport_ns = 0
+        self.transport_bytes = 0
+        self.iterators: "dict[int, list[int]]" = {}
+        """By id(): loader, 1 before the first batch, and the samples of a batch once they are settled, -1 before."""
+        self.running: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
+        """Iterators: the number of the loader, and what it was made with. Nothing of it outlives the iterator."""
+        self.started = 0
+        """Iterators, so far."""
+        self.ours = False
+        """Loaders and iterators made now are a remedy's, not the job's."""
+        self.on_iterator = None
+        """Told of each iterator that the job starts, while a remedy wants to know."""
+        self.collate: "_TimedCollate | None" = None
+        self.fetch_ns = self.fetch_cpu_ns = self.fetch_gc_ns = 0
+        self.untimed = 0
+        """Fetches to let pass before the next one is timed."""
+        self.worker = False
+        self.lines: "LineClock | None" = None
+        """While a worker's batch is made line by line."""
+        self.flushed_ns = 0
+        self.fetched = 0
+
+    # -- in the training process --------------------------------------------------------------------------
+
+    def made(self, loader) -> None:
+        """A `DataLoader` was constructed.
+
+        A framework that wraps the user's loader constructs a new one over the same data set, from its own
+        code: the user's line is the one where that data set was first given to a loader.
+        """
+        if self.ours:
+            return
+        import torch.utils.data
+
+        dataset = getattr(loader, "dataset", None)
+        site = self.sites.here(2)
+        first = self.dataset_sites.setdefault(id(dataset), site)
+        identity = self.ids[id(loader)] = self.count
+        self.loader_sites[identity] = first
+        self.count += 1
+        batch_sampler = getattr(loader, "batch_sampler", None)
+        try:
+            length = len(dataset)
+        except Exception:  # no length, or one that the user's code refuses to tell
+            length = None
+        context = getattr(loader, "multiprocessing_context", None)
+        self.recorder.line(
+            self.dumps(
+                {
+                    "k": "loader",
+                    "id": identity,
+                    "site": first,
+                    "dataset": type(dataset).__name__,
+                    "length": length,
+                    "batch_size": loader.batch_size or getattr(batch_sampler, "batch_size", None),
+                    "num_workers": loader.num_workers,
+                    "prefetch_factor": loader.prefetch_factor,
+                    "pin_memory": bool(loader.pin_memory),
+                    "persistent_workers": bool(loader.persistent_workers),
+                    "start_method": context.get_start_method() if context else _default_start_method(),
+                    "collate": getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__),
+                    "getitems": bool(getattr(dataset, "__getitems__", None)),
+                    "iterable": isinstance(dataset, torch.utils.data.IterableDataset),
+                }
+            )
+        )
+
+    def iterator_made(self, loader, iterator, took_ns: int) -> None:
+        """`iter(loader)` returned."""
+        if self.ours:
+            return
+        identity = self.ids.get(id(loader), -1)
+        self.started += 1
+        self.running[iterator] = identity, types.SimpleNamespace(**{name: getattr(loader, name) for name in _MADE_WITH})
+        if len(self.iterators) > _ITERATORS:
+            self.iterators.clear()
+        self.iterators[id(iterator)] = [identity, 1, -1]
+        self.recorder.line(
+            f'{{"k":"iter","loader":{identity},"step":{self.loop.timeline.step},"site":{self.sites.here()},'
+            f'"us":{took_ns // 1000},"t":{time.perf_counter_ns()}}}'
+        )
+        if self.on_iterator is not None:
+            self.on_iterator(iterator)
+
+    def iterator_ended(self, iterator, took_ns: int) -> None:
+        """The workers of an iterator are gone."""
+        identity = self.iterators.get(id(iterator), (-1,))[0]
+        if identity >= 0:
+            step = self.loop.timeline.step
+            self.recorder.line(f'{{"k":"iterend","loader":{identity},"step":{step},"us":{took_ns // 1000}}}')
+
+    def drawn_from(self) -> list:
+        """The latest iterator of each loader that gave a batch in the step before last or later."""
+        recent = {row[0] for row in self.rows if row[1] >= self.loop.timeline.step - 2}
+        latest = {identity: iterator for iterator, (identity, _) in self.running.items()}
+        return [iterator for identity, iterator in latest.items() if identity in recent]
+
+    def origin(self, iterator) -> "tuple[int, types.SimpleNamespace]":
+        """The line that made the loader of an iterator, as a site, and what the loader was made with."""
+        identity, made_with = self.running[iterator]
+        return self.loader_sites.get(identity, -1), made_with
+
+    def arrived(self, iterator, batch, began_ns: int, depth: "int | None") -> None:
+        """A batch that was wanted at `began_ns` was delivered to the training thread."""
+        took_ns = self.loop.batch_arrived() - began_ns
+        state = self.iterators.get(id(iterator))
+        if state is None:
+            state = self.iterators[id(iterator)] = [-1, 1, -1]
+        identity, first, _ = state
+        state[1] = 0
+        if self.sized.get(identity, 0) < _SIZED_BATCHES:
+            self._size(identity, batch)
+        else:
+            state[2] = self.samples[identity]
+        self.loop.samples += self.samples[identity]
+        if self.watches_shapes and not self.loop.batches & 7:
+            self.note_shape(batch)
+        self.rows.append(
+            (
+                identity,
+                self.loop.timeline.step,
+                took_ns,
+                -1 if depth is None else depth,
+                first,
+                self.transport_ns,
+                self.transport_bytes,
+            )
+        )
+        self.transport_ns = self.transport_bytes = 0
+
+    def _size(self, identity: int, batch) -> None:
+        self.sized[identity] = self.sized.get(identity, 0) + 1
+        samples, size, dtypes, devices = self.describe(batch) or (0, 0, [], [])
+        self.samples[identity] = max(samples, self.samples.get(identity, 0))
+        record = {"k": "batch", "loader": identity, "samples": samples, "bytes": size, "dtypes": dtypes}
+        record["devices"] = devices
+        record["onednn"] = settings.onednn_enabled()
+        self.recorder.line(self.dumps(record))
+
+    def _note_shape(self, batch) -> None:
+        shape = first_image(batch)
+        if shape is not None:
+            self.shapes_sampled += 1
+            if len(self.shapes) < _SHAPES:
+                self.shapes.add(shape)
+
+    def received(self, size: int, took_ns: int) -> None:
+        """Something came through a multiprocessing queue and was unpickled."""
+        self.transport_ns += took_ns
+        self.transport_bytes += size
+
+    # -- where batches are made ---------------------------------------------------------------------------
+
+    def fetch_began(self, fetcher) -> None:
+        """The data set is about to be asked for one batch; `collate_fn` gets a clock of its own."""
+        collate = fetcher.collate_fn
+        if type(collate) is not _TimedCollate:
+            collate = fetcher.collate_fn = _TimedCollate(collate, self.pauses)
+        self.fetched += 1
+        # All are timed in a worker; in the training process, which pays for it, one in eight after a while.
+        self.untimed = 0 if self.worker or self.fetched < _TIMED_FETCHES else 7
+        self.collate = collate
+        collate.timing = True
+        self.fetch_gc_ns = self.pauses.ns
+        if self.worker and self.fetched == _TRACED_FETCH:
+            self.trace_lines()
+        self.fetch_ns, self.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+
+    def fetch_ended(self, fetcher) -> None:
+        """The batch is made."""
+        collate = self.collate
+        if collate is None:
+            return
+        if self.lines is not None:
+            self.collate = None
+            collate.stop()
+            self._write_lines()
+            return
+        wall = time.perf_counter_ns() - self.fetch_ns
+        cpu = time.thread_time_ns() - self.fetch_cpu_ns
+        collected = self.pauses.ns - self.fetch_gc_ns
+        # A collection runs on a CPU for as long as it takes.
+        in_data_set = collected - collate.gc_ns
+        self.fetches.append(
+            (
+                max(0, wall - collate.wall_ns - in_data_set) // 1000,
+                max(0, cpu - collate.cpu_ns - in_data_set) // 1000,
+                max(0, collate.wall_ns - collate.gc_ns) // 1000,
+                max(0, collate.cpu_ns - collate.gc_ns) // 1000,
+                collected // 1000,
+            )
+        )
+        self.collate = None
+        collate.stop()
+        if self.untimed:
+            fetcher.collate_fn = collate.original
+        if self.worker:
+            self._worker_tick()
+
+    def _trace_lines(self) -> None:
+        if sys.gettrace() is None:
+            self.lines = LineClock(self.sites, self.loop)
+            self.lines.begin()
+
+    def _write_lines(self) -> None:
+        """The batch took longer than others: it counts as no fetch."""
+        clock, self.lines = self.lines, None
+        clock.end()
+        self.recorder.line(self.dumps({"k": "making", "lines": clock.rows(), "lines_us": clock.totals()}))
+        self._worker_tick()
+
+    def worker_began(self, worker_id: int, num_workers: int) -> None:
+        """This process turned out to be a data-loader worker."""
+        self.worker = True
+        self.recorder.line(f'{{"k":"worker","worker":{worker_id},"workers":{num_workers},"ppid":{os.getppid()}}}')
+
+    def _worker_tick(self) -> None:
+        now = time.perf_counter_ns()
+        # Early flushes at 1, 2, 4, 8, ... batches: a worker is ended without notice.
+        if self.fetched & (self.fetched - 1) == 0 or now - self.flushed_ns > 500_000_000:
+            self.flushed_ns = now
+            self.flush()
+            self.recorder.line(
+                self.dumps({"k": "worker_sample", "t": now, "fetched": self.fetched, **procfs.worker_counters()})
+            )
+            self.recorder.flush()
+
+    # -- out ----------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Queue the rows collected since the last call."""
+        if self.rows:
+            names = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
+            rows = [(*row[:2], row[2] // 1000, *row[3:5], row[5] // 1000, row[6]) for row in self.rows]
+            self._columns("batches", names, rows)
+            self.rows = []
+        if self.fetches:
+            names = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
+            self._columns("fetches", names, self.fetches)
+            self.fetches = []
+
+        if self.shapes_sampled > self.shapes_written:
+            self.shapes_written = self.shapes_sampled
+            self.recorder.line(
+                f'{{"k":"shapes","step":{self.loop.timeline.step},"sampled":{self.shapes_sampled},'
+                f'"distinct":{len(self.shapes)}}}'
+            )
+
+    def _columns(self, kind: str, names: tuple, rows: list) -> None:
+        record = {"k": kind, "t": time.perf_counter_ns()}
+        self.recorder.line(self.dumps(record | columns(names, rows)))
+
+
+class _TimedCollate:
+    """`collate_fn` with a clock that can be switched on. Attribute access goes to the original."""
+
+    def __init__(self, original, pauses: Pauses) -> None:
+        self.original = original
+        self.pauses = pauses
+        self.stop()
+
+    def stop(self) -> None:
+        """Forget what was timed."""
+        self.timing = False
+        self.wall_ns = self.cpu_ns = self.gc_ns = 0
+
+    def __call__(self, batch):
+        if not self.timing:
+            return self.original(batch)
+        collected = self.pauses.ns
+        began, cpu_began = time.perf_counter_ns(), time.thread_time_ns()
+        try:
+            return self.original(batch)
+        finally:
+            self.gc_ns += self.pauses.ns - collected
+            self.wall_ns += time.perf_counter_ns() - began
+            self.cpu_ns += time.thread_time_ns() - cpu_began
+
+    def __getattr__(self, name):
+        return getattr(self.original, name)
+
+
+def _default_start_method() -> str:
+    import multiprocessing
+
+    # `allow_none`: asking must not fix the default for the job.
+    return multiprocessing.get_start_method(allow_none=True) or "fork"

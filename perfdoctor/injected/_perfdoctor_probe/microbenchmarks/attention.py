@@ -1,0 +1,143 @@
+"""What attention as the job computes it takes, and what `scaled_dot_product_attention` would: timed both ways.
+
+Runs after the job's last step, on tensors of its own.
+"""
+
+import time
+
+import torch
+
+from . import replay
+
+_TIMED = 3
+_LIMIT_NS = 300_000_000
+"""For all together; the next one is not begun after that."""
+_CALL_NS = 30_000_000
+"""One replayed call should take no longer: a large one is replayed in part, fewer heads, then fewer positions. Less
+would fit into caches that the whole does not fit into, and flatter the long way."""
+_ELEMENTS = 1 << 23
+"""Largest matrix of scores replayed, in elements: 32 MiB in float32, and a few copies of that."""
+_ENOUGH_NS = 100_000_000
+"""For the rounds of one."""
+_ALIKE = ("made", "dtype", "softmax", "sizes", "mask", "dropout")
+
+
+def timings(attention: list) -> list:
+    """`now_us` and `fused_us` of each, a call forward and backward, and `part`, the share of it that was replayed.
+
+    Empty for what is fused already or was not replayed.
+    """
+    began = time.perf_counter_ns()
+    known: "dict[str, dict]" = {}
+    found: "list[dict]" = []
+    for record in attention:
+        found.append({})
+        if record["made"] == "fused":
+            continue
+        alike = str([record.get(name) for name in _ALIKE] + [record["backward_us"] > 0])
+        if alike not in known:  # else the same in another layer
+            if len(known) == _TIMED or time.perf_counter_ns() - began > _LIMIT_NS:
+                continue
+            try:
+                known[alike] = _timing(record)
+            except Exception:  # a type or a shape that cannot be replayed: no timing, no harm
+                continue
+        found[-1] = known[alike]
+    return found
+
+
+def _timing(record: dict) -> dict:
+    batch, queries, width, keys = record["sizes"]
+    spent_us = (record["forward_us"] + record["backward_us"]) / record["calls"]
+    part = min(1.0, _CALL_NS / 1000 / max(1.0, spent_us), _ELEMENTS / max(1, batch * queries * keys))
+    fewer = max(min(batch, torch.get_num_threads()), int(batch * part))
+    shorter = max(1.0, fewer * queries * keys / max(1.0, part * batch * queries * keys)) ** 0.5
+    sizes = (fewer, max(1, int(queries / shorter)), width, max(1, int(keys / shorter)))
+    with_gradient = record["backward_us"] > 0 and not torch.is_inference_mode_enabled()
+    with torch.set_grad_enabled(with_gradient), torch.autocast("cpu", enabled=False):
+        now, fused = _Replay(record, sizes, with_gradient).times()
+    return {
+        "now_us": now,
+        "fused_us": fused,
+        "part": sizes[0] * sizes[1] * sizes[3] / (batch * queries * keys),
+        "choice": _choice(record, sizes),
+    }
+
+
+class _Replay:
+    """The same attention made both ways, forward and, where the job had one, backward."""
+
+    def __init__(self, record: dict, sizes: tuple, with_gradient: bool) -> None:
+        batch, queries, width, keys = sizes
+        dtype = getattr(torch, record["dtype"])
+        self.record = record
+        self.with_gradient = with_gradient
+        generator = torch.Generator().manual_seed(0)
+        self.query, self.key, self.value = (
+            torch.randn(1, batch, count, width, generator=generator).to(dtype).requires_grad_(with_gradient)
+            for count in (queries, keys, keys)
+        )
+        self.gradient = torch.ones(1, batch, queries, width, dtype=dtype)
+        self.dropout = record["dropout"]
+        self.causal = record["mask"] == "causal"
+        self.mask = None
+        if record["mask"] == "add":
+            self.mask = torch.zeros(queries, keys, dtype=dtype)
+        elif record["mask"]:
+            self.mask = torch.ones(queries, keys, dtype=torch.bool).tril()
+        self.single = record["made"] == "by hand" and record.get("softmax", record["dtype"]) != record["dtype"]
+
+    def times(self) -> "list[float]":
+        """Microseconds of both."""
+        return replay.in_turns([lambda: self._run(self._now), lambda: self._run(self._fused)], _ENOUGH_NS)
+
+    def _run(self, way) -> None:
+        result = way()
+        if self.with_gradient:
+            replay.run_backward(result, self.gradient, (self.query, self.key, self.value))
+
+    def _now(self):
+        if self.record["made"] == "math":
+            return self._function(False)
+        scores = (self.query @ self.key.transpose(-2, -1)) * 0.125
+        if self.record["mask"] == "add":
+            scores = scores + self.mask
+        elif self.mask is not None:
+            scores = scores.masked_fill(~self.mask, float("-inf"))
+        if self.single:
+            weights = torch.softmax(scores, -1, dtype=torch.float32).to(self.query.dtype)
+        else:
+            weights = torch.softmax(scores, -1)
+        if self.dropout:
+            weights = torch.nn.functional.dropout(weights, self.dropout)
+        return weights @ self.value
+
+    def _fused(self):
+        return self._function(True)
+
+    def _function(self, flash: bool):
+        allowed = torch._C._get_flash_sdp_enabled()
+        torch._C._set_sdp_use_flash(flash)
+        try:
+            return self._dot_product()
+        finally:
+            torch._C._set_sdp_use_flash(allowed)
+
+    def _dot_product(self):
+        return torch.nn.functional.scaled_dot_product_attention(
+            self.query,
+            self.key,
+            self.value,
+            attn_mask=None if self.causal else self.mask,
+            dropout_p=self.dropout,
+            is_causal=self.causal,
+        )
+
+
+def _choice(record: dict, sizes: tuple) -> str:
+    """What torch would do now with such tensors, between the steps: `math` or `fused`."""
+    batch, queries, width, keys = sizes
+    query = torch.empty(1, batch, queries, width, dtype=getattr(torch, record["dtype"]))
+    key = torch.empty(1, batch, keys, width, dtype=query.dtype)
+    chosen = torch._fused_sdp_choice(query, key, key, None, record["dropout"], False)
+    return "fused" if chosen else "math"

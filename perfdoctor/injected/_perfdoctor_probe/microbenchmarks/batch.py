@@ -1,0 +1,117 @@
+"""What the job's largest products would take with a larger and a smaller batch: the same operators, timed here.
+
+A product's time is a part that a larger batch does not change (launching it, reading its weights) and a part that
+grows with the batch. Both follow from the time at two sizes; how much of a step is of the first kind says what a
+larger batch would give. Elementwise operators are not timed: theirs is the launch, and memory in proportion.
+Runs after the job's last step, on tensors of its own and within a time limit.
+"""
+
+import time
+
+import torch
+
+from . import replay
+
+_LARGER = 4
+_LONG_LARGER = 2
+_LONG_US = 3_000
+"""Operators that take longer are timed with twice the batch only ..."""
+_TOO_LONG_US = 20_000
+"""... or not at all: what they take grows with the batch, or they are read from memory once a step."""
+_LIMIT_NS = 400_000_000
+"""For all operators together, the largest first."""
+_TIMED = 16
+_SMALLER_ELEMENTS = 1 << 18
+"""Inputs from here on (1 MiB in float32) may outgrow a cache or the allocator's pools, so that fewer samples could
+take less time each: these are timed with a quarter of the batch as well."""
+_PEAK_SIZE = 176
+"""Rows and columns of the product that is taken for the peak: 11 million operations, 121 KiB for each matrix."""
+_FACTORS = {"aten::mm": (0, 1), "aten::addmm": (1, 2)}
+"""Where the two factors of a product are."""
+_BATCH_FIRST = ("aten::bmm", "aten::baddbmm", "aten::convolution", "aten::_scaled_dot_product")
+"""Beginnings of names; the batch is the first dimension of whatever has as many rows as the first tensor."""
+_RECURRENT = "aten::mkldnn_rnn_layer"
+_RECURRENT_BATCH = {0: 1, 5: 0, 6: 0}
+"""Its inputs with a batch, and where that is: a sequence of batches, and two states."""
+
+
+def timings(ops: list, arguments: list, weights: "set[tuple]") -> dict:
+    """Microseconds a call now, with more and with fewer samples; and what to compare that with.
+
+    `weights` are the shapes of the parameters: those do not grow with the batch.
+    """
+    began = time.perf_counter_ns()
+    found = []
+    for op, (shapes, types, concrete) in zip(ops, arguments):
+        if len(found) == _TIMED or time.perf_counter_ns() - began > _LIMIT_NS:
+            break
+        us = op["total_us"] / max(1, op["calls"])
+        factor = _LARGER if us < _LONG_US else _LONG_LARGER
+        larger = resized(op["name"], shapes, weights, factor, 1)
+        if us > _TOO_LONG_US or larger is None or not replay.replayable(op["name"], larger):
+            continue
+        sizes = [shapes, larger]
+        smaller = resized(op["name"], shapes, weights, 1, _LARGER)
+        if smaller is not None and max(map(replay.elements, shapes)) >= _SMALLER_ELEMENTS:
+            sizes.append(smaller)
+        try:
+            times = replay.in_turns([replay.prepared(op["name"], size, types, concrete) for size in sizes])
+        except Exception:  # not replayable with plain arguments: no timing, no harm
+            continue
+        found.append(
+            {
+                "name": op["name"],
+                "dtype": op["dtype"],
+                "shapes": shapes,
+                "calls": op["calls"],
+                "factor": factor,
+                "us": times[0],
+                "larger_us": times[1],
+                "smaller_us": times[2] if len(times) > 2 else None,
+            }
+        )
+    return {"ops": found, "smaller": _LARGER, **_machine()} if found else {}
+
+
+def resized(name: str, shapes: list, weights: "set[tuple]", factor: int, divisor: int) -> "list | None":
+    """The shapes with `factor` / `divisor` times the samples; None where the batch cannot be told or divided."""
+    grown = _grown(name, shapes, weights)
+    if not grown or any(shapes[place][axis] % divisor for place, axis in grown.items()):
+        return None
+    result = list(shapes)
+    for place, axis in grown.items():
+        shape = list(shapes[place])
+        shape[axis] = shape[axis] * factor // divisor
+        result[place] = shape
+    return result
+
+
+def _grown(name: str, shapes: list, weights: "set[tuple]") -> "dict[int, int]":
+    """Which inputs have a dimension that is the batch: place -> axis."""
+    if name in _FACTORS:
+        left, right = _FACTORS[name]
+        rows, inner, columns = *shapes[left], shapes[right][1]
+        if _is_weight((rows, columns), weights) and not _is_weight((inner, columns), weights):
+            return {left: 1, right: 0}  # a weight's gradient sums over the batch
+        return {left: 0}
+    if name == _RECURRENT:
+        return _RECURRENT_BATCH
+    if name.startswith(_BATCH_FIRST):
+        rows = next(shape[0] for shape in shapes if shape)
+        return {
+            place: 0
+            for place, shape in enumerate(shapes)
+            if len(shape) > 1 and shape[0] == rows and tuple(shape) not in weights
+        }
+    return {}
+
+
+def _is_weight(shape: tuple, weights: "set[tuple]") -> bool:
+    return shape in weights or shape[::-1] in weights
+
+
+def _machine() -> dict:
+    """What this process reaches on a float32 product that fits the caches, and the time of the smallest operator."""
+    matrix, one = torch.ones(_PEAK_SIZE, _PEAK_SIZE), torch.ones(1)
+    product_us, smallest_us = replay.in_turns([lambda: torch.mm(matrix, matrix), lambda: torch.add(one, one)])
+    return {"peak_gflops": 2 * _PEAK_SIZE**3 / product_us / 1000, "floor_us": smallest_us}

@@ -1,0 +1,103 @@
+"""What the job's largest operators take with other numbers of intra-op threads: timed here, round by round.
+
+A round lies half a second or more after the last, because a busy neighbour comes and goes. The number of threads
+that the job had is restored; the operators are those of `microbenchmark`, on tensors of their own, so neither results
+nor random numbers of the job change.
+"""
+
+import os
+import time
+
+import torch
+
+from .. import affinity
+from . import replay
+
+_ROUND_NS = 6_000_000
+"""Operators are chosen, the largest first, until one of each takes this long."""
+_OPS = 6
+_ROUNDS = 10
+_PAUSE_NS = 500_000_000
+_SHARE = 25
+"""A round waits until 25 times what the last took has passed: with spinning threads beside a busy neighbour an
+operator can take a second."""
+
+
+class ThreadMicrobenchmark:
+    """The operators, the numbers of threads to try, and when the next round is due."""
+
+    def __init__(self, ops: list, arguments: list) -> None:
+        self.threads = torch.get_num_threads()
+        self.counts = sorted({1, self.threads, *_wanted(self.threads)})
+        self.calls = _chosen(ops, arguments) if len(self.counts) > 1 else []
+        self.left = _ROUNDS if self.calls else 0
+        self.due_ns = 0
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether a round may be taken now; never again once the job has changed its number of threads."""
+        return self.left > 0 and now_ns >= self.due_ns and replay.alone()
+
+    def round(self) -> "list[list]":
+        """[[threads, microseconds], ...]; empty for the first round, which starts threads and loads kernels."""
+        first = self.left == _ROUNDS
+        self.left -= 1
+        if torch.get_num_threads() != self.threads:
+            self.left = 0
+            return []
+        began = time.perf_counter_ns()
+        found = []
+        try:
+            with torch.no_grad():
+                for count in self.counts:
+                    torch.set_num_threads(count)
+                    found.append([count, _weighted_us(self.calls)])
+        finally:
+            torch.set_num_threads(self.threads)
+        now = time.perf_counter_ns()
+        self.due_ns = now + (0 if first else max(_PAUSE_NS, _SHARE * (now - began)))
+        return [] if first else found
+
+
+def _wanted(threads: int) -> "set[int]":
+    """As many as there are CPUs for this rank, if the job has more, or has one because torchrun chose that.
+
+    The launcher says how many CPUs there are (it knows the quota). Fewer threads than CPUs are otherwise taken
+    as meant.
+    """
+    try:
+        cpus = float(os.environ["PERFDOCTOR_CPUS"])
+    except (KeyError, ValueError):
+        cpus = len(affinity.cpus())
+    usable = max(1, int(cpus / max(1, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))))
+    by_torchrun = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("OMP_NUM_THREADS") == "1"
+    return {usable} if threads > usable or by_torchrun else set()
+
+
+def _chosen(ops: list, arguments: list) -> list:
+    """(call, weight) for the largest that can be replayed."""
+    chosen, total = [], 0
+    for op, (shapes, types, concrete) in zip(ops, arguments):
+        if len(chosen) == _OPS or total > _ROUND_NS:
+            break
+        if not replay.replayable(op["name"], shapes):
+            continue
+        try:
+            call = replay.prepared(op["name"], shapes, types, concrete)
+            with torch.no_grad():
+                call()
+        except Exception:  # not replayable with plain arguments
+            continue
+        chosen.append((call, op["calls"]))
+        total += 1000 * op["total_us"] // max(1, op["calls"])
+    return chosen
+
+
+def _weighted_us(calls: list) -> float:
+    """Microseconds of one call of each, weighted by how often a step makes them; the second of two, warm."""
+    spent = 0
+    for call, weight in calls:
+        call()
+        began = time.perf_counter_ns()
+        call()
+        spent += weight * (time.perf_counter_ns() - began)
+    return spent / 1000

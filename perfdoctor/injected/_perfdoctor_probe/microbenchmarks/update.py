@@ -1,0 +1,125 @@
+"""What the optimizer's update takes as the job does it, by groups of tensors (`foreach`) and in one operator (`fused`).
+
+Timed after the job's last step, on tensors of its own with the shapes of the job's.
+"""
+
+import torch
+
+from . import replay
+
+_ELEMENTS = 1 << 24
+"""Of the parameters that are copied: 64 MiB in float32, and two to four times that with gradients and states. Of more,
+those that fit ..."""
+_LEAST_PART = 0.25
+"""... if they are this part of all."""
+_WAYS = ("foreach", "fused")
+_VALUE = 0.1
+"""Of the gradients: neither they nor their squares are so small that the CPU takes longer."""
+
+
+class UpdateMicrobenchmark:
+    """What is needed to know of the job's optimizer, kept until the end."""
+
+    def __init__(self, optimizer) -> None:
+        """Looks at the tensors that have gradients: right after an update, those that it changed."""
+        self.kind = type(optimizer)
+        self.groups: "list[tuple[dict, list]]" = []
+        self.tensors = self.elements = self.taken = 0
+        self.missing = ""
+        try:
+            self._look_at(optimizer)
+        except Exception as error:  # an optimizer of another kind: no timing, no harm
+            self.missing = f"{type(error).__name__}: {error}"[:300]
+
+    def _look_at(self, optimizer) -> None:
+        for group in optimizer.param_groups:
+            options = {name: value for name, value in group.items() if name not in ("params", "param_names")}
+            self.missing = self.missing or _obstacle(self.kind, options)
+            self.groups.append((options, [self._noted(one) for one in group["params"] if one.grad is not None]))
+        if not self.tensors:
+            self.missing = self.missing or "no parameter had a gradient after the update"
+
+    def _noted(self, parameter) -> tuple:
+        """Shape and type; or nothing, where the copies would take too much memory."""
+        self.missing = self.missing or _unlike(parameter)
+        self.tensors += 1
+        self.elements += parameter.numel()
+        if self.taken + parameter.numel() > _ELEMENTS:
+            return ()
+        self.taken += parameter.numel()
+        return tuple(parameter.shape), parameter.dtype
+
+    def timings(self) -> dict:
+        """Microseconds of one update of `part` of all elements, each way; None for a way that it does not know."""
+        part = self.taken / max(1, self.elements)
+        if not self.missing and part < _LEAST_PART:
+            self.missing = "the parameters are too large to be copied"
+        if self.missing:
+            return {"missing": self.missing}
+        try:
+            return {**self._timed(), "tensors": self.tensors, "elements": self.elements, "part": part}
+        except Exception as error:  # an option that this cannot set: no timing, no harm
+            return {"missing": f"{type(error).__name__}: {error}"[:300]}
+
+    def _timed(self) -> dict:
+        optimizer = self.kind([{**options, "params": _copies(noted)} for options, noted in self.groups if any(noted)])
+        # Without the hooks of all optimizers, which count the job's steps.
+        step = self.kind.step.__wrapped__
+        before = [tuple(group.get(way) for way in _WAYS) for group in optimizer.param_groups]
+
+        def update(settings) -> None:
+            for group, values in zip(optimizer.param_groups, settings):
+                group.update(zip(_WAYS, values))
+            step(optimizer)
+
+        ways = {"now": before}
+        for name, settings in (("foreach", (True, False)), ("fused", (False, True))):
+            if name in optimizer.defaults:
+                ways[name] = [settings] * len(before)
+        known = []
+        for name, settings in ways.items():
+            try:
+                update(settings)
+            except Exception:
+                if name == "now":
+                    raise
+            else:
+                known.append(name)
+        times = replay.in_turns([lambda settings=ways[name]: update(settings) for name in known])
+        made = _made(before[0])
+        return {
+            "optimizer": self.kind.__name__,
+            "made": made,
+            **{f"{name}_us": took for name, took in zip(known, times) if name != made},
+        }
+
+
+def _copies(noted: list) -> list:
+    copies = []
+    for shape, dtype in filter(None, noted):
+        copy = torch.zeros(shape, dtype=dtype).requires_grad_()
+        copy.grad = torch.full(shape, _VALUE, dtype=dtype)
+        copies.append(copy)
+    return copies
+
+
+def _made(settings: tuple) -> str:
+    """On the CPU an optimizer loops over its tensors unless told otherwise."""
+    return next((way for way, on in zip(_WAYS, settings) if on), "loop")
+
+
+def _obstacle(kind: type, options: dict) -> str:
+    """Why such an optimizer cannot be copied; "" where it can."""
+    if not kind.__module__.startswith("torch.optim.") or not hasattr(kind.step, "__wrapped__"):
+        return f"{kind.__name__} is not one of torch's own optimizers"
+    if "foreach" not in options:
+        return f"{kind.__name__} has one way only"
+    return "its step is differentiable" if options.get("differentiable") else ""
+
+
+def _unlike(parameter) -> str:
+    """Why such a tensor cannot be stood in for; "" where it can."""
+    if parameter.device.type != "cpu":
+        return "the parameters are not on the CPU"
+    plain = type(parameter.data) is torch.Tensor and parameter.grad.layout is torch.strided
+    return "" if plain and parameter.is_floating_point() else "the parameters or gradients are of a kind of their own"

@@ -1,0 +1,1 @@
+"""Closer looks of a step or two: when they open, and what each of them sees."""

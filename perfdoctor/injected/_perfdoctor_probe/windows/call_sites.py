@@ -1,0 +1,348 @@
+"""The call-site window: a step or two under a dispatch mode that notes which user lines issue which operators.
+
+Sees every ATen operator of the step, forward and backward, below autograd. Each is counted for the line that
+issued it; operators that matter (scalar reads, conversions, copies between devices, float64 arithmetic) are also
+noted one by one.
+"""
+
+import functools
+import time
+from _thread import get_ident
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .. import timeline as parts
+from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
+from . import indices
+
+_LOOKUPS = 3000
+"""Stack walks for telling operators in one window; each costs 2 to 5 us."""
+_WALKS = 2000
+"""Stack walks for all others until only every 3rd operator's is taken; as many again until every 7th, ..."""
+_KEPT = 60
+"""Lines kept, the largest by time."""
+_LONGEST_PAUSE_NS = 300_000
+"""Between two operators of one line; a longer pause is a wait for something, not Python at work."""
+_SCALAR_READS = {"aten::_local_scalar_dense"}
+_OF_TENSORS = ("torch/_tensor.py", "torch/_tensor_str.py")
+"""Files in which `float()`, an f-string or `print` of the job's becomes a read."""
+_CONVERSIONS = {"aten::_to_copy", "aten::copy_"}
+_ARITHMETIC = {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"}
+_SOFTMAX = {"aten::_softmax", "aten::_safe_softmax"}
+_PARTS = {
+    parts.INPUT: "input_wait",
+    parts.FORWARD: "forward",
+    parts.LOSS: "forward",
+    parts.BACKWARD: "backward",
+    parts.OPTIMIZER: "optimizer",
+    parts.CHECKPOINT: "checkpoint",
+}
+_SEARCHES = "anomaly"
+"""The kind of what autograd's anomaly detection calls."""
+_NOT_THE_JOBS = "profiler"
+"""The kind of what torch's optimizers call for a profiler that is not there."""
+_clock = time.perf_counter_ns
+
+
+class _Line:
+    """What one line issued in one part of the step."""
+
+    __slots__ = ("calls", "ops", "passes", "pause_ns", "places", "spent_ns")
+
+    def __init__(self) -> None:
+        self.ops = self.spent_ns = self.pause_ns = self.calls = 0
+        self.places: set = set()
+        self.passes: set = set()
+        """The backward passes in which it issued something, by their number."""
+
+
+class _Watch(TorchDispatchMode):
+    def __init__(self, sites, loop, anomaly: Anomaly) -> None:
+        super().__init__()
+        self.sites = sites
+        self.anomaly = AnomalyWatch(anomaly)
+        self.loop = loop
+        self.thread = get_ident()
+        self.kinds: dict = {}
+        self.found: "dict[tuple, list[int]]" = {}
+        self.indices = indices.Indices()
+        self.lines: "dict[tuple[int, str], _Line]" = {}
+        self.ops = 0
+        self.lookups = 0
+        self.walks = 0
+        self.stride = 1
+        self.pending = [0, 0, 0]
+        """Operators, their time and the pauses before them, since the last walk: they go to the next one's line."""
+        self.least_pause_ns = _LONGEST_PAUSE_NS
+        self.last_call = None
+        self.left_ns = _clock()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else torch wraps the method below in something that imports Dynamo: a second, for a job without it.
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        pause = _clock() - self.left_ns
+        kwargs = kwargs or {}
+        kind = self.kinds.get(func)
+        if kind is None:
+            kind = self.kinds[func] = _kind(func)
+        if kind is _NOT_THE_JOBS:
+            return func(*args, **kwargs)
+        self.ops += 1
+        began = _clock()
+        result = func(*args, **kwargs)
+        took = _clock() - began
+        try:
+            self._note_line(took, pause)
+            if kind:
+                self._note(func, kind, args, result, took)
+        except Exception:  # a tensor subclass without dtype, say: this call is not counted
+            pass
+        self.left_ns = _clock()
+        return result
+
+    def _note_line(self, took: int, pause: int) -> None:
+        pending = self.pending
+        pending[0] += 1
+        pending[1] += took
+        pending[2] += pause if pause < _LONGEST_PAUSE_NS else _LONGEST_PAUSE_NS
+        if pause < self.least_pause_ns:
+            self.least_pause_ns = pause
+        if pending[0] < self.stride:
+            return
+        self.walks += 1
+        if not self.walks % _WALKS:
+            self.stride = 2 * self.stride + 1
+        site, place, via = self.sites.call(2, self.thread)
+        key = (site, self._part())
+        line = self.lines.get(key)
+        if line is None:
+            line = self.lines[key] = _Line()
+        line.ops += pending[0]
+        line.spent_ns += pending[1]
+        line.pause_ns += pending[2]
+        if key[1] == "backward":
+            line.passes.add(torch._C._current_graph_task_id())
+        if place is not None:
+            line.places.add(place[1])
+            # Operators of one library call follow each other without the line moving on.
+            if via is None or place != self.last_call:
+                line.calls += pending[0]
+        self.last_call = place
+        pending[:] = (0, 0, 0)
+
+    def _part(self) -> str:
+        if torch._C._current_graph_task_id() >= 0:
+            return "backward"
+        return _PARTS.get(self.loop.timeline.stack[-1], "other")
+
+    def _note(self, func, kind: str, args, result, took: int) -> None:
+        detail = ""
+        size = 0
+        if kind == "indices":
+            self.indices.note(func._schema.name, args)
+            return
+        if kind in (_SEARCHES, "scalar_read"):
+            in_backward = torch._C._current_graph_task_id() >= 0
+            if self.anomaly.is_search(func._schema.name, in_backward, took) or kind == _SEARCHES:
+                return
+        if kind == "convert":
+            # copy_ has its target first and its source second.
+            source, target = (args[0], result) if result is not args[0] else (args[1], args[0])
+            if source.device.type != target.device.type:
+                kind = "copy"
+                detail = f"{source.device.type}->{target.device.type}"
+            else:
+                real = source.dtype.is_floating_point or target.dtype.is_floating_point
+                if source.dtype == target.dtype or result is args[0] or not real:
+                    return
+                detail = f"{str(source.dtype)[6:]}->{str(target.dtype)[6:]}"
+            size = target.numel() * target.element_size()
+        elif kind == "softmax":
+            if result.dim() < 3:  # of classes, not of attention
+                return
+            detail = "x".join(map(str, result.shape[-2:]))
+        elif kind == "arithmetic":
+            size = result.numel()
+            if result.dtype == torch.float64:
+                kind = "float64"
+            elif func is torch.ops.aten.convolution.default and not _library_on(result):
+                kind = "library_off"
+                detail = "onednn" if result.device.type == "cpu" else "cudnn"
+            else:
+                return
+        else:
+            detail = self._part()
+        if self.lookups >= _LOOKUPS:
+            return
+        self.lookups += 1
+        site, _, via = self.sites.call(2, self.thread)
+        by_library = kind == "scalar_read" and via is not None and not via[0].endswith(_OF_TENSORS)
+        key = (kind, site, detail, by_library)
+        total = self.found.setdefault(key, [0, 0, 0])
+        total[0] += 1
+        total[1] += took
+        total[2] += size
+
+    def summary(self) -> "list[dict]":
+        """The lines, the largest by time first. The least pause of all is the timing of watching: it is left out."""
+        rows = [
+            {
+                "site": site,
+                "part": part,
+                "ops": line.ops,
+                "us": line.spent_ns // 1000,
+                "python_us": max(0, line.pause_ns - line.ops * self.least_pause_ns) // 1000,
+                "calls": line.calls,
+                "places": len(line.places),
+                "passes": len(line.passes),
+            }
+            for (site, part), line in self.lines.items()
+        ]
+        return sorted(rows, key=lambda row: -(row["us"] + row["python_us"]))
+
+
+def _kind(func) -> str:
+    name = func._schema.name
+    if name.startswith("profiler::"):
+        return _NOT_THE_JOBS
+    if name in _SCALAR_READS:
+        return "scalar_read"
+    if name in SEARCH:
+        return _SEARCHES
+    if name in _CONVERSIONS:
+        return "convert"
+    if name in _SOFTMAX:
+        return "softmax"
+    if name in indices.OPERATORS:
+        return "indices"
+    return "arithmetic" if name in _ARITHMETIC else ""
+
+
+def _library_on(result) -> bool:
+    """Whether the library that does convolutions there is switched on: inside a `flags()` it may not be."""
+    if result.device.type == "cpu":
+        return bool(torch._C._get_mkldnn_enabled())
+    return result.device.type != "cuda" or bool(torch._C._get_cudnn_enabled())
+
+
+class _Flags:
+    """Notes who calls `torch.backends.mkldnn.flags()`, or cuDNN's, so that the library is off: its default."""
+
+    def __init__(self, watch: _Watch) -> None:
+        self.watch = watch
+        self.replaced: list = []
+
+    def open(self) -> None:
+        for library, module in (("onednn", torch.backends.mkldnn), ("cudnn", torch.backends.cudnn)):
+            original = module.flags
+            module.flags = stand_in = self._noting(original, library)
+            self.replaced.append((module, stand_in, original))
+
+    def close(self) -> None:
+        for module, stand_in, original in self.replaced:
+            if module.flags is stand_in:
+                module.flags = original
+
+    def _noting(self, original, library: str):
+        watch = self.watch
+
+        @functools.wraps(original)
+        def flags(*args, **kwargs):
+            if not (args[0] if args else kwargs.get("enabled", False)):
+                key = ("library_flags", watch.sites.here(), library, False)
+                watch.found.setdefault(key, [0, 0, 0])[0] += 1
+            return original(*args, **kwargs)
+
+        return flags
+
+
+class SitesWindow:
+    """Opened at one step boundary, closed at another."""
+
+    name = "sites"
+    microbenchmark = final_microbenchmark = None
+
+    def __init__(self, sites, loop, anomaly: Anomaly, compiled: bool) -> None:
+        self.sites = sites
+        self.loop = loop
+        self.anomaly = anomaly
+        self.compiled = compiled
+        self.watch = None
+        self.flags = None
+        self.inference = False
+
+    def obstacle(self) -> str:
+        """Why this cannot be done now, or ""."""
+        if self.compiled:
+            return "the job uses torch.compile, which leaves code uncompiled while a dispatch mode is active"
+        if torch._C._len_torch_dispatch_stack():
+            return "the job has a dispatch mode of its own around its steps"
+        return ""
+
+    def open(self) -> None:
+        self.inference = torch.is_inference_mode_enabled()
+        self.watch = _Watch(self.sites, self.loop, self.anomaly)
+        self.flags = _Flags(self.watch)
+        self.flags.open()
+        self.watch.anomaly.open()
+        self.watch.__enter__()
+
+    def closable(self) -> bool:
+        """Whether our mode is the innermost one, so that leaving it leaves no other.
+
+        And inside inference mode only if opened there: leaving inference mode restores the dispatch keys as it
+        found them, ours among them.
+        """
+        length = torch._C._len_torch_dispatch_stack()
+        return (
+            length > 0
+            and torch._C._get_dispatch_stack_at(length - 1) is self.watch
+            and torch.is_inference_mode_enabled() == self.inference
+        )
+
+    def is_gone(self) -> bool:
+        """Whether our mode has ended with its thread, whose number this one has got."""
+        return torch._C._len_torch_dispatch_stack() == 0
+
+    def abandon(self) -> None:
+        """Leave the mode."""
+        self.flags.close()
+        self.watch.anomaly.close()
+        self.watch.__exit__(None, None, None)
+
+    def close(self, steps: int) -> dict:
+        """Leave the mode; the calls of `steps` steps by line, microseconds in total."""
+        self.abandon()
+        watch, self.watch = self.watch, None
+        lines = watch.summary()
+        return {
+            "steps": steps,
+            "ops": watch.ops,
+            "lines": lines[:_KEPT],
+            "lines_us": {
+                part: sum(row["us"] + row["python_us"] for row in lines if row["part"] == part)
+                for part in sorted({row["part"] for row in lines})
+            },
+            "lines_ops": {
+                part: sum(row["ops"] for row in lines if row["part"] == part)
+                for part in sorted({row["part"] for row in lines})
+            },
+            "calls": [
+                {
+                    "kind": kind,
+                    "site": site,
+                    "detail": detail,
+                    "count": count,
+                    "us": took // 1000,
+                    "size": size,
+                    "by_library": by_library,
+                }
+                for (kind, site, detail, by_library), (count, took, size) in watch.found.items()
+            ]
+            + watch.anomaly.calls(),
+            "indices": watch.indices.summary(),
+        }

@@ -1,0 +1,158 @@
+"""The counters window: what a few steps do, counted and not timed, for comparing one version of a job with another.
+
+Opened only when asked for. Every launch of a program that does the same work counts the same: operators by name,
+allocations and their bytes, reads of scalars, conversions, floating-point operations, and the losses.
+"""
+
+import ctypes
+import os
+import sys
+
+import torch
+
+from .operators import _QuietKineto, divided, flops
+
+STEPS = 4
+"""Steps counted, however long they are: a count per step must not depend on how fast the machine was."""
+_SCALAR_READ = "aten::_local_scalar_dense"
+_CONVERSION = "aten::_to_copy"
+_COPY = "aten::copy_"
+_MEMORY = "[memory]"
+_ERRORS_ONLY = 2
+
+
+class CountersWindow:
+    """Opened at one step boundary, closed at another."""
+
+    name = "counters"
+    steps = STEPS
+    microbenchmark = final_microbenchmark = None
+
+    def __init__(self, profilers) -> None:
+        self.profilers = profilers
+        self.profile = None
+        self.roots: list = []
+        """What backward passes started from, kept until the profiler is off: reading one is an operator too."""
+        self.original = self.stand_in = None
+        self.log_level = _log_level()
+        self.level_before = 0
+
+    def obstacle(self) -> str:
+        """Why this cannot be done now, or ""."""
+        return "the job runs a profiler of its own" if self.profilers.job_has_one() else ""
+
+    def open(self) -> None:
+        from torch.autograd.profiler import profile
+
+        self.on_device = torch.cuda.is_initialized()
+        # While memory is profiled, the allocator warns on stderr of blocks that are older than the profile.
+        quiet = self.log_level is not None
+        self.profile = profile(use_device="cuda" if self.on_device else None, record_shapes=True, profile_memory=quiet)
+        if quiet:
+            self.level_before, self.log_level.value = self.log_level.value, _ERRORS_ONLY
+        self._note_roots()
+        self.profilers.start_ours(self.profile, _QuietKineto())
+
+    def closable(self) -> bool:
+        """A profiler may end anywhere on the thread that started it."""
+        return True
+
+    def is_gone(self) -> bool:
+        """Never: the profiler is the process's."""
+        return False
+
+    def abandon(self) -> None:
+        """Stop counting."""
+        if torch.autograd._engine_run_backward is self.stand_in:
+            torch.autograd._engine_run_backward = self.original
+        with _QuietKineto():
+            self.profile.__exit__(None, None, None)
+        if self.log_level is not None:
+            self.log_level.value = self.level_before
+
+    def close(self, steps: int) -> dict:
+        """Totals of `steps` steps."""
+        self.abandon()
+        events = self.profile.kineto_results.events()
+        self.profile = None
+        found = counted(*divided(events, self.on_device))
+        if self.log_level is None:
+            found["allocations"] = found["allocated_bytes"] = None
+        roots, self.roots = self.roots, []
+        return {"steps": steps, **found, "losses": [_loss(root) for root in roots], **compilations()}
+
+    def _note_roots(self) -> None:
+        original = self.original = torch.autograd._engine_run_backward
+        roots = self.roots
+
+        def run_backward(*args, **kwargs):
+            try:
+                first = args[0][0]
+                if len(roots) < 2 * STEPS and first.numel() == 1 and not first.is_complex():
+                    roots.append(first)
+            except Exception:  # an edge of the graph instead of a tensor, say: it has no value
+                pass
+            return original(*args, **kwargs)
+
+        torch.autograd._engine_run_backward = self.stand_in = run_backward
+
+
+def _log_level():
+    """The level of torch's C++ log, in its memory; None where it cannot be found."""
+    try:
+        library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
+        return ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+    except (OSError, ValueError):
+        return None
+
+
+def _loss(root) -> float:
+    return float(root.detach())
+
+
+def counted(host: list, device: list) -> dict:
+    """Totals of all events. `calls` are operators that no other operator called; `aten` are all of them."""
+    calls: "dict[str, int]" = {}
+    totals = dict.fromkeys(("aten", "syncs", "conversions", "copies", "flops", "allocations", "allocated_bytes"), 0)
+    open_until: "list[int]" = []  # ends of the operators that are open, the outermost first
+    thread = None
+    for this_thread, start, negative_duration, event in host:
+        if this_thread != thread:
+            thread = this_thread
+            open_until.clear()
+        name = event.name()
+        if name == _MEMORY:
+            size = event.nbytes()
+            if size > 0:
+                totals["allocations"] += 1
+                totals["allocated_bytes"] += size
+            continue
+        while open_until and open_until[-1] <= start:
+            open_until.pop()
+        if not name.startswith("aten::"):
+            continue
+        totals["aten"] += 1
+        if not open_until:
+            calls[name] = calls.get(name, 0) + 1
+        open_until.append(start - negative_duration)
+        totals["syncs"] += name == _SCALAR_READ
+        totals["conversions"] += name == _CONVERSION
+        totals["copies"] += name == _COPY
+        totals["flops"] += flops(name, event.shapes(), event.concrete_inputs())
+    kinds: "dict[str, int]" = {}
+    for event in device:
+        name = event.name()
+        kind = name.split(" (")[0] if name.startswith("Mem") else "kernels"
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return {**totals, "calls": calls, "device": kinds}
+
+
+def compilations() -> dict:
+    """What torch.compile has done since the job started; nothing in a job that does not use it."""
+    if "torch._dynamo.utils" not in sys.modules:
+        return {}
+    counters = sys.modules["torch._dynamo.utils"].counters
+    return {
+        "graphs": int(counters["stats"].get("unique_graphs", 0)),
+        "graph_breaks": int(sum(counters["graph_break"].values())),
+    }

@@ -1,0 +1,307 @@
+"""The operator window: a step or two under torch.profiler, summarised in place by operator, type and shape."""
+
+import ctypes
+import os
+from _thread import get_ident
+from operator import itemgetter
+
+import torch
+
+from .. import records, settings
+from ..hooks.profilers import Profilers
+from ..microbenchmarks import intra_op, onednn, replay
+from ..microbenchmarks.final import FinalMicrobenchmark
+from ..microbenchmarks.update import UpdateMicrobenchmark
+from . import device_work, gaps, layers, library_use
+
+_KEPT = 80
+"""Operators kept, the largest by total time; the totals cover all."""
+_SILENT = 99
+_LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+}
+_CONVERSIONS = ("aten::to", "aten::_to_copy")
+"""Of a single number these say nothing about the job's types: Python's numbers are float64, and an optimizer that loops
+hands each of its tensors a few."""
+
+
+class OpsWindow:
+    """Opened at one step boundary, closed at another."""
+
+    name = "ops"
+
+    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None", optimizer, sites=None) -> None:
+        """`optimizer`: the job's first; None where it has none, or that is gone."""
+        self.sites = sites
+        self.profilers = profilers
+        self.compiled = compiled
+        self.optimizer = optimizer
+        self.onednn = onednn
+        """Whether oneDNN was on in the forward pass."""
+        self.layers = None
+        self.without_layers = ""
+        self.profile = None
+        self.on_device = False
+        self.microbenchmark = None
+        """Rounds of the largest operators, to be taken after the window."""
+        self.final_microbenchmark = None
+        """Timings to be taken after the job's last step."""
+
+    def obstacle(self) -> str:
+        """Why this cannot be done now, or "". There can be one profiler only, and the job's own comes first."""
+        if self.profilers.home != get_ident():
+            return "training runs on another thread than the one that imported torch, and the profiler would complain"
+        return "the job runs a profiler of its own" if self.profilers.job_has_one() else ""
+
+    def open(self) -> None:
+        from torch.autograd.profiler import profile
+
+        self.on_device = torch.cuda.is_initialized()
+        self.profile = profile(use_device="cuda" if self.on_device else None, record_shapes=True)
+        self.profilers.start_ours(self.profile, _QuietKineto())
+        try:
+            self.without_layers = layers.obstacle(self.compiled)
+            if not self.without_layers:
+                self.layers = layers.Layers(self.sites, self.optimizer)
+                self.layers.open()
+        except Exception as error:  # a torch without these hooks: operators can still be seen
+            self.forget_layers(f"{type(error).__name__}: {error}"[:300])
+
+    def closable(self) -> bool:
+        """A profiler may end anywhere on the thread that started it."""
+        return True
+
+    def is_gone(self) -> bool:
+        """Never: the profiler is the process's."""
+        return False
+
+    def close(self, steps: int) -> dict:
+        """Stop profiling; the summary of `steps` steps, microseconds in total."""
+        self.abandon()
+        host, device = divided(self.profile.kineto_results.events(), self.on_device)
+        self.profile = None
+        summary = summarise(host, device)
+        summary["steps"] = steps
+        seen, self.layers = self.layers, None
+        summary["layers"] = seen.summary(host, device, flops) if seen else {"missing": self.without_layers}
+        on_cpu = not self.on_device and (seen is None or seen.on_cpu())
+        library = summary["library"] = _libraries(host, device, seen, on_cpu)
+        arguments, replays = summary.pop("arguments"), library.pop("replays", [])
+        if any(name in os.environ for name in records.CAPS):
+            summary["replay"] = onednn.replays(summary["ops"], arguments)
+        if not self.on_device:
+            if replay.alone():
+                self.microbenchmark = intra_op.ThreadMicrobenchmark(summary["ops"], arguments)
+            optimizer, self.optimizer = self.optimizer, None
+            weights = settings.parameter_shapes(optimizer) if optimizer is not None else set()
+            # `torch.compile` may have been given the update.
+            update = UpdateMicrobenchmark(optimizer) if optimizer is not None and not self.compiled else None
+            weights |= seen.weights() if seen else set()
+            self.final_microbenchmark = FinalMicrobenchmark(summary, arguments, weights, self.onednn, replays, update)
+        return summary
+
+    def abandon(self) -> None:
+        """Stop profiling."""
+        self.drop_layers()
+        with _QuietKineto():
+            self.profile.__exit__(None, None, None)
+
+    def drop_layers(self) -> None:
+        """Take the hooks off the modules."""
+        if self.layers is not None:
+            self.layers.close()
+
+    def forget_layers(self, why: str) -> None:
+        """The same, for good: what they saw does not count."""
+        self.drop_layers()
+        self.layers, self.without_layers = None, why
+
+
+def _libraries(host: list, device: list, seen, on_cpu: bool) -> dict:
+    """Which library did what; a profile that this cannot read has no other use for it either."""
+    try:
+        uses = library_use.Uses()
+        uses.read(host, device)
+        return uses.summary(seen.titles() if seen else {}, on_cpu)
+    except Exception as error:
+        return {"missing": f"{type(error).__name__}: {error}"[:300]}
+
+
+class _QuietKineto:
+    """Kineto logs to stderr at each start and stop of a profiler, unless its log level says not to.
+
+    The level is set in its memory and put back. Its environment variable is read only once: profilers of the job
+    that come after ours would stay silent. That variable is used where the level cannot be found.
+    """
+
+    def __init__(self) -> None:
+        self.level = None
+        try:
+            library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
+            self.level = ctypes.c_int.in_dll(library, "_ZN9libkineto6Logger14severityLevel_E")
+        except (OSError, ValueError):
+            pass
+
+    def __enter__(self) -> None:
+        if self.level is not None:
+            self.before = self.level.value
+            self.level.value = _SILENT
+        else:
+            self.before = os.environ.get(_LEVEL_VARIABLE)
+            os.environ[_LEVEL_VARIABLE] = str(_SILENT)
+
+    def __exit__(self, *_) -> None:
+        if self.level is not None:
+            self.level.value = self.before
+        elif self.before is None:
+            del os.environ[_LEVEL_VARIABLE]
+        else:
+            os.environ[_LEVEL_VARIABLE] = self.before
+
+
+def divided(events, on_device: bool = True) -> "tuple[list, list]":
+    """Kineto events of the host, as (thread, start, -duration, event) in this order, and those of the device.
+
+    Each question to an event costs about as much as the rest of the loop, so none is asked twice; where it ran
+    is asked only if that may have been a device.
+    """
+    host, device = [], []
+    for event in events:
+        if on_device and str(event.device_type()) != "DeviceType.CPU":
+            if device_work.is_work(event):
+                device.append(event)
+            continue
+        start, duration = event.start_ns(), event.duration_ns()
+        host.append((event.start_thread_id(), start, -duration, event))
+    host.sort(key=itemgetter(0, 1, 2))
+    return host, device
+
+
+def summarise(host: list, device: list) -> dict:
+    """Operators with self and total time. Events of one thread nest by time."""
+    totals: "dict[tuple, list]" = {}
+    by_dtype: "dict[str, int]" = {}
+    count = 0
+    spans: "dict[int, list]" = {}
+    stack: "list[list]" = []  # [end, self time, duration, event]
+    thread = None
+
+    def finish(entry) -> None:
+        nonlocal count
+        end, own, duration, event = entry
+        name = event.name()
+        if "::" not in name or name.startswith("autograd::"):
+            return
+        if name.startswith("aten::"):
+            count += 1
+            spans.setdefault(thread, []).append((end - duration, end))
+        types = event.dtypes()
+        dtype = ""
+        for kind in types:
+            if kind in _DTYPES:
+                dtype = _DTYPES[kind]
+                break
+        shapes = event.shapes()
+        if dtype == "float64" and name in _CONVERSIONS and not shapes[0]:
+            dtype = ""
+        by_dtype[dtype] = by_dtype.get(dtype, 0) + own
+        key = (name, dtype, repr(shapes))
+        total = totals.get(key)
+        if total is None:
+            totals[key] = [1, own, duration, event]
+        else:
+            total[0] += 1
+            total[1] += own
+            total[2] += duration
+
+    for this_thread, start, negative_duration, event in host:
+        if this_thread != thread:
+            while stack:
+                finish(stack.pop())
+            thread = this_thread
+        while stack and stack[-1][0] <= start:
+            finish(stack.pop())
+        duration = -negative_duration
+        if stack:
+            stack[-1][1] -= duration
+        stack.append([start + duration, duration, duration, event])
+    while stack:
+        finish(stack.pop())
+
+    ordered = sorted(totals.items(), key=lambda item: -item[1][2])[:_KEPT]
+    ops, arguments = [], []
+    for (name, dtype, _), (calls, own, total, event) in ordered:
+        shapes, concrete = event.shapes(), event.concrete_inputs()
+        ops.append(
+            {
+                "name": name,
+                "dtype": dtype,
+                "shapes": shapes,
+                "calls": calls,
+                "self_us": own // 1000,
+                "total_us": total // 1000,
+                "flops": flops(name, shapes, concrete) * calls,
+            }
+        )
+        arguments.append((shapes, event.dtypes(), concrete))
+    return {
+        "ops": ops,
+        "arguments": arguments,
+        "aten": count,
+        "self_us": {dtype: own // 1000 for dtype, own in by_dtype.items()},
+        "pauses_us": gaps.long_ns(spans) // 1000,
+        "device": device_work.totals(device),
+        **(device_work.by_device(device) if device else {}),
+    }
+
+
+def _product(values) -> int:
+    result = 1
+    for value in values:
+        result *= value
+    return result
+
+
+def flops(name: str, shapes: list, concrete: list) -> int:
+    """Floating-point operations of one call; a multiply-add is two. 0 for what is bound by memory.
+
+    Only the innermost operators that do the work are counted, so that nothing is counted twice:
+    `aten::linear` is its `aten::addmm`. The LSTM formula is 2 T B (4H I + 4H H) per layer and direction.
+    """
+    try:
+        if name in ("aten::mm", "aten::bmm"):
+            return 2 * _product(shapes[0]) * shapes[1][-1]
+        if name in ("aten::addmm", "aten::baddbmm", "aten::_addmm_activation"):
+            return 2 * _product(shapes[1]) * shapes[2][-1]
+        if name == "aten::convolution":
+            source, weight = shapes[0], shapes[1]
+            if concrete[6]:  # transposed: every input element meets the whole kernel
+                return 2 * _product(source) * _product(weight[1:])
+            stride, padding, dilation = concrete[3], concrete[4], concrete[5]
+            out = 1
+            for i, size in enumerate(source[2:]):
+                step, pad, spread = (v[i] if len(v) > 1 else v[0] for v in (stride, padding, dilation))
+                out *= (size + 2 * pad - spread * (weight[2 + i] - 1) - 1) // step + 1
+            return 2 * source[0] * out * _product(weight)
+        if name == "aten::convolution_backward":
+            wanted = sum(bool(x) for x in concrete[10][:2])
+            if concrete[7]:
+                return 2 * _product(shapes[1]) * _product(shapes[2][1:]) * wanted
+            return 2 * _product(shapes[0]) * _product(shapes[2][1:]) * wanted
+        if name in ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward"):
+            steps_batch = _product(shapes[0][:2])
+            return 2 * steps_batch * (_product(shapes[1]) + _product(shapes[2])) * (2 if "back" in name else 1)
+        # The "math" variant is made of operators that are counted by themselves.
+        if name.startswith("aten::_scaled_dot_product") and "_math" not in name and len(shapes[0]) == 4:
+            backward = "backward" in name
+            query, key = shapes[1 if backward else 0], shapes[2 if backward else 1]
+            return (10 if backward else 4) * _product(query) * key[2]
+    except (IndexError, TypeError):
+        pass
+    return 0

@@ -1,0 +1,189 @@
+"""When to look closer: short windows of a step or two, opened and closed at step boundaries.
+
+The steps of a window, and the one after it, are marked so that no statistic uses them. The probe opens each
+planned window once on its own, early enough for a short job; the launcher may ask for more.
+"""
+
+import time
+from _thread import get_ident
+
+from .. import procfs, threads
+from .own_work import OwnWork
+
+FIRST_STEP = 10
+"""Steps before the first window, so that lazy initialisation is over ..."""
+SLOW_FIRST_STEP = 3
+SLOW_NS = 5_000_000_000
+"""... or three of them, once five seconds have gone by since the first."""
+GAP = 3
+"""Steps between windows."""
+STEPS = 2
+LONG_NS = 5_000_000
+"""Steps of one window; one, when a step is longer than this: an operator costs the window about 20 us (12 for the
+profiler to sort out, 6 to sum up), 0.2 s for a step of 12,000 of them."""
+_ATTEMPTS = 3
+"""A window that had to be given up is tried again this often: a loop that forks in every step has no room for one."""
+
+
+class Windows:
+    """The plan of windows and the one that is open."""
+
+    def __init__(self, recorder, dumps, make, fault, plan: "list[str]") -> None:
+        self.recorder = recorder
+        self.dumps = dumps
+        self.make = make
+        self.fault = fault
+        self.planned = tuple(plan)
+        self.reset()
+
+    def reset(self) -> None:
+        self.plan = list(self.planned)
+        self.open = None
+        self.first_step = FIRST_STEP
+        self.thread = 0
+        self.delays: "tuple[int, int] | None" = None
+        self.opened_step = 0
+        self.last_step = 0
+        self.first_ns = 0
+        self.marked: "list[int]" = []
+        self.own = OwnWork()
+        self.length = STEPS
+        self.attempts: "dict[str, int]" = {}
+        self.microbenchmark = self.final_microbenchmark = None
+        self._note_busy()
+
+    def _note_busy(self) -> None:
+        self.busy = self.open is not None or bool(self.plan)
+        """Whether the next boundary must look at the windows."""
+
+    def replan(self, step: int) -> None:
+        """From here on steps are other than those that the windows saw (a first evaluation, the acting before an
+        agent learns): look again, at these."""
+        self.abandon(step, "", again=True)
+        if self.open is None:
+            self.plan = list(self.planned)
+            self.first_step, self.first_ns = step + FIRST_STEP, 0
+            self.microbenchmark = self.final_microbenchmark = None
+            self.attempts.clear()
+        self._note_busy()
+
+    def ask(self, name: str) -> None:
+        """Add a window to the plan."""
+        self.plan.append(name)
+        self._note_busy()
+
+    def at_boundary(self, step: int, wall_ns: int) -> bool:
+        """Open or close what is due. True when it did, so that the time it took is left out of the step."""
+        now = time.perf_counter_ns()
+        if self.open is not None:
+            self.marked.append(step - 1)
+            if self.open.is_gone() if self.thread == get_ident() else not threads.is_alive(self.thread):
+                self._missing(self.open.name, "the thread that the loop ran on has ended")
+                self.open = None
+                self._note_busy()
+                return False
+            if step - self.opened_step < self.length or self.thread != get_ident() or not self.open.closable():
+                return False
+            began = self.own.begin()
+            self._close(step)
+            self.marked.append(step)
+            self.own.end(began)
+            return True
+        if not self.first_ns:
+            self.first_ns = now
+        late = step >= self.first_step - FIRST_STEP + SLOW_FIRST_STEP and now - self.first_ns > SLOW_NS
+        if not self.plan or (step < self.first_step and not late) or step < self.last_step + GAP:
+            return False
+        began = self.own.begin()
+        self._open(step, wall_ns)
+        self._note_busy()
+        self.own.end(began)
+        return True
+
+    def _open(self, step: int, wall_ns: int) -> None:
+        name = self.plan.pop(0)
+        self.length = 1 if wall_ns > LONG_NS else STEPS
+        try:
+            window = self.make(name)
+            obstacle = window.obstacle()
+            if obstacle:
+                self._missing(name, obstacle)
+                return
+            window.open()
+        except Exception as error:
+            self.fault(f"window {name}", error)
+            return
+        self.open = window
+        self.length = getattr(window, "steps", self.length)
+        self.thread = get_ident()
+        self.opened_step = step
+        self.delays = procfs.thread_delays()
+
+    def _missing(self, name: str, why: str) -> None:
+        self.recorder.line(self.dumps({"k": "window", "name": name, "missing": why}))
+
+    def _close(self, step: int) -> None:
+        window, self.open = self.open, None
+        self.last_step = step
+        self._note_busy()
+        # Time without a CPU is in whichever operators it fell into.
+        delays = procfs.thread_delays()
+        waited = [after - before for before, after in zip(self.delays, delays)] if self.delays and delays else None
+        try:
+            record = window.close(step - self.opened_step)
+        except Exception as error:
+            self.fault(f"window {window.name}", error)
+            return
+        self.microbenchmark = window.microbenchmark or self.microbenchmark
+        self.final_microbenchmark = window.final_microbenchmark or self.final_microbenchmark
+        self.recorder.line(
+            self.dumps(
+                {
+                    "k": "window",
+                    "name": window.name,
+                    "first": self.opened_step,
+                    "step": step,
+                    "waited": waited,
+                    **record,
+                }
+            )
+        )
+
+    def time_threads(self, step: int) -> None:
+        """Take a round of thread microbenchmark if one is due: between steps, like the windows themselves."""
+        if self.microbenchmark is None or not self.microbenchmark.is_due(time.perf_counter_ns()):
+            return
+        began = self.own.begin()
+        timings = self.microbenchmark.round()
+        if timings:
+            self.recorder.line(self.dumps({"k": "threads", "step": step, "us": timings}))
+        self.marked.append(step)
+        self.own.end(began)
+
+    def time_finally(self) -> None:
+        """After the last step: take the timings that wait for it, once."""
+        waiting, self.final_microbenchmark = self.final_microbenchmark, None
+        timings = waiting.timings() if waiting is not None else None
+        if timings:
+            self.recorder.line(self.dumps({"k": "timings", **timings}))
+            self.recorder.flush()
+
+    def abandon(self, step: int, why: str, again: bool) -> None:
+        """Close without a record, in the middle of a step. On another thread than the window's: do nothing."""
+        window = self.open
+        if window is None or self.thread != get_ident() or not window.closable():
+            return
+        self.open = None
+        self.last_step = step
+        self.marked += [step, step + 1]
+        try:
+            window.abandon()
+        except Exception as error:
+            self.fault(f"window {window.name}", error)
+            return
+        attempts = self.attempts[window.name] = self.attempts.get(window.name, 0) + 1
+        if again and attempts < _ATTEMPTS:
+            self.plan.insert(0, window.name)
+        else:
+            self._missing(window.name, why)
+        self._note_busy()

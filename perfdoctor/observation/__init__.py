@@ -1,0 +1,1 @@
+"""One observed run: from a command to a complete recording."""

@@ -1,0 +1,64 @@
+"""Short launches of the same command with other variables, for remedies that are read when a process starts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..evidence import steady
+from ..evidence.model import Missing
+from ..evidence.stats import trimmed_mean
+from ..launch.command import Command
+from ..launch.control import ControlServer
+from ..launch.environment import changed
+from ..launch.job import start
+from ..monitor.sampler import HostSampler
+from ..recording.directory import RunDirectory
+from ..recording.reader import read
+from .watch import Goal, end_at_once, observe
+
+STEPS = 20
+"""Steady steps of a launch, and two seconds of them."""
+_SECONDS = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Launches one command, again and again."""
+
+    command: Command
+    directory: RunDirectory
+    """Of the run; each launch has a directory in it for as long as it lasts."""
+    base: Mapping[str, str]
+    """The environment of the job as it is."""
+    patience_s: float
+
+    def step_ms(self, changes: Mapping[str, str]) -> float | None:
+        """The steady step with these variables ("" unsets one); None where it took too few steps."""
+        environment = changed(self.base, changes)
+        directory = RunDirectory.create(self.directory.path / "launches", self.command.name)
+        try:
+            self._run(directory, environment)
+            ranks = [process for process in read(directory).processes if process.role == "rank"]
+        finally:
+            shutil.rmtree(directory.path.parent, ignore_errors=True)
+        steps = [selection for process in ranks if not isinstance(selection := steady.select(process), Missing)]
+        return max((trimmed_mean(selection.column("wall_us") / 1000) for selection in steps), default=None)
+
+    def _run(self, directory: RunDirectory, environment: Mapping[str, str]) -> None:
+        server = ControlServer(directory.path)
+        try:
+            job = start(self.command, directory, windows=(), output="file", environment=environment)
+            try:
+                sampler = HostSampler(job.pid, directory.host_file)
+                sampler.start()
+                try:
+                    goal = Goal(STEPS, _SECONDS, self.patience_s, False, ())
+                    observe(job, server, sampler, goal, lambda progress: None)
+                finally:
+                    sampler.stop()
+            finally:
+                end_at_once(job)
+        finally:
+            server.close()

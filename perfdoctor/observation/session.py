@@ -1,0 +1,199 @@
+"""One observed run, from command to recording: starts what has to run, in the order it has to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Protocol
+
+from ..config.settings import Config
+from ..diagnosis.measured import Trial
+from ..errors import PerfdoctorError
+from ..launch.command import Command
+from ..launch.control import ControlServer
+from ..launch.job import Ending, OutputMode, start, write_facts
+from ..monitor.cgroup import Cgroups
+from ..monitor.machine import read_machine, write_machine
+from ..monitor.sampler import HostSampler
+from ..recording.directory import RunDirectory
+from .relaunch import Launcher
+from .running_job import RunningJob
+from .vector_extensions import time_vector_extensions
+from .watch import Goal, Progress, Terminated, end_at_once, observe
+
+WINDOWS = ("sites", "ops", "lines")
+"""The windows of `check`, in the order they open."""
+COUNTING = ("counters", *WINDOWS)
+"""Those of a run that others are compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to run and how."""
+
+    command: Command
+    config: Config
+    to_end: bool
+    output: OutputMode
+    stdout: int | IO[bytes] | None = None
+    """Where the job's stdout goes in `passthrough`; None is ours."""
+    windows: tuple[str, ...] = WINDOWS
+    environment: Mapping[str, str] | None = None
+    """None is ours."""
+    cwd: Path | None = None
+
+
+class Experiments(Protocol):
+    """What is done with the running job once enough of it was seen: trials of remedies."""
+
+    def prove(self, job: RunningJob) -> str:
+        """Returns what was being tried when the job ended; "" when nothing was."""
+
+    def launch(self, launcher: Launcher, say: Callable[[str, Trial | None], None]) -> None:
+        """What needs launches of its own, once the job has ended."""
+
+    def close(self) -> None:
+        """Write down what was tried."""
+
+
+def record(
+    request: Request,
+    directory: RunDirectory,
+    show: Callable[[Progress], None],
+    experiments: Experiments | None = None,
+    facts: Mapping[str, float | None] = MappingProxyType({}),
+) -> Ending:
+    """Run the job under observation and leave a complete recording in `directory`; `facts` are for its run.json.
+
+    Raises PerfdoctorError when the job cannot be started, KeyboardInterrupt on the second Ctrl-C.
+    """
+    try:
+        machine = read_machine()
+        write_machine(machine, directory.machine_file)
+    except OSError as error:
+        raise _not_started(directory, error) from error
+    groups = Cgroups()
+    kills_before = groups.oom_kills()
+    server = ControlServer(directory.path)
+    began = time.monotonic()
+    ending = Ending("interrupted")
+    try:
+        with signals_as_interrupts():
+            ending = _run(request, directory, server, machine.usable_cpus, show, experiments)
+            if experiments is not None and ending.kind == "stopped":
+                launcher = Launcher(request.command, directory, os.environ, request.config.patience_s)
+                experiments.launch(launcher, partial(_say, show, time.monotonic() - began))
+    finally:
+        if experiments is not None:
+            experiments.close()
+        server.close()
+        ending = _with_kernel(ending, kills_before, groups.oom_kills())
+        elapsed_s = round(time.monotonic() - began, 3)
+        _write_ending(directory, ending, elapsed_s=elapsed_s, **facts)
+    if ending.kind in ("finished", "stopped"):
+        with contextlib.suppress(KeyboardInterrupt):  # the job is over and recorded: only its timings are lost
+            time_vector_extensions(directory, os.environ)
+    return ending
+
+
+def _run(
+    request: Request,
+    directory: RunDirectory,
+    server: ControlServer,
+    usable_cpus: float,
+    show: Callable[[Progress], None],
+    experiments: Experiments | None,
+) -> Ending:
+    config = request.config
+    goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, request.windows)
+    try:
+        job = start(
+            request.command,
+            directory,
+            windows=request.windows,
+            usable_cpus=usable_cpus,
+            output=request.output,
+            stdout=request.stdout,
+            environment=request.environment,
+            cwd=request.cwd,
+        )
+    except PerfdoctorError:
+        shutil.rmtree(directory.path, ignore_errors=True)  # an empty recording helps nobody
+        raise
+    except OSError as error:
+        raise _not_started(directory, error) from error
+    try:
+        sampler = HostSampler(job.pid, directory.host_file)
+        sampler.start()
+        try:
+            return observe(job, server, sampler, goal, show, experiments.prove if experiments else None)
+        finally:
+            sampler.stop()
+    finally:
+        end_at_once(job)
+
+
+def _say(show: Callable[[Progress], None], elapsed_s: float, phase: str, trial: Trial | None) -> None:
+    """What happens once the job has ended."""
+    show(Progress(phase, 0, 0, 0, 0, 0, 0, 0, elapsed_s, None, None, trial))
+
+
+def _write_ending(directory: RunDirectory, ending: Ending, **facts: float | None) -> None:
+    if not directory.run_file.exists():
+        return  # the job never started
+    try:
+        write_facts(
+            directory,
+            end=ending.kind,
+            exit_code=ending.exit_code,
+            signal=ending.signal,
+            detail=ending.detail,
+            problems=ending.problems,
+            **facts,
+        )
+    except OSError as error:
+        print(f"perfdoctor: how the job ended could not be recorded: {error.strerror}", file=sys.stderr)
+
+
+def _not_started(directory: RunDirectory, error: OSError) -> PerfdoctorError:
+    shutil.rmtree(directory.path, ignore_errors=True)
+    return PerfdoctorError(
+        f"cannot write to {directory.path}: {error.strerror or error}",
+        slug="run-directory",
+        advice="name a place with room with --runs DIR; the job was not started",
+    )
+
+
+@contextmanager
+def signals_as_interrupts() -> Iterator[None]:
+    """SIGTERM (a scheduler's time is up) and SIGHUP (the terminal is gone) must not leave the job running alone."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Terminated
+
+    # What a caller has set to be ignored (nohup) stays ignored.
+    taken = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _with_kernel(ending: Ending, before: int | None, after: int | None) -> Ending:
+    """Say so when the kernel ended a process of this control group for want of memory."""
+    if ending.kind in ("killed", "crashed") and before is not None and after is not None and after > before:
+        return replace(ending, detail="out of memory: the kernel ended a process")
+    return ending

@@ -1,0 +1,167 @@
+"""What a variable that caps the instruction set costs: the job's own largest operators, with it and without.
+
+ATen, oneDNN and MKL read their variables once per process, so this takes two interpreters. They are the job's
+own, run after it has ended, and take turns, so that a busy neighbour disturbs both alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..injected._perfdoctor_probe import records
+from ..recording.directory import RunDirectory
+from ..recording.model import ProcessRecording, Replay
+from ..recording.reader import read
+
+_INJECTED = Path(records.__file__).resolve().parent.parent
+_START_S = 20.0
+"""For importing torch, 1 to 2 s from a local disk."""
+_ROUNDS = 5
+_ROUNDS_S = 3.0
+_THREADS = 1
+"""Ratios of one thread are steady beside a neighbour; teams that spin are not."""
+_PROGRAM = (
+    f"import sys; sys.path.append({str(_INJECTED)!r}); "
+    "from _perfdoctor_probe.microbenchmarks import vector_extensions; vector_extensions.main()"
+)
+
+
+def time_vector_extensions(directory: RunDirectory, base: Mapping[str, str]) -> None:
+    """Write timings.json when the job ran on the CPU under a capping variable; do nothing otherwise.
+
+    `base` is the environment that the job was started with. Raises nothing but KeyboardInterrupt: what cannot be
+    timed is said in the file.
+    """
+    try:
+        ranks = [process for process in read(directory).processes if process.role == "rank"]
+    except Exception:  # a damaged recording is the reader's to complain about, when it is judged
+        return
+    lead = next(iter(ranks), None)
+    variables = {} if lead is None else capping_variables(lead)
+    if lead is None or not variables or _on_device(lead):
+        return
+    try:
+        timings = _timed(lead, variables, base)
+    except (OSError, ValueError, queue.Empty) as error:
+        timings = {"missing": f"the interpreter that was to time it failed ({type(error).__name__}: {error})"}
+    with contextlib.suppress(OSError):  # a full disk: then there are no timings
+        directory.timings_file.write_text(json.dumps({"variables": variables, **timings}, indent=1) + "\n")
+
+
+def capping_variables(process: ProcessRecording) -> dict[str, str]:
+    """As they were when the job imported torch."""
+    seen = process.torch.environment if process.torch else {}
+    return {name: seen[name] for name in records.CAPS if seen.get(name)}
+
+
+def _on_device(process: ProcessRecording) -> bool:
+    parameters = process.settings.parameters if process.settings else None
+    return parameters is not None and any(device != "cpu" for device in parameters.devices)
+
+
+def _timed(process: ProcessRecording, variables: Mapping[str, str], base: Mapping[str, str]) -> dict[str, Any]:
+    ops = process.ops.replay if process.ops is not None else ()
+    if not ops:
+        return {"missing": "no operator could be replayed" if process.ops else "the operator window was not reached"}
+    free = {k: v for k, v in base.items() if k not in records.CAPS and not k.startswith("PERFDOCTOR_")}
+    free |= {"CUDA_VISIBLE_DEVICES": ""}
+    with (
+        _Interpreter(process.header.executable, {**free, **variables}, ops) as capped,
+        _Interpreter(process.header.executable, free, ops) as uncapped,
+    ):
+        starts = [interpreter.answer(_START_S) for interpreter in (capped, uncapped)]
+        rounds = _rounds(capped, uncapped)
+    capability = process.settings.capability if process.settings else ""
+    if capability and starts[0]["capability"] != capability:
+        return {"missing": "the job did not compute with the instruction set that its variables ask for"}
+    found = []
+    for index, op in enumerate(ops):
+        pairs = [(with_cap[index], without[index]) for with_cap, without in rounds]
+        if not pairs or any(value is None for pair in pairs for value in pair):
+            continue
+        capped_us, free_us = (statistics.median(values) for values in zip(*pairs, strict=True))
+        kept = {name: value for name, value in asdict(op).items() if name not in ("types", "concrete")}
+        found.append({**kept, "capped_us": round(capped_us, 2), "free_us": round(free_us, 2)})
+    return {
+        "ops": found,
+        "rounds": len(rounds),
+        "threads": _THREADS,
+        "capped_capability": starts[0]["capability"],
+        "free_capability": starts[1]["capability"],
+    }
+
+
+def _rounds(capped: _Interpreter, uncapped: _Interpreter) -> list[tuple[Any, Any]]:
+    """Turn by turn; at least one round, and no new one after the time is up."""
+    began = time.monotonic()
+    found: list[tuple[Any, Any]] = []
+    while len(found) < _ROUNDS and (not found or time.monotonic() - began < _ROUNDS_S):
+        found.append((capped.round(), uncapped.round()))
+    return found
+
+
+@dataclass
+class _Interpreter:
+    """The job's interpreter with the operators in it."""
+
+    executable: str
+    environment: Mapping[str, str]
+    ops: Sequence[Replay]
+
+    def __enter__(self) -> _Interpreter:
+        self._process = subprocess.Popen(
+            [self.executable, "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=dict(self.environment),
+            # `-c` puts the working directory on the path: one without Python files.
+            cwd=Path(self.executable).parent,
+            text=True,
+        )
+        self._answers: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._say(json.dumps({"threads": _THREADS, "ops": [asdict(op) for op in self.ops]}))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def round(self) -> Any:
+        """Microseconds of each operator, None for those that cannot be called."""
+        self._say("round")
+        return self.answer(_START_S)
+
+    def answer(self, patience_s: float) -> Any:
+        """The next line. Raises queue.Empty when it takes too long, ValueError when it is none."""
+        return json.loads(self._answers.get(timeout=patience_s))
+
+    def _say(self, line: str) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        stream = self._process.stdout
+        with contextlib.suppress(ValueError, OSError):  # closed under us
+            for line in stream or ():
+                self._answers.put(line)
+        self._answers.put("")  # not JSON: it ended

@@ -1,0 +1,369 @@
+"""Watches a running job until there is enough evidence, then ends it: the only place that decides when.
+
+Enough means: the wanted number of steady steps or seconds, every planned window seen, the windows no more than
+5 % of what was observed, and two seconds of samples from outside. A job that ends earlier is judged on what it
+gave.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..diagnosis.measured import Trial
+from ..evidence import steady
+from ..evidence.model import Missing
+from ..launch.control import Beat, ControlServer
+from ..launch.job import Ending, Job
+from ..monitor.sampler import HostSampler
+from ..monitor.sources import HostReading
+from ..recording.model import ProcessRecording
+from ..recording.reader import ProcessFile
+from .running_job import MARGIN_S, RunningJob, common_step, step_s
+
+POLL_S = 0.1
+_READ_S = 0.5
+"""Between two looks at the lead rank's file, which the probe writes twice a second."""
+_WINDOW_SHARE = 0.05
+_LEAST_SECONDS = 2.0
+"""Four samples of the machine: fewer say nothing about neighbours."""
+_FAILING_S = 10.0
+"""A disk that stays full for so long stays full: what cannot be written is not worth waiting for."""
+_GRACE_S = 10.0
+"""For a job to leave after it was told to stop at a step, before SIGTERM; at least three of its steps."""
+
+INTERRUPTED = "stopping the job; Ctrl-C again ends it at once"
+"""The phase after the first Ctrl-C, worth telling a user in whatever form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """How much to observe."""
+
+    steps: int
+    seconds: float
+    patience_s: float
+    """How long to wait for a step. With `to_end` only for the first one: a job may validate for hours."""
+    to_end: bool
+    windows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How it goes, for a live view. Rates cover the time since the last one."""
+
+    phase: str
+    step: int
+    steps: int
+    wall_us: int
+    wait_us: int
+    samples: int
+    gc_count: int
+    gc_us: int
+    elapsed_s: float
+    host: HostReading | None
+    rows: ProcessFile | None
+    """The lead rank's file, as far as read."""
+    trial: Trial | None = None
+    """One that has just ended."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP reached perfdoctor: ends the observation as Ctrl-C does."""
+
+
+class _Watch:
+    """What has been seen so far."""
+
+    def __init__(self, job: Job, server: ControlServer, sampler: HostSampler, goal: Goal) -> None:
+        self.job = job
+        self.server = server
+        self.sampler = sampler
+        self.goal = goal
+        self.lead: ProcessFile | None = None
+        self.steady_steps = 0
+        self.read = self.progressed = self.written = time.monotonic()
+        self.last_step = -1
+        self.failure = ""
+        """Why the probe could not write, when last it could not."""
+
+    @property
+    def step(self) -> int:
+        """How far the job has come; -1 before its first step."""
+        heard = max((rank.step for rank in self.server.ranks), default=-1)
+        on_disk = self.lead.step_count if self.lead else 0
+        return max(heard, on_disk or -1)
+
+    def progress(self, phase: str = "") -> Progress:
+        """Everything since the last call, summed over the lead rank's beats."""
+        lead = self.server.ranks[0] if self.server.ranks else None
+        beat = lead.beat if lead else Beat()
+        if lead:
+            lead.beat = Beat()
+        return Progress(
+            phase=phase or self._phase(),
+            step=max(0, self.step),
+            steps=beat.steps,
+            wall_us=beat.wall_us,
+            wait_us=beat.wait_us,
+            samples=beat.samples,
+            gc_count=beat.gc,
+            gc_us=beat.gc_us,
+            elapsed_s=time.monotonic() - self.job.started,
+            host=self.sampler.latest,
+            rows=self.lead,
+        )
+
+    def _phase(self) -> str:
+        if self.step < 0:
+            return "starting"
+        if self.goal.to_end:
+            return "observing until the job ends"
+        if not self.steady_steps:
+            return "warming up"
+        return f"observing, {min(self.steady_steps, self.goal.steps)} of {self.goal.steps} steady steps"
+
+    def stalled(self) -> bool:
+        """No step, or no further one, for longer than the user's patience."""
+        step = self.step
+        if step != self.last_step:
+            self.last_step = step
+            self.progressed = time.monotonic()
+        if self.goal.to_end and step >= 0:
+            return False
+        return time.monotonic() - self.progressed > self.goal.patience_s
+
+    def refresh(self) -> bool:
+        """Read on in the lead rank's file, from time to time. Whether it did."""
+        now = time.monotonic()
+        if now - self.read < _READ_S:
+            return False
+        self.read = now
+        self.read_on()
+        failures = [rank.failure for rank in self.server.ranks if rank.failure]
+        if self.server.ranks:
+            self.failure = failures[0] if failures else ""
+        if not failures:
+            self.written = now
+        return True
+
+    def read_on(self) -> None:
+        """Read on in the lead rank's file."""
+        if self.lead is None:
+            self.lead = self._find_lead()
+        elif not self.lead.path.exists():
+            self.lead = None
+        if self.lead is not None:
+            try:
+                self.lead.refresh()
+            except OSError:
+                self.lead = None
+
+    def _find_lead(self) -> ProcessFile | None:
+        """The file of the first rank that spoke up; without a control channel, or when it is gone, one with steps."""
+        directory = self.job.directory
+        if self.server.ranks:
+            files = sorted(directory.path.glob(f"process-{self.server.ranks[0].pid}-*.jsonl"))
+            return ProcessFile(files[-1]) if files else None
+        if not self.server.problem and self.job.poll() is None:
+            return None
+        for path in directory.process_files():
+            file = ProcessFile(path)
+            try:
+                file.refresh()
+            except OSError:
+                continue
+            if file.step_count:
+                return file
+        return None
+
+    def enough(self) -> bool:
+        """Whether the evidence in what was read suffices, or no more will come."""
+        if self.goal.to_end:
+            return False
+        if time.monotonic() - self.written > _FAILING_S:
+            return True
+        process = self.lead.recording() if self.lead else None
+        if process is None:
+            return False
+        selection = steady.select(process)
+        if isinstance(selection, Missing):
+            return False
+        self.steady_steps = selection.count
+        seconds = float(selection.column("wall_us").sum()) / 1e6
+        if seconds >= self.goal.seconds:
+            return True
+        return selection.count >= self.goal.steps and seconds >= _LEAST_SECONDS and self._windows_done(process, seconds)
+
+    def _windows_done(self, process: ProcessRecording, seconds: float) -> bool:
+        seen = {
+            "ops": process.ops,
+            "sites": process.call_sites,
+            "lines": process.code_lines,
+            "counters": process.counters,
+        }
+        faults = {fault.hook for fault in process.faults}
+        missing = [name for name in self.goal.windows if seen.get(name) is None and f"window {name}" not in faults]
+        spent = process.samples[-1].window_us / 1e6 if process.samples else 0.0
+        return not missing and spent <= _WINDOW_SHARE * seconds
+
+    def problems(self) -> tuple[str, ...]:
+        """What the recording lacks, for the report."""
+        failures = dict.fromkeys((self.failure, *(rank.failure for rank in self.server.ranks)))
+        lost = [f"some of what the probe saw could not be written: {failure}" for failure in failures if failure]
+        return (*([self.server.problem] if self.server.problem else []), *lost)
+
+
+def observe(
+    job: Job,
+    server: ControlServer,
+    sampler: HostSampler,
+    goal: Goal,
+    show: Callable[[Progress], None],
+    prove: Callable[[RunningJob], str] | None = None,
+) -> Ending:
+    """Until the job ends or there is enough; in every case the job has ended on return. Before it is ended, `prove`
+    may make trials on it; it returns the remedy that it was trying when the job ended, if that is what happened.
+
+    The first Ctrl-C (or SIGTERM) stops observing and lets what there is be judged; the second one is raised.
+    """
+    watch = _Watch(job, server, sampler, goal)
+    try:
+        ending = _until_the_end(watch, show, prove)
+    except KeyboardInterrupt as interrupt:
+        show(watch.progress(INTERRUPTED))
+        ending = _interrupted(job, server, interrupt)
+    finally:
+        end_at_once(job)
+    watch.read_on()
+    show(watch.progress("the job has ended"))
+    if ending.kind in ("stopped", "timeout", "interrupted"):
+        # What a job leaves running on purpose when it ends by itself is its own business.
+        job.end_orphans()
+    return replace(ending, problems=watch.problems())
+
+
+def end_at_once(job: Job) -> None:
+    """End a job that still runs; no impatient Ctrl-C gets between."""
+    if job.poll() is not None:
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        job.end(grace_s=1.0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _until_the_end(
+    watch: _Watch, show: Callable[[Progress], None], prove: Callable[[RunningJob], str] | None
+) -> Ending:
+    job, server = watch.job, watch.server
+    shown = 0.0
+    while True:
+        server.poll(POLL_S)
+        status = job.poll()
+        if status is not None:
+            return job.ended_by_itself(status)
+        if watch.refresh() and watch.enough():
+            if prove is not None and server.ranks:
+                tried = prove(_bench(watch, show))
+                status = job.poll()
+                if status is not None:
+                    return _ended_in_a_trial(job.ended_by_itself(status), tried)
+            show(watch.progress("stopping the job"))
+            return _stop(job, server)
+        if watch.stalled():
+            detail = _stall_detail(watch)
+            job.end()
+            return Ending("timeout", detail=detail)
+        if time.monotonic() - shown >= POLL_S:
+            shown = time.monotonic()
+            show(watch.progress())
+
+
+def _ended_in_a_trial(ending: Ending, remedy: str) -> Ending:
+    """A job that fails while a remedy is tried on it is not blamed for that: it is thrown away afterwards anyway."""
+    if not remedy or ending.kind == "finished":
+        return ending
+    how = f"exit code {ending.exit_code}" if ending.exit_code is not None else f"signal {ending.signal}"
+    return Ending("stopped", detail=f"it ended with {how} while {remedy} was tried on it")
+
+
+def _bench(watch: _Watch, show: Callable[[Progress], None]) -> RunningJob:
+    def read() -> ProcessFile | None:
+        watch.read_on()
+        return watch.lead
+
+    def say(phase: str, trial: Trial | None) -> None:
+        show(replace(watch.progress(phase), trial=trial))
+
+    return RunningJob(watch.job, watch.server, read, say)
+
+
+def _stall_detail(watch: _Watch) -> str:
+    if watch.step < 0:
+        return f"no step within {watch.goal.patience_s:g} s"
+    return f"no step after step {watch.step} for {watch.goal.patience_s:g} s"
+
+
+def _stop(job: Job, server: ControlServer) -> Ending:
+    """Ask every rank to leave at the same step, so that none is left waiting in a collective."""
+    if not server.ranks:
+        job.end()
+        return Ending("stopped", detail="it could not be told to leave at a step and was terminated")
+    slowest = max((step_s(rank) for rank in server.ranks), default=0.0)
+    last = common_step(server.ranks, margin=len(server.ranks) > 1)
+    for rank in server.ranks:
+        server.send(rank, {"do": "stop", "step": last})
+    deadline = time.monotonic() + max(_GRACE_S, 3 * slowest + MARGIN_S)
+    while time.monotonic() < deadline:
+        server.poll(POLL_S / 2)
+        if job.poll() is not None:
+            return Ending("stopped")
+    job.end()
+    return Ending("stopped", detail="it did not leave at the step it was told to and was terminated")
+
+
+def _interrupted(job: Job, server: ControlServer, interrupt: KeyboardInterrupt) -> Ending:
+    """End the job, gently: it may have got the signal too, and be saving its work."""
+    for rank in server.ranks:
+        server.send(rank, {"do": "stop", "step": 0})
+    if isinstance(interrupt, Terminated):
+        patience_s = 2.0
+    elif _terminal_told_the_job():
+        patience_s = _GRACE_S
+    else:
+        patience_s = 3.0
+        if job.wait(1.0) is None:
+            job.process.send_signal(signal.SIGINT)
+    if job.wait(patience_s) is None:
+        job.end()
+    return Ending("interrupted")
+
+
+def _terminal_told_the_job() -> bool:
+    """Whether Ctrl-C was typed, so that the terminal has sent it to the job as well."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        try:
+            return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
+        except (OSError, ValueError, AttributeError):
+            continue
+    return False
+
+
+def output_tail(path: Path, lines: int) -> Sequence[str]:
+    """The last lines of a growing file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 16384))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    # A progress bar rewrites its line with carriage returns; only the last state is worth showing.
+    return [line.rpartition("\r")[2] for line in text.rstrip("\r\n").split("\n")][-lines:]

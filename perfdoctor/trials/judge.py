@@ -1,0 +1,57 @@
+"""From a run directory to a diagnosis. Needs no job and no torch, so an old recording can be judged again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..config.settings import Config, apply_limits, require_known_codes
+from ..config.suppressions import inline_suppression
+from ..diagnosis.examine import Rules, examine
+from ..diagnosis.findings import Check, Diagnosis, OutcomeKind
+from ..diagnosis.measured import Past
+from ..diagnosis.registry import discover
+from ..evidence.build import build
+from ..evidence.model import Missing
+from ..exits import Exit, worst
+from ..recording.directory import RunDirectory
+from ..recording.host import read_host_file
+from ..recording.machine import read_machine_file
+from ..recording.reader import read
+from .results import results, with_trials
+
+
+def checks_with_limits(config: Config) -> Sequence[tuple[Check[Any], Any]]:
+    """Every check and its thresholds, known before a job runs. Raises PerfdoctorError for settings that fit none."""
+    registered = [entry.check for entry in discover()]
+    require_known_codes(config, {check.code for check in registered})
+    return [(check, apply_limits(check, config.rule(check.code).limits, config.source)) for check in registered]
+
+
+def judge(directory: RunDirectory, config: Config) -> Diagnosis:
+    """Read, build evidence, run the checks. Raises PerfdoctorError for a directory that is no recording."""
+    checks = checks_with_limits(config)
+    recording = read(directory)
+    run = build(recording, read_machine_file(directory.machine_file), read_host_file(directory.host_file))
+    comment = partial(inline_suppression, cwd=Path(recording.facts.cwd))
+    diagnosis = examine(run, checks, Rules(config, date.today(), comment))
+    past = Past(recording.facts.past_error, recording.facts.past_trials)
+    return with_trials(replace(diagnosis, past=past), results(recording))
+
+
+def exit_code(diagnosis: Diagnosis, fail_on: str) -> Exit:
+    """What the shell gets for a diagnosis."""
+    codes = [Exit.OK]
+    if any(result.outcome.kind is OutcomeKind.CRASHED for result in diagnosis.checks):
+        codes.append(Exit.INTERNAL)
+    if diagnosis.evidence.job.end.kind in ("crashed", "killed"):
+        codes.append(Exit.JOB_FAILED)
+    if isinstance(diagnosis.evidence.step, Missing):
+        codes.append(Exit.NOT_MEASURABLE)
+    if any(finding.severity.fails(fail_on) for finding in diagnosis.ranked):
+        codes.append(Exit.FINDINGS)
+    return worst(*codes)

@@ -1,0 +1,14 @@
+"""Configurations as tests write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfdoctor.config.settings import FILE, Config, load
+
+
+def written(directory: Path, text: str, name: str = FILE) -> Config:
+    """What is read of `text`, in a directory below which nobody else's configuration decides."""
+    assert load(directory.parent).source is None
+    (directory / name).write_text(text)
+    return load(directory)

@@ -1,0 +1,102 @@
+"""The optimizer's update is timed on tensors of ours, each way, and the job's optimizer knows nothing of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import update
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks.update import UpdateMicrobenchmark
+
+
+def updated(kind: Any, model: nn.Module | None = None, **options: Any) -> torch.optim.Optimizer:
+    """An optimizer right after its first update."""
+    model = model or nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = kind(model.parameters(), **options)
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    return optimizer
+
+
+def numbers(optimizer: torch.optim.Optimizer) -> list[Any]:
+    tensors = [p for group in optimizer.param_groups for p in group["params"]]
+    tensors += [v for state in optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
+    options = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    return [options, [(id(t), t.tolist()) for t in tensors]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "made", "ways"),
+    [
+        (torch.optim.Adam, {}, "loop", {"foreach_us", "fused_us"}),
+        (torch.optim.AdamW, {"foreach": True}, "foreach", {"fused_us"}),
+        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, "loop", {"foreach_us", "fused_us"}),
+        (torch.optim.Adam, {"fused": True}, "fused", {"foreach_us"}),
+        (torch.optim.RMSprop, {}, "loop", {"foreach_us"}),
+    ],
+)
+def test_every_way_that_an_optimizer_knows_is_timed(kind: Any, options: dict, made: str, ways: set[str]) -> None:
+    optimizer = updated(kind, **options)
+    before, random = numbers(optimizer), torch.get_rng_state()
+    found = UpdateMicrobenchmark(optimizer).timings()
+    assert (found["optimizer"], found["made"], found["tensors"], found["part"]) == (kind.__name__, made, 4, 1.0)
+    assert found["elements"] == 8 * 8 + 8 + 8 * 2 + 2
+    assert {name for name in found if name.endswith("_us")} == ways | {"now_us"}
+    assert all(found[name] > 0 for name in (*ways, "now_us"))
+    assert numbers(optimizer) == before and torch.equal(torch.get_rng_state(), random)
+
+
+def test_the_hooks_that_count_the_jobs_steps_do_not_hear_of_it() -> None:
+    heard: list[object] = []
+    handle = register_optimizer_step_post_hook(lambda *_: heard.append(1))
+    try:
+        optimizer = updated(torch.optim.Adam)
+        assert "now_us" in UpdateMicrobenchmark(optimizer).timings() and heard == [1]
+    finally:
+        handle.remove()
+
+
+def test_parameters_without_a_gradient_are_not_updated() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
+    model[0].requires_grad_(False)
+    assert UpdateMicrobenchmark(updated(torch.optim.Adam, model)).timings()["tensors"] == 2
+
+
+class Own(torch.optim.Adam):
+    """The job's own."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "why"),
+    [
+        (Own, {}, "Own is not one of torch's own"),
+        (torch.optim.Adam, {"differentiable": True}, "differentiable"),
+    ],
+)
+def test_what_cannot_be_copied_says_why(kind: Any, options: dict, why: str) -> None:
+    model = nn.Sequential(nn.Linear(8, 2))
+    optimizer = kind(model.parameters(), **options)
+    model(torch.ones(2, 8)).sum().backward()
+    assert why in UpdateMicrobenchmark(optimizer).timings()["missing"]
+
+
+def test_before_an_update_there_is_nothing_to_time() -> None:
+    optimizer = torch.optim.Adam(nn.Linear(8, 2).parameters())
+    assert "no parameter had a gradient" in UpdateMicrobenchmark(optimizer).timings()["missing"]
+
+
+def test_an_optimizer_that_cannot_even_be_looked_at_is_no_failure() -> None:
+    assert "AttributeError" in UpdateMicrobenchmark(object()).timings()["missing"]
+
+
+def test_of_a_large_model_as_many_tensors_as_fit_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = updated(torch.optim.Adam)
+    monkeypatch.setattr(update, "_ELEMENTS", 80)
+    found = UpdateMicrobenchmark(optimizer).timings()
+    assert found["part"] == pytest.approx((8 * 8 + 8 + 2) / (8 * 8 + 8 + 8 * 2 + 2))
+    monkeypatch.setattr(update, "_ELEMENTS", 20)
+    assert "too large" in UpdateMicrobenchmark(optimizer).timings()["missing"]
