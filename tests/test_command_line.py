@@ -17,6 +17,7 @@ from perfdoctor.commands import check
 from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.evidence.model import JobEnd, Missing
+from perfdoctor.evidence.model.base import MissingCode
 from perfdoctor.exits import Exit
 from perfdoctor.launch.command import Command
 
@@ -67,21 +68,21 @@ def test_an_option_without_its_value_is_refused(words: tuple[str, ...]) -> None:
     assert f"Option '{words[-1]}' requires an argument" in done.output
 
 
-def _said(capsys: pytest.CaptureFixture[str], reason: str, ours: tuple[str, ...], kind: Any = "crashed") -> str:
-    evidence = with_(EVIDENCE, step=Missing(reason), job__end=JobEnd(kind, exit_code=2))
+def _said(capsys: pytest.CaptureFixture[str], code: MissingCode, ours: tuple[str, ...], kind: Any = "crashed") -> str:
+    evidence = with_(EVIDENCE, step=Missing("nothing was seen", code=code), job__end=JobEnd(kind, exit_code=2))
     job = TypedJob(("train.py", *ours), ours=ours)
     check._explain_failure(Diagnosis(evidence, (), (), None), Command(("python", "train.py"), "train"), job)
     return capsys.readouterr().err
 
 
 def test_a_job_that_fails_on_an_option_of_ours_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
-    said = _said(capsys, "the job never imported torch", ("-o",))
+    said = _said(capsys, "no-torch", ("-o",))
     assert "-o came after train.py, so it went to the job" in said
     assert "perfdoctor check -o ... train.py" in said
     assert "--python" not in said
 
 
 def test_a_job_that_fails_otherwise_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "went to the job" not in _said(capsys, "the job never imported torch", ())
-    assert "--python PATH" in _said(capsys, "the job never imported torch", ())
-    assert "went to the job" not in _said(capsys, "no training or inference step", ("-o",), "stopped")
+    assert "went to the job" not in _said(capsys, "no-torch", ())
+    assert "--python PATH" in _said(capsys, "no-torch", ())
+    assert "went to the job" not in _said(capsys, "no-step", ("-o",), "stopped")

@@ -232,7 +232,7 @@ def _explain_failure(diagnosis: Diagnosis, command: commands.Command, job: Typed
                 f"  {job.ours[0]} came after {target}, so it went to the job; to give it to perfdoctor: "
                 f"perfdoctor check {job.ours[0]} ... {target}"
             )
-        elif "import" in step.reason:
+        elif step.code in ("torch-broken", "no-torch"):
             lines += _advice(step, command)
     if lines:
         print("\n".join(lines), file=sys.stderr)
@@ -242,11 +242,11 @@ def _advice(step: Missing, command: commands.Command) -> list[str]:
     option = commands.skips_site(command.argv)
     if option:
         return [f"  {option} keeps PYTHONPATH and sitecustomize out, and the probe with them: run without it"]
-    if "no training or inference step" in step.reason:
+    if step.code == "no-step":
         return [
             "  A step ends at optimizer.step(); without an optimizer, at each batch from a DataLoader; without that,",
             "  at each call of a torch.nn.Module. Point perfdoctor at the program that has such a loop.",
         ]
-    if "could not be imported" in step.reason or "never imported torch" in step.reason:
+    if step.code in ("torch-broken", "no-torch"):
         return [f"  The job ran under {command.argv[0]}; if that is the wrong one: --python PATH."]
     return []

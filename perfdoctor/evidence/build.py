@@ -196,8 +196,7 @@ def _own_cost(process: ProcessRecording, selection: steady.Selection, monitor_cp
 
 def _nobody(run: _Run) -> Evidence:
     """A run in which no process took a step."""
-    reason = _why_no_step(run.recording)
-    nothing = Missing(reason)
+    nothing = _why_no_step(run.recording)
     return Evidence(
         rank=0,
         machine=build_machine(run.machine),
@@ -228,13 +227,16 @@ def _nobody(run: _Run) -> Evidence:
     )
 
 
-def _why_no_step(recording: Recording) -> str:
+def _why_no_step(recording: Recording) -> Missing:
     """The likeliest reason that no step was seen, from how far the processes came."""
     if not recording.processes:
-        return "no Python process of the job let the probe in: the command is not Python, or runs with -E, -I or -S"
+        return Missing(
+            "no Python process of the job let the probe in: the command is not Python, or runs with -E, -I or -S",
+            code="not-python",
+        )
     errors = [p.torch.error for p in recording.processes if p.torch is not None and p.torch.error]
     if errors:
-        return f"torch could not be imported ({errors[0]})"
+        return Missing(f"torch could not be imported ({errors[0]})", code="torch-broken")
     if all(p.torch is None for p in recording.processes):
-        return "the job never imported torch"
-    return "no training or inference step was seen"
+        return Missing("the job never imported torch", code="no-torch")
+    return Missing("no training or inference step was seen", code="no-step")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+MissingCode = Literal["", "not-python", "torch-broken", "no-torch", "no-step"]
+"""Why a job has no step: the probe never started, torch could not be imported, or was not, or nothing trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +17,8 @@ class Missing:
     """Why, as a clause: "the job ended before the operator window"."""
     remedy: str = ""
     """How to get it, as an imperative: "run with --steps 50 or more"."""
+    code: MissingCode = ""
+    """For code that must tell reasons apart; "" where nothing needs to."""
 
     def __str__(self) -> str:
         return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
