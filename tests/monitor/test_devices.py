@@ -75,23 +75,18 @@ def test_a_machine_without_any_of_it_is_read(tmp_path: Path) -> None:
     assert read_cpu(tmp_path).flags == ()
 
 
-class _Nvml(FakeNvml):
-    def nvmlSystemGetCudaDriverVersion_v2(self) -> int:
-        return 12040
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
-        return (9, 0)
-
-
 def test_driver_and_capability_reach_the_reader(tmp_path: Path) -> None:
     file = tmp_path / "machine.json"
-    write_machine(read_machine(tmp_path, NvmlGpus(_Nvml())), file)
+    write_machine(read_machine(tmp_path, NvmlGpus(FakeNvml())), file)
     machine = read_machine_file(file)
     assert machine.cuda_driver == (12, 4)
     assert machine.gpus[0].capability == (9, 0)
+    assert machine.gpus[0].max_sm_clock_mhz == 1980
 
 
-def test_bindings_that_cannot_say_leave_it_open(tmp_path: Path) -> None:
-    reading = read_machine(tmp_path, NvmlGpus(FakeNvml()))
-    assert reading.cuda_driver is None
-    assert reading.gpus[0].capability is None
+def test_a_board_that_cannot_say_leaves_it_open(tmp_path: Path) -> None:
+    silent = FakeNvml(unsupported=("CUDA version", "capability", "highest clock"))
+    machine = read_machine(tmp_path, NvmlGpus(silent))
+    assert machine.cuda_driver is None
+    assert machine.gpus[0].capability is None
+    assert machine.gpus[0].max_sm_clock_mhz is None

@@ -15,7 +15,7 @@ def test_cards_and_readings_come_from_nvml() -> None:
     nvml.pids = [11]
     gpus = NvmlGpus(nvml)
     assert gpus.absent == ""
-    assert gpus.cards()[1] == Gpu(1, "Board 1", 80 << 30, "550.54")
+    assert gpus.cards()[1] == Gpu(1, "Board 1", 80 << 30, "550.54", (9, 0), 1980)
     first, second = gpus.read()
     assert (first.index, second.index) == (0, 1)
     assert first.utilisation == 0.5
