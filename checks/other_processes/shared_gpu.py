@@ -20,7 +20,7 @@ from perfdoctor.api.quantities import Evidence, Host, Missing, Step
 from .._shared.limits import CostLimits
 
 _SHARED_SAVES = (0.25, 1.0)
-"""Of the time that strangers' kernels ran: some of it fell into the job's own gaps."""
+"""Of the time that kernels of other processes ran: some of it fell into the job's own gaps."""
 _CLOCK_SAVES = (0.5, 1.0)
 """Of the clocks lost: kernels that wait for memory do not follow the SM clock."""
 
