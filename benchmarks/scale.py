@@ -18,6 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from perfdoctor.monitor.machine import write_machine
+from perfdoctor.recording.machine import Machine
+
 TEMPLATE = """
 import typer
 app = typer.Typer(rich_markup_mode=None)
@@ -41,9 +44,7 @@ def synthetic(directory: Path, ranks: int, steps: int) -> None:
     (directory / "run.json").write_text(
         json.dumps({"schema": "perfdoctor.run/1", "command": ["python", "train.py"], "cwd": "/", "end": "finished"})
     )
-    (directory / "machine.json").write_text(
-        json.dumps({"logical_cpus": 2, "memory_bytes": 2**34, "affinity_cpus": 2, "page_fault_ns": 1500.0})
-    )
+    write_machine(Machine("CPU", 2, 2, 2, None, 2**34, "6.18.0", 1500.0), directory / "machine.json")
     (directory / "host.jsonl").touch()
     for rank in range(ranks):
         lines = [json.dumps(record) for record in _rank(rank, ranks, steps)]

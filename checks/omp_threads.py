@@ -280,8 +280,10 @@ class _Case:
                 "threads that find no CPU keep the others waiting at each operator's end",
             )
         if self.delay is not None and self.delay > self.limits.run_delay:
-            # Unseen strangers count: somebody took the CPUs, and the team alone fits them.
-            whom = "the job's own other threads and workers" if self.lack.strangers is False else "other processes"
+            # Unseen processes count: somebody took the CPUs, and the team alone fits them.
+            whom = (
+                "the job's own other threads and workers" if self.lack.other_processes is False else "other processes"
+            )
             return (
                 "spin-collapse",
                 f"{{threads:thread fights|threads fight}} with {whom} for {{usable:CPU}}: " + slower,

@@ -43,7 +43,7 @@ NARROWER: dict[str, tuple[str, ...]] = {
     PROBE: (),
     "perfdoctor.recording": (RECORDS, *BASICS),
     "perfdoctor.launch": (RECORDS, "perfdoctor.recording.directory", *BASICS),
-    "perfdoctor.monitor": (RECORDS, "perfdoctor.recording.directory", *BASICS),
+    "perfdoctor.monitor": (RECORDS, "perfdoctor.recording.machine", "perfdoctor.recording.host", *BASICS),
     "perfdoctor.evidence": ("perfdoctor.recording",),
     "perfdoctor.config": BASICS,
     "perfdoctor.diagnosis": ("perfdoctor.evidence.model", "perfdoctor.evidence.causes", "perfdoctor.config", *BASICS),

@@ -20,7 +20,7 @@ from perfdoctor.api.quantities import Evidence, Host, Missing, Step
 from .._shared.limits import CostLimits
 
 _SHARED_SAVES = (0.25, 1.0)
-"""Of the time that strangers' kernels ran: some of it fell into the job's own gaps."""
+"""Of the time that kernels of other processes ran: some of it fell into the job's own gaps."""
 _CLOCK_SAVES = (0.5, 1.0)
 """Of the clocks lost: kernels that wait for memory do not follow the SM clock."""
 
@@ -51,13 +51,13 @@ def _shared(step: Step, host: Host, limits: GpuLimits, busy_ms: float) -> list[F
     cost = max(0.0, excess) * step.step_ms
     if excess < limits.gpu_excess or cost / step.step_ms < limits.min_share:
         return []
-    strangers = host.gpu_strangers
-    owner = ", ".join(f"pid {stranger.pid}" for stranger in strangers[:3]) or "somebody outside this container"
+    others = host.gpu_other_processes
+    owner = ", ".join(f"pid {process.pid}" for process in others[:3]) or "somebody outside this container"
     return [
         Finding(
             id="PD12.gpu-shared",
             severity=severity(cost / step.step_ms, limits.min_share, limits.error_share),
-            confidence=Confidence.MEDIUM if strangers else Confidence.LOW,
+            confidence=Confidence.MEDIUM if others else Confidence.LOW,
             message="the GPU is shared with {owner}: it was busy for {used} of the time, with the job's kernels only "
             "for {own}",
             reasoning="kernels of different processes take turns on a GPU, they do not run side by side",

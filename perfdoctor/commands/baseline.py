@@ -19,7 +19,6 @@ from ..exits import Exit
 from ..gate import baseline as stored
 from ..gate import fingerprint
 from ..gate.budgets import judge_budgets
-from ..gate.calibration import compared
 from ..gate.compare import Tolerances
 from ..gate.failure import JobFailedError
 from ..gate.findings import in_all, of_the_job
@@ -27,7 +26,6 @@ from ..gate.metrics import metrics
 from ..gate.model import GateResult, Side, Unit, Verdict, overall
 from ..gate.why import explain_alone
 from ..launch.command import Command
-from ..monitor.calibration import calibrate
 from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
 from ..report import gate_words, wording
@@ -92,7 +90,6 @@ def _made(diagnoses: Sequence[Diagnosis], command: Command, today: date) -> stor
         fingerprint.machine(first),
         [metrics(d.evidence) for d in diagnoses],
         list(findings.values()),
-        calibrate(),
     )
 
 
@@ -113,9 +110,7 @@ def show(file: Path) -> str:
     """The file for people."""
     found = read(file)
     lines = [f"{file}: {found.job}, written {found.written}", ""]
-    kernels = {name: f"{us:.4g} us" for name, us in found.calibration.items()}
-    tables = (("configuration", found.configuration), ("machine", found.machine), ("calibration", kernels))
-    for title, table in tables:
+    for title, table in (("configuration", found.configuration), ("machine", found.machine)):
         lines += [title, *(f"  {name}: {value}" for name, value in table.items()), ""]
     count = max((len(metric.launches) for metric in found.metrics.values()), default=0)
     lines.append(f"metrics, median of {wording.plural(count, 'launch')}")
@@ -161,9 +156,6 @@ def gate_against(file: Path, command: Command, config: Config, launches: int, to
     )
     tolerances = Tolerances(dict(config.gate.counter_tolerance))
     result = stored.judge(baseline, str(file), now, tolerances, config.gate.max_age_days)
-    plausible = compared(baseline.calibration, calibrate()) if baseline.calibration else ""
-    if plausible:
-        result = replace(result, notes=(*result.notes, plausible))
     if result.verdict is Verdict.NOT_COMPARABLE:
         return replace(result, notes=(*result.notes, "if that is meant, write the baseline again"))
     promised = judge_budgets(config.budgets, now.launches, diagnoses[0].ranked)

@@ -13,7 +13,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..monitor.machine import MachineReading, read_machine
+from ..monitor.machine import read_machine
+from ..recording.machine import Machine
 from ..version import VERSION
 
 TORCH_PATIENCE_S = 60.0
@@ -79,7 +80,7 @@ class Environment:
     torch: TorchReading | None
     torch_absent: str
     """Why there is none, as a clause; "" when there is one."""
-    machine: MachineReading
+    machine: Machine
 
     def as_dict(self) -> dict[str, object]:
         """The same as plain JSON values."""

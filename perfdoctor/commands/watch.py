@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ..launch.job import OutputMode
-from ..monitor.sources import HostReading
 from ..observation.watch import INTERRUPTED, Progress, output_tail
 from ..recording.directory import RunDirectory
+from ..recording.host import HostSample
 from ..report.live import LiveStatus, plain_line, render_live
 from ..report.trials import trial_sentence
 
@@ -142,10 +142,10 @@ def _status(
     )
 
 
-def _host(reading: HostReading | None) -> tuple[float | None, int | None, str]:
-    if reading is None:
+def _host(sample: HostSample | None) -> tuple[float | None, int | None, str]:
+    if sample is None:
         return None, None, ""
-    job = reading.job
-    busy = [gpu.utilisation for gpu in reading.gpus or () if gpu.utilisation is not None]
+    job = sample.job
+    busy = [gpu.utilisation for gpu in sample.gpus or () if gpu.utilisation is not None]
     gpu = f"{100 * max(busy):.0f} %" if busy else ""
-    return (job.user_cpus + job.system_cpus, job.rss_bytes, gpu) if job else (None, None, gpu)
+    return (job.cpus, job.rss_bytes, gpu) if job else (None, None, gpu)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, cast
 
 from ..recording.host import HostRecording
-from ..recording.machine import MachineRecord
+from ..recording.machine import Machine
 from ..recording.model import Columns, ProcessRecording, Recording
 from . import (
     backend,
@@ -25,7 +25,7 @@ from . import (
     settings,
     steady,
 )
-from .host import build_host, build_machine, build_max_clocks, build_monitor_cpus
+from .host import build_host, build_monitor_cpus
 from .model import Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence
 from .places import Places
 from .untouched import untouched
@@ -39,12 +39,12 @@ class _Run:
     """What all ranks share."""
 
     recording: Recording
-    machine: MachineRecord
+    machine: Machine
     host: HostRecording
     job: Job
 
 
-def build(recording: Recording, machine: MachineRecord, host: HostRecording) -> RunEvidence:
+def build(recording: Recording, machine: Machine, host: HostRecording) -> RunEvidence:
     """Evidence of all ranks. A run without a rank yields one, in which everything measured is `Missing`."""
     recording = _before_trials(recording)
     ranks = sorted((p for p in recording.processes if p.role == "rank"), key=lambda p: (p.rank, p.header.t))
@@ -114,7 +114,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
     if isinstance(selection, Missing):
         return Evidence(
             rank=process.rank,
-            machine=build_machine(run.machine),
+            machine=run.machine,
             job=run.job,
             step=selection,
             loaders=selection,
@@ -143,7 +143,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
     step, ops = steady.measure(process, selection), operators.profile(process)
     return Evidence(
         rank=process.rank,
-        machine=build_machine(run.machine),
+        machine=run.machine,
         job=run.job,
         step=step,
         loaders=loading.build(process, workers, selection, places),
@@ -154,7 +154,7 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
         call_sites=operators.call_sites(process, places),
         precision=settings.precision(process, places),
         threads=settings.threads(process, places, selection, run.recording.facts.environment),
-        host=build_host(host_samples, selection.start_ns, selection.end_ns, build_max_clocks(run.machine)),
+        host=build_host(host_samples, selection.start_ns, selection.end_ns, run.machine.gpus),
         own_cost=_own_cost(process, selection, build_monitor_cpus(host_samples, selection.start_ns, selection.end_ns)),
         probe_faults=_faults(process),
         backend=backend.build(process, places, run.recording.cap_timings),
@@ -199,7 +199,7 @@ def _nobody(run: _Run) -> Evidence:
     nothing = _why_no_step(run.recording)
     return Evidence(
         rank=0,
-        machine=build_machine(run.machine),
+        machine=run.machine,
         job=run.job,
         step=nothing,
         loaders=nothing,

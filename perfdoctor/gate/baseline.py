@@ -65,8 +65,6 @@ class Baseline:
     machine: Fingerprint
     metrics: Mapping[str, Stored]
     findings: tuple[KnownFinding, ...] = field(default=())
-    calibration: Mapping[str, float] = field(default_factory=dict)
-    """Microseconds of small kernels when it was written: for plausibility."""
 
     @property
     def known(self) -> frozenset[str]:
@@ -81,7 +79,6 @@ def make(
     machine: Fingerprint,
     launches: Sequence[Metrics],
     findings: Sequence[Finding],
-    calibration: Mapping[str, float] | None = None,
 ) -> Baseline:
     """From the metrics of each launch; what no launch has is left out."""
     names = dict.fromkeys(name for launch in launches for name in launch)
@@ -92,8 +89,7 @@ def make(
         numbers = tuple(_rounded(v, metric.assume) for v in values if not isinstance(v, Missing))
         if numbers:
             stored[name] = Stored(metric.unit, metric.assume.value, metric.title, numbers)
-    kernels = {name: float(f"{us:.{DIGITS}g}") for name, us in (calibration or {}).items()}
-    return Baseline(written, job, configuration, machine, stored, known_findings(findings), kernels)
+    return Baseline(written, job, configuration, machine, stored, known_findings(findings))
 
 
 def known_findings(findings: Sequence[Finding]) -> tuple[KnownFinding, ...]:
@@ -141,7 +137,6 @@ def render(baseline: Baseline) -> str:
     ]
     findings = [line({"fingerprint": f.fingerprint, "id": f.id, "place": f.place}) for f in baseline.findings]
     parts = {
-        "calibration_us": block([f"{line(k)}: {line(v)}" for k, v in sorted(baseline.calibration.items())], "{}"),
         "configuration": block([f"{line(k)}: {line(v)}" for k, v in sorted(baseline.configuration.items())], "{}"),
         "findings": block(findings, "[]"),
         "job": line(baseline.job),
@@ -176,7 +171,6 @@ def parse(text: str, place: str) -> Baseline:
                 for name, m in raw["metrics"].items()
             },
             tuple(KnownFinding(f["fingerprint"], f["id"], f["place"]) for f in raw["findings"]),
-            {str(name): _number(us) for name, us in raw.get("calibration_us", {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PerfdoctorError(

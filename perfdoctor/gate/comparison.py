@@ -21,9 +21,10 @@ from ..evidence.model import Missing
 from ..exits import Exit
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..launch.command import Command
-from ..monitor.machine import MachineReading, available_bytes, read_machine, write_machine
+from ..monitor.machine import available_bytes, read_machine, write_machine
 from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
+from ..recording.machine import Machine
 from ..trials.judge import judge
 from .decision import Next, Policy, vague, wants
 from .failure import JobFailedError
@@ -324,7 +325,7 @@ class Contest:
         )
 
 
-def _threads_within_quota(machine: MachineReading) -> dict[str, str]:
+def _threads_within_quota(machine: Machine) -> dict[str, str]:
     """torch starts a thread for every core, however few a control group allows: then it is the quota that is timed."""
     quota = machine.quota_cpus
     if quota is None or quota >= machine.affinity_cpus:

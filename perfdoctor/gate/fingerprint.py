@@ -58,7 +58,7 @@ def machine(evidence: Evidence) -> Fingerprint:
         found["inter-op threads"] = str(evidence.threads.inter_op)
         found["thread pools"] = _listed(evidence.threads.openmp_runtimes)
         found["thread variables"] = _listed(f"{name}={value}" for name, value in evidence.threads.variables)
-    # A recording of an older version does not say everything.
+    # What nobody could tell is left out.
     return {name: value for name, value in found.items() if value}
 
 

@@ -16,23 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from ..recording.host import Throttling
+
 T = TypeVar("T")
 
 NO_LIMIT_BYTES = 1 << 60
 """v1 shows "no limit" as the largest multiple of a page below 2^63; no machine has an exbibyte."""
-
-
-@dataclass(frozen=True, slots=True)
-class Throttling:
-    """CFS bandwidth counters of one group since it was made, or the difference of two readings."""
-
-    group: str
-    """Path of the group's directory."""
-    periods: int
-    """Enforcement periods in which the group wanted CPU; 0 in a group without a quota."""
-    throttled_periods: int
-    throttled_seconds: float
-    """Summed over the CPUs, so it may exceed wall time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +81,10 @@ class Cgroups:
                 return _keyed(text).get("oom_kill")
         return None
 
-    def cpu_pressure_file(self, pid: int | None = None) -> Path | None:
-        """`cpu.pressure` of the process's own v2 group, which a hybrid layout has too."""
-        return self._pressure_file("cpu.pressure", pid)
-
-    def memory_pressure_file(self, pid: int | None = None) -> Path | None:
-        """`memory.pressure` of the same."""
-        return self._pressure_file("memory.pressure", pid)
-
-    def _pressure_file(self, name: str, pid: int | None) -> Path | None:
-        for level in self._levels("", pid)[:1]:
-            if (level.path / name).is_file():
-                return level.path / name
-        return None
+    def pressure_file(self, resource: str, pid: int | None = None) -> Path | None:
+        """`cpu.pressure` or `memory.pressure` of the process's own v2 group, which a hybrid layout has too."""
+        files = [level.path / f"{resource}.pressure" for level in self._levels("", pid)[:1]]
+        return next((file for file in files if file.is_file()), None)
 
     def _levels(self, controller: str, pid: int | None) -> tuple[_Level, ...]:
         """Existing group directories of a controller ("" for the v2 tree), nearest first."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import platform
 from pathlib import Path
+
+from ..recording.machine import Cpu, PciGpu
 
 PCI_VENDORS = {0x10DE: "nvidia", 0x8086: "intel", 0x1002: "amd"}
 _DISPLAY_CLASS = 0x03
@@ -40,50 +43,35 @@ CPU_FLAGS = frozenset(
 """Those that libraries choose their kernels by."""
 
 
-@dataclass(frozen=True, slots=True)
-class CpuAbilities:
-    """What /proc/cpuinfo says of the first CPU."""
-
-    flags: tuple[str, ...] = ()
-    """Of `CPU_FLAGS`, sorted; empty where cpuinfo has none."""
-    hypervisor: bool = False
-    """The CPU says that it is a virtual machine's."""
-    vendor: str = ""
-    """`AuthenticAMD`, `GenuineIntel`; "" elsewhere."""
-    family: int | None = None
-    model: int | None = None
+def read_cpu_model(root: Path) -> str:
+    """x86 says `model name`, ARM boards `Model`, MIPS `cpu model`, POWER `cpu`; ARM servers say nothing."""
+    info = _cpuinfo(root)
+    names = ("model name", "Model", "cpu model", "cpu")
+    return next((info[name] for name in names if name in info), platform.machine() or "unknown")
 
 
-@dataclass(frozen=True, slots=True)
-class PciGpu:
-    """A display or 3D controller on the PCI bus, whether or not a driver is bound to it."""
-
-    vendor: str
-    """`nvidia`, `intel`, `amd`."""
-    device: str
-    """PCI device id, `0x2330`."""
-    driver: str
-    """Kernel module bound to it, "" without one; `vfio-pci` hands it to a virtual machine."""
-
-
-def read_cpu_abilities(root: Path) -> CpuAbilities:
+def read_cpu(root: Path) -> Cpu:
     """Raises nothing: what is not there is empty."""
-    try:
-        text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return CpuAbilities()
-    fields: dict[str, str] = {}
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        fields.setdefault(key.strip(), value.strip())
-    flags = frozenset(fields.get("flags", fields.get("Features", "")).split())
-    return CpuAbilities(
+    info = _cpuinfo(root)
+    flags = frozenset(info.get("flags", info.get("Features", "")).split())
+    return Cpu(
         flags=tuple(sorted(flags & CPU_FLAGS)),
         hypervisor="hypervisor" in flags,
-        vendor=fields.get("vendor_id", ""),
-        family=_whole(fields.get("cpu family", "")),
-        model=_whole(fields.get("model", "")),
+        vendor=info.get("vendor_id", ""),
+        family=_whole(info.get("cpu family", "")),
+        model=_whole(info.get("model", "")),
     )
+
+
+def _cpuinfo(root: Path) -> dict[str, str]:
+    """What /proc/cpuinfo says first of each name; nothing where it cannot be read."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if value.strip():
+                found.setdefault(name.strip(), value.strip())
+    return found
 
 
 def read_pci_gpus(root: Path) -> tuple[PciGpu, ...]:

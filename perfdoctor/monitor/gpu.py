@@ -7,47 +7,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..recording.host import GpuProcess, GpuSample
+from ..recording.machine import Gpu
+
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class GpuCard:
-    """What does not change while a job runs."""
-
-    index: int
-    name: str
-    memory_bytes: int
-    """0 when the board does not say."""
-    driver: str
-    capability: tuple[int, int] | None = None
-    """CUDA compute capability."""
-    max_sm_clock_mhz: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
-    """A process with a compute context on a GPU."""
-
-    pid: int
-    """In the host's process namespace: in a container it may match nothing."""
-    memory_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """One GPU at one moment."""
-
-    index: int
-    utilisation: float | None
-    """Fraction of the driver's last sampling period in which any kernel ran: 1.0 does not mean full use."""
-    memory_used_bytes: int | None
-    sm_clock_mhz: int | None
-    throttle_reasons: int | None
-    """Bit mask, nvmlClocksEventReasons: 0x8, 0x40, 0x80 (hardware) and 0x20 (software thermal) cost time."""
-    processes: tuple[GpuProcess, ...]
 
 
 class NvmlGpus:
@@ -79,33 +44,36 @@ class NvmlGpus:
         if not self._handles:
             self.absent = "NVML lists no GPU"
 
-    def cards(self) -> tuple[GpuCard, ...]:
+    def cards(self) -> tuple[Gpu, ...]:
         """The GPUs by index."""
         if not self._handles:
             return ()
-        driver = _text(self._ask(self._library.nvmlSystemGetDriverVersion))
+        nvml = self._library
+        driver = self._ask(nvml.nvmlSystemGetDriverVersion) or "unknown"
         cards = []
         for index, handle in enumerate(self._handles):
-            memory = self._ask(self._library.nvmlDeviceGetMemoryInfo, handle)
+            memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
             cards.append(
-                GpuCard(
+                Gpu(
                     index=index,
-                    name=_text(self._ask(self._library.nvmlDeviceGetName, handle)),
-                    memory_bytes=0 if memory is None else int(memory.total),
+                    name=self._ask(nvml.nvmlDeviceGetName, handle) or "unknown",
+                    memory_bytes=0 if memory is None else memory.total,
                     driver=driver,
-                    capability=self._capability(handle),
-                    max_sm_clock_mhz=self._max_clock(handle),
+                    capability=self._ask(nvml.nvmlDeviceGetCudaComputeCapability, handle),
+                    max_sm_clock_mhz=self._ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
                 )
             )
         return tuple(cards)
 
-    def cuda_driver(self) -> int | None:
-        """Newest CUDA version that the driver runs: 12040 for 12.4; None without a driver."""
+    def cuda_driver(self) -> tuple[int, int] | None:
+        """Newest CUDA version that the driver runs; None without a driver."""
         if self._library is None:
             return None
-        return self._ask_whole("nvmlSystemGetCudaDriverVersion_v2") or self._ask_whole("nvmlSystemGetCudaDriverVersion")
+        version = self._ask(self._library.nvmlSystemGetCudaDriverVersion_v2)
+        # 12040 is 12.4: https://docs.nvidia.com/deploy/nvml-api, nvmlSystemGetCudaDriverVersion_v2
+        return None if version is None else (version // 1000, version % 1000 // 10)
 
-    def read(self) -> tuple[GpuReading, ...]:
+    def read(self) -> tuple[GpuSample, ...]:
         """Every GPU now."""
         return tuple(self._read(index, handle) for index, handle in enumerate(self._handles))
 
@@ -115,47 +83,25 @@ class NvmlGpus:
             self._ask(self._library.nvmlShutdown)
         self._library, self._handles = None, ()
 
-    def _read(self, index: int, handle: Any) -> GpuReading:
+    def _read(self, index: int, handle: Any) -> GpuSample:
         nvml = self._library
         rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
         memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
         reasons = self._ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
         if reasons is None:  # its name before driver 535
             reasons = self._ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
-        clock = self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
         processes = self._ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
-        return GpuReading(
+        return GpuSample(
             index=index,
             utilisation=None if rates is None else rates.gpu / 100,
-            memory_used_bytes=None if memory is None else int(memory.used),
-            sm_clock_mhz=None if clock is None else int(clock),
-            throttle_reasons=None if reasons is None else int(reasons),
-            processes=tuple(
-                GpuProcess(int(p.pid), None if p.usedGpuMemory is None else int(p.usedGpuMemory)) for p in processes
-            ),
+            memory_used_bytes=None if memory is None else memory.used,
+            sm_clock_mhz=self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            throttle_reasons=reasons,
+            processes=tuple(GpuProcess(p.pid, index, p.usedGpuMemory) for p in processes),
         )
-
-    def _capability(self, handle: Any) -> tuple[int, int] | None:
-        question = getattr(self._library, "nvmlDeviceGetCudaComputeCapability", None)
-        answer = None if question is None else self._ask(question, handle)
-        return None if answer is None else (int(answer[0]), int(answer[1]))
-
-    def _max_clock(self, handle: Any) -> int | None:
-        return self._ask_whole("nvmlDeviceGetMaxClockInfo", handle, self._library.NVML_CLOCK_SM)
-
-    def _ask_whole(self, name: str, *arguments: Any) -> int | None:
-        """A number from a function that older bindings may lack."""
-        question = getattr(self._library, name, None)
-        answer = None if question is None else self._ask(question, *arguments)
-        return None if answer is None else int(answer)
 
     def _ask(self, question: Callable[..., T], *arguments: Any) -> T | None:
         try:
             return question(*arguments)
         except self._errors:
             return None  # not supported here, or the GPU fell off the bus
-
-
-def _text(value: Any) -> str:
-    """Bindings before 12 answer in bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "unknown")

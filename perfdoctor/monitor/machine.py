@@ -10,16 +10,16 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
+from ..injected._perfdoctor_probe import records
+from ..recording.machine import Machine
 from .cgroup import Cgroups
 from .container import container_image
-from .devices import CpuAbilities, PciGpu, count_device_nodes, read_cpu_abilities, read_pci_gpus
-from .gpu import GpuCard, NvmlGpus
+from .devices import count_device_nodes, read_cpu, read_cpu_model, read_pci_gpus
+from .gpu import NvmlGpus
 
 FAULT_ROUNDS = 3
 FAULT_CHUNKS = 32
@@ -27,45 +27,7 @@ FAULT_CHUNK_BYTES = 1 << 20
 """A round maps 32 MiB: 8192 faults take 2 to 15 ms. The median ignores the chunks that were preempted."""
 
 
-@dataclass(frozen=True, slots=True)
-class MachineReading:
-    """One machine, as a process started by this one would find it."""
-
-    cpu_model: str
-    logical_cpus: int
-    """Online CPUs of the machine, whoever may use them."""
-    physical_cores: int | None
-    affinity_cpus: int
-    """CPUs this process may run on, and so the job when it starts."""
-    quota_cpus: float | None
-    """CPU seconds per second that the control group allows; None without a quota."""
-    memory_bytes: int
-    """Installed, or the control group's limit when that is less."""
-    swap_bytes: int
-    kernel: str
-    libc: str
-    """`glibc 2.36`; "unknown" where the C library does not say."""
-    page_fault_ns: float | None
-    """Cost of the first touch of one page of anonymous memory."""
-    gpus: tuple[GpuCard, ...]
-    gpus_absent: str
-    """Why there are none, as a clause; "" when there are some."""
-    cuda_driver: int | None = None
-    """Newest CUDA that the driver runs, as NVML says it: 12040 is 12.4."""
-    pci_gpus: tuple[PciGpu, ...] = ()
-    gpu_nodes: int = 0
-    """Device files of NVIDIA GPUs."""
-    cpu: CpuAbilities = field(default_factory=CpuAbilities)
-    container: str = ""
-    """The image, or that it is not known, or `none`."""
-
-    @property
-    def usable_cpus(self) -> float:
-        """CPUs that the job may keep busy at once: its affinity, capped by the quota."""
-        return self.affinity_cpus if self.quota_cpus is None else min(self.affinity_cpus, self.quota_cpus)
-
-
-def read_machine(root: Path = Path("/"), gpus: NvmlGpus | None = None) -> MachineReading:
+def read_machine(root: Path = Path("/"), gpus: NvmlGpus | None = None) -> Machine:
     """Reads it and measures a page fault (10 to 50 ms). `root` is where /proc and /sys are looked for.
 
     Raises nothing: what cannot be read is None, 0 or "unknown".
@@ -78,8 +40,8 @@ def read_machine(root: Path = Path("/"), gpus: NvmlGpus | None = None) -> Machin
     cuda_driver = nvml.cuda_driver()
     if gpus is None:
         nvml.close()
-    return MachineReading(
-        cpu_model=_cpu_model(root),
+    return Machine(
+        cpu_model=read_cpu_model(root),
         logical_cpus=os.cpu_count() or 1,
         physical_cores=psutil.cpu_count(logical=False),
         affinity_cpus=len(os.sched_getaffinity(0)),
@@ -94,7 +56,7 @@ def read_machine(root: Path = Path("/"), gpus: NvmlGpus | None = None) -> Machin
         cuda_driver=cuda_driver,
         pci_gpus=read_pci_gpus(root),
         gpu_nodes=count_device_nodes(root),
-        cpu=read_cpu_abilities(root),
+        cpu=read_cpu(root),
         container=container_image(root),
     )
 
@@ -104,10 +66,11 @@ def available_bytes() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def write_machine(reading: MachineReading, path: Path) -> None:
+def write_machine(machine: Machine, path: Path) -> None:
     """Writes machine.json. Raises OSError."""
     path.touch(mode=0o600)
-    path.write_text(json.dumps(dataclasses.asdict(reading), indent=1) + "\n", encoding="utf-8")
+    record = {"version": records.VERSION, **dataclasses.asdict(machine)}
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def measure_page_fault_ns() -> float | None:
@@ -149,24 +112,6 @@ def _chunk_ns(area: mmap.mmap, start: int) -> int:
         area[every_page] = ones
         marks.append(time.perf_counter_ns() - begin)
     return marks[0] - marks[1]
-
-
-def _cpu_model(root: Path) -> str:
-    try:
-        lines = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    return _first_value(lines, ("model name", "Model", "cpu model", "cpu")) or platform.machine() or "unknown"
-
-
-def _first_value(lines: Sequence[str], names: tuple[str, ...]) -> str:
-    """x86 says `model name`, ARM boards `Model`, MIPS `cpu model`, POWER `cpu`; ARM servers say nothing."""
-    for name in names:
-        for line in lines:
-            key, _, value = line.partition(":")
-            if key.strip() == name and value.strip():
-                return value.strip()
-    return ""
 
 
 def _libc() -> str:

@@ -7,9 +7,9 @@ import pwd
 import re
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from ..recording.host import NeighbourProcess, NeighbourSample
 from .processes import TICKS_PER_SECOND, ProcessStat, read_text
 
 LEAST_CPUS = 0.02
@@ -23,50 +23,30 @@ _INTERPRETER = re.compile(r"(perl|ruby|node|bash|dash|zsh|sh|julia|Rscript|php)[
 _PYTHON_LONG_OPTION_WITH_VALUE = "--check-hash-based-pycs"
 
 
-@dataclass(frozen=True, slots=True)
-class NeighbourProcess:
-    """One process since the previous scan."""
-
-    pid: int
-    command: str
-    """Its name, and for an interpreter its script; never arguments, which may hold secrets."""
-    user: str
-    cpus: float
-
-
-@dataclass(frozen=True, slots=True)
-class NeighbourReading:
-    """The processes that used most, the largest first."""
-
-    interval_ns: int
-    """Since the previous scan: scans are rarer than samples."""
-    top: tuple[NeighbourProcess, ...]
-
-
 class Neighbours:
     """Differences of CPU time between scans."""
 
     def __init__(self, scan: Iterable[ProcessStat], root: Path = Path("/")) -> None:
         self._root = root
         self._read_ns = time.perf_counter_ns()
-        self._ticks = {(stat.pid, stat.start): stat.user + stat.system for stat in scan}
+        self._ticks = {(stat.pid, stat.start): stat.ticks for stat in scan}
         self._users: dict[int, str] = {}
 
-    def read(self, scan: Iterable[ProcessStat], ours: Collection[int]) -> NeighbourReading:
+    def read(self, scan: Iterable[ProcessStat], ours: Collection[int]) -> NeighbourSample:
         """What others used since the last call, without the job's pids `ours` and perfdoctor itself."""
         now_ns = time.perf_counter_ns()
         interval_ns = max(1, now_ns - self._read_ns)
         before, self._read_ns, self._ticks = self._ticks, now_ns, {}
         used: list[tuple[float, ProcessStat]] = []
         for stat in scan:
-            ticks = stat.user + stat.system
+            ticks = stat.ticks
             self._ticks[stat.pid, stat.start] = ticks
             # One that the last scan did not know was born since, so all its time counts.
             cpus = (ticks - before.get((stat.pid, stat.start), 0)) / TICKS_PER_SECOND / (interval_ns / 1e9)
             if cpus > LEAST_CPUS and stat.pid not in ours and stat.pid != os.getpid():
                 used.append((cpus, stat))
         used.sort(key=lambda pair: (-pair[0], pair[1].pid))
-        return NeighbourReading(
+        return NeighbourSample(
             interval_ns=interval_ns,
             top=tuple(
                 NeighbourProcess(stat.pid, self._command(stat), self._user(stat.pid), round(cpus, 4))

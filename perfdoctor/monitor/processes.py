@@ -11,7 +11,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """One process at one moment. CPU times are clock ticks since its start, all threads together."""
+    """One process at one moment."""
 
     pid: int
     name: str
@@ -19,10 +19,9 @@ class ProcessStat:
     parent: int
     group: int
     session: int
-    user: int
-    system: int
-    children_user: int
-    children_system: int
+    ticks: int
+    """CPU time, user's and system's of all threads, in clock ticks since its start."""
+    children_ticks: int
     """Of the children that died and were waited for, and theirs."""
     start: int
     """Clock ticks since boot; with the pid it names a process for good."""
@@ -57,10 +56,8 @@ def read_stat(pid: int, proc: str = "/proc") -> ProcessStat | None:
         parent=int(fields[1]),
         group=int(fields[2]),
         session=int(fields[3]),
-        user=int(fields[11]),
-        system=int(fields[12]),
-        children_user=int(fields[13]),
-        children_system=int(fields[14]),
+        ticks=int(fields[11]) + int(fields[12]),
+        children_ticks=int(fields[13]) + int(fields[14]),
         start=int(fields[19]),
     )
 

@@ -1,8 +1,7 @@
 """Watches the job, its neighbours and the machine from outside, and appends what it sees to host.jsonl.
 
-One line per sample, `{"k": "host", ...}` with the fields of `HostReading`. The first time a source fails
-there is one line `{"k": "fault", "source": ..., "error": ...}`; its field is null in every sample where it
-fails.
+One line per sample, as `recording/host.py` declares it. The first time a source fails there is one line
+`{"k": "fault", "source": ..., "error": ...}`; its field is null in every sample where it fails.
 
 Measured cost, CPU time on 2 shared cores of an EPYC server: 1.8 ms a sample for a job of 2 threads (0.4 % of
 a core), 8.5 ms for 400 threads (beyond which samples become rarer), and every 2 s 20 us for each process of
@@ -19,8 +18,10 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..injected._perfdoctor_probe import records
+from ..recording.host import HostFault, HostSample
 from .gpu import NvmlGpus
-from .sources import MOST_OWN_CPUS, Guard, HostReading, Sources
+from .sources import MOST_OWN_CPUS, Guard, Sources
 
 INTERVAL_S = 0.5
 STOP_PATIENCE_S = 5.0
@@ -45,14 +46,12 @@ class HostSampler:
         self._interval_s = interval_s
         self._gpus = gpus
         self._root = root
-        self._latest: HostReading | None = None
+        self.latest: HostSample | None = None
+        """The last sample, for a live view."""
+        self._heading = _line({"k": "format", "version": records.VERSION})
+        """What the file begins with, until it is written."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="perfdoctor-monitor", daemon=True)
-
-    @property
-    def latest(self) -> HostReading | None:
-        """The last sample, for a live view."""
-        return self._latest
 
     def start(self) -> None:
         """Starts sampling; the first sample comes after one interval."""
@@ -77,18 +76,23 @@ class HostSampler:
             while not stopping:
                 pause_s = max(self._interval_s, sources.cost_ns / 1e9 / MOST_OWN_CPUS)
                 stopping = self._stopping.wait(pause_s)
-                self._latest = sources.read()
-                self._append({"k": "host", **dataclasses.asdict(self._latest)})
+                self.latest = sources.read()
+                self._append({"k": "host", **dataclasses.asdict(self.latest)})
 
     def _note_fault(self, source: str, error: Exception) -> None:
-        self._append({"k": "fault", "source": source, "error": f"{type(error).__name__}: {error}"})
+        fault = HostFault(source, f"{type(error).__name__}: {error}")
+        self._append({"k": "fault", **dataclasses.asdict(fault)})
 
     def _append(self, record: Mapping[str, object]) -> None:
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         # A full disk or a directory that was taken away: the reader finds a gap, the live view goes on.
         with contextlib.suppress(OSError):
             descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
-                os.write(descriptor, line)  # one call, so that no reader sees half of it
+                os.write(descriptor, self._heading + _line(record))  # one call, so that no reader sees half of it
             finally:
                 os.close(descriptor)
+            self._heading = b""
+
+
+def _line(record: Mapping[str, object]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"

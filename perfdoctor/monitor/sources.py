@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .cgroup import Cgroups, Throttling, throttled_between
-from .gpu import GpuReading, NvmlGpus
-from .neighbours import NeighbourReading, Neighbours
+from ..recording.host import HostSample, JobSample, NeighbourSample, Throttling
+from .cgroup import Cgroups, throttled_between
+from .gpu import NvmlGpus
+from .neighbours import Neighbours
 from .processes import ProcessStat, scan
-from .system import CpuClock, CpuReading, SwapClock, read_available_bytes, read_pressure
-from .tree import JobReading, JobTree
+from .system import CpuClock, SwapClock, read_available_bytes, read_pressure
+from .tree import JobTree
 
 SCAN_INTERVAL_S = 2.0
 """Every process of the machine is read at most this often."""
@@ -21,40 +21,6 @@ MOST_OWN_CPUS = 0.01
 """Of one core, for samples and again for scans: where either costs more, it becomes rarer."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class HostReading:
-    """One sample. It covers the `interval_ns` before `monotonic_ns`; a source that failed is None."""
-
-    wall_ns: int
-    """Unix time."""
-    monotonic_ns: int
-    """CLOCK_MONOTONIC, which all processes of a machine share."""
-    interval_ns: int
-    job: JobReading | None
-    cpus: CpuReading | None
-    throttling: Throttling | None
-    """None also without a CPU control group."""
-    pressure_avg10: float | None
-    """PSI cpu `some` of the job's control group, or of the machine: fraction of 1."""
-    memory_available_bytes: int | None
-    """On the machine, or below the control group's limit when that is less."""
-    swap_in_bytes: int | None
-    """By the whole machine."""
-    oom_kills: int | None
-    """In the job's control group since it was made."""
-    neighbours: NeighbourReading | None
-    """None also between two scans."""
-    gpus: tuple[GpuReading, ...] | None
-    job_gpu_pids: tuple[int, ...]
-    """The job's processes among those on the GPUs; none in a container, where NVML tells the host's pids."""
-    own_cpus: float
-    """CPU of the whole perfdoctor process, in cores."""
-    sample_cpu_ns: int
-    """CPU time of taking this sample."""
-    memory_pressure_avg10: float | None = None
-    """PSI memory `some` of the job's control group, or of the machine: fraction of 1."""
 
 
 class Guard:
@@ -100,47 +66,36 @@ class Sources:
         """Lets go of NVML."""
         self._gpus.close()
 
-    def read(self) -> HostReading:
+    def read(self) -> HostSample:
         """What happened since the last call."""
         cost_begin = time.thread_time_ns()
         scanned = self._scan_when_due()
         scan_end = time.thread_time_ns()
         now_ns = time.perf_counter_ns()
+        interval_ns, self._read_ns = max(1, now_ns - self._read_ns), now_ns
+        own_before_ns, self._own_ns = self._own_ns, time.process_time_ns()
         job = self._attempt("job", lambda: self._read_job(scanned or ()))
         cpus = self._attempt("cpus", self._cpus.read) if self._cpus is not None else None
         gpus = self._attempt("gpus", self._gpus.read)
-        neighbours = self._attempt("neighbours", lambda: self._read_neighbours(scanned))
-        throttling = self._attempt("throttling", self._read_throttling)
-        pressure = self._attempt("pressure", self._read_pressure)
-        memory_pressure = self._attempt("memory pressure", self._read_memory_pressure)
-        available = self._attempt("memory", self._read_available)
-        swap_in = self._attempt("swap", self._swap.read) if self._swap is not None else None
-        oom_kills = self._attempt("oom_kills", lambda: self._groups.oom_kills(self._root_pid))
-        interval_ns, self._read_ns = max(1, now_ns - self._read_ns), now_ns
-        own_ns = time.process_time_ns()
-        own_cpus, self._own_ns = (own_ns - self._own_ns) / interval_ns, own_ns
-        cost_end = time.thread_time_ns()
-        self._scan_cost_ns = scan_end - cost_begin if scanned is not None else self._scan_cost_ns
-        self.cost_ns = cost_end - scan_end
         ours = self._tree.pids if self._tree is not None else frozenset()
-        return HostReading(
-            wall_ns=time.time_ns(),
+        sample = HostSample(
             monotonic_ns=now_ns,
             interval_ns=interval_ns,
             job=job,
             cpus=cpus,
-            throttling=throttling,
-            pressure_avg10=pressure,
-            memory_available_bytes=available,
-            swap_in_bytes=swap_in,
-            oom_kills=oom_kills,
-            neighbours=neighbours,
+            throttling=self._attempt("throttling", self._read_throttling),
+            pressure_share=self._attempt("pressure", lambda: self._read_pressure("cpu")),
+            memory_pressure_share=self._attempt("memory pressure", lambda: self._read_pressure("memory")),
+            memory_available_bytes=self._attempt("memory", self._read_available),
+            swap_in_bytes=self._attempt("swap", self._swap.read) if self._swap is not None else None,
+            neighbours=self._attempt("neighbours", lambda: self._read_neighbours(scanned)),
             gpus=gpus,
             job_gpu_pids=tuple(sorted({p.pid for gpu in gpus or () for p in gpu.processes if p.pid in ours})),
-            own_cpus=round(own_cpus, 4),
-            sample_cpu_ns=cost_end - cost_begin,
-            memory_pressure_avg10=memory_pressure,
+            monitor_cpus=round((self._own_ns - own_before_ns) / interval_ns, 4),
         )
+        self._scan_cost_ns = scan_end - cost_begin if scanned is not None else self._scan_cost_ns
+        self.cost_ns = time.thread_time_ns() - scan_end
+        return sample
 
     def _scan_when_due(self) -> tuple[ProcessStat, ...] | None:
         due_ns = max(SCAN_INTERVAL_S * 1e9, self._scan_cost_ns / MOST_OWN_CPUS)
@@ -150,10 +105,10 @@ class Sources:
         self._scan_ns = time.perf_counter_ns()
         return self._attempt("scan", scan)
 
-    def _read_job(self, scanned: tuple[ProcessStat, ...]) -> JobReading | None:
+    def _read_job(self, scanned: tuple[ProcessStat, ...]) -> JobSample | None:
         return None if self._tree is None else self._tree.read(scanned)
 
-    def _read_neighbours(self, scanned: tuple[ProcessStat, ...] | None) -> NeighbourReading | None:
+    def _read_neighbours(self, scanned: tuple[ProcessStat, ...] | None) -> NeighbourSample | None:
         if scanned is None or self._neighbours is None or self._tree is None:
             return None
         return self._neighbours.read(scanned, self._tree.pids)
@@ -162,13 +117,9 @@ class Sources:
         before, self._throttling = self._throttling, self._groups.throttling(self._root_pid)
         return throttled_between(before, self._throttling)
 
-    def _read_pressure(self) -> float:
-        own = self._groups.cpu_pressure_file(self._root_pid)
-        return read_pressure(own if own is not None else self._root / "proc/pressure/cpu")
-
-    def _read_memory_pressure(self) -> float:
-        own = self._groups.memory_pressure_file(self._root_pid)
-        return read_pressure(own if own is not None else self._root / "proc/pressure/memory")
+    def _read_pressure(self, resource: str) -> float:
+        own = self._groups.pressure_file(resource, self._root_pid)
+        return read_pressure(own if own is not None else self._root / "proc/pressure" / resource)
 
     def _read_available(self) -> int:
         machine = read_available_bytes(self._root)

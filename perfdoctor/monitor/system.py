@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..recording.host import CpuSample
 from .processes import TICKS_PER_SECOND, read_text
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(frozen=True, slots=True)
-class CpuReading:
-    """How the CPUs that the job may use spent the time since the previous reading, in cores.
-
-    These are the CPUs of perfdoctor's own affinity: on a machine shared by pinning, another job's CPUs are
-    neither busy nor idle for this one.
-    """
-
-    busy: float
-    idle: float
-    iowait: float
-    """Idle with a read or write outstanding."""
-    steal: float
-    """Taken by the hypervisor."""
 
 
 class CpuClock:
@@ -37,14 +21,14 @@ class CpuClock:
         self._ticks = self._read()
         self._read_ns = time.perf_counter_ns()
 
-    def read(self) -> CpuReading:
+    def read(self) -> CpuSample:
         """CPU use since the last call. Raises OSError or ValueError when the file cannot be read."""
         now, now_ns = self._read(), time.perf_counter_ns()
         per_core = max(1, now_ns - self._read_ns) / 1e9 * TICKS_PER_SECOND
         # iowait may go backwards (proc.rst), so no difference is taken for granted.
         cores = [round(max(0, later - earlier) / per_core, 4) for earlier, later in zip(self._ticks, now, strict=True)]
         self._ticks, self._read_ns = now, now_ns
-        return CpuReading(*cores)
+        return CpuSample(*cores)
 
     def _read(self) -> tuple[int, int, int, int]:
         busy = idle = iowait = steal = 0

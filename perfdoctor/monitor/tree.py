@@ -1,10 +1,9 @@
 """What the job's process tree used between two moments.
 
-Processes come and go between samples. CPU and I/O of a child that was waited for are in its parent's
-counters ("children_user" and so on; the kernel adds I/O too), so the sum over the tree stays right when it
-vanishes: its last known counters are taken off the parent's growth. Lost is only the last piece, since the
-previous reading, of a process whose parent is outside the tree (the root itself, an orphan reaped by init) or
-ignores SIGCHLD.
+Processes come and go between samples. CPU time of a child that was waited for is in its parent's counters
+(`children_ticks`), so the sum over the tree stays right when it vanishes: its last known time is taken off the parent's
+growth. Lost is only the last piece, since the previous reading, of a process whose parent is outside the tree (the root
+itself, an orphan reaped by init) or ignores SIGCHLD.
 
 A process is ours when it descends from the root, when it did so once (orphans keep belonging to us), or when
 the leader of its session or process group is one of ours: that finds the child of a parent that lived too
@@ -17,44 +16,21 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..recording.host import JobSample
 from .processes import TICKS_PER_SECOND, ProcessStat, read_stat, read_text
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-IO_FIELDS = ("rchar", "wchar", "read_bytes", "write_bytes")
-
-
-@dataclass(frozen=True, slots=True)
-class JobReading:
-    """The job's process tree since the previous reading; CPU in cores (1.0 is one core kept busy)."""
-
-    processes: int
-    threads: int
-    user_cpus: float
-    system_cpus: float
-    rss_bytes: int
-    """Resident memory now, summed: pages that processes share count once for each."""
-    read_bytes: int
-    written_bytes: int
-    """Through system calls, page cache included."""
-    disk_read_bytes: int
-    disk_written_bytes: int
-    run_ns: int | None
-    run_delay_ns: int | None
-    """On a CPU, and runnable without one, of the threads alive at both ends; None if the kernel is silent."""
 
 
 @dataclass(slots=True)
 class _Member:
     stat: ProcessStat
     rss_bytes: int = 0
-    io: tuple[int, ...] = (0,) * len(IO_FIELDS)
-    """`IO_FIELDS` of /proc/<pid>/io since its start."""
     threads: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Thread -> time on a CPU, time runnable without one, nanoseconds since its start."""
-    thread_count: int = 0
     children: tuple[int, ...] = ()
 
 
@@ -62,7 +38,7 @@ class JobTree:
     """The processes that descend from one, and their counters at the last reading."""
 
     def __init__(self, root_pid: int) -> None:
-        root = _read_member(root_pid, None)
+        root = _read_member(root_pid)
         self._members: dict[int, _Member] = {} if root is None else {root_pid: root}
         self._ever: set[int] = {root_pid}
         """Every pid that was ours once."""
@@ -77,7 +53,7 @@ class JobTree:
         """The processes that lived at the last reading."""
         return frozenset(self._members)
 
-    def read(self, scan: Iterable[ProcessStat] = ()) -> JobReading:
+    def read(self, scan: Iterable[ProcessStat] = ()) -> JobSample:
         """What was used since the last call. `scan`, of all processes, finds orphans never seen before."""
         now_ns, now_ticks = time.perf_counter_ns(), _ticks_since_boot()
         members = self._walk()
@@ -88,14 +64,10 @@ class JobTree:
         gone = {pid: old for pid, old in before.items() if not _same(old, members.get(pid))}
         absorbed = _by_living_ancestor(gone, members)
 
-        user = system = 0
-        io = [0] * len(IO_FIELDS)
-        run_ns = delay_ns = 0
+        ticks = run_ns = delay_ns = 0
         for pid, member in members.items():
             base = self._base(before.get(pid), member)
-            grown = _grown(base, member, absorbed.get(pid, ()))
-            user, system = user + grown[0], system + grown[1]
-            io = [total + value for total, value in zip(io, grown[2:], strict=True)]
+            ticks += _ticks_grown(base, member, absorbed.get(pid, ()))
             for thread, (run, delay) in member.threads.items():
                 if thread in base.threads:
                     run_ns += max(0, run - base.threads[thread][0])
@@ -105,16 +77,9 @@ class JobTree:
         self._read_ns, self._read_ticks = now_ns, now_ticks
         # All zero where the kernel keeps no schedstats.
         has_schedstat = any(run for member in members.values() for run, _ in member.threads.values())
-        return JobReading(
-            processes=len(members),
-            threads=sum(member.thread_count for member in members.values()),
-            user_cpus=round(user / per_core, 4),
-            system_cpus=round(system / per_core, 4),
+        return JobSample(
+            cpus=round(ticks / per_core, 4),
             rss_bytes=sum(member.rss_bytes for member in members.values()),
-            read_bytes=io[0],
-            written_bytes=io[1],
-            disk_read_bytes=io[2],
-            disk_written_bytes=io[3],
             run_ns=run_ns if has_schedstat else None,
             run_delay_ns=delay_ns if has_schedstat else None,
         )
@@ -128,10 +93,10 @@ class JobTree:
             if pid in members:
                 continue
             known = self._members.get(pid)
-            member = _read_member(pid, known)
+            member = _read_member(pid)
             if member is None:
                 continue
-            # A known number with another start is a stranger, unless its parent is ours: then it was a child.
+            # A known number with another start is somebody else's, unless its parent is ours: then it was a child.
             if known is not None and not _same(known, member) and member.stat.parent not in self._ever:
                 continue
             members[pid] = member
@@ -144,7 +109,7 @@ class JobTree:
             if stat.pid in members or stat.pid == os.getpid():
                 continue
             if stat.parent in members or stat.session in self._ever or stat.group in self._ever:
-                member = _read_member(stat.pid, None)
+                member = _read_member(stat.pid)
                 if member is not None and member.stat.start == stat.start:
                     members[stat.pid] = member
                     self._ever.add(stat.pid)
@@ -154,27 +119,22 @@ class JobTree:
         if known is not None and _same(known, member):
             return known
         if member.stat.start >= self._read_ticks - 1:
-            return _Member(_at_birth(member.stat))
+            return _Member(replace(member.stat, ticks=0, children_ticks=0))
         return member
 
 
-def _read_member(pid: int, known: _Member | None) -> _Member | None:
+def _read_member(pid: int) -> _Member | None:
     stat = read_stat(pid)
     if stat is None:
         return None
-    member = _Member(stat, io=known.io if known is not None and known.stat.start == stat.start else (0,) * 4)
-    try:
+    member = _Member(stat)
+    with contextlib.suppress(OSError, IndexError, ValueError):  # a zombie has none
         # Fields of statm: size, resident, ..., in pages.
         member.rss_bytes = int(read_text(f"/proc/{pid}/statm").split()[1]) * PAGE_BYTES
-        counters = dict(line.split(": ", 1) for line in read_text(f"/proc/{pid}/io").splitlines())
-        member.io = tuple(int(counters[name]) for name in IO_FIELDS)
-    except (OSError, IndexError, KeyError, ValueError):
-        pass  # a zombie has neither, a process of another user no readable io
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
     except OSError:
         return member
-    member.thread_count = len(threads)
     children: list[int] = []
     for thread in threads:
         path = f"/proc/{pid}/task/{thread}"
@@ -193,10 +153,6 @@ def _same(one: _Member, other: _Member | None) -> bool:
     return other is not None and one.stat.start == other.stat.start
 
 
-def _at_birth(stat: ProcessStat) -> ProcessStat:
-    return ProcessStat(stat.pid, stat.name, stat.parent, stat.group, stat.session, 0, 0, 0, 0, stat.start)
-
-
 def _by_living_ancestor(gone: dict[int, _Member], members: dict[int, _Member]) -> dict[int, list[_Member]]:
     """The vanished, under the nearest ancestor that lives: that is where their counters went."""
     absorbed: dict[int, list[_Member]] = {}
@@ -209,20 +165,11 @@ def _by_living_ancestor(gone: dict[int, _Member], members: dict[int, _Member]) -
     return absorbed
 
 
-def _grown(base: _Member, member: _Member, absorbed: Iterable[_Member]) -> tuple[int, ...]:
-    """User and system ticks and `IO_FIELDS` beyond `base`, less what was counted of the vanished before."""
-    children_user = member.stat.children_user - base.stat.children_user
-    children_system = member.stat.children_system - base.stat.children_system
-    io = [now - then for now, then in zip(member.io, base.io, strict=True)]
-    for dead in absorbed:
-        children_user -= dead.stat.user + dead.stat.children_user
-        children_system -= dead.stat.system + dead.stat.children_system
-        io = [value - counted for value, counted in zip(io, dead.io, strict=True)]
-    return (
-        max(0, member.stat.user - base.stat.user) + max(0, children_user),
-        max(0, member.stat.system - base.stat.system) + max(0, children_system),
-        *(max(0, value) for value in io),
-    )
+def _ticks_grown(base: _Member, member: _Member, absorbed: Iterable[_Member]) -> int:
+    """Ticks beyond `base`, less what was counted of the vanished before."""
+    children = member.stat.children_ticks - base.stat.children_ticks
+    children -= sum(dead.stat.ticks + dead.stat.children_ticks for dead in absorbed)
+    return max(0, member.stat.ticks - base.stat.ticks) + max(0, children)
 
 
 def _ticks_since_boot() -> int:

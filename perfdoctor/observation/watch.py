@@ -21,7 +21,7 @@ from ..evidence.model import Missing
 from ..launch.control import Beat, ControlServer
 from ..launch.job import Ending, Job
 from ..monitor.sampler import HostSampler
-from ..monitor.sources import HostReading
+from ..recording.host import HostSample
 from ..recording.model import ProcessRecording
 from ..recording.reader import ProcessFile
 from .running_job import MARGIN_S, RunningJob, common_step, step_s
@@ -66,7 +66,7 @@ class Progress:
     gc_count: int
     gc_us: int
     elapsed_s: float
-    host: HostReading | None
+    host: HostSample | None
     rows: ProcessFile | None
     """The lead rank's file, as far as read."""
     trial: Trial | None = None

@@ -1,56 +1,54 @@
-"""Reads host.jsonl, what the monitor saw from outside the job.
+"""What the monitor sees from outside the job: host.jsonl, one line a sample.
 
-A line cut by a crash, a field of a newer version and an unknown kind of record are passed over; a field that
-is absent or of another type is None.
+Each line is an object whose `k` names its kind. The first is `{"k": "format", "version": ...}`; then come `host`, a
+`HostSample`, and `fault`, a `HostFault`. CPU use is in cores: 1.0 is one core kept busy.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
-
-from .fields import Fields, decode, integer, number, objects, text
 
 
 @dataclass(frozen=True, slots=True)
 class JobSample:
-    """The job's process tree over one interval; CPU in cores."""
+    """The job's process tree over one interval."""
 
-    processes: int
-    threads: int
-    user_cpus: float
-    system_cpus: float
+    cpus: float
+    """User and system time, in cores."""
     rss_bytes: int
-    """Summed: pages that processes share count once for each."""
-    read_bytes: int
-    written_bytes: int
-    """Through system calls, page cache included."""
-    disk_read_bytes: int
-    disk_written_bytes: int
+    """Resident memory at its end, summed: pages that processes share count once for each."""
     run_ns: int | None
     run_delay_ns: int | None
-    """On a CPU, and runnable without one, of the threads alive at both ends."""
+    """On a CPU, and runnable without one, of the threads alive at both ends; None if the kernel is silent."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuSample:
-    """The CPUs that the job may use over one interval, in cores."""
+    """How the CPUs that the job may use spent one interval, in cores.
+
+    These are the CPUs of perfdoctor's own affinity: on a machine shared by pinning, another job's CPUs are neither busy
+    nor idle for this one.
+    """
 
     busy: float
     idle: float
     iowait: float
+    """Idle with a read or write outstanding."""
     steal: float
+    """Taken by the hypervisor."""
 
 
 @dataclass(frozen=True, slots=True)
-class ThrottlingSample:
-    """The control group that was throttled longest over one interval."""
+class Throttling:
+    """CFS bandwidth counters of one control group: over one interval, or since the group was made."""
 
     group: str
+    """Path of the group's directory."""
     periods: int
+    """Enforcement periods in which the group wanted CPU; 0 in a group without a quota."""
     throttled_periods: int
     throttled_seconds: float
+    """Summed over the CPUs, so it may exceed wall time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +57,17 @@ class NeighbourProcess:
 
     pid: int
     command: str
+    """Its name, and for an interpreter its script; never arguments, which may hold secrets."""
     user: str
     cpus: float
 
 
 @dataclass(frozen=True, slots=True)
 class NeighbourSample:
-    """The largest of them."""
+    """The processes of others that used most CPU, the largest first."""
 
     interval_ns: int
+    """Since the previous scan: scans are rarer than samples."""
     top: tuple[NeighbourProcess, ...]
 
 
@@ -76,48 +76,52 @@ class GpuProcess:
     """A process with a compute context on a GPU."""
 
     pid: int
+    """In the host's process namespace: in a container it may match nothing."""
+    gpu: int
+    """Index of the GPU."""
     memory_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One GPU at the time of the sample."""
+    """One GPU at the time of the sample; None is what it does not report."""
 
     index: int
     utilisation: float | None
-    """Fraction of 1."""
+    """Fraction of the driver's last sampling period in which any kernel ran: 1.0 does not mean full use."""
     memory_used_bytes: int | None
     sm_clock_mhz: int | None
     throttle_reasons: int | None
-    """Bit mask of nvmlClocksEventReasons."""
+    """Bit mask, nvmlClocksEventReasons: 0x8, 0x40, 0x80 (hardware) and 0x20 (software thermal) cost time."""
     processes: tuple[GpuProcess, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HostSample:
-    """What was seen from outside over the `interval_ns` before `monotonic_ns`."""
+    """One sample. It covers the `interval_ns` before `monotonic_ns`; a source that failed is None."""
 
-    wall_ns: int | None
     monotonic_ns: int
+    """CLOCK_MONOTONIC, which all processes of a machine share."""
     interval_ns: int
     job: JobSample | None
     cpus: CpuSample | None
-    throttling: ThrottlingSample | None
-    pressure_avg10: float | None
-    """Fraction of 1."""
+    throttling: Throttling | None
+    """Of the group that was throttled longest; None also without a CPU control group."""
+    pressure_share: float | None
+    """PSI cpu `some`, avg10, of the job's control group, or of the machine: fraction of 1."""
+    memory_pressure_share: float | None
+    """PSI memory `some`, avg10, of the same."""
     memory_available_bytes: int | None
+    """On the machine, or below the control group's limit when that is less."""
     swap_in_bytes: int | None
-    oom_kills: int | None
-    """Since the job's control group was made."""
+    """By the whole machine."""
     neighbours: NeighbourSample | None
-    """None between two scans."""
+    """None also between two scans."""
     gpus: tuple[GpuSample, ...] | None
     job_gpu_pids: tuple[int, ...]
-    own_cpus: float | None
-    """Of the perfdoctor process, in cores."""
-    sample_cpu_ns: int | None
-    memory_pressure_avg10: float | None = None
-    """Fraction of 1."""
+    """The job's processes among those on the GPUs; none in a container, where NVML tells the host's pids."""
+    monitor_cpus: float
+    """CPU of the whole perfdoctor process, in cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,130 +140,3 @@ class HostRecording:
     faults: tuple[HostFault, ...]
     notes: tuple[str, ...]
     """What was passed over, as clauses."""
-
-
-def read_host_file(path: Path) -> HostRecording:
-    """Reads host.jsonl; a file that cannot be read is an empty recording with a note."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        return HostRecording((), (), (f"{path.name} cannot be read: {error.strerror or error}",))
-    samples: list[HostSample] = []
-    faults: list[HostFault] = []
-    passed_over: Counter[str] = Counter()
-    for line in lines:
-        if not line.strip():
-            continue
-        fields = decode(line)
-        kind = None if fields is None else fields.get("k")
-        if fields is None:
-            passed_over["cut or damaged"] += 1
-        elif kind == "host":
-            sample = _host_sample(fields)
-            if sample is None:
-                passed_over["sample without a time"] += 1
-            else:
-                samples.append(sample)
-        elif kind == "fault":
-            faults.append(HostFault(text(fields, "source"), text(fields, "error")))
-        else:
-            passed_over[f"of unknown kind {kind!r}"] += 1
-    notes = tuple(f"{path.name}: {count} line(s) {what}" for what, count in passed_over.items())
-    return HostRecording(tuple(samples), tuple(faults), notes)
-
-
-def _host_sample(fields: Fields) -> HostSample | None:
-    monotonic_ns, interval_ns = integer(fields, "monotonic_ns"), integer(fields, "interval_ns")
-    if monotonic_ns is None or interval_ns is None:
-        return None
-    gpus = fields.get("gpus")
-    pids = fields.get("job_gpu_pids")
-    return HostSample(
-        wall_ns=integer(fields, "wall_ns"),
-        monotonic_ns=monotonic_ns,
-        interval_ns=interval_ns,
-        job=_job(fields.get("job")),
-        cpus=_cpus(fields.get("cpus")),
-        throttling=_throttling(fields.get("throttling")),
-        pressure_avg10=number(fields, "pressure_avg10"),
-        memory_available_bytes=integer(fields, "memory_available_bytes"),
-        swap_in_bytes=integer(fields, "swap_in_bytes"),
-        oom_kills=integer(fields, "oom_kills"),
-        neighbours=_neighbours(fields.get("neighbours")),
-        gpus=tuple(_gpu(gpu) for gpu in objects(gpus)) if isinstance(gpus, list) else None,
-        job_gpu_pids=tuple(pid for pid in pids if isinstance(pid, int)) if isinstance(pids, list) else (),
-        own_cpus=number(fields, "own_cpus"),
-        sample_cpu_ns=integer(fields, "sample_cpu_ns"),
-        memory_pressure_avg10=number(fields, "memory_pressure_avg10"),
-    )
-
-
-def _job(value: object) -> JobSample | None:
-    if not isinstance(value, dict):
-        return None
-    user, system = number(value, "user_cpus"), number(value, "system_cpus")
-    if user is None or system is None:
-        return None
-    return JobSample(
-        processes=integer(value, "processes") or 0,
-        threads=integer(value, "threads") or 0,
-        user_cpus=user,
-        system_cpus=system,
-        rss_bytes=integer(value, "rss_bytes") or 0,
-        read_bytes=integer(value, "read_bytes") or 0,
-        written_bytes=integer(value, "written_bytes") or 0,
-        disk_read_bytes=integer(value, "disk_read_bytes") or 0,
-        disk_written_bytes=integer(value, "disk_written_bytes") or 0,
-        run_ns=integer(value, "run_ns"),
-        run_delay_ns=integer(value, "run_delay_ns"),
-    )
-
-
-def _cpus(value: object) -> CpuSample | None:
-    if not isinstance(value, dict):
-        return None
-    busy, idle = number(value, "busy"), number(value, "idle")
-    if busy is None or idle is None:
-        return None
-    return CpuSample(busy, idle, number(value, "iowait") or 0.0, number(value, "steal") or 0.0)
-
-
-def _throttling(value: object) -> ThrottlingSample | None:
-    if not isinstance(value, dict):
-        return None
-    periods, throttled = integer(value, "periods"), integer(value, "throttled_periods")
-    if periods is None or throttled is None:
-        return None
-    return ThrottlingSample(text(value, "group"), periods, throttled, number(value, "throttled_seconds") or 0.0)
-
-
-def _neighbours(value: object) -> NeighbourSample | None:
-    interval_ns = integer(value, "interval_ns") if isinstance(value, dict) else None
-    if not isinstance(value, dict) or interval_ns is None:
-        return None
-    return NeighbourSample(
-        interval_ns=interval_ns,
-        top=tuple(
-            NeighbourProcess(
-                pid=integer(process, "pid") or 0,
-                command=text(process, "command"),
-                user=text(process, "user"),
-                cpus=number(process, "cpus") or 0.0,
-            )
-            for process in objects(value.get("top"))
-        ),
-    )
-
-
-def _gpu(fields: Fields) -> GpuSample:
-    return GpuSample(
-        index=integer(fields, "index") or 0,
-        utilisation=number(fields, "utilisation"),
-        memory_used_bytes=integer(fields, "memory_used_bytes"),
-        sm_clock_mhz=integer(fields, "sm_clock_mhz"),
-        throttle_reasons=integer(fields, "throttle_reasons"),
-        processes=tuple(
-            GpuProcess(integer(process, "pid") or 0, integer(process, "memory_bytes"))
-            for process in objects(fields.get("processes"))
-        ),
-    )

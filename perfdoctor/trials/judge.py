@@ -19,8 +19,7 @@ from ..evidence.build import build
 from ..evidence.model import Missing
 from ..exits import Exit, worst
 from ..recording.directory import RunDirectory
-from ..recording.host import read_host_file
-from ..recording.machine import read_machine_file
+from ..recording.monitor import read_host_file, read_machine_file
 from ..recording.reader import read
 from .results import results, with_trials
 

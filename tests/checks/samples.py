@@ -51,6 +51,7 @@ T = TypeVar("T")
 H100 = Gpu(0, "NVIDIA H100 80GB HBM3", 80 << 30, "570.86", (9, 0))
 
 NOT_SEEN = Missing("not part of this test", "look elsewhere")
+NO_GPU = Missing("no GPU")
 LOADER_LINE = Site("train.py", 12, "main")
 
 MACHINE = Machine(
@@ -352,17 +353,26 @@ def healthy() -> Evidence:
         ),
         host=Host(
             samples=10,
+            seconds=5.0,
             job_cpus=1.6,
             others_cpus=0.1,
             idle_cpus=2.3,
             steal_share=0.0,
             job_run_delay_share=0.01,
             throttled_share=0.0,
+            throttled_time_share=NOT_SEEN,
             pressure_share=0.01,
+            memory_pressure_share=NOT_SEEN,
             memory_available_bytes=8 << 30,
             swap_in_bytes=0.0,
             peak_job_bytes=1 << 30,
             neighbours=(),
+            gpu_utilisation=NO_GPU,
+            gpus_in_use=(),
+            gpus_idle=(),
+            gpu_other_processes=(),
+            gpu_throttled_share=NO_GPU,
+            gpu_throttled_clock=NO_GPU,
         ),
         own_cost=OwnCost(8.0, 35.0, 100.0, 0.01, 0.01, 60.0),
         backend=BACKEND,

@@ -67,7 +67,7 @@ def test_ranks_with_more_threads_than_cpus_are_found_by_their_wait_where_timings
         {"job__local_ranks": 1, "job__world_size": 1},
         {"threads__intra_op": 1},
     ],
-    ids=["short", "unknown", "strangers", "one-rank", "they-fit"],
+    ids=["short", "unknown", "other-processes", "one-rank", "they-fit"],
 )
 def test_ranks_that_wait_little_or_for_others_have_threads_enough(changes: dict[str, Any]) -> None:
     assert "PD13.too-many-threads" not in ids(_examined(crowded_ranks(**changes)))

@@ -198,7 +198,7 @@ def test_a_shared_gpu_is_told_by_utilisation_beyond_the_jobs_own() -> None:
 
 
 def test_in_a_container_the_other_user_of_a_gpu_has_no_name() -> None:
-    finding = _found(shared_gpu(host__gpu_strangers=()))
+    finding = _found(shared_gpu(host__gpu_other_processes=()))
     assert "outside this container" in _message(finding)
     assert finding.confidence is Confidence.LOW
 

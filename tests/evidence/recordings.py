@@ -14,7 +14,7 @@ from perfdoctor.evidence.model import Missing
 from perfdoctor.evidence.places import Places
 from perfdoctor.evidence.steady import Selection
 from perfdoctor.recording.directory import RunDirectory
-from perfdoctor.recording.machine import MachineRecord
+from perfdoctor.recording.machine import Machine
 from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.reader import ProcessFile
 
@@ -25,19 +25,15 @@ START_NS = 1_000_000_000
 PID = 100
 WALL_US = 10_000
 NOWHERE = Places({}, "")
-MACHINE = MachineRecord(
+MACHINE = Machine(
     cpu_model="CPU",
     logical_cpus=4,
     physical_cores=4,
     affinity_cpus=4,
     quota_cpus=None,
     memory_bytes=1 << 33,
-    swap_bytes=0,
     kernel="6.18.0",
-    libc="glibc 2.36",
     page_fault_ns=500.0,
-    gpus=(),
-    gpus_absent="",
 )
 
 

@@ -255,7 +255,7 @@ def test_the_lack_of_cpus_is_divided_among_its_owners(evidence: Evidence, owners
     assert {cause: lack.fraction(cause) for cause in WITHOUT_CPU if lack.fraction(cause)} == pytest.approx(owners)
 
 
-def test_strangers_count_from_three_tenths_of_a_core_on() -> None:
+def test_other_processes_count_from_three_tenths_of_a_core_on() -> None:
     assert _lack(crowded(8.0, others=0.31, host__idle_cpus=0.0)).fraction(Cause.NEIGHBOURS) > 0
     assert _lack(crowded(8.0, others=0.29, host__idle_cpus=0.0)).fraction(Cause.OWN_THREADS) == 1.0
 

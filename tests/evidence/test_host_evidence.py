@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfdoctor.evidence.host import build_host, build_machine, build_monitor_cpus, samples_between
-from perfdoctor.evidence.model import Gpu, Host, Missing, Neighbour
+from perfdoctor.evidence.host import build_host, build_monitor_cpus, samples_between
+from perfdoctor.evidence.model import Host, Missing, Neighbour
 from perfdoctor.recording.host import (
     CpuSample,
     GpuProcess,
@@ -14,44 +14,29 @@ from perfdoctor.recording.host import (
     JobSample,
     NeighbourProcess,
     NeighbourSample,
-    ThrottlingSample,
+    Throttling,
 )
-from perfdoctor.recording.machine import GpuRecord, MachineRecord
 
 S = 1_000_000_000
-JOB = JobSample(
-    processes=1,
-    threads=2,
-    user_cpus=1.0,
-    system_cpus=0.5,
-    rss_bytes=100,
-    read_bytes=0,
-    written_bytes=0,
-    disk_read_bytes=0,
-    disk_written_bytes=0,
-    run_ns=900,
-    run_delay_ns=100,
-)
+JOB = JobSample(cpus=1.5, rss_bytes=100, run_ns=900, run_delay_ns=100)
 GPU = GpuSample(0, 0.5, 1 << 30, 1410, 0, ())
 
 
 def _sample(end_s: float, length_s: float = 1.0) -> HostSample:
     return HostSample(
-        wall_ns=0,
         monotonic_ns=int(end_s * S),
         interval_ns=int(length_s * S),
         job=JOB,
         cpus=CpuSample(busy=2.0, idle=1.5, iowait=0.5, steal=0.0),
-        throttling=ThrottlingSample("/g", 10, 0, 0.0),
-        pressure_avg10=0.1,
+        throttling=Throttling("/g", 10, 0, 0.0),
+        pressure_share=0.1,
+        memory_pressure_share=0.0,
         memory_available_bytes=1000,
         swap_in_bytes=0,
-        oom_kills=0,
         neighbours=None,
         gpus=(),
         job_gpu_pids=(),
-        own_cpus=0.1,
-        sample_cpu_ns=1,
+        monitor_cpus=0.1,
     )
 
 
@@ -76,12 +61,12 @@ def test_tick_errors_make_no_negative_neighbour() -> None:
 
 
 def test_means_are_weighted_by_time() -> None:
-    idle = replace(_sample(4, 3.0), job=replace(JOB, user_cpus=0.0, system_cpus=0.0))
+    idle = replace(_sample(4, 3.0), job=replace(JOB, cpus=0.0))
     assert _host([_sample(1), idle]).job_cpus == pytest.approx(1.5 / 4)
 
 
 def test_only_samples_inside_the_span_count() -> None:
-    loud = replace(_sample(1), job=replace(JOB, user_cpus=8.0))
+    loud = replace(_sample(1), job=replace(JOB, cpus=8.5))
     host = _host([loud, _sample(2), _sample(3), loud], start_s=1.0, end_s=3.0)
     assert host.samples == 2
     assert host.job_cpus == pytest.approx(1.5)
@@ -107,12 +92,12 @@ def test_steal_is_a_share_of_all_cpu_time() -> None:
 
 
 def test_throttled_periods_are_summed() -> None:
-    throttled = replace(_sample(2), throttling=ThrottlingSample("/g", 10, 5, 0.1))
+    throttled = replace(_sample(2), throttling=Throttling("/g", 10, 5, 0.1))
     assert _host([_sample(1), throttled]).throttled_share == pytest.approx(0.25)
 
 
 def test_a_group_without_a_quota_was_not_throttled() -> None:
-    free = replace(_sample(1), throttling=ThrottlingSample("/g", 0, 0, 0.0))
+    free = replace(_sample(1), throttling=Throttling("/g", 0, 0, 0.0))
     assert _host([free, free]).throttled_share == 0.0
 
 
@@ -121,7 +106,7 @@ def test_what_no_sample_saw_is_missing_with_a_reason() -> None:
         _sample(1),
         job=replace(JOB, run_ns=None, run_delay_ns=None),
         throttling=None,
-        pressure_avg10=None,
+        pressure_share=None,
         gpus=None,
     )
     host = _host([blind, blind])
@@ -166,7 +151,7 @@ def test_processes_of_one_program_count_together() -> None:
 
 
 def test_a_gpu_is_the_jobs_when_one_of_its_processes_is_on_it() -> None:
-    ours = replace(GPU, index=1, utilisation=0.8, processes=(GpuProcess(7, None),))
+    ours = replace(GPU, index=1, utilisation=0.8, processes=(GpuProcess(7, 1, None),))
     sample = replace(_sample(1), gpus=(GPU, ours), job_gpu_pids=(7,))
     assert _host([sample, sample]).gpu_utilisation == pytest.approx(0.8)
 
@@ -192,24 +177,3 @@ def test_our_own_cpu_is_a_mean_over_the_span() -> None:
 def test_building_twice_gives_the_same() -> None:
     samples = [_sample(2), _sample(1)]
     assert _host(samples) == _host(list(reversed(samples)))
-
-
-def test_a_machine_keeps_what_the_record_says() -> None:
-    record = MachineRecord(
-        cpu_model="Some CPU",
-        logical_cpus=8,
-        physical_cores=None,
-        affinity_cpus=4,
-        quota_cpus=2.5,
-        memory_bytes=1 << 30,
-        swap_bytes=None,
-        kernel="6.1",
-        libc="glibc 2.36",
-        page_fault_ns=None,
-        gpus=(GpuRecord(0, "Board", 1 << 30, "550"),),
-        gpus_absent="",
-    )
-    machine = build_machine(record)
-    assert machine.usable_cpus == 2.5
-    assert machine.gpus == (Gpu(0, "Board", 1 << 30, "550"),)
-    assert machine.physical_cores is None

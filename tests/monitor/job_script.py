@@ -36,8 +36,6 @@ def do(word, argument):
         pid = done.stdout.readline().decode().strip()
         done.wait()
         return pid
-    elif word == "read":             # in a child that is waited for
-        subprocess.run([sys.executable, "-S", "-c", "import sys; open(sys.argv[1], 'rb').read()", argument])
     return sum(os.times()[:4])
 for line in sys.stdin:
     print(do(*line.split()), flush=True)

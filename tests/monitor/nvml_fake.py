@@ -42,8 +42,20 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         return index
 
-    def nvmlSystemGetDriverVersion(self) -> bytes:
-        return b"550.54"
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "550.54"
+
+    def nvmlSystemGetCudaDriverVersion_v2(self) -> int:
+        self._refuse("CUDA version")
+        return 12040
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
+        self._refuse("capability")
+        return 9, 0
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: int, kind: int) -> int:
+        self._refuse("highest clock")
+        return 1980
 
     def nvmlDeviceGetName(self, handle: int) -> str:
         return f"Board {handle}"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfdoctor.monitor.cgroup import Cgroups, Throttling, throttled_between
+from perfdoctor.monitor.cgroup import Cgroups, throttled_between
+from perfdoctor.recording.host import Throttling
 
 V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate"
 V1_CPU_MOUNT = "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct"
@@ -100,7 +101,7 @@ def test_a_hybrid_layout_finds_each_controller_in_its_own_tree(tree: Tree) -> No
     assert groups.memory_limit_bytes() == 4096
     assert groups.oom_kills() == 3
     assert groups.throttling() == (Throttling(str(tree.root / "sys/fs/cgroup/cpu,cpuacct"), 10, 4, 2.5),)
-    assert groups.cpu_pressure_file() == tree.root / "sys/fs/cgroup/unified/scope/cpu.pressure"
+    assert groups.pressure_file("cpu") == tree.root / "sys/fs/cgroup/unified/scope/cpu.pressure"
 
 
 def test_v2_throttling_is_read_at_every_level(tree: Tree) -> None:
@@ -189,7 +190,7 @@ def test_without_control_groups_nothing_is_known(tree: Tree) -> None:
     assert groups.memory_limit_bytes() is None
     assert groups.memory_available_bytes() is None
     assert groups.oom_kills() is None
-    assert groups.cpu_pressure_file() is None
+    assert groups.pressure_file("cpu") is None
 
 
 def test_the_difference_is_taken_at_the_level_throttled_longest() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from nvml_fake import FakeNvml
 
-from perfdoctor.evidence.host import build_machine
-from perfdoctor.monitor.devices import PciGpu, count_device_nodes, read_cpu_abilities, read_pci_gpus
+from perfdoctor.monitor.devices import count_device_nodes, read_cpu, read_cpu_model, read_pci_gpus
 from perfdoctor.monitor.gpu import NvmlGpus
 from perfdoctor.monitor.machine import read_machine, write_machine
-from perfdoctor.recording.machine import read_machine_file
+from perfdoctor.recording.machine import PciGpu
+from perfdoctor.recording.monitor import read_machine_file
 
 CPUINFO = """processor : 0
 vendor_id : AuthenticAMD
@@ -38,16 +38,17 @@ def _pci(root: Path, address: str, vendor: str, kind: str, driver: str = "") -> 
 def test_flags_that_matter_are_read_from_the_first_cpu(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(CPUINFO)
-    cpu = read_cpu_abilities(tmp_path)
+    cpu = read_cpu(tmp_path)
     assert cpu.flags == ("avx2", "avx512f", "sse4_2")
     assert cpu.hypervisor
     assert (cpu.vendor, cpu.family, cpu.model) == ("AuthenticAMD", 25, 17)
+    assert read_cpu_model(tmp_path) == "AMD EPYC"
 
 
 def test_arm_calls_them_features(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text("processor : 0\nFeatures : fp asimd sve bf16\n")
-    cpu = read_cpu_abilities(tmp_path)
+    cpu = read_cpu(tmp_path)
     assert cpu.flags == ("asimd", "bf16", "sve")
     assert cpu.family is None
 
@@ -71,26 +72,21 @@ def test_only_numbered_nodes_are_gpus(tmp_path: Path, names: tuple[str, ...], co
 def test_a_machine_without_any_of_it_is_read(tmp_path: Path) -> None:
     assert read_pci_gpus(tmp_path) == ()
     assert count_device_nodes(tmp_path) == 0
-    assert read_cpu_abilities(tmp_path).flags == ()
+    assert read_cpu(tmp_path).flags == ()
 
 
-class _Nvml(FakeNvml):
-    def nvmlSystemGetCudaDriverVersion_v2(self) -> int:
-        return 12040
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
-        return (9, 0)
-
-
-def test_driver_and_capability_reach_the_evidence(tmp_path: Path) -> None:
+def test_driver_and_capability_reach_the_reader(tmp_path: Path) -> None:
     file = tmp_path / "machine.json"
-    write_machine(read_machine(tmp_path, NvmlGpus(_Nvml())), file)
-    machine = build_machine(read_machine_file(file))
+    write_machine(read_machine(tmp_path, NvmlGpus(FakeNvml())), file)
+    machine = read_machine_file(file)
     assert machine.cuda_driver == (12, 4)
     assert machine.gpus[0].capability == (9, 0)
+    assert machine.gpus[0].max_sm_clock_mhz == 1980
 
 
-def test_bindings_that_cannot_say_leave_it_open(tmp_path: Path) -> None:
-    reading = read_machine(tmp_path, NvmlGpus(FakeNvml()))
-    assert reading.cuda_driver is None
-    assert reading.gpus[0].capability is None
+def test_a_board_that_cannot_say_leaves_it_open(tmp_path: Path) -> None:
+    silent = FakeNvml(unsupported=("CUDA version", "capability", "highest clock"))
+    machine = read_machine(tmp_path, NvmlGpus(silent))
+    assert machine.cuda_driver is None
+    assert machine.gpus[0].capability is None
+    assert machine.gpus[0].max_sm_clock_mhz is None

@@ -5,7 +5,9 @@ import sys
 import pytest
 from nvml_fake import FakeNvml
 
-from perfdoctor.monitor.gpu import GpuCard, GpuProcess, NvmlGpus
+from perfdoctor.monitor.gpu import NvmlGpus
+from perfdoctor.recording.host import GpuProcess
+from perfdoctor.recording.machine import Gpu
 
 
 def test_cards_and_readings_come_from_nvml() -> None:
@@ -13,14 +15,14 @@ def test_cards_and_readings_come_from_nvml() -> None:
     nvml.pids = [11]
     gpus = NvmlGpus(nvml)
     assert gpus.absent == ""
-    assert gpus.cards()[1] == GpuCard(1, "Board 1", 80 << 30, "550.54")
+    assert gpus.cards()[1] == Gpu(1, "Board 1", 80 << 30, "550.54", (9, 0), 1980)
     first, second = gpus.read()
     assert (first.index, second.index) == (0, 1)
     assert first.utilisation == 0.5
     assert first.memory_used_bytes == 1 << 30
     assert first.sm_clock_mhz == 1410
     assert first.throttle_reasons == 0x4
-    assert first.processes == (GpuProcess(11, None),)
+    assert first.processes == (GpuProcess(11, 0, None),)
 
 
 def test_without_a_driver_there_are_no_gpus_and_a_reason() -> None:

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 from pathlib import Path
 
 from nvml_fake import FakeNvml
 
-from perfdoctor.evidence.host import build_machine
 from perfdoctor.monitor.gpu import NvmlGpus
 from perfdoctor.monitor.machine import measure_page_fault_ns, read_machine, write_machine
-from perfdoctor.recording.machine import read_machine_file
+from perfdoctor.recording.monitor import read_machine_file
 
 
 def _root(tmp_path: Path) -> Path:
@@ -51,16 +48,10 @@ def test_a_page_fault_costs_something() -> None:
     assert cost > 0
 
 
-def test_a_reading_survives_the_file_and_becomes_evidence(tmp_path: Path) -> None:
-    reading = read_machine(_root(tmp_path), NvmlGpus(FakeNvml(count=2)))
+def test_a_machine_survives_the_file(tmp_path: Path) -> None:
+    machine = read_machine(_root(tmp_path), NvmlGpus(FakeNvml(count=2)))
     file = tmp_path / "machine.json"
-    write_machine(reading, file)
-    record = read_machine_file(file)
-    for name in json.loads(file.read_text()):
-        if name == "cpu":
-            assert dataclasses.asdict(record.cpu) == dataclasses.asdict(reading.cpu)
-        elif name != "gpus":
-            assert getattr(record, name) == getattr(reading, name), name
-    machine = build_machine(record)
+    write_machine(machine, file)
+    assert read_machine_file(file) == machine
     assert machine.usable_cpus == min(1.5, machine.affinity_cpus)
     assert [gpu.name for gpu in machine.gpus] == ["Board 0", "Board 1"]

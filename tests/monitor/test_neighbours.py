@@ -6,16 +6,17 @@ from dataclasses import replace
 import pytest
 from job_script import running_job
 
-from perfdoctor.monitor.neighbours import LEAST_CPUS, MOST_LISTED, NeighbourReading, Neighbours, describe
+from perfdoctor.monitor.neighbours import LEAST_CPUS, MOST_LISTED, Neighbours, describe
 from perfdoctor.monitor.processes import TICKS_PER_SECOND, ProcessStat, scan
+from perfdoctor.recording.host import NeighbourSample
 
-IDLE = ProcessStat(0, "made-up", 1, 1, 1, 0, 0, 0, 0, 10)
+IDLE = ProcessStat(0, "made-up", 1, 1, 1, 0, 0, 10)
 MANY_TICKS = 1000 * TICKS_PER_SECOND
 """1000 CPU seconds: many cores however long the test takes."""
 
 
 def _stat(pid: int, ticks: int) -> ProcessStat:
-    return replace(IDLE, pid=pid, user=ticks)
+    return replace(IDLE, pid=pid, ticks=ticks)
 
 
 def _only(pid: int) -> list[ProcessStat]:
@@ -23,21 +24,21 @@ def _only(pid: int) -> list[ProcessStat]:
     return [stat for stat in scan() if stat.pid == pid]
 
 
-def _pids(reading: NeighbourReading) -> list[int]:
+def _pids(reading: NeighbourSample) -> list[int]:
     return [process.pid for process in reading.top]
 
 
 def test_a_real_neighbour_is_named_by_its_program_and_user() -> None:
-    with running_job() as stranger:
-        neighbours = Neighbours(_only(stranger.pid))
-        stranger.do("spin", 0.3)
-        reading = neighbours.read(_only(stranger.pid), ours=())
+    with running_job() as neighbour:
+        neighbours = Neighbours(_only(neighbour.pid))
+        neighbour.do("spin", 0.3)
+        reading = neighbours.read(_only(neighbour.pid), ours=())
     found = {process.pid: process for process in reading.top}
-    assert stranger.pid in found
-    assert found[stranger.pid].command.startswith("python")
-    assert "import" not in found[stranger.pid].command
-    assert found[stranger.pid].user
-    assert found[stranger.pid].cpus > LEAST_CPUS
+    assert neighbour.pid in found
+    assert found[neighbour.pid].command.startswith("python")
+    assert "import" not in found[neighbour.pid].command
+    assert found[neighbour.pid].user
+    assert found[neighbour.pid].cpus > LEAST_CPUS
     assert reading.interval_ns > 0
 
 

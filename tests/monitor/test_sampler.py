@@ -9,7 +9,6 @@ import stat
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,12 @@ from nvml_fake import FakeNvml
 
 from perfdoctor.evidence.host import build_host
 from perfdoctor.evidence.model import Host
+from perfdoctor.injected._perfdoctor_probe import records
 from perfdoctor.monitor import sources
 from perfdoctor.monitor.gpu import NvmlGpus
 from perfdoctor.monitor.sampler import HostSampler
-from perfdoctor.recording.host import read_host_file
+from perfdoctor.recording.host import HostSample
+from perfdoctor.recording.monitor import read_host_file
 
 INTERVAL_S = 0.02
 PATIENCE_S = 60.0
@@ -46,9 +47,9 @@ def test_a_job_is_sampled_from_start_to_stop(tmp_path: Path, monkeypatch: pytest
     with running_job() as job:
         sampler = HostSampler(job.pid, file, INTERVAL_S, gpus=NvmlGpus(FakeNvml(driver=False)))
         sampler.start()
-        _wait_until(lambda: len(_lines(file)) >= 1)
+        _wait_until(lambda: len(_lines(file)) >= 2)
         job.do("spin", 0.2)
-        _wait_until(lambda: len(_lines(file)) >= 3)
+        _wait_until(lambda: len(_lines(file)) >= 4)
         sampler.stop()
     recording = read_host_file(file)
     assert recording.notes == ()
@@ -59,11 +60,11 @@ def test_a_job_is_sampled_from_start_to_stop(tmp_path: Path, monkeypatch: pytest
     assert times[-1] < time.perf_counter_ns()
     spans = [(s.monotonic_ns - s.interval_ns, s.monotonic_ns) for s in recording.samples]
     assert all(end == start for (_, end), (start, _) in itertools.pairwise(spans))
-    used = [(s.job.user_cpus + s.job.system_cpus) * s.interval_ns / 1e9 for s in recording.samples if s.job]
+    used = [s.job.cpus * s.interval_ns / 1e9 for s in recording.samples if s.job]
     assert sum(used) == pytest.approx(0.2, abs=0.05)
     assert any(s.neighbours is not None for s in recording.samples)
     assert sampler.latest is not None
-    assert asdict(recording.samples[-1]) == asdict(sampler.latest)
+    assert recording.samples[-1] == sampler.latest
     host = build_host(recording.samples, before_ns, time.perf_counter_ns())
     assert isinstance(host, Host)
     assert host.job_cpus > 0
@@ -93,7 +94,7 @@ def test_a_source_that_fails_is_null_and_noted_once(tmp_path: Path, monkeypatch:
     with running_job() as job:
         sampler = HostSampler(job.pid, file, INTERVAL_S)
         sampler.start()
-        _wait_until(lambda: len(_lines(file)) >= 4)
+        _wait_until(lambda: len(_lines(file)) >= 5)
         sampler.stop()
     recording = read_host_file(file)
     assert [f.error for f in recording.faults if f.source == "memory"] == ["ValueError: no MemAvailable"]
@@ -145,7 +146,7 @@ def test_a_job_that_is_gone_already_is_sampled_as_nothing(tmp_path: Path) -> Non
     sampler.stop()
     (sample,) = read_host_file(file).samples
     assert sample.job is not None
-    assert sample.job.processes == 0
+    assert (sample.job.cpus, sample.job.rss_bytes) == (0, 0)
 
 
 def test_stopping_twice_or_before_starting_is_harmless(tmp_path: Path) -> None:
@@ -189,8 +190,8 @@ def test_costly_samples_become_rarer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert pauses == [INTERVAL_S, 100.0, 100.0]
 
 
-def _costly_read(read: Callable[[sources.Sources], sources.HostReading]) -> Callable[[sources.Sources], object]:
-    def costly(self: sources.Sources) -> sources.HostReading:
+def _costly_read(read: Callable[[sources.Sources], HostSample]) -> Callable[[sources.Sources], object]:
+    def costly(self: sources.Sources) -> HostSample:
         reading = read(self)
         self.cost_ns = 1_000_000_000
         return reading
@@ -203,5 +204,7 @@ def test_every_line_is_one_json_object_with_a_kind(tmp_path: Path) -> None:
     sampler = HostSampler(os.getpid(), file, INTERVAL_S)
     sampler.start()
     sampler.stop()
-    assert {json.loads(line)["k"] for line in _lines(file)} <= {"host", "fault"}
-    assert _lines(file)
+    first, *others = [json.loads(line) for line in _lines(file)]
+    assert first == {"k": "format", "version": records.VERSION}
+    assert {record["k"] for record in others} <= {"host", "fault"}
+    assert others

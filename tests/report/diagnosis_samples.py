@@ -125,17 +125,26 @@ STEP = Step(
 
 HOST = Host(
     samples=50,
+    seconds=25.0,
     job_cpus=1.4,
     others_cpus=0.3,
     idle_cpus=0.3,
     steal_share=0.0,
     job_run_delay_share=0.02,
     throttled_share=Missing("no CPU quota"),
+    throttled_time_share=Missing("no CPU quota"),
     pressure_share=Missing("no PSI"),
+    memory_pressure_share=Missing("no PSI"),
     memory_available_bytes=4 << 30,
     swap_in_bytes=0.0,
     peak_job_bytes=412 << 20,
     neighbours=(Neighbour(731, "python other.py", "ann", 0.25),),
+    gpu_utilisation=Missing("no GPU"),
+    gpus_in_use=(),
+    gpus_idle=(),
+    gpu_other_processes=(),
+    gpu_throttled_share=Missing("no GPU"),
+    gpu_throttled_clock=Missing("no GPU"),
 )
 
 EVIDENCE = Evidence(

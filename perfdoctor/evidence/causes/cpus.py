@@ -12,7 +12,7 @@ class Signs:
     """From where on a quantity is a sign of contention: for all who ask, unless they were configured otherwise."""
 
     others_cpus: float = 0.3
-    """CPU of strangers, in cores; below, the job fights with itself."""
+    """CPU of other processes, in cores; below, the job fights with itself."""
     idle_cpus: float = 0.5
     """With half a core idle on average, a neighbour is not what the job waits for."""
     throttled: float = 0.05
@@ -39,7 +39,7 @@ def lack_of_cpu(evidence: Evidence, signs: Signs = SIGNS) -> Lack | Missing:
         demand=0 if isinstance(threads, Missing) else threads.intra_op * max(1, evidence.job.local_ranks),
         usable_cpus=max(1.0, machine.usable_cpus),
         throttled=not isinstance(host, Missing) and _is_throttled(host, signs),
-        strangers=host if isinstance(host, Missing) else host.others_cpus >= signs.others_cpus,
+        other_processes=host if isinstance(host, Missing) else host.others_cpus >= signs.others_cpus,
     )
 
 
@@ -78,13 +78,13 @@ def _owners(host: Host, job_share: float | Missing, signs: Signs) -> tuple[tuple
     there = host.job_cpus + host.others_cpus + host.idle_cpus
     quota = _quota_fraction(host, lacking, signs)
     beyond = min(1.0, max(0.0, wanted - there) / lacking) if lacking > 0 else 0.0
-    strangers, full = host.others_cpus >= signs.others_cpus, host.idle_cpus < signs.idle_cpus
+    others, full = host.others_cpus >= signs.others_cpus, host.idle_cpus < signs.idle_cpus
     rest = (1 - quota) * (1 - beyond)
     return (
         (Cause.QUOTA, quota),
-        (Cause.OWN_THREADS, (1 - quota) * beyond + (0.0 if strangers else rest)),
-        (Cause.NEIGHBOURS, rest if strangers and full else 0.0),
-        (Cause.NO_CPU, rest if strangers and not full else 0.0),
+        (Cause.OWN_THREADS, (1 - quota) * beyond + (0.0 if others else rest)),
+        (Cause.NEIGHBOURS, rest if others and full else 0.0),
+        (Cause.NO_CPU, rest if others and not full else 0.0),
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...recording.host import GpuProcess
+from ...recording.machine import Cpu, Gpu, Machine, PciGpu
 from .backend import Backend, CapTiming, CapTimings, LibraryTiming
 from .base import Missing, Site
 from .causes import MAKING, WITHOUT_CPU, Cause, Compute, InputWait, Lack, Share
@@ -15,12 +17,12 @@ from .concurrency import NOT_COUNTED, Concurrency, RequestTiming
 from .counters import NOT_COUNTED as NO_COUNTERS
 from .counters import Counters
 from .device import Bound, DeviceParts, DeviceTimeline
+from .host import Host, Neighbour
 from .indices import IndexUse
 from .job import DebuggingAid, Job, JobEnd, Precision, Threads
 from .layers import CodeLine, Layer, LayerProfile, Line
 from .libraries import Attention, AttentionTiming, Convolution, Cudnn, LayoutTiming, LibraryUse, Recurrent, ShapeVariety
 from .loading import Fetch, Loader, WorkerThreads
-from .machine import Cpu, Gpu, GpuStranger, Host, Machine, Neighbour, PciGpu
 from .memory import CudaMemory, EvalWithGrad, HostMemory
 from .operators import (
     BatchTiming,
@@ -68,7 +70,7 @@ __all__ = [
     "Fetch",
     "GarbageCollection",
     "Gpu",
-    "GpuStranger",
+    "GpuProcess",
     "Host",
     "HostMemory",
     "IndexUse",

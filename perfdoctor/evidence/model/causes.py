@@ -79,7 +79,7 @@ class Lack:
     usable_cpus: float
     throttled: bool
     """The quota stopped the job in more than a few of its periods."""
-    strangers: bool | Missing
+    other_processes: bool | Missing
     """Processes of others used enough CPU to be the cause."""
 
     @property

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import healthy, on_gpu, with_
 
-from perfdoctor.evidence.model import Evidence, GpuStranger, Neighbour
+from perfdoctor.evidence.model import Evidence, GpuProcess, Neighbour
 
 
 def crowded(delay_ms: float = 8.0, others: float = 1.0, **changes: Any) -> Evidence:
@@ -47,7 +47,7 @@ def shared_gpu(utilisation: float = 0.95, busy_ms: float = 12.0, **changes: Any)
         **{
             "host__gpu_utilisation": utilisation,
             "ops__device_busy_ms": busy_ms,
-            "host__gpu_strangers": (GpuStranger(990, 0, 8 << 30),),
+            "host__gpu_other_processes": (GpuProcess(990, 0, 8 << 30),),
             **changes,
         }
     )
