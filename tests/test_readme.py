@@ -1,4 +1,4 @@
-"""The README shows the command line as it is."""
+"""The README and the page of all options show the command line as it is."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from perfdoctor.diagnosis.registry import discover
 from perfdoctor.exits import Exit
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+OPTIONS = ROOT / "docs" / "command-line.md"
 
 
 def _help(*words: str) -> str:
@@ -29,10 +29,15 @@ def _help(*words: str) -> str:
     return done.stdout.replace("python -m perfdoctor", "perfdoctor").strip()
 
 
-@pytest.mark.parametrize("words", [(), ("check",)])
-def test_help_blocks_are_what_the_program_prints(words: tuple[str, ...]) -> None:
-    blocks = [block.strip() for block in re.findall(r"```\n(.*?)```", README.read_text(), flags=re.S)]
-    assert _help(*words) in blocks
+def test_every_command_has_its_help_on_the_page_of_options() -> None:
+    commands = re.findall(r"^  (\w+)  ", _help().partition("Commands:")[2], flags=re.M)
+    assert len(commands) > 5
+    blocks = [block.strip() for block in re.findall(r"```\n(.*?)```", OPTIONS.read_text(), flags=re.S)]
+    assert [words for words in ((), *((name,) for name in commands)) if _help(*words) not in blocks] == []
+
+
+def test_a_newcomer_reads_it_in_three_minutes() -> None:
+    assert len(README.read_text().splitlines()) <= 200
 
 
 def test_every_check_is_in_the_table() -> None:
