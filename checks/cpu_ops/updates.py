@@ -7,7 +7,6 @@ from perfdoctor.api.findings import (
     Finding,
     Fix,
     Measurement,
-    Part,
     Severity,
     location,
     milliseconds,
@@ -17,6 +16,7 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import Evidence, Job, Line, Missing, Step, UpdateTiming
 
 from .._shared.wording import in_words_of
+from .limits import Limits
 
 _SLOWER = 1.1
 """Another way is worth a finding when it beats the job's by a tenth, measured."""
@@ -27,8 +27,8 @@ _FAULTED = 1.25
 _DOES = {"loop": "one after another", "foreach": "in groups"}
 
 
-def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], least: float) -> Finding | None:
-    """None where no way was timed that is faster, or what it would save is less than that share of the step.
+def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits: Limits) -> Finding | None:
+    """None where no way was timed that is faster, or what it would save is less than its share of the step.
 
     Never more than a note: it is torch's own choice, and nothing in the job is wrong.
     """
@@ -45,21 +45,20 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], least: 
     spent = step.parts.optimizer
     # By the ratio, but no less than what was timed remains: in a repetition the loop may have to fault its memory in.
     saved = min(spent * (1 - faster[best] / timing.now_ms), spent - faster[best] / timing.part)
-    if saved / step.step_ms < least:
+    if saved / step.step_ms < limits.update_share:
         return None
     at = max((line for line in lines if line.part == "optimizer"), key=lambda line: line.ms_per_step, default=None)
     timed = ", ".join(f"{{{name}_ms}} with `{name}=True`" for name in ways)
+    in_job = ", and in the job, with its memory at hand, the loop takes less"
     return Finding(
         id="PD10.slow-update",
         severity=Severity.NOTE,
         confidence=Confidence.HIGH,
-        message=f"{{optimizer}} updates {{tensors:tensor}} {_DOES[timing.made]}, which takes {{update_ms}} a step, "
-        "{update_share} of it",
+        message=f"{{optimizer}} updates {{tensors:tensor}} {_DOES[timing.made]}: {{update_ms}} per step "
+        "({update_share})",
         reasoning=f"timed on tensors of the same shapes, an update takes {{now_ms}} so and {timed}"
         + ("; on the CPU torch's optimizers loop unless told otherwise" if timing.made == "loop" else "")
-        + (
-            ", and in the job, with its memory at hand, the loop takes less" if timing.now_ms > _FAULTED * spent else ""
-        ),
+        + (in_job if timing.now_ms > _FAULTED * spent else ""),
         evidence=(
             milliseconds("update_ms", spent, "the optimizer's part per step"),
             share("update_share", spent / step.step_ms, "of the step"),
@@ -75,15 +74,14 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], least: 
             else "Have it update tensors in groups.",
             code=_code(evidence.job, timing.optimizer, best),
             risk="Sums are taken in another order, so the last digits of results differ.",
-            remedies=("optimizer.fused",) if best == "fused" else ("optimizer.foreach",),
+            remedies=(f"optimizer.{best}",),
         ),
         savings=savings(
             step,
-            Part.COMPUTE,
+            _WARM * saved,
+            saved,
+            "the optimizer's part of the step, by how its update was timed both ways in the job's process",
             ceiling=spent,
-            low=_WARM * saved,
-            high=saved,
-            method="the optimizer's part of the step, by how its update was timed both ways in the job's process",
         ),
     )
 

@@ -51,7 +51,7 @@ def test_launches_and_weights_are_what_a_small_batch_pays_for() -> None:
     assert finding.savings.part is Part.COMPUTE
     assert finding.location is not None and finding.location.line == 12
     assert "batch_size=16" in finding.fix.code
-    assert "optimisation" in finding.fix.text and "learning rate" in finding.fix.text
+    assert "validation loss" in finding.fix.text and "learning rate" in finding.fix.text
 
 
 @pytest.mark.parametrize(
