@@ -13,7 +13,7 @@ from perfdoctor.api.findings import (
     savings,
     share,
 )
-from perfdoctor.api.quantities import Evidence, Job, Line, Missing, Step, UpdateTiming
+from perfdoctor.api.quantities import Evidence, Job, Line, Missing, Step
 
 from .._shared.wording import in_words_of
 from .limits import Limits
@@ -64,7 +64,8 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits:
             share("update_share", spent / step.step_ms, "of the step"),
             Measurement("optimizer", timing.optimizer, "text", "optimizer"),
             Measurement("tensors", timing.tensors, "count", "tensors that it updates"),
-            milliseconds("now_ms", timing.now_ms, "timed as the job does it" + _of_part(timing)),
+            milliseconds("now_ms", timing.now_ms, "timed as the job does it"),
+            *((share("part", timing.part, "of the elements timed"),) if timing.part < 1 else ()),
             *(milliseconds(f"{name}_ms", ms, f"timed with `{name}=True`") for name, ms in ways.items()),
         ),
         location=location(at.site) if at is not None else None,
@@ -84,10 +85,6 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits:
             ceiling=spent,
         ),
     )
-
-
-def _of_part(timing: UpdateTiming) -> str:
-    return "" if timing.part >= 1 else f", {100 * timing.part:.0f} % of the elements"
 
 
 def _code(job: Job, optimizer: str, way: str) -> str:

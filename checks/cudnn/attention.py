@@ -193,8 +193,8 @@ def _math(some: list[Attention]) -> _Words:
         "unfused `scaled_dot_product_attention`",
         "the fused kernels are switched off in the whole process"
         if switched_off
-        else "torch takes that path inside `sdpa_kernel(SDPBackend.MATH)`, for a mask that requires a gradient, and "
-        "for values of another width than queries",
+        else "torch takes the unfused path inside `sdpa_kernel(SDPBackend.MATH)`, for a mask that requires a gradient, "
+        "and for values of another width than queries",
         Fix(
             text="Let torch choose the kernel; give the mask no gradient, and values the width of queries.",
             code="torch.backends.cuda.enable_flash_sdp(True)  # the CPU's kernel has the same switch\n"

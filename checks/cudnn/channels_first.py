@@ -27,7 +27,7 @@ def channels_first(case: Case) -> Finding | None:
         "channels-first",
         "half-precision convolutions on channels-first tensors take {cost_ms} per step ({cost_share})",
         "tensor cores do not read that format: the inputs of {convolutions:kind} of convolution were not "
-        "channels-last, and kernels that turn them round take {turning_ms} per step",
+        "channels-last, and kernels that transpose them take {turning_ms} per step",
         cost,
         (low, max(low, _CHANNELS_LAST_SAVES[1])),
         Fix(
@@ -40,5 +40,5 @@ def channels_first(case: Case) -> Finding | None:
         ),
         "the device's time in these convolutions; 8 to 35 % was measured elsewhere, not in this run",
         Measurement("convolutions", len(some), "count", "kinds of convolution"),
-        milliseconds("turning_ms", turning, "turning tensors round, per step"),
+        milliseconds("turning_ms", turning, "transposing tensors, per step"),
     )

@@ -18,7 +18,7 @@ def unused(case: Case) -> Finding | None:
     name, why, fix = _why(case)
     return case.finding(
         name,
-        "convolutions and recurrent layers run without cuDNN, which costs {cost_ms} per step ({cost_share})",
+        "convolutions and recurrent layers without cuDNN take {cost_ms} per step ({cost_share})",
         why,
         min(case.step.step_ms, case.ms(convolutions) + case.ms(recurrent)),
         _NATIVE_SAVES,

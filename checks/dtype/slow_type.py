@@ -34,6 +34,7 @@ def slow_type(case: Case, dtype: str) -> Finding | None:
             milliseconds("cost_ms", timing.cost_ms, f"operators in {dtype} per step"),
             share("flop_share", flops, "of the floating-point operations"),
             *((Measurement("ratio", ratio, "ratio", "over float32, measured here"),) if ratio else ()),
+            *((Measurement("timed", timing.timed, "count", "operators timed in both types"),) if timing.timed else ()),
             case.parameters,
         ),
         location=location(_cause(case, dtype) or _first_line(case, dtype)),
@@ -88,8 +89,7 @@ def _first_line(case: Case, dtype: str) -> Site | None:
 def _why(case: Case, dtype: str) -> str:
     precision = case.precision
     if dtype != "float64":
-        return f"this CPU has no {dtype} arithmetic for oneDNN to use, so each operator is emulated or converts back "
-        "and forth"
+        return f"this CPU has no {dtype} arithmetic for oneDNN to use, so each operator is emulated or converted"
     in_batches = "float64" in precision.batch_dtypes
     if precision.default_dtype == "float64":
         return "torch's default type is float64: something called `torch.set_default_dtype(torch.float64)`"
@@ -131,5 +131,5 @@ def _fix(case: Case, dtype: str) -> Fix:
 def _method(timed: int, dtype: str) -> str:
     if not timed:
         return "half the bytes: operators bound by memory take 1/2 to 1/1.4 of the time"
-    text = f"the {timed} largest operators timed here in {dtype} and in float32"
+    text = f"the largest operators timed here in {dtype} and in float32"
     return text + ("; the others by their bytes" if dtype == "float64" else "")

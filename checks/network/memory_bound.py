@@ -60,8 +60,8 @@ def _finding(case: Case, layer: Layer) -> Finding:
         severity=Severity.NOTE if draws else case.severity(Cost(case.step, layer.ms)),
         confidence=Confidence.MEDIUM,
         message="{layer} takes {cost_ms} per step ({cost_share}) for {flop_share} of the arithmetic",
-        reasoning="{calls:call} per step on an input of {input} mostly "
-        + ("draw random numbers; " if draws else "move memory or launch small kernels; ")
+        reasoning="{calls:call} per step on an input of {input}, mostly "
+        + ("to draw random numbers; " if draws else "to move memory or launch small kernels; ")
         + "arithmetic alone would take {arithmetic_ms} at the rate of the other layers",
         evidence=(
             *about(layer, case.step),

@@ -25,7 +25,8 @@ def pinned_workers(case: Case, loader: Loader) -> Finding | None:
         severity=wait.severity(limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
         message="all {workers:worker} run on the same {cpus:CPU}, and the loop waits {wait_ms} per step for them",
-        reasoning="{binding} binds the main thread to a CPU when torch is imported, and workers inherit that",
+        reasoning="the environment ({binding}) binds the main thread to a CPU when torch is imported, and workers "
+        "inherit that",
         evidence=(
             Measurement("workers", loader.num_workers, "count", "workers"),
             Measurement("cpus", workers.affinity_cpus, "count", "CPUs a worker may use"),

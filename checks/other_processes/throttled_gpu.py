@@ -32,7 +32,7 @@ def throttled_gpu(case: Case) -> Finding | None:
             milliseconds("cost_ms", cost.ms, "lost per step"),
         ),
         fix=Fix(
-            text="Look after cooling and power of that machine, or use another one.",
+            text="Check the machine's cooling and power supply, or use another machine.",
             code="nvidia-smi --query-gpu=clocks_event_reasons.active,temperature.gpu,clocks.sm --format=csv",
             language="bash",
         ),

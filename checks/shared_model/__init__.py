@@ -66,7 +66,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"threads that call the model were not counted: {seen}")
     if seen.threads < 2:
         return clear(
-            "one thread calls the model: none of its {forwards:forward} met another",
+            "one thread calls the model: none of its {forwards:forward pass|forward passes} met another",
             Measurement("forwards", seen.forwards, "count", "forwards in steady steps"),
         )
     if not isinstance(evidence.backend, Missing) and evidence.backend.data_parallel:
@@ -80,13 +80,16 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return found(*findings, measurements=case.shared())
     if seen.overlapped_share < limits.overlapped:
         return clear(
-            "{threads:thread calls|threads call} a model, and {overlapped} of the forwards overlap", *case.shared()
+            "{threads:thread calls|threads call} a model, and {overlapped} of the forward passes overlap",
+            *case.shared(),
         )
     if seen.measured < MIN_MEASURED:
-        return cannot_tell("forwards of several threads overlap, but too few could be measured; let the job run longer")
+        return cannot_tell(
+            "forward passes of several threads overlap, but too few could be measured; let the job run longer"
+        )
     return clear(
-        "{threads} threads call a model, {in_flight:forward is|forwards are} under way at once, and they wait for a "
-        "lock for {blocked} of their time",
+        "{threads} threads call a model, {in_flight:forward pass is|forward passes are} under way at once, and they "
+        "wait for a lock for {blocked} of their time",
         *case.shared(),
     )
 

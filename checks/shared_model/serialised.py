@@ -32,6 +32,6 @@ def serialised(case: Forwards, limits: Limits) -> Finding | None:
         case.step.parts.forward + case.step.parts.other,
         requests * seen.wall_ms,
         message="a lock lets one of {threads} threads into the model at a time, and {waiters:waits|wait}",
-        reasoning="a forward takes {wall_ms}, and no two overlap; a thread is inside the model {occupied} of the time, "
-        "and the others stand in the function that calls it",
+        reasoning="a forward pass takes {wall_ms}, and no two overlap; a thread is inside the model {occupied} of the "
+        "time, and the others stand in the function that calls it",
     )

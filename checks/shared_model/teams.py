@@ -31,8 +31,8 @@ def oversubscribed_teams(case: Forwards, limits: Limits) -> Finding | None:
         id="PD06.oversubscribed-teams",
         severity=saved.severity(limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="{in_flight:forward} at once with {intra_op:intra-op thread} each share {usable:CPU}: speed-up "
-        "{slower} with one",
+        message="{in_flight:forward pass|forward passes} at once with {intra_op:intra-op thread} each share "
+        "{usable:CPU}: speed-up {slower} with one",
         reasoning="each thread that calls torch has an OpenMP team of its own, and a team waits for its last",
         evidence=(
             *case.shared(),
@@ -44,7 +44,7 @@ def oversubscribed_teams(case: Forwards, limits: Limits) -> Finding | None:
         fix=fewer_threads(max(1, int(case.usable / case.seen.in_flight))),
         savings=saved.savings(
             (0.5 if case.serving else 0.0, 1.0),
-            "the operators of one forward timed beside the job's other threads, with all intra-op threads and with "
-            "one; the rest of the forward gains half of that or all",
+            "the operators of one forward pass timed beside the job's other threads, with all intra-op threads and "
+            "with one; the rest of it gains half of that or all",
         ),
     )

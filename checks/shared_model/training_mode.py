@@ -18,7 +18,8 @@ def train_mode_shared(case: Forwards, limits: Limits) -> Finding | None:
         id="PD06.train-mode-shared",
         severity=Severity.NOTE,
         confidence=Confidence.MEDIUM,
-        message="{in_training:overlapping forward} ran one module in training mode, and no thread trains it",
+        message="{in_training:overlapping forward pass|overlapping forward passes} ran one module in training mode, "
+        "and no thread trains it",
         reasoning="dropout then changes the answers, and batch norm updates its statistics from several threads, one "
         "over the other",
         evidence=(
