@@ -15,7 +15,7 @@ network's throughput fell by 28 % from 16 to 256 images, as its activations left
 
 Example
 -------
-    loader = DataLoader(dataset, batch_size=4)    # 60 % of the step does not depend on the 4
+    loader = DataLoader(dataset, batch_size=4)    # 60 % of the step is fixed overhead
 
     loss.backward()                               # eight times before optimizer.step(), with memory
     ...                                           # for eight times the micro-batch

@@ -20,8 +20,8 @@ Example
 
 How to fix
 ----------
-Set OMP_NUM_THREADS to usable CPUs divided by ranks; on a shared machine also OMP_WAIT_POLICY=PASSIVE. Let
-binding variables not reach the data-loader workers.
+Set OMP_NUM_THREADS to usable CPUs divided by ranks; on a shared machine also OMP_WAIT_POLICY=PASSIVE. Keep
+binding variables (OMP_PROC_BIND) from the data-loader workers.
 
 When it stays silent
 --------------------

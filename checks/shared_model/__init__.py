@@ -1,18 +1,18 @@
-"""One model, several threads: forwards that wait for each other instead of running side by side.
+"""One model, several threads: forward passes that wait for each other instead of running side by side.
 
 What it looks at
 ----------------
-Outermost forwards on all threads of the process: how many are under way at once, their time by the clock against the
-CPU time and run delay of their thread, what waits for a lock around the model, intra-op threads times forwards under
-way against the usable CPUs, gradients and training mode in those threads. The operators of one forward are timed in
-the job for one request and for a batch.
+Outermost forward passes on all threads of the process: how many are under way at once, their time by the clock against
+the CPU time and run delay of their thread, what waits for a lock around the model, intra-op threads times forward
+passes under way against the usable CPUs, gradients and training mode in those threads. The operators of one forward
+pass are timed in the job for one request and for a batch.
 
 Why it costs time
 -----------------
-Threads share one interpreter lock. torch gives it back inside every operator and must get it again after; with small
-operators the threads do little else. Four threads that called one network of 16 layers made 3,800 forwards a second
-here, one thread alone 8,700, and four threads that leave the model to a fifth, which batches, 9,500. Each thread also
-has an OpenMP team of its own: eight threads with eight intra-op threads are 64 on the CPUs.
+Threads share one interpreter lock (the GIL). torch releases it inside every operator and must get it again after; with
+small operators the threads do little else. Four threads that called one network of 16 layers made 3,800 forward passes
+per second here, one thread alone 8,700, and four threads that leave the model to a fifth, which batches, 9,500. Each
+thread also has an OpenMP team of its own: eight threads with eight intra-op threads are 64 on the CPUs.
 
 Example
 -------
@@ -26,8 +26,8 @@ among the threads that compute. Enter `inference_mode` inside each thread: it ho
 
 When it stays silent
 --------------------
-When one thread calls the model; when forwards seldom overlap; when they overlap and their kernels, which run without
-the interpreter lock, take most of the time: then threads help. A pool that only loads data calls no model.
+When one thread calls the model; when forward passes seldom overlap; when they overlap and their kernels, which run
+without the interpreter lock, take most of the time: then threads help. A pool that only loads data calls no model.
 
 Limits
 ------
@@ -66,8 +66,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"threads that call the model were not counted: {seen}")
     if seen.threads < 2:
         return clear(
-            "one thread calls the model: none of its {forwards:forward pass|forward passes} met another",
-            Measurement("forwards", seen.forwards, "count", "forwards in steady steps"),
+            "one thread calls the model: none of its {forwards:forward pass} met another",
+            Measurement("forwards", seen.forwards, "count", "forward passes in steady steps"),
         )
     if not isinstance(evidence.backend, Missing) and evidence.backend.data_parallel:
         return not_applicable("the threads are those of nn.DataParallel, which PD01 judges")

@@ -40,9 +40,9 @@ def blocked_forwards(
         reasoning=reasoning,
         evidence=(
             *case.shared(),
-            milliseconds("least_ms", seen.least_cpu_ms, "CPU time of the fastest measured forward"),
+            milliseconds("least_ms", seen.least_cpu_ms, "CPU time of the fastest measured forward pass"),
             Measurement("waiters", round(seen.waiters, 1), "count", "threads that wait before the model"),
-            share("occupied", seen.occupied_share, "of the time inside forwards, all threads together"),
+            share("occupied", seen.occupied_share, "of the time inside forward passes, all threads together"),
             *timed_operators(timing),
         ),
         location=location(seen.site),
@@ -64,6 +64,6 @@ def timed_operators(timing: RequestTiming | Missing) -> tuple[Measurement, ...]:
         return ()
     return (
         Measurement("copies", timing.copies, "count", "requests in the timed batch"),
-        milliseconds("one_ms", timing.one_ms, "timed operators of one forward"),
+        milliseconds("one_ms", timing.one_ms, "timed operators of one forward pass"),
         milliseconds("batch_ms", timing.batch_ms, "the same operators for the batch"),
     )

@@ -27,7 +27,7 @@ def lock_bound(case: Forwards, limits: Limits) -> Finding | None:
         now_ms,
         beside_ms=case.beside_ms,
         message=f"{{threads}} threads that call {called} do the work of {{useful}}: they wait for the GIL",
-        reasoning="{in_flight:forward pass|forward passes} under way take {wall_ms} each for {least_ms} of work; each "
+        reasoning="{in_flight:forward pass} under way take {wall_ms} each for {least_ms} of work; each "
         "waits {blocked} of its time for a lock and {delay} for a CPU, and needs {cpu_ms} of CPU, because torch "
         "releases the GIL in every operator and must get it again, and the operators are too small to fill the gap",
     )

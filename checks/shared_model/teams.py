@@ -31,7 +31,7 @@ def oversubscribed_teams(case: Forwards, limits: Limits) -> Finding | None:
         id="PD06.oversubscribed-teams",
         severity=saved.severity(limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="{in_flight:forward pass|forward passes} at once with {intra_op:intra-op thread} each share "
+        message="{in_flight:forward pass} at once with {intra_op:intra-op thread} each share "
         "{usable:CPU}: speed-up {slower} with one",
         reasoning="each thread that calls torch has an OpenMP team of its own, and a team waits for its last",
         evidence=(

@@ -23,7 +23,7 @@ def train_mode_shared(case: Forwards, limits: Limits) -> Finding | None:
         reasoning="dropout then changes the answers, and batch norm updates its statistics from several threads, one "
         "over the other",
         evidence=(
-            Measurement("in_training", seen.in_training, "count", "overlapping forwards in training mode"),
+            Measurement("in_training", seen.in_training, "count", "overlapping forward passes in training mode"),
             *case.shared(),
         ),
         location=location(seen.site),

@@ -38,7 +38,7 @@ def grad_in_evaluation(evidence: Evidence, memory: HostMemory, step: Step, limit
         id="PD08.grad-in-evaluation",
         severity=severity(high / step.step_ms, limits.min_share, 2.0),
         confidence=Confidence.MEDIUM,
-        message="{forwards:forward pass|forward passes} with gradients in evaluation: {forward_ms} per step",
+        message="{forwards:forward pass} with gradients in evaluation: {forward_ms} per step",
         reasoning="the model was in `eval()` mode with gradients on, and no backward pass came before the next "
         "forward pass" + (walked if backward else may_be_walked if in_training else ""),
         evidence=(
