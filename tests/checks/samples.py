@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from perfdoctor.diagnosis.findings import Finding, Outcome, OutcomeKind
+from perfdoctor.diagnosis.findings import Check, Finding, Outcome, OutcomeKind
 from perfdoctor.evidence.model import (
     Attention,
     Backend,
@@ -429,6 +430,18 @@ def on_gpu(evidence: Evidence | None = None, **changes: Any) -> Evidence:
             **changes,
         },
     )
+
+
+def asked(check: Check[Any]) -> tuple[Callable[[Evidence], Outcome], Callable[[Evidence], Finding]]:
+    """What the check says of a run, by its own limits; and its one finding."""
+
+    def examined(evidence: Evidence) -> Outcome:
+        return check.examine(evidence, check.limits)
+
+    def found(evidence: Evidence) -> Finding:
+        return only(examined(evidence))
+
+    return examined, found
 
 
 def only(outcome: Outcome) -> Finding:

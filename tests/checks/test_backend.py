@@ -3,21 +3,15 @@ from __future__ import annotations
 import pytest
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ills import ILL
-from perfdoctor.checks.backend import CHECK, examine
+from perfdoctor.checks.backend import CHECK
 from perfdoctor.checks.backend.unused_gpu import is_supported
-from samples import H100, healthy, ids, is_clear, on_gpu, only, with_
+from samples import H100, asked, healthy, ids, is_clear, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Location, Outcome, OutcomeKind, Severity
-from perfdoctor.evidence.model import Evidence, Missing, PciGpu, Site
+from perfdoctor.diagnosis.findings import Confidence, Location, Outcome, OutcomeKind, Severity
+from perfdoctor.evidence.model import Missing, PciGpu, Site
 from perfdoctor.report import wording
 
-
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 def _text(outcome: Outcome) -> str:

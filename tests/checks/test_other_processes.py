@@ -3,20 +3,14 @@ from __future__ import annotations
 import pytest
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ills import ILL
-from perfdoctor.checks.other_processes import CHECK, examine
-from samples import healthy, ids, is_clear, number, on_gpu, only, with_
+from perfdoctor.checks.other_processes import CHECK
+from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind
-from perfdoctor.evidence.model import Evidence, Missing, Neighbour
+from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind
+from perfdoctor.evidence.model import Missing, Neighbour
 from perfdoctor.report import wording
 
-
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 def _message(finding: Finding) -> str:
