@@ -59,7 +59,7 @@ class Case:
             Measurement("idle", round(host.idle_cpus, 2), "count", "idle cores"),
             share("steal", host.steal_share, "of CPU time taken by the hypervisor"),
             *(
-                Measurement(f"neighbour_{number}", f"{n.who}: {n.cpus:.2f} cores", "text", f"neighbour {number}")
+                Measurement(f"neighbour_{number}", round(n.cpus, 2), "count", f"cores used by {n.who}")
                 for number, n in enumerate(self.host.neighbours[:3], 1)
             ),
         )
