@@ -1,1 +1,1 @@
-"""The checks that ship with perfdoctor, one file each, found by name at run time (`perfdoctor.checks`)."""
+"""The checks that ship with perfdoctor, a file or a package each, found by name at run time (`perfdoctor.checks`)."""

@@ -10,7 +10,7 @@ Why it costs time
 Tensors are freed by reference counting; the cyclic collector only looks for cycles. Importing torch alone gives
 it 170,000 objects to walk (290,000 with the compiler loaded), so each full collection takes 60 to 130 ms
 however small the model is. In a plain training loop the automatic collector practically never runs a full
-collection; one explicit `gc.collect()` a step turned steps of 2 ms into steps of 135 ms.
+collection; one explicit `gc.collect()` per step turned steps of 2 ms into steps of 135 ms.
 
 Example
 -------
@@ -49,6 +49,7 @@ from dataclasses import dataclass
 from perfdoctor.api.findings import (
     Check,
     Confidence,
+    Cost,
     Finding,
     Fix,
     Measurement,
@@ -59,8 +60,6 @@ from perfdoctor.api.findings import (
     found,
     location,
     milliseconds,
-    savings,
-    severity,
     share,
 )
 from perfdoctor.api.quantities import CollectSite, Evidence, GarbageCollection, Job, Missing, Step
@@ -108,7 +107,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
             findings.append(_automatic(gc, step, evidence.job.world_size, limits))
     if findings:
         return found(*findings, measurements=shared)
-    return clear("collections take {gc_ms} a step ({gc_share}), with {full_per_step:full one} a step", *shared)
+    return clear("collections take {gc_ms} per step ({gc_share}), with {full_per_step:full one} per step", *shared)
 
 
 def _shared_measurements(gc: GarbageCollection, step: Step) -> tuple[Measurement, ...]:
@@ -124,27 +123,25 @@ def _shared_measurements(gc: GarbageCollection, step: Step) -> tuple[Measurement
 
 
 def _explicit(site: CollectSite, job: Job, gc: GarbageCollection, step: Step, limits: Limits) -> Finding:
-    cost_share = site.ms_per_step / step.step_ms
-    evidence = (
-        milliseconds("cost_ms", site.ms_per_step, "this line's collections per step"),
-        share("cost_share", cost_share, "of the step"),
-        Measurement("calls_per_step", site.calls_per_step, "count", "calls per step"),
-        milliseconds("pause_ms", site.pause_ms, "one collection"),
-        Measurement("freed_objects", gc.full_collected, "count", "objects freed by one collection, mean"),
-        *_shared_measurements(gc, step)[4:],
-    )
+    cost = Cost(step, site.ms_per_step)
     return Finding(
         id="PD04.explicit-collect",
-        severity=severity(cost_share, limits.min_share, limits.error_share),
+        severity=cost.severity(limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
-        message="`gc.collect()` in the loop takes {cost_ms} a step, {cost_share} of it",
-        reasoning="each call walks every object that Python tracks for {pause_ms} and frees {freed_objects} of "
-        "them; tensors do not need it, they are freed by reference counting",
-        evidence=evidence,
+        message="`gc.collect()` in the loop takes {cost_ms} per step ({cost_share})",
+        reasoning="each call walks every object that Python tracks for {pause_ms} and frees {freed_objects} of them; "
+        "tensors do not need it, they are freed by reference counting",
+        evidence=(
+            *cost.measured("this line's collections per step"),
+            Measurement("calls_per_step", site.calls_per_step, "count", "calls per step"),
+            milliseconds("pause_ms", site.pause_ms, "one collection"),
+            Measurement("freed_objects", gc.full_collected, "count", "objects freed by one collection, mean"),
+            *_shared_measurements(gc, step)[4:],
+        ),
         location=location(site.site),
         fix=Fix(
-            text="Take the call out of the loop; if the job makes reference cycles that hold tensors, collect "
-            "once per epoch instead.",
+            text="Take the call out of the loop; if the job makes reference cycles that hold tensors, collect once per "
+            "epoch instead.",
             code=in_words_of(
                 job,
                 "for epoch in range(epochs):\n    train_one_epoch()\n    gc.collect()  # here, not in the step",
@@ -155,57 +152,41 @@ def _explicit(site: CollectSite, job: Job, gc: GarbageCollection, step: Step, li
             risk="Memory held by reference cycles stays until the next collection.",
             remedies=("gc.no-explicit",),
         ),
-        savings=savings(
-            step,
+        savings=cost.savings(
+            (1 - _AUTOMATIC_RETURNS, 1.0),
+            "the measured pauses, less up to 15 % that the automatic collector may take over",
             Part.GC,
-            ceiling=site.ms_per_step,
-            low=site.ms_per_step * (1 - _AUTOMATIC_RETURNS),
-            high=site.ms_per_step,
-            method="the measured pauses, less up to 15 % that the automatic collector may take over",
         ),
     )
 
 
 def _automatic(gc: GarbageCollection, step: Step, ranks: int, limits: Limits) -> Finding:
-    cost = gc.automatic_ms_per_step
-    cost_share = cost / step.step_ms
-    low, high = _THRESHOLDS_KEEP
-    together = (
-        " Every rank waits for the one that collects, so collect on all of them at the same step:" if ranks > 1 else ""
-    )
-    code = (
-        "gc.disable()\nif step % 100 == 0:\n    gc.collect(1)  # the same step on every rank"
-        if ranks > 1
-        else "import gc\n\ngc.set_threshold(50_000, 50, 100)  # before the loop"
-    )
+    cost = Cost(step, gc.automatic_ms_per_step)
     return Finding(
         id="PD04.automatic-collections",
-        severity=severity(cost_share, limits.min_share, limits.error_share),
+        severity=cost.severity(limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
-        message="automatic garbage collections take {cost_ms} a step, {cost_share} of it",
-        reasoning="the loop makes so many containers (lists, dicts, objects) that Python looks for cycles among "
-        "them {young_per_step:time} a step, {full_per_step:time} through the whole heap",
+        message="automatic garbage collections take {cost_ms} per step ({cost_share})",
+        reasoning="the loop makes so many containers (lists, dicts, objects) that Python looks for cycles among them "
+        "{young_per_step:time} per step, {full_per_step:time} through the whole heap",
         evidence=(
-            milliseconds("cost_ms", cost, "automatic collections per step"),
-            share("cost_share", cost_share, "of the step"),
+            *cost.measured("automatic collections per step"),
             Measurement("young_per_step", gc.per_step[0], "count", "young collections per step"),
             Measurement("full_per_step", gc.per_step[2], "count", "full collections per step"),
             milliseconds("longest_pause_ms", gc.longest_pause_ms, "longest pause"),
         ),
         fix=Fix(
-            text="Let the collector run less often." + together,
-            code=code,
+            text="Let the collector run less often. Every rank waits for the one that collects, so collect on all of "
+            "them at the same step:"
+            if ranks > 1
+            else "Let the collector run less often.",
+            code="gc.disable()\nif step % 100 == 0:\n    gc.collect(1)  # the same step on every rank"
+            if ranks > 1
+            else "import gc\n\ngc.set_threshold(50_000, 50, 100)  # before the loop",
             risk="Reference cycles, and the memory they hold, live longer.",
             remedies=("gc.thresholds", "gc.freeze", "gc.every=50"),
         ),
-        savings=savings(
-            step,
-            Part.GC,
-            ceiling=cost,
-            low=cost * low,
-            high=cost * high,
-            method="the measured pauses; thresholds of 50,000 skip most of them",
-        ),
+        savings=cost.savings(_THRESHOLDS_KEEP, "the measured pauses; thresholds of 50,000 skip most of them", Part.GC),
     )
 
 

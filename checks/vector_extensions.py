@@ -47,11 +47,12 @@ from perfdoctor.api.causes import cap_cost, in_step
 from perfdoctor.api.findings import (
     Check,
     Confidence,
+    Cost,
     Finding,
     Fix,
     Measurement,
     Outcome,
-    Part,
+    Severity,
     cannot_tell,
     clear,
     found,
@@ -59,7 +60,6 @@ from perfdoctor.api.findings import (
     not_applicable,
     savings,
     severity,
-    share,
 )
 from perfdoctor.api.quantities import Backend, CapTimings, Cpu, Evidence, Missing, OpProfile, Step
 
@@ -73,7 +73,7 @@ class Limits:
     error_share: float = 0.20
     """A judgement: unsetting a variable is the cheapest fix there is."""
     masked_min_share: float = 0.25
-    """Share of the step in arithmetic from which on a masked instruction set is worth a note."""
+    """Share of the step in arithmetic from which on masked vector extensions are worth a note."""
 
 
 _KNOBS = (
@@ -101,7 +101,7 @@ _MODELS: dict[tuple[str, int, int], tuple[str, ...]] = {
 """What server CPUs have, by vendor, family and model: Skylake, Ice Lake, Sapphire, Emerald, Granite Rapids; Genoa,
 Raphael, Bergamo, Turin."""
 _MASKED_SAVES = {"float32": (0.0, 0.15), "bfloat16": (0.5, 0.82)}
-"""Share of arithmetic time: AVX-512 over AVX2 gives -18 to 30 % in float32; native bfloat16 was 5.7 times faster than
+"""Share of arithmetic time: AVX-512 over AVX2 gives -18 to 30 % in float32; native bfloat16 had a speed-up of 5.7x over
 emulated."""
 
 
@@ -113,7 +113,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
     if isinstance(backend, Missing):
-        return cannot_tell(f"the instruction set of torch's kernels was not read: {backend}")
+        return cannot_tell(f"the vector extensions of torch's kernels were not read: {backend}")
     caps = {name: value for name in _KNOBS if (value := backend.variable(name))}
     shared = _shared(evidence.machine.cpu, backend, caps)
     ops = evidence.ops
@@ -121,24 +121,24 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         if isinstance(ops, Missing):
             return cannot_tell(f"operators were not profiled, so what the cap costs is not known: {ops}")
         if isinstance(backend.cap_timings, Missing):
-            return cannot_tell(f"{', '.join(caps)} may cap the instruction set: {backend.cap_timings}")
+            return cannot_tell(f"{', '.join(caps)} may cap the vector extensions: {backend.cap_timings}")
         return _capped(step, ops, backend.cap_timings, limits, shared)
-    masked = [] if isinstance(ops, Missing) else _masked(evidence.machine.cpu, step, ops, limits, shared)
-    if masked:
-        return found(*masked, measurements=shared)
+    masked = None if isinstance(ops, Missing) else _masked(evidence.machine.cpu, step, ops, limits, shared)
+    if masked is not None:
+        return found(masked, measurements=shared)
     flags = evidence.machine.cpu.flags
     if backend.capability == "DEFAULT" and "avx2" in flags:
         return cannot_tell(
             "torch's own kernels are scalar although the CPU has AVX2 and no variable caps them: this build has no "
             "others; run the job with the official wheel and compare"
         )
-    return clear("torch's kernels use {capability}; of the CPU's extensions there are {flags}", *shared)
+    return clear("torch's kernels use {capability}; the CPU has {flags}", *shared)
 
 
 def _shared(cpu: Cpu, backend: Backend, caps: dict[str, str]) -> tuple[Measurement, ...]:
     variables = " ".join(f"{name}={value}" for name, value in caps.items())
     return (
-        Measurement("capability", backend.capability or "an unnamed set", "text", "instruction set of torch's kernels"),
+        Measurement("capability", backend.capability or "unnamed", "text", "vector extensions of torch's kernels"),
         Measurement("flags", " ".join(cpu.flags) or "none that is known", "text", "extensions of the CPU"),
         Measurement("hypervisor", "yes" if cpu.hypervisor else "no", "text", "virtual machine"),
         Measurement("variables", variables or "none", "text", "variables that cap it"),
@@ -148,42 +148,35 @@ def _shared(cpu: Cpu, backend: Backend, caps: dict[str, str]) -> tuple[Measureme
 def _capped(step: Step, ops: OpProfile, timed: CapTimings, limits: Limits, shared: tuple[Measurement, ...]) -> Outcome:
     """What the variables cost: timed operators by their own ratio, the rest of the operators by half of the mean."""
     cost = cap_cost(step, ops, timed)
-    saved, worst = cost.saved_ms, cost.worst
-    cost_share = cost.high_ms / step.step_ms
+    saved, worst = Cost(step, cost.saved_ms), cost.worst
     numbers = (
         *shared,
-        milliseconds("cost_ms", saved, "the cap's cost in timed operators per step"),
-        share("cost_share", saved / step.step_ms, "of the step"),
+        *saved.measured("the cap's cost in timed operators per step"),
         Measurement("slower", cost.slower, "ratio", "timed operators with the cap over without"),
         Measurement("free", timed.free_capability or "the CPU's own", "text", "torch's kernels without the cap"),
     )
-    if saved / step.step_ms < limits.min_share:
+    if saved.share < limits.min_share:
         return clear(
-            "{variables} costs {cost_ms} a step: timed operators take {slower} of their time without", *numbers
+            "{variables} costs {cost_ms} per step: timed operators take {slower} of their time without", *numbers
         )
     names = [name for name, _ in timed.variables]
+    worst_slower = worst.capped_milliseconds / max(worst.free_milliseconds, 1e-9)
     return found(
         Finding(
             id="PD11.capped-by-environment",
-            severity=severity(cost_share, limits.min_share, limits.error_share),
+            severity=severity(cost.high_ms / step.step_ms, limits.min_share, limits.error_share),
             confidence=Confidence.HIGH,
-            message="{variables} keeps the libraries from the CPU's vector instructions: {cost_ms} a step, the timed "
-            "operators take {slower} of their time without it",
+            message="{variables} caps the vector extensions: {cost_ms} per step; speed-up {slower} without",
             reasoning="the job's own largest operators were timed after it, with the variables and without, in turns; "
             "{worst} loses most",
             evidence=(
                 *numbers,
                 Measurement("worst", worst.name, "text", "operator that loses most"),
-                Measurement(
-                    "worst_slower",
-                    worst.capped_milliseconds / max(worst.free_milliseconds, 1e-9),
-                    "ratio",
-                    "its time with the cap over without",
-                ),
+                Measurement("worst_slower", worst_slower, "ratio", "its time with the cap over without"),
                 Measurement("rounds", timed.rounds, "count", "rounds of timing"),
             ),
             fix=Fix(
-                text="Unset what caps the instruction set.",
+                text="Unset what caps the vector extensions.",
                 remedies=("isa.uncapped",),
                 code=f"unset {' '.join(names)}",
                 language="bash",
@@ -193,58 +186,50 @@ def _capped(step: Step, ops: OpProfile, timed: CapTimings, limits: Limits, share
             ),
             savings=savings(
                 step,
-                Part.COMPUTE,
-                ceiling=cost.high_ms,
-                low=(1 - _SPREAD) * saved,
-                high=cost.high_ms,
-                method="the job's largest operators timed on one thread with the variables and without; operators "
-                "that were not timed may gain half as much",
+                (1 - _SPREAD) * saved.ms,
+                cost.high_ms,
+                "the job's largest operators timed on one thread with the variables and without; operators that were "
+                "not timed may gain half as much",
             ),
         ),
         measurements=shared,
     )
 
 
-def _masked(cpu: Cpu, step: Step, ops: OpProfile, limits: Limits, shared: tuple[Measurement, ...]) -> list[Finding]:
-    """Instructions that this model of CPU has and the virtual machine does not show."""
+def _masked(cpu: Cpu, step: Step, ops: OpProfile, limits: Limits, shared: tuple[Measurement, ...]) -> Finding | None:
+    """Vector extensions that this model of CPU has and the virtual machine does not show."""
     if not cpu.hypervisor or cpu.family is None or cpu.model is None or not cpu.flags:
-        return []
+        return None
     hidden = [flag for flag in _MODELS.get((cpu.vendor, cpu.family, cpu.model), ()) if flag not in cpu.flags]
     dtype = "bfloat16" if ops.self_ms("bfloat16") > ops.self_ms("float32") else "float32"
-    wanted = (
-        [flag for flag in hidden if "bf16" in flag] if dtype == "bfloat16" else [f for f in hidden if f == "avx512f"]
-    )
+    wanted = [flag for flag in hidden if ("bf16" in flag if dtype == "bfloat16" else flag == "avx512f")]
     work = sum(op.self_ms_per_step for op in ops.ops if op.flops_per_step > 0 and op.dtype == dtype)
-    cost = in_step(step, ops, work)
-    if not wanted or cost / step.step_ms < limits.masked_min_share:
-        return []
-    low, high = (part * cost for part in _MASKED_SAVES[dtype])
-    return [
-        Finding(
-            id="PD11.masked-by-hypervisor",
-            severity=severity(0.0, limits.min_share, limits.error_share),
-            confidence=Confidence.LOW,
-            message="this CPU model has {hidden}, but the virtual machine does not show it",
-            reasoning="{arithmetic_ms} a step is arithmetic in {dtype}; what the instructions would give cannot be "
-            "measured here",
-            evidence=(
-                *shared,
-                Measurement("hidden", " ".join(wanted), "text", "hidden extensions"),
-                Measurement("dtype", dtype, "text", "type of most arithmetic"),
-                milliseconds("arithmetic_ms", cost, "products and convolutions in that type per step"),
-            ),
-            fix=Fix(text="Choose an instance type or a CPU model for the virtual machine that passes them through."),
-            savings=savings(
-                step,
-                Part.COMPUTE,
-                ceiling=high,
-                low=low,
-                high=high,
-                method="published and measured elsewhere: AVX-512 over AVX2 up to 15 % of float32 arithmetic, native "
-                "over emulated bfloat16 2 to 5.7 times",
-            ),
-        )
-    ]
+    cost = Cost(step, in_step(step, ops, work))
+    if not wanted or cost.share < limits.masked_min_share:
+        return None
+    low, high = (part * cost.ms for part in _MASKED_SAVES[dtype])
+    return Finding(
+        id="PD11.masked-by-hypervisor",
+        severity=Severity.NOTE,
+        confidence=Confidence.LOW,
+        message="this CPU model has {hidden}, but the virtual machine hides it",
+        reasoning="{arithmetic_ms} per step is arithmetic in {dtype}; what the vector extensions would save cannot be "
+        "measured here",
+        evidence=(
+            *shared,
+            Measurement("hidden", " ".join(wanted), "text", "hidden extensions"),
+            Measurement("dtype", dtype, "text", "type of most arithmetic"),
+            milliseconds("arithmetic_ms", cost.ms, "products and convolutions in that type per step"),
+        ),
+        fix=Fix(text="Choose an instance type or a CPU model for the virtual machine that passes them through."),
+        savings=savings(
+            step,
+            low,
+            high,
+            "published and measured elsewhere: AVX-512 over AVX2 saves up to 15 % of float32 arithmetic, native over "
+            "emulated bfloat16 has a speed-up of 2x to 5.7x",
+        ),
+    )
 
 
 CHECK = Check(code="PD11", name="vector-extensions", title="vector extensions", limits=Limits(), examine=examine)

@@ -3,6 +3,7 @@ them current."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from perfdoctor.diagnosis.registry import discover
@@ -18,13 +19,19 @@ def pages() -> dict[str, str]:
     """File name -> text, one page per check."""
     return {
         f"{entry.check.code}-{entry.check.name}.md": _HEAD.format(
-            module=entry.check.examine.__module__.replace("perfdoctor.checks.", "checks/") + ".py",
+            module=_source(entry.check.examine.__module__),
             code=entry.check.code,
         )
         + "\n"
         + explain_markdown(entry.doc, entry.check)
         for entry in discover()
     }
+
+
+def _source(module: str) -> str:
+    """`checks/gc.py`, `checks/etl/__init__.py`."""
+    file = Path(sys.modules[module].__file__ or "")
+    return file.relative_to(Path(__file__).parent.parent).as_posix()
 
 
 def trust() -> str:

@@ -8,15 +8,15 @@ from perfdoctor.api.quantities import Job
 from .wording import in_words_of
 
 
-def workers(job: Job, count: int) -> Fix:
-    """More workers."""
+def workers(job: Job, count: int, otherwise: str) -> Fix:
+    """More workers; `otherwise`: the other way, as a clause."""
     code = in_words_of(
         job,
         f"DataLoader(dataset, ..., num_workers={count}, persistent_workers=True)",
         transformers=f"TrainingArguments(..., dataloader_num_workers={count}, dataloader_persistent_workers=True)",
     )
     return Fix(
-        text="Let worker processes make the batches while the model trains.",
+        text=f"Let worker processes make the batches while the model trains. Or {otherwise}.",
         code=code,
         risk="Each worker holds a copy of the data set object, and draws its own random numbers.",
         remedies=(f"etl.workers={count}",),
@@ -31,22 +31,22 @@ def fewer_workers(job: Job) -> Fix:
         transformers="TrainingArguments(..., dataloader_num_workers=0)",
     )
     return Fix(
-        text="Make the batches in the training process: that takes less time than receiving them.",
+        text="Make the batches in the training process: making them takes less time than receiving them.",
         code=code,
         remedies=("etl.workers=0",),
     )
 
 
 def prefetch(job: Job, factor: int) -> Fix:
-    """Workers that work further ahead."""
+    """Workers that prefetch more batches."""
     return Fix(
-        text="Let the workers work further ahead, so that a slow batch is there by the time the loop comes to it.",
+        text="Let the workers prefetch more batches, so that a slow one is ready by the time the loop needs it.",
         code=in_words_of(
             job,
             f"DataLoader(dataset, ..., prefetch_factor={factor})",
             transformers=f"TrainingArguments(..., dataloader_prefetch_factor={factor})",
         ),
-        risk="So many batches per worker lie in memory.",
+        risk="Memory must hold that many batches per worker.",
         remedies=(f"etl.prefetch={factor}",),
     )
 

@@ -9,18 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api.causes import in_step
-from perfdoctor.api.findings import (
-    Confidence,
-    Finding,
-    Fix,
-    Location,
-    Measurement,
-    Part,
-    milliseconds,
-    savings,
-    severity,
-    share,
-)
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, savings
 from perfdoctor.api.quantities import (
     Backend,
     Evidence,
@@ -30,13 +19,12 @@ from perfdoctor.api.quantities import (
     Op,
     OpProfile,
     Recurrent,
+    Site,
     Step,
 )
 
-from .limits import CostLimits
-
 _NATIVE_SAVES = (0.3, 0.75)
-"""Of native convolutions whose timing in oneDNN could not be timed; 3.4 times faster was measured on Zen 4."""
+"""Of native convolutions whose timing in oneDNN could not be timed; a speed-up of 3.4x was measured on Zen 4."""
 _SPREAD = 0.15
 """Of a measured timing: it is taken from single operators with warm caches. Three programs of 1.3x to 2.1x, two with
 convolutions and one with an LSTM, won more than the upper end in most runs."""
@@ -45,8 +33,8 @@ _SLOWER = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """Per step, in milliseconds of an ordinary one."""
+class _Saved:
+    """Milliseconds of an ordinary step that oneDNN would save."""
 
     low_ms: float
     high_ms: float
@@ -54,11 +42,55 @@ class Cost:
     """Native over oneDNN, measured; None when nothing could be timed."""
 
 
-def cost(evidence: Evidence, step: Step, backend: Backend) -> Cost:
-    """What oneDNN would save; nothing where it was on."""
+def onednn_off(
+    name: str,
+    evidence: Evidence,
+    step: Step,
+    backend: Backend,
+    *,
+    min_share: float,
+    error_share: float,
+    message: str,
+    reasoning: str,
+    at: Site | Missing | None,
+    more: tuple[Measurement, ...] = (),
+) -> Finding | None:
+    """What either check says; None where oneDNN was on, or would save less than `min_share` of the step."""
+    saved = _saved(evidence, step, backend)
+    cost, measured = Cost(step, saved.high_ms), saved.times is not None
+    if cost.share < min_share or (saved.times is not None and saved.times < _SLOWER):
+        return None
+    ratio = () if saved.times is None else (Measurement("ratio", saved.times, "ratio", "native over oneDNN, measured"),)
+    return Finding(
+        id=name,
+        severity=cost.severity(min_share, error_share),
+        confidence=Confidence.HIGH if measured else Confidence.LOW,
+        message=message + ": up to {cost_ms} per step" + ("; speed-up {ratio} in its operators" * measured),
+        reasoning=reasoning,
+        evidence=(*cost.measured("what oneDNN would save per step, at most"), *ratio, *more),
+        location=location(at),
+        fix=Fix(
+            text="Leave oneDNN on: call `flags()` with `enabled=True`, because its default switches oneDNN off.",
+            code="with torch.backends.mkldnn.flags(enabled=True, deterministic=True):\n    loss = model(batch)",
+            risk="Sums are taken in another order, so the last digits of results differ.",
+            remedies=("onednn.on",),
+        ),
+        savings=savings(
+            step,
+            saved.low_ms,
+            saved.high_ms,
+            "the job's own operators timed in its process with oneDNN off and on"
+            if measured
+            else "not timed in this run; elsewhere oneDNN's convolutions had a speed-up of 1.4x to 4x",
+        ),
+    )
+
+
+def _saved(evidence: Evidence, step: Step, backend: Backend) -> _Saved:
+    """Nothing where it was on."""
     ops, use = evidence.ops, evidence.library_use
     if isinstance(ops, Missing) or not backend.onednn_built:
-        return Cost(0.0, 0.0, None)
+        return _Saved(0.0, 0.0, None)
     low = high = native = in_onednn = 0.0
     for spent, off, on, calls in [*_operators(step, ops, backend, use), *_recurrent(step, ops, use)]:
         # By the ratio, where the job slows all that it runs; by the time itself, where only native operators meet it:
@@ -69,62 +101,11 @@ def cost(evidence: Evidence, step: Step, backend: Backend) -> Cost:
         native += off * calls
         in_onednn += on * calls
     if in_onednn > 0:
-        return Cost(max(0.0, low), max(0.0, high), native / in_onednn)
+        return _Saved(max(0.0, low), max(0.0, high), native / in_onednn)
     if not backend.onednn_enabled:
         spent = in_step(step, ops, sum(op.self_ms_per_step for op in ops.ops if _is_native(op)))
         low, high = (part * spent for part in _NATIVE_SAVES)
-    return Cost(low, high, None)
-
-
-def is_worth(saved: Cost, step: Step, limits: CostLimits) -> bool:
-    """Whether to say anything."""
-    return saved.high_ms / step.step_ms >= limits.min_share and (saved.times is None or saved.times >= _SLOWER)
-
-
-def finding(
-    name: str,
-    step: Step,
-    saved: Cost,
-    limits: CostLimits,
-    *,
-    message: str,
-    reasoning: str,
-    more: tuple[Measurement, ...] = (),
-    location: Location | None = None,
-) -> Finding:
-    """What either check says: how much, and that leaving it on is the fix."""
-    measured = saved.times is not None
-    ratio = () if saved.times is None else (Measurement("ratio", saved.times, "ratio", "native over oneDNN, measured"),)
-    return Finding(
-        id=name,
-        severity=severity(saved.high_ms / step.step_ms, limits.min_share, limits.error_share),
-        confidence=Confidence.HIGH if measured else Confidence.LOW,
-        message=message + ("; with it the same operators run {ratio} as fast" if measured else ""),
-        reasoning=reasoning,
-        evidence=(
-            milliseconds("cost_ms", saved.high_ms, "what oneDNN would save per step, at most"),
-            share("cost_share", saved.high_ms / step.step_ms, "of the step"),
-            *ratio,
-            *more,
-        ),
-        location=location,
-        fix=Fix(
-            text="Leave oneDNN on, and pass enabled=True to `flags()`, which switches it off otherwise.",
-            code="with torch.backends.mkldnn.flags(enabled=True, deterministic=True):\n    loss = model(batch)",
-            risk="Sums are taken in another order, so the last digits of results differ.",
-            remedies=("onednn.on",),
-        ),
-        savings=savings(
-            step,
-            Part.COMPUTE,
-            ceiling=saved.high_ms,
-            low=saved.low_ms,
-            high=saved.high_ms,
-            method="the job's own operators timed in its process with oneDNN off and on"
-            if measured
-            else "not timed in this run: native convolutions were measured 1.4 to 4 times slower elsewhere",
-        ),
-    )
+    return _Saved(low, high, None)
 
 
 def _is_native(op: Op) -> bool:

@@ -5,21 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api.causes import in_step
-from perfdoctor.api.findings import (
-    Confidence,
-    Finding,
-    Fix,
-    Measurement,
-    Part,
-    milliseconds,
-    savings,
-    severity,
-    share,
-)
-from perfdoctor.api.quantities import Backend, Evidence, Machine, OpProfile, Step
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, milliseconds, savings
+from perfdoctor.api.quantities import Backend, Machine, OpProfile
+
+from .case import Case
 
 _GPU_SAVES = (0.8, 0.99)
-"""5 to 100 times faster for matrix work, the range that vendors and users publish; not measured here."""
+"""A speed-up of 5x to 100x for matrix work, the range that vendors and users publish; not measured here."""
 _HIDDEN = ("", "-1", "none", "nodevfiles")
 """Values of CUDA_VISIBLE_DEVICES that say "no GPU"."""
 
@@ -69,8 +61,8 @@ def _nvidia(machine: Machine, backend: Backend) -> Accelerator | None:
         return Accelerator(
             name,
             "cpu-only-build",
-            "this machine has {accelerator}, but the installed torch is built without CUDA ({build})",
-            "torch.version.cuda is None: such a build cannot use a GPU, whatever the driver",
+            "torch is built without CUDA, and {accelerator} is idle",
+            "torch {build} cannot use a GPU, whatever the driver: `torch.version.cuda` is None",
             Fix(
                 text="Install a build with CUDA that the driver supports.",
                 code=f"pip install torch --index-url https://download.pytorch.org/whl/{wheel} --force-reinstall",
@@ -82,7 +74,7 @@ def _nvidia(machine: Machine, backend: Backend) -> Accelerator | None:
         return Accelerator(
             name,
             "no-driver",
-            "this machine has {accelerator}, but its driver cannot be used",
+            "the driver of {accelerator} cannot be used",
             "NVML lists no GPU although " + ("device files" if machine.gpu_nodes else "the PCI bus") + " show one",
             Fix(
                 text="Install or repair the NVIDIA driver; in a container, start it with the NVIDIA runtime.",
@@ -96,7 +88,7 @@ def _nvidia(machine: Machine, backend: Backend) -> Accelerator | None:
         return Accelerator(
             name,
             "driver-too-old",
-            "torch was built for CUDA {cuda}, but the driver runs CUDA {driver} at most",
+            "the driver runs CUDA {driver} at most, but torch is built for CUDA {cuda}",
             "torch.cuda.is_available() is False with a driver of an older major version",
             Fix(
                 text="Update the driver, or install a build for the CUDA that it runs.",
@@ -109,8 +101,8 @@ def _nvidia(machine: Machine, backend: Backend) -> Accelerator | None:
         return Accelerator(
             name,
             "architecture-not-built",
-            "{accelerator} has compute capability {capability}, for which this build of torch has no code",
-            "the build holds {architectures}",
+            "torch has no code for {accelerator}",
+            "the GPU has compute capability {capability}; the build holds {architectures}",
             Fix(
                 text="Install a build that holds this architecture: older GPUs need the wheels for an older CUDA "
                 "(cu126 for Volta and Pascal), new ones a newer torch.",
@@ -125,7 +117,7 @@ def _available(name: str, device: str) -> Accelerator:
     return Accelerator(
         name,
         "model-on-cpu" if device == "cuda" else "accelerator-unused",
-        "the parameters are on the CPU while {accelerator} is there and this torch can use it",
+        "the model is on the CPU, and {accelerator} is idle",
         "the optimizer's parameters were on the CPU in the second step",
         Fix(
             text="Move the model before the optimizer is made, and each batch in the loop.",
@@ -162,42 +154,40 @@ def _wheel(machine: Machine) -> str:
     return "cu130" if newest is not None and newest >= (13, 0) else "cu126"
 
 
-def unused_gpu(
-    evidence: Evidence, step: Step, ops: OpProfile, backend: Backend, there: Accelerator, error_share: float
-) -> Finding:
-    """The finding; its cost is the computing part of the step, of which a GPU would leave little."""
-    machine = evidence.machine
+def unused_gpu(case: Case, ops: OpProfile, there: Accelerator) -> Finding:
+    """Its cost is the computing part of the step, of which a GPU would leave little."""
+    machine, step = case.evidence.machine, case.step
     capability = machine.gpus[0].capability if machine.gpus else None
     matrix_ms = in_step(step, ops, sum(op.self_ms_per_step for op in ops.ops if op.flops_per_step > 0))
-    compute_ms = step.parts.compute or step.working_ms
+    cost = Cost(step, step.parts.compute or step.working_ms)
     low, high = _GPU_SAVES
     return Finding(
         id=f"PD01.{there.fault}",
-        severity=severity(compute_ms / step.step_ms, 0.05, error_share),
+        severity=cost.severity(0.05, case.limits.error_share),
         confidence=Confidence.LOW,
-        message=there.message + ": {cost_ms} a step of arithmetic",
+        message=there.message + ": the CPU computes for {cost_ms} per step",
         reasoning=there.reasoning,
         evidence=(
             Measurement("accelerator", there.name, "text", "accelerator"),
-            milliseconds("cost_ms", compute_ms, "forward, backward and optimizer on the CPU per step"),
-            share("cost_share", compute_ms / step.step_ms, "of the step"),
+            *cost.measured("forward, backward and optimizer on the CPU per step"),
             milliseconds("matrix_ms", matrix_ms, "of it in matrix products and convolutions"),
             Measurement("flops", ops.flops(), "flops", "floating-point operations per step"),
-            Measurement("build", evidence.job.torch_version or "unnamed version", "text", "torch"),
-            Measurement("cuda", backend.cuda or "none", "text", "CUDA of the build"),
+            Measurement("build", case.evidence.job.torch_version or "unnamed version", "text", "torch"),
+            Measurement("cuda", case.backend.cuda or "none", "text", "CUDA of the build"),
             Measurement("driver", _dotted(machine.cuda_driver), "text", "newest CUDA of the driver"),
             Measurement("capability", _dotted(capability), "text", "compute capability"),
-            Measurement("architectures", " ".join(backend.arch_list) or "none", "text", "architectures in the build"),
+            Measurement(
+                "architectures", " ".join(case.backend.arch_list) or "none", "text", "architectures in the build"
+            ),
         ),
         fix=there.fix,
         savings=savings(
             step,
-            Part.COMPUTE,
-            ceiling=compute_ms,
-            low=low * min(matrix_ms, compute_ms),
-            high=high * compute_ms,
-            method="not measured here: GPUs are published to be 5 to 100 times faster for matrix work; the lower "
-            "bound counts only that work",
+            low * min(matrix_ms, cost.ms),
+            high * cost.ms,
+            "not measured here: a published speed-up of 5x to 100x for matrix work; the lower bound counts only that "
+            "work",
+            ceiling=cost.ms,
         ),
     )
 

@@ -14,7 +14,7 @@ A loop over the samples of a batch pays 5 to 20 us of Python and dispatch for ev
 on the whole batch pays them once: such loops in losses were 17 to 59 times slower than their vectorised form.
 On a GPU a scalar read makes the host wait until the device has done all that was asked of it, and then the device
 waits for the host. On a CPU a read is cheap, but one per parameter and step adds up. Anomaly detection takes a stack
-trace for every operator: a network of 40 layers took 1.6 ms a step without it and 13.6 ms with it. An optimizer that
+trace for every operator: a network of 40 layers took 1.6 ms per step without it and 13.6 ms with it. An optimizer that
 is not fused issues ten operators and more for every parameter: for 100 small ones 2.9 ms instead of 0.5 ms.
 
 Example
@@ -33,7 +33,7 @@ detection off again; give the optimizer `fused=True`.
 
 When it stays silent
 --------------------
-One `loss.item()` a step on a CPU; a line that calls a whole network once, however many operators that issues; reads
+One `loss.item()` per step on a CPU; a line that calls a whole network once, however many operators that issues; reads
 by torch's own optimizers; anything below its share of the step; on a GPU, reads in a step that the device bounds: it
 has work while the host waits. Layers called one after another are not a loop
 over elements unless they come by the dozen and each issues small operators. An optimizer whose update was not timed:
@@ -57,52 +57,22 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from perfdoctor.api.findings import Check, Finding, Measurement, Outcome, cannot_tell, clear, found, milliseconds
-from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing, Step
+from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, milliseconds, present
+from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing
 
 from .._shared.lines import key
-from . import state_copies
-from .anomaly import left_on
+from .anomaly import anomaly_detection
+from .device_sync import device_syncs
 from .element_loops import element_loops
+from .limits import Limits
 from .round_trips import round_trips
 from .scalar_reads import ScalarReads, of_the_job
+from .state_copies import lines_of, state_copies
 from .updates import slow_update
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Thresholds, as shares of the steady step unless they say otherwise."""
-
-    loop_share: float = 0.10
-    """Rewriting a loop in whole tensors takes thought; less is not worth it."""
-    loop_runs: int = 32
-    """Runs of a line per step that make it a loop over elements: few networks have as many like layers."""
-    forward_runs: int = 64
-    """The same inside a `forward`, where deep networks call the same line once per block."""
-    least_runs: int = 8
-    """Fewer are no loop, even where they equal the batch size."""
-    small_op_us: float = 50.0
-    """Mean time of the line's operators: above, they work, and Python around them does not matter."""
-    read_share: float = 0.05
-    """Of scalar reads on a CPU."""
-    error_share: float = 0.30
-    """A judgement: a third of the step spent between the operators."""
-    cuda_reads: float = 2.0
-    """Reads a step on CUDA that pass: one for the loss, and one of a gradient scaler, are ordinary."""
-    cuda_read_share: float = 0.02
-    """Of the step, of what the device can have felt: below, the host was ahead of it anyway."""
-    copy_share: float = 0.05
-    """Of copies back and forth."""
-    anomaly_share: float = 0.05
-    """Of anomaly detection: one line to take out, so little is worth it."""
-    update_share: float = 0.1
-    """What another way to update would save, as a note: the loop is what torch does on a CPU unless told otherwise."""
-
-
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
-    """Scalar reads, then copies between devices, then loops over elements that are neither."""
+    """What torch does of itself, scalar reads, copies between devices, then loops over elements that are neither."""
     step, calls, lines = evidence.step, evidence.call_sites, evidence.hot_lines
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
@@ -111,34 +81,27 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if isinstance(lines, Missing):
         return cannot_tell(f"operators were not counted by line: {lines}")
     reads = of_the_job(calls)
-    state = state_copies.lines_of(step, lines, limits)
+    state = lines_of(step, lines, limits)
     told = {key(line.site) for line in state}
     told |= {key(call.site) for call in reads if call.calls_per_step >= limits.least_runs}
-    findings = [
-        *_left_behind(evidence, step, calls, lines, limits),
-        *ScalarReads(evidence, step, reads, lines, limits).findings(),
+    if evidence.on_cuda:
+        read = device_syncs(evidence, step, reads, limits)
+    else:
+        read = ScalarReads(evidence, step, reads, lines, limits).findings()
+    findings = (
+        *present(anomaly_detection(evidence, step, calls, limits), slow_update(evidence, step, lines, limits)),
+        *read,
         *round_trips(step, calls, limits),
-        *([state_copies.finding(step, state, limits)] if state else []),
+        *present(state_copies(step, state, limits)),
         *element_loops(evidence, step, lines, told, limits),
-    ]
+    )
     shared = _measured(reads, lines)
     if findings:
         return found(*findings, measurements=shared)
     return clear(
-        "{reads:scalar read} a step: {reads_ms}; the busiest line ran {runs:time} and issued {ops:operator}",
+        "{reads:scalar read} per step: {reads_ms}; the busiest line ran {runs:time} and issued {ops:operator}",
         *shared,
     )
-
-
-def _left_behind(
-    evidence: Evidence, step: Step, calls: tuple[CallSite, ...], lines: tuple[Line, ...], limits: Limits
-) -> list[Finding]:
-    """Of torch itself: a mode that was left on, and the way in which the optimizer updates."""
-    some = (
-        left_on(evidence, step, calls, (limits.anomaly_share, limits.error_share)),
-        slow_update(evidence, step, lines, limits.update_share),
-    )
-    return [finding for finding in some if finding is not None]
 
 
 def _measured(reads: tuple[CallSite, ...], lines: tuple[Line, ...]) -> tuple[Measurement, ...]:

@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import (
-    Confidence,
-    Finding,
-    Fix,
-    Measurement,
-    Part,
-    location,
-    milliseconds,
-    savings,
-    severity,
-    share,
-)
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import CallSite, Evidence, Step
 
 from .._shared.wording import in_words_of
+from .limits import Limits
 
-_TRACE, _CHECK = "anomaly_trace", "anomaly_check"
 _SPREAD = (0.9, 1.15)
 """Around the measured time. At best the bookkeeping of the traces goes too, and the memory that they held."""
 
 
-def left_on(evidence: Evidence, step: Step, calls: tuple[CallSite, ...], limits: tuple[float, float]) -> Finding | None:
-    """None where it was off, or took less than the least share of the step. `limits`: shares for a finding, and for an
-    error."""
-    traces, checks = ([call for call in calls if call.kind == kind] for kind in (_TRACE, _CHECK))
+def anomaly_detection(evidence: Evidence, step: Step, calls: tuple[CallSite, ...], limits: Limits) -> Finding | None:
+    """None where it was off, or took less than its least share of the step."""
+    traces, checks = ([call for call in calls if call.kind == kind] for kind in ("anomaly_trace", "anomaly_check"))
     traces_ms, checks_ms = (sum(call.ms_per_step for call in some) for some in (traces, checks))
-    cost = traces_ms + checks_ms
-    if step.step_ms <= 0 or cost <= 0 or cost / step.step_ms < limits[0]:
+    cost = Cost(step, traces_ms + checks_ms)
+    if cost.ms <= 0 or step.step_ms <= 0 or cost.share < limits.anomaly_share:
         return None
     dearest = max((*traces, *checks), key=lambda call: call.ms_per_step)
     known = dearest.detail == "switch"
     # On CUDA the search also waits for what the device was asked to do anyway.
     waits = evidence.on_cuda
-    low, high = _SPREAD[0] * (traces_ms if waits else cost), _SPREAD[1] * cost
+    low, high = _SPREAD[0] * (traces_ms if waits else cost.ms), _SPREAD[1] * cost.ms
     return Finding(
         id="PD10.anomaly-detection",
-        severity=severity(cost / step.step_ms, *limits),
+        severity=cost.severity(limits.anomaly_share, limits.error_share),
         confidence=Confidence.MEDIUM if waits else Confidence.HIGH,
         message=("this line left autograd's anomaly detection on" if known else "autograd's anomaly detection is on")
-        + ", which takes {cost_ms} a step, {cost_share} of it",
-        reasoning="each operator whose gradient will be needed takes a Python stack trace ({traces:trace} a step, "
+        + ": {cost_ms} per step ({cost_share})",
+        reasoning="each operator whose gradient will be needed takes a Python stack trace ({traces:trace} per step, "
         "{traces_ms}), and each result of the backward pass is searched for NaN ({checks:time}, {checks_ms})",
         evidence=(
-            milliseconds("cost_ms", cost, "per step"),
-            share("cost_share", cost / step.step_ms, "of the step"),
+            *cost.measured(),
             Measurement("traces", round(sum(call.calls_per_step for call in traces)), "count", "stack traces per step"),
             milliseconds("traces_ms", traces_ms, "taking them, per step"),
             Measurement("checks", round(sum(call.calls_per_step for call in checks)), "count", "searches per step"),
@@ -65,11 +52,10 @@ def left_on(evidence: Evidence, step: Step, calls: tuple[CallSite, ...], limits:
         ),
         savings=savings(
             step,
-            Part.COMPUTE,
-            ceiling=min(high, step.parts.forward + step.parts.backward),
-            low=low,
-            high=high,
-            method="the traces and the search, timed in a few steps of the job itself"
+            low,
+            high,
+            "the traces and the search, timed in a few steps of the job itself"
             + ("; at least the traces, because the search also waits for the device" if waits else ""),
+            ceiling=min(high, step.parts.forward + step.parts.backward),
         ),
     )

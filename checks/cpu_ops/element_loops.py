@@ -4,42 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
-from perfdoctor.api.findings import (
-    Confidence,
-    Finding,
-    Fix,
-    Measurement,
-    Part,
-    location,
-    milliseconds,
-    savings,
-    severity,
-    share,
-)
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import Evidence, Layer, Line, Missing, Step
 
+from .._shared.cells import CELLS, runs_as_often
 from .._shared.lines import PYTHON_PARTS, key, places
-from .._shared.time_loops import CELLS, runs_as_often
-
-
-class LoopLimits(Protocol):
-    """The thresholds that concern them."""
-
-    @property
-    def loop_share(self) -> float: ...
-    @property
-    def loop_runs(self) -> int: ...
-    @property
-    def forward_runs(self) -> int: ...
-    @property
-    def least_runs(self) -> int: ...
-    @property
-    def small_op_us(self) -> float: ...
-    @property
-    def error_share(self) -> float: ...
-
+from .limits import Limits
 
 _VECTORISED = (0.92, 0.98)
 """Saved of the loop's own time: the published cases saved 94 to 98 %, with larger batches; four here 95 % and more."""
@@ -52,7 +23,7 @@ _ONE_FILE = 0.25
 
 
 def element_loops(
-    evidence: Evidence, step: Step, lines: Iterable[Line], told: set[tuple[str, int]], limits: LoopLimits
+    evidence: Evidence, step: Step, lines: Iterable[Line], told: set[tuple[str, int]], limits: Limits
 ) -> list[Finding]:
     """Loops among the lines but for those that were `told`, the dearest first."""
     sizes, cells = _batch_sizes(evidence), _cells(evidence)
@@ -118,7 +89,7 @@ def _calls_cell(line: Line, cell: Layer) -> bool:
     return line.part == "forward" and runs_as_often(line, cell) and cell.forward_ms >= 0.5 * line.ms_per_step
 
 
-def _is_repeated(line: Line, batch_sizes: tuple[int, ...], limits: LoopLimits) -> bool:
+def _is_repeated(line: Line, batch_sizes: tuple[int, ...], limits: Limits) -> bool:
     runs = line.runs_per_step
     if "rnn.py" in line.site.via:
         return False  # the same, also of torch's layers for whole sequences
@@ -147,26 +118,22 @@ def _run_together(one: Line, other: Line) -> bool:
     return (times == 1 or here) and abs(more - times * fewer) <= slack * fewer
 
 
-def _finding(step: Step, loop: _Loop, limits: LoopLimits) -> Finding | None:
-    main = loop.main
+def _finding(step: Step, loop: _Loop, limits: Limits) -> Finding | None:
     backward = _backward_ms(step, loop)
-    cost = loop.ms + backward
-    cost_share = cost / step.step_ms
-    if loop.op_us > limits.small_op_us or cost_share < limits.loop_share:
+    cost = Cost(step, loop.ms + backward)
+    if loop.op_us > limits.small_op_us or cost.share < limits.loop_share:
         return None
     sure = loop.ms + _BACKWARD_SURE * backward
-    low, high = (fraction * spent for fraction, spent in zip(_VECTORISED, (sure, cost), strict=True))
+    low, high = (fraction * spent for fraction, spent in zip(_VECTORISED, (sure, cost.ms), strict=True))
     return Finding(
         id="PD10.element-loop",
-        severity=severity(cost_share, limits.loop_share, limits.error_share),
+        severity=cost.severity(limits.loop_share, limits.error_share),
         confidence=Confidence.HIGH if loop.ms / step.step_ms >= limits.loop_share else Confidence.MEDIUM,
-        message="a Python loop runs this line {runs:time} a step and issues {ops:small operator}, {cost_ms}, "
-        "{cost_share} of the step",
-        reasoning="each operator works for {op_us} and is called on its own, from Python; the same on whole "
-        "tensors takes a few calls",
+        message="a Python loop runs this line {runs:time} per step: {cost_ms} ({cost_share})",
+        reasoning="it issues {ops:small operator} per step, each called from Python for {op_us} of work; the same on "
+        "whole tensors takes a few calls",
         evidence=(
-            milliseconds("cost_ms", cost, "the loop per step, with its part of the backward pass"),
-            share("cost_share", cost_share, "of the step"),
+            *cost.measured("the loop per step, with its part of the backward pass"),
             milliseconds("loop_ms", loop.ms, "the loop itself"),
             milliseconds("backward_ms", backward, "its part of the backward pass"),
             Measurement("runs", round(loop.runs), "count", "runs per step"),
@@ -174,7 +141,7 @@ def _finding(step: Step, loop: _Loop, limits: LoopLimits) -> Finding | None:
             Measurement("op_us", loop.op_us, "us", "one of its operators"),
             Measurement("lines", places(loop.lines), "text", "its lines"),
         ),
-        location=location(main.site),
+        location=location(loop.main.site),
         fix=Fix(
             text="Compute on whole tensors instead of one element after another; where the elements need different "
             "code, `torch.vmap` or `torch.where`.",
@@ -183,12 +150,11 @@ def _finding(step: Step, loop: _Loop, limits: LoopLimits) -> Finding | None:
         ),
         savings=savings(
             step,
-            Part.COMPUTE,
-            ceiling=cost,
-            low=low,
-            high=high,
-            method="92 to 98 % of the loop: its share of its part of the step, by its operators and the pauses "
-            "between them, and 85 to 100 % of its share of the backward pass",
+            low,
+            high,
+            "92 to 98 % of the loop: its share of its part of the step, by its operators and the pauses between them, "
+            "and 85 to 100 % of its share of the backward pass",
+            ceiling=cost.ms,
         ),
     )
 

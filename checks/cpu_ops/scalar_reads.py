@@ -1,52 +1,23 @@
-"""Scalars read out of tensors: on a GPU the host waits for each, on a CPU many of them add up."""
+"""Scalars read out of tensors on a CPU, where many of them add up; and what those on a GPU have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from perfdoctor.api.findings import (
-    Confidence,
-    Finding,
-    Fix,
-    Measurement,
-    Part,
-    location,
-    milliseconds,
-    savings,
-    severity,
-    share,
-)
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds, present
 from perfdoctor.api.quantities import CallSite, Evidence, Line, Site, Step
 
 from .._shared.lines import PYTHON_PARTS, function, key, places
-
-
-class ReadLimits(Protocol):
-    """The thresholds that concern them."""
-
-    @property
-    def read_share(self) -> float: ...
-    @property
-    def error_share(self) -> float: ...
-    @property
-    def cuda_reads(self) -> float: ...
-    @property
-    def cuda_read_share(self) -> float: ...
-
+from .limits import Limits
 
 _READ_US = 3.0
 """Python and dispatch around one `.item()` on a CPU, measured: 2 to 4 us."""
 _READS_SAVED = (0.5, 0.9)
 """Of lines that read many scalars: one stacked read and the norms of all tensors at once remain."""
-_WAIT_LOST = (0.1, 0.9)
-"""Of a read's duration on CUDA: the device works meanwhile, and idles only afterwards."""
 _SAME_RUNS = 0.25
 """Lines of one function whose runs differ by less belong to one loop: runs are estimated, to 10 % each."""
 _SURE_RUNS = 0.75
 """Of a number of runs, which is estimated."""
-_COMPUTE_PARTS = ("forward", "backward", "optimizer")
 
 
 def of_the_job(calls: tuple[CallSite, ...]) -> tuple[CallSite, ...]:
@@ -70,30 +41,23 @@ class ScalarReads:
     step: Step
     reads: tuple[CallSite, ...]
     lines: tuple[Line, ...]
-    limits: ReadLimits
+    limits: Limits
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> tuple[Finding, ...]:
         """One for each line or loop whose reads cost enough, the dearest first."""
-        some = self._on_cuda() if self.evidence.on_cuda else self._on_cpu()
-        return [finding for finding in some if finding is not None]
-
-    def _share(self, ms: float) -> float:
-        return ms / self.step.step_ms
-
-    def _line(self, site: Site) -> Line | None:
-        """The line in the parts of the step that Python runs."""
-        at = [line for line in self.lines if key(line.site) == key(site) and line.part in PYTHON_PARTS]
-        return max(at, key=lambda line: line.ms_per_step, default=None)
-
-    def _on_cpu(self) -> list[Finding | None]:
         told: set[tuple[str, int]] = set()
         findings = []
         for call in self.reads:
             loop = self._loop_of_reads(call)
             if not told & {key(line.site) for line in loop}:
                 told |= {key(line.site) for line in loop}
-                findings.append(self._read_on_cpu(call, loop))
-        return findings
+                findings.append(self._finding(call, loop))
+        return present(*findings)
+
+    def _line(self, site: Site) -> Line | None:
+        """The line in the parts of the step that Python runs."""
+        at = [line for line in self.lines if key(line.site) == key(site) and line.part in PYTHON_PARTS]
+        return max(at, key=lambda line: line.ms_per_step, default=None)
 
     def _loop_of_reads(self, call: CallSite) -> list[Line]:
         """The lines of a loop whose every run ends in a read: what it reads is made one by one, too. None where a
@@ -103,26 +67,24 @@ class ScalarReads:
             return []
         return self._beside(line)
 
-    def _read_on_cpu(self, call: CallSite, loop: list[Line]) -> Finding | None:
+    def _finding(self, call: CallSite, loop: list[Line]) -> Finding | None:
         here = {key(line.site) for line in loop}
         reads = [read for read in self.reads if key(read.site) in here] or [call]
-        cost = sum(read.ms_per_step + _READ_US / 1000 * read.calls_per_step for read in reads)
-        low, high = cost, cost
-        if loop:
-            cost = max(cost, sum(line.ms_per_step for line in loop))
-            low, high = (fraction * cost for fraction in _READS_SAVED)
-        if self._share(cost) < self.limits.read_share:
+        spent = sum(read.ms_per_step + _READ_US / 1000 * read.calls_per_step for read in reads)
+        cost = Cost(self.step, max(spent, sum(line.ms_per_step for line in loop)))
+        if cost.share < self.limits.read_share:
             return None
+        several = len(loop) > 1
         return Finding(
             id="PD10.scalar-reads",
-            severity=severity(self._share(cost), self.limits.read_share, self.limits.error_share),
+            severity=cost.severity(self.limits.read_share, self.limits.error_share),
             confidence=Confidence.HIGH,
-            message=("this loop" if len(loop) > 1 else "this line")
-            + " reads {reads:scalar} a step out of tensors, which takes {cost_ms}, {cost_share} of it",
+            message=("this loop" if several else "this line")
+            + " reads {reads:scalar} per step out of tensors: {cost_ms} ({cost_share})",
             reasoning="every read, and what is computed for it alone, goes through Python and the dispatcher",
             evidence=(
-                *self._read_evidence(reads, cost),
-                *((Measurement("lines", places(loop), "text", "its lines"),) if len(loop) > 1 else ()),
+                *about_reads(cost, *reads),
+                *((Measurement("lines", places(loop), "text", "its lines"),) if several else ()),
             ),
             location=location(call.site),
             fix=Fix(
@@ -132,14 +94,11 @@ class ScalarReads:
                 "if step % 50 == 0:\n    print(correct.item())\n"
                 "values = torch.stack(values).tolist()  # or one read for a list of them",
             ),
-            savings=savings(
-                self.step,
+            savings=cost.savings(
+                _READS_SAVED if loop else (1.0, 1.0),
+                "the line's share of its part of the step, by the operators it issues and the pauses between them; "
+                "one read for all leaves 10 to 50 %",
                 Part.OTHER,
-                ceiling=cost,
-                low=low,
-                high=high,
-                method="the line's share of its part of the step, by the operators it issues and the pauses between "
-                "them; one read for all leaves 10 to 50 %",
             ),
         )
 
@@ -158,54 +117,14 @@ class ScalarReads:
             and abs(one.runs_per_step - line.runs_per_step) <= _SAME_RUNS * line.runs_per_step
         ]
 
-    def _read_evidence(self, reads: Sequence[CallSite], cost: float) -> tuple[Measurement, ...]:
-        return (
-            milliseconds("cost_ms", cost, "per step"),
-            share("cost_share", self._share(cost), "of the step"),
-            Measurement("reads", sum(read.calls_per_step for read in reads), "count", "scalar reads per step"),
-            milliseconds("reads_ms", sum(read.ms_per_step for read in reads), "in the reads themselves"),
-        )
 
-    def _on_cuda(self) -> list[Finding | None]:
-        if sum(call.calls_per_step for call in self.reads) < self.limits.cuda_reads:
-            return []
-        return [self._read_on_cuda(call) for call in self.reads]
-
-    def _read_on_cuda(self, call: CallSite) -> Finding | None:
-        cost = call.ms_per_step
-        felt = self.evidence.felt_ms(cost)
-        if self._share(felt) < self.limits.cuda_read_share:
-            return None
-        low, high = (min(felt, fraction * cost) for fraction in _WAIT_LOST)
-        return Finding(
-            id="PD10.device-sync",
-            severity=severity(self._share(high), self.limits.read_share, self.limits.error_share),
-            confidence=Confidence.MEDIUM,
-            message="this line makes the host wait for the GPU {reads:time} a step, {cost_ms} in all",
-            reasoning="reading a scalar waits for everything that the device was asked to do; until the host has asked "
-            "for more, the device idles",
-            evidence=(
-                *self._read_evidence([call], cost),
-                milliseconds("felt_ms", felt, "of that, the most for which the device can have been without work"),
-            ),
-            location=location(call.site),
-            fix=Fix(
-                text="Keep the value on the device, and read it every 50 steps; replace an `if` on a tensor by "
-                "`torch.where`.",
-                code="total += loss.detach()\nif step % 50 == 0:\n    print((total / 50).item())\n    total.zero_()",
-                risk="The values printed are older by up to 50 steps.",
-                remedies=("reads.deferred",),
-            ),
-            savings=savings(
-                self.step,
-                Part.COMPUTE if call.detail in _COMPUTE_PARTS else Part.OTHER,
-                ceiling=felt,
-                low=low,
-                high=high,
-                method="the time that the host waited; 10 to 90 % of it is lost, by how far ahead it would have been, "
-                "but no more than the device can have been without work",
-            ),
-        )
+def about_reads(cost: Cost, *reads: CallSite) -> tuple[Measurement, ...]:
+    """What a finding says of scalar reads."""
+    return (
+        *cost.measured(),
+        Measurement("reads", sum(read.calls_per_step for read in reads), "count", "scalar reads per step"),
+        milliseconds("reads_ms", sum(read.ms_per_step for read in reads), "in the reads themselves"),
+    )
 
 
 def _is_librarys(call: CallSite) -> bool:

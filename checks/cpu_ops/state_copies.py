@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from perfdoctor.api.findings import (
-    Confidence,
-    Finding,
-    Fix,
-    Measurement,
-    Part,
-    location,
-    milliseconds,
-    savings,
-    severity,
-    share,
-)
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location
 from perfdoctor.api.quantities import Line, Step
 
 from .._shared.lines import function, key, places
-
-
-class StateLimits(Protocol):
-    """The thresholds that concern it."""
-
-    @property
-    def loop_share(self) -> float: ...
-    @property
-    def least_runs(self) -> int: ...
-    @property
-    def error_share(self) -> float: ...
-
+from .limits import Limits
 
 _CALLS = ("_save_to_state_dict", "_load_from_state_dict")
 _SAVED = (0.5, 0.95)
 """Of going through the state of a model, by a foreach operator in place, or by doing it rarely."""
 
 
-def lines_of(step: Step, lines: tuple[Line, ...], limits: StateLimits) -> tuple[Line, ...]:
+def lines_of(step: Step, lines: tuple[Line, ...], limits: Limits) -> tuple[Line, ...]:
     """Lines outside the model's passes that take its state or put it back, and the loops over it beside them; none
     where they cost little."""
     outside = [line for line in lines if line.part == "other"]
@@ -53,22 +29,20 @@ def lines_of(step: Step, lines: tuple[Line, ...], limits: StateLimits) -> tuple[
     return found if sum(line.ms_per_step for line in found) >= limits.loop_share * step.step_ms else ()
 
 
-def finding(step: Step, lines: tuple[Line, ...], limits: StateLimits) -> Finding:
+def state_copies(step: Step, lines: tuple[Line, ...], limits: Limits) -> Finding | None:
     """What `lines`, as `lines_of` gives them, cost."""
-    cost = sum(line.ms_per_step for line in lines)
-    cost_share = cost / step.step_ms
-    low, high = (fraction * cost for fraction in _SAVED)
+    if not lines:
+        return None
+    cost = Cost(step, sum(line.ms_per_step for line in lines))
     return Finding(
         id="PD10.state-copies",
-        severity=severity(cost_share, limits.loop_share, limits.error_share),
+        severity=cost.severity(limits.loop_share, limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="every step goes through the model's `state_dict`, tensor by tensor: {cost_ms}, {cost_share} of the "
-        "step",
-        reasoning="it issues {ops:operator} a step outside forward, backward and optimizer, one tensor after another, "
-        "to copy or to average weights",
+        message="every step copies the model's `state_dict` tensor by tensor: {cost_ms} ({cost_share})",
+        reasoning="it issues {ops:operator} per step outside forward, backward and optimizer, one tensor after "
+        "another, to copy or to average weights",
         evidence=(
-            milliseconds("cost_ms", cost, "per step"),
-            share("cost_share", cost_share, "of the step"),
+            *cost.measured(),
             Measurement("ops", round(sum(line.ops_per_step for line in lines)), "count", "operators per step"),
             Measurement("lines", places(lines), "text", "its lines"),
         ),
@@ -80,13 +54,9 @@ def finding(step: Step, lines: tuple[Line, ...], limits: StateLimits) -> Finding
             "    torch._foreach_lerp_(averages, parameters, 1 - decay)",
             risk="Buffers (running statistics of batch norms) must be copied beside the parameters.",
         ),
-        savings=savings(
-            step,
+        savings=cost.savings(
+            _SAVED,
+            "the lines' share of the step outside the model's passes; all tensors at once, or rarely, leave 5 to 50 %",
             Part.OTHER,
-            ceiling=cost,
-            low=low,
-            high=high,
-            method="the lines' share of what passes outside the passes of the model; all tensors at once, or rarely, "
-            "leave 5 to 50 %",
         ),
     )

@@ -7,16 +7,16 @@ from perfdoctor.api.findings import (
     Finding,
     Fix,
     Measurement,
-    Part,
     Severity,
     location,
     milliseconds,
     savings,
     share,
 )
-from perfdoctor.api.quantities import Evidence, Job, Line, Missing, Step, UpdateTiming
+from perfdoctor.api.quantities import Evidence, Job, Line, Missing, Step
 
 from .._shared.wording import in_words_of
+from .limits import Limits
 
 _SLOWER = 1.1
 """Another way is worth a finding when it beats the job's by a tenth, measured."""
@@ -27,8 +27,8 @@ _FAULTED = 1.25
 _DOES = {"loop": "one after another", "foreach": "in groups"}
 
 
-def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], least: float) -> Finding | None:
-    """None where no way was timed that is faster, or what it would save is less than that share of the step.
+def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits: Limits) -> Finding | None:
+    """None where no way was timed that is faster, or what it would save is less than its share of the step.
 
     Never more than a note: it is torch's own choice, and nothing in the job is wrong.
     """
@@ -45,27 +45,27 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], least: 
     spent = step.parts.optimizer
     # By the ratio, but no less than what was timed remains: in a repetition the loop may have to fault its memory in.
     saved = min(spent * (1 - faster[best] / timing.now_ms), spent - faster[best] / timing.part)
-    if saved / step.step_ms < least:
+    if saved / step.step_ms < limits.update_share:
         return None
     at = max((line for line in lines if line.part == "optimizer"), key=lambda line: line.ms_per_step, default=None)
     timed = ", ".join(f"{{{name}_ms}} with `{name}=True`" for name in ways)
+    in_job = ", and in the job, with its memory at hand, the loop takes less"
     return Finding(
         id="PD10.slow-update",
         severity=Severity.NOTE,
         confidence=Confidence.HIGH,
-        message=f"{{optimizer}} updates {{tensors:tensor}} {_DOES[timing.made]}, which takes {{update_ms}} a step, "
-        "{update_share} of it",
+        message=f"{{optimizer}} updates {{tensors:tensor}} {_DOES[timing.made]}: {{update_ms}} per step "
+        "({update_share})",
         reasoning=f"timed on tensors of the same shapes, an update takes {{now_ms}} so and {timed}"
         + ("; on the CPU torch's optimizers loop unless told otherwise" if timing.made == "loop" else "")
-        + (
-            ", and in the job, with its memory at hand, the loop takes less" if timing.now_ms > _FAULTED * spent else ""
-        ),
+        + (in_job if timing.now_ms > _FAULTED * spent else ""),
         evidence=(
             milliseconds("update_ms", spent, "the optimizer's part per step"),
             share("update_share", spent / step.step_ms, "of the step"),
             Measurement("optimizer", timing.optimizer, "text", "optimizer"),
             Measurement("tensors", timing.tensors, "count", "tensors that it updates"),
-            milliseconds("now_ms", timing.now_ms, "timed as the job does it" + _of_part(timing)),
+            milliseconds("now_ms", timing.now_ms, "timed as the job does it"),
+            *((share("part", timing.part, "of the elements timed"),) if timing.part < 1 else ()),
             *(milliseconds(f"{name}_ms", ms, f"timed with `{name}=True`") for name, ms in ways.items()),
         ),
         location=location(at.site) if at is not None else None,
@@ -75,21 +75,16 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], least: 
             else "Have it update tensors in groups.",
             code=_code(evidence.job, timing.optimizer, best),
             risk="Sums are taken in another order, so the last digits of results differ.",
-            remedies=("optimizer.fused",) if best == "fused" else ("optimizer.foreach",),
+            remedies=(f"optimizer.{best}",),
         ),
         savings=savings(
             step,
-            Part.COMPUTE,
+            _WARM * saved,
+            saved,
+            "the optimizer's part of the step, by how its update was timed both ways in the job's process",
             ceiling=spent,
-            low=_WARM * saved,
-            high=saved,
-            method="the optimizer's part of the step, by how its update was timed both ways in the job's process",
         ),
     )
-
-
-def _of_part(timing: UpdateTiming) -> str:
-    return "" if timing.part >= 1 else f", {100 * timing.part:.0f} % of the elements"
 
 
 def _code(job: Job, optimizer: str, way: str) -> str:

@@ -9,11 +9,11 @@ by torch's fused kernel, by its math path, or made by hand of two products and a
 
 Why it costs time
 -----------------
-Native convolutions were measured 3.4 times slower than oneDNN's, a native LSTM 1.5 to 4 times; on a GPU cuDNN is 3 to
-10 times faster. Attention made by hand writes its matrix of scores to memory several times, forward and backward: on
-a CPU it was measured 1.3 to 2.7 times slower than the fused kernel, from 128 positions to 1024. Images whose channels
-come first in memory: on a CPU a max pooling forward and backward took 7 times as long so, a batch norm 2.6 times, and
-convolutions from 1.02 (256 channels of 14 x 14) to 1.7 times (8 channels of 128 x 128).
+Native convolutions were measured 3.4 times slower than oneDNN's, a native LSTM 1.5 to 4 times; on a GPU cuDNN has a
+speed-up of 3x to 10x. Attention made by hand writes its matrix of scores to memory several times, forward and backward:
+on a CPU it was measured 1.3 to 2.7 times slower than the fused kernel, from 128 positions to 1024. Images whose
+channels come first in memory: on a CPU a max pooling forward and backward took 7 times as long so, a batch norm 2.6
+times, and convolutions from 1.02 (256 channels of 14 x 14) to 1.7 times (8 channels of 128 x 128).
 
 Example
 -------
@@ -54,48 +54,21 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from perfdoctor.api.causes import in_step
-from perfdoctor.api.findings import (
-    Check,
-    Finding,
-    Measurement,
-    Outcome,
-    cannot_tell,
-    clear,
-    found,
-    location,
-    not_applicable,
-    share,
-)
-from perfdoctor.api.quantities import Attention, Backend, Evidence, LibraryUse, Missing, OpProfile, Site, Step
+from perfdoctor.api.findings import Check, Finding, Outcome, cannot_tell, clear, found, not_applicable, present
+from perfdoctor.api.quantities import Backend, Evidence, LibraryUse, Missing, Step
 
-from .._shared import onednn
-from . import attention, channels_last
-from .on_gpu import Case
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Thresholds, as shares of the steady step."""
-
-    min_share: float = 0.05
-    """What a fix must be predicted to save, in the middle of its range; below, one line of code is not worth it."""
-    error_share: float = 0.25
-    """A judgement: a quarter of the step for a line of code."""
-    convolution_share: float = 0.50
-    """Share of the step in convolutions from which on trying cuDNN's algorithms is advised."""
-
-
-_LIBRARIES = (
-    ("cudnn", "cuDNN"),
-    ("miopen", "MIOpen"),
-    ("mkldnn", "oneDNN"),
-    ("nnpack", "NNPACK"),
-    ("depthwise", "torch's depthwise kernel"),
-)
-"""Parts of the names of operators, and whose they are."""
+from . import channels_last
+from .attention import attention
+from .benchmark import benchmark_off, benchmark_on_new_shapes
+from .case import Case
+from .channels_first import channels_first
+from .deterministic import deterministic
+from .done_by import done_by, measured
+from .limits import Limits
+from .onednn_disabled import onednn_disabled
+from .scattered_weights import scattered_weights
+from .unused import unused
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -113,139 +86,36 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         if evidence.job.compiled:
             return cannot_tell("the model is compiled, and its graphs do not show convolutions or attention by name")
         return not_applicable("the step has no convolution, no recurrent layer and no attention")
-    findings = attention.findings(evidence, step, ops, use, (limits.min_share, limits.error_share))
     if evidence.on_cuda:
-        if not isinstance(evidence.cudnn, Missing) and not backend.hip:
-            case = Case(
-                evidence,
-                step,
-                use,
-                evidence.cudnn,
-                limits.min_share,
-                limits.error_share,
-                limits.convolution_share,
-            )
-            findings = [*case.findings(), *findings]
-        elif isinstance(evidence.cudnn, Missing) and not findings and (use.convolutions or use.recurrent):
-            return cannot_tell(f"cuDNN's settings were not read: {evidence.cudnn}")
+        library = _on_gpu(evidence, step, use, backend, limits)
     else:
-        findings = [*_onednn_off_inside(evidence, step, backend, limits), *findings]
-    shared = _shared(evidence, step, ops, use)
+        library = present(onednn_disabled(evidence, step, backend, limits))
+    findings = (*library, *attention(evidence, step, ops, use, limits))
+    shared = measured(evidence, step, ops, use)
     if findings:
         return found(*findings, measurements=shared)
+    if evidence.on_cuda and isinstance(evidence.cudnn, Missing) and (use.convolutions or use.recurrent):
+        return cannot_tell(f"cuDNN's settings were not read: {evidence.cudnn}")
     untimed = [row for row in use.attention if row.made != "fused" and isinstance(row.timing, Missing)]
     untimed_ms = in_step(step, ops, sum(row.ms_per_step for row in untimed))
     if not use.on_device and untimed_ms / step.step_ms >= limits.min_share:
         return cannot_tell(f"attention that is not fused takes much of the step, and {untimed[0].timing}")
     unseen = "; inside compiled functions nothing was seen" if evidence.job.compiled else ""
-    return clear(_line(use) + channels_last.words(shared) + unseen, *shared)
+    return clear(done_by(use) + channels_last.words(shared) + unseen, *shared)
 
 
-def _onednn_off_inside(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> list[Finding]:
-    """On between the steps, off in them."""
-    if not backend.onednn_between_steps:
-        return []
-    saved = onednn.cost(evidence, step, backend)
-    if not onednn.is_worth(saved, step, limits):
-        return []
-    where = "where convolutions ran" if backend.onednn_enabled else "at the end of a forward"
-    return [
-        onednn.finding(
-            "PD02.onednn-disabled",
-            step,
-            saved,
-            limits,
-            message="oneDNN is switched off inside the forward pass, so {cost_ms} a step goes to torch's own kernels",
-            reasoning=f"`torch.backends.mkldnn.enabled` was True between the steps, and False {where}; `flags()` "
-            "switches it off unless it is called with enabled=True",
-            location=location(_line_switched_off(evidence)),
-        )
-    ]
-
-
-def _line_switched_off(evidence: Evidence) -> Site | None:
-    """Who switched it off; else a convolution that ran meanwhile, else the costliest line of the forward pass."""
-    calls = () if isinstance(evidence.call_sites, Missing) else evidence.call_sites
-    lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
-    about = [call for call in calls if call.detail == "onednn"]
-    off = [call.site for kind in ("library_flags", "library_off") for call in about if call.kind == kind]
-    return next(iter([*off, *(line.site for line in lines if line.part == "forward")]), None)
-
-
-# -- what clears it ---------------------------------------------------------------------------------------
-
-
-def _shared(evidence: Evidence, step: Step, ops: OpProfile, use: LibraryUse) -> tuple[Measurement, ...]:
-    """Who did what, and for how much of the step."""
-    kinds = (("convolution", use.convolutions), ("recurrent", use.recurrent), ("attention", use.attention))
-    found: list[Measurement] = []
-    for name, rows in kinds:
-        profiled = sum(row.ms_per_step for row in rows)
-        spent = min(step.step_ms, profiled) if use.on_device else in_step(step, ops, profiled)
-        found += [
-            Measurement(f"{name}_calls", round(sum(row.calls_per_step for row in rows), 1), "count", f"{name} a step"),
-            share(f"{name}_share", spent / step.step_ms if step.step_ms > 0 else 0.0, "of the step"),
-        ]
-    found += channels_last.measurements(evidence, step, use)
-    found.append(Measurement("by", _by(evidence, use), "text", "done by"))
-    found.append(Measurement("attention_by", _attention_by(use), "text", "attention"))
-    return tuple(found)
-
-
-def _by(evidence: Evidence, use: LibraryUse) -> str:
-    """`12 oneDNN, 2 torch's own kernels (float64: see PD07)`, by calls a step."""
-    rows = [(row.kernel, row.native, row.dtype, row.calls_per_step) for row in use.convolutions]
-    rows += [(row.kernel, row.native, row.dtype, row.calls_per_step) for row in use.recurrent]
-    return _counted([(_library(evidence, kernel, native, dtype), count) for kernel, native, dtype, count in rows])
-
-
-def _counted(names: list[tuple[str, float]]) -> str:
-    calls: dict[str, float] = {}
-    for name, count in names:
-        calls[name] = calls.get(name, 0.0) + count
-    return ", ".join(f"{count:.0f} {name}" for name, count in sorted(calls.items(), key=lambda one: -one[1])) or "none"
-
-
-def _library(evidence: Evidence, kernel: str, native: bool, dtype: str) -> str:
-    for part, name in _LIBRARIES:
-        if part in kernel:
-            return name
-    if kernel == "" and not evidence.on_cuda:
-        return "oneDNN"
-    if native:
-        return "torch's own kernels" + (f" ({dtype}: see PD07)" if dtype in ("float64", "float16") else "")
-    return kernel or "a kernel without a name"
-
-
-def _attention_by(use: LibraryUse) -> str:
-    names = []
-    for row in use.attention:
-        name = {"fused": "fused", "math": "unfused", "by hand": "by hand"}[row.made]
-        why = "" if row.made == "fused" or use.on_device else _why_it_stays(row)
-        names.append((name + why, row.calls_per_step))
-    return _counted(names)
-
-
-def _why_it_stays(row: Attention) -> str:
-    if isinstance(row.timing, Missing):
-        return " (not timed)"
-    if row.dropout:
-        return " (no fused kernel for dropout on a CPU)"
-    return "" if row.timing.fused_ms < row.timing.now_ms else " (the fused kernel is slower)"
-
-
-def _line(use: LibraryUse) -> str:
-    """Who did what, and for how long: what the guide's log of cuDNN is for."""
-    parts = []
-    if use.convolutions:
-        parts.append("{convolution_calls:convolution takes|convolutions take} {convolution_share} of the step")
-    if use.recurrent:
-        parts.append("{recurrent_calls:call} of recurrent layers {recurrent_share}")
-    line = ", ".join(parts) + (", done by: {by}" if parts else "")
-    if use.attention:
-        line += "; " if line else ""
-        line += "{attention_calls:attention takes|attentions take} {attention_share} of the step: {attention_by}"
-    return line
+def _on_gpu(evidence: Evidence, step: Step, use: LibraryUse, backend: Backend, limits: Limits) -> tuple[Finding, ...]:
+    """Whether cuDNN does the work; only then how."""
+    if isinstance(evidence.cudnn, Missing) or backend.hip:
+        return ()
+    case = Case(evidence, step, use, evidence.cudnn, limits)
+    return present(unused(case)) or present(
+        benchmark_on_new_shapes(case),
+        benchmark_off(case),
+        deterministic(case),
+        channels_first(case),
+        scattered_weights(case),
+    )
 
 
 CHECK = Check(

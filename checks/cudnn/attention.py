@@ -5,19 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api.causes import in_step
-from perfdoctor.api.findings import (
-    Confidence,
-    Finding,
-    Fix,
-    Measurement,
-    Part,
-    location,
-    milliseconds,
-    savings,
-    severity,
-    share,
-)
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, savings, severity
 from perfdoctor.api.quantities import Attention, Evidence, LibraryUse, Missing, OpProfile, Site, Step
+
+from .limits import Limits
 
 _SPREAD = 0.15
 """Of a measured timing: it is taken from single calls with warm caches."""
@@ -32,7 +23,7 @@ _MHA = "MultiheadAttention"
 
 
 @dataclass(frozen=True, slots=True)
-class _Cost:
+class _Timed:
     """Per step, in milliseconds of an ordinary one."""
 
     spent: float
@@ -46,29 +37,35 @@ class _Cost:
         return (self.low + self.high) / 2
 
 
-def findings(
-    evidence: Evidence, step: Step, ops: OpProfile, use: LibraryUse, limits: tuple[float, float]
-) -> list[Finding]:
-    """One for each way. `limits`: shares of the step for a warning and for an error."""
+@dataclass(frozen=True, slots=True)
+class _Words:
+    id: str
+    what: str
+    why: str
+    fix: Fix
+
+
+def attention(evidence: Evidence, step: Step, ops: OpProfile, use: LibraryUse, limits: Limits) -> tuple[Finding, ...]:
+    """One finding for each way."""
     by_hand = [one for one in use.attention if one.made == "by hand"]
     ways = (
         (_returned, [one for one in by_hand if one.module == _MHA]),
         (_by_hand, [one for one in by_hand if one.module != _MHA]),
         (_math, [one for one in use.attention if one.made == "math"]),
     )
-    found = []
-    for describe, some in ways:
-        cost = _cost(step, ops, use, some)
-        if cost.middle / step.step_ms >= limits[0] and (cost.times is None or cost.times >= _SLOWER):
-            found.append(_finding(evidence, step, some, cost, describe(evidence, some), limits))
-    return found
+    timed = [(describe, some, _timed(step, ops, use, some)) for describe, some in ways]
+    return tuple(
+        _finding(evidence, step, some, cost, describe(some), limits)
+        for describe, some, cost in timed
+        if cost.middle / step.step_ms >= limits.min_share and (cost.times is None or cost.times >= _SLOWER)
+    )
 
 
-def _cost(step: Step, ops: OpProfile, use: LibraryUse, some: list[Attention]) -> _Cost:
+def _timed(step: Step, ops: OpProfile, use: LibraryUse, some: list[Attention]) -> _Timed:
     if use.on_device:
         spent = min(step.step_ms, sum(one.ms_per_step for one in some if one.keys >= _GPU_KEYS))
         low, high = (part * spent for part in _ON_GPU)
-        return _Cost(spent, low, high, None)
+        return _Timed(spent, low, high, None)
     spent = low = high = now = fused = 0.0
     for one in some:
         mine = in_step(step, ops, one.ms_per_step)
@@ -85,38 +82,25 @@ def _cost(step: Step, ops: OpProfile, use: LibraryUse, some: list[Attention]) ->
         high += most
         now += timing.now_ms * one.calls_per_step
         fused += timing.fused_ms * one.calls_per_step
-    return _Cost(spent, low, high, now / fused if fused > 0 else 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Words:
-    id: str
-    what: str
-    why: str
-    fix: Fix
+    return _Timed(spent, low, high, now / fused if fused > 0 else 0.0)
 
 
 def _finding(
-    evidence: Evidence, step: Step, some: list[Attention], cost: _Cost, words: _Words, limits: tuple[float, float]
+    evidence: Evidence, step: Step, some: list[Attention], timed: _Timed, words: _Words, limits: Limits
 ) -> Finding:
-    largest = some[0]
-    measured = () if cost.times is None else (Measurement("ratio", cost.times, "ratio", "now over fused, measured"),)
+    largest, cost = some[0], Cost(step, timed.spent)
+    sure = timed.low / step.step_ms >= limits.min_share
+    measured = timed.times is not None
+    ratio = () if timed.times is None else (Measurement("ratio", timed.times, "ratio", "now over fused, measured"),)
     return Finding(
         id=words.id,
-        severity=severity(cost.middle / step.step_ms, *limits),
-        confidence=Confidence.LOW
-        if cost.times is None
-        else Confidence.HIGH
-        if cost.low / step.step_ms >= limits[0]
-        else Confidence.MEDIUM,
-        message=words.what
-        + " takes {cost_ms} a step, {cost_share} of it"
-        + ("; torch's fused kernel does the same {ratio} as fast" if measured else ""),
+        severity=severity(timed.middle / step.step_ms, limits.min_share, limits.error_share),
+        confidence=(Confidence.HIGH if sure else Confidence.MEDIUM) if measured else Confidence.LOW,
+        message=words.what + " takes {cost_ms} per step" + ("; speed-up {ratio} when fused" * measured),
         reasoning=words.why,
         evidence=(
-            milliseconds("cost_ms", cost.spent, "attention per step, forward and backward"),
-            share("cost_share", cost.spent / step.step_ms, "of the step"),
-            *measured,
+            *cost.measured("attention per step, forward and backward"),
+            *ratio,
             Measurement("layers", len(some), "count", "layers with it"),
             Measurement("layer", _title(largest), "text", "the costliest"),
             Measurement(
@@ -129,13 +113,12 @@ def _finding(
         fix=words.fix,
         savings=savings(
             step,
-            Part.COMPUTE,
-            ceiling=max(cost.high, cost.low),
-            low=cost.low,
-            high=cost.high,
-            method="both ways timed in the job's process on tensors of the same shapes, forward and backward"
+            timed.low,
+            timed.high,
+            "both ways timed in the job's process on tensors of the same shapes, forward and backward"
             if measured
-            else "the device's time in it; fused kernels were measured 2 to 4 times faster elsewhere, not in this run",
+            else "the device's time in it; fused kernels had a speed-up of 2x to 4x elsewhere, not in this run",
+            ceiling=max(timed.high, timed.low),
         ),
     )
 
@@ -151,10 +134,10 @@ def _site(evidence: Evidence, some: list[Attention]) -> Site | None:
     return next((call.site for call in calls if call.kind == "softmax" and call.detail in sizes), None)
 
 
-def _by_hand(evidence: Evidence, some: list[Attention]) -> _Words:
+def _by_hand(some: list[Attention]) -> _Words:
     return _Words(
         "PD02.attention-by-hand",
-        "attention made by hand of two products and a softmax",
+        "attention made by hand",
         "the softmax of {layer} is taken over the result of a batched product, {scores}, and multiplied again: each "
         "of these is written to memory and read back, forward and backward",
         _fused(some),
@@ -187,11 +170,12 @@ def _fused(some: list[Attention]) -> Fix:
     )
 
 
-def _returned(_evidence: Evidence, _some: list[Attention]) -> _Words:
+def _returned(_some: list[Attention]) -> _Words:
     return _Words(
         "PD02.attention-weights-returned",
-        "`nn.MultiheadAttention` returns its weights, which torch's fused kernel does not have, and",
-        "{layer} was called with need_weights=True, the default, and computes {scores} weights step by step",
+        "`nn.MultiheadAttention` with `need_weights=True`",
+        "{layer} was called with the default, `need_weights=True`: it returns "
+        "{scores} weights, which torch's fused kernel does not compute",
         Fix(
             text="Ask for the output alone, unless the weights are used.",
             code="output, _ = attention(q, k, v, need_weights=False)",
@@ -201,16 +185,16 @@ def _returned(_evidence: Evidence, _some: list[Attention]) -> _Words:
     )
 
 
-def _math(_evidence: Evidence, some: list[Attention]) -> _Words:
+def _math(some: list[Attention]) -> _Words:
     timing = some[0].timing
     switched_off = not isinstance(timing, Missing) and timing.choice == "math"
     return _Words(
         "PD02.attention-math",
-        "`scaled_dot_product_attention` on its unfused path",
+        "unfused `scaled_dot_product_attention`",
         "the fused kernels are switched off in the whole process"
         if switched_off
-        else "torch takes that path inside `sdpa_kernel(SDPBackend.MATH)`, for a mask that requires a gradient, and "
-        "for values of another width than queries",
+        else "torch takes the unfused path inside `sdpa_kernel(SDPBackend.MATH)`, for a mask that requires a gradient, "
+        "and for values of another width than queries",
         Fix(
             text="Let torch choose the kernel; give the mask no gradient, and values the width of queries.",
             code="torch.backends.cuda.enable_flash_sdp(True)  # the CPU's kernel has the same switch\n"

@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import (
-    Confidence,
-    Finding,
-    Fix,
-    Measurement,
-    Part,
-    location,
-    milliseconds,
-    savings,
-    severity,
-    share,
-)
-from perfdoctor.api.quantities import CallSite, Evidence, Missing, Precision, Step
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location
+from perfdoctor.api.quantities import Missing
 
-from .._shared.limits import CostLimits
 from .._shared.lines import asked_for
+from .case import Case
 
 
-def findings(evidence: Evidence, step: Step, precision: Precision, limits: CostLimits) -> list[Finding]:
+def conversions(case: Case) -> Finding | None:
     """At most one, for all lines together."""
-    sites = evidence.call_sites
+    sites = case.evidence.call_sites
     if isinstance(sites, Missing):
-        return []
+        return None
     # Autocast converts by design: its own pair is its own business.
-    autocast = {"float32", precision.autocast_dtype}
+    autocast = {"float32", case.precision.autocast_dtype}
     lines = [call for call in sites if call.kind == "convert" and set(call.detail.split("->")) != autocast]
     directions = {call.detail for call in lines}
     lines = [call for call in lines if "->".join(reversed(call.detail.split("->"))) in directions]
-    cost = sum(call.ms_per_step for call in lines)
-    if cost / step.step_ms < limits.min_share:
-        return []
-    worst = max(asked_for(evidence, lines), key=lambda call: call.ms_per_step)
-    return [_conversion(step, worst, cost, limits)]
-
-
-def _conversion(step: Step, worst: CallSite, cost: float, limits: CostLimits) -> Finding:
-    cost_share = cost / step.step_ms
+    cost = Cost(case.step, sum(call.ms_per_step for call in lines))
+    if cost.share < case.limits.min_share:
+        return None
+    worst = max(asked_for(case.evidence, lines), key=lambda call: call.ms_per_step)
     return Finding(
         id="PD07.conversions",
-        severity=severity(cost_share, limits.min_share, limits.error_share),
+        severity=case.severity(cost),
         confidence=Confidence.HIGH,
-        message="types are converted back and forth for {cost_ms} a step, {cost_share} of it",
-        reasoning="most of it by {conversion}, {calls:time} a step",
+        message="converting types back and forth takes {cost_ms} per step ({cost_share})",
+        reasoning="most of it by {conversion}, {calls:time} per step",
         evidence=(
-            milliseconds("cost_ms", cost, "conversions per step"),
-            share("cost_share", cost_share, "of the step"),
+            *cost.measured("conversions per step"),
             Measurement("conversion", worst.detail, "text", "the costliest conversion"),
             Measurement("calls", worst.calls_per_step, "count", "its calls per step"),
         ),
@@ -57,12 +40,5 @@ def _conversion(step: Step, worst: CallSite, cost: float, limits: CostLimits) ->
             code="x = x.float()  # once; then no .double(), .half() or .to(dtype) on the way",
             risk="Rounding changes where a wider type was used on purpose.",
         ),
-        savings=savings(
-            step,
-            Part.COMPUTE,
-            ceiling=cost,
-            low=0.5 * cost,
-            high=0.95 * cost,
-            method="the measured time of the conversions",
-        ),
+        savings=cost.savings((0.5, 0.95), "the measured time of the conversions"),
     )

@@ -1,9 +1,8 @@
-"""The wait for data: what every finding about it needs, and the one that names no cause."""
+"""The wait for data: what every finding about it needs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from perfdoctor.api.findings import (
     Confidence,
@@ -17,27 +16,22 @@ from perfdoctor.api.findings import (
     severity,
     share,
 )
-from perfdoctor.api.quantities import Cause, Evidence, Fetch, InputWait, Loader, Step
+from perfdoctor.api.quantities import Cause, Evidence, Fetch, InputWait, Loader, Missing, Site, Step
 
-from .._shared.limits import CostLimits
-
-
-class WaitLimits(CostLimits, Protocol):
-    """The thresholds that concern the wait."""
-
-    @property
-    def indexing_share(self) -> float: ...
+from .limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What every finding about the wait needs."""
+    """A steady step whose loop waits for a loader."""
 
     evidence: Evidence
     loader: Loader
     step: Step
     split: InputWait
-    limits: WaitLimits
+    limits: Limits
+    with_cpus: bool = False
+    """The evidence is what it would be if every batch had a CPU."""
 
     @property
     def wait(self) -> float:
@@ -49,6 +43,7 @@ class Case:
         return self.wait * self.split.ms(*causes) / self.split.making_ms if self.split.making_ms > 0 else 0.0
 
     def shared(self, wait: float) -> tuple[Measurement, ...]:
+        """What every outcome shows."""
         return (
             milliseconds("wait_ms", wait, "wait for data per step"),
             share("wait_share", wait / self.step.step_ms, "of the step"),
@@ -59,38 +54,42 @@ class Case:
     def finding(
         self,
         name: str,
-        message: str,
+        because: str,
         reasoning: str,
         fix: Fix,
+        method: str,
         *,
         low: float,
         high: float,
-        method: str,
         extra: tuple[Measurement, ...] = (),
+        at: Site | Missing | None = None,
         confidence: Confidence = Confidence.HIGH,
         lanes: int = 0,
         warning_share: float | None = None,
         ceiling: float | None = None,
     ) -> Finding:
+        """The wait, and `because` of what; `at`: the line to change, where that is not the loader's."""
         # By what a fix would give, not by what the wait costs: some of it no fix takes away.
         saved_share = (low + high) / 2 / self.step.step_ms
-        warning = self.limits.min_share if warning_share is None else warning_share
+        waits = "with enough CPUs the loop would still wait" if self.with_cpus else "the loop waits"
         return Finding(
             id=f"PD03.{name}",
-            severity=severity(saved_share, warning, self.limits.error_share),
+            severity=severity(
+                saved_share, self.limits.min_share if warning_share is None else warning_share, self.limits.error_share
+            ),
             confidence=confidence,
-            message=message,
-            reasoning=reasoning,
+            message=waits + " {wait_ms} per step for data ({wait_share})" + (f": {because}" if because else ""),
+            reasoning=("on a quiet machine this would remain: " if self.with_cpus else "") + reasoning,
             evidence=(*self.shared(self.wait), *extra),
-            location=location(self.loader.site),
+            location=location(self.loader.site if at is None else at),
             fix=fix,
             savings=savings(
                 self.step,
-                Part.INPUT_WAIT,
+                low,
+                high,
+                method,
                 ceiling=self.wait if ceiling is None else ceiling,
-                low=low,
-                high=high,
-                method=method,
+                part=Part.INPUT_WAIT,
                 lanes=lanes,
             ),
         )
@@ -103,21 +102,4 @@ def fetch_measurements(fetch: Fetch) -> tuple[Measurement, ...]:
         milliseconds("getitem_blocked_ms", fetch.getitem_blocked_ms, "of which data set, blocked"),
         milliseconds("collate_ms", fetch.collate_ms, "of which collate_fn"),
         milliseconds("run_delay_ms", fetch.run_delay_ms, "of which waiting for a CPU"),
-    )
-
-
-def unknown(case: Case, reasoning: str, fetch: Fetch | None = None) -> Finding:
-    return case.finding(
-        "input-wait",
-        "the loop waits {wait_ms} a step for data, {wait_share} of it",
-        reasoning,
-        Fix(
-            text="Time the data set's `__getitem__`, `collate_fn` and the sampler where they run.",
-            remedies=("etl.replay",),
-        ),
-        low=0.0,
-        high=case.wait,
-        method="a bound: the whole wait",
-        extra=fetch_measurements(fetch) if fetch else (),
-        confidence=Confidence.LOW,
     )

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 from perfdoctor.api.causes import in_step
-from perfdoctor.api.findings import (
-    Confidence,
-    Finding,
-    Fix,
-    Measurement,
-    Part,
-    location,
-    milliseconds,
-    savings,
-    severity,
-    share,
-)
-from perfdoctor.api.quantities import Evidence, Layer, LayerProfile, Missing, Site, Step
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, share
+from perfdoctor.api.quantities import Evidence, Layer, Missing, Site
 
-from .._shared.layer_table import cost_share, sure_share, title, update_ms
-from .._shared.limits import CostLimits
+from .case import Case
+from .layer_table import title
 
 _GRADIENTS = ("embedding_dense_backward", "_embedding_bag_dense_backward")
 _TABLES = "nn/modules/sparse.py"
@@ -32,13 +20,6 @@ _NAMED = 0.02
 _SPARSE_SAVES = (0.7, 1.0)
 """Only the rows of a batch are touched; sorting and hashing them costs something again. A program won back all of it,
 and more: memory that is not needed stays in nobody's way."""
-
-
-class Limits(CostLimits, Protocol):
-    """The check's thresholds that matter here."""
-
-    @property
-    def table_touched(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,48 +38,42 @@ class _Table:
         return self.gradient_ms + self.update_ms
 
 
-def findings(evidence: Evidence, step: Step, profile: LayerProfile, parameters: int, limits: Limits) -> list[Finding]:
+def dense_embedding_gradient(case: Case) -> Finding | None:
     """Tables whose dense gradients, and the optimizer's pass over them, cost time that few rows need."""
-    ops = evidence.ops
-    tables = [layer for layer in profile.layers if layer.kind.startswith("Embedding") and layer.weight_shape]
-    if isinstance(ops, Missing) or not tables or not parameters:
-        return []
+    evidence, step, ops, limits = case.evidence, case.step, case.evidence.ops, case.limits
+    tables = [layer for layer in case.profile.layers if layer.kind.startswith("Embedding") and layer.weight_shape]
+    if isinstance(ops, Missing) or not tables or not case.parameters:
+        return None
     gradient = in_step(step, ops, sum(op.total_ms_per_step for op in ops.ops if op.name in _GRADIENTS))
     every = sum(table.parameters for table in tables)
     costs = [
-        _Table(table, gradient * table.parameters / max(1, every), update_ms(step, table, parameters), touched)
+        _Table(table, gradient * table.parameters / max(1, every), case.update_ms(table), touched)
         for table in tables
         if (touched := _touched(evidence, table)) <= limits.table_touched * table.weight_shape[0]
     ]
-    costs = sorted((one for one in costs if cost_share(step, one.ms) >= _NAMED), key=lambda one: -one.ms)
+    costs = sorted((one for one in costs if Cost(step, one.ms).share >= _NAMED), key=lambda one: -one.ms)
     # Several tables may each cost little and together too much; they have one cure.
-    if not gradient or sure_share(step, profile, sum(table.ms for table in costs)) < limits.min_share:
-        return []
-    return [_dense(evidence, step, costs, limits)]
+    if not gradient or case.sure_share(sum(table.ms for table in costs)) < limits.min_share:
+        return None
+    return _finding(case, costs)
 
 
-def _dense(evidence: Evidence, step: Step, tables: list[_Table], limits: Limits) -> Finding:
-    cost = sum(table.ms for table in tables)
+def _finding(case: Case, tables: list[_Table]) -> Finding:
+    cost = Cost(case.step, sum(table.ms for table in tables))
     touched, rows = sum(table.touched for table in tables), sum(table.layer.weight_shape[0] for table in tables)
-    low, high = (fraction * cost for fraction in _SPARSE_SAVES)
     return Finding(
         id="PD09.dense-embedding-gradient",
-        severity=severity(cost_share(step, cost), limits.min_share, limits.error_share),
+        severity=case.severity(cost),
         confidence=Confidence.HIGH,
-        message=(
-            "the gradients of {tables:table}, {layer}, fill them whole"
-            if len(tables) > 1
-            else "the gradient of {layer} fills the whole table"
-        )
-        + " for the few rows of a batch: {dense_ms} a step with the optimizer's pass over "
-        + ("them" if len(tables) > 1 else "it")
-        + ", {dense_share}",
-        reasoning="a batch touches at most {touched} of {rows:row}, and the gradient and the update are as large "
-        "as the table",
+        message="dense gradients of "
+        + ("{tables} embedding tables, {layer}," if len(tables) > 1 else "the embedding table {layer}")
+        + " take {dense_ms} per step ({dense_share})",
+        reasoning="a batch touches at most {touched} of {rows:row}, but the gradient and the optimizer's pass are as "
+        "large as the table",
         evidence=(
             Measurement("layer", ", ".join(title(table.layer) for table in tables), "text"),
-            milliseconds("dense_ms", cost, "gradient and update per step"),
-            share("dense_share", cost_share(step, cost), "of the step"),
+            milliseconds("dense_ms", cost.ms, "gradient and update per step"),
+            share("dense_share", cost.share, "of the step"),
             milliseconds("gradient_ms", sum(table.gradient_ms for table in tables), "making the dense gradient"),
             milliseconds(
                 "update_ms", sum(table.update_ms for table in tables), "optimizer, by the share of the parameters"
@@ -108,23 +83,18 @@ def _dense(evidence: Evidence, step: Step, tables: list[_Table], limits: Limits)
             Measurement("rows", rows, "count", "rows"),
             Measurement("weights", sum(table.layer.parameters for table in tables), "count", "parameters"),
         ),
-        location=location(_lookup(evidence)),
+        location=location(_lookup(case.evidence)),
         fix=Fix(
-            text="Give the table sparse gradients, and an optimizer that takes them (SGD, Adagrad, SparseAdam) "
-            "for it alone.",
+            text="Give the table sparse gradients, and an optimizer that takes them (SGD, Adagrad, SparseAdam) for it "
+            "alone.",
             code="table = nn.Embedding(rows, width, sparse=True)\n"
             "sparse = torch.optim.SparseAdam(table.parameters())\n"
             "dense = torch.optim.AdamW(others)  # all other parameters",
-            risk="Rows that a batch does not touch are not updated: momentum and weight decay act on them later "
-            "or not at all, so the training differs.",
+            risk="Rows that a batch does not touch are not updated: momentum and weight decay act on them later or "
+            "not at all, so the training differs.",
         ),
-        savings=savings(
-            step,
-            Part.COMPUTE,
-            ceiling=cost,
-            low=low,
-            high=high,
-            method="the measured gradient, and the share of the optimizer's time; 70 to 100 % of them",
+        savings=cost.savings(
+            _SPARSE_SAVES, "the measured gradient, and the share of the optimizer's time; 70 to 100 % of them"
         ),
     )
 

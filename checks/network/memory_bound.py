@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, milliseconds
+from perfdoctor.api.quantities import Evidence, Job, Layer, Missing
 
-from perfdoctor.api.findings import (
-    Confidence,
-    Finding,
-    Fix,
-    Measurement,
-    Part,
-    Severity,
-    milliseconds,
-    savings,
-    severity,
-)
-from perfdoctor.api.quantities import Evidence, Layer, LayerProfile, Missing, Step
-
-from .._shared.layer_table import LESS, about, cost_share, shape, sure_share
-from .._shared.limits import CostLimits
-from .._shared.time_loops import CELLS
+from .._shared.cells import CELLS
 from .._shared.wording import in_words_of
+from .case import Case
+from .layer_table import LESS, about, shape
 
 _UNCOUNTED = ("Embedding", "EmbeddingBag", *CELLS)
 """Kinds with a finding of their own."""
@@ -28,41 +16,26 @@ _LOOPED_RUNS = 8
 """Runs of a line in one call of a layer, from which on Python repeats it there."""
 _LOOPED_SHARE = 0.5
 """Of a layer's forward pass in such lines, from which on the loop is what is slow: PD10 names it, with its line."""
-
 _POOLED = (0.85, 0.98)
 """Of what such a layer takes on pictures: pooling by two leaves a quarter of the values, which fits into caches and
 needs no fresh memory. 88 % of it was saved in one program, all of it and more in another."""
 
 
-class Limits(CostLimits, Protocol):
-    """The check's thresholds that matter here."""
-
-    @property
-    def slow_share(self) -> float: ...
-    @property
-    def slow_factor(self) -> float: ...
-    @property
-    def slow_min_ms(self) -> float: ...
-
-
-def findings(evidence: Evidence, step: Step, profile: LayerProfile, limits: Limits) -> list[Finding]:
+def memory_bound_layers(case: Case) -> tuple[Finding, ...]:
     """One for each such layer; none where nothing is known of the arithmetic."""
-    if not profile.flops_per_step:
-        return []
-    return [
-        _finding(evidence, step, layer, limits)
-        for layer in profile.layers
-        if _is_slow(step, profile, layer, limits) and not _is_loop(evidence, layer)
-    ]
+    if not case.profile.flops_per_step:
+        return ()
+    slow = [layer for layer in case.profile.layers if _is_slow(case, layer)]
+    return tuple(_finding(case, layer) for layer in slow if not _is_loop(case.evidence, layer))
 
 
-def _is_slow(step: Step, profile: LayerProfile, layer: Layer, limits: Limits) -> bool:
+def _is_slow(case: Case, layer: Layer) -> bool:
     return (
         layer.leaf
         and layer.kind not in _UNCOUNTED
-        and layer.ms >= limits.slow_min_ms
-        and sure_share(step, profile, layer.ms) >= limits.slow_share
-        and layer.time_share >= limits.slow_factor * layer.flop_share
+        and layer.ms >= case.limits.slow_min_ms
+        and case.sure_share(layer.ms) >= case.limits.slow_share
+        and layer.time_share >= case.limits.slow_factor * layer.flop_share
     )
 
 
@@ -75,36 +48,31 @@ def _is_loop(evidence: Evidence, layer: Layer) -> bool:
     return sum(line.ms_per_step for line in looped) >= _LOOPED_SHARE * layer.forward_ms
 
 
-def _finding(evidence: Evidence, step: Step, layer: Layer, limits: Limits) -> Finding:
+def _finding(case: Case, layer: Layer) -> Finding:
     # A random number takes longer than all else that is done with an element, and no fusion saves it.
     draws = "Dropout" in layer.kind
     pictures = len(layer.input_shape) == 4 and not draws
-    excess = layer.ms * (1 - layer.flop_share / layer.time_share)
-    low, high = (fraction * excess for fraction in (_POOLED if pictures else LESS))
-    share_of_step = cost_share(step, layer.ms)
+    excess = Cost(case.step, layer.ms * (1 - layer.flop_share / layer.time_share))
+    job = case.evidence.job
     return Finding(
         id="PD09.memory-bound-layer",
         # To regularise is nothing wrong; that it costs so much is worth knowing.
-        severity=Severity.NOTE if draws else severity(share_of_step, limits.min_share, limits.error_share),
+        severity=Severity.NOTE if draws else case.severity(Cost(case.step, layer.ms)),
         confidence=Confidence.MEDIUM,
-        message="the layer {layer} takes {cost_ms} a step, {cost_share}, for {flop_share} of the arithmetic",
-        reasoning="{calls:call} a step on an input of {input}, mostly "
+        message="{layer} takes {cost_ms} per step ({cost_share}) for {flop_share} of the arithmetic",
+        reasoning="{calls:call} per step on an input of {input}, mostly "
         + ("to draw random numbers; " if draws else "to move memory or launch small kernels; ")
         + "arithmetic alone would take {arithmetic_ms} at the rate of the other layers",
         evidence=(
-            *about(layer, step),
+            *about(layer, case.step),
             Measurement("calls", layer.calls_per_step, "count", "calls per step"),
             Measurement("input", shape(layer.input_shape) or "no tensor", "text", "input"),
-            milliseconds("arithmetic_ms", layer.ms - excess, "its share of the arithmetic"),
+            milliseconds("arithmetic_ms", layer.ms - excess.ms, "its share of the arithmetic"),
         ),
-        fix=_fewer_drawn() if draws else _fused(evidence) if layer.own else _less_moved(evidence),
-        savings=savings(
-            step,
-            Part.COMPUTE,
-            ceiling=excess,
-            low=low,
-            high=high,
-            method="the layer's time beyond its share of the arithmetic; "
+        fix=_fewer_drawn() if draws else _fused(job) if layer.own else _less_moved(job),
+        savings=excess.savings(
+            _POOLED if pictures else LESS,
+            "the layer's time beyond its share of the arithmetic; "
             + ("pooling by two saves 85 % of it and more" if pictures else "half of the elements take half of it"),
         ),
     )
@@ -119,16 +87,16 @@ def _fewer_drawn() -> Fix:
     )
 
 
-def _fused(evidence: Evidence) -> Fix:
+def _fused(job: Job) -> Fix:
     return Fix(
         text="Use torch's own layer where there is one (`nn.RMSNorm`, `functional.scaled_dot_product_attention`), let "
         "this one work on less, or compile it.",
-        code=_compiled(evidence, "fuses the operators of its forward"),
+        code=_compiled(job, "fuses the operators of its forward"),
         risk="Compiling takes minutes at the start and again for new shapes.",
     )
 
 
-def _less_moved(evidence: Evidence) -> Fix:
+def _less_moved(job: Job) -> Fix:
     # Measured on a CPU, forward and backward: 50 % of LocalResponseNorm, 47 % of BatchNorm2d, 62 % of LPPool2d;
     # nothing of LayerNorm, GroupNorm, Softmax, SELU, Upsample.
     return Fix(
@@ -136,15 +104,15 @@ def _less_moved(evidence: Evidence) -> Fix:
         "half of a layer that issues several operators (`nn.LocalResponseNorm`), and nothing of one that is a "
         "single kernel (`nn.LayerNorm`).",
         code="nn.Sequential(convolution, nn.MaxPool2d(2), norm)  # a quarter of the elements\n"
-        + _compiled(evidence, "or fuse the layer's operators"),
+        + _compiled(job, "or fuse the layer's operators"),
         risk="A layer elsewhere may learn less: compare the validation loss. Compiling takes minutes at the start "
         "and again for new shapes.",
     )
 
 
-def _compiled(evidence: Evidence, why: str) -> str:
+def _compiled(job: Job, why: str) -> str:
     return in_words_of(
-        evidence.job,
+        job,
         f"model = torch.compile(model)  # {why}",
         transformers=f"TrainingArguments(..., torch_compile=True)  # {why}",
     )

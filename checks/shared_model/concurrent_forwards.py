@@ -70,13 +70,13 @@ class Forwards:
         seen = self.seen
         return (
             Measurement("threads", seen.threads, "count", "threads that call a model"),
-            share("overlapped", seen.overlapped_share, "of forwards overlap with another thread's"),
-            Measurement("in_flight", round(seen.in_flight, 1), "count", "forwards under way at once"),
-            milliseconds("wall_ms", seen.wall_ms, "one forward"),
-            milliseconds("cpu_ms", seen.cpu_ms, "CPU time of one overlapping forward"),
+            share("overlapped", seen.overlapped_share, "of forward passes overlap with another thread's"),
+            Measurement("in_flight", round(seen.in_flight, 1), "count", "forward passes under way at once"),
+            milliseconds("wall_ms", seen.wall_ms, "one forward pass"),
+            milliseconds("cpu_ms", seen.cpu_ms, "CPU time of one overlapping forward pass"),
             Measurement("useful", round(self.useful, 1), "count", "threads without company that would do as much"),
-            share("blocked", self.blocked, "of an overlapping forward waiting for a lock"),
-            share("delay", seen.delay_share, "of an overlapping forward waiting for a CPU"),
+            share("blocked", self.blocked, "of an overlapping forward pass waiting for a lock"),
+            share("delay", seen.delay_share, "of an overlapping forward pass waiting for a CPU"),
             *(
                 ()
                 if isinstance(seen.backlog, Missing)

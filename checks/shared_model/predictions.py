@@ -68,10 +68,10 @@ def _batch(case: Forwards, timing: RequestTiming, requests: float) -> Prediction
         fixes.batch(case.evidence.job),
         best_ms=(operators + least) / case.running[0] + requests * each[0],
         worst_ms=(operators + mean * (known + (1 - known) * requests)) / case.running[1] + requests * each[1],
-        method="the operators of one forward timed in the job for one request and for {copies} as a batch, "
+        method="the operators of one forward pass timed in the job for one request and for {copies} as a batch, "
         "Python's share once per batch, and "
         + ("0.02 to 0.1 ms" if each is _HANDOVER_MS else "3 to 30 us")
-        + " a request for the queue",
+        + " per request for the queue",
     )
 
 
@@ -85,5 +85,5 @@ def _processes(case: Forwards, requests: float) -> Prediction | None:
         fixes.processes(count),
         best_ms=case.seen.least_cpu_ms * rounds / case.running[0] + _HANDOVER_MS[0],
         worst_ms=case.seen.cpu_ms * rounds / case.running[1] + _HANDOVER_MS[1],
-        method="the CPU time of the fastest and of the mean measured forward, on {usable:CPU}",
+        method="the CPU time of the fastest and of the mean measured forward pass, on {usable:CPU}",
     )

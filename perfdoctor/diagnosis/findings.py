@@ -132,7 +132,7 @@ class Finding:
     severity: Severity
     confidence: Confidence
     message: str
-    """One sentence: `the loop waits {wait_ms} a step for its next batch`."""
+    """One sentence: `the loop waits {wait_ms} per step for its next batch`."""
     evidence: tuple[Measurement, ...]
     fix: Fix
     savings: Savings
@@ -177,6 +177,11 @@ def found(*findings: Finding, measurements: tuple[Measurement, ...] = ()) -> Out
     return Outcome(OutcomeKind.FOUND, findings=findings, measurements=measurements)
 
 
+def present(*findings: Finding | None) -> tuple[Finding, ...]:
+    """Those that were made, in order: a question that finds nothing answers None."""
+    return tuple(finding for finding in findings if finding is not None)
+
+
 def clear(reason: str, *measurements: Measurement) -> Outcome:
     """Looked at and fine; `measurements` are the numbers that say so."""
     if not measurements:
@@ -210,6 +215,8 @@ class Check(Generic[L]):
     limits: L
     """A frozen dataclass of thresholds; every field can be set in the configuration by its kebab name."""
     examine: Callable[[Evidence, L], Outcome]
+    aliases: tuple[str, ...] = ()
+    """Other names a user may type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,17 +298,20 @@ def location(site: Site | Missing | None) -> Location | None:
 
 def savings(
     step: Step,
-    part: Part,
-    *,
-    ceiling: float,
     low: float,
     high: float,
     method: str,
+    *,
+    ceiling: float | None = None,
+    part: Part = Part.COMPUTE,
     lanes: int = 0,
     general: bool = False,
 ) -> Savings:
-    """Per-step savings in ms, put in order: no bound below zero or above the ceiling, no ceiling above the step."""
-    top = min(max(0.0, ceiling), step.step_ms)
+    """Per-step savings in ms, put in order: no bound below zero or above the ceiling, no ceiling above the step.
+
+    Without a `ceiling` it is the higher bound.
+    """
+    top = min(max(0.0, high if ceiling is None else ceiling), step.step_ms)
     upper = min(max(0.0, high), top)
     return Savings(
         ceiling_ms=top,
@@ -313,6 +323,32 @@ def savings(
         lanes=lanes,
         general=general,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What something takes of every steady step, as a finding weighs it and writes it."""
+
+    step: Step
+    ms: float
+
+    @property
+    def share(self) -> float:
+        """Of the step."""
+        return self.ms / self.step.step_ms if self.step.step_ms > 0 else 0.0
+
+    def severity(self, warning: float, error: float) -> Severity:
+        """By its share, against the shares from which on it is a warning and an error."""
+        return severity(self.share, warning, error)
+
+    def measured(self, label: str = "per step", of: str = "of the step") -> tuple[Measurement, Measurement]:
+        """`{cost_ms}` and `{cost_share}`."""
+        return milliseconds("cost_ms", self.ms, label), share("cost_share", self.share, of)
+
+    def savings(self, fractions: tuple[float, float], method: str, part: Part = Part.COMPUTE) -> Savings:
+        """Where a fix saves between those fractions of it."""
+        low, high = (fraction * self.ms for fraction in fractions)
+        return savings(self.step, low, high, method, ceiling=self.ms, part=part)
 
 
 def milliseconds(name: str, value: float, label: str = "") -> Measurement:

@@ -112,9 +112,9 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
     notes = []
     if dirty:
         notes.append("the working tree has changes that are not committed: it is measured as it is")
-    strangers = new_sources(repository)
-    if strangers:
-        notes.append(f"not tracked, so only on the new side: {', '.join(strangers[:5])}")
+    untracked = new_sources(repository)
+    if untracked:
+        notes.append(f"not tracked, so only on the new side: {', '.join(untracked[:5])}")
     same = git("rev-parse", f"{commit}^{{tree}}", cwd=repository) == git(
         "rev-parse", f"{dirty or head}^{{tree}}", cwd=repository
     )
@@ -123,7 +123,7 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
     _remove_left(repository, where.parent)
     sides = {
         BEFORE: (commit, title),
-        AFTER: (dirty or head, "working tree" if dirty or strangers else f"HEAD ({head[:7]})"),
+        AFTER: (dirty or head, "working tree" if dirty or untracked else f"HEAD ({head[:7]})"),
     }
     trees: dict[str, Tree] = {}
     linked: list[Path] = []
@@ -131,13 +131,13 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
         for name, (revision, called) in sides.items():
             root = where / name
             git("worktree", "add", "--quiet", "--detach", "--force", str(root), revision, cwd=repository)
-            linked += link_untracked(repository, root, where, () if name == AFTER else strangers, compiled=not setup)
+            linked += link_untracked(repository, root, where, () if name == AFTER else untracked, compiled=not setup)
             environment = {**os.environ, "PYTHONHASHSEED": "0"}
             trees[name] = Tree(root.resolve(), called, python, environment)
         if setup:
             trees = {name: _set_up(tree, setup) for name, tree in trees.items()}
         shared = take(dict.fromkeys(linked))
-        found = Trees(repository, trees[BEFORE], trees[AFTER], same and not strangers, tuple(notes), shared)
+        found = Trees(repository, trees[BEFORE], trees[AFTER], same and not untracked, tuple(notes), shared)
         yield replace(found, before=_own_paths(found, found.before), after=_own_paths(found, found.after))
     finally:
         for name in sides:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from perfdoctor.checks.etl import CHECK, examine
-from samples import only
+from perfdoctor.checks.etl import CHECK
+from samples import asked, only
 
-from perfdoctor.diagnosis.findings import Finding, Outcome
 from perfdoctor.evidence.model import Evidence
 
-
-def examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def found(evidence: Evidence) -> Finding:
-    return only(examined(evidence))
+examined, found = asked(CHECK)
 
 
 def name_of(evidence: Evidence) -> str:

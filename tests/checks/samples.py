@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from perfdoctor.diagnosis.findings import Finding, Outcome, OutcomeKind
+from perfdoctor.diagnosis.findings import Check, Finding, Outcome, OutcomeKind
 from perfdoctor.evidence.model import (
     Attention,
     Backend,
@@ -95,6 +96,29 @@ JOB = Job(
     helpers=0,
     frameworks=(),
     environment=(("OMP_NUM_THREADS", "1"),),
+)
+HOST = Host(
+    samples=10,
+    seconds=5.0,
+    job_cpus=1.6,
+    others_cpus=0.1,
+    idle_cpus=2.3,
+    steal_share=0.0,
+    job_run_delay_share=0.01,
+    throttled_share=0.0,
+    throttled_time_share=NOT_SEEN,
+    pressure_share=0.01,
+    memory_pressure_share=NOT_SEEN,
+    memory_available_bytes=8 << 30,
+    swap_in_bytes=0.0,
+    peak_job_bytes=1 << 30,
+    neighbours=(),
+    gpu_utilisation=NO_GPU,
+    gpus_in_use=(),
+    gpus_idle=(),
+    gpu_other_processes=(),
+    gpu_throttled_share=NO_GPU,
+    gpu_throttled_clock=NO_GPU,
 )
 FETCH = Fetch(
     batches=200,
@@ -351,29 +375,7 @@ def healthy() -> Evidence:
             torchrun_default=False,
             switches_per_step=0.1,
         ),
-        host=Host(
-            samples=10,
-            seconds=5.0,
-            job_cpus=1.6,
-            others_cpus=0.1,
-            idle_cpus=2.3,
-            steal_share=0.0,
-            job_run_delay_share=0.01,
-            throttled_share=0.0,
-            throttled_time_share=NOT_SEEN,
-            pressure_share=0.01,
-            memory_pressure_share=NOT_SEEN,
-            memory_available_bytes=8 << 30,
-            swap_in_bytes=0.0,
-            peak_job_bytes=1 << 30,
-            neighbours=(),
-            gpu_utilisation=NO_GPU,
-            gpus_in_use=(),
-            gpus_idle=(),
-            gpu_other_processes=(),
-            gpu_throttled_share=NO_GPU,
-            gpu_throttled_clock=NO_GPU,
-        ),
+        host=HOST,
         own_cost=OwnCost(8.0, 35.0, 100.0, 0.01, 0.01, 60.0),
         backend=BACKEND,
         layers=LAYERS,
@@ -438,6 +440,18 @@ def on_gpu(evidence: Evidence | None = None, **changes: Any) -> Evidence:
             **changes,
         },
     )
+
+
+def asked(check: Check[Any]) -> tuple[Callable[[Evidence], Outcome], Callable[[Evidence], Finding]]:
+    """What the check says of a run, by its own limits; and its one finding."""
+
+    def examined(evidence: Evidence) -> Outcome:
+        return check.examine(evidence, check.limits)
+
+    def found(evidence: Evidence) -> Finding:
+        return only(examined(evidence))
+
+    return examined, found
 
 
 def only(outcome: Outcome) -> Finding:

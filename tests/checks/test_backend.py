@@ -3,21 +3,15 @@ from __future__ import annotations
 import pytest
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ills import ILL
-from perfdoctor.checks.backend import CHECK, examine
+from perfdoctor.checks.backend import CHECK
 from perfdoctor.checks.backend.unused_gpu import is_supported
-from samples import H100, healthy, ids, is_clear, on_gpu, only, with_
+from samples import H100, asked, healthy, ids, is_clear, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Location, Outcome, OutcomeKind, Severity
-from perfdoctor.evidence.model import Evidence, Missing, PciGpu, Site
+from perfdoctor.diagnosis.findings import Confidence, Location, Outcome, OutcomeKind, Severity
+from perfdoctor.evidence.model import Missing, PciGpu, Site
 from perfdoctor.report import wording
 
-
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 def _text(outcome: Outcome) -> str:
@@ -26,7 +20,7 @@ def _text(outcome: Outcome) -> str:
 
 def test_a_clear_outcome_is_the_line_that_the_guide_looks_for() -> None:
     assert _text(_examined(healthy())) == (
-        "backend used: cpu, torch 2.13.0, BLAS mkl, oneDNN on, kernels for AVX512, intra-op threads: 1"
+        "backend used: cpu, torch 2.13.0, BLAS mkl, oneDNN on, vector extensions AVX512, intra-op threads: 1"
     )
     assert "cuda:0 (NVIDIA H100 80GB HBM3)" in _text(_examined(on_gpu()))
 
@@ -73,7 +67,7 @@ def test_a_choice_of_one_gpu_is_not_a_choice_of_none() -> None:
 def test_a_tiny_step_may_be_faster_on_the_cpu(flops: float, count: int) -> None:
     outcome = _examined(beside_a_gpu(flops))
     assert len(outcome.findings) == count
-    assert count or "need not be" in _text(outcome)
+    assert count or "do not need it" in _text(outcome)
 
 
 def test_without_operators_an_unused_gpu_is_an_open_question() -> None:

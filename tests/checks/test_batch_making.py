@@ -14,6 +14,7 @@ from samples import LOADER_LINE, ids, number, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Location, Severity
 from perfdoctor.evidence.model import CodeLine, Missing, Site
+from perfdoctor.report import wording
 
 # ---------------------------------------------------------------------------------------------------------
 # Too few workers, or a batch that is too costly
@@ -24,7 +25,7 @@ def test_no_workers_and_a_slow_data_set_ask_for_as_many_as_keep_up() -> None:
     assert finding.id == "PD03.too-few-workers"
     assert number(finding, "wanted") == 3  # 19.5 ms of mostly waiting, against 10 ms of training, and a fifth more
     assert "num_workers=3" in finding.fix.code
-    assert "in the training process" in finding.message
+    assert "between the steps" in finding.message
     assert 10.0 < finding.savings.low_ms < finding.savings.high_ms < 20.0
 
 
@@ -128,7 +129,7 @@ def test_an_unseen_worker_leaves_the_cause_open_and_promises_nothing() -> None:
     assert finding.id == "PD03.input-wait"
     assert finding.confidence is Confidence.LOW
     assert (finding.savings.low_ms, finding.savings.high_ms) == (0.0, 10.0)
-    assert "{{0}}" in finding.reasoning  # braces of a reason are no placeholders
+    assert "{0}" in wording.fill(finding.reasoning, finding.evidence)  # braces of a reason are no placeholders
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -247,7 +248,7 @@ def test_a_loader_that_would_keep_up_on_a_quiet_machine_has_no_cause_of_its_own(
 @pytest.mark.parametrize(
     ("changes", "text", "remedy"),
     [
-        ({}, "wait for each other", "fewer OpenMP threads"),
+        ({}, "compete for CPU with each other", "fewer OpenMP threads"),
         ({"host__others_cpus": 1.0, "host__idle_cpus": 0.0}, "other processes take", "the other processes"),
         ({"host__throttled_share": 0.6}, "quota", "a larger quota"),
         ({"host": Missing("no samples")}, "not known", "Free CPUs"),

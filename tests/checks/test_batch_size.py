@@ -5,19 +5,13 @@ from dataclasses import replace
 import pytest
 from ill_runs.batch_size import batch_timings, small_batch
 from ills import ILL
-from perfdoctor.checks.batch_size import CHECK, examine
-from samples import FETCH, HOT_LINES, LAYERS, healthy, ids, is_clear, number, on_gpu, only, with_
+from perfdoctor.checks.batch_size import CHECK
+from samples import FETCH, HOT_LINES, LAYERS, asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import Evidence, Line, Missing, Op, Parts, Site
 
-
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 @pytest.mark.parametrize("part", ["step", "ops"])
@@ -51,7 +45,7 @@ def test_launches_and_weights_are_what_a_small_batch_pays_for() -> None:
     assert finding.savings.part is Part.COMPUTE
     assert finding.location is not None and finding.location.line == 12
     assert "batch_size=16" in finding.fix.code
-    assert "optimisation" in finding.fix.text and "learning rate" in finding.fix.text
+    assert "validation loss" in finding.fix.text and "learning rate" in finding.fix.text
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ GUIDE = {
 """The thirteen steps of Deeplearning4j's guide, in its order."""
 REGISTERED = discover()
 EVERY_CHECK = pytest.mark.parametrize("entry", REGISTERED, ids=lambda entry: entry.check.code)
+PARTS = [f.name for f in dataclasses.fields(Evidence) if f.name not in ("rank", "job", "machine", "probe_faults")]
+"""Of the evidence: those that may be missing."""
 EVERY_ILLNESS = pytest.mark.parametrize("illness", ILL)
 
 
@@ -84,9 +86,11 @@ def test_every_step_of_the_guide_has_a_check() -> None:
     assert [entry.check.code for entry in REGISTERED if entry.check.code in GUIDE] == list(GUIDE)
 
 
-def test_codes_and_names_are_unique() -> None:
+def test_codes_names_and_aliases_are_unique() -> None:
     assert len({entry.check.code for entry in REGISTERED}) == len(REGISTERED)
-    assert len({entry.check.name for entry in REGISTERED}) == len(REGISTERED)
+    names = [name for entry in REGISTERED for name in (entry.check.name, *entry.check.aliases)]
+    assert len(set(names)) == len(names)
+    assert {"data-loading", "memory", "layers"} < set(names)
 
 
 @EVERY_CHECK
@@ -142,11 +146,9 @@ def test_without_evidence_no_check_claims_health(entry: Registered) -> None:
 
 
 @EVERY_CHECK
-@pytest.mark.parametrize("part", [f.name for f in dataclasses.fields(Evidence) if f.name not in ("rank", "job")])
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("run", [healthy, on_gpu], ids=["cpu", "gpu"])
 def test_one_missing_part_crashes_nothing_and_makes_no_finding(entry: Registered, part: str, run: object) -> None:
-    if part in ("machine", "probe_faults"):
-        return
     evidence = dataclasses.replace(run(), **{part: Missing("it was not seen", "look")})  # type: ignore[operator]
     outcome = entry.check.examine(evidence, entry.check.limits)
     assert outcome.kind is not OutcomeKind.FOUND
@@ -202,6 +204,12 @@ def test_every_text_fills_with_the_findings_own_numbers(illness: str) -> None:
         for template in texts:
             assert "unknown" not in wording.fill(template, finding.evidence).split()
         assert finding.message and finding.reasoning and fix.text and finding.savings.method
+
+
+@EVERY_ILLNESS
+def test_a_message_fits_a_line_of_a_report(illness: str) -> None:
+    for _, _, finding in _findings(illness):
+        assert len(wording.fill(finding.message, finding.evidence)) <= 110
 
 
 _BARE_COUNT = re.compile(r"\{(\w+)\} (?:(?!of |is )[a-z-]+ )?(?!is\b)[A-Za-z-]+s\b")

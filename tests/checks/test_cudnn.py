@@ -14,9 +14,9 @@ from ill_runs.cudnn import (
 from ills import ILL
 from perfdoctor.checks import backend
 from perfdoctor.checks.cudnn import CHECK, examine
-from samples import ATTENTION, CONVOLUTION, RECURRENT, healthy, ids, is_clear, number, on_gpu, only, with_
+from samples import ATTENTION, CONVOLUTION, RECURRENT, asked, healthy, ids, is_clear, number, on_gpu, only, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Severity
+from perfdoctor.diagnosis.findings import Confidence, Outcome, OutcomeKind, Severity
 from perfdoctor.evidence.model import AttentionTiming, CallSite, Evidence, LibraryUse, Missing, Op, ShapeVariety, Site
 from perfdoctor.report import wording
 
@@ -38,12 +38,7 @@ def test_what_is_inside_compiled_functions_is_said_to_be_unseen() -> None:
     assert "nothing was seen" in outcome.reason
 
 
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 def _text(outcome: Outcome) -> str:

@@ -5,19 +5,13 @@ from typing import Any
 import pytest
 from ill_runs.dtype import conversions, float64_on_gpu, idle_tensor_cores, needless_scaler, slow_type
 from ills import ILL
-from perfdoctor.checks.dtype import CHECK, examine
-from samples import healthy, ids, is_clear, number, on_gpu, only, with_
+from perfdoctor.checks.dtype import CHECK
+from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import CallSite, Evidence, Missing, Site
+from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import CallSite, Missing, Site
 
-
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 @pytest.mark.parametrize("part", ["step", "ops", "precision"])

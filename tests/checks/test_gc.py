@@ -5,19 +5,13 @@ from typing import Any
 import pytest
 from ill_runs.gc import GC_LINE, automatic_collections, explicit_collections
 from ills import ILL
-from perfdoctor.checks.gc import CHECK, examine
-from samples import healthy, ids, is_clear, number, only, with_
+from perfdoctor.checks.gc import CHECK
+from samples import asked, healthy, ids, is_clear, number, with_
 
-from perfdoctor.diagnosis.findings import Finding, Location, Outcome, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import CollectSite, Evidence, Missing, Site
+from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import CollectSite, Missing, Site
 
-
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 def test_the_number_of_objects_alone_never_alarms() -> None:

@@ -258,7 +258,7 @@ def test_tables_that_cost_too_much_only_together_are_one_finding() -> None:
     assert number(finding, "tables") == 3
     assert number(finding, "dense_ms") == pytest.approx(3.6, rel=0.05)
     assert finding.evidence[0].value == "table0 (Embedding), table1 (Embedding), table2 (Embedding)"
-    assert finding.message.startswith("the gradients of {tables:table}, {layer}, fill them whole")
+    assert finding.message.startswith("dense gradients of {tables} embedding tables, {layer},")
     assert _ids(dense_embedding(0.5, tables=3)) == []
 
 

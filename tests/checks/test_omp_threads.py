@@ -5,19 +5,13 @@ from typing import Any
 import pytest
 from ill_runs.omp_threads import crowded_ranks, pinned_workers, timed_threads
 from ills import ILL
-from perfdoctor.checks.omp_threads import CHECK, examine
-from samples import healthy, ids, is_clear, number, only, with_
+from perfdoctor.checks.omp_threads import CHECK
+from samples import asked, healthy, ids, is_clear, number, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Location, Outcome, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import Evidence, Missing, Site
 
-
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 def _name(evidence: Evidence) -> str:

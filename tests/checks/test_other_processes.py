@@ -3,20 +3,14 @@ from __future__ import annotations
 import pytest
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ills import ILL
-from perfdoctor.checks.other_processes import CHECK, examine
-from samples import healthy, ids, is_clear, number, on_gpu, only, with_
+from perfdoctor.checks.other_processes import CHECK
+from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind
-from perfdoctor.evidence.model import Evidence, Missing, Neighbour
+from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind
+from perfdoctor.evidence.model import Missing, Neighbour
 from perfdoctor.report import wording
 
-
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 def _message(finding: Finding) -> str:
@@ -56,15 +50,13 @@ def test_what_a_neighbour_takes_of_collections_is_theirs_to_save() -> None:
 def test_of_several_programs_none_is_blamed_alone() -> None:
     tests, build = Neighbour(12, "python -m pytest", "ann", 0.4, 9), Neighbour(7, "make", "bob", 0.3)
     several = crowded(others=1.0, host__neighbours=(tests, build, Neighbour(9, "git", "bob", 0.1)))
-    assert (
-        "goes to python -m pytest (9 processes, the busiest pid 12, user ann), make (pid 7, user bob) and others: it"
-        in _message(_found(several))
-    )
+    owner = "python -m pytest (9 processes, the busiest pid 12, user ann), make (pid 7, user bob) and others"
+    assert f"competes for CPU with {owner}: up" in _message(_found(several))
 
 
 @pytest.mark.parametrize("changes", [{"host__neighbours": ()}, {"host__others_cpus": 5.0}])
 def test_an_owner_that_cannot_be_seen_is_outside(changes: dict[str, object]) -> None:
-    assert "somebody outside this container" in _message(_found(crowded(**changes)))
+    assert "processes outside this container" in _message(_found(crowded(**changes)))
 
 
 @pytest.mark.parametrize(("delay_ms", "count"), [(1.0, 0), (2.0, 0), (3.0, 1)])
@@ -87,7 +79,7 @@ def test_a_job_that_fights_with_itself_is_not_the_neighbours_fault(changes: dict
 
 def test_own_threads_that_wait_for_each_other_are_said_to() -> None:
     outcome = _examined(crowded(others=0.05, host__idle_cpus=0.1))
-    assert "wait for each other" in outcome.reason
+    assert "compete for CPU with each other" in outcome.reason
 
 
 def test_what_the_job_wants_beyond_all_cpus_is_its_own() -> None:

@@ -7,21 +7,16 @@ from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, wit
 from ill_runs.workspaces import graph_in_evaluation
 from ills import ILL
 from perfdoctor.checks import workspaces
-from perfdoctor.checks.shared_model import CHECK, examine
-from samples import healthy, ids, is_clear, number, only, step, with_
+from perfdoctor.checks.shared_model import CHECK
+from samples import asked, healthy, ids, is_clear, number, step, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing, Parts, RequestTiming, ThreadTiming
+from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Missing, Parts, RequestTiming, ThreadTiming
 
 NOT_TIMED = Missing("no forward could be timed as a batch")
 
 
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 @pytest.mark.parametrize("part", ["step", "concurrency"])

@@ -125,8 +125,8 @@ def test_an_update_that_was_not_timed_is_not_judged() -> None:
 
 
 def test_a_sample_of_a_large_model_is_said_to_be_one() -> None:
-    (now,) = (m for m in _found(slow_update(part=0.4)).evidence if m.name == "now_ms")
-    assert now.label.endswith("40 % of the elements")
+    (part,) = (m for m in _found(slow_update(part=0.4)).evidence if m.name == "part")
+    assert (part.value, part.unit, part.label) == (0.4, "share", "of the elements timed")
 
 
 def test_a_trainer_is_told_in_its_own_words() -> None:

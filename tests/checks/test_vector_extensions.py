@@ -3,19 +3,13 @@ from __future__ import annotations
 import pytest
 from ill_runs.vector_extensions import capped, masked
 from ills import ILL
-from perfdoctor.checks.vector_extensions import CHECK, examine
-from samples import healthy, is_clear, number, on_gpu, only, with_
+from perfdoctor.checks.vector_extensions import CHECK
+from samples import asked, healthy, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Outcome, OutcomeKind, Severity
-from perfdoctor.evidence.model import Evidence, Missing, Op
+from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Severity
+from perfdoctor.evidence.model import Missing, Op
 
-
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 def test_what_the_cpu_has_is_information() -> None:

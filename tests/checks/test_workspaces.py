@@ -5,19 +5,13 @@ from typing import Any
 import pytest
 from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation, unused_gradients
 from ills import ILL
-from perfdoctor.checks.workspaces import CHECK, examine
-from samples import healthy, ids, is_clear, number, on_gpu, only, with_
+from perfdoctor.checks.workspaces import CHECK
+from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Location, Outcome, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import Evidence, Missing, Site
 
-
-def _examined(evidence: Evidence) -> Outcome:
-    return examine(evidence, CHECK.limits)
-
-
-def _found(evidence: Evidence) -> Finding:
-    return only(_examined(evidence))
+_examined, _found = asked(CHECK)
 
 
 def _with_teacher(backward_ms: float, aside: bool = True, **changes: Any) -> Evidence:

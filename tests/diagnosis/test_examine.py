@@ -7,6 +7,7 @@ from datetime import date
 from typing import Any
 
 import pytest
+from samples import empty, step, with_
 
 from perfdoctor.config.settings import Config, Rule, Selection
 from perfdoctor.config.suppressions import MalformedComment, Suppression
@@ -29,61 +30,11 @@ from perfdoctor.diagnosis.findings import (
     found,
     not_applicable,
 )
-from perfdoctor.evidence.model import Evidence, Job, JobEnd, Machine, Missing, Parts, RunEvidence, Step
+from perfdoctor.evidence.model import Evidence, Missing, Parts, RunEvidence
 
-UNSEEN = Missing("not part of this test")
 PARTS = Parts(input_wait=10.0, forward=5.0, backward=8.0, optimizer=2.0, gc=5.0)
-STEP = Step(
-    boundary="optimizer",
-    count=200,
-    seconds=6.0,
-    warmup=5,
-    windowed=8,
-    irregular=4,
-    irregular_ms=4.0,
-    step_ms=30.0,
-    parts=PARTS,
-    median_ms=30.0,
-    mad_ms=0.5,
-    low_ms=29.5,
-    high_ms=30.5,
-    cpu_ms=20.0,
-    process_cpu_ms=20.0,
-    run_delay_ms=0.1,
-    micro_batches=1.0,
-    samples=32.0,
-    first_step_s=2.0,
-)
-RANK = Evidence(
-    rank=0,
-    machine=Machine("CPU", 4, 4, 4, None, 8 << 30, "6.18.0", 500.0),
-    job=Job(
-        command=("python", "train.py"),
-        cwd="/home/ann/job",
-        python_version="3.11.7",
-        torch_version="2.13.0",
-        torch_build="cpu",
-        started="2026-11-20T23:50:00Z",
-        end=JobEnd("stopped"),
-        world_size=1,
-        local_ranks=1,
-        workers=0,
-        helpers=0,
-        frameworks=(),
-        environment=(),
-    ),
-    step=STEP,
-    loaders=UNSEEN,
-    gc=UNSEEN,
-    memory=UNSEEN,
-    cuda_memory=UNSEEN,
-    ops=UNSEEN,
-    call_sites=UNSEEN,
-    precision=UNSEEN,
-    threads=UNSEEN,
-    host=UNSEEN,
-    own_cost=UNSEEN,
-)
+STEP = step(PARTS, irregular=4, irregular_ms=4.0)
+RANK = with_(empty(), step=STEP)
 SEEN = Measurement("seen_ms", 1.0, "ms")
 
 

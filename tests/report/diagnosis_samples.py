@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from samples import HOST, JOB, empty, step, with_
+
 from perfdoctor.diagnosis.findings import (
     CheckResult,
     Combined,
@@ -29,9 +31,6 @@ from perfdoctor.diagnosis.measured import Gain, Range, Trial, Trials, Verdict
 from perfdoctor.evidence.model import (
     DeviceParts,
     DeviceTimeline,
-    Evidence,
-    Host,
-    Job,
     JobEnd,
     Machine,
     Missing,
@@ -40,10 +39,7 @@ from perfdoctor.evidence.model import (
     Parts,
     Precision,
     ProbeFault,
-    Step,
 )
-
-UNSEEN = Missing("not part of this test")
 
 WORKERS = Finding(
     id="PD03.too-few-workers",
@@ -101,16 +97,13 @@ EXPLICIT_GC = Finding(
     location=Location("train.py", 57, "train_epoch"),
 )
 
-STEP = Step(
-    boundary="optimizer",
-    count=200,
+STEP = step(
+    Parts(input_wait=14.2, forward=2.6, backward=4.1, optimizer=1.2, checkpoint=0.05, gc=2.4, other=0.25),
     seconds=4.96,
     warmup=12,
-    windowed=8,
     irregular=2,
     irregular_ms=0.8,
     step_ms=24.8,
-    parts=Parts(input_wait=14.2, forward=2.6, backward=4.1, optimizer=1.2, checkpoint=0.05, gc=2.4, other=0.25),
     median_ms=24.5,
     mad_ms=0.6,
     low_ms=24.31,
@@ -118,63 +111,35 @@ STEP = Step(
     cpu_ms=9.9,
     process_cpu_ms=10.4,
     run_delay_ms=0.31,
-    micro_batches=1.0,
-    samples=32.0,
-    first_step_s=2.4,
 )
 
-HOST = Host(
-    samples=50,
-    seconds=25.0,
-    job_cpus=1.4,
-    others_cpus=0.3,
-    idle_cpus=0.3,
-    steal_share=0.0,
-    job_run_delay_share=0.02,
-    throttled_share=Missing("no CPU quota"),
-    throttled_time_share=Missing("no CPU quota"),
-    pressure_share=Missing("no PSI"),
-    memory_pressure_share=Missing("no PSI"),
-    memory_available_bytes=4 << 30,
-    swap_in_bytes=0.0,
-    peak_job_bytes=412 << 20,
-    neighbours=(Neighbour(731, "python other.py", "ann", 0.25),),
-    gpu_utilisation=Missing("no GPU"),
-    gpus_in_use=(),
-    gpus_idle=(),
-    gpu_other_processes=(),
-    gpu_throttled_share=Missing("no GPU"),
-    gpu_throttled_clock=Missing("no GPU"),
-)
-
-EVIDENCE = Evidence(
-    rank=0,
+EVIDENCE = with_(
+    empty(),
     machine=Machine("EPYC 9354", 2, 1, 2, None, 8 << 30, "6.18.0", 240.0),
-    job=Job(
+    job=replace(
+        JOB,
         command=("python", "train.py", "--name", "a b"),
-        cwd="/home/ann/job",
-        python_version="3.11.7",
-        torch_version="2.13.0",
-        torch_build="cpu",
-        started="2026-11-20T23:50:00Z",
-        end=JobEnd("stopped"),
-        world_size=1,
-        local_ranks=1,
         workers=1,
-        helpers=0,
         frameworks=("transformers", "accelerate"),
         environment=(("OMP_NUM_THREADS", "1"), ("CUDA_VISIBLE_DEVICES", "")),
     ),
     step=STEP,
-    loaders=UNSEEN,
-    gc=UNSEEN,
-    memory=UNSEEN,
-    cuda_memory=UNSEEN,
-    ops=UNSEEN,
-    call_sites=UNSEEN,
-    precision=UNSEEN,
-    threads=UNSEEN,
-    host=HOST,
+    host=replace(
+        HOST,
+        samples=50,
+        seconds=25.0,
+        job_cpus=1.4,
+        others_cpus=0.3,
+        idle_cpus=0.3,
+        job_run_delay_share=0.02,
+        throttled_share=Missing("no CPU quota"),
+        throttled_time_share=Missing("no CPU quota"),
+        pressure_share=Missing("no PSI"),
+        memory_pressure_share=Missing("no PSI"),
+        memory_available_bytes=4 << 30,
+        peak_job_bytes=412 << 20,
+        neighbours=(Neighbour(731, "python other.py", "ann", 0.25),),
+    ),
     own_cost=OwnCost(8.2, 35.0, 120.0, 0.012, 0.012, 62.0),
 )
 
@@ -254,7 +219,7 @@ def tried() -> Diagnosis:
 def healthy() -> Diagnosis:
     """A fast step, every check clear."""
     parts = Parts(input_wait=0.01, forward=0.9, backward=1.3, optimizer=0.4, other=0.04)
-    step = replace(STEP, step_ms=parts.total, parts=parts, median_ms=2.6, mad_ms=0.05, low_ms=2.6, high_ms=2.7)
+    fast = replace(STEP, step_ms=parts.total, parts=parts, median_ms=2.6, mad_ms=0.05, low_ms=2.6, high_ms=2.7)
     checks = (
         CheckResult(
             "PD03",
@@ -269,7 +234,7 @@ def healthy() -> Diagnosis:
             clear("collections take {gc_share} of the step", Measurement("gc_share", 0.0, "share")),
         ),
     )
-    return Diagnosis(replace(EVIDENCE, step=step), checks, (), None)
+    return Diagnosis(replace(EVIDENCE, step=fast), checks, (), None)
 
 
 def no_step() -> Diagnosis:

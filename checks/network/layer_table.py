@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from perfdoctor.api.findings import Measurement, milliseconds, share
+from perfdoctor.api.findings import Cost, Measurement, milliseconds, share
 from perfdoctor.api.quantities import Layer, LayerProfile, Step
 
 _SHOWN = 5
@@ -33,27 +33,11 @@ def last_linear(profile: LayerProfile) -> Layer | None:
     return max(linear, key=lambda layer: layer.order, default=None)
 
 
-def cost_share(step: Step, ms: float) -> float:
-    """Of the step."""
-    return ms / step.step_ms if step.step_ms > 0 else 0.0
-
-
-def sure_share(step: Step, profile: LayerProfile, ms: float) -> float:
-    """Of the step, even if waits for a CPU fell into it."""
-    return cost_share(step, max(0.0, ms - profile.stray_ms))
-
-
-def update_ms(step: Step, layer: Layer, parameters: int) -> float:
-    """Of the optimizer's time, by the layer's share of all parameters; 0 where their number is not known."""
-    return step.parts.optimizer * min(1.0, layer.parameters / parameters) if parameters else 0.0
-
-
 def about(layer: Layer, step: Step) -> tuple[Measurement, ...]:
     """What a finding says of a layer. The first is what tells layers apart."""
     return (
         Measurement("layer", title(layer), "text"),
-        milliseconds("cost_ms", layer.ms, "its forward and backward"),
-        share("cost_share", cost_share(step, layer.ms), "of the step"),
+        *Cost(step, layer.ms).measured("its forward and backward"),
         milliseconds("forward_ms", layer.forward_ms, "forward"),
         milliseconds("backward_ms", layer.backward_ms, "backward"),
         share("time_share", layer.time_share, "of the profiled time"),
@@ -73,7 +57,7 @@ def figures(profile: LayerProfile, step: Step, parameters: int) -> tuple[Measure
         Measurement("layers", profile.count, "count", "modules called"),
         Measurement("slowest", title(slowest), "text", "slowest layer"),
         milliseconds("slowest_ms", slowest.ms, "its forward and backward"),
-        share("slowest_share", cost_share(step, slowest.ms), "of the step"),
+        share("slowest_share", Cost(step, slowest.ms).share, "of the step"),
         Measurement("kinds", ", ".join(f"{n} {kind}" for kind, n in kinds.most_common(4)) or "none", "text"),
         Measurement("input", shape(first.input_shape) or "not a tensor", "text", "input"),
         Measurement("parameters", parameters, "count", "parameters"),

@@ -1,0 +1,64 @@
+"""What every finding about the backend needs, and the line that says what was used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfdoctor.api.findings import Measurement
+from perfdoctor.api.quantities import Backend, Evidence, Missing, Step, Threads
+
+from .limits import Limits
+
+USED = (
+    "backend used: {device}, torch {torch}, BLAS {blas}, oneDNN {onednn}, vector extensions {capability}, intra-op "
+    "threads: {threads}"
+)
+"""The "Loaded backend" line of the guide, for which PyTorch has no log of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A steady step and what torch computes it with."""
+
+    evidence: Evidence
+    step: Step
+    backend: Backend
+    limits: Limits
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether any of the optimizer's parameters are on an accelerator."""
+        return any(device.startswith(("cuda", "mps", "xpu")) for device in self.backend.devices)
+
+    def used(self) -> tuple[Measurement, ...]:
+        """What fills `USED`."""
+        job, backend = self.evidence.job, self.backend
+        names = {gpu.index: gpu.name for gpu in self.evidence.machine.gpus}
+        devices = [
+            f"{device} ({names[int(device[5:])]})" if device[5:].isdecimal() and int(device[5:]) in names else device
+            for device in backend.devices
+        ]
+        version = job.torch_version
+        build = f"{version} for {job.torch_build}" if job.torch_build not in ("", "cpu") else version
+        onednn = "on" if backend.onednn_enabled else "off"
+        if not backend.onednn_built:
+            onednn = "not built"
+        elif backend.onednn_between_steps and not backend.onednn_enabled:
+            onednn = "off in the forward pass (see PD02)"
+        return (
+            Measurement("device", ", ".join(devices) or "no parameters seen", "text", "device of the parameters"),
+            Measurement("torch", build or "of an unnamed version", "text", "torch build"),
+            Measurement("blas", backend.blas or "not named", "text", "BLAS"),
+            Measurement("onednn", onednn, "text", "oneDNN in the forward pass"),
+            Measurement(
+                "capability", backend.capability or "not named", "text", "vector extensions of torch's own kernels"
+            ),
+            _threads(self.evidence.threads),
+            Measurement("batch_devices", ", ".join(backend.batch_devices) or "not seen", "text", "batches are made on"),
+        )
+
+
+def _threads(threads: Threads | Missing) -> Measurement:
+    if isinstance(threads, Missing):
+        return Measurement("threads", "not counted", "text", "intra-op threads")
+    return Measurement("threads", threads.intra_op, "count", "intra-op threads")

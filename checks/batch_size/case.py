@@ -1,0 +1,133 @@
+"""What every finding about the batch size needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfdoctor.api.findings import Measurement, Severity, milliseconds, severity, share
+from perfdoctor.api.quantities import Evidence, Line, Loader, Missing, OpProfile, Site, Step
+
+from .growth import Growth
+from .limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A steady step, its batches, and how it grows with them."""
+
+    evidence: Evidence
+    step: Step
+    ops: OpProfile
+    grows: Growth
+    limits: Limits
+
+    @property
+    def loader(self) -> Loader | None:
+        """The one that feeds the loop."""
+        loaders = self.evidence.loaders
+        if isinstance(loaders, Missing):
+            return None
+        return max(loaders, key=lambda loader: loader.batches, default=None)
+
+    @property
+    def micro_batches(self) -> int:
+        """Batches that one optimizer step takes. A loader that does not batch may yield samples: then no more than
+        there are forward passes."""
+        loader = self.loader
+        if loader is None:
+            return self._passes()
+        drawn = max(1, round(loader.steady_batches_per_step))
+        return drawn if loader.batch_size else min(drawn, max(1, round(self.step.micro_batches)))
+
+    def _passes(self) -> int:
+        """In a loop that makes its batches itself: calls of the network that have a backward pass each. Two views of a
+        sample, or what an agent did, are several calls and one backward pass."""
+        layers, line = self.evidence.layers, self.backward_line
+        if isinstance(layers, Missing) or line is None:
+            return 1
+        whole = max((layer.calls_per_step for layer in layers.layers if not layer.name), default=1.0)
+        return max(1, round(min(whole, line.passes_per_step)))
+
+    @property
+    def backward_line(self) -> Line | None:
+        """The line that asks for the backward pass most often."""
+        lines = self.evidence.hot_lines
+        if isinstance(lines, Missing):
+            return None
+        asking = [line for line in lines if line.part == "backward" and line.site.via]
+        return max(asking, key=lambda line: line.passes_per_step, default=None)
+
+    @property
+    def first_input(self) -> tuple[int, ...]:
+        """Shape of what enters the network; empty when unknown."""
+        layers = self.evidence.layers
+        if isinstance(layers, Missing):
+            return ()
+        shaped = [layer for layer in layers.layers if layer.input_shape]
+        return min(shaped, key=lambda layer: layer.order).input_shape if shaped else ()
+
+    @property
+    def batch(self) -> int | None:
+        """Samples of one forward pass."""
+        if not isinstance(self.step.samples, Missing):
+            return max(1, round(self.step.samples / self.micro_batches))
+        return self.first_input[0] if self.first_input else None
+
+    @property
+    def tokens(self) -> int | None:
+        """Elements of a batch whose samples are sequences of indices: what an embedding looks up."""
+        layers = self.evidence.layers
+        if isinstance(layers, Missing):
+            return None
+        shapes = [x.input_shape for x in layers.layers if x.kind == "Embedding" and len(x.input_shape) == 2]
+        return max((rows * length for rows, length in shapes), default=None)
+
+    def gains(self) -> tuple[Measurement, ...]:
+        """What a larger batch would give."""
+        low, high = self.grows.gain(self.limits.factor)
+        return (
+            Measurement("factor", self.limits.factor, "count", "times the batch"),
+            Measurement("gain_low", low, "ratio", "throughput then, at least"),
+            Measurement("gain_high", high, "ratio", "throughput then, at most"),
+        )
+
+    def figures(self) -> tuple[Measurement, ...]:
+        """What every outcome shows."""
+        grows = self.grows
+        flops = self.ops.flops()
+        timings = self.ops.batch_timings
+        peak = 0.0 if isinstance(timings, Missing) else timings.peak_gflops
+        return (
+            milliseconds("fixed", grows.fixed_low_ms, "fixed overhead per step, at least"),
+            share("fixed_share", grows.fixed_low_ms / grows.step_ms, "of the step"),
+            *((Measurement("batch", self.batch, "count", "samples per forward pass"),) if self.batch else ()),
+            *((Measurement("tokens", self.tokens, "count", "tokens per forward pass"),) if self.tokens else ()),
+            Measurement("ops", round(self.ops.ops_per_step), "count", "operators per step"),
+            *((share("peak_share", flops / grows.step_ms / 1e6 / peak, "of this machine's peak"),) if peak else ()),
+        )
+
+    @property
+    def usual(self) -> bool:
+        """Whether the batch is within the range in which its size is a choice."""
+        tokens = self.tokens
+        if tokens is not None and tokens >= self.limits.usual_tokens:
+            return True
+        return self.batch is None or self.batch >= self.limits.usual_batch
+
+    @property
+    def place(self) -> Site | Missing | None:
+        return None if self.loader is None else self.loader.site
+
+    def severity(self, saved_ms: float, warning: float) -> Severity:
+        """By what is saved of the time that the step had a CPU."""
+        return severity(saved_ms / self.grows.step_ms, warning, self.limits.error_share)
+
+    def has_room(self, factor: float) -> bool:
+        """Whether memory would hold activations of such a batch, as far as that is known."""
+        memory, host = self.evidence.cuda_memory, self.evidence.host
+        if not isinstance(memory, Missing):
+            used = memory.peak_allocated_bytes / max(1, memory.total_bytes)
+            return used * factor <= 2 * self.limits.memory_room
+        if isinstance(host, Missing):
+            return True
+        return host.peak_job_bytes * (factor - 1) <= host.memory_available_bytes

@@ -1,0 +1,135 @@
+"""float64, or half precision that is emulated: what float32 would save."""
+
+from __future__ import annotations
+
+from perfdoctor.api.causes import type_cost
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings, share
+from perfdoctor.api.quantities import Missing, Site
+
+from .._shared.lines import asked_for
+from .._shared.wording import in_words_of
+from .case import Case
+
+
+def slow_type(case: Case, dtype: str) -> Finding | None:
+    """By timings of the job's own operators; on a GPU by its peak rates."""
+    if case.evidence.on_cuda:
+        return _double_on_cuda(case) if dtype == "float64" else None
+    timing = type_cost(case.step, case.ops, dtype)
+    cost = Cost(case.step, timing.ceiling_ms)
+    if min(timing.sure_ms / case.step.step_ms, cost.share) < case.limits.min_share or not timing.is_dear:
+        return None
+    ratio = timing.ratio
+    if dtype != "float64" and ratio is None:
+        return None
+    flops = case.ops.flops(dtype) / max(case.ops.flops(), 1.0)
+    return Finding(
+        id=f"PD07.{dtype}" if dtype == "float64" else f"PD07.{dtype}-emulated",
+        severity=case.severity(cost),
+        confidence=Confidence.HIGH if timing.timed else Confidence.MEDIUM,
+        message=f"arithmetic in {dtype} takes {{cost_ms}} per step"
+        + ("" if ratio is None else "; speed-up {ratio} in float32"),
+        reasoning=_why(case, dtype) + "; {flop_share} of the floating-point operations are " + dtype,
+        evidence=(
+            milliseconds("cost_ms", timing.cost_ms, f"operators in {dtype} per step"),
+            share("flop_share", flops, "of the floating-point operations"),
+            *((Measurement("ratio", ratio, "ratio", "over float32, measured here"),) if ratio else ()),
+            *((Measurement("timed", timing.timed, "count", "operators timed in both types"),) if timing.timed else ()),
+            case.parameters,
+        ),
+        location=location(_cause(case, dtype) or _first_line(case, dtype)),
+        fix=_fix(case, dtype),
+        savings=savings(
+            case.step, timing.low_ms, timing.high_ms, _method(timing.timed, dtype), ceiling=timing.ceiling_ms
+        ),
+    )
+
+
+def _double_on_cuda(case: Case) -> Finding | None:
+    """On a GPU the host's operator times say nothing: weigh by floating-point operations and device time."""
+    busy, total = case.ops.device_busy_ms, case.ops.flops()
+    if busy is None or total <= 0:
+        return None
+    flop_share = case.ops.flops("float64") / total
+    # Double precision runs at half rate at best, so its share of time is at least its share of operations.
+    cost = Cost(case.step, min(busy, case.step.step_ms) * flop_share)
+    if cost.share < case.limits.min_share:
+        return None
+    return Finding(
+        id="PD07.float64",
+        severity=case.severity(cost),
+        confidence=Confidence.MEDIUM,
+        message="{flop_share} of the GPU's floating-point operations are float64, at least {cost_ms} per step",
+        reasoning=_why(case, "float64"),
+        evidence=(
+            share("flop_share", flop_share, "of the floating-point operations"),
+            milliseconds("cost_ms", cost.ms, "of device time per step, at least"),
+        ),
+        location=location(_cause(case, "float64") or _first_line(case, "float64")),
+        fix=_fix(case, "float64"),
+        savings=cost.savings((0.5, 0.95), "float64 runs at 1/2 (data centre) to 1/64 (consumer) of the float32 rate"),
+    )
+
+
+def _cause(case: Case, dtype: str) -> Site | None:
+    """The line that made torch's default type or the model float64."""
+    asked = dtype == "float64" and (case.precision.default_dtype == "float64" or case.is_double)
+    return case.precision.double_site if asked else None
+
+
+def _first_line(case: Case, dtype: str) -> Site | None:
+    """The dearest line that makes such tensors, else the dearest that converts others to them."""
+    if isinstance(case.evidence.call_sites, Missing):
+        return None
+    lines = [call for call in case.evidence.call_sites if call.kind == dtype]
+    into = [call for call in case.evidence.call_sites if call.kind == "convert" and call.detail.endswith(f"->{dtype}")]
+    return next((call.site for some in (lines, into) for call in asked_for(case.evidence, some)), None)
+
+
+def _why(case: Case, dtype: str) -> str:
+    precision = case.precision
+    if dtype != "float64":
+        return f"this CPU has no {dtype} arithmetic for oneDNN to use, so each operator is emulated or converted"
+    in_batches = "float64" in precision.batch_dtypes
+    if precision.default_dtype == "float64":
+        return "torch's default type is float64: something called `torch.set_default_dtype(torch.float64)`"
+    if case.is_double and in_batches:
+        return "the parameters are float64, and so are the batches, as NumPy makes them by default"
+    if case.is_double:
+        return "the parameters are float64 while the default type is float32, so the model was converted"
+    if in_batches:
+        return "the batches arrive in float64, as NumPy makes them by default, and the parameters are float32"
+    return "parameters and batches are float32, so a part of the model computes in float64 on its own"
+
+
+def _fix(case: Case, dtype: str) -> Fix:
+    if dtype != "float64":
+        return Fix(
+            text=f"Train in float32 on this CPU; {dtype} pays only where the hardware multiplies it.",
+            code="with torch.autocast('cpu', enabled=False):\n    loss = model(batch)",
+            risk="Twice the memory for activations.",
+            remedies=("dtype.float32",),
+        )
+    if case.precision.default_dtype == "float64":
+        code = "torch.set_default_dtype(torch.float32)"
+    elif case.is_double:
+        code = in_words_of(
+            case.evidence.job,
+            "model = model.float()\nbatch = batch.float()  # in the data set, once",
+            lightning="trainer = Trainer(..., precision='32-true')  # and no model.double()",
+        )
+    else:
+        code = "x = x.float()  # before the arithmetic; or dtype=torch.float32 where the tensor is made"
+    return Fix(
+        text="Convert data where it enters and keep the model in float32.",
+        code=code,
+        risk="Rounding changes: 7 significant digits instead of 16. Keep float64 where the science needs it.",
+        remedies=("dtype.float32",),
+    )
+
+
+def _method(timed: int, dtype: str) -> str:
+    if not timed:
+        return "half the bytes: operators bound by memory take 1/2 to 1/1.4 of the time"
+    text = f"the largest operators timed here in {dtype} and in float32"
+    return text + ("; the others by their bytes" if dtype == "float64" else "")

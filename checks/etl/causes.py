@@ -1,0 +1,79 @@
+"""Why the loop waits: the one cause to blame, and beside a lack of CPUs what would be wrong without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perfdoctor.api.causes import Bursts, bursts, input_wait, overlap, with_cpus
+from perfdoctor.api.findings import Confidence, Finding, Measurement, present
+from perfdoctor.api.quantities import MAKING, WITHOUT_CPU, Cause, Fetch, Missing
+
+from .costly_part import costly_part
+from .handover import handover
+from .no_cpu_left import no_cpu_left
+from .rebuilt_iterator import rebuilt_iterator
+from .too_few_workers import too_few_workers
+from .uneven_batches import uneven_batches
+from .unexplained import unexplained
+from .waiting import Case, fetch_measurements
+from .worker_collections import worker_collections
+
+_WORTH = 0.5
+"""Workers must win back half of the wait, between best and worst case, or their cost is not worth it."""
+
+
+def waiting(case: Case) -> tuple[Finding, ...]:
+    """What the wait of the loader that is waited for longest comes from; nothing where no setting shortens it."""
+    fetch = case.loader.fetch
+    if not isinstance(fetch, Missing) and case.split.blamed in WITHOUT_CPU:
+        return _for_want_of_cpus(case, fetch)
+    return present(_cause(case))
+
+
+def _cause(case: Case) -> Finding | None:
+    """The one cause that is to blame, when batches had a CPU."""
+    fetch, blamed = case.loader.fetch, case.split.blamed
+    if blamed is Cause.START:
+        return rebuilt_iterator(case)
+    if isinstance(fetch, Missing):
+        return unexplained(case, "why is not known: {why}", Measurement("why", str(fetch), "text", "not known because"))
+    model = overlap(case.evidence, case.loader, case.step, fetch)
+    uneven = bursts(case.loader, fetch, model)
+    if uneven is not None and _explains(uneven, case.split.blamed_ms) and blamed is not Cause.GC:
+        return uneven_batches(case, uneven)
+    if blamed is Cause.UNEXPLAINED:
+        return unexplained(
+            case,
+            "the data set and `collate_fn` take {make_ms} per batch; the rest goes into the sampler, into pinning "
+            "memory, or into a few slow batches",
+            *fetch_measurements(fetch),
+        )
+    if blamed is Cause.HANDOVER:
+        return handover(case, fetch, model)
+    if blamed is Cause.GC:
+        return worker_collections(case, fetch)
+    wanted = model.workers()
+    if wanted > case.loader.num_workers and sum(model.saved_with(wanted)) / 2 >= _WORTH * case.split.blamed_ms:
+        return too_few_workers(case, fetch, model, wanted)
+    return costly_part(case, fetch, model)
+
+
+def _explains(uneven: Bursts, blamed_ms: float) -> bool:
+    """Whether the wait comes from slow batches in between, and working further ahead would take half of it away."""
+    return uneven.now_ms >= _WORTH * blamed_ms and uneven.ahead_ms <= (1 - _WORTH) * uneven.now_ms
+
+
+def _for_want_of_cpus(case: Case, fetch: Fetch) -> tuple[Finding, ...]:
+    """The lack of CPUs, and beside it what is wrong with the loading itself: that would stay on a quiet machine."""
+    quiet = with_cpus(case.evidence)
+    step, loaders, split = quiet.step, quiet.loaders, input_wait(quiet)
+    if isinstance(step, Missing) or isinstance(loaders, Missing) or isinstance(split, Missing):
+        return (no_cpu_left(case, fetch, 0.0),)
+    alone = replace(case, evidence=quiet, loader=loaders[0], step=step, split=split, with_cpus=True)
+    remains = split.blamed in (*MAKING, Cause.GC) and split.blamed_ms >= case.limits.min_share * step.step_ms
+    own = _cause(alone) if remains else None
+    if own is None:
+        return (no_cpu_left(case, fetch, 0.0),)
+    saved = replace(own.savings, share=own.savings.ceiling_ms / case.step.step_ms)
+    own = replace(own, confidence=Confidence.MEDIUM, savings=saved)
+    return no_cpu_left(case, fetch, min(case.wait, split.blamed_ms)), own

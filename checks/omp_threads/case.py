@@ -1,0 +1,81 @@
+"""What every finding about the number of threads needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfdoctor.api.causes import ThreadGain
+from perfdoctor.api.findings import Fix, Measurement, milliseconds, share
+from perfdoctor.api.quantities import Evidence, Lack, Missing, Step, Threads
+
+from .limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A steady step, its threads, and what another number of them would save."""
+
+    evidence: Evidence
+    step: Step
+    threads: Threads
+    lack: Lack
+    gain: ThreadGain | Missing
+    limits: Limits
+
+    @property
+    def usable(self) -> float:
+        return self.lack.usable_cpus
+
+    @property
+    def ranks(self) -> int:
+        return max(1, self.evidence.job.local_ranks)
+
+    @property
+    def demand(self) -> int:
+        return self.lack.demand
+
+    @property
+    def delay(self) -> float | None:
+        """Share of its runnable time that the job waited for a CPU; of the training thread where no more is known."""
+        return None if isinstance(self.lack.job_share, Missing) else self.lack.job_share
+
+    @property
+    def throttled(self) -> float:
+        host = self.evidence.host
+        if isinstance(host, Missing) or isinstance(host.throttled_share, Missing):
+            return 0.0
+        return host.throttled_share
+
+    def shared(self) -> tuple[Measurement, ...]:
+        found_timings = [
+            milliseconds(
+                f"with_{timing.threads}", timing.milliseconds, f"largest operators at threads={timing.threads}"
+            )
+            for timing in (() if isinstance(self.evidence.ops, Missing) else self.evidence.ops.thread_timings)
+        ]
+        return (
+            Measurement("threads", self.threads.intra_op, "count", "intra-op threads"),
+            Measurement("ranks", self.ranks, "count", "ranks on this machine"),
+            Measurement("usable", self.usable, "count", "usable CPUs"),
+            *(() if self.delay is None else (share("delay", self.delay, "of its runnable time waiting for a CPU"),)),
+            *found_timings,
+        )
+
+    @property
+    def team(self) -> str:
+        """The present threads, as a template."""
+        return "{threads:thread}" if self.ranks == 1 else "{ranks:rank} of {threads:thread} each"
+
+
+def fewer_threads(case: Case, best: int, *, program: str = "python train.py", asleep: bool = False) -> Fix:
+    """That many, from the environment; `asleep`: threads that wait for each other do not spin."""
+    per_rank = " per rank" if case.ranks > 1 and not asleep else ""
+    variables = f"OMP_NUM_THREADS={best}" + (" OMP_WAIT_POLICY=PASSIVE" if asleep else "")
+    return Fix(
+        text="Run with {best:thread}"
+        + (", and let waiting threads sleep instead of spin." if asleep else f"{per_rank}."),
+        code=f"{variables} {program}\n# or, in the program: torch.set_num_threads({best})",
+        language="bash",
+        risk="Sums are taken in another order, so the last digits of results may differ.",
+        remedies=(f"threads={best}", "threads.passive") if asleep else (f"threads={best}",),
+    )

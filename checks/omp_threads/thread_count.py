@@ -1,0 +1,93 @@
+"""Another number of threads, when timed operators say that it pays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, share
+from perfdoctor.api.quantities import Missing
+
+from .case import Case, fewer_threads
+
+_TIMING_KEEPS = (0.5, 1.0)
+"""Share of the timed operators' gain that the whole step keeps: small operators scale less than large ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    id: str
+    message: str
+    reasoning: str
+    fix: Fix
+
+
+def thread_count(case: Case) -> Finding | None:
+    """None where fewer threads than CPUs were chosen by the job or its caller: that is their decision."""
+    gain, threads, limits = case.gain, case.threads, case.limits
+    if isinstance(gain, Missing) or (gain.best.threads > threads.intra_op and not threads.torchrun_default):
+        return None
+    cost = Cost(case.step, gain.saved_ms)
+    if gain.best.threads == threads.intra_op or cost.share < limits.min_share:
+        return None
+    words = _words(case, gain.best.threads)
+    return Finding(
+        id=words.id,
+        severity=cost.severity(limits.min_share, limits.error_share),
+        confidence=Confidence.HIGH if gain.fraction > 0.3 else Confidence.MEDIUM,
+        message=words.message + ": operators have a speed-up of {slower} with {best}",
+        reasoning=words.reasoning,
+        evidence=(
+            *case.shared(),
+            Measurement("best", gain.best.threads, "count", "best number of threads found"),
+            Measurement("slower", gain.times, "ratio", "operators now over the best"),
+            share("throttled", case.throttled, "of quota periods throttled"),
+        ),
+        location=location(threads.set_at),
+        fix=words.fix,
+        savings=cost.savings(
+            _TIMING_KEEPS,
+            "the job's largest operators timed in its own process with each number of threads; the rest of the step "
+            "gains half of that or all",
+        ),
+    )
+
+
+def _words(case: Case, best: int) -> _Words:
+    if best > case.threads.intra_op:
+        return _Words(
+            "PD13.torchrun-single-thread",
+            "torchrun gave each rank one thread of {usable:usable CPU}",
+            "OMP_NUM_THREADS was not set, so torchrun set it to 1; {usable:CPU serves|CPUs serve} {ranks:rank}",
+            fewer_threads(case, best, program="torchrun ..."),
+        )
+    fewer = fewer_threads(case, best)
+    if case.lack.throttled:
+        return _Words(
+            "PD13.more-threads-than-quota",
+            f"{case.team} share a quota of {{usable:CPU}}",
+            "the job was throttled in {throttled} of its periods; OpenMP does not read the quota",
+            fewer,
+        )
+    if case.lack.team_too_large:
+        return _Words(
+            "PD13.too-many-threads",
+            f"{case.team} on {{usable:usable CPU}}",
+            "threads that find no CPU keep the others waiting at each operator's end",
+            fewer,
+        )
+    if case.delay is not None and case.delay > case.limits.run_delay:
+        # Unseen processes count: somebody took the CPUs, and the team alone fits them.
+        whom = "the job's own other threads and workers" if case.lack.other_processes is False else "other processes"
+        return _Words(
+            "PD13.spin-collapse",
+            f"{{threads:thread competes|threads compete}} with {whom} for {{usable:CPU}}",
+            "there are as many threads as CPUs, so OpenMP threads spin while waiting for each other, and the job waits "
+            "for a CPU for {delay} of its runnable time",
+            fewer_threads(case, best, asleep=True),
+        )
+    return _Words(
+        "PD13.too-many-threads",
+        "{threads:thread is|threads are} too many for operators this small",
+        "starting and joining threads takes longer than they save",
+        fewer,
+    )
