@@ -27,6 +27,10 @@ def test_the_page_about_trust_is_current() -> None:
     assert (DOCS / "trust.md").read_text() == GENERATE["trust"](), "run `make docs`"
 
 
+def test_the_schema_of_reports_is_current() -> None:
+    assert (DOCS / "report.schema.json").read_text() == GENERATE["schema"](), "run `make docs`"
+
+
 def test_no_page_is_left_of_a_check_that_is_gone() -> None:
     assert {path.name for path in (DOCS / "checks").glob("*.md")} == set(PAGES)
 

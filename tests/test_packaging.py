@@ -63,7 +63,6 @@ def test_the_wheel_holds_every_source_file(wheel: Path) -> None:
         "perfdoctor/injected/_perfdoctor_probe/probe.py",
     } <= names
     assert any(name.startswith("perfdoctor/report/templates/") for name in names)
-    assert any(name.endswith(".schema.json") for name in names)
 
 
 def test_the_wheel_holds_nothing_else(wheel: Path) -> None:

@@ -11,8 +11,9 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from ..diagnosis.findings import Measurement, Savings
+from ..diagnosis.findings import Finding, Measurement, Savings
 
 MEASURED_DIGITS = 3
 PREDICTED_DIGITS = 2
@@ -48,7 +49,7 @@ def fill(template: str, measurements: Iterable[Measurement]) -> str:
     """
     by_name = {measurement.name: measurement for measurement in measurements}
 
-    def replace(match: re.Match[str]) -> str:
+    def number(match: re.Match[str]) -> str:
         token, (name, one, many) = match.group(0), match.groups(default="")
         if token in ("{{", "}}"):
             return token[0]
@@ -60,7 +61,7 @@ def fill(template: str, measurements: Iterable[Measurement]) -> str:
         text = quantity(by_name[name])
         return _with_noun(text, one, many) if one else text
 
-    return _PLACEHOLDER.sub(replace, template)
+    return _PLACEHOLDER.sub(number, template)
 
 
 def fill_reason(text: str, measurements: tuple[Measurement, ...]) -> str:
@@ -69,6 +70,23 @@ def fill_reason(text: str, measurements: tuple[Measurement, ...]) -> str:
     Without any it may quote an exception or a file name, braces and all.
     """
     return fill(text, measurements) if measurements else text
+
+
+def filled(finding: Finding) -> Finding:
+    """The finding with the numbers in all its sentences, and without control characters in them."""
+
+    def words(template: str) -> str:
+        return clean(fill(template, finding.evidence))
+
+    fix, savings = finding.fix, finding.savings
+    return replace(
+        finding,
+        message=words(finding.message),
+        reasoning=words(finding.reasoning),
+        fix=replace(fix, text=words(fix.text), code=words(fix.code), risk=words(fix.risk)),
+        savings=replace(savings, method=words(savings.method)),
+        rank_note=clean(finding.rank_note),
+    )
 
 
 def placeholders(template: str) -> frozenset[str]:
