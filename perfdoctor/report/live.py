@@ -99,14 +99,14 @@ def _panel_rows(status: LiveStatus) -> list[tuple[str, str]]:
     wanted = f" of {wording.count(status.steps_wanted)}" if status.steps_wanted is not None else ""
     speed = []
     if status.step_ms is not None:
-        speed.append(f"{wording.duration(status.step_ms)} a step")
+        speed.append(f"{wording.duration(status.step_ms)} per step")
     if status.samples_per_s is not None:
         speed.append(f"{wording.count(status.samples_per_s)} samples/s")
     if status.batches_per_s is not None:
         speed.append(f"{wording.count(status.batches_per_s)} batches/s")
     costs = []
     if status.input_wait_ms is not None:
-        costs.append(f"waiting for data {wording.duration(status.input_wait_ms)} a step")
+        costs.append(f"waiting for data {wording.duration(status.input_wait_ms)} per step")
     if gc := _gc(status):
         costs.append(f"garbage collections {gc}")
     rows = [

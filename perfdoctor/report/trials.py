@@ -80,10 +80,10 @@ def tried(diagnosis: Diagnosis, finding: Finding) -> tuple[str, ...]:
 
 
 def trial_sentence(trial: Trial) -> str:
-    """ "1.71x as fast [1.66, 1.76] with memory.malloc, predicted 1.5x to 1.8x"."""
+    """ "speed-up 1.71x [1.66, 1.76] with memory.malloc, predicted 1.5x to 1.8x"."""
     if trial.gain is None:
         return f"{trial.remedy}: {_outcome(trial)}"
-    text = f"{_fast(trial.gain)} with {trial.remedy}"
+    text = f"{_speed_up(trial.gain)} with {trial.remedy}"
     if trial.verdict is Verdict.HELPED:
         return f"{text}, {_predicted(trial.predicted)}" if trial.predicted else text
     return f"{text}; {_outcome(trial)}"
@@ -107,7 +107,7 @@ def _row(trial: Trial) -> TrialText:
 def _outcome(trial: Trial) -> str:
     if trial.verdict is Verdict.HELPED:
         text = f"helped: {trial.text}{_start(trial)}"
-        return text if trial.keep else f"{text} (a bound, nothing to keep)"
+        return text if trial.keep else f"{text} (upper bound only)"
     if trial.verdict is Verdict.HURT:
         return f"made it slower: not recommended here{_start(trial)}"
     if trial.verdict is Verdict.NO_DIFFERENCE:
@@ -127,9 +127,8 @@ def _start(trial: Trial) -> str:
     return f", which took {took} and pays after {wording.plural(trial.pays_after_steps, 'step')}"
 
 
-def _fast(gain: Gain) -> str:
-    factor, _, rest = wording.interval(gain.factor, gain.low, gain.high).partition(" ")
-    return f"{factor} as fast {rest}"
+def _speed_up(gain: Gain) -> str:
+    return f"speed-up {wording.interval(gain.factor, gain.low, gain.high)}"
 
 
 def _predicted(predicted: Range) -> str:
@@ -143,7 +142,7 @@ def _together(trial: Trial | None) -> str:
     if trial.gain is None:
         return f"Together ({names}): {_outcome(trial)}."
     predicted = f", {_predicted(trial.predicted)}" if trial.predicted else ""
-    return f"Together ({names}) the job ran {_fast(trial.gain)}{predicted}."
+    return f"Together ({names}): {_speed_up(trial.gain)}{predicted}."
 
 
 def _unit(diagnosis: Diagnosis, trials: Trials) -> str:
@@ -162,7 +161,7 @@ def _unit(diagnosis: Diagnosis, trials: Trials) -> str:
     if launches:
         text += f" What is read when a process starts: by {wording.plural(launches, 'pair')} of launches."
     if dropped:
-        text += f" Left out and repeated: {wording.plural(dropped, 'pair')} in which others had the CPU."
+        text += f" Left out and repeated: {wording.plural(dropped, 'pair')} in which other processes had the CPU."
     return text
 
 

@@ -70,7 +70,7 @@ def _step_rows(step: Step | Missing) -> tuple[Row, ...]:
     if left_out:
         steps += f". Left out: {wording.listing(left_out)}"
     if step.irregular and step.irregular_ms > 0:
-        steps += f" ({wording.duration(step.irregular_ms)} a step when spread over the run)"
+        steps += f" ({wording.duration(step.irregular_ms)} per step when spread over the run)"
     noise = (
         f"mean {wording.span(step.low_ms, step.high_ms, wording.MEASURED_DIGITS)} with 95 % confidence; "
         f"median {wording.duration(step.median_ms)}, typical deviation (MAD) {wording.duration(step.mad_ms)}"
@@ -89,7 +89,7 @@ def _contention_row(host: Host | Missing, step: Step | Missing) -> Row:
     parts = [f"other processes kept {wording.cores(host.others_cpus)} busy, the job {wording.cores(host.job_cpus)}"]
     if not isinstance(step, Missing) and not isinstance(step.run_delay_ms, Missing):
         waited = wording.duration(step.run_delay_ms)
-        parts.append(f"the training thread waited {waited} a step for a free CPU")
+        parts.append(f"the training thread waited {waited} per step for a free CPU")
     elif not isinstance(host.job_run_delay_share, Missing):
         waited = wording.share(host.job_run_delay_share)
         parts.append(f"the job's threads waited for a free CPU {waited} of the time")

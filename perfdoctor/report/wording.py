@@ -258,22 +258,10 @@ def span(low_ms: float, high_ms: float, digits: int = PREDICTED_DIGITS) -> str:
     return f"up to {high_text} {unit}" if float(low_text) == 0 else f"{low_text} to {high_text} {unit}"
 
 
-def faster(low_ms: float, high_ms: float, step_ms: float) -> str:
-    """What saving `low_ms` to `high_ms` of a step does to the speed: "1.4x to 1.6x faster"."""
+def speed_up(low_ms: float, high_ms: float, step_ms: float) -> str:
+    """What saving `low_ms` to `high_ms` of a step does to the speed: "speed-up 1.4x to 1.6x"."""
     low, high = (step_ms / max(step_ms - saved, step_ms / 1000) for saved in (low_ms, high_ms))
-    if high < 1.005:
-        return "less than 1.01x faster"
-    if low > 100:
-        return "more than 100x faster"
-    decimals = 2 if high < 1.1 else 1 if high < 10 else 0
-    low_text, high_text = (f"{factor:.{decimals}f}x" for factor in (low, high))
-    if high > 100:
-        high_text = "more than 100x"
-    if low_text == high_text:
-        return f"{high_text} faster"
-    if float(low_text[:-1]) <= 1:
-        return f"up to {high_text} faster"
-    return f"{low_text} to {high_text} faster"
+    return "speed-up less than 1.01x" if high < 1.005 else f"speed-up {factors(low, high)}"
 
 
 def factors(low: float, high: float) -> str:
@@ -294,14 +282,14 @@ def interval(factor: float, low: float, high: float) -> str:
 
 
 def saving(savings: Savings, step_ms: float | None) -> str:
-    """What a fix is predicted to save: "11 to 13 ms a step of the 14.2 ms that this costs (1.8x to ...)"."""
+    """What a fix is predicted to give: "speed-up 1.8x to 2.1x, saves 11 to 13 ms per step of the 14.2 ms that ..."."""
     if savings.high_ms <= 0:
         return f"nothing {_BESIDE_OTHERS}" if savings.claimed > 0 else "none that this run could predict"
-    text = f"{span(savings.low_ms, savings.high_ms)} a step"
+    text = f"saves {span(savings.low_ms, savings.high_ms)} per step"
     if savings.ceiling_ms > savings.high_ms * 1.005:
         text += f" of the {duration(savings.ceiling_ms)} that this costs"
     if step_ms:
-        text += f" ({faster(savings.low_ms, savings.high_ms, step_ms)})"
+        text = f"{speed_up(savings.low_ms, savings.high_ms, step_ms)}, {text}"
     return f"{text}, {_BESIDE_OTHERS}" if savings.claimed >= _WORTH_TELLING else text
 
 
@@ -311,7 +299,7 @@ def cost(savings: Savings) -> str:
         return "counted with the others" if savings.claimed > 0 else "no time in this run"
     if savings.share > 0:
         return f"{share(savings.share)} of the step"
-    return f"{duration(savings.ceiling_ms)} a step"
+    return f"{duration(savings.ceiling_ms)} per step"
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -59,11 +59,11 @@ def test_a_finding_shows_place_cause_evidence_saving_fix_and_risk_in_order() -> 
     assert_order(
         shown(samples.two_findings()),
         "high confidence",
-        "The loop waits 14.2 ms a step for the next batch, 57 % of the step.",
+        "The loop waits 14.2 ms per step for the next batch, 57 % of the step.",
         "train.py:41 in main, all ranks",
         "A worker needs 21.9 ms",
         "arrivals that found the queue empty  95 %",
-        "11 to 13 ms a step",
+        "11 to 13 ms per step",
         "Basis: the measured fetch time",
         "Use 3 worker processes instead of 1",
         "    loader = DataLoader(\n        dataset,",

@@ -57,7 +57,7 @@ def test_a_finding_keeps_all_it_says() -> None:
     finding = check["findings"][0]
     assert (check["code"], check["outcome"]) == ("PD03", "found")
     assert finding["id"] == "PD03.too-few-workers"
-    assert finding["message"] == "the loop waits 14.2 ms a step for the next batch, 57 % of the step"
+    assert finding["message"] == "the loop waits 14.2 ms per step for the next batch, 57 % of the step"
     assert finding["location"] == {"file": "train.py", "line": 41, "function": "main"}
     assert "**{'batch_size': 32}," in finding["fix"]["code"]
     assert finding["fix"]["remedies"] == ["loader-workers"]

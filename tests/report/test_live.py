@@ -56,8 +56,8 @@ def test_the_panel_says_what_is_going_on() -> None:
     for piece in (
         "perfdoctor: observing, 12 s",
         "120 of 200",
-        "23.1 ms a step, 1,385 samples/s, 43.3 batches/s",
-        "waiting for data 0.20 ms a step, garbage collections 2 (1.4 ms)",
+        "23.1 ms per step, 1,385 samples/s, 43.3 batches/s",
+        "waiting for data 0.20 ms per step, garbage collections 2 (1.4 ms)",
         "CPU 1.0 cores, memory 412 MiB, GPU 61 %, 3.2 GiB",
     ):
         assert piece in text
