@@ -80,13 +80,15 @@ class Pages:
     sheet: Callable[[], Sheet]
 
 
-def write(diagnosis: Diagnosis, outputs: Sequence[Output], *, next_command: str, verbose: bool) -> None:
-    """Render and write every report of a diagnosis."""
+def write(
+    diagnosis: Diagnosis, outputs: Sequence[Output], *, next_command: str, full_command: str, verbose: bool
+) -> None:
+    """Render and write every report of a diagnosis; `full_command` shows the console's whole one later."""
 
     def console() -> RenderableType:
         from ..report.console import render_console
 
-        return render_console(diagnosis, next_command=next_command, verbose=verbose)
+        return render_console(diagnosis, next_command=next_command, verbose=verbose, full_command=full_command)
 
     def markdown() -> str:
         from ..report.markdown import render_markdown

@@ -24,8 +24,9 @@ from ..evidence.model import Evidence, Missing, Step
 from . import wording
 from .anatomy import Slice, dissect
 from .device import device_column, device_sentence
+from .source import source_line
 from .trials import TrialsText, accuracy, trials_text, tried
-from .trust import Row, environment_rows, trust_rows
+from .trust import Row, alarm_rows, environment_rows, trust_brief, trust_rows
 from .verdict import combined, verdict, whereabouts
 
 MARKS = {
@@ -68,18 +69,27 @@ class FindingText:
     message: str
     where: str
     """`train.py:41 in main`; "" without a place."""
+    line: str
+    """That line of the file as it was when the job ran; "" where it cannot be had."""
     ranks: str
     reasoning: str
     evidence: tuple[tuple[str, str], ...]
     """Label and value."""
     cost: str
     saves: str
+    gain: str
+    """The same without the cost."""
     method: str
     fix: str
     code: str
     risk: str
     tried: tuple[str, ...] = ()
     """What trials of its remedies measured, a sentence each."""
+
+    @property
+    def place(self) -> str:
+        """`train.py:41`."""
+        return place(self.finding.location, function=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +151,10 @@ class Content:
     checks: tuple[CheckText, ...]
     suppressed: tuple[SuppressedText, ...]
     trust: tuple[Row, ...]
+    alarms: tuple[Row, ...]
+    """Of these, what went wrong in the job or in its observation."""
+    trust_brief: str
+    """All of them in a sentence, without the alarms; "" without a step."""
     notes: tuple[NoteText, ...]
     environment: tuple[Row, ...]
     summary: str
@@ -158,7 +172,12 @@ def prepare(diagnosis: Diagnosis) -> Content:
         whereabouts=whereabouts(diagnosis),
         order=_order(diagnosis),
         findings=tuple(
-            replace(finding_text(i, f, step_ms), tried=tried(diagnosis, f)) for i, f in enumerate(diagnosis.ranked, 1)
+            replace(
+                finding_text(i, f, step_ms),
+                tried=tried(diagnosis, f),
+                line=source_line(f.location, diagnosis.evidence.job),
+            )
+            for i, f in enumerate(diagnosis.ranked, 1)
         ),
         trials=trials_text(diagnosis),
         overlap=_overlap(diagnosis),
@@ -167,7 +186,7 @@ def prepare(diagnosis: Diagnosis) -> Content:
         suppressed=tuple(
             SuppressedText(
                 s.finding.id,
-                filled(s.finding.message, s.finding.evidence),
+                wording.filled(s.finding).message,
                 place(s.finding.location),
                 wording.clean(s.reason),
             )
@@ -175,6 +194,8 @@ def prepare(diagnosis: Diagnosis) -> Content:
             for s in result.suppressed
         ),
         trust=trust_rows(diagnosis.evidence),
+        alarms=alarm_rows(diagnosis.evidence),
+        trust_brief=trust_brief(diagnosis.evidence),
         notes=tuple(_note_text(note) for note in diagnosis.integrity),
         environment=environment_rows(diagnosis.evidence),
         summary=summary(diagnosis),
@@ -195,37 +216,34 @@ def anatomy_text(evidence: Evidence, step: Step) -> tuple[SliceText, ...]:
     )
 
 
-def filled(template: str, measurements: tuple[Measurement, ...]) -> str:
-    """A sentence of a check, with its numbers and without control characters."""
-    return wording.clean(wording.fill(template, measurements))
-
-
-def place(location: Location | None) -> str:
-    """The place as `train.py:41 in main`; "" without one."""
+def place(location: Location | None, *, function: bool = True) -> str:
+    """The place as `train.py:41 in main`, or without the function; "" without a place."""
     if location is None:
         return ""
-    function = f" in {location.function}" if location.function else ""
-    return wording.clean(f"{location.file}:{location.line}{function}")
+    inside = f" in {location.function}" if function and location.function else ""
+    return wording.clean(f"{location.file}:{location.line}{inside}")
 
 
 def finding_text(number: int, finding: Finding, step_ms: float | None) -> FindingText:
     """One finding in words. Message, reasoning, method and all of the fix are templates over the evidence."""
-    numbers = finding.evidence
+    worded = wording.filled(finding)
     return FindingText(
         number=number,
         finding=finding,
         mark=SEVERITY_MARKS[finding.severity],
-        message=wording.sentence(filled(finding.message, numbers)),
+        message=wording.sentence(worded.message),
         where=place(finding.location),
-        ranks=wording.clean(finding.rank_note),
-        reasoning=wording.sentence(filled(finding.reasoning, numbers)),
-        evidence=_pairs(numbers),
+        line="",
+        ranks=worded.rank_note,
+        reasoning=wording.sentence(worded.reasoning),
+        evidence=_pairs(finding.evidence),
         cost=wording.cost(finding.savings),
         saves=wording.saving(finding.savings, step_ms),
-        method=_basis(filled(finding.savings.method, numbers)),
-        fix=wording.sentence(filled(finding.fix.text, numbers)),
-        code=textwrap.dedent(filled(finding.fix.code, numbers)).strip("\n"),
-        risk=wording.sentence(filled(finding.fix.risk, numbers)),
+        gain=wording.gain(finding.savings, step_ms),
+        method=_basis(worded.savings.method),
+        fix=wording.sentence(worded.fix.text),
+        code=textwrap.dedent(worded.fix.code).strip("\n"),
+        risk=wording.sentence(worded.fix.risk),
     )
 
 

@@ -45,6 +45,8 @@ class TrialsText:
     """What everything that helped came to; "" where that was not measured."""
     unit: str
     """How it was measured."""
+    warning: str
+    """Why nothing was tried, or that the machine was another one meanwhile; "" without either."""
     accuracy: str
     """How far predictions were off on this machine so far; "" where none was ever tried."""
     keep: tuple[tuple[str, str, str], ...]
@@ -65,7 +67,8 @@ def trials_text(diagnosis: Diagnosis) -> TrialsText | None:
     return TrialsText(
         rows=tuple(_row(trial) for trial in trials.single),
         together=_together(trials.together),
-        unit=_unit(diagnosis, trials),
+        unit=_unit(trials),
+        warning=_warning(diagnosis, trials),
         accuracy=accuracy(Past(trials.typical_error, trials.past)),
         keep=tuple((trial.remedy, trial.language, _lines(trial)) for trial in helped if trial.keep),
         apply=wording.clean(f"perfdoctor run --apply {','.join(names)} -- {command}") if names else "",
@@ -145,18 +148,15 @@ def _together(trial: Trial | None) -> str:
     return f"Together ({names}): {_speed_up(trial.gain)}{predicted}."
 
 
-def _unit(diagnosis: Diagnosis, trials: Trials) -> str:
-    if trials.problem:
-        return f"Nothing was tried: {wording.clean(trials.problem)}."
+def _unit(trials: Trials) -> str:
     gains = [trial.gain for trial in trials.single if trial.gain is not None]
-    if not gains:
+    if trials.problem or not gains:
         return ""
     dropped = sum(gain.dropped for gain in gains)
     text = (
         f"Measured in the running job within {wording.elapsed(trials.seconds)}: blocks of steps with the change and "
         "without, in random order, compared pair by pair; in brackets the 99 % interval."
     )
-    text += _moved(diagnosis, gains)
     launches = sum(gain.pairs for gain in gains if not gain.steps)
     if launches:
         text += f" What is read when a process starts: by {wording.plural(launches, 'pair')} of launches."
@@ -165,16 +165,19 @@ def _unit(diagnosis: Diagnosis, trials: Trials) -> str:
     return text
 
 
-def _moved(diagnosis: Diagnosis, gains: list[Gain]) -> str:
-    """Whether the job as it is ran otherwise during the trials: then they are about a slower or faster machine."""
-    step, during = diagnosis.evidence.step, [gain.step_ms for gain in gains if gain.steps]
+def _warning(diagnosis: Diagnosis, trials: Trials) -> str:
+    """Where the job as it is ran otherwise during the trials, they are about a slower or faster machine."""
+    if trials.problem:
+        return f"Nothing was tried: {wording.clean(trials.problem)}."
+    step = diagnosis.evidence.step
+    during = [trial.gain.step_ms for trial in trials.single if trial.gain is not None and trial.gain.steps]
     if isinstance(step, Missing) or not during or step.step_ms <= 0:
         return ""
     typical = median(during)
     if 1 / MOVED < typical / step.step_ms < MOVED:
         return ""
     now, before = wording.duration(typical), wording.duration(step.step_ms)
-    return f" Meanwhile a step without any change took {now} instead of the {before} before: something else moved."
+    return f"Meanwhile a step without any change took {now} instead of the {before} before: something else changed."
 
 
 def accuracy(past: Past) -> str:
