@@ -106,7 +106,7 @@ def run(options: Options) -> Exit:
     seconds = options.trial_seconds
     conductor = None if seconds is None else Conductor(directory, config, seconds, also_try)
     try:
-        with watcher(directory, mode, options.log_every) as show:
+        with watcher(directory, mode, options.log_every, seconds) as show:
             record(request, directory, show, conductor, history.facts(os.environ))
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):

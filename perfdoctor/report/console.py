@@ -69,9 +69,9 @@ def _brief_report(content: Content) -> list[RenderableType]:
         blocks += [heading("What trials of the fixes measured"), *_trials(content.trials), Text()]
     blocks += _checks(content.checks)
     if content.suppressed:
-        ids = wording.listing(dict.fromkeys(item.id for item in content.suppressed))
+        which = ", ".join(f"{item.id} ({item.reason})" for item in content.suppressed)
         number = wording.plural(len(content.suppressed), "finding")
-        blocks.append(_marked("-", f"{number} suppressed by the configuration: {ids}"))
+        blocks.append(_marked("-", f"{number} suppressed by the configuration: {which}"))
     blocks += [note(one) for one in content.notes]
     if content.alarms:
         blocks.append(rows(content.alarms))
