@@ -113,7 +113,6 @@ class _Finding:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         text, finding, width = self.text, self.text.finding, options.max_width - INDENT
         style, is_note = SEVERITY_STYLES[finding.severity], finding.severity is Severity.NOTE
-        tried = text.tried[:1]
         body: list[tuple[str, list[Text]]] = []
         if text.place:
             where = Text.assemble(text.place, "  ", (text.line, "cyan"), no_wrap=True)
@@ -121,7 +120,8 @@ class _Finding:
             body.append(("where", [where]))
         if not is_note:
             body.append(("gain", fitted(console, Text(text.gain), width - _LABEL, 2)))
-            body += [("tried", fitted(console, Text(one), width - _LABEL, 1)) for one in tried]
+            if text.measured:
+                body.append(("tried", fitted(console, Text(text.measured), width - _LABEL, 1)))
         used = sum(len(lines) for _, lines in body)
         room = MOST_LINES - used - (0 if is_note else 1)
         ranks = f" ({text.ranks})" if text.ranks else ""

@@ -25,7 +25,7 @@ from . import wording
 from .anatomy import Slice, dissect
 from .device import device_column, device_sentence
 from .source import source_line
-from .trials import TrialsText, accuracy, trials_text, tried
+from .trials import TrialsText, accuracy, best_measured, trials_text, tried
 from .trust import Row, alarm_rows, environment_rows, trust_brief, trust_rows
 from .verdict import combined, verdict, whereabouts
 
@@ -84,7 +84,9 @@ class FindingText:
     code: str
     risk: str
     tried: tuple[str, ...] = ()
-    """What trials of its remedies measured, a sentence each."""
+    """What became of the trials of its remedies, a sentence each."""
+    measured: str = ""
+    """What the best of them measured; "" where none did."""
 
     @property
     def place(self) -> str:
@@ -175,6 +177,7 @@ def prepare(diagnosis: Diagnosis) -> Content:
             replace(
                 finding_text(i, f, step_ms),
                 tried=tried(diagnosis, f),
+                measured=best_measured(diagnosis, f),
                 line=source_line(f.location, diagnosis.evidence.job),
             )
             for i, f in enumerate(diagnosis.ranked, 1)

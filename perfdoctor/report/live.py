@@ -108,7 +108,7 @@ def goal_bar(done: float, left_s: float | None) -> RenderableType:
 
 def share_done(done: float, left_s: float | None) -> str:
     """ "42 %, about 31 s left"."""
-    left = "" if left_s is None else f", about {wording.elapsed(max(1.0, left_s))} left"
+    left = "" if left_s is None or done >= 1 else f", about {wording.elapsed(max(1.0, left_s))} left"
     return f"{100 * done:.0f} %{left}"
 
 

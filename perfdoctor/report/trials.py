@@ -82,6 +82,13 @@ def tried(diagnosis: Diagnosis, finding: Finding) -> tuple[str, ...]:
     return tuple(trial_sentence(trial) for trial in diagnosis.trials.of(finding.fingerprint))
 
 
+def best_measured(diagnosis: Diagnosis, finding: Finding) -> str:
+    """The sentence about the trial that made the job fastest; "" where none was measured."""
+    trials = () if diagnosis.trials is None else diagnosis.trials.of(finding.fingerprint)
+    gains = {trial_sentence(trial): trial.gain.factor for trial in trials if trial.gain is not None and trial.keep}
+    return max(gains, key=lambda sentence: gains[sentence], default="")
+
+
 def trial_sentence(trial: Trial) -> str:
     """ "speed-up 1.71x [1.66, 1.76] with memory.malloc, predicted 1.5x to 1.8x"."""
     if trial.gain is None:
