@@ -111,7 +111,9 @@ class _Finding:
         self.text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        text, finding, width = self.text, self.text.finding, options.max_width - INDENT
+        text, finding = self.text, self.text.finding
+        number = f"{text.number}.".ljust(INDENT - 1) + " "
+        width = options.max_width - len(number)
         style, is_note = SEVERITY_STYLES[finding.severity], finding.severity is Severity.NOTE
         body: list[tuple[str, list[Text]]] = []
         if text.place:
@@ -127,7 +129,6 @@ class _Finding:
         ranks = f" ({text.ranks})" if text.ranks else ""
         doubt = "" if finding.confidence is Confidence.HIGH else f", {finding.confidence.value} confidence"
         head = Text.assemble(
-            f"{text.number}. ",
             (f"[{text.mark}]", style),
             " ",
             (finding.id, style),
@@ -138,17 +139,16 @@ class _Finding:
         if not is_note:
             most = min(_MOST_FIX, MOST_LINES - used - len(message))
             body.append(("fix", _fix(console, text, width - _LABEL, most)))
-        yield message[0]
-        yield from (Text(" " * INDENT).append_text(line) for line in message[1:])
-        yield from _labelled(body)
+        yield from _beside(Text(number), message)
+        for label, lines in body:
+            yield from _beside(Text.assemble(" " * len(number), (f"{label:<{_LABEL}}", "dim")), lines)
 
 
-def _labelled(body: Iterable[tuple[str, list[Text]]]) -> Iterator[Text]:
-    for label, lines in body:
-        for number, line in enumerate(lines):
-            start = Text(" " * INDENT, no_wrap=True, overflow="ellipsis")
-            start.append(f"{'' if number else label:<{_LABEL}}", style="dim")
-            yield start.append_text(line)
+def _beside(label: Text, lines: Iterable[Text]) -> Iterator[Text]:
+    """The lines in a column of their own."""
+    for line in lines:
+        yield label + line
+        label = Text(" " * len(label))
 
 
 def _fix(console: Console, text: FindingText, width: int, most: int) -> list[Text]:
