@@ -22,6 +22,8 @@ _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}|]+)(?:\|([^{}|]+))?)?\}|[
 _SIBILANTS = ("s", "x", "ch", "sh")
 """Nouns that end so make their plural with es: batch, fix, process."""
 _BESIDE_OTHERS = "beyond what the other fixes save"
+_LARGEST = 1e18
+"""Nothing that a run can measure is larger, in any unit: what is, is infinite or went wrong."""
 _WORTH_TELLING = 0.1
 """Of a finding's time, claimed by others as well, from which on a reader would wonder at the numbers."""
 _ESCAPE_SEQUENCE = re.compile(
@@ -140,7 +142,7 @@ def quantity(measurement: Measurement) -> str:
     value = measurement.value
     if isinstance(value, str) or measurement.unit == "text":
         return str(value)
-    return _FORMATS[measurement.unit](value) if math.isfinite(value) else "unknown"
+    return _FORMATS[measurement.unit](value) if abs(value) < _LARGEST else "unknown"
 
 
 def duration(ms: float, digits: int = MEASURED_DIGITS) -> str:
@@ -187,8 +189,7 @@ def count(number: float) -> str:
     """Whole numbers with thousands separators; others with three digits, trailing zeros dropped."""
     if isinstance(number, int) or (abs(number) >= 1000):
         return _thousands(round(number))
-    rounded = _rounded(number, MEASURED_DIGITS)
-    return _trimmed(f"{rounded:.{_decimals(rounded, MEASURED_DIGITS, at_most=9)}f}")
+    return _significant(number, MEASURED_DIGITS)
 
 
 def ratio(factor: float) -> str:
@@ -224,18 +225,17 @@ def cores(number: float) -> str:
 
 def rate(number: float) -> str:
     """Samples or batches per second, as in the performance line of a log: "1385.3"."""
-    return f"{number:.1f}" if number >= 0.1 or number == 0 else f"{number:.2g}"
+    return f"{number:.1f}" if number >= 0.1 or number == 0 else _significant(number, 2)
 
 
 def plain_ms(ms: float) -> str:
     """Milliseconds for a log line, always in ms so that a column of them compares: "23.1 ms", "0.05 ms"."""
-    return f"{ms:.1f} ms" if ms >= 0.1 or ms == 0 else f"{ms:.1g} ms"
+    return f"{ms:.1f} ms" if ms >= 0.1 or ms == 0 else f"{_significant(ms, 1)} ms"
 
 
 def plain_number(value: float) -> str:
     """Three digits for a machine that draws a chart: no unit, no separators, no exponent."""
-    rounded = _rounded(value, MEASURED_DIGITS)
-    return _trimmed(f"{rounded:.{_decimals(rounded, MEASURED_DIGITS, at_most=9)}f}")
+    return _significant(value, MEASURED_DIGITS)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -329,7 +329,10 @@ def _fixed(value: float, decimals: int) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def _trimmed(text: str) -> str:
+def _significant(value: float, digits: int) -> str:
+    """So many digits without an exponent: at most nine decimals, trailing zeros dropped."""
+    rounded = _rounded(value, digits)
+    text = f"{rounded:.{_decimals(rounded, digits, at_most=9)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
