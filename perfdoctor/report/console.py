@@ -22,9 +22,9 @@ from .terminal import (
     Bar,
     Line,
     Page,
-    columns,
     fitted,
     heading,
+    marked,
     note,
     rows,
 )
@@ -69,10 +69,10 @@ def _brief_report(content: Content) -> list[RenderableType]:
         blocks += [heading("What trials of the fixes measured"), *_trials(content.trials), Text()]
     blocks += _checks(content.checks)
     if content.suppressed:
-        which = ", ".join(f"{item.id} ({item.reason})" for item in content.suppressed)
+        which = ", ".join(f"{item.finding.id} ({reason})" for item, reason in content.suppressed)
         number = wording.plural(len(content.suppressed), "finding")
         blocks.append(_marked("-", f"{number} suppressed by the configuration: {which}"))
-    blocks += [note(one) for one in content.notes]
+    blocks += [note(*one) for one in content.notes]
     if content.alarms:
         blocks.append(rows(content.alarms))
     if content.trust_brief:
@@ -207,6 +207,4 @@ def _checks(checks: tuple[CheckText, ...]) -> list[RenderableType]:
 
 
 def _marked(mark: str, words: str, *, cut: bool = False) -> RenderableType:
-    row = columns(3)
-    row.add_row(Text(f"[{mark}]", style=MARK_STYLES[mark]), Line(words) if cut else Text(words))
-    return row
+    return marked(mark, Line(words) if cut else Text(words))

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import wording
-from .content import CheckText, Content, FindingText, SliceText, SuppressedText
+from .content import CheckText, Content, FindingText, SliceText
 from .terminal import (
     CODE_INDENT,
     INDENT,
@@ -172,16 +172,16 @@ def _checks(checks: tuple[CheckText, ...]) -> RenderableType:
     return table
 
 
-def _suppressed(suppressed: tuple[SuppressedText, ...]) -> RenderableType:
+def _suppressed(suppressed: tuple[tuple[FindingText, str], ...]) -> RenderableType:
     number = wording.plural(len(suppressed), "finding")
     table = Table.grid()
     table.add_column(overflow="fold")
-    for item in suppressed:
+    for item, reason in suppressed:
         where = f" at {item.where}" if item.where else ""
-        table.add_row(Text(f"{item.id}{where}: {item.reason}"))
+        table.add_row(Text(f"{item.finding.id}{where}: {reason}"))
         table.add_row(Text(f"  {item.message}", style="dim"))
     return Group(Text(f"{number} suppressed by the configuration:"), Padding(table, (0, 0, 0, INDENT)))
 
 
 def _trust(content: Content) -> RenderableType:
-    return Group(*(note(one) for one in content.notes), rows(content.trust))
+    return Group(*(note(*one) for one in content.notes), rows(content.trust))

@@ -108,26 +108,6 @@ class CheckText:
 
 
 @dataclass(frozen=True, slots=True)
-class SuppressedText:
-    """A finding that the configuration silences."""
-
-    id: str
-    message: str
-    where: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoteText:
-    """An integrity note in words."""
-
-    code: str
-    name: str
-    mark: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Content:
     """Everything that a report says, in the order in which it says it."""
 
@@ -151,13 +131,15 @@ class Content:
     """How far predictions were off on this machine before; "" where none was tried, and in a report of trials, which
     says it beside them."""
     checks: tuple[CheckText, ...]
-    suppressed: tuple[SuppressedText, ...]
+    suppressed: tuple[tuple[FindingText, str], ...]
+    """Findings that the configuration silences, and the reason that it gives."""
     trust: tuple[Row, ...]
     alarms: tuple[Row, ...]
     """Of these, what went wrong in the job or in its observation."""
     trust_brief: str
     """All of them in a sentence, without the alarms; "" without a step."""
-    notes: tuple[NoteText, ...]
+    notes: tuple[tuple[str, IntegrityNote], ...]
+    """What limits trust, each with its mark; their messages are in words."""
     environment: tuple[Row, ...]
     summary: str
 
@@ -187,19 +169,14 @@ def prepare(diagnosis: Diagnosis) -> Content:
         accuracy=accuracy(diagnosis.past) if diagnosis.ranked and diagnosis.trials is None else "",
         checks=tuple(_check_text(result) for result in diagnosis.checks),
         suppressed=tuple(
-            SuppressedText(
-                s.finding.id,
-                wording.filled(s.finding).message,
-                place(s.finding.location),
-                wording.clean(s.reason),
-            )
+            (finding_text(0, s.finding, step_ms), wording.clean(s.reason))
             for result in diagnosis.checks
             for s in result.suppressed
         ),
         trust=trust_rows(diagnosis.evidence),
         alarms=alarm_rows(diagnosis.evidence),
         trust_brief=trust_brief(diagnosis.evidence),
-        notes=tuple(_note_text(note) for note in diagnosis.integrity),
+        notes=tuple((SEVERITY_MARKS[note.severity], worded_note(note)) for note in diagnosis.integrity),
         environment=environment_rows(diagnosis.evidence),
         summary=summary(diagnosis),
     )
@@ -325,13 +302,9 @@ def _mark(outcome: Outcome) -> str:
     return MARKS.get(outcome.kind, "!")
 
 
-def _note_text(note: IntegrityNote) -> NoteText:
-    return NoteText(
-        note.code,
-        note.name,
-        SEVERITY_MARKS[note.severity],
-        wording.sentence(wording.clean(wording.fill_reason(note.message, note.measurements))),
-    )
+def worded_note(note: IntegrityNote) -> IntegrityNote:
+    """The note with the numbers in its message."""
+    return replace(note, message=wording.sentence(wording.clean(wording.fill_reason(note.message, note.measurements))))
 
 
 def _pairs(measurements: tuple[Measurement, ...]) -> tuple[tuple[str, str], ...]:

@@ -37,7 +37,7 @@ from ..evidence.model import (
 )
 from ..gate import fingerprint
 from ..gate.metrics import metrics
-from ..gate.model import Assume
+from ..gate.model import Metric
 from ..version import VERSION
 from . import wording
 from .jsonform import Json, plain, schema
@@ -104,17 +104,6 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchMetric:
-    """One quantity of the launch."""
-
-    label: str
-    unit: str
-    assume: Assume
-    """How repetitions of it behave, and so how two of them are compared."""
-    value: float | Missing
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
     """What `perfdoctor gate --from` compares of this launch."""
 
@@ -122,7 +111,7 @@ class Launch:
     """How the job was set up: launches with other values do not compare."""
     machine: Mapping[str, str]
     """What it ran on: times compare only where this is the same."""
-    metrics: Mapping[str, LaunchMetric]
+    metrics: Mapping[str, Metric]
     """By name, as `[assert]` knows them."""
 
 
@@ -259,16 +248,11 @@ def _note(note: IntegrityNote) -> IntegrityNote:
 def _launch(evidence: Evidence) -> Launch:
     """Counts of bytes have more digits than a measurement, so whole numbers are written in full."""
     found = {
-        name: LaunchMetric(
-            metric.title,
-            metric.unit,
-            metric.assume,
-            metric.value if isinstance(metric.value, Missing) else _whole(metric.value),
-        )
+        name: replace(metric, label=metric.title, value=_whole(metric.value))
         for name, metric in metrics(evidence).items()
     }
     return Launch(fingerprint.configuration(evidence), fingerprint.machine(evidence), found)
 
 
-def _whole(value: float) -> float:
-    return int(value) if float(value).is_integer() else value
+def _whole(value: float | Missing) -> float | Missing:
+    return int(value) if not isinstance(value, Missing) and float(value).is_integer() else value

@@ -15,9 +15,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..diagnosis.findings import Severity
+from ..diagnosis.findings import IntegrityNote, Severity
 from .anatomy import Slice, cells
-from .content import NoteText
 from .trust import Row
 
 WIDEST = 120
@@ -125,13 +124,14 @@ def rows(table_rows: Sequence[Row]) -> RenderableType:
     return table
 
 
-def note(text: NoteText) -> RenderableType:
-    table = columns(3)
-    table.add_row(
-        Text(f"[{text.mark}]", style=MARK_STYLES[text.mark]),
-        Text(f"{text.code} {text.name}: {text.message}"),
-    )
-    return table
+def marked(mark: str, text: RenderableType) -> RenderableType:
+    row = columns(3)
+    row.add_row(Text(f"[{mark}]", style=MARK_STYLES[mark]), text)
+    return row
+
+
+def note(mark: str, text: IntegrityNote) -> RenderableType:
+    return marked(mark, Text(f"{text.code} {text.name}: {text.message}"))
 
 
 class Line:

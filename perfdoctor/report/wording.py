@@ -200,22 +200,23 @@ def ratio(factor: float) -> str:
 
 def size(number: float) -> str:
     """Bytes in binary units: "437 B", "12.6 MiB", "1.50 GiB"."""
-    if number < 0:
-        return "-" + size(-number)
-    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        scaled = _rounded(number / 1024**power, 3)
-        if scaled >= 1:
-            return f"{_fixed(scaled, _decimals(scaled, 3))} {unit}"
-    return f"{number:.0f} B"
+    return _scaled(number, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
 
 
 def flops(number: float) -> str:
     """Floating-point operations in decimal units: "12.3 GFLOP"."""
-    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
-        scaled = _rounded(number / 10**power, 3)
+    return _scaled(number, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
+
+
+def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
+    """In the largest unit of which there is one at least."""
+    if number < 0:
+        return "-" + _scaled(-number, base, units)
+    for power in range(len(units) - 1, 0, -1):
+        scaled = _rounded(number / base**power, MEASURED_DIGITS)
         if scaled >= 1:
-            return f"{_fixed(scaled, _decimals(scaled, 3))} {prefix}FLOP"
-    return f"{number:.0f} FLOP"
+            return f"{_fixed(scaled, _decimals(scaled, MEASURED_DIGITS))} {units[power]}"
+    return f"{number:.0f} {units[0]}"
 
 
 def cores(number: float) -> str:
