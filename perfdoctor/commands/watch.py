@@ -101,23 +101,25 @@ class _Pairs:
         self.budget_s = budget_s
         self.began = time.monotonic()
         self.done = self.wanted = 0
+        self.took_s = 0.0
+        """All pairs that are done."""
 
     def __call__(self, done: int, wanted: int) -> None:
-        self.done, self.wanted = done, wanted
+        self.done, self.wanted, self.took_s = done, wanted, self.spent_s
 
     @property
     def spent_s(self) -> float:
         return time.monotonic() - self.began
 
-    def reached(self) -> tuple[float, float]:
-        """The share of the pairs, and the seconds left; of the time budget while there is no pair."""
-        budget_left_s = max(0.0, self.budget_s - self.spent_s)
+    def reached(self) -> tuple[float, float | None]:
+        """The share of the pairs, and the seconds left, which no pair can tell before the first has ended."""
         if not self.done:
-            return min(1.0, self.spent_s / self.budget_s), budget_left_s
-        return self.done / self.wanted, min(budget_left_s, self.spent_s / self.done * (self.wanted - self.done))
+            return 0.0, None
+        end_s = min(self.budget_s, self.took_s / self.done * self.wanted)
+        return self.done / self.wanted, max(0.0, end_s - self.spent_s)
 
     def phase(self) -> str:
-        return f"comparing, {self.done} of {self.wanted} pairs" if self.done else "comparing, first pair of launches"
+        return f"comparing, {self.done} of {self.wanted} pairs" if self.done else "comparing"
 
     def line(self) -> str:
         return life_line(self.phase(), self.spent_s, *self.reached())

@@ -67,14 +67,17 @@ def test_a_job_that_runs_to_its_end_has_no_bar(clock: Clock) -> None:
 def test_a_gate_counts_pairs_and_never_says_more_than_its_budget(clock: Clock) -> None:
     pairs = watch._Pairs(600.0)
     clock.now += 60
-    assert pairs.line() == "comparing, first pair of launches, 1 min 00 s so far, 10 %, about 9 min 00 s left"
+    assert pairs.line() == "comparing, 1 min 00 s so far, 0 %"
     pairs(2, 8)
     assert pairs.line() == "comparing, 2 of 8 pairs, 1 min 00 s so far, 25 %, about 3 min 00 s left"
-    clock.now += 500
-    assert pairs.reached() == (0.25, 40.0)
+    clock.now += 30
+    assert pairs.reached() == (0.25, 150.0)
+    clock.now += 400
+    pairs(3, 8)
+    assert pairs.reached() == (0.375, 110.0)
     console = Console(file=io.StringIO(), width=100, record=True)
     console.print(pairs.bar())
-    assert "perfdoctor: comparing, 2 of 8 pairs" in console.export_text()
+    assert "perfdoctor: comparing, 3 of 8 pairs" in console.export_text()
 
 
 def lines_of(text: str) -> list[str]:
