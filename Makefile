@@ -1,6 +1,6 @@
 # make demo   check a sample job that is ill in several ways, and show the report
 # make test   ruff, mypy and the whole test suite
-# make docs   docs/checks/*.md from the docstrings of the checks
+# make docs   docs/checks/*.md from the docstrings of the checks, the schema and the pictures of a report
 # make clinic how often perfdoctor is right, on a subset of sick and well programs; make clinic-full: on all, with other
 #             tools beside it; hours. Judgements are kept in clinic.jsonl: a run that was broken off goes on there
 #

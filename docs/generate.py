@@ -1,17 +1,40 @@
-"""Writes docs/checks/*.md from the docstrings and limits of the checks, and docs/trust.md: `make docs`. A test holds
-them current."""
+"""Writes what is made from the program: pages of checks and of trust, the JSON Schema of reports, and pictures of a
+real report: `make docs`. Tests hold them current."""
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
+
+from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.registry import discover
 from perfdoctor.diagnosis.trust import PAGES
+from perfdoctor.recording.directory import RunDirectory
+from perfdoctor.report.console import render_console
 from perfdoctor.report.explain import explain_markdown, trust_markdown
+from perfdoctor.report.jsonreport import load_schema
+from perfdoctor.trials.judge import judge
 
 CHECKS = Path(__file__).parent / "checks"
 TRUST = Path(__file__).parent / "trust.md"
+OPTIONS = Path(__file__).parent / "command-line.md"
+SCHEMA = Path(__file__).parent / "report.schema.json"
+PICTURES = Path(__file__).parent / "pictures"
+RECORDING = Path(__file__).parents[1] / "tests" / "recordings" / "demo"
+"""Of `DEMO`, as it is run by `make demo`."""
+DEMO = Path(__file__).parents[1] / "sample_configs" / "demo_train.py"
+THEMES = {"report.svg": DEFAULT_TERMINAL_THEME, "report-dark.svg": SVG_EXPORT_THEME}
 _HEAD = "<!-- Made by `make docs` from {module}; `perfdoctor explain {code}` prints the same. -->\n"
 
 
@@ -44,8 +67,66 @@ def trust() -> str:
     return "\n".join([head, *(trust_markdown(code) for code in PAGES)])
 
 
+def options() -> str:
+    """The help of every command, as a terminal of 80 columns shows it."""
+    top = _help()
+    names = re.findall(r"^  (\w+)  ", top.partition("Commands:")[2], flags=re.M)
+    head = "# All options\n\nEvery option can also be set as a variable: `PERFDOCTOR_CHECK_STEPS=500`.\n"
+    parts = [f"```\n{top}\n```\n", *(f"## {name}\n\n```\n{_help(name)}\n```\n" for name in names)]
+    return "\n".join([head, *parts])
+
+
+def _help(*words: str) -> str:
+    command = [sys.executable, "-m", "perfdoctor", *words, "--help"]
+    environment = {**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    return done.stdout.replace("python -m perfdoctor", "perfdoctor").strip()
+
+
+def schema() -> str:
+    """What `--output json` writes, for other programs."""
+    return json.dumps(load_schema(), indent=2) + "\n"
+
+
+def pictures() -> dict[str, str]:
+    """File name -> SVG: what `perfdoctor check` prints about the demo, on a light and on a dark terminal."""
+    diagnosis = judge(RunDirectory(RECORDING), Config())
+    job = diagnosis.evidence.job
+    with tempfile.TemporaryDirectory() as place:
+        # The script where the job found it, so that its lines are shown.
+        for finding in diagnosis.ranked:
+            if finding.location is not None and Path(finding.location.file).suffix == ".py":
+                copy = Path(place, finding.location.file)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(DEMO, copy)
+                os.utime(copy, (0, 0))
+        here = replace(diagnosis, evidence=replace(diagnosis.evidence, job=replace(job, cwd=place)))
+        console = Console(
+            file=io.StringIO(),
+            record=True,
+            width=100,
+            force_terminal=True,
+            color_system="truecolor",
+            legacy_windows=False,
+        )
+        console.print(
+            render_console(
+                here, next_command="perfdoctor check --trial train.py", full_command="perfdoctor report -v RUN"
+            )
+        )
+    return {
+        name: console.export_svg(title="perfdoctor check train.py", theme=theme, clear=False)
+        for name, theme in THEMES.items()
+    }
+
+
 if __name__ == "__main__":
     CHECKS.mkdir(exist_ok=True)
     for name, text in pages().items():
         (CHECKS / name).write_text(text)
     TRUST.write_text(trust())
+    SCHEMA.write_text(schema())
+    OPTIONS.write_text(options())
+    PICTURES.mkdir(exist_ok=True)
+    for name, text in pictures().items():
+        (PICTURES / name).write_text(text)

@@ -77,7 +77,7 @@ _Runs = Annotated[Path | None, typer.Option(metavar="DIR", help="Where recording
 _FailOn = Annotated[
     str | None, typer.Option("--fail-on", metavar="LEVEL", help="error, warning or never: when to exit with 1.")
 ]
-_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the numbers of every check.")]
+_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all there is: evidence, risks, every check.")]
 
 
 @app.callback(invoke_without_command=True)

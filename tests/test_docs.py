@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import runpy
 from pathlib import Path
@@ -15,6 +16,7 @@ from perfdoctor.diagnosis.registry import discover
 DOCS = Path(__file__).parent.parent / "docs"
 GENERATE = runpy.run_path(str(DOCS / "generate.py"))
 PAGES: dict[str, str] = GENERATE["pages"]()
+DRAWN: dict[str, str] = GENERATE["pictures"]()
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
@@ -25,6 +27,28 @@ def test_the_page_of_a_check_is_current(name: str) -> None:
 
 def test_the_page_about_trust_is_current() -> None:
     assert (DOCS / "trust.md").read_text() == GENERATE["trust"](), "run `make docs`"
+
+
+def test_the_page_of_options_shows_the_command_line_as_it_is() -> None:
+    assert (DOCS / "command-line.md").read_text() == GENERATE["options"](), "run `make docs`"
+
+
+def test_the_schema_of_reports_is_current() -> None:
+    assert (DOCS / "report.schema.json").read_text() == GENERATE["schema"](), "run `make docs`"
+
+
+def words(picture: str) -> str:
+    """What an SVG shows, without how rich draws it, which differs between its versions."""
+    return "".join(html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", picture)).replace(
+        "\xa0", " "
+    )
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_picture_of_a_report_is_current(name: str) -> None:
+    kept = (DOCS / "pictures" / name).read_text()
+    assert words(kept) == words(DRAWN[name]), "run `make docs`"
+    assert "What to fix, largest saving first" in words(kept)
 
 
 def test_no_page_is_left_of_a_check_that_is_gone() -> None:

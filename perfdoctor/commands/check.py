@@ -106,13 +106,14 @@ def run(options: Options) -> Exit:
     seconds = options.trial_seconds
     conductor = None if seconds is None else Conductor(directory, config, seconds, also_try)
     try:
-        with watcher(directory, mode, options.log_every) as show:
+        with watcher(directory, mode, options.log_every, seconds) as show:
             record(request, directory, show, conductor, history.facts(os.environ))
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             _show_last_words(directory)
         advice = next_command(diagnosis, directory, str(options.job))
-        outputs.write(diagnosis, where, next_command=advice, verbose=options.verbose)
+        full = full_command(directory)
+        outputs.write(diagnosis, where, next_command=advice, full_command=full, verbose=options.verbose)
     except (Exception, KeyboardInterrupt):
         if directory.run_file.exists():
             print(f"perfdoctor: what was measured is kept: perfdoctor report {_shown(directory)}", file=sys.stderr)
@@ -161,7 +162,8 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
     directory = RunDirectory(run)
     diagnosis = judge(directory, config)
     job = f"-- {shlex.join(diagnosis.evidence.job.command)}"
-    outputs.write(diagnosis, where, next_command=next_command(diagnosis, directory, job), verbose=verbose)
+    advice = next_command(diagnosis, directory, job)
+    outputs.write(diagnosis, where, next_command=advice, full_command=full_command(directory), verbose=verbose)
     return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
 
 
@@ -186,6 +188,11 @@ def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str
     if isinstance(diagnosis.evidence.step, Missing):
         return "perfdoctor env"
     return f"perfdoctor report {_shown(directory)} --output markdown:report.md"
+
+
+def full_command(directory: RunDirectory) -> str:
+    """What shows the whole report of a recording."""
+    return f"perfdoctor report -v {_shown(directory)}"
 
 
 def _shown(directory: RunDirectory) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -145,14 +145,20 @@ def run(options: Options) -> Exit:
         )
         return _finish(result, config, where, after.argv, options.verbose)
     command = options.job.command()
+    from .watch import gate_watcher
+
     try:
-        with one_gate_at_a_time(LOCK), signals_as_interrupts():
+        with (
+            one_gate_at_a_time(LOCK),
+            signals_as_interrupts(),
+            gate_watcher(config.gate.time_budget_s) as paired,
+        ):
             if options.baseline is not None:
                 from .baseline import gate_against
 
                 result = gate_against(options.baseline, command, config, options.launches, date.today())
             else:
-                result = _against(options, config)
+                result = _against(options, config, paired)
     except PerfdoctorError as error:
         if error.exit_code in REPORTED:
             # A red run of CI shows its reports, not its stderr.
@@ -226,7 +232,7 @@ def write(result: GateResult, where: Sequence[outputs.Output], argv: Sequence[st
     outputs.write_pages(pages, where)
 
 
-def _against(options: Options, config: Config) -> GateResult:
+def _against(options: Options, config: Config, paired: Callable[[int, int], None]) -> GateResult:
     from ..gate import worktrees
     from ..gate.comparison import Contest, Terms
     from ..gate.decision import Policy
@@ -269,6 +275,7 @@ def _against(options: Options, config: Config) -> GateResult:
             fail_on=options.settings.fail_on,
             say=say,
             wrong_tree=wrong_tree,
+            paired=paired,
         )
         before, after = (_version(options.job, trees, tree) for tree in (trees.before, trees.after))
         try:

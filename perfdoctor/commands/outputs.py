@@ -80,30 +80,25 @@ class Pages:
     sheet: Callable[[], Sheet]
 
 
-def write(diagnosis: Diagnosis, outputs: Sequence[Output], *, next_command: str, verbose: bool) -> None:
-    """Render and write every report of a diagnosis."""
+def write(
+    diagnosis: Diagnosis, outputs: Sequence[Output], *, next_command: str, full_command: str, verbose: bool
+) -> None:
+    """Render and write every report of a diagnosis; `full_command` shows the console's whole one later."""
 
-    def console() -> RenderableType:
-        from ..report.console import render_console
+    from ..report.console import render_console
+    from ..report.jsonreport import render_json
+    from ..report.markdown import render_markdown
+    from ..report.sheet import diagnosis_sheet
 
-        return render_console(diagnosis, next_command=next_command, verbose=verbose)
-
-    def markdown() -> str:
-        from ..report.markdown import render_markdown
-
-        return render_markdown(diagnosis, next_command=next_command)
-
-    def json() -> str:
-        from ..report.jsonreport import render_json
-
-        return render_json(diagnosis)
-
-    def sheet() -> Sheet:
-        from ..report.sheet import diagnosis_sheet
-
-        return diagnosis_sheet(diagnosis)
-
-    write_pages(Pages(console, markdown, json, sheet), outputs)
+    pages = Pages(
+        console=lambda: render_console(
+            diagnosis, next_command=next_command, full_command=full_command, verbose=verbose
+        ),
+        markdown=lambda: render_markdown(diagnosis, next_command=next_command),
+        json=lambda: render_json(diagnosis),
+        sheet=lambda: diagnosis_sheet(diagnosis),
+    )
+    write_pages(pages, outputs)
 
 
 def write_pages(pages: Pages, outputs: Sequence[Output]) -> None:

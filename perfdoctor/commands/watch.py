@@ -1,32 +1,153 @@
-"""What the user sees while the job runs: a live view on a terminal, plain lines with `--log-every`, or nothing."""
+"""What the user sees while the job runs: a live view on a terminal, else a line from time to time on stderr."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..launch.job import OutputMode
 from ..observation.watch import INTERRUPTED, Progress, output_tail
 from ..recording.directory import RunDirectory
 from ..recording.host import HostSample
-from ..report.live import LiveStatus, plain_line, render_live
+from ..report.live import LiveStatus, Pace, goal_bar, life_line, plain_line, render_live
 from ..report.trials import trial_sentence
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Show = Callable[[Progress], None]
 
+LIFE_S = 10.0
+"""Between two lines where nobody sees a bar: often enough for the log of a CI job, and seldom enough to read it."""
+
 
 @contextmanager
-def watcher(directory: RunDirectory, mode: OutputMode, log_every: int | None) -> Iterator[Show]:
-    """A function to call with progress, several times a second."""
+def watcher(
+    directory: RunDirectory, mode: OutputMode, log_every: int | None, trial_seconds: float | None = None
+) -> Iterator[Show]:
+    """A function to call with progress, several times a second. `trial_seconds` is what all trials may take."""
     if log_every is not None:
         yield _Lines(log_every)
-    elif mode == "live":
-        with _live(directory) as show:
+        return
+    goal = _Goal(trial_seconds)
+    if mode == "live":
+        with _live(directory, goal) as show:
             yield show
     else:
-        yield _note_interrupt
+        life = _Life(goal)
+        with _every(LIFE_S, life.line):
+            yield life
+
+
+@contextmanager
+def gate_watcher(budget_s: float) -> Iterator[Callable[[int, int], None]]:
+    """A function to tell how many pairs of launches are done, and of how many."""
+    pairs = _Pairs(budget_s)
+    if not sys.stderr.isatty():
+        with _every(LIFE_S, pairs.line):
+            yield pairs
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    # What is printed meanwhile goes above the bar.
+    with Live(console=Console(stderr=True), get_renderable=pairs.bar, refresh_per_second=4, transient=True):
+        yield pairs
+
+
+class _Goal:
+    """How far the observation is, then how much of the time for trials is used."""
+
+    def __init__(self, trial_seconds: float | None) -> None:
+        self.trial_seconds = trial_seconds
+        self.pace = Pace()
+        self.trials_began: float | None = None
+
+    def reached(self, progress: Progress) -> tuple[float | None, float | None]:
+        """The share, and the seconds left; None where they are not known."""
+        if progress.in_trials and self.trial_seconds:
+            self.trials_began = self.trials_began or time.monotonic()
+            spent = min(time.monotonic() - self.trials_began, self.trial_seconds)
+            return spent / self.trial_seconds, self.trial_seconds - spent
+        return progress.done, None if progress.done is None else self.pace.left_s(progress.done)
+
+
+class _Life:
+    """The last that was told, as a line."""
+
+    def __init__(self, goal: _Goal) -> None:
+        self.goal = goal
+        self.began = time.monotonic()
+        self.phase = "starting"
+        self.reached: tuple[float | None, float | None] = (None, None)
+
+    def __call__(self, progress: Progress) -> None:
+        _note_interrupt(progress)
+        self.phase, self.reached = progress.phase, self.goal.reached(progress)
+
+    def line(self) -> str:
+        return life_line(self.phase, time.monotonic() - self.began, *self.reached)
+
+
+class _Pairs:
+    """The pairs of a gate, and the time that the next ones will take."""
+
+    def __init__(self, budget_s: float) -> None:
+        self.budget_s = budget_s
+        self.began = time.monotonic()
+        self.done = self.wanted = 0
+        self.took_s = 0.0
+        """All pairs that are done."""
+
+    def __call__(self, done: int, wanted: int) -> None:
+        self.done, self.wanted, self.took_s = done, wanted, self.spent_s
+
+    @property
+    def spent_s(self) -> float:
+        return time.monotonic() - self.began
+
+    def reached(self) -> tuple[float, float | None]:
+        """The share of the pairs, and the seconds left, which no pair can tell before the first has ended."""
+        if not self.done:
+            return 0.0, None
+        end_s = min(self.budget_s, self.took_s / self.done * self.wanted)
+        return self.done / self.wanted, max(0.0, end_s - self.spent_s)
+
+    def phase(self) -> str:
+        return f"comparing, {self.done} of {self.wanted} pairs" if self.done else "comparing"
+
+    def line(self) -> str:
+        return life_line(self.phase(), self.spent_s, *self.reached())
+
+    def bar(self) -> RenderableType:
+        from rich.table import Table
+
+        row = Table.grid(padding=(0, 2, 0, 0))
+        row.add_row(f"perfdoctor: {self.phase()}", goal_bar(*self.reached()))
+        return row
+
+
+@contextmanager
+def _every(seconds: float, line: Callable[[], str]) -> Iterator[None]:
+    """A line on stderr whenever so many seconds have passed."""
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.wait(seconds):
+            print(f"perfdoctor: {line()}", file=sys.stderr, flush=True)
+
+    writer = threading.Thread(target=write, name="perfdoctor-life", daemon=True)
+    writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        writer.join()
 
 
 def _note_interrupt(progress: Progress) -> None:
@@ -70,7 +191,7 @@ class _Lines:
 
 
 @contextmanager
-def _live(directory: RunDirectory) -> Iterator[Show]:
+def _live(directory: RunDirectory, goal: _Goal) -> Iterator[Show]:
     from rich.console import Console
     from rich.live import Live
 
@@ -108,6 +229,8 @@ def _live(directory: RunDirectory) -> Iterator[Show]:
                 )
             else:
                 status = _status(progress, step=progress.step, lines=lines)
+            done, left_s = goal.reached(progress)
+            status = replace(status, done=done, left_s=left_s)
             live.update(render_live(status, console.width, console.height), refresh=True)
 
         yield show

@@ -28,17 +28,17 @@ def thresholds(check: Check[Any]) -> tuple[Threshold, ...]:
     """In the order of the fields; none for a check that has no limits."""
     if not dataclasses.is_dataclass(check.limits):
         return ()
-    reasons = _reasons(type(check.limits))
+    reasons = field_docstrings(type(check.limits))
     return tuple(
         Threshold(field.name.replace("_", "-"), getattr(check.limits, field.name), reasons.get(field.name, ""))
         for field in dataclasses.fields(check.limits)
     )
 
 
-def _reasons(limits: type) -> dict[str, str]:
-    """Field name -> its docstring, on one line."""
+def field_docstrings(kind: type) -> dict[str, str]:
+    """Field name of a dataclass -> the docstring below it, on one line; empty where the source is not there."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(limits)))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     except (OSError, TypeError):
         return {}
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []

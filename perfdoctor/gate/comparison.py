@@ -70,6 +70,8 @@ class Terms:
     """Told of each pair."""
     wrong_tree: Callable[[Sequence[str], Sequence[str]], str] = lambda before, after: ""
     """Given the files that each side really ran: why they are not its own, or ""."""
+    paired: Callable[[int, int], None] = lambda done, wanted: None
+    """Told how many pairs are done, and how many there will be as far as is known."""
 
 
 class Contest:
@@ -155,6 +157,7 @@ class Contest:
         wanted = self.terms.policy.fresh if seen is self.fresh else self.terms.policy.first
         more = f" of {wanted}{'' if seen is self.fresh else ' or more'}" if len(seen) <= wanted else ", for precision"
         self.terms.say(f"{'fresh pair' if seen is self.fresh else 'pair'} {len(seen)}{more} ({took:.0f} s)")
+        self.terms.paired(len(seen), max(wanted, len(seen)))
 
     def _directory(self, name: str) -> RunDirectory:
         directory = RunDirectory.create(self.config.runs, f"gate-{name}-{self.versions[AFTER].command.name}")

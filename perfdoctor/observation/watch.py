@@ -71,6 +71,10 @@ class Progress:
     """The lead rank's file, as far as read."""
     trial: Trial | None = None
     """One that has just ended."""
+    done: float | None = None
+    """Share of what is to be observed; None where the job's end is the goal."""
+    in_trials: bool = False
+    """Whether enough was observed, and remedies are tried."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -87,6 +91,7 @@ class _Watch:
         self.goal = goal
         self.lead: ProcessFile | None = None
         self.steady_steps = 0
+        self.steady_s = 0.0
         self.read = self.progressed = self.written = time.monotonic()
         self.last_step = -1
         self.failure = ""
@@ -117,7 +122,15 @@ class _Watch:
             elapsed_s=time.monotonic() - self.job.started,
             host=self.sampler.latest,
             rows=self.lead,
+            done=self._done(),
         )
+
+    def _done(self) -> float | None:
+        goal = self.goal
+        if goal.to_end:
+            return None
+        by_steps = min(self.steady_steps / goal.steps, self.steady_s / _LEAST_SECONDS)
+        return min(1.0, max(by_steps, self.steady_s / goal.seconds))
 
     def _phase(self) -> str:
         if self.step < 0:
@@ -195,7 +208,7 @@ class _Watch:
         if isinstance(selection, Missing):
             return False
         self.steady_steps = selection.count
-        seconds = float(selection.column("wall_us").sum()) / 1e6
+        self.steady_s = seconds = float(selection.column("wall_us").sum()) / 1e6
         if seconds >= self.goal.seconds:
             return True
         return selection.count >= self.goal.steps and seconds >= _LEAST_SECONDS and self._windows_done(process, seconds)
@@ -300,7 +313,7 @@ def _bench(watch: _Watch, show: Callable[[Progress], None]) -> RunningJob:
         return watch.lead
 
     def say(phase: str, trial: Trial | None) -> None:
-        show(replace(watch.progress(phase), trial=trial))
+        show(replace(watch.progress(phase), trial=trial, in_trials=True))
 
     return RunningJob(watch.job, watch.server, read, say)
 

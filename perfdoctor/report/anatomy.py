@@ -84,8 +84,3 @@ def cells(slices: tuple[Slice, ...], width: int) -> tuple[int, ...]:
     for i in by_remainder[: spare - sum(whole)]:
         whole[i] += 1
     return tuple(1 + extra for extra in whole) + tuple(0 for _ in slices[width:])
-
-
-def bar(slices: tuple[Slice, ...], width: int) -> str:
-    """The step as `width` characters."""
-    return "".join(piece.glyph * n for piece, n in zip(slices, cells(slices, width), strict=True))

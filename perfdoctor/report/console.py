@@ -1,303 +1,210 @@
-"""The report for a terminal.
-
-Text goes in as `rich.text.Text`, never as markup: a message that says "[red]" prints "[red]". Without colour
-every mark, bar and label still reads, because none of them means anything by its colour alone.
-"""
+"""The report for a terminal, as long as a screen: what costs time, what to do, and how far to trust it."""
 
 from __future__ import annotations
 
-from rich.cells import cell_len
+import re
+from collections.abc import Iterable, Iterator
+
+from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.padding import Padding
-from rich.rule import Rule
-from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
-from ..diagnosis.findings import Diagnosis, Severity
+from ..diagnosis.findings import Confidence, Diagnosis, OutcomeKind, Severity
 from . import wording
-from .anatomy import Slice, cells
-from .content import CheckText, Content, FindingText, NoteText, SliceText, SuppressedText, prepare
+from .anatomy import Slice
+from .console_full import full_report, trial_table
+from .content import CheckText, Content, FindingText, SliceText, prepare
+from .terminal import (
+    INDENT,
+    MARK_STYLES,
+    PART_STYLES,
+    SEVERITY_STYLES,
+    Bar,
+    Line,
+    Page,
+    fitted,
+    heading,
+    marked,
+    note,
+    rows,
+)
 from .trials import TrialsText
-from .trust import Row
 
-WIDEST = 120
-"""Columns: longer lines are hard to read, however wide the terminal."""
-INDENT = 3
-LABEL_WIDTH = 9
-CODE_INDENT = 4
-
-_SEVERITY_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold blue"}
-_MARK_STYLES = {
-    "✓": "green",
-    "-": "dim",
-    "?": "magenta",
-    "☠": "bold red",
-    "✗": "bold red",
-    "!": "bold yellow",
-    "i": "bold blue",
-    "=": "dim",
-}
-_PART_STYLES = {
-    "input_wait": "red",
-    "forward": "green",
-    "backward": "cyan",
-    "optimizer": "blue",
-    "checkpoint": "magenta",
-    "gc": "yellow",
-    "other": "white",
-    "rest": "dim",
-}
+MOST_LINES = 6
+"""Of a finding. Three of them, the step and the rest then fit a screen of 50 lines."""
+_MOST_MESSAGE = 3
+_MOST_FIX = 2
+_LABEL = 6
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
 
-def render_console(diagnosis: Diagnosis, *, next_command: str, verbose: bool = False) -> RenderableType:
-    """The whole report; `verbose` adds each check's measurements, suppressed messages and the environment."""
+def render_console(
+    diagnosis: Diagnosis, *, next_command: str, verbose: bool = False, full_command: str = ""
+) -> RenderableType:
+    """The report; with `verbose` everything there is. `full_command` shows that later, from the recording."""
     content = prepare(diagnosis)
     blocks: list[RenderableType] = [Text(content.verdict, style="bold"), Text()]
-    if content.anatomy:
-        blocks += [_heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
-    if content.device:
-        blocks += [Text(content.device), Text()]
-    if content.whereabouts:
-        blocks += [Text(content.whereabouts), Text()]
-    if content.findings:
-        blocks.append(_heading(content.order))
-        for finding in content.findings:
-            blocks += [_finding(finding), Text()]
-    if content.trials is not None:
-        blocks += [_heading("What trials of the fixes measured"), *_trials(content.trials), Text()]
-    blocks += [_heading("All checks"), _checks(content.checks, verbose), Text()]
-    if content.suppressed:
-        blocks += [_suppressed(content.suppressed, verbose), Text()]
-    blocks += [_heading("How far to trust this run"), _trust(content), Text()]
-    if verbose:
-        blocks += [_heading("Where it ran"), _rows(content.environment), Text()]
-    blocks.append(Text(content.summary + ".", style="bold"))
-    blocks += [Text(sentence) for sentence in (content.overlap, content.accuracy) if sentence]
-    blocks += _next(next_command)
+    blocks += full_report(content) if verbose else _brief_report(content)
+    commands = [("Next", next_command), ("All numbers", "" if verbose else full_command)]
+    blocks += [
+        Text.assemble(f"{name}: ", (wording.clean(command), "cyan"), overflow="fold")
+        for name, command in commands
+        if command
+    ]
     return Page(Group(*blocks))
 
 
-class Page:
-    """At most `WIDEST` columns, and no blanks at the ends of lines, for a report is also piped and copied."""
-
-    def __init__(self, body: RenderableType) -> None:
-        self.body = body
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        narrow = options.update(width=min(options.max_width, WIDEST))
-        for line in console.render_lines(self.body, narrow, pad=False):
-            while line and not line[-1].text.strip():
-                line.pop()
-            if line:
-                last = line.pop()
-                line.append(Segment(last.text.rstrip(), last.style, last.control))
-            yield from line
-            yield Segment.line()
-
-
-def _heading(title: str) -> RenderableType:
-    return Rule(Text(title, style="bold"), align="left", characters="─", style="dim")
-
-
-def _grid(*widths: int, gap: int = 1) -> Table:
-    """Columns of fixed width and a last one that takes the rest and folds what does not fit."""
-    table = Table.grid(padding=(0, gap, 0, 0))
-    for width in widths:
-        table.add_column(width=width, no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
-
-
-# ---------------------------------------------------------------------------------------------------------
-# The step
-
-
-class _Bar:
-    """The step as one line of coloured characters, as wide as there is room."""
-
-    def __init__(self, slices: tuple[Slice, ...]) -> None:
-        self.slices = slices
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        line = Text(no_wrap=True)
-        for piece, n in zip(self.slices, cells(self.slices, options.max_width), strict=True):
-            line.append(piece.glyph * n, style=_PART_STYLES[piece.part])
-        yield line
+def _brief_report(content: Content) -> list[RenderableType]:
+    blocks: list[RenderableType] = []
+    if content.anatomy:
+        blocks += [heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
+    blocks += [Text(text) for text in (content.device, content.whereabouts) if text]
+    if blocks:
+        blocks.append(Text())
+    if content.findings:
+        blocks.append(heading(content.order))
+        for finding in content.findings:
+            blocks += [_Finding(finding), Text()]
+    if content.trials is not None:
+        blocks += [heading("What trials of the fixes measured"), *_trials(content.trials), Text()]
+    blocks += _checks(content.checks)
+    if content.suppressed:
+        which = ", ".join(f"{item.finding.id} ({reason})" for item, reason in content.suppressed)
+        number = wording.plural(len(content.suppressed), "finding")
+        blocks.append(_marked("-", f"{number} suppressed by the configuration: {which}"))
+    blocks += [note(*one) for one in content.notes]
+    if content.alarms:
+        blocks.append(rows(content.alarms))
+    if content.trust_brief:
+        blocks.append(Text(f"Trust: {content.trust_brief}."))
+    if content.accuracy:
+        blocks.append(Text(content.accuracy))
+    return blocks
 
 
 def _anatomy(anatomy: tuple[SliceText, ...]) -> list[RenderableType]:
-    legend = Table.grid(padding=(0, 2, 0, 0))
-    legend.add_column(width=1)
-    legend.add_column()
-    legend.add_column(justify="right")
-    legend.add_column(justify="right")
-    if any(row.device for row in anatomy):
-        legend.add_column(justify="right")
-    for row in anatomy:
-        mark = Text(row.piece.glyph, style=_PART_STYLES[row.piece.part])
-        device = [Text(f"on the device {row.device}", style="dim")] if row.device else []
-        legend.add_row(mark, Text(row.piece.label), Text(row.time), Text(row.share), *device)
-    return [_Bar(tuple(row.piece for row in anatomy)), legend, Text()]
+    """The bar, and its parts beside each other."""
+    pieces: tuple[Slice, ...] = tuple(row.piece for row in anatomy)
+    label, time, share = (
+        max(len(text) for text in texts)
+        for texts in zip(*((row.piece.label, row.time, row.share) for row in anatomy), strict=True)
+    )
+    parts = [
+        Text.assemble(
+            (row.piece.glyph, PART_STYLES[row.piece.part]),
+            f" {row.piece.label:<{label}} {row.time:>{time}} {row.share:>{share}}",
+            (f"  on the device {row.device}" if row.device else "", "dim"),
+        )
+        for row in anatomy
+    ]
+    return [Bar(pieces), Columns(parts, padding=(0, 3), column_first=True)]
 
 
 # ---------------------------------------------------------------------------------------------------------
 # Findings
 
 
-class _Code:
-    """Lines to paste: never re-flowed at spaces, cut only where the terminal ends."""
+class _Finding:
+    """What it costs, the line that does it, what the fix gives, and the fix. Of a note, what it says."""
 
-    def __init__(self, code: str) -> None:
-        self.code = code
+    def __init__(self, text: FindingText) -> None:
+        self.text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = max(1, options.max_width)
-        for line in self.code.expandtabs(4).splitlines():
-            yield from (Text(piece, style="cyan", no_wrap=True) for piece in _folded(line, width))
+        text, finding = self.text, self.text.finding
+        number = f"{text.number}.".ljust(INDENT - 1) + " "
+        width = options.max_width - len(number)
+        style, is_note = SEVERITY_STYLES[finding.severity], finding.severity is Severity.NOTE
+        body: list[tuple[str, list[Text]]] = []
+        if text.place:
+            where = Text.assemble(text.place, "  ", (text.line, "cyan"), no_wrap=True)
+            where.truncate(width - _LABEL, overflow="ellipsis")
+            body.append(("where", [where]))
+        if not is_note:
+            body.append(("gain", fitted(console, Text(text.gain), width - _LABEL, 2)))
+            if text.measured:
+                body.append(("tried", fitted(console, Text(text.measured), width - _LABEL, 1)))
+        used = sum(len(lines) for _, lines in body)
+        room = MOST_LINES - used - (0 if is_note else 1)
+        ranks = f" ({text.ranks})" if text.ranks else ""
+        doubt = "" if finding.confidence is Confidence.HIGH else f", {finding.confidence.value} confidence"
+        head = Text.assemble(
+            (f"[{text.mark}]", style),
+            " ",
+            (finding.id, style),
+            (f" ({finding.severity.value}{doubt}): ", "dim"),
+            (f"{text.message}{ranks}", "bold"),
+        )
+        message = fitted(console, head, width, max(1, min(room, _MOST_MESSAGE)))
+        if not is_note:
+            most = min(_MOST_FIX, MOST_LINES - used - len(message))
+            body.append(("fix", _fix(console, text, width - _LABEL, most)))
+        yield from _beside(Text(number), message)
+        for label, lines in body:
+            yield from _beside(Text.assemble(" " * len(number), (f"{label:<{_LABEL}}", "dim")), lines)
 
 
-def _folded(line: str, width: int) -> list[str]:
-    """The line in pieces of at most `width` columns, nothing lost: blanks at a cut go to the next piece."""
-    pieces: list[str] = []
-    piece = ""
-    for character in line:
-        if cell_len(piece + character) > width and piece.strip():
-            kept = piece.rstrip()
-            pieces.append(kept)
-            piece = piece[len(kept) :]
-        piece += character
-    return [*pieces, piece]
+def _beside(label: Text, lines: Iterable[Text]) -> Iterator[Text]:
+    """The lines in a column of their own."""
+    for line in lines:
+        yield label + line
+        label = Text(" " * len(label))
 
 
-def _finding(text: FindingText) -> RenderableType:
-    finding = text.finding
-    style = _SEVERITY_STYLES[finding.severity]
-    head = Text.assemble(
-        f"{text.number}. ",
-        (f"[{text.mark}]", style),
-        " ",
-        (finding.id, style),
-        (f"  {finding.severity.value}, {finding.confidence.value} confidence", "dim"),
-    )
-    blocks: list[RenderableType] = [head, Padding(Text(text.message, style="bold"), (0, 0, 0, INDENT))]
-    above = _grid(LABEL_WIDTH)
-    _add(above, "where", text.where, text.ranks)
-    _add(above, "why", text.reasoning)
-    if text.evidence:
-        above.add_row(Text("evidence", style="dim"), _evidence(text.evidence))
-    _add(above, "saving", text.saves)
-    _add(above, "", text.method)
-    for index, sentence in enumerate(text.tried):
-        _add(above, "" if index else "tried", sentence)
-    _add(above, "fix", text.fix)
-    blocks.append(Padding(above, (0, 0, 0, INDENT)))
-    if text.code:
-        blocks += [Text(), Padding(_Code(text.code), (0, 0, 0, CODE_INDENT)), Text()]
-    if text.risk:
-        below = _grid(LABEL_WIDTH)
-        _add(below, "risk", text.risk)
-        blocks.append(Padding(below, (0, 0, 0, INDENT)))
-    return Group(*blocks)
-
-
-def _add(table: Table, label: str, *texts: str) -> None:
-    text = ", ".join(part for part in texts if part)
-    if text:
-        table.add_row(Text(label, style="dim"), Text(text))
-
-
-def _evidence(pairs: tuple[tuple[str, str], ...]) -> RenderableType:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(overflow="fold")
-    table.add_column(overflow="fold")
-    for name, value in pairs:
-        table.add_row(Text(name), Text(value))
-    return table
+def _fix(console: Console, text: FindingText, width: int, most: int) -> list[Text]:
+    """The code where it is short, with the sentence where both fit; else the first sentence."""
+    code = [line for line in text.code.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    sentence = Text(_SENTENCE_END.split(text.fix, maxsplit=1)[0])
+    lines = fitted(console, sentence, width, most)
+    if not 0 < len(code) <= most or any(len(line) > width for line in code):
+        return lines
+    whole = len(lines) + len(code) <= most
+    return [*(lines if whole else []), *(Text(line, style="cyan", no_wrap=True) for line in code)]
 
 
 # ---------------------------------------------------------------------------------------------------------
-# Trials
+# Trials and checks
 
 
 def _trials(text: TrialsText) -> list[RenderableType]:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for _ in range(4):
-        table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    if text.rows:
-        table.add_row("", *(Text(name, style="dim") for name in ("remedy", "predicted", "measured", "")))
+    measured = [row for row in text.rows if row.measured]
+    blocks: list[RenderableType] = [trial_table(measured, whole=False)] if measured else []
+    left_out: dict[tuple[str, str], list[str]] = {}
     for row in text.rows:
-        mark = Text(f"[{row.mark}]", style=_MARK_STYLES[row.mark])
-        table.add_row(mark, Text(row.remedy), Text(row.predicted), Text(row.measured), Text(row.outcome))
-    blocks: list[RenderableType] = [table] if text.rows else []
-    blocks += [Text(sentence) for sentence in (text.together, text.unit, text.accuracy) if sentence]
-    for remedy, _, lines in text.keep:
-        blocks += [Text(f"To keep {remedy}:"), Padding(_Code(lines), (0, 0, 0, CODE_INDENT))]
+        if not row.measured:
+            left_out.setdefault((row.mark, row.outcome), []).append(row.remedy)
+    blocks += [
+        _marked(mark, f"{wording.listing(names)}: {outcome}", cut=True) for (mark, outcome), names in left_out.items()
+    ]
+    blocks += [Text(sentence) for sentence in (text.together, text.warning) if sentence]
     if text.apply:
-        lead = Text("To run the job to its end with what helped, its code unchanged:")
-        blocks += [lead, Padding(_Code(text.apply), (0, 0, 0, CODE_INDENT))]
+        blocks.append(Text.assemble("To run the job with what helped: ", (text.apply, "cyan"), overflow="fold"))
     return blocks
 
 
-# ---------------------------------------------------------------------------------------------------------
-# Checks, trust, what next
-
-
-def _checks(checks: tuple[CheckText, ...], verbose: bool) -> RenderableType:
-    if len(checks) > 1 and not verbose and len({(check.mark, check.outcome, check.text) for check in checks}) == 1:
+def _checks(checks: tuple[CheckText, ...]) -> list[RenderableType]:
+    """What found nothing, by outcome; a reason where there is no answer."""
+    if len(checks) > 1 and len({(check.mark, check.outcome, check.text) for check in checks}) == 1:
         same = checks[0]
-        return Text(
-            f"[{same.mark}] all {len(checks)} checks {same.outcome}: {same.text}", style=_MARK_STYLES[same.mark]
-        )
-    name_width = max((len(check.result.name) for check in checks), default=1)
-    code_width = max((len(check.result.code) for check in checks), default=1)
-    table = _grid(3, code_width, name_width)
+        words = f"[{same.mark}] all {len(checks)} checks {same.outcome}: {same.text}"
+        return [Text(words, style=MARK_STYLES[same.mark])]
+    by_kind: dict[OutcomeKind, list[CheckText]] = {}
     for check in checks:
-        style = _MARK_STYLES[check.mark]
-        text = Text(check.outcome, style=style)
-        if check.text:
-            text.append(f": {check.text}", style="default")
-        if verbose:
-            for name, value in check.measurements:
-                text.append(f"\n  {name}: {value}", style="dim")
-        table.add_row(Text(f"[{check.mark}]", style=style), Text(check.result.code), Text(check.result.name), text)
-    return table
+        by_kind.setdefault(check.result.outcome.kind, []).append(check)
+    blocks: list[RenderableType] = []
+    for kind in (OutcomeKind.CLEAR, OutcomeKind.NOT_APPLICABLE):
+        if of_kind := by_kind.get(kind, []):
+            names = ", ".join(check.result.name for check in of_kind)
+            number = wording.plural(len(of_kind), "check")
+            mark = of_kind[0].mark
+            blocks.append(_marked(mark, f"{number} {of_kind[0].outcome}: {names}"))
+    blocks += [
+        _marked(check.mark, f"{check.result.name} {check.outcome}: {check.text}", cut=kind is OutcomeKind.CANNOT_TELL)
+        for kind in (OutcomeKind.CANNOT_TELL, OutcomeKind.CRASHED)
+        for check in by_kind.get(kind, [])
+    ]
+    return blocks
 
 
-def _suppressed(suppressed: tuple[SuppressedText, ...], verbose: bool) -> RenderableType:
-    number = wording.plural(len(suppressed), "finding")
-    table = Table.grid()
-    table.add_column(overflow="fold")
-    for item in suppressed:
-        where = f" at {item.where}" if item.where else ""
-        table.add_row(Text(f"{item.id}{where}: {item.reason}"))
-        if verbose:
-            table.add_row(Text(f"  {item.message}", style="dim"))
-    return Group(Text(f"{number} suppressed by the configuration:"), Padding(table, (0, 0, 0, INDENT)))
-
-
-def _trust(content: Content) -> RenderableType:
-    return Group(*(_note(note) for note in content.notes), _rows(content.trust))
-
-
-def _rows(rows: tuple[Row, ...]) -> RenderableType:
-    table = _grid(max((len(row.label) for row in rows), default=1), gap=2)
-    for row in rows:
-        table.add_row(Text(row.label, style="dim"), Text(row.text, style="bold red" if row.alarming else ""))
-    return table
-
-
-def _note(note: NoteText) -> RenderableType:
-    table = _grid(3)
-    table.add_row(
-        Text(f"[{note.mark}]", style=_MARK_STYLES[note.mark]),
-        Text(f"{note.code} {note.name}: {note.message}"),
-    )
-    return table
-
-
-def _next(command: str) -> list[RenderableType]:
-    if not command:
-        return []
-    return [Text.assemble("Next: ", (wording.clean(command), "cyan"), overflow="fold")]
+def _marked(mark: str, words: str, *, cut: bool = False) -> RenderableType:
+    return marked(mark, Line(words) if cut else Text(words))

@@ -24,8 +24,9 @@ from ..evidence.model import Evidence, Missing, Step
 from . import wording
 from .anatomy import Slice, dissect
 from .device import device_column, device_sentence
-from .trials import TrialsText, accuracy, trials_text, tried
-from .trust import Row, environment_rows, trust_rows
+from .source import source_line
+from .trials import TrialsText, accuracy, best_measured, trials_text, tried
+from .trust import Row, alarm_rows, environment_rows, trust_brief, trust_rows
 from .verdict import combined, verdict, whereabouts
 
 MARKS = {
@@ -68,18 +69,29 @@ class FindingText:
     message: str
     where: str
     """`train.py:41 in main`; "" without a place."""
+    line: str
+    """That line of the file as it was when the job ran; "" where it cannot be had."""
     ranks: str
     reasoning: str
     evidence: tuple[tuple[str, str], ...]
     """Label and value."""
     cost: str
     saves: str
+    gain: str
+    """The same without the cost."""
     method: str
     fix: str
     code: str
     risk: str
     tried: tuple[str, ...] = ()
-    """What trials of its remedies measured, a sentence each."""
+    """What became of the trials of its remedies, a sentence each."""
+    measured: str = ""
+    """What the best of them measured; "" where none did."""
+
+    @property
+    def place(self) -> str:
+        """`train.py:41`."""
+        return place(self.finding.location, function=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,26 +105,6 @@ class CheckText:
     """What was found, the numbers that clear it, or why there is no answer."""
     measurements: tuple[tuple[str, str], ...]
     """Label and value of each measurement."""
-
-
-@dataclass(frozen=True, slots=True)
-class SuppressedText:
-    """A finding that the configuration silences."""
-
-    id: str
-    message: str
-    where: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoteText:
-    """An integrity note in words."""
-
-    code: str
-    name: str
-    mark: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +131,15 @@ class Content:
     """How far predictions were off on this machine before; "" where none was tried, and in a report of trials, which
     says it beside them."""
     checks: tuple[CheckText, ...]
-    suppressed: tuple[SuppressedText, ...]
+    suppressed: tuple[tuple[FindingText, str], ...]
+    """Findings that the configuration silences, and the reason that it gives."""
     trust: tuple[Row, ...]
-    notes: tuple[NoteText, ...]
+    alarms: tuple[Row, ...]
+    """Of these, what went wrong in the job or in its observation."""
+    trust_brief: str
+    """All of them in a sentence, without the alarms; "" without a step."""
+    notes: tuple[tuple[str, IntegrityNote], ...]
+    """What limits trust, each with its mark; their messages are in words."""
     environment: tuple[Row, ...]
     summary: str
 
@@ -158,24 +156,27 @@ def prepare(diagnosis: Diagnosis) -> Content:
         whereabouts=whereabouts(diagnosis),
         order=_order(diagnosis),
         findings=tuple(
-            replace(finding_text(i, f, step_ms), tried=tried(diagnosis, f)) for i, f in enumerate(diagnosis.ranked, 1)
+            replace(
+                finding_text(i, f, step_ms),
+                tried=tried(diagnosis, f),
+                measured=best_measured(diagnosis, f),
+                line=source_line(f.location, diagnosis.evidence.job),
+            )
+            for i, f in enumerate(diagnosis.ranked, 1)
         ),
         trials=trials_text(diagnosis),
         overlap=_overlap(diagnosis),
         accuracy=accuracy(diagnosis.past) if diagnosis.ranked and diagnosis.trials is None else "",
         checks=tuple(_check_text(result) for result in diagnosis.checks),
         suppressed=tuple(
-            SuppressedText(
-                s.finding.id,
-                filled(s.finding.message, s.finding.evidence),
-                place(s.finding.location),
-                wording.clean(s.reason),
-            )
+            (finding_text(0, s.finding, step_ms), wording.clean(s.reason))
             for result in diagnosis.checks
             for s in result.suppressed
         ),
         trust=trust_rows(diagnosis.evidence),
-        notes=tuple(_note_text(note) for note in diagnosis.integrity),
+        alarms=alarm_rows(diagnosis.evidence),
+        trust_brief=trust_brief(diagnosis.evidence),
+        notes=tuple((SEVERITY_MARKS[note.severity], worded_note(note)) for note in diagnosis.integrity),
         environment=environment_rows(diagnosis.evidence),
         summary=summary(diagnosis),
     )
@@ -195,37 +196,34 @@ def anatomy_text(evidence: Evidence, step: Step) -> tuple[SliceText, ...]:
     )
 
 
-def filled(template: str, measurements: tuple[Measurement, ...]) -> str:
-    """A sentence of a check, with its numbers and without control characters."""
-    return wording.clean(wording.fill(template, measurements))
-
-
-def place(location: Location | None) -> str:
-    """The place as `train.py:41 in main`; "" without one."""
+def place(location: Location | None, *, function: bool = True) -> str:
+    """The place as `train.py:41 in main`, or without the function; "" without a place."""
     if location is None:
         return ""
-    function = f" in {location.function}" if location.function else ""
-    return wording.clean(f"{location.file}:{location.line}{function}")
+    inside = f" in {location.function}" if function and location.function else ""
+    return wording.clean(f"{location.file}:{location.line}{inside}")
 
 
 def finding_text(number: int, finding: Finding, step_ms: float | None) -> FindingText:
     """One finding in words. Message, reasoning, method and all of the fix are templates over the evidence."""
-    numbers = finding.evidence
+    worded = wording.filled(finding)
     return FindingText(
         number=number,
         finding=finding,
         mark=SEVERITY_MARKS[finding.severity],
-        message=wording.sentence(filled(finding.message, numbers)),
+        message=wording.sentence(worded.message),
         where=place(finding.location),
-        ranks=wording.clean(finding.rank_note),
-        reasoning=wording.sentence(filled(finding.reasoning, numbers)),
-        evidence=_pairs(numbers),
+        line="",
+        ranks=worded.rank_note,
+        reasoning=wording.sentence(worded.reasoning),
+        evidence=_pairs(finding.evidence),
         cost=wording.cost(finding.savings),
         saves=wording.saving(finding.savings, step_ms),
-        method=_basis(filled(finding.savings.method, numbers)),
-        fix=wording.sentence(filled(finding.fix.text, numbers)),
-        code=textwrap.dedent(filled(finding.fix.code, numbers)).strip("\n"),
-        risk=wording.sentence(filled(finding.fix.risk, numbers)),
+        gain=wording.gain(finding.savings, step_ms),
+        method=_basis(worded.savings.method),
+        fix=wording.sentence(worded.fix.text),
+        code=textwrap.dedent(worded.fix.code).strip("\n"),
+        risk=wording.sentence(worded.fix.risk),
     )
 
 
@@ -304,13 +302,9 @@ def _mark(outcome: Outcome) -> str:
     return MARKS.get(outcome.kind, "!")
 
 
-def _note_text(note: IntegrityNote) -> NoteText:
-    return NoteText(
-        note.code,
-        note.name,
-        SEVERITY_MARKS[note.severity],
-        wording.sentence(wording.clean(wording.fill_reason(note.message, note.measurements))),
-    )
+def worded_note(note: IntegrityNote) -> IntegrityNote:
+    """The note with the numbers in its message."""
+    return replace(note, message=wording.sentence(wording.clean(wording.fill_reason(note.message, note.measurements))))
 
 
 def _pairs(measurements: tuple[Measurement, ...]) -> tuple[tuple[str, str], ...]:

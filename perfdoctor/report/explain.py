@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import re
 import textwrap
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..diagnosis.findings import Check
 from ..diagnosis.thresholds import thresholds
 from ..diagnosis.trust import PAGES
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
 
 SECTIONS = (
     "What it looks at",
@@ -26,10 +28,6 @@ SECTIONS = (
 THRESHOLDS = "Thresholds"
 """The section that is made from the check's limits."""
 TEXT_WIDTH = 80
-
-_UNDERLINE = re.compile(r"-{3,}")
-_LIST_ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s")
-_FENCE = re.compile(r"(`{3,}|~{3,})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +48,17 @@ class Explanation:
 
 
 def parse(docstring: str) -> Explanation:
-    """The summary and the sections, whichever there are."""
-    lines = inspect.cleandoc(docstring).splitlines()
-    fenced = _fenced_lines(lines)
-    starts = [
-        i
-        for i in range(len(lines) - 1)
-        if lines[i].strip() and not fenced[i] and _UNDERLINE.fullmatch(lines[i + 1].strip())
-    ]
-    ends = [*starts[1:], len(lines)]
+    """The summary and the sections, whichever there are: a title underlined with dashes is a heading of Markdown."""
+    text = inspect.cleandoc(docstring)
+    lines = text.splitlines()
+    headings = [token.map for token in _blocks(text) if token.type == "heading_open" and token.markup == "-"]
+    starts = [place for place in headings if place is not None]
+    ends = [*(start for start, _ in starts), len(lines)][1:]
     sections = tuple(
-        Section(lines[start].strip(), _block(lines[start + 2 : end])) for start, end in zip(starts, ends, strict=False)
+        Section(lines[start].strip(), _block(lines[after:end]))
+        for (start, after), end in zip(starts, ends, strict=True)
     )
-    return Explanation(_block(lines[: starts[0]] if starts else lines), sections)
+    return Explanation(_block(lines[: starts[0][0]] if starts else lines), sections)
 
 
 def missing_sections(docstring: str) -> tuple[str, ...]:
@@ -91,9 +87,9 @@ def explain_text(docstring: str, check: Check[Any]) -> str:
     explanation = explained(docstring, check)
     blocks = [_heading(check)]
     if explanation.summary:
-        blocks.append(_wrapped(explanation.summary))
+        blocks.append(wrapped(explanation.summary))
     for section in explanation.sections:
-        blocks.append(f"{section.title}\n{textwrap.indent(_wrapped(section.body, 2), '  ')}")
+        blocks.append(f"{section.title}\n{textwrap.indent(wrapped(section.body, TEXT_WIDTH - 2), '  ')}")
     return "\n\n".join(blocks) + "\n"
 
 
@@ -111,7 +107,7 @@ def explain_markdown(docstring: str, check: Check[Any]) -> str:
 def trust_text(code: str) -> str:
     """What a code from PD90 on means, for a terminal."""
     page = PAGES[code]
-    return f"{code}: {page.title}\n\n{_wrapped(page.meaning)}\n\n{_wrapped(page.advice)}\n"
+    return f"{code}: {page.title}\n\n{wrapped(page.meaning)}\n\n{wrapped(page.advice)}\n"
 
 
 def trust_markdown(code: str) -> str:
@@ -128,86 +124,26 @@ def _block(lines: list[str]) -> str:
     return "\n".join(lines).strip("\n").rstrip()
 
 
-def _fenced_lines(lines: list[str]) -> list[bool]:
-    """Which lines are a fence or inside one."""
-    flags, fence = [], ""
-    for line in lines:
-        match = _FENCE.match(line.strip())
-        flags.append(bool(fence or match))
-        if match and not fence:
-            fence = match.group(1)
-        elif fence and line.strip().startswith(fence):
-            fence = ""
-    return flags
+def _blocks(body: str) -> list[Token]:
+    """The outermost blocks, with the lines that they take."""
+    from rich.markdown import Markdown
 
-
-def _paragraphs(body: str) -> list[tuple[bool, str]]:
-    """The body in blocks: whether it is code (fenced, or indented by four outside a list), and its text."""
-    lines = body.splitlines()
-    fenced = _fenced_lines(lines)
-    blocks: list[tuple[bool, list[str]]] = []
-    in_list = False
-    gap = True
-    for line, in_fence in zip(lines, fenced, strict=True):
-        if not in_fence and not line.strip():
-            gap = True
-            if blocks and blocks[-1][0]:
-                blocks[-1][1].append("")
-            continue
-        indented = line.startswith("    ") and not in_list
-        code = in_fence or (indented and (gap or blocks[-1][0]))
-        if not code and not line.startswith(" "):
-            in_list = bool(_LIST_ITEM.match(line))
-        new = not blocks or blocks[-1][0] != code or (gap and not code) or (not code and _starts_item(line))
-        if new:
-            blocks.append((code, []))
-        blocks[-1][1].append(line)
-        gap = False
-    return [(code, _block(block)) for code, block in blocks]
-
-
-def _starts_item(line: str) -> bool:
-    return bool(_LIST_ITEM.match(line.strip()))
-
-
-def _wrapped(body: str, indent: int = 0) -> str:
-    """Prose re-flowed to the width of a terminal; list items keep their hanging indent, code its lines."""
-    texts: list[str] = []
-    for code, block in _paragraphs(body):
-        if code:
-            texts.append("\n" + textwrap.indent(_without_fence(block), "    ") + "\n")
-            continue
-        first = block[: len(block) - len(block.lstrip())]
-        item = _LIST_ITEM.match(block.lstrip())
-        hanging = first + (" " * len(item.group(0)) if item else "")
-        text = textwrap.fill(
-            " ".join(block.split()),
-            TEXT_WIDTH - indent,
-            initial_indent=first,
-            subsequent_indent=hanging,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        texts.append(text if item else "\n" + text + "\n")
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(texts)).strip("\n")
+    return [token for token in Markdown(body).parsed if token.level == 0 and token.map]
 
 
 def _as_markdown(body: str) -> str:
-    texts: list[str] = []
-    for code, block in _paragraphs(body):
-        if not code:
-            texts.append(block if _starts_item(block) else f"\n{block}\n")
-        elif _FENCE.match(block.strip()):
-            texts.append(f"\n{block}\n")
-        else:
-            content = _without_fence(block)
+    """Indented code in fences, which say in which language it is."""
+    lines = body.splitlines()
+    for token in reversed(_blocks(body)):
+        if token.type == "code_block" and token.map:
+            content = token.content.rstrip()
             language = "bash" if content.startswith(("$ ", "export ")) else "python"
-            texts.append(f"\n```{language}\n{content}\n```\n")
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(texts)).strip("\n")
+            lines[slice(*token.map)] = [f"```{language}", *content.splitlines(), "```"]
+    return "\n".join(lines)
 
 
-def _without_fence(block: str) -> str:
-    lines = block.splitlines()
-    if _FENCE.match(lines[0].strip()):
-        lines = lines[1:-1] if len(lines) > 1 and _FENCE.match(lines[-1].strip()) else lines[1:]
-    return textwrap.dedent("\n".join(lines)).strip("\n")
+def wrapped(body: str, width: int = TEXT_WIDTH) -> str:
+    """Markdown as text in so many columns; lines of code are never folded."""
+    from .explain_text import plain_text
+
+    return plain_text(body, width)

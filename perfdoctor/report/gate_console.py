@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..gate.model import GateResult, Verdict
-from .console import Page
-from .gate_content import prepare_gate
+from .gate_content import MARKS, prepare_gate
+from .terminal import Page
 
 _STYLES = {
     Verdict.REGRESSION: "bold red",
@@ -27,16 +27,24 @@ _MARK_STYLES = {"✗": "bold red", "☠": "bold red", "?": "bold yellow", "✓":
 def render_gate_console(result: GateResult, *, verbose: bool = False) -> RenderableType:
     """The whole gate."""
     content = prepare_gate(result, verbose)
-    blocks: list[RenderableType] = [Text(content.headline, style=_STYLES[result.verdict]), Text(content.sides), Text()]
-    for group in content.groups:
+    blocks: list[RenderableType] = [Text(content.headline, style=_STYLES[result.verdict]), Text(content.sides)]
+    if content.groups:
+        blocks.append(Text())
+    for number, group in enumerate(content.groups):
         blocks.append(Text(group.title, style="bold"))
         table = Table.grid(padding=(0, 2, 0, 0))
+        fine = [] if verbose or number == 0 else [line for line in group.lines if line.mark == MARKS[Verdict.PASS]]
         for line in group.lines:
+            if line in fine:
+                continue
             values = f"{line.before} → {line.after}"
             row = (Text(f"  {line.mark}", style=_MARK_STYLES.get(line.mark, "dim")), Text(line.label), Text(values))
             table.add_row(*row, Text(line.change), Text(line.reason, style="dim"))
-        if group.lines:
+        if table.row_count:
             blocks.append(table)
+        if fine:
+            labels = ", ".join(line.label for line in fine)
+            blocks.append(Text.assemble(("  ✓", _MARK_STYLES["✓"]), f"  within their margins: {labels}"))
         if group.rest:
             blocks.append(Text(f"  {group.rest}", style="dim"))
     if content.parts or content.why:

@@ -6,7 +6,7 @@ import json
 
 from ..gate.model import GateResult
 from ..version import VERSION
-from .jsonreport import plain
+from .jsonform import plain
 
 # perfdoctor.gate/1: the first version
 SCHEMA = "perfdoctor.gate/1"

@@ -1,18 +1,15 @@
-"""The report for programs: JSON with a version, described by `report.schema.json`.
+"""The report for programs: JSON with a version. The types here are the format, and its JSON Schema is made from them.
 
-Within a version fields are only added. Numbers are plain and in the unit that their name or `unit` says;
-sentences are complete, with their numbers filled in.
+Within a version fields are only added. Numbers are plain and in the unit that their name or `unit` says; shares are
+fractions of 1; sentences are complete, with their numbers filled in.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from pathlib import Path
-from typing import cast
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, cast
 
 from ..diagnosis.findings import (
     CheckResult,
@@ -22,25 +19,141 @@ from ..diagnosis.findings import (
     IntegrityNote,
     Location,
     Measurement,
-    SuppressedFinding,
+    OutcomeKind,
 )
 from ..diagnosis.measured import Trials
-from ..evidence.model import DeviceTimeline, Evidence, Job, Line, Missing, Step
+from ..evidence.model import (
+    DeviceTimeline,
+    Evidence,
+    Host,
+    Job,
+    JobEnd,
+    Line,
+    Machine,
+    Missing,
+    OwnCost,
+    ProbeFault,
+    Step,
+)
 from ..gate import fingerprint
 from ..gate.metrics import metrics
+from ..gate.model import Metric
 from ..version import VERSION
 from . import wording
+from .jsonform import Json, plain, schema
 from .verdict import verdict
 
 # perfdoctor.report/1: the first version (0.1.0)
-SCHEMA = "perfdoctor.report/1"
-SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
-
-DIGITS = 9
+SCHEMA: Literal["perfdoctor.report/1"] = "perfdoctor.report/1"
 HOT_LINES = 10
-"""Significant digits of a float: far more than is measured, and the last bits of a sum stay out of diffs."""
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+@dataclass(frozen=True, slots=True)
+class HotLine:
+    """A line of the job by what it costs in one part of the step."""
+
+    location: Location
+    part: str
+    """The part of the step that the line's operators belong to."""
+    ms_per_step: float
+    ops_per_step: float
+    runs_per_step: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anatomy(Step):
+    """The steady step: `step_ms` is the sum of `parts`."""
+
+    device: DeviceTimeline | Missing
+    """The same step on the CUDA device, or why that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppressed(Finding):
+    """A finding that the configuration silences."""
+
+    suppressed_because: str
+    """The reason that the configuration gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """A check that was asked."""
+
+    code: str
+    name: str
+    title: str
+    outcome: OutcomeKind
+    reason: str
+    """Why it ended so; empty when the findings say it."""
+    measurements: tuple[Measurement, ...]
+    """The numbers that clear it, or that it looked at."""
+    findings: tuple[Finding, ...]
+    suppressed: tuple[Suppressed, ...]
+    """Findings that the configuration silences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What ran, and on what."""
+
+    rank: int
+    """The rank that this report is about: the slowest."""
+    machine: Machine
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What `perfdoctor gate --from` compares of this launch."""
+
+    configuration: Mapping[str, str]
+    """How the job was set up: launches with other values do not compare."""
+    machine: Mapping[str, str]
+    """What it ran on: times compare only where this is the same."""
+    metrics: Mapping[str, Metric]
+    """By name, as `[assert]` knows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Integrity:
+    """How far to trust this run."""
+
+    notes: tuple[IntegrityNote, ...]
+    """What limits how far the run can be trusted."""
+    job_end: JobEnd
+    probe_faults: tuple[ProbeFault, ...]
+    """Hooks that raised and were switched off."""
+    contention: Host | Missing
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `perfdoctor check --output json:FILE` writes. Within version 1 properties are only added, so a reader must
+    ignore those that it does not know. A quantity that the run did not see is an object with `missing` and `remedy`.
+    Shares are fractions of 1."""
+
+    schema: Literal["perfdoctor.report/1"]
+    perfdoctor: str
+    """The version of perfdoctor that wrote the report."""
+    verdict: str
+    """Where the steady step goes and what it could be, in one sentence."""
+    anatomy: Anatomy | Missing
+    hot_lines: tuple[HotLine, ...] | Missing
+    """Lines of the job by what they cost in each part of the step, the most expensive first; ten at most."""
+    checks: tuple[CheckReport, ...]
+    """Every check that was asked, in the order of their codes."""
+    ranked: tuple[str, ...]
+    """Fingerprints of the findings, the largest predicted saving first."""
+    combined: Combined | None
+    """All fixes together, never the sum of the findings' savings; None without findings or without a step."""
+    trials: Trials | None
+    """What trials of remedies measured (`perfdoctor check --trial`); None when none was asked for."""
+    environment: Environment
+    launch: Launch
+    overhead: OwnCost | Missing
+    """What perfdoctor itself cost in this run."""
+    integrity: Integrity
 
 
 def render_json(diagnosis: Diagnosis) -> str:
@@ -50,236 +163,96 @@ def render_json(diagnosis: Diagnosis) -> str:
 
 def load_schema() -> dict[str, Json]:
     """The JSON Schema (2020-12) that every report of this version meets."""
-    return cast("dict[str, Json]", json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
+    head: dict[str, Json] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA,
+        "title": "perfdoctor report, version 1",
+    }
+    return {**head, **schema(Report)}
 
 
 def document(diagnosis: Diagnosis) -> dict[str, Json]:
     """The report as plain dictionaries and lists."""
-    evidence = diagnosis.evidence
-    return {
-        "schema": SCHEMA,
-        "perfdoctor": VERSION,
-        "verdict": _text(verdict(diagnosis)),
-        "anatomy": _anatomy(evidence.step, evidence.device),
-        "hot_lines": _hot_lines(evidence.hot_lines),
-        "checks": [_check(result) for result in diagnosis.checks],
-        "ranked": [finding.fingerprint for finding in diagnosis.ranked],
-        "combined": _combined(diagnosis.combined),
-        "trials": _trials(diagnosis.trials),
-        "environment": _environment(evidence),
-        "launch": _launch(evidence),
-        "overhead": plain(evidence.own_cost),
-        "integrity": {
-            "notes": [_note(note) for note in diagnosis.integrity],
-            "job_end": plain(evidence.job.end),
-            "probe_faults": plain(evidence.probe_faults),
-            "contention": plain(evidence.host),
-        },
-    }
+    return cast("dict[str, Json]", plain(_report(diagnosis)))
 
 
-def plain(value: object) -> Json:
-    """A contract type as JSON: fields by name, Missing as its reason and remedy, no NaN and no infinity."""
-    if isinstance(value, Missing):
-        return {"missing": _text(value.reason), "remedy": _text(value.remedy)}
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Enum):
-        return plain(value.value)
-    if isinstance(value, (tuple, list)):
-        return [plain(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
-    if isinstance(value, str):
-        return _text(value)
-    if value is None or isinstance(value, (bool, int)):
-        return value
-    raise TypeError(f"no JSON for {type(value).__name__}")
+def _report(diagnosis: Diagnosis) -> Report:
+    evidence, step = diagnosis.evidence, diagnosis.evidence.step
+    # What has no order of its own is sorted.
+    job = replace(evidence.job, frameworks=tuple(sorted(evidence.job.frameworks)))
+    return Report(
+        schema=SCHEMA,
+        perfdoctor=VERSION,
+        verdict=verdict(diagnosis),
+        anatomy=step if isinstance(step, Missing) else Anatomy(**_fields(step), device=evidence.device),
+        hot_lines=_hot_lines(evidence.hot_lines),
+        checks=tuple(_check(result) for result in diagnosis.checks),
+        ranked=tuple(finding.fingerprint for finding in diagnosis.ranked),
+        combined=diagnosis.combined,
+        trials=diagnosis.trials,
+        environment=Environment(evidence.rank, evidence.machine, job),
+        launch=_launch(evidence),
+        overhead=evidence.own_cost,
+        integrity=Integrity(
+            tuple(_note(note) for note in diagnosis.integrity), evidence.job.end, evidence.probe_faults, evidence.host
+        ),
+    )
 
 
-def _text(text: str) -> str:
-    """Lone surrogates, which undecodable file names bring, cannot be written as UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+def _fields(value: Step | Finding) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def _filled(template: str, measurements: tuple[Measurement, ...]) -> str:
-    return _text(wording.fill(template, measurements))
-
-
-def _reason(text: str, measurements: tuple[Measurement, ...]) -> str:
-    return _text(wording.fill_reason(text, measurements))
-
-
-def _anatomy(step: Step | Missing, device: DeviceTimeline | Missing) -> dict[str, Json]:
-    if isinstance(step, Missing):
-        return cast("dict[str, Json]", plain(step))
-    return {
-        "boundary": step.boundary,
-        **{
-            name: plain(getattr(step, name))
-            for name in (
-                "step_ms",
-                "median_ms",
-                "mad_ms",
-                "low_ms",
-                "high_ms",
-                "count",
-                "seconds",
-                "warmup",
-                "windowed",
-                "irregular",
-                "irregular_ms",
-                "cpu_ms",
-                "run_delay_ms",
-                "micro_batches",
-                "samples",
-                "first_step_s",
-                "slope",
-            )
-        },
-        "parts": {name: plain(ms) for name, ms in step.parts.as_dict().items()},
-        "device": _device(device),
-    }
-
-
-def _device(device: DeviceTimeline | Missing) -> Json:
-    if isinstance(device, Missing):
-        return plain(device)
-    described = cast("dict[str, Json]", plain(device))
-    return {**described, "total_ms": plain(device.total_ms), "bound": device.bound}
-
-
-def _hot_lines(lines: tuple[Line, ...] | Missing) -> Json:
+def _hot_lines(lines: tuple[Line, ...] | Missing) -> tuple[HotLine, ...] | Missing:
     if isinstance(lines, Missing):
-        return plain(lines)
-    return [
-        {
-            "location": {"file": _text(line.site.file), "line": line.site.line, "function": _text(line.site.function)},
-            "part": line.part,
-            "ms_per_step": plain(line.ms_per_step),
-            "ops_per_step": plain(line.ops_per_step),
-            "runs_per_step": plain(line.runs_per_step),
-        }
+        return lines
+    return tuple(
+        HotLine(
+            Location(line.site.file, line.site.line, line.site.function),
+            line.part,
+            line.ms_per_step,
+            line.ops_per_step,
+            line.runs_per_step,
+        )
         for line in lines[:HOT_LINES]
-    ]
+    )
 
 
-def _check(result: CheckResult) -> dict[str, Json]:
+def _check(result: CheckResult) -> CheckReport:
     outcome = result.outcome
-    return {
-        "code": result.code,
-        "name": result.name,
-        "title": result.title,
-        "outcome": outcome.kind.value,
-        "reason": _reason(outcome.reason, outcome.measurements),
-        "measurements": _measurements(outcome.measurements),
-        "findings": [_finding(finding) for finding in outcome.findings],
-        "suppressed": [_suppressed(suppressed) for suppressed in result.suppressed],
-    }
+    return CheckReport(
+        result.code,
+        result.name,
+        result.title,
+        outcome.kind,
+        wording.fill_reason(outcome.reason, outcome.measurements),
+        _labelled(outcome.measurements),
+        tuple(_finding(finding) for finding in outcome.findings),
+        tuple(Suppressed(**_fields(_finding(s.finding)), suppressed_because=s.reason) for s in result.suppressed),
+    )
 
 
-def _finding(finding: Finding) -> dict[str, Json]:
-    numbers, fix, savings = finding.evidence, finding.fix, finding.savings
-    return {
-        "id": finding.id,
-        "severity": finding.severity.value,
-        "confidence": finding.confidence.value,
-        "message": _filled(finding.message, numbers),
-        "reasoning": _filled(finding.reasoning, numbers),
-        "evidence": _measurements(numbers),
-        "location": _location(finding.location),
-        "fix": {
-            "text": _filled(fix.text, numbers),
-            "code": _filled(fix.code, numbers),
-            "language": fix.language,
-            "risk": _filled(fix.risk, numbers),
-            "remedies": list(fix.remedies),
-        },
-        "savings": {
-            "ceiling_ms": plain(savings.ceiling_ms),
-            "low_ms": plain(savings.low_ms),
-            "high_ms": plain(savings.high_ms),
-            "share": plain(savings.share),
-            "claimed": plain(savings.claimed),
-            "method": _filled(savings.method, numbers),
-            "part": savings.part.value,
-        },
-        "fingerprint": finding.fingerprint,
-        "rank_note": _text(finding.rank_note),
-    }
+def _finding(finding: Finding) -> Finding:
+    return replace(wording.filled(finding), evidence=_labelled(finding.evidence))
 
 
-def _suppressed(suppressed: SuppressedFinding) -> dict[str, Json]:
-    return {**_finding(suppressed.finding), "suppressed_because": _text(suppressed.reason)}
+def _labelled(measurements: tuple[Measurement, ...]) -> tuple[Measurement, ...]:
+    return tuple(replace(m, label=wording.label(m)) for m in measurements)
 
 
-def _location(location: Location | None) -> Json:
-    return None if location is None else plain(location)
+def _note(note: IntegrityNote) -> IntegrityNote:
+    message = wording.fill_reason(note.message, note.measurements)
+    return replace(note, message=message, measurements=_labelled(note.measurements))
 
 
-def _measurements(measurements: tuple[Measurement, ...]) -> list[Json]:
-    return [
-        {"name": m.name, "value": plain(m.value), "unit": m.unit, "label": _text(wording.label(m))}
-        for m in measurements
-    ]
-
-
-def _combined(together: Combined | None) -> Json:
-    return None if together is None else plain(together)
-
-
-def _trials(trials: Trials | None) -> Json:
-    """Null when no remedy was tried. A `finding` of a trial is a fingerprint."""
-    return None if trials is None else plain(trials)
-
-
-def _note(note: IntegrityNote) -> dict[str, Json]:
-    return {
-        "code": note.code,
-        "name": note.name,
-        "severity": note.severity.value,
-        "message": _reason(note.message, note.measurements),
-        "measurements": _measurements(note.measurements),
-    }
-
-
-def _environment(evidence: Evidence) -> dict[str, Json]:
-    machine = cast("dict[str, Json]", plain(evidence.machine))
-    machine["usable_cpus"] = plain(evidence.machine.usable_cpus)
-    return {"rank": evidence.rank, "machine": machine, "job": _job(evidence.job)}
-
-
-def _launch(evidence: Evidence) -> dict[str, Json]:
-    """What `perfdoctor gate --from` compares, in full: counts of bytes have more digits than a measurement."""
-    found: dict[str, Json] = {
-        name: {
-            "label": metric.title,
-            "unit": metric.unit,
-            "assume": metric.assume.value,
-            "value": plain(metric.value) if isinstance(metric.value, Missing) else _whole(metric.value),
-        }
+def _launch(evidence: Evidence) -> Launch:
+    """Counts of bytes have more digits than a measurement, so whole numbers are written in full."""
+    found = {
+        name: replace(metric, label=metric.title, value=_whole(metric.value))
         for name, metric in metrics(evidence).items()
     }
-    return {
-        "configuration": _table(fingerprint.configuration(evidence)),
-        "machine": _table(fingerprint.machine(evidence)),
-        "metrics": found,
-    }
+    return Launch(fingerprint.configuration(evidence), fingerprint.machine(evidence), found)
 
 
-def _table(table: Mapping[str, str]) -> dict[str, Json]:
-    """Names and texts."""
-    return {_text(name): _text(value) for name, value in table.items()}
-
-
-def _whole(value: float) -> Json:
-    return int(value) if float(value).is_integer() else plain(value)
-
-
-def _job(job: Job) -> dict[str, Json]:
-    """The job without its end, which is under `integrity`; what has no order of its own is sorted."""
-    described = cast("dict[str, Json]", plain(job))
-    del described["end"]
-    described["frameworks"] = [_text(name) for name in sorted(job.frameworks)]
-    described["environment"] = {_text(name): _text(value) for name, value in sorted(job.environment)}
-    return described
+def _whole(value: float | Missing) -> float | Missing:
+    return int(value) if not isinstance(value, Missing) and float(value).is_integer() else value

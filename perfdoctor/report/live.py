@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 
 JOB_LINE_LIMIT = 2000
 """Characters of a job's line that are looked at; no terminal is wider."""
+BAR_WIDTH = 40
+"""Columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,6 @@ class LiveStatus:
     phase: str
     """Such as "starting", "warming up", "observing", "stopping"."""
     step: int = 0
-    steps_wanted: int | None = None
     step_ms: float | None = None
     samples_per_s: float | None = None
     batches_per_s: float | None = None
@@ -35,6 +38,10 @@ class LiveStatus:
     memory_bytes: int | None = None
     gpu: str = ""
     elapsed_s: float = 0.0
+    done: float | None = None
+    """Share of the goal that is reached."""
+    left_s: float | None = None
+    """Estimated."""
     job_lines: tuple[str, ...] = ()
     """The end of the job's output, the last line last."""
 
@@ -70,7 +77,8 @@ def render_live(status: LiveStatus, width: int, height: int) -> RenderableType:
     from rich.text import Text
 
     rows = _panel_rows(status)
-    if height < len(rows) + 2 or width < 20:
+    drawn = len(rows) + 2 + (status.done is not None)
+    if height < drawn or width < 20:
         # In a group, because a console re-flows a text that it is given alone.
         return Group(Text(plain_line(status), no_wrap=True, overflow="ellipsis"))
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -78,11 +86,53 @@ def render_live(status: LiveStatus, width: int, height: int) -> RenderableType:
     table.add_column(no_wrap=True, overflow="ellipsis")
     for label, text in rows:
         table.add_row(Text(label), Text(text))
+    if status.done is not None:
+        table.add_row(Text("goal"), goal_bar(status.done, status.left_s))
     title = Text(f"perfdoctor: {status.phase}, {wording.elapsed(status.elapsed_s)}", style="bold")
     panel = Panel(table, title=title, title_align="left", width=width, border_style="cyan")
-    room = height - len(rows) - 2
-    shown = tail(status.job_lines, room)
+    shown = tail(status.job_lines, height - drawn)
     return Group(panel, *(Text(line, no_wrap=True, overflow="ellipsis") for line in shown))
+
+
+def goal_bar(done: float, left_s: float | None) -> RenderableType:
+    """How much of the goal is reached, and the time left where that can be said."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_row(Text(share_done(done, left_s)), ProgressBar(total=1.0, completed=done, width=BAR_WIDTH))
+    return table
+
+
+def share_done(done: float, left_s: float | None) -> str:
+    """ "42 %, about 31 s left"."""
+    left = "" if left_s is None or done >= 1 else f", about {wording.elapsed(max(1.0, left_s))} left"
+    return f"{100 * done:.0f} %{left}"
+
+
+def life_line(phase: str, elapsed_s: float, done: float | None, left_s: float | None) -> str:
+    """For a log in which nothing else shows that something is going on: "warming up, 12 s so far"."""
+    parts = [phase, f"{wording.elapsed(elapsed_s)} so far"]
+    return wording.clean(", ".join(parts if done is None else [*parts, share_done(done, left_s)]))
+
+
+class Pace:
+    """How long until a goal is reached, from how fast it has come nearer since it was first seen to."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._first: tuple[float, float] | None = None
+
+    def left_s(self, done: float) -> float | None:
+        """None while there is nothing to tell it from."""
+        now = self._clock()
+        if self._first is None:
+            self._first = (now, done) if done > 0 else None
+            return None
+        began, at_first = self._first
+        return (now - began) * (1 - done) / (done - at_first) if done > at_first else None
 
 
 def tail(lines: tuple[str, ...], room: int) -> tuple[str, ...]:
@@ -96,21 +146,20 @@ def _shown(line: str) -> str:
 
 
 def _panel_rows(status: LiveStatus) -> list[tuple[str, str]]:
-    wanted = f" of {wording.count(status.steps_wanted)}" if status.steps_wanted is not None else ""
     speed = []
     if status.step_ms is not None:
-        speed.append(f"{wording.duration(status.step_ms)} a step")
+        speed.append(f"{wording.duration(status.step_ms)} per step")
     if status.samples_per_s is not None:
         speed.append(f"{wording.count(status.samples_per_s)} samples/s")
     if status.batches_per_s is not None:
         speed.append(f"{wording.count(status.batches_per_s)} batches/s")
     costs = []
     if status.input_wait_ms is not None:
-        costs.append(f"waiting for data {wording.duration(status.input_wait_ms)} a step")
+        costs.append(f"waiting for data {wording.duration(status.input_wait_ms)} per step")
     if gc := _gc(status):
         costs.append(f"garbage collections {gc}")
     rows = [
-        ("step", f"{wording.count(status.step)}{wanted}" if status.step else "none yet"),
+        ("step", wording.count(status.step) if status.step else "none yet"),
         ("speed", ", ".join(speed)),
         ("cost", ", ".join(costs)),
         ("use", ", ".join(f"{name} {value}" for name, value in _resources(status) if value)),

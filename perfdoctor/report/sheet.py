@@ -113,12 +113,12 @@ def script_of(command: Iterable[str]) -> str:
 
 
 def _notice(finding: Finding, script: Location, suppressed: str = "") -> Notice:
-    numbers = finding.evidence
+    worded = wording.filled(finding)
     return Notice(
         finding.id,
         finding.severity.value,
-        wording.sentence(wording.clean(wording.fill(finding.message, numbers))),
-        wording.sentence(wording.clean(wording.fill(finding.fix.text, numbers))),
+        wording.sentence(worded.message),
+        wording.sentence(worded.fix.text),
         _reachable(finding.location) or script,
         finding.fingerprint,
         suppressed,
@@ -143,8 +143,7 @@ def _case(result: CheckResult) -> Case:
     outcome = result.outcome
     status = _STATUS[outcome.kind]
     if status is Status.FAILED:
-        said = [wording.fill(finding.message, finding.evidence) for finding in outcome.findings]
-        text = " ".join(wording.sentence(one) for one in said)
+        text = " ".join(wording.sentence(wording.filled(finding).message) for finding in outcome.findings)
         if all(finding.severity.rank == 0 for finding in outcome.findings):
             status = Status.PASSED  # a note is for information
     else:

@@ -45,6 +45,8 @@ class TrialsText:
     """What everything that helped came to; "" where that was not measured."""
     unit: str
     """How it was measured."""
+    warning: str
+    """Why nothing was tried, or that the machine was another one meanwhile; "" without either."""
     accuracy: str
     """How far predictions were off on this machine so far; "" where none was ever tried."""
     keep: tuple[tuple[str, str, str], ...]
@@ -65,7 +67,8 @@ def trials_text(diagnosis: Diagnosis) -> TrialsText | None:
     return TrialsText(
         rows=tuple(_row(trial) for trial in trials.single),
         together=_together(trials.together),
-        unit=_unit(diagnosis, trials),
+        unit=_unit(trials),
+        warning=_warning(diagnosis, trials),
         accuracy=accuracy(Past(trials.typical_error, trials.past)),
         keep=tuple((trial.remedy, trial.language, _lines(trial)) for trial in helped if trial.keep),
         apply=wording.clean(f"perfdoctor run --apply {','.join(names)} -- {command}") if names else "",
@@ -79,11 +82,18 @@ def tried(diagnosis: Diagnosis, finding: Finding) -> tuple[str, ...]:
     return tuple(trial_sentence(trial) for trial in diagnosis.trials.of(finding.fingerprint))
 
 
+def best_measured(diagnosis: Diagnosis, finding: Finding) -> str:
+    """The sentence about the trial that made the job fastest; "" where none was measured."""
+    trials = () if diagnosis.trials is None else diagnosis.trials.of(finding.fingerprint)
+    gains = {trial_sentence(trial): trial.gain.factor for trial in trials if trial.gain is not None and trial.keep}
+    return max(gains, key=lambda sentence: gains[sentence], default="")
+
+
 def trial_sentence(trial: Trial) -> str:
-    """ "1.71x as fast [1.66, 1.76] with memory.malloc, predicted 1.5x to 1.8x"."""
+    """ "speed-up 1.71x [1.66, 1.76] with memory.malloc, predicted 1.5x to 1.8x"."""
     if trial.gain is None:
         return f"{trial.remedy}: {_outcome(trial)}"
-    text = f"{_fast(trial.gain)} with {trial.remedy}"
+    text = f"{_speed_up(trial.gain)} with {trial.remedy}"
     if trial.verdict is Verdict.HELPED:
         return f"{text}, {_predicted(trial.predicted)}" if trial.predicted else text
     return f"{text}; {_outcome(trial)}"
@@ -107,7 +117,7 @@ def _row(trial: Trial) -> TrialText:
 def _outcome(trial: Trial) -> str:
     if trial.verdict is Verdict.HELPED:
         text = f"helped: {trial.text}{_start(trial)}"
-        return text if trial.keep else f"{text} (a bound, nothing to keep)"
+        return text if trial.keep else f"{text} (upper bound only)"
     if trial.verdict is Verdict.HURT:
         return f"made it slower: not recommended here{_start(trial)}"
     if trial.verdict is Verdict.NO_DIFFERENCE:
@@ -127,9 +137,8 @@ def _start(trial: Trial) -> str:
     return f", which took {took} and pays after {wording.plural(trial.pays_after_steps, 'step')}"
 
 
-def _fast(gain: Gain) -> str:
-    factor, _, rest = wording.interval(gain.factor, gain.low, gain.high).partition(" ")
-    return f"{factor} as fast {rest}"
+def _speed_up(gain: Gain) -> str:
+    return f"speed-up {wording.interval(gain.factor, gain.low, gain.high)}"
 
 
 def _predicted(predicted: Range) -> str:
@@ -143,39 +152,39 @@ def _together(trial: Trial | None) -> str:
     if trial.gain is None:
         return f"Together ({names}): {_outcome(trial)}."
     predicted = f", {_predicted(trial.predicted)}" if trial.predicted else ""
-    return f"Together ({names}) the job ran {_fast(trial.gain)}{predicted}."
+    return f"Together ({names}): {_speed_up(trial.gain)}{predicted}."
 
 
-def _unit(diagnosis: Diagnosis, trials: Trials) -> str:
-    if trials.problem:
-        return f"Nothing was tried: {wording.clean(trials.problem)}."
+def _unit(trials: Trials) -> str:
     gains = [trial.gain for trial in trials.single if trial.gain is not None]
-    if not gains:
+    if trials.problem or not gains:
         return ""
     dropped = sum(gain.dropped for gain in gains)
     text = (
         f"Measured in the running job within {wording.elapsed(trials.seconds)}: blocks of steps with the change and "
         "without, in random order, compared pair by pair; in brackets the 99 % interval."
     )
-    text += _moved(diagnosis, gains)
     launches = sum(gain.pairs for gain in gains if not gain.steps)
     if launches:
         text += f" What is read when a process starts: by {wording.plural(launches, 'pair')} of launches."
     if dropped:
-        text += f" Left out and repeated: {wording.plural(dropped, 'pair')} in which others had the CPU."
+        text += f" Left out and repeated: {wording.plural(dropped, 'pair')} in which other processes had the CPU."
     return text
 
 
-def _moved(diagnosis: Diagnosis, gains: list[Gain]) -> str:
-    """Whether the job as it is ran otherwise during the trials: then they are about a slower or faster machine."""
-    step, during = diagnosis.evidence.step, [gain.step_ms for gain in gains if gain.steps]
+def _warning(diagnosis: Diagnosis, trials: Trials) -> str:
+    """Where the job as it is ran otherwise during the trials, they are about a slower or faster machine."""
+    if trials.problem:
+        return f"Nothing was tried: {wording.clean(trials.problem)}."
+    step = diagnosis.evidence.step
+    during = [trial.gain.step_ms for trial in trials.single if trial.gain is not None and trial.gain.steps]
     if isinstance(step, Missing) or not during or step.step_ms <= 0:
         return ""
     typical = median(during)
     if 1 / MOVED < typical / step.step_ms < MOVED:
         return ""
     now, before = wording.duration(typical), wording.duration(step.step_ms)
-    return f" Meanwhile a step without any change took {now} instead of the {before} before: something else moved."
+    return f"Meanwhile a step without any change took {now} instead of the {before} before: something else changed."
 
 
 def accuracy(past: Past) -> str:

@@ -36,12 +36,46 @@ def trust_rows(evidence: Evidence) -> tuple[Row, ...]:
         *_step_rows(evidence.step),
         _contention_row(evidence.host, evidence.step),
         _own_cost_row(evidence.own_cost, evidence.step),
-        *(
-            Row("failed hook", wording.clean(f"{f.hook} was switched off after {f.error}"), alarming=True)
-            for f in evidence.probe_faults
-        ),
+        *_fault_rows(evidence),
         _end_row(evidence.job.end),
     )
+
+
+def alarm_rows(evidence: Evidence) -> tuple[Row, ...]:
+    """Hooks that failed, and a job that ended badly."""
+    return tuple(row for row in (*_fault_rows(evidence), _end_row(evidence.job.end)) if row.alarming)
+
+
+def trust_brief(evidence: Evidence) -> str:
+    """The rows in a line: "210 steady steps, mean ±3.5 %; other processes used 0.01 cores; ..."."""
+    step, host, cost = evidence.step, evidence.host, evidence.own_cost
+    if isinstance(step, Missing):
+        return ""
+    parts = [wording.plural(step.count, "steady step")]
+    if step.step_ms > 0:
+        parts[0] += f", mean ±{wording.share((step.high_ms - step.low_ms) / 2 / step.step_ms)}"
+    if abs(step.slope) >= SLOPE_WORTH_SAYING:
+        parts.append(_growth(step))
+    if isinstance(host, Missing):
+        parts.append("other processes not seen")
+    else:
+        parts.append(f"other processes used {wording.cores(host.others_cpus)}")
+        if not isinstance(host.throttled_share, Missing) and host.throttled_share > 0:
+            parts.append(f"the CPU quota throttled it in {wording.share(host.throttled_share)} of all periods")
+    if not isinstance(cost, Missing) and step.step_ms > 0:
+        parts.append(f"perfdoctor's overhead {wording.share(cost.hooks_us_per_step / 1000 / step.step_ms)}")
+    return "; ".join(parts)
+
+
+def _fault_rows(evidence: Evidence) -> tuple[Row, ...]:
+    return tuple(
+        Row("failed hook", wording.clean(f"{f.hook} was switched off after {f.error}"), alarming=True)
+        for f in evidence.probe_faults
+    )
+
+
+def _growth(step: Step) -> str:
+    return f"the step got {wording.share(abs(step.slope))} {'slower' if step.slope > 0 else 'faster'} over the run"
 
 
 def environment_rows(evidence: Evidence) -> tuple[Row, ...]:
@@ -70,7 +104,7 @@ def _step_rows(step: Step | Missing) -> tuple[Row, ...]:
     if left_out:
         steps += f". Left out: {wording.listing(left_out)}"
     if step.irregular and step.irregular_ms > 0:
-        steps += f" ({wording.duration(step.irregular_ms)} a step when spread over the run)"
+        steps += f" ({wording.duration(step.irregular_ms)} per step when spread over the run)"
     noise = (
         f"mean {wording.span(step.low_ms, step.high_ms, wording.MEASURED_DIGITS)} with 95 % confidence; "
         f"median {wording.duration(step.median_ms)}, typical deviation (MAD) {wording.duration(step.mad_ms)}"
@@ -78,8 +112,7 @@ def _step_rows(step: Step | Missing) -> tuple[Row, ...]:
     if step.median_ms > 0:
         noise += f" ({wording.share(step.mad_ms / step.median_ms)})"
     if abs(step.slope) >= SLOPE_WORTH_SAYING:
-        word = "slower" if step.slope > 0 else "faster"
-        noise += f". The step got {wording.share(abs(step.slope))} {word} over the run"
+        noise += f". {wording.sentence(_growth(step)).rstrip('.')}"
     return Row("steps", steps), Row("noise", noise)
 
 
@@ -89,7 +122,7 @@ def _contention_row(host: Host | Missing, step: Step | Missing) -> Row:
     parts = [f"other processes kept {wording.cores(host.others_cpus)} busy, the job {wording.cores(host.job_cpus)}"]
     if not isinstance(step, Missing) and not isinstance(step.run_delay_ms, Missing):
         waited = wording.duration(step.run_delay_ms)
-        parts.append(f"the training thread waited {waited} a step for a free CPU")
+        parts.append(f"the training thread waited {waited} per step for a free CPU")
     elif not isinstance(host.job_run_delay_share, Missing):
         waited = wording.share(host.job_run_delay_share)
         parts.append(f"the job's threads waited for a free CPU {waited} of the time")

@@ -50,12 +50,12 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 
 def combined(diagnosis: Diagnosis) -> str:
-    """The step with all fixes: "9 to 12 ms (2.1x to 2.8x faster)"; "" without a prediction."""
+    """The step with all fixes: "9 to 12 ms (speed-up 2.1x to 2.8x)"; "" without a prediction."""
     together = diagnosis.combined
     if together is None or together.high_ms <= 0:
         return ""
     after = wording.span(max(0.0, together.step_ms - together.high_ms), max(0.0, together.step_ms - together.low_ms))
-    return f"{after} ({wording.faster(together.low_ms, together.high_ms, together.step_ms)})"
+    return f"{after} ({wording.speed_up(together.low_ms, together.high_ms, together.step_ms)})"
 
 
 def proven(diagnosis: Diagnosis) -> str:
@@ -70,7 +70,7 @@ def proven(diagnosis: Diagnosis) -> str:
         return ""
     names, gain = max(gains.items(), key=lambda item: item[1].factor)
     measured = wording.interval(gain.factor, gain.low, gain.high)
-    return f"; tried on the running job, {wording.listing(names)} made it {measured} as fast"
+    return f"; tried on the running job: speed-up {measured} with {wording.listing(names)}"
 
 
 def whereabouts(diagnosis: Diagnosis) -> str:

@@ -11,8 +11,9 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from ..diagnosis.findings import Measurement, Savings
+from ..diagnosis.findings import Finding, Measurement, Savings
 
 MEASURED_DIGITS = 3
 PREDICTED_DIGITS = 2
@@ -21,6 +22,8 @@ _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}|]+)(?:\|([^{}|]+))?)?\}|[
 _SIBILANTS = ("s", "x", "ch", "sh")
 """Nouns that end so make their plural with es: batch, fix, process."""
 _BESIDE_OTHERS = "beyond what the other fixes save"
+_LARGEST = 1e18
+"""Nothing that a run can measure is larger, in any unit: what is, is infinite or went wrong."""
 _WORTH_TELLING = 0.1
 """Of a finding's time, claimed by others as well, from which on a reader would wonder at the numbers."""
 _ESCAPE_SEQUENCE = re.compile(
@@ -48,7 +51,7 @@ def fill(template: str, measurements: Iterable[Measurement]) -> str:
     """
     by_name = {measurement.name: measurement for measurement in measurements}
 
-    def replace(match: re.Match[str]) -> str:
+    def number(match: re.Match[str]) -> str:
         token, (name, one, many) = match.group(0), match.groups(default="")
         if token in ("{{", "}}"):
             return token[0]
@@ -60,7 +63,7 @@ def fill(template: str, measurements: Iterable[Measurement]) -> str:
         text = quantity(by_name[name])
         return _with_noun(text, one, many) if one else text
 
-    return _PLACEHOLDER.sub(replace, template)
+    return _PLACEHOLDER.sub(number, template)
 
 
 def fill_reason(text: str, measurements: tuple[Measurement, ...]) -> str:
@@ -69,6 +72,23 @@ def fill_reason(text: str, measurements: tuple[Measurement, ...]) -> str:
     Without any it may quote an exception or a file name, braces and all.
     """
     return fill(text, measurements) if measurements else text
+
+
+def filled(finding: Finding) -> Finding:
+    """The finding with the numbers in all its sentences, and without control characters in them."""
+
+    def words(template: str) -> str:
+        return clean(fill(template, finding.evidence))
+
+    fix, savings = finding.fix, finding.savings
+    return replace(
+        finding,
+        message=words(finding.message),
+        reasoning=words(finding.reasoning),
+        fix=replace(fix, text=words(fix.text), code=words(fix.code), risk=words(fix.risk)),
+        savings=replace(savings, method=words(savings.method)),
+        rank_note=clean(finding.rank_note),
+    )
 
 
 def placeholders(template: str) -> frozenset[str]:
@@ -122,7 +142,7 @@ def quantity(measurement: Measurement) -> str:
     value = measurement.value
     if isinstance(value, str) or measurement.unit == "text":
         return str(value)
-    return _FORMATS[measurement.unit](value) if math.isfinite(value) else "unknown"
+    return _FORMATS[measurement.unit](value) if abs(value) < _LARGEST else "unknown"
 
 
 def duration(ms: float, digits: int = MEASURED_DIGITS) -> str:
@@ -169,8 +189,7 @@ def count(number: float) -> str:
     """Whole numbers with thousands separators; others with three digits, trailing zeros dropped."""
     if isinstance(number, int) or (abs(number) >= 1000):
         return _thousands(round(number))
-    rounded = _rounded(number, MEASURED_DIGITS)
-    return _trimmed(f"{rounded:.{_decimals(rounded, MEASURED_DIGITS, at_most=9)}f}")
+    return _significant(number, MEASURED_DIGITS)
 
 
 def ratio(factor: float) -> str:
@@ -181,22 +200,23 @@ def ratio(factor: float) -> str:
 
 def size(number: float) -> str:
     """Bytes in binary units: "437 B", "12.6 MiB", "1.50 GiB"."""
-    if number < 0:
-        return "-" + size(-number)
-    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        scaled = _rounded(number / 1024**power, 3)
-        if scaled >= 1:
-            return f"{_fixed(scaled, _decimals(scaled, 3))} {unit}"
-    return f"{number:.0f} B"
+    return _scaled(number, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
 
 
 def flops(number: float) -> str:
     """Floating-point operations in decimal units: "12.3 GFLOP"."""
-    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
-        scaled = _rounded(number / 10**power, 3)
+    return _scaled(number, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
+
+
+def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
+    """In the largest unit of which there is one at least."""
+    if number < 0:
+        return "-" + _scaled(-number, base, units)
+    for power in range(len(units) - 1, 0, -1):
+        scaled = _rounded(number / base**power, MEASURED_DIGITS)
         if scaled >= 1:
-            return f"{_fixed(scaled, _decimals(scaled, 3))} {prefix}FLOP"
-    return f"{number:.0f} FLOP"
+            return f"{_fixed(scaled, _decimals(scaled, MEASURED_DIGITS))} {units[power]}"
+    return f"{number:.0f} {units[0]}"
 
 
 def cores(number: float) -> str:
@@ -206,18 +226,17 @@ def cores(number: float) -> str:
 
 def rate(number: float) -> str:
     """Samples or batches per second, as in the performance line of a log: "1385.3"."""
-    return f"{number:.1f}" if number >= 0.1 or number == 0 else f"{number:.2g}"
+    return f"{number:.1f}" if number >= 0.1 or number == 0 else _significant(number, 2)
 
 
 def plain_ms(ms: float) -> str:
     """Milliseconds for a log line, always in ms so that a column of them compares: "23.1 ms", "0.05 ms"."""
-    return f"{ms:.1f} ms" if ms >= 0.1 or ms == 0 else f"{ms:.1g} ms"
+    return f"{ms:.1f} ms" if ms >= 0.1 or ms == 0 else f"{_significant(ms, 1)} ms"
 
 
 def plain_number(value: float) -> str:
     """Three digits for a machine that draws a chart: no unit, no separators, no exponent."""
-    rounded = _rounded(value, MEASURED_DIGITS)
-    return _trimmed(f"{rounded:.{_decimals(rounded, MEASURED_DIGITS, at_most=9)}f}")
+    return _significant(value, MEASURED_DIGITS)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -240,22 +259,10 @@ def span(low_ms: float, high_ms: float, digits: int = PREDICTED_DIGITS) -> str:
     return f"up to {high_text} {unit}" if float(low_text) == 0 else f"{low_text} to {high_text} {unit}"
 
 
-def faster(low_ms: float, high_ms: float, step_ms: float) -> str:
-    """What saving `low_ms` to `high_ms` of a step does to the speed: "1.4x to 1.6x faster"."""
+def speed_up(low_ms: float, high_ms: float, step_ms: float) -> str:
+    """What saving `low_ms` to `high_ms` of a step does to the speed: "speed-up 1.4x to 1.6x"."""
     low, high = (step_ms / max(step_ms - saved, step_ms / 1000) for saved in (low_ms, high_ms))
-    if high < 1.005:
-        return "less than 1.01x faster"
-    if low > 100:
-        return "more than 100x faster"
-    decimals = 2 if high < 1.1 else 1 if high < 10 else 0
-    low_text, high_text = (f"{factor:.{decimals}f}x" for factor in (low, high))
-    if high > 100:
-        high_text = "more than 100x"
-    if low_text == high_text:
-        return f"{high_text} faster"
-    if float(low_text[:-1]) <= 1:
-        return f"up to {high_text} faster"
-    return f"{low_text} to {high_text} faster"
+    return "speed-up less than 1.01x" if high < 1.005 else f"speed-up {factors(low, high)}"
 
 
 def factors(low: float, high: float) -> str:
@@ -276,14 +283,22 @@ def interval(factor: float, low: float, high: float) -> str:
 
 
 def saving(savings: Savings, step_ms: float | None) -> str:
-    """What a fix is predicted to save: "11 to 13 ms a step of the 14.2 ms that this costs (1.8x to ...)"."""
+    """What a fix is predicted to give: "speed-up 1.8x to 2.1x, saves 11 to 13 ms per step of the 14.2 ms that ..."."""
+    costs_more = savings.ceiling_ms > savings.high_ms * 1.005
+    return _gain(savings, step_ms, f" of the {duration(savings.ceiling_ms)} that this costs" if costs_more else "")
+
+
+def gain(savings: Savings, step_ms: float | None) -> str:
+    """The same in short: "speed-up 1.8x to 2.1x, saves 11 to 13 ms per step"."""
+    return _gain(savings, step_ms, "")
+
+
+def _gain(savings: Savings, step_ms: float | None, of_what: str) -> str:
     if savings.high_ms <= 0:
         return f"nothing {_BESIDE_OTHERS}" if savings.claimed > 0 else "none that this run could predict"
-    text = f"{span(savings.low_ms, savings.high_ms)} a step"
-    if savings.ceiling_ms > savings.high_ms * 1.005:
-        text += f" of the {duration(savings.ceiling_ms)} that this costs"
+    text = f"saves {span(savings.low_ms, savings.high_ms)} per step{of_what}"
     if step_ms:
-        text += f" ({faster(savings.low_ms, savings.high_ms, step_ms)})"
+        text = f"{speed_up(savings.low_ms, savings.high_ms, step_ms)}, {text}"
     return f"{text}, {_BESIDE_OTHERS}" if savings.claimed >= _WORTH_TELLING else text
 
 
@@ -293,7 +308,7 @@ def cost(savings: Savings) -> str:
         return "counted with the others" if savings.claimed > 0 else "no time in this run"
     if savings.share > 0:
         return f"{share(savings.share)} of the step"
-    return f"{duration(savings.ceiling_ms)} a step"
+    return f"{duration(savings.ceiling_ms)} per step"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -315,7 +330,10 @@ def _fixed(value: float, decimals: int) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def _trimmed(text: str) -> str:
+def _significant(value: float, digits: int) -> str:
+    """So many digits without an exponent: at most nine decimals, trailing zeros dropped."""
+    rounded = _rounded(value, digits)
+    text = f"{rounded:.{_decimals(rounded, digits, at_most=9)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

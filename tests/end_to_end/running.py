@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,10 @@ from typing import Any
 JOBS = Path(__file__).parent / "jobs"
 TIMEOUT_S = 150
 _MARK = "PERFDOCTOR_TEST_MARK"
+
+
+_LIFE = re.compile(r"^perfdoctor: .* so far\b.*\n", re.MULTILINE)
+"""The line for logs that comes every ten seconds: on a busy machine it may come in any test."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,7 @@ class Perfdoctor:
         return Checked(
             process.returncode,
             (stdout or b"").decode("utf-8", "replace"),
-            (stderr or b"").decode("utf-8", "replace"),
+            _LIFE.sub("", (stderr or b"").decode("utf-8", "replace")),
             here / "runs",
             json.loads(file.read_text()) if file.exists() else None,
         )

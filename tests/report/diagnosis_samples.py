@@ -45,7 +45,7 @@ WORKERS = Finding(
     id="PD03.too-few-workers",
     severity=Severity.ERROR,
     confidence=Confidence.HIGH,
-    message="the loop waits {wait_ms} a step for the next batch, {wait_share} of the step",
+    message="the loop waits {wait_ms} per step for the next batch, {wait_share} of the step",
     evidence=(
         Measurement("wait_ms", 14.2, "ms", "wait for each batch"),
         Measurement("wait_share", 14.2 / 24.8, "share", "share of the step"),
@@ -86,7 +86,7 @@ EXPLICIT_GC = Finding(
     id="PD04.explicit-collect",
     severity=Severity.WARNING,
     confidence=Confidence.MEDIUM,
-    message="gc.collect() runs {calls} times a step and takes {gc_ms}",
+    message="gc.collect() runs {calls} times per step and takes {gc_ms}",
     evidence=(Measurement("calls", 0.5, "count"), Measurement("gc_ms", 2.4, "ms")),
     fix=Fix(
         text="take the call out of the loop",
@@ -163,7 +163,7 @@ CHECKS = (
         "PD07",
         "dtype",
         "data types",
-        clear("all {flops} a step run in float32", Measurement("flops", 1.23e10, "flops")),
+        clear("all {flops} per step run in float32", Measurement("flops", 1.23e10, "flops")),
     ),
     CheckResult("PD08", "workspaces", "memory reuse", not_applicable("the job uses no GPU memory")),
     CheckResult(

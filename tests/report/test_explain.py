@@ -89,7 +89,7 @@ def test_the_terminal_gets_wrapped_prose_and_whole_code() -> None:
     )
     assert "      loader = DataLoader(dataset)\n\n      for batch in loader:\n          train(batch)\n" in text
     assert "\n    many words" not in text
-    assert "  - another" in text
+    assert "   • another" in text
     assert "\n  and one with them." in text
     assert "```" not in text
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -97,9 +97,9 @@ def test_the_terminal_gets_wrapped_prose_and_whole_code() -> None:
 
 def test_list_items_hang() -> None:
     lines = explain_text(DOC, CHECK).splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("  - one cause"))
-    assert lines[start + 1].startswith("    ")
-    assert lines[start + 2] == "  - another"
+    start = next(i for i, line in enumerate(lines) if line.startswith("   • one cause"))
+    assert lines[start + 1].startswith("     ")
+    assert lines[start + 2] == "   • another"
 
 
 def test_markdown_gets_headings_and_fences() -> None:

@@ -12,7 +12,8 @@ from perfdoctor.report.live import LiveStatus, plain_line, render_live
 BUSY = LiveStatus(
     phase="observing",
     step=120,
-    steps_wanted=200,
+    done=0.6,
+    left_s=8.2,
     step_ms=23.1,
     samples_per_s=1385.3,
     batches_per_s=43.29,
@@ -55,9 +56,10 @@ def test_the_panel_says_what_is_going_on() -> None:
     text = "\n".join(drawn(BUSY))
     for piece in (
         "perfdoctor: observing, 12 s",
-        "120 of 200",
-        "23.1 ms a step, 1,385 samples/s, 43.3 batches/s",
-        "waiting for data 0.20 ms a step, garbage collections 2 (1.4 ms)",
+        "━━━━━",
+        "60 %, about 8 s left",
+        "23.1 ms per step, 1,385 samples/s, 43.3 batches/s",
+        "waiting for data 0.20 ms per step, garbage collections 2 (1.4 ms)",
         "CPU 1.0 cores, memory 412 MiB, GPU 61 %, 3.2 GiB",
     ):
         assert piece in text

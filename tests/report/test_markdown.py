@@ -23,27 +23,33 @@ def test_the_report_comes_in_the_same_order_as_on_the_console() -> None:
         "| waiting for data | 14.2 ms | 57 % |",
         "```mermaid\npie showData",
         '    "waiting for data" : 14.2',
-        "| 1 | error: `PD03.too-few-workers` | 57 % of the step | 11 to 13 ms a step",
+        "| 1 | error: `PD03.too-few-workers` | 57 % of the step | speed-up 1.8x to 2.2x, saves 11 to 13 ms per step",
         "do not add them",
         "### 1. ✗ `PD03.too-few-workers`",
         "`train.py:41 in main`, all ranks",
-        "| arrivals that found the queue empty | 95 % |",
+        "- **Predicted:** speed-up 1.8x to 2.2x, saves 11 to 13 ms per step",
         "```python\nloader = DataLoader(\n    dataset,",
         "**Risk:** Each worker holds a copy",
+        "<details>\n<summary>Why, and the numbers</summary>\n\nA worker needs 21.9 ms",
+        "| arrivals that found the queue empty | 95 % |",
+        "</details>",
         "### 2. ! `PD04.explicit-collect`",
         "## All checks",
-        "| ✓ | PD07&nbsp;dtype | data types | clear | all 12.3 GFLOP a step run in float32 |",
+        "**1 of 5 checks clear, 2 findings (1 error, 1 warning)",
+        "<details>",
+        "| ✓ | PD07&nbsp;dtype | data types | clear | all 12.3 GFLOP per step run in float32 |",
         "## How far to trust this run",
+        "200 steady steps, mean ±1.8 %; other processes used 0.30 cores",
         "| own overhead | perfdoctor added 8.20 µs to each step (&lt;0.1 %)",
         "<details>",
         "| PyTorch | `2.13.0 (cpu)` |",
         "</details>",
-        "**1 of 5 checks clear, 2 findings (1 error, 1 warning)",
         "```bash\nperfdoctor report RUN\n```",
     )
-    places = [text.find(piece) for piece in pieces]
-    assert -1 not in places, pieces[places.index(-1)]
-    assert places == sorted(places)
+    place = 0
+    for piece in pieces:
+        assert piece in text[place:], piece
+        place = text.index(piece, place)
 
 
 def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:

@@ -19,17 +19,17 @@ from perfdoctor.report.markdown import render_markdown
 from perfdoctor.report.verdict import verdict
 
 
-def console(diagnosis) -> str:
+def console(diagnosis, verbose: bool = True) -> str:
     terminal = Console(width=120, no_color=True)
     with terminal.capture() as capture:
-        terminal.print(render_console(diagnosis, next_command=""))
+        terminal.print(render_console(diagnosis, next_command="", verbose=verbose))
     return capture.get()
 
 
 def test_a_finding_shows_predicted_and_measured_side_by_side() -> None:
     text = console(tried())
-    assert "tried     1.93x as fast [1.86, 2.01] with etl.workers=3, predicted 1.8x to 2.2x" in text
-    assert "0.97x as fast [0.94, 1.01] with gc.freeze; no difference shown: not recommended here" in text
+    assert "tried     speed-up 1.93x [1.86, 2.01] with etl.workers=3, predicted 1.8x to 2.2x" in text
+    assert "speed-up 0.97x [0.94, 1.01] with gc.freeze; no difference shown: not recommended here" in text
 
 
 def test_every_trial_is_a_row_whatever_its_outcome() -> None:
@@ -37,7 +37,7 @@ def test_every_trial_is_a_row_whatever_its_outcome() -> None:
     assert content.trials is not None
     rows = {row.remedy: row for row in content.trials.rows}
     assert rows["etl.workers=3"].measured == "1.93x [1.86, 2.01]" and rows["etl.workers=3"].mark == "✓"
-    assert "nothing to keep" in rows["etl.replay"].outcome
+    assert "upper bound only" in rows["etl.replay"].outcome
     assert (rows["threads=1"].mark, rows["threads=1"].outcome) == ("✗", "made it slower: not recommended here")
     assert rows["threads.passive"].outcome == "not tried: it needs a new launch, which was not made"
     assert rows["memory.malloc"].outcome == "could not be measured: another allocator stands in for glibc's"
@@ -45,20 +45,20 @@ def test_every_trial_is_a_row_whatever_its_outcome() -> None:
 
 def test_what_helped_together_is_said_and_how_to_keep_it() -> None:
     text = console(tried())
-    assert "Together (etl.workers=3 and gc.no-explicit) the job ran 2.31x as fast [2.20, 2.42], predicted" in text
+    assert "Together (etl.workers=3 and gc.no-explicit): speed-up 2.31x [2.20, 2.42], predicted" in text
     assert "To keep etl.workers=3:" in text and "num_workers=3)" in text
     assert "To keep gc.freeze" not in text and "To keep etl.replay" not in text
     assert "perfdoctor run --apply etl.workers=3,gc.no-explicit -- " in text
 
 
 def test_the_verdict_ends_with_what_was_proven() -> None:
-    both = "tried on the running job, etl.workers=3 and gc.no-explicit made it 2.31x [2.20, 2.42] as fast."
+    both = "tried on the running job: speed-up 2.31x [2.20, 2.42] with etl.workers=3 and gc.no-explicit."
     assert verdict(tried()).endswith(both)
     trials = tried().trials
     assert trials is not None
     # The best one that can be kept: replayed batches are a bound.
     alone = replace(tried(), trials=replace(trials, together=None))
-    assert verdict(alone).endswith("tried on the running job, etl.workers=3 made it 1.93x [1.86, 2.01] as fast.")
+    assert verdict(alone).endswith("tried on the running job: speed-up 1.93x [1.86, 2.01] with etl.workers=3.")
     useless = tuple(trial for trial in trials.single if trial.verdict is not Verdict.HELPED)
     assert "tried" not in verdict(replace(tried(), trials=replace(trials, single=useless, together=None)))
     assert "tried" not in verdict(two_findings())
@@ -67,7 +67,7 @@ def test_the_verdict_ends_with_what_was_proven() -> None:
 def test_past_predictions_stand_beside_new_ones() -> None:
     text = console(tried())
     assert "predictions on this machine were off by 6.2 % (median of 14 trials)" in text
-    assert "Left out and repeated: 1 pair in which others had the CPU." in text
+    assert "Left out and repeated: 1 pair in which other processes had the CPU." in text
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_nothing_tried_says_why() -> None:
 
 
 def test_a_job_that_ran_otherwise_meanwhile_is_told() -> None:
-    assert "something else moved" not in console(tried())
+    assert "something else changed" not in console(tried())
     slower = Trial("gc.freeze", Verdict.HELPED, Gain(1.5, 1.4, 1.6, 8, 0, 10, 49.6), keep="gc.freeze()")
     text = " ".join(console(replace(tried(), trials=Trials((slower,)))).split())
     assert "Meanwhile a step without any change took 49.6 ms instead of the 24.8 ms before" in text
@@ -131,7 +131,7 @@ def test_launches_are_said_to_be_launches() -> None:
 def test_markdown_has_the_table_and_the_lines() -> None:
     text = render_markdown(tried(), next_command="")
     assert "| ✓ | `etl.workers=3` | 1.8x to 2.2x | 1.93x [1.86, 2.01] | helped: batches are made" in text
-    assert "**Tried:** 1.93x as fast" in text
+    assert "**Tried:** speed-up 1.93x" in text
     assert "```bash\nperfdoctor run --apply etl.workers=3,gc.no-explicit" in text
 
 

@@ -126,22 +126,22 @@ def test_a_prediction_is_a_range_with_two_digits(low: float, high: float, text: 
 @pytest.mark.parametrize(
     ("low", "high", "step", "text"),
     [
-        (12.8, 15.8, 24.8, "2.1x to 2.8x faster"),
-        (7, 9, 24, "1.4x to 1.6x faster"),
-        (0, 9, 24, "up to 1.6x faster"),
-        (0.5, 1, 24, "1.02x to 1.04x faster"),
-        (0, 0.01, 24, "less than 1.01x faster"),
-        (12, 24, 24, "2x to more than 100x faster"),
-        (23.9, 24, 24, "more than 100x faster"),
+        (12.8, 15.8, 24.8, "speed-up 2.1x to 2.8x"),
+        (7, 9, 24, "speed-up 1.4x to 1.6x"),
+        (0, 9, 24, "speed-up up to 1.6x"),
+        (0.5, 1, 24, "speed-up 1.02x to 1.04x"),
+        (0, 0.01, 24, "speed-up less than 1.01x"),
+        (12, 24, 24, "speed-up 2x to more than 100x"),
+        (23.9, 24, 24, "speed-up more than 100x"),
     ],
 )
 def test_a_speed_up_is_worded_from_what_is_saved(low: float, high: float, step: float, text: str) -> None:
-    assert wording.faster(low, high, step) == text
+    assert wording.speed_up(low, high, step) == text
 
 
 def test_a_saving_names_the_ceiling_only_when_it_says_more() -> None:
     whole = Savings(2.4, 2.2, 2.4, 0.1, "")
-    assert wording.saving(whole, 24.8) == "2.2 to 2.4 ms a step (1.1x faster)"
+    assert wording.saving(whole, 24.8) == "speed-up 1.1x, saves 2.2 to 2.4 ms per step"
     assert "of the 14.2 ms" in wording.saving(samples.WORKERS.savings, None)
     assert wording.saving(Savings(0, 0, 0, 0, ""), 24.8) == "none that this run could predict"
 
@@ -153,10 +153,10 @@ def test_a_saving_names_the_ceiling_only_when_it_says_more() -> None:
         (
             2.0,
             0.5,
-            "1.0 to 2.0 ms a step (1.04x to 1.09x faster), beyond what the other fixes save",
+            "speed-up 1.04x to 1.09x, saves 1.0 to 2.0 ms per step, beyond what the other fixes save",
             "8.0 % of the step",
         ),
-        (2.0, 0.05, "1.0 to 2.0 ms a step (1.04x to 1.09x faster)", "8.0 % of the step"),
+        (2.0, 0.05, "speed-up 1.04x to 1.09x, saves 1.0 to 2.0 ms per step", "8.0 % of the step"),
     ],
 )
 def test_what_others_claim_as_well_is_told(left: float, claimed: float, saving: str, cost: str) -> None:
@@ -195,7 +195,7 @@ def test_plurals_and_lists() -> None:
 def test_the_verdict_says_where_the_step_goes_and_what_it_could_be() -> None:
     assert verdict(samples.two_findings()) == (
         "The steady step takes 24.8 ms, of which 14.2 ms (57 %) is waiting for data; "
-        "the 2 fixes below would bring it to 9 to 12 ms (2.1x to 2.8x faster)."
+        "the 2 fixes below would bring it to 9 to 12 ms (speed-up 2.1x to 2.8x)."
     )
 
 
@@ -261,15 +261,19 @@ def test_small_parts_are_merged_and_nothing_is_lost() -> None:
     assert anatomy.dissect(Parts()) == ()
 
 
+def bar(slices: tuple[anatomy.Slice, ...], width: int) -> str:
+    return "".join(piece.glyph * n for piece, n in zip(slices, anatomy.cells(slices, width), strict=True))
+
+
 @pytest.mark.parametrize("width", [1, 5, 7, 8, 40, 80, 121])
 def test_a_bar_has_exactly_its_width_and_shows_every_part(width: int) -> None:
     slices = anatomy.dissect(samples.STEP.parts)
-    bar = anatomy.bar(slices, width)
-    assert len(bar) == width
-    assert len(set(bar)) == min(width, len(slices))
+    drawn = bar(slices, width)
+    assert len(drawn) == width
+    assert len(set(drawn)) == min(width, len(slices))
 
 
 def test_a_bar_is_in_proportion() -> None:
     halves = anatomy.dissect(Parts(forward=1.0, backward=1.0))
     assert anatomy.cells(halves, 10) == (5, 5)
-    assert anatomy.bar((), 10) == ""
+    assert bar((), 10) == ""
