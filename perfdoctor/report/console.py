@@ -154,8 +154,10 @@ def _beside(label: Text, lines: Iterable[Text]) -> Iterator[Text]:
 def _fix(console: Console, text: FindingText, width: int, most: int) -> list[Text]:
     """The code where it is short, with the sentence where both fit; else the first sentence."""
     code = [line for line in text.code.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    sentence = Text(_SENTENCE_END.split(text.fix, maxsplit=1)[0])
-    lines = fitted(console, sentence, width, most)
+    sentence = _SENTENCE_END.split(text.fix, maxsplit=1)[0]
+    if len(Text(sentence).wrap(console, width)) > most:
+        sentence = sentence.partition("; ")[0]  # what follows is a condition or a reason; -v has it
+    lines = fitted(console, Text(sentence), width, most)
     if not 0 < len(code) <= most or any(len(line) > width for line in code):
         return lines
     whole = len(lines) + len(code) <= most
