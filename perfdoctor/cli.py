@@ -8,17 +8,22 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from .commands.job_words import IS_COMMAND, Command, GateCommand, JobCommand
+from .config.choices import FailOn, OnInconclusive, Schedule
 from .errors import PerfdoctorError
 from .exits import Exit
+from .launch.command import OutputMode
 from .version import VERSION
 
 if TYPE_CHECKING:
     from .commands.typed_job import TypedJob
+
+Platform = Literal["github", "gitlab"]
+PageFormat = Literal["text", "markdown"]
 
 app = typer.Typer(
     name="perfdoctor",
@@ -71,12 +76,10 @@ _Python = Annotated[
     str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
 ]
 _Patience = Annotated[
-    float | None, typer.Option(help="Seconds without a step until the job counts as stuck (300).", show_default=False)
+    float | None, typer.Option(metavar="TIME", help="Seconds without a step until the job counts as stuck (300).")
 ]
 _Runs = Annotated[Path | None, typer.Option(metavar="DIR", help="Where recordings go (.perfdoctor/runs).")]
-_FailOn = Annotated[
-    str | None, typer.Option("--fail-on", metavar="LEVEL", help="error, warning or never: when to exit with 1.")
-]
+_FailOn = Annotated[FailOn | None, typer.Option(help="Severity from which a finding makes the exit code 1 (error).")]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the numbers of every check.")]
 
 
@@ -100,15 +103,15 @@ def check(
     ctx: typer.Context,
     job: _Job = None,
     module: _Module = None,
-    steps: Annotated[int | None, typer.Option(help="Steady steps to observe (200).", show_default=False)] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Steady steps to observe (200).")] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Seconds of steady training to observe (60).", show_default=False)
+        float | None, typer.Option(metavar="TIME", help="Seconds of steady training to observe (60).")
     ] = None,
-    to_end: Annotated[bool, typer.Option("--to-end", help="Let the job finish instead of ending it.")] = False,
+    to_end: Annotated[bool, typer.Option("--to-end", help="Let the job run to its own end.")] = False,
     trial: Annotated[
         bool, typer.Option("--trial", help="Then try the fixes in the running job, and measure what each is worth.")
     ] = False,
-    trial_seconds: Annotated[float, typer.Option(help="Seconds for all trials (120).", show_default=False)] = 120.0,
+    trial_seconds: Annotated[float, typer.Option(metavar="TIME", help="Seconds for all trials.")] = 120.0,
     also_try: Annotated[
         str | None,
         typer.Option(
@@ -121,8 +124,8 @@ def check(
     patience: _Patience = None,
     python: _Python = None,
     job_output: Annotated[
-        str | None,
-        typer.Option(metavar="MODE", help="live, passthrough or file: where the job's output goes."),
+        OutputMode | None,
+        typer.Option(help="Where the job's output goes: live on a terminal, else passthrough."),
     ] = None,
     log_every: Annotated[
         int | None, typer.Option(metavar="N", help="Print a line every N steps.", show_default=False)
@@ -184,22 +187,22 @@ def gate(
     tolerance: Annotated[str | None, typer.Option(metavar="SHARE", help="Slowdown that fails (5%).")] = None,
     time_budget: Annotated[str | None, typer.Option(metavar="TIME", help="Give up after this long (10m).")] = None,
     on_inconclusive: Annotated[
-        str | None, typer.Option(metavar="ACTION", help="fail or warn: when it cannot tell (fail).")
+        OnInconclusive | None, typer.Option(help="What to do when the gate cannot tell (fail).")
     ] = None,
     schedule: Annotated[
-        str | None, typer.Option(metavar="NAME", help="lockstep, or abba: one launch at a time (lockstep).")
+        Schedule | None, typer.Option(help="Arms take turns, or one launch runs at a time (interleaved).")
     ] = None,
     control: Annotated[
         bool | None,
-        typer.Option("--control/--no-control", help="Run a second copy of the side before; it has to pass (auto)."),
+        typer.Option("--control/--no-control", help="A/A control: a second copy of the arm before has to pass (auto)."),
     ] = None,
     steady_memory: Annotated[
         bool | None,
-        typer.Option("--steady-memory/--no-steady-memory", help="Make glibc keep freed memory, on both sides (auto)."),
+        typer.Option("--steady-memory/--no-steady-memory", help="Make glibc keep freed memory, in both arms (auto)."),
     ] = None,
-    setup: Annotated[str | None, typer.Option(metavar="COMMAND", help="Prepare each side: pip install -e .")] = None,
+    setup: Annotated[str | None, typer.Option(metavar="COMMAND", help="Prepare each arm: pip install -e .")] = None,
     allow_loss_change: Annotated[
-        bool, typer.Option("--allow-loss-change", help="Compare times although losses differ.")
+        bool, typer.Option("--allow-loss-change", help="Compare times even where losses differ.")
     ] = False,
     counter_tolerance: Annotated[
         list[str] | None, typer.Option(metavar="METRIC=N", help="Allow N more per step; may be repeated.")
@@ -314,13 +317,11 @@ def baseline_prune(
 @app.command(cls=Command, short_help="Write a configuration and a workflow for CI.")
 def init(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
-    platform: Annotated[str | None, typer.Option(metavar="NAME", help="github or gitlab (by what is there).")] = None,
+    platform: Annotated[Platform | None, typer.Option(help="By default, gitlab where it has a workflow.")] = None,
 ) -> None:
     """Write a configuration and a workflow for CI, where there are none yet."""
     from .commands import init as command
 
-    if platform not in (None, "github", "gitlab"):
-        raise PerfdoctorError(f"there is no platform {platform}", slug="platform", advice="github or gitlab")
     typer.echo(command.run(Path.cwd(), script, platform))
 
 
@@ -386,7 +387,7 @@ def explain(
     every: Annotated[bool, typer.Option("--all", help="All checks.", envvar="PERFDOCTOR_EXPLAIN_ALL")] = False,
     remedies: Annotated[bool, typer.Option("--remedies", help="The remedies of `perfdoctor run --apply`.")] = False,
     output_format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="text or markdown.", envvar="PERFDOCTOR_EXPLAIN_FORMAT")
+        PageFormat, typer.Option("--format", help="Form of the page.", envvar="PERFDOCTOR_EXPLAIN_FORMAT")
     ] = "text",
 ) -> None:
     """Say what a check looks at, why it costs time, how to fix it, and when it stays silent; without CODE, list all."""

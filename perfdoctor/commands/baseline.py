@@ -159,7 +159,7 @@ def gate_against(file: Path, command: Command, config: Config, launches: int, to
         [metrics(d.evidence) for d in diagnoses],
         in_all(diagnoses, config.fail_on),
     )
-    tolerances = Tolerances(dict(config.gate.counter_tolerance))
+    tolerances = Tolerances(config.gate.counter_tolerance)
     result = stored.judge(baseline, str(file), now, tolerances, config.gate.max_age_days)
     plausible = compared(baseline.calibration, calibrate()) if baseline.calibration else ""
     if plausible:

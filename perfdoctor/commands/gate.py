@@ -7,12 +7,14 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..config.gate import GateSettings, control_of, duration_s, percent
+from ..config.choices import OnInconclusive, Schedule
+from ..config.decoding import Place, laid_over
+from ..config.gate import COUNTER, GateSettings
 from ..config.settings import Config
 from ..errors import PerfdoctorError
 from ..exits import Exit
@@ -73,8 +75,8 @@ class GateOptions:
 
     tolerance: str | None = None
     time_budget: str | None = None
-    on_inconclusive: str | None = None
-    schedule: str | None = None
+    on_inconclusive: OnInconclusive | None = None
+    schedule: Schedule | None = None
     control: bool | None = None
     steady_memory: bool | None = None
     setup: str | None = None
@@ -83,42 +85,10 @@ class GateOptions:
 
     def over(self, settings: GateSettings) -> GateSettings:
         """Raises PerfdoctorError for a value that is not what it should be."""
-        changes: dict[str, Any] = {}
-        if self.tolerance is not None:
-            changes["tolerance"] = _parsed("--tolerance", self.tolerance, percent(self.tolerance), "5%")
-        if self.time_budget is not None:
-            seconds = duration_s(self.time_budget)
-            changes["time_budget_s"] = _parsed("--time-budget", self.time_budget, seconds, "10m")
-        for name, option, words in (
-            ("on_inconclusive", "--on-inconclusive", ("fail", "warn")),
-            ("schedule", "--schedule", ("lockstep", "abba")),
-        ):
-            value = getattr(self, name)
-            if value is not None:
-                changes[name] = _parsed(option, value, value if value in words else None, " or ".join(words))
-        for name in ("control", "steady_memory"):
-            wanted = getattr(self, name)
-            if wanted is not None:
-                changes[name] = control_of(wanted)
-        if self.setup is not None:
-            changes["setup"] = self.setup
-        if self.max_age is not None:
-            changes["max_age_days"] = self.max_age
-        if self.counter_tolerance:
-            allowed = dict(settings.counter_tolerance)
-            for word in self.counter_tolerance:
-                metric, _, number = word.partition("=")
-                value = float(number) if number.replace(".", "", 1).isdigit() else None
-                allowed[metric] = _parsed("--counter-tolerance", word, value, "allocations=2")
-            changes["counter_tolerance"] = tuple(allowed.items())
-        return dataclasses.replace(settings, **changes)
-
-
-def _parsed(option: str, word: str, value: V | None, example: str) -> V:
-    """The value. Raises PerfdoctorError when the word had none."""
-    if value is None:
-        raise PerfdoctorError(f"{option} {word} means nothing", slug="gate-option", advice=f"for example: {example}")
-    return value
+        given: dict[str, Any] = {option.name.replace("_", "-"): getattr(self, option.name) for option in fields(self)}
+        allowed = dict(COUNTER.decode(word, Place(key="counter-tolerance")) for word in self.counter_tolerance)
+        given["counter-tolerance"] = {**settings.counter_tolerance, **allowed}
+        return laid_over(settings, given)
 
 
 def run(options: Options) -> Exit:

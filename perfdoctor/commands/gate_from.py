@@ -112,7 +112,7 @@ def gate_from(
         (),
     )
     result = stored.judge(
-        before.content, before.place, now, Tolerances(dict(config.gate.counter_tolerance)), config.gate.max_age_days
+        before.content, before.place, now, Tolerances(config.gate.counter_tolerance), config.gate.max_age_days
     )
     if result.verdict is Verdict.NOT_COMPARABLE:
         return result

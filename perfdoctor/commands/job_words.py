@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand
 
 IS_COMMAND = "perfdoctor.command"
 """In a context's `meta`: whether the job's words are a whole command, after `--`."""
@@ -17,6 +17,9 @@ class Command(TyperCommand):
         super().__init__(*args, **kwargs)
         for parameter in self.params:
             parameter.show_envvar = False  # type: ignore[attr-defined]
+            if isinstance(parameter, TyperArgument):
+                # Its metavar says it all; typer would put `<list[str]>` behind.
+                parameter.display_type_rich = lambda ctx: ""  # type: ignore[method-assign]
 
 
 class JobCommand(Command):

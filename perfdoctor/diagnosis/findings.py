@@ -210,6 +210,13 @@ class Check(Generic[L]):
     limits: L
     """A frozen dataclass of thresholds; every field can be set in the configuration by its kebab name."""
     examine: Callable[[Evidence, L], Outcome]
+    aliases: tuple[str, ...] = ()
+    """Other names by which options, configuration and `explain` know it: `data-loading`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that it is called."""
+        return (self.code, self.name, *self.aliases)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from statistics import median
 
-from ..config.gate import Budget
+from ..config.budgets import Budget
 from ..diagnosis.findings import Finding
 from ..evidence.model import Missing
 from .compare import operators_were_counted
@@ -22,17 +22,6 @@ def judge_budgets(
         for budget in budgets
         if budget.level != "off"
     )
-
-
-def unknown(budgets: Sequence[Budget], metrics: Collection[str], codes: Collection[str]) -> str:
-    """The first name that is neither a metric nor a check; "" when there is none."""
-    for budget in budgets:
-        if budget.name.startswith("op:") or budget.name in metrics:
-            continue
-        if budget.is_check and budget.name.partition(".")[0] in codes:
-            continue
-        return budget.name
-    return ""
 
 
 def _of_check(budget: Budget, findings: Sequence[Finding]) -> Judgement:

@@ -300,7 +300,7 @@ class Contest:
         return ""
 
     def _verdict(self) -> GateResult:
-        allowed = dict(self.config.gate.counter_tolerance)
+        allowed = self.config.gate.counter_tolerance
         rules = Rules(self.terms.policy, allowed, self.config.budgets, self.terms.fail_on)
         found = outcome(Held(self.first, self.fresh, self.diagnoses, self.controlled), rules)
         self.notes += found.notes

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from ..config.gate import Budget
+from ..config.budgets import Budget
 from ..diagnosis.findings import Diagnosis
 from ..evidence.model import Missing
 from . import fingerprint

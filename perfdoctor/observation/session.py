@@ -19,9 +19,9 @@ from typing import IO, Protocol
 from ..config.settings import Config
 from ..diagnosis.measured import Trial
 from ..errors import PerfdoctorError
-from ..launch.command import Command
+from ..launch.command import Command, OutputMode
 from ..launch.control import ControlServer
-from ..launch.job import Ending, OutputMode, start, write_facts
+from ..launch.job import Ending, start, write_facts
 from ..monitor.cgroup import Cgroups
 from ..monitor.machine import read_machine, write_machine
 from ..monitor.sampler import HostSampler

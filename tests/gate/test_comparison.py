@@ -14,7 +14,7 @@ from test_baseline import finding
 from test_metrics import COUNTED
 from verdicts import regressions
 
-from perfdoctor.config.gate import Budget
+from perfdoctor.config.budgets import Budget
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Confidence, Diagnosis, Finding
 from perfdoctor.errors import PerfdoctorError

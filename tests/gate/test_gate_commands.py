@@ -23,7 +23,8 @@ from perfdoctor.commands.check import Settings
 from perfdoctor.commands.gate import GateOptions, Options, exit_code
 from perfdoctor.commands.selftest import TRIALS, Trial, problem_of
 from perfdoctor.commands.typed_job import TypedJob
-from perfdoctor.config.gate import Budget, GateSettings
+from perfdoctor.config.budgets import Budget
+from perfdoctor.config.gate import GateSettings
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
@@ -65,10 +66,10 @@ def test_doubt_can_be_let_through_and_nothing_else() -> None:
 
 
 def test_options_lie_over_the_settings() -> None:
-    given = GateSettings(tolerance=0.1, counter_tolerance=(("syncs", 1.0),))
+    given = GateSettings(tolerance=0.1, counter_tolerance={"syncs": 1.0})
     assert GateOptions().over(given) == given
     found = GateOptions("8%", "90s", "warn", "abba", True, False, "make", 3, ("allocations=2",)).over(given)
-    allowed = (("syncs", 1.0), ("allocations", 2.0))
+    allowed = {"syncs": 1.0, "allocations": 2.0}
     assert found == GateSettings(0.08, 90, "warn", "abba", "on", "off", "make", 3, allowed)
 
 
@@ -82,19 +83,29 @@ def test_options_lie_over_the_settings() -> None:
         GateOptions(counter_tolerance=("syncs",)),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options: GateOptions) -> None:
+def test_invalid_options_are_refused(options: GateOptions) -> None:
     with pytest.raises(PerfdoctorError) as caught:
         options.over(GateSettings())
-    assert caught.value.slug == "gate-option"
+    assert caught.value.slug == "config-wrong-value"
+    assert caught.value.message.startswith("invalid --")
 
 
 def test_a_promise_about_nothing_is_refused_with_the_nearest_name() -> None:
-    require_known_budgets(Config(budgets=(Budget("syncs", "error", 3), Budget("PD04", "warn"))))
+    known = (Budget("syncs", "error", 3), Budget("op:aten::mm", "error", max=1), Budget("PD04", "warn"))
+    require_known_budgets(Config(budgets=known))
+    for unknown in (Budget("sync", "error", max=1), Budget("PD99", "error")):
+        with pytest.raises(PerfdoctorError, match=f"`assert.{unknown.name}`") as caught:
+            require_known_budgets(Config(budgets=(unknown,)))
+        assert caught.value.slug == "config-unknown-metric"
     with pytest.raises(PerfdoctorError) as caught:
         require_known_budgets(Config(budgets=(Budget("sync", "error", 3),)))
     assert "`syncs`" in caught.value.message
+    for wrong in (Budget("syncs", "error"), Budget("PD04", "error", 3)):
+        with pytest.raises(PerfdoctorError, match=f"assert.{wrong.name}") as caught:
+            require_known_budgets(Config(budgets=(wrong,)))
+        assert caught.value.slug == "config-wrong-budget"
     with pytest.raises(PerfdoctorError):
-        require_known_budgets(Config(gate=GateSettings(counter_tolerance=(("sync", 1.0),))))
+        require_known_budgets(Config(gate=GateSettings(counter_tolerance={"sync": 1.0})))
 
 
 def test_promises_count_in_every_judged_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from test_metrics import COUNTED
 from verdicts import regressions
 
 from perfdoctor.commands.gate_from import StoredSide, gate_from, read_side
-from perfdoctor.config.gate import Budget
+from perfdoctor.config.budgets import Budget
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
