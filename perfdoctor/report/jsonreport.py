@@ -64,6 +64,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Json]:
         "hot_lines": _hot_lines(evidence.hot_lines),
         "checks": [_check(result) for result in diagnosis.checks],
         "ranked": [finding.fingerprint for finding in diagnosis.ranked],
+        "unexplained": plain(diagnosis.unexplained),
         "combined": _combined(diagnosis.combined),
         "trials": _trials(diagnosis.trials),
         "environment": _environment(evidence),

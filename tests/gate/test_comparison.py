@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import samples
+from diagnosis_samples import found_by
 from test_baseline import finding
 from test_metrics import COUNTED
 from verdicts import regressions
@@ -78,7 +79,7 @@ class Stage:
 
     def judge(self, directory: Any, config: Config) -> Diagnosis:
         name = next(name for name in self.evidence if f"-gate-{name}-" in directory.path.name)
-        return Diagnosis(self.evidence[name], (), self.findings.get(name, ()), None)
+        return Diagnosis(self.evidence[name], found_by(*self.findings.get(name, ())), None)
 
     def hold(self, config: Config | None = None, **terms: Any) -> GateResult:
         here = Path(__file__).parent
@@ -164,7 +165,7 @@ def test_losses_without_a_seed_are_not_compared(stage: Stage) -> None:
 
     def judge(directory: Any, config: Config) -> Diagnosis:
         name = BEFORE if f"-gate-{BEFORE}-" in directory.path.name else AFTER
-        return Diagnosis(evidence(losses=(next(given[name]),)), (), (), None)
+        return Diagnosis(evidence(losses=(next(given[name]),)), (), None)
 
     comparison.judge = judge  # type: ignore[attr-defined]
     result = stage.hold()
@@ -356,7 +357,7 @@ def test_a_finding_that_one_launch_lacks_is_not_certain(stage: Stage) -> None:
 
     def judge(directory: Any, config: Config) -> Diagnosis:
         name = BEFORE if f"-gate-{BEFORE}-" in directory.path.name else AFTER
-        return Diagnosis(evidence(), (), next(seen) if name == AFTER else (), None)
+        return Diagnosis(evidence(), found_by(*(next(seen) if name == AFTER else ())), None)
 
     comparison.judge = judge  # type: ignore[attr-defined]
     assert stage.hold(fail_on="warning").verdict is Verdict.PASS

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import samples
+from diagnosis_samples import found_by
 from test_baseline import finding
 from test_metrics import COUNTED
 from verdicts import regressions
@@ -109,7 +110,7 @@ def test_a_promise_about_nothing_is_refused_with_the_nearest_name() -> None:
 
 
 def test_promises_count_in_every_judged_run(capsys: pytest.CaptureFixture[str]) -> None:
-    diagnosis = Diagnosis(samples.with_(samples.healthy(), counters=COUNTED), (), (), None)
+    diagnosis = Diagnosis(samples.with_(samples.healthy(), counters=COUNTED), (), None)
 
     def code(*budgets: Budget) -> int:
         return int(keep_promises(diagnosis, Config(budgets=budgets)))
@@ -214,7 +215,7 @@ class Launches:
 
     def launch(self, command: Command, config: Config, count: int) -> tuple[Sequence[Diagnosis], RunDirectory]:
         evidence = samples.with_(samples.healthy(), counters=replace(COUNTED, syncs=self.syncs))
-        return [Diagnosis(evidence, (), self.findings, None)] * count, RunDirectory(self.directory)
+        return [Diagnosis(evidence, found_by(*self.findings), None)] * count, RunDirectory(self.directory)
 
     def gate(self, file: Path, **config: Any) -> GateResult:
         return stored.gate_against(file, COMMAND, Config(**config), 2, TODAY)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import samples
+from diagnosis_samples import found_by
 from test_baseline import BASE, finding, launch
 from test_metrics import COUNTED
 from verdicts import regressions
@@ -40,7 +41,7 @@ def recording(evidence: Evidence, *findings: Any) -> StoredSide:
     from perfdoctor.gate import fingerprint
     from perfdoctor.gate.metrics import metrics
 
-    diagnosis = Diagnosis(evidence, (), findings, None)
+    diagnosis = Diagnosis(evidence, found_by(*findings), None)
     content = make(
         BASE.written, "run", fingerprint.configuration(evidence), fingerprint.machine(evidence),
         [metrics(evidence)], findings,
@@ -131,7 +132,7 @@ def test_promises_count_here_too() -> None:
 
 
 def test_a_report_holds_what_is_compared(tmp_path: Path) -> None:
-    diagnosis = Diagnosis(counted(allocated_bytes=12_345_678_901.0), (), (), None)
+    diagnosis = Diagnosis(counted(allocated_bytes=12_345_678_901.0), (), None)
     file = tmp_path / "report.json"
     file.write_text(render_json(diagnosis))
     side = read_side(file, Config())

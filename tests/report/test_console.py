@@ -50,7 +50,7 @@ def test_the_report_comes_in_the_promised_order() -> None:
 def test_the_heading_says_so_where_notes_come_last() -> None:
     both = samples.two_findings()
     first, second = both.ranked
-    mixed = replace(both, ranked=(first, replace(second, severity=Severity.NOTE)))
+    mixed = samples.with_findings(both, first, replace(second, severity=Severity.NOTE))
     assert "What to fix, largest saving first, notes last" in shown(mixed)
     assert "notes last" not in shown(both)
 
@@ -139,7 +139,7 @@ def test_no_word_is_lost_at_any_width(width: int) -> None:
 def test_long_code_is_folded_and_not_cropped() -> None:
     line = "x = f(" + ", ".join(f"'argument {i}'" for i in range(30)) + ")"
     finding = replace(samples.WORKERS, fix=Fix("do it", line))
-    text = shown(replace(samples.two_findings(), ranked=(finding,)), 80)
+    text = shown(samples.with_findings(samples.two_findings(), finding), 80)
     assert line in "".join(piece.removeprefix("    ") for piece in text.splitlines())
 
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from diagnosis_samples import STEP, healthy
+from diagnosis_samples import STEP, found_by, healthy
 from test_plan import finding
 
 from perfdoctor.config.settings import Config
@@ -99,7 +99,9 @@ def ill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Conduc
         # A model that is compiled already: else that is tried as well.
         job = replace(evidence.job, compiled=compiled)
         evidence = replace(evidence, step=replace(STEP, step_ms=STEP_US / 1000), job=job)
-        monkeypatch.setattr(conductor, "judge", lambda directory, config: Diagnosis(evidence, (), findings, None))
+        monkeypatch.setattr(
+            conductor, "judge", lambda directory, config: Diagnosis(evidence, found_by(*findings), None)
+        )
         return Conductor(RunDirectory(tmp_path), Config(), seconds, also)
 
     return make
