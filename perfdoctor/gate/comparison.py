@@ -6,7 +6,6 @@ Knows processes and clocks; what the numbers mean is decided in `gate`.
 from __future__ import annotations
 
 import random
-import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ from .samples import Lap, note_laps, ratio_core
 from .why import explain
 
 CONTROL = "twin"
-STEADY_MEMORY = dict(re.findall(r"export (\w+)=(\S+)", catalogue.kept("memory.malloc")))
+STEADY_MEMORY = catalogue.BY_NAME["memory.malloc"].environment or {}
 """Variables that make glibc keep what is freed."""
 _ABBA_STEPS = 60
 """Steady steps of one launch that runs alone."""

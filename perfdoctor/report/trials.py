@@ -107,7 +107,7 @@ def _row(trial: Trial) -> TrialText:
 def _outcome(trial: Trial) -> str:
     if trial.verdict is Verdict.HELPED:
         text = f"helped: {trial.text}{_start(trial)}"
-        return text if trial.keep else f"{text} (a bound, nothing to keep)"
+        return text if trial.keep else f"{text} (upper bound only)"
     if trial.verdict is Verdict.HURT:
         return f"made it slower: not recommended here{_start(trial)}"
     if trial.verdict is Verdict.NO_DIFFERENCE:

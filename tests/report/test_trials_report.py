@@ -37,7 +37,7 @@ def test_every_trial_is_a_row_whatever_its_outcome() -> None:
     assert content.trials is not None
     rows = {row.remedy: row for row in content.trials.rows}
     assert rows["etl.workers=3"].measured == "1.93x [1.86, 2.01]" and rows["etl.workers=3"].mark == "✓"
-    assert "nothing to keep" in rows["etl.replay"].outcome
+    assert "upper bound only" in rows["etl.replay"].outcome
     assert (rows["threads=1"].mark, rows["threads=1"].outcome) == ("✗", "made it slower: not recommended here")
     assert rows["threads.passive"].outcome == "not tried: it needs a new launch, which was not made"
     assert rows["memory.malloc"].outcome == "could not be measured: another allocator stands in for glibc's"

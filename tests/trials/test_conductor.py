@@ -150,7 +150,7 @@ def test_a_job_that_ends_meanwhile_leaves_what_was_measured(ill: Any, tmp_path: 
     conducted.close()
     done, cut, never = outcome(tmp_path).single
     assert done.verdict is Verdict.HELPED and never.verdict is Verdict.NOT_TRIED
-    assert never.reason == "its turn did not come"
+    assert never.reason == "not reached within the time budget"
     assert (cut.verdict, cut.reason) == (Verdict.NOT_MEASURED, "the job ended while it was tried")
 
 
