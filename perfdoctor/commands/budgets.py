@@ -1,4 +1,4 @@
-"""`[assert]`: what a job promises absolutely, in every run that is judged."""
+"""`[assert]`: absolute budgets, in every run that is judged."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def _is_metric(name: str) -> bool:
 
 
 def needs_counters(budgets: Sequence[Budget]) -> bool:
-    """Whether a promise is about what only the counters window sees."""
+    """Whether a budget is about what only the counters window sees."""
     return any(budget.name in COUNTED or budget.name.startswith("op:") for budget in budgets if budget.level != "off")
 
 
-def keep_promises(diagnosis: Diagnosis, config: Config) -> Exit:
-    """One line on stderr for each promise that is broken or cannot be judged; what the shell gets for it."""
+def keep_budgets(diagnosis: Diagnosis, config: Config) -> Exit:
+    """One line on stderr for each budget that is not kept or cannot be judged; what the shell gets for it."""
     from ..gate.budgets import judge_budgets
     from ..gate.metrics import metrics
     from ..gate.model import Verdict

@@ -29,7 +29,7 @@ from ..trials.conductor import Conductor
 from ..trials.judge import checks_with_limits, exit_code, judge
 from ..trials.plan import plan
 from . import outputs, remedy_names
-from .budgets import keep_promises, needs_counters, require_known_budgets
+from .budgets import keep_budgets, needs_counters, require_known_budgets
 from .typed_job import TypedJob
 from .watch import watcher
 
@@ -120,7 +120,7 @@ def run(options: Options) -> Exit:
             print(f"perfdoctor: what was measured is kept: perfdoctor report {_shown(directory)}", file=sys.stderr)
         raise
     _explain_failure(diagnosis, command, options.job)
-    return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
+    return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
 
 
 def _also_try(options: Options) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
     diagnosis = judge(directory, config)
     job = f"-- {shlex.join(diagnosis.evidence.job.command)}"
     outputs.write(diagnosis, where, next_command=next_command(diagnosis, directory, job), verbose=verbose)
-    return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
+    return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
 
 
 def _output_mode(options: Options) -> OutputMode:

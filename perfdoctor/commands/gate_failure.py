@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import PerfdoctorError
 from ..exits import Exit
 from ..gate.failure import JobFailedError
-from ..gate.model import GateResult, Side, Verdict
+from ..gate.model import Arm, GateResult, Verdict
 from .check import last_words
 
 REPORTED = (Exit.JOB_FAILED, Exit.NOT_MEASURABLE)
@@ -23,4 +23,4 @@ def as_result(error: PerfdoctorError, before: str) -> GateResult:
         print("\n".join(lines), file=sys.stderr)
         notes.append(f"the last line of its output: {next(line for line in reversed(lines) if line.strip())}")
     verdict = Verdict.FAILED if error.exit_code is Exit.JOB_FAILED else Verdict.NOT_COMPARABLE
-    return GateResult(verdict, error.message, Side(before), Side("this run"), notes=tuple(notes))
+    return GateResult(verdict, error.message, Arm(before), Arm("this run"), notes=tuple(notes))

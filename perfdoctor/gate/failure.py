@@ -1,4 +1,4 @@
-"""What a gate raises when a side of it does not run."""
+"""What a gate raises when an arm does not run."""
 
 from __future__ import annotations
 

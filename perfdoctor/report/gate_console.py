@@ -27,7 +27,7 @@ _MARK_STYLES = {"✗": "bold red", "☠": "bold red", "?": "bold yellow", "✓":
 def render_gate_console(result: GateResult, *, verbose: bool = False) -> RenderableType:
     """The whole gate."""
     content = prepare_gate(result, verbose)
-    blocks: list[RenderableType] = [Text(content.headline, style=_STYLES[result.verdict]), Text(content.sides), Text()]
+    blocks: list[RenderableType] = [Text(content.headline, style=_STYLES[result.verdict]), Text(content.arms), Text()]
     for group in content.groups:
         blocks.append(Text(group.title, style="bold"))
         table = Table.grid(padding=(0, 2, 0, 0))

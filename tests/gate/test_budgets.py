@@ -1,4 +1,4 @@
-"""Promises that need no baseline."""
+"""Budgets that need no baseline."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from verdicts import regressions
 from perfdoctor import cli
 from perfdoctor.commands import baseline as stored
 from perfdoctor.commands import diff, gate
-from perfdoctor.commands.budgets import keep_promises, needs_counters, require_known_budgets
+from perfdoctor.commands.budgets import keep_budgets, needs_counters, require_known_budgets
 from perfdoctor.commands.check import Settings
 from perfdoctor.commands.gate import GateOptions, Options, exit_code
 from perfdoctor.commands.selftest import TRIALS, Trial, problem_of
@@ -31,7 +31,7 @@ from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
 from perfdoctor.gate.failure import JobFailedError
-from perfdoctor.gate.model import GateResult, Side, Verdict
+from perfdoctor.gate.model import Arm, GateResult, Verdict
 from perfdoctor.launch.command import Command
 from perfdoctor.recording.directory import RunDirectory
 
@@ -41,7 +41,7 @@ TODAY = date(2026, 11, 21)
 
 
 def result(verdict: Verdict, fail_on_doubt: bool = True) -> GateResult:
-    return GateResult(verdict, "because", Side("a"), Side("b"), fail_on_doubt=fail_on_doubt)
+    return GateResult(verdict, "because", Arm("a"), Arm("b"), fail_on_doubt=fail_on_doubt)
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_promises_count_in_every_judged_run(capsys: pytest.CaptureFixture[str]) 
     diagnosis = Diagnosis(samples.with_(samples.healthy(), counters=COUNTED), (), None)
 
     def code(*budgets: Budget) -> int:
-        return int(keep_promises(diagnosis, Config(budgets=budgets)))
+        return int(keep_budgets(diagnosis, Config(budgets=budgets)))
 
     assert code(Budget("syncs", "error", max=6)) == 0
     assert capsys.readouterr().err == ""
     assert code(Budget("syncs", "error", max=5)) == 1
-    assert "error: Scalar reads (syncs) per step: 6; promised: at most 5" in capsys.readouterr().err
+    assert "error: Scalar reads (syncs) per step: 6; budget: at most 5" in capsys.readouterr().err
     assert code(Budget("syncs", "warn", max=5)) == 0
     assert "warning:" in capsys.readouterr().err
     assert code(Budget("kernels", "error", max=5)) == 3
@@ -254,7 +254,7 @@ def test_a_promise_counts_besides_the_baseline(launches: Launches, tmp_path: Pat
     stored.write(file, COMMAND, Config(), 2, TODAY)
     broken = launches.gate(file, budgets=(Budget("syncs", "error", max=3),))
     assert broken.verdict is Verdict.REGRESSION
-    assert broken.reason == "promise broken: scalar reads (syncs) per step"
+    assert broken.reason == "outside budget: scalar reads (syncs) per step"
 
 
 def test_without_a_file_the_command_to_write_it_is_named(tmp_path: Path) -> None:
