@@ -37,7 +37,7 @@ VALUES = st.recursive(SCALARS, _nested, max_leaves=8)
 DOCUMENTS = st.dictionaries(KEYS, VALUES, max_size=6)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(DOCUMENTS)
 @example({"suppress": [{"code": "PD04", "reason": "x", "expires": datetime(2030, 1, 1)}]})
 @example({"gate": {"counter-tolerance": {"syncs": [1]}}})
