@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .commands.job_words import IS_COMMAND, Command, GateCommand, JobCommand
+from .commands.job_words import INTERRUPTED, IS_COMMAND, Command, GateCommand, JobCommand
 from .config.choices import FailOn, OnInconclusive, Schedule
 from .errors import PerfdoctorError
 from .exits import Exit
@@ -34,9 +32,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PERFDOCTOR"},
 )
-
-INTERRUPTED = 128 + signal.SIGINT
-"""What a shell reports for a program that SIGINT ended: the second Ctrl-C."""
 
 
 def _typed(ctx: typer.Context, words: list[str] | None, module: str | None, python: str | None) -> TypedJob:
@@ -96,7 +91,6 @@ def _root(
 
 @app.command(
     cls=JobCommand,
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Run a training job, find what costs time, and report.",
 )
 def check(
@@ -137,7 +131,7 @@ def check(
     fail_on: _FailOn = None,
     runs: _Runs = None,
     verbose: _Verbose = False,
-) -> None:
+) -> int:
     """Run a training job unchanged, watch it, and report what costs time and what the fix is worth.
 
     SCRIPT and everything after it belong to the job, so options of perfdoctor go before it. To run something
@@ -156,12 +150,11 @@ def check(
         verbose=verbose,
         settings=command.Settings(config, select, ignore, fail_on, steps, seconds, patience, runs),
     )
-    raise typer.Exit(_uninterrupted(lambda: command.run(options)))
+    return command.run(options)
 
 
 @app.command(
     cls=GateCommand,
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Compare a job with what it was, and fail when it is slower.",
 )
 def gate(
@@ -221,7 +214,7 @@ def gate(
     fail_on: _FailOn = None,
     runs: _Runs = None,
     verbose: _Verbose = False,
-) -> None:
+) -> int:
     """Compare a job with what it was, and fail when it is slower, uses more memory, or does more per step.
 
     Options may follow SCRIPT from --against, --baseline or --from on: perfdoctor gate train.py --against main -- ARGS
@@ -255,7 +248,7 @@ def gate(
         ),
         self_test=self_test,
     )
-    raise typer.Exit(_uninterrupted(lambda: command.run(options)))
+    return command.run(options)
 
 
 _baseline = typer.Typer(help="Stored numbers that a job is compared with.", no_args_is_help=True)
@@ -267,7 +260,6 @@ _STORED = Path("perf-baseline.json")
 @_baseline.command(
     "write",
     cls=JobCommand,
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Launch a job and store what it gave.",
 )
 def baseline_write(
@@ -279,16 +271,12 @@ def baseline_write(
     python: _Python = None,
     config: _ConfigFile = None,
     runs: _Runs = None,
-) -> None:
+) -> int:
     """Launch a job and store its counters, memory, times and findings, to be committed."""
     from .commands import gate as command
     from .commands.check import Settings
 
-    def write() -> Exit:
-        typed = _typed(ctx, job, module, python)
-        return command.write_baseline(typed, file, launches, Settings(config, runs=runs))
-
-    raise typer.Exit(_uninterrupted(write))
+    return command.write_baseline(_typed(ctx, job, module, python), file, launches, Settings(config, runs=runs))
 
 
 @_baseline.command("show", cls=Command, short_help="Show what a baseline holds.")
@@ -332,17 +320,16 @@ def diff(
     output: _Output = None,
     config: _ConfigFile = None,
     verbose: _Verbose = False,
-) -> None:
+) -> int:
     """Metrics and findings of two recordings, without a verdict."""
     from .commands import diff as command
     from .commands.check import Settings
 
-    raise typer.Exit(_uninterrupted(lambda: command.run(before, after, Settings(config), tuple(output or ()), verbose)))
+    return command.run(before, after, Settings(config), tuple(output or ()), verbose)
 
 
 @app.command(
     cls=JobCommand,
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Run a job to its end with proven remedies, without a change to its code.",
 )
 def run(
@@ -353,7 +340,7 @@ def run(
     ] = "",
     module: _Module = None,
     python: _Python = None,
-) -> None:
+) -> int:
     """Run a job to its end with remedies in place: perfdoctor run --apply memory.malloc,threads=1 -- python train.py
 
     Everything else about the job is unchanged: its output, its signals, its exit code.
@@ -361,7 +348,7 @@ def run(
     from .commands import run as command
 
     wanted = _typed(ctx, job, module, python).command()
-    raise typer.Exit(_uninterrupted(lambda: command.run(wanted, apply)))
+    return command.run(wanted, apply)
 
 
 @app.command(cls=Command, short_help="Judge a recording again and show its report.")
@@ -373,12 +360,12 @@ def report(
     ignore: _Ignore = None,
     fail_on: _FailOn = None,
     verbose: _Verbose = False,
-) -> None:
+) -> int:
     """Judge a recording again, without running the job and without torch."""
     from .commands import check as command
 
     settings = command.Settings(config, select, ignore, fail_on)
-    raise typer.Exit(_uninterrupted(lambda: command.report(run, settings, tuple(output or ()), verbose)))
+    return command.report(run, settings, tuple(output or ()), verbose)
 
 
 @app.command(cls=Command, short_help="Explain a check, or list them all.")
@@ -409,14 +396,6 @@ def env(
 
     environment = read_environment(python or python_for_jobs())
     typer.echo(json.dumps(environment.as_dict(), indent=2) if as_json else environment.as_text())
-
-
-def _uninterrupted(command: Callable[[], int]) -> int:
-    """The exit code of a command. Click would turn Ctrl-C into 1, which means findings."""
-    try:
-        return int(command())
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 def main(argv: list[str] | None = None) -> None:

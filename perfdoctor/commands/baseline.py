@@ -14,10 +14,9 @@ from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
-from ..exits import Exit
 from ..gate import baseline as stored
 from ..gate import fingerprint
-from ..gate.failure import JobFailedError
+from ..gate.failure import JobFailedError, job_failed
 from ..gate.findings import of_the_job
 from ..gate.metrics import metrics
 from ..gate.model import GateResult, Verdict
@@ -43,14 +42,7 @@ def launch(command: Command, config: Config, count: int) -> tuple[list[Diagnosis
         diagnosis = judge(directory, config)
         step = diagnosis.evidence.step
         if ending.kind in ("crashed", "killed"):
-            how = f"signal {ending.signal}" if ending.exit_code is None else f"exit code {ending.exit_code}"
-            raise JobFailedError(
-                f"the job failed with {how}",
-                slug="job-failed",
-                advice=f"see {directory.job_output}",
-                exit_code=Exit.JOB_FAILED,
-                output=str(directory.job_output),
-            )
+            raise job_failed("this run", ending.how, directory.job_output)
         if ending.kind == "interrupted":
             raise KeyboardInterrupt
         if isinstance(step, Missing):
@@ -58,8 +50,7 @@ def launch(command: Command, config: Config, count: int) -> tuple[list[Diagnosis
                 f"nothing to compare: {step}",
                 slug="no-step",
                 advice="perfdoctor check SCRIPT shows what is seen of the job",
-                exit_code=Exit.NOT_MEASURABLE,
-                output=str(directory.job_output),
+                output=directory.job_output,
             )
         found.append(diagnosis)
         say(f"launch {number} of {count}: {step.step_ms:.1f} ms per step")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from ..errors import PerfdoctorError
 from ..exits import Exit
@@ -18,7 +17,7 @@ REPORTED = (Exit.JOB_FAILED, Exit.NOT_MEASURABLE)
 def as_result(error: PerfdoctorError, before: str) -> GateResult:
     """The error as a verdict. What the job printed last goes to stderr as a whole, its last line into the reports."""
     notes = [error.advice]
-    lines = last_words(Path(error.output)) if isinstance(error, JobFailedError) and error.output else []
+    lines = last_words(error.output) if isinstance(error, JobFailedError) and error.output else []
     if any(lines):
         print("\n".join(lines), file=sys.stderr)
         notes.append(f"the last line of its output: {next(line for line in reversed(lines) if line.strip())}")

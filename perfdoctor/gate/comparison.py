@@ -25,7 +25,7 @@ from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
 from ..trials.judge import judge
 from .decision import Next, Policy, vague, wants
-from .failure import JobFailedError
+from .failure import job_failed
 from .interleaving import Launch, Limits, interleave
 from .model import AFTER, BEFORE, Arm, GateResult, Judgement, Verdict
 from .outcome import Gathered, Rules, control_policy, losses_vary, other_configuration, other_losses, outcome
@@ -207,13 +207,10 @@ class Comparison:
             ending = record(request, directory, lambda progress: None)
             if ending.kind in ("crashed", "killed", "timeout"):
                 directories[name] = directory
-                raise JobFailedError(
-                    f"{program.title}: the job {ending.kind} {ending.detail or ending.exit_code or ending.signal}",
-                    slug="job-failed",
-                    advice=f"see {directory.job_output}",
-                    exit_code=Exit.JOB_FAILED if ending.kind != "timeout" else Exit.NOT_MEASURABLE,
-                    output=str(directory.job_output),
-                )
+                timeout = ending.kind == "timeout"
+                how = ending.detail if timeout else ending.how
+                code = Exit.NOT_MEASURABLE if timeout else Exit.JOB_FAILED
+                raise job_failed(program.title, how, directory.job_output, code)
             found[name].append(judge(directory, self.config))
             if directories[name] is not directory:
                 shutil.rmtree(directory.path, ignore_errors=True)

@@ -25,7 +25,7 @@ from ..launch.job import Job, start
 from ..launch.tree import JobProcesses
 from ..observation.observed_job import ObservedJob, observed
 from ..recording.directory import RunDirectory
-from .failure import JobFailedError
+from .failure import STEP, JobFailedError, job_failed
 from .plan import SLICES, is_warm, slice_steps, slices_for
 from .samples import Sample
 
@@ -34,7 +34,6 @@ _LEAVE_S = 30.0
 """For a launch to leave after its last turn: it may time its operators."""
 LEAST_SLICES = 10
 """Of a job that ends by itself: fewer say nothing."""
-_A_STEP = "a step ends at optimizer.step(), a batch or a forward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +104,16 @@ class _Running:
         self.sample = Sample()
         self.stopped: list[int] = []
         if seen.server.problem:
-            raise _failure("no-control-channel", f"the job cannot take turns: {seen.server.problem}", "use --runs DIR")
+            raise JobFailedError(
+                f"the job cannot take turns: {seen.server.problem}", slug="no-control-channel", advice="use --runs DIR"
+            )
 
     def rank(self) -> Rank | None:
         """The one that takes turns. Raises PerfdoctorError for a job of several."""
         ranks = self.seen.server.ranks
         if len(ranks) > 1:
-            raise _failure(
-                "several-ranks", f"{self.launch.title}: a job of several ranks cannot take turns", "--schedule abba"
-            )
+            said = f"{self.launch.title}: a job of several ranks cannot take turns"
+            raise JobFailedError(said, slug="several-ranks", advice="--schedule abba")
         return ranks[0] if ranks else None
 
     def turn(self) -> Turn | None:
@@ -160,14 +160,13 @@ class _Running:
             return
         name, output = self.launch.title, self.launch.directory.job_output
         if status == 0:
-            raise _failure(
-                "no-step",
+            raise JobFailedError(
                 f"{name}: the job ended without a step",
-                f"{_A_STEP}; perfdoctor check SCRIPT shows what is seen",
+                slug="no-step",
+                advice=f"{STEP}; perfdoctor check SCRIPT shows what is seen",
                 output=output,
             )
-        how = f"exit code {status}" if status > 0 else f"signal {-status}"
-        raise _failure("job-failed", f"{name}: the job failed with {how}", f"see {output}", Exit.JOB_FAILED, output)
+        raise job_failed(name, self.seen.job.ended_by_itself(status).how, output)
 
 
 def _descendants(pid: int) -> list[int]:
@@ -191,12 +190,6 @@ def _end_group(job: Job) -> None:
         with contextlib.suppress(OSError):
             os.killpg(job.pid, number)
         job.wait(grace_s)
-
-
-def _failure(
-    slug: str, message: str, advice: str, code: Exit = Exit.NOT_MEASURABLE, output: Path | None = None
-) -> JobFailedError:
-    return JobFailedError(message, slug=slug, advice=advice, exit_code=code, output=str(output or ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +227,10 @@ class _Turns:
                     one.pause()
             if time.monotonic() > deadline:
                 titles = ", ".join(one.launch.title for one in late)
-                raise _failure(
-                    "no-step",
+                raise JobFailedError(
                     f"no step within {self.limits.patience_s:g} s: {titles}",
-                    f"{_A_STEP}; wait longer with --patience SECONDS",
+                    slug="no-step",
+                    advice=f"{STEP}; wait longer with --patience SECONDS",
                 )
         for one in self.running:
             rank = one.rank()
@@ -287,18 +280,18 @@ class _Turns:
                 return None
             one.must_run()
             if time.monotonic() > deadline:
-                raise _failure(
-                    "no-step",
+                raise JobFailedError(
                     f"{one.launch.title}: no step for {self.limits.patience_s:g} s",
-                    "wait longer with --patience SECONDS",
+                    slug="no-step",
+                    advice="wait longer with --patience SECONDS",
                 )
 
     def _too_short(self) -> JobFailedError:
         ended = [one.launch.title for one in self.running if one.status() is not None]
-        return _failure(
-            "too-few-steps",
+        return JobFailedError(
             f"{', '.join(ended) or 'the job'}: ended before there were enough steps",
-            "let the job run for some 500 steps or more: perfdoctor ends it when it has seen enough",
+            slug="too-few-steps",
+            advice="let the job run for some 500 steps or more: perfdoctor ends it when it has seen enough",
         )
 
     def _leave(self) -> None:

@@ -40,6 +40,11 @@ class Ending:
     problems: tuple[str, ...] = ()
     """What the recording lacks, and why."""
 
+    @property
+    def how(self) -> str:
+        """`exit code 1`, `signal 9 (SIGKILL)`."""
+        return signal_name(self.signal) if self.exit_code is None else f"exit code {self.exit_code}"
+
 
 class Job:
     """A running job."""

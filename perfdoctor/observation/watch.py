@@ -277,8 +277,7 @@ def _ended_in_a_trial(ending: Ending, remedy: str) -> Ending:
     """A job that fails while a remedy is tried on it is not blamed for that: it is thrown away afterwards anyway."""
     if not remedy or ending.kind == "finished":
         return ending
-    how = f"exit code {ending.exit_code}" if ending.exit_code is not None else f"signal {ending.signal}"
-    return Ending("stopped", detail=f"it ended with {how} while {remedy} was tried on it")
+    return Ending("stopped", detail=f"it ended with {ending.how} while {remedy} was tried on it")
 
 
 def _bench(watch: _Watch, show: Callable[[Progress], None]) -> RunningJob:

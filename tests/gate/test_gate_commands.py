@@ -177,7 +177,9 @@ def test_a_gate_that_fails_still_writes_its_reports(
     Path("job.out").write_text("epoch 1\nTraceback (most recent call last):\n  ...\nRuntimeError: no data\n")
 
     def fails(*_: Any) -> GateResult:
-        raise JobFailedError("now: it failed", slug="job-failed", advice="see it", exit_code=code, output="job.out")
+        raise JobFailedError(
+            "now: it failed", slug="job-failed", advice="see it", exit_code=code, output=Path("job.out")
+        )
 
     monkeypatch.setattr(gate, "_against", fails)
     monkeypatch.setattr(gate, "LOCK", tmp_path / "lock")

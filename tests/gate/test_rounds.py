@@ -63,10 +63,10 @@ def test_the_sentence_names_the_step_what_is_higher_what_is_new_and_what_was_pro
         timed(CORE, rounds(), decision(Verdict.REGRESSION)),
         counted("syncs", "scalar reads"),
         counted("finding:PD10.scalar-reads", "finding PD10.scalar-reads"),
-        counted("assert:running", "tensor running"),
+        counted("assert:copies", "tensor copies"),
     ]
     said = reason(Verdict.REGRESSION, judgements, {CORE: decision(Verdict.REGRESSION)})
     assert said == (
-        "the uncontended step is 6.0 % slower; higher: scalar reads; outside budget: tensor running; "
+        "the uncontended step is 6.0 % slower; higher: scalar reads; outside budget: tensor copies; "
         "new: PD10.scalar-reads"
     )
