@@ -25,12 +25,12 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import beta
 
-from perfdoctor.commands.selftest import JOB, Trial, hold, problem_of
+from perfdoctor.commands.selftest import JOB, Trial, compare, problem_of
 from perfdoctor.config.gate import GateSettings
 from perfdoctor.config.settings import Config
 from perfdoctor.exits import Exit
 from perfdoctor.gate.decision import Next, Policy, decide, trimmed_mean, wants
-from perfdoctor.gate.interleaving import Contestant, Limits, race
+from perfdoctor.gate.interleaving import Launch, Limits, interleave
 from perfdoctor.gate.model import GateResult, Verdict
 from perfdoctor.gate.plan import SLICES
 from perfdoctor.gate.samples import ratio_all_in, ratio_core
@@ -38,7 +38,7 @@ from perfdoctor.launch.command import Command
 from perfdoctor.recording.directory import RunDirectory
 
 SAME = "the same program"
-WRONG_TREE = "files of another side"
+WRONG_TREE = "files of another arm"
 FOUND = (Verdict.REGRESSION,)
 MOVED = (Verdict.REGRESSION, Verdict.PASS, Verdict.IMPROVEMENT, Verdict.INCONCLUSIVE)
 """Where a metric has to move, and whether the step gets slower by it is not what is asked."""
@@ -79,7 +79,7 @@ QUICK = (
     "an allocation storm",
     "gc.freeze() taken out",
 )
-"""Counted, not timed: a few launches say it, so these are held with a time budget of a few pairs."""
+"""Counted, not timed: a few launches say it, so these are made with a time budget of a few pairs."""
 
 
 def main() -> None:
@@ -127,7 +127,7 @@ def gates(trials: Sequence[Trial], rounds: int, budget_s: float) -> dict[str, ob
             limit = min(budget_s, 60.0) if trial.name in QUICK else budget_s
             with tempfile.TemporaryDirectory(prefix="perfdoctor-") as runs:
                 config = dataclasses.replace(Config(), runs=Path(runs), gate=GateSettings(time_budget_s=limit))
-                found = hold(trial, config, Policy())
+                found = compare(trial, config, Policy())
             problem = problem_of(trial, found)
             right += not problem
             if isinstance(found, GateResult):
@@ -146,7 +146,7 @@ def gates(trials: Sequence[Trial], rounds: int, budget_s: float) -> dict[str, ob
 
 
 def wrong_tree() -> dict[str, object]:
-    """A job that finds its package in the repository whichever side it is run for: refused, and said which file."""
+    """A job that finds its package in the repository whichever arm it is run for: refused, and said which file."""
     with tempfile.TemporaryDirectory(prefix="perfdoctor-") as name:
         root = Path(name).resolve()
         package = root / "src" / "trial_package.py"
@@ -188,13 +188,13 @@ def record_noise(pairs: int) -> dict[str, list[float]]:
     command = Command((sys.executable, str(JOB)), "trial")
     for number in range(pairs):
         with tempfile.TemporaryDirectory(prefix="perfdoctor-") as runs:
-            contestants = [
-                Contestant(name, name, command, Path.cwd(), RunDirectory.create(Path(runs), name), dict(os.environ))
+            launches = [
+                Launch(name, name, command, Path.cwd(), RunDirectory.create(Path(runs), name), dict(os.environ))
                 for name in ("was", "now")
             ]
-            laps = race(contestants, Limits(60.0, os.cpu_count() or 1), random.Random())
-        noise["core"].append(ratio_core(laps["was"], laps["now"]))
-        noise["all_in"].append(ratio_all_in(laps["was"], laps["now"]))
+            samples = interleave(launches, Limits(60.0, os.cpu_count() or 1), random.Random())
+        noise["core"].append(ratio_core(samples["was"], samples["now"]))
+        noise["all_in"].append(ratio_all_in(samples["was"], samples["now"]))
         shown = ", ".join(f"{name} {100 * values[-1]:+.2f} %" for name, values in noise.items())
         print(f"  pair {number + 1}/{pairs}: {shown}", flush=True)
     return noise
@@ -220,7 +220,7 @@ def decisions(noise: dict[str, list[float]], count: int) -> dict[str, object]:
 def _one_decision(
     noise: Sequence[float], shift: float, policy: Policy, rng: np.random.Generator, slot: float = 0.0
 ) -> Verdict:
-    """`slot` slows down whichever copy comes second in a slice; the order is drawn anew for each slice."""
+    """`slot` slows down whichever arm comes second in a slice; the order is drawn anew for each slice."""
 
     def draw(number: int) -> list[float]:
         second = rng.choice((-1, 1), (number, SLICES)) * math.log1p(slot)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .commands.job_words import IS_COMMAND, Command, GateCommand, JobCommand
+from .commands.job_words import INTERRUPTED, IS_COMMAND, Command, GateCommand, JobCommand
+from .config.choices import FailOn, OnInconclusive, Schedule
 from .errors import PerfdoctorError
 from .exits import Exit
+from .launch.command import OutputMode
 from .version import VERSION
 
 if TYPE_CHECKING:
     from .commands.typed_job import TypedJob
+
+Platform = Literal["github", "gitlab"]
+PageFormat = Literal["text", "markdown"]
 
 app = typer.Typer(
     name="perfdoctor",
@@ -29,9 +32,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PERFDOCTOR"},
 )
-
-INTERRUPTED = 128 + signal.SIGINT
-"""What a shell reports for a program that SIGINT ended: the second Ctrl-C."""
 
 
 def _typed(ctx: typer.Context, words: list[str] | None, module: str | None, python: str | None) -> TypedJob:
@@ -71,12 +71,10 @@ _Python = Annotated[
     str | None, typer.Option(metavar="PATH", help="Interpreter for SCRIPT or MODULE.", show_default=False)
 ]
 _Patience = Annotated[
-    float | None, typer.Option(help="Seconds without a step until the job counts as stuck (300).", show_default=False)
+    float | None, typer.Option(metavar="TIME", help="Seconds without a step until the job counts as stuck (300).")
 ]
 _Runs = Annotated[Path | None, typer.Option(metavar="DIR", help="Where recordings go (.perfdoctor/runs).")]
-_FailOn = Annotated[
-    str | None, typer.Option("--fail-on", metavar="LEVEL", help="error, warning or never: when to exit with 1.")
-]
+_FailOn = Annotated[FailOn | None, typer.Option(help="Severity from which a finding makes the exit code 1 (error).")]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all there is: evidence, risks, every check.")]
 
 
@@ -93,22 +91,21 @@ def _root(
 
 @app.command(
     cls=JobCommand,
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Run a training job, find what costs time, and report.",
 )
 def check(
     ctx: typer.Context,
     job: _Job = None,
     module: _Module = None,
-    steps: Annotated[int | None, typer.Option(help="Steady steps to observe (200).", show_default=False)] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Steady steps to observe (200).")] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Seconds of steady training to observe (60).", show_default=False)
+        float | None, typer.Option(metavar="TIME", help="Seconds of steady training to observe (60).")
     ] = None,
-    to_end: Annotated[bool, typer.Option("--to-end", help="Let the job finish instead of ending it.")] = False,
+    to_end: Annotated[bool, typer.Option("--to-end", help="Let the job run to its own end.")] = False,
     trial: Annotated[
         bool, typer.Option("--trial", help="Then try the fixes in the running job, and measure what each is worth.")
     ] = False,
-    trial_seconds: Annotated[float, typer.Option(help="Seconds for all trials (120).", show_default=False)] = 120.0,
+    trial_seconds: Annotated[float, typer.Option(metavar="TIME", help="Seconds for all trials.")] = 120.0,
     also_try: Annotated[
         str | None,
         typer.Option(
@@ -121,8 +118,8 @@ def check(
     patience: _Patience = None,
     python: _Python = None,
     job_output: Annotated[
-        str | None,
-        typer.Option(metavar="MODE", help="live, passthrough or file: where the job's output goes."),
+        OutputMode | None,
+        typer.Option(help="Where the job's output goes: live on a terminal, else passthrough."),
     ] = None,
     log_every: Annotated[
         int | None, typer.Option(metavar="N", help="Print a line every N steps.", show_default=False)
@@ -134,7 +131,7 @@ def check(
     fail_on: _FailOn = None,
     runs: _Runs = None,
     verbose: _Verbose = False,
-) -> None:
+) -> int:
     """Run a training job unchanged, watch it, and report what costs time and what the fix is worth.
 
     SCRIPT and everything after it belong to the job, so options of perfdoctor go before it. To run something
@@ -153,12 +150,11 @@ def check(
         verbose=verbose,
         settings=command.Settings(config, select, ignore, fail_on, steps, seconds, patience, runs),
     )
-    raise typer.Exit(_uninterrupted(lambda: command.run(options)))
+    return command.run(options)
 
 
 @app.command(
     cls=GateCommand,
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Compare a job with what it was, and fail when it is slower.",
 )
 def gate(
@@ -184,22 +180,22 @@ def gate(
     tolerance: Annotated[str | None, typer.Option(metavar="SHARE", help="Slowdown that fails (5%).")] = None,
     time_budget: Annotated[str | None, typer.Option(metavar="TIME", help="Give up after this long (10m).")] = None,
     on_inconclusive: Annotated[
-        str | None, typer.Option(metavar="ACTION", help="fail or warn: when it cannot tell (fail).")
+        OnInconclusive | None, typer.Option(help="What to do when the gate cannot tell (fail).")
     ] = None,
     schedule: Annotated[
-        str | None, typer.Option(metavar="NAME", help="lockstep, or abba: one launch at a time (lockstep).")
+        Schedule | None, typer.Option(help="Arms take turns, or one launch runs at a time (interleaved).")
     ] = None,
     control: Annotated[
         bool | None,
-        typer.Option("--control/--no-control", help="Run a second copy of the side before; it has to pass (auto)."),
+        typer.Option("--control/--no-control", help="A/A control: a second copy of the arm before has to pass (auto)."),
     ] = None,
     steady_memory: Annotated[
         bool | None,
-        typer.Option("--steady-memory/--no-steady-memory", help="Make glibc keep freed memory, on both sides (auto)."),
+        typer.Option("--steady-memory/--no-steady-memory", help="Make glibc keep freed memory, in both arms (auto)."),
     ] = None,
-    setup: Annotated[str | None, typer.Option(metavar="COMMAND", help="Prepare each side: pip install -e .")] = None,
+    setup: Annotated[str | None, typer.Option(metavar="COMMAND", help="Prepare each arm: pip install -e .")] = None,
     allow_loss_change: Annotated[
-        bool, typer.Option("--allow-loss-change", help="Compare times although losses differ.")
+        bool, typer.Option("--allow-loss-change", help="Compare times even where losses differ.")
     ] = False,
     counter_tolerance: Annotated[
         list[str] | None, typer.Option(metavar="METRIC=N", help="Allow N more per step; may be repeated.")
@@ -218,7 +214,7 @@ def gate(
     fail_on: _FailOn = None,
     runs: _Runs = None,
     verbose: _Verbose = False,
-) -> None:
+) -> int:
     """Compare a job with what it was, and fail when it is slower, uses more memory, or does more per step.
 
     Options may follow SCRIPT from --against, --baseline or --from on: perfdoctor gate train.py --against main -- ARGS
@@ -252,7 +248,7 @@ def gate(
         ),
         self_test=self_test,
     )
-    raise typer.Exit(_uninterrupted(lambda: command.run(options)))
+    return command.run(options)
 
 
 _baseline = typer.Typer(help="Stored numbers that a job is compared with.", no_args_is_help=True)
@@ -264,7 +260,6 @@ _STORED = Path("perf-baseline.json")
 @_baseline.command(
     "write",
     cls=JobCommand,
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Launch a job and store what it gave.",
 )
 def baseline_write(
@@ -276,16 +271,12 @@ def baseline_write(
     python: _Python = None,
     config: _ConfigFile = None,
     runs: _Runs = None,
-) -> None:
+) -> int:
     """Launch a job and store its counters, memory, times and findings, to be committed."""
     from .commands import gate as command
     from .commands.check import Settings
 
-    def write() -> Exit:
-        typed = _typed(ctx, job, module, python)
-        return command.write_baseline(typed, file, launches, Settings(config, runs=runs))
-
-    raise typer.Exit(_uninterrupted(write))
+    return command.write_baseline(_typed(ctx, job, module, python), file, launches, Settings(config, runs=runs))
 
 
 @_baseline.command("show", cls=Command, short_help="Show what a baseline holds.")
@@ -314,13 +305,11 @@ def baseline_prune(
 @app.command(cls=Command, short_help="Write a configuration and a workflow for CI.")
 def init(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
-    platform: Annotated[str | None, typer.Option(metavar="NAME", help="github or gitlab (by what is there).")] = None,
+    platform: Annotated[Platform | None, typer.Option(help="By default, gitlab where it has a workflow.")] = None,
 ) -> None:
     """Write a configuration and a workflow for CI, where there are none yet."""
     from .commands import init as command
 
-    if platform not in (None, "github", "gitlab"):
-        raise PerfdoctorError(f"there is no platform {platform}", slug="platform", advice="github or gitlab")
     typer.echo(command.run(Path.cwd(), script, platform))
 
 
@@ -331,17 +320,16 @@ def diff(
     output: _Output = None,
     config: _ConfigFile = None,
     verbose: _Verbose = False,
-) -> None:
+) -> int:
     """Metrics and findings of two recordings, without a verdict."""
     from .commands import diff as command
     from .commands.check import Settings
 
-    raise typer.Exit(_uninterrupted(lambda: command.run(before, after, Settings(config), tuple(output or ()), verbose)))
+    return command.run(before, after, Settings(config), tuple(output or ()), verbose)
 
 
 @app.command(
     cls=JobCommand,
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     short_help="Run a job to its end with proven remedies, without a change to its code.",
 )
 def run(
@@ -352,7 +340,7 @@ def run(
     ] = "",
     module: _Module = None,
     python: _Python = None,
-) -> None:
+) -> int:
     """Run a job to its end with remedies in place: perfdoctor run --apply memory.malloc,threads=1 -- python train.py
 
     Everything else about the job is unchanged: its output, its signals, its exit code.
@@ -360,7 +348,7 @@ def run(
     from .commands import run as command
 
     wanted = _typed(ctx, job, module, python).command()
-    raise typer.Exit(_uninterrupted(lambda: command.run(wanted, apply)))
+    return command.run(wanted, apply)
 
 
 @app.command(cls=Command, short_help="Judge a recording again and show its report.")
@@ -372,12 +360,12 @@ def report(
     ignore: _Ignore = None,
     fail_on: _FailOn = None,
     verbose: _Verbose = False,
-) -> None:
+) -> int:
     """Judge a recording again, without running the job and without torch."""
     from .commands import check as command
 
     settings = command.Settings(config, select, ignore, fail_on)
-    raise typer.Exit(_uninterrupted(lambda: command.report(run, settings, tuple(output or ()), verbose)))
+    return command.report(run, settings, tuple(output or ()), verbose)
 
 
 @app.command(cls=Command, short_help="Explain a check, or list them all.")
@@ -386,7 +374,7 @@ def explain(
     every: Annotated[bool, typer.Option("--all", help="All checks.", envvar="PERFDOCTOR_EXPLAIN_ALL")] = False,
     remedies: Annotated[bool, typer.Option("--remedies", help="The remedies of `perfdoctor run --apply`.")] = False,
     output_format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="text or markdown.", envvar="PERFDOCTOR_EXPLAIN_FORMAT")
+        PageFormat, typer.Option("--format", help="Form of the page.", envvar="PERFDOCTOR_EXPLAIN_FORMAT")
     ] = "text",
 ) -> None:
     """Say what a check looks at, why it costs time, how to fix it, and when it stays silent; without CODE, list all."""
@@ -408,14 +396,6 @@ def env(
 
     environment = read_environment(python or python_for_jobs())
     typer.echo(json.dumps(environment.as_dict(), indent=2) if as_json else environment.as_text())
-
-
-def _uninterrupted(command: Callable[[], int]) -> int:
-    """The exit code of a command. Click would turn Ctrl-C into 1, which means findings."""
-    try:
-        return int(command())
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -127,7 +127,7 @@ def _below(room: str) -> tuple[str, ...]:
 # ---------------------------------------------------------------------------------------------------------
 
 
-WITH_SYSTEM = ("comparison", "interleaving", "worktrees", "untracked", "git", "trial_job")
+WITH_SYSTEM = ("comparison", "interleaving", "worktrees", "untracked", "git", "trial_job", "failure")
 PURE = [m for m in SOURCES if _is_within(m, "perfdoctor.gate") and m.rpartition(".")[2] not in WITH_SYSTEM]
 """What the gate decides with: numbers in, verdict out."""
 

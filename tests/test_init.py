@@ -11,7 +11,7 @@ import yaml
 
 from perfdoctor.commands import init
 from perfdoctor.commands.outputs import FORMATS
-from perfdoctor.config.settings import load
+from perfdoctor.config.files import load
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.report.gate_markdown import MARKER
 

@@ -34,8 +34,8 @@ def test_remedies_are_sorted_into_launch_and_job() -> None:
         ("threads=many", "did you mean threads=1?"),
         ("gc.freeze=3", "did you mean gc.freeze?"),
         ("zzzzzz", "perfdoctor explain --remedies"),
-        ("etl.replay", "a bound for trials"),
-        ("reads.deferred", "a bound for trials"),
+        ("etl.replay", "upper bound only"),
+        ("reads.deferred", "upper bound only"),
         ("", "perfdoctor run --apply"),
     ],
 )

@@ -9,22 +9,19 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from statistics import median
-from typing import cast
 
 from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
-from ..exits import Exit
 from ..gate import baseline as stored
 from ..gate import fingerprint
-from ..gate.budgets import judge_budgets
-from ..gate.compare import Tolerances
-from ..gate.failure import JobFailedError
-from ..gate.findings import in_all, of_the_job
+from ..gate.failure import JobFailedError, job_failed
+from ..gate.findings import of_the_job
 from ..gate.metrics import metrics
-from ..gate.model import GateResult, Side, Unit, Verdict, overall
-from ..gate.why import explain_alone
+from ..gate.model import GateResult, Verdict
+from ..gate.stored import StoredArm
+from ..gate.stored import judge as judge_stored
 from ..launch.command import Command
 from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
@@ -45,14 +42,7 @@ def launch(command: Command, config: Config, count: int) -> tuple[list[Diagnosis
         diagnosis = judge(directory, config)
         step = diagnosis.evidence.step
         if ending.kind in ("crashed", "killed"):
-            how = f"signal {ending.signal}" if ending.exit_code is None else f"exit code {ending.exit_code}"
-            raise JobFailedError(
-                f"the job failed with {how}",
-                slug="job-failed",
-                advice=f"see {directory.job_output}",
-                exit_code=Exit.JOB_FAILED,
-                output=str(directory.job_output),
-            )
+            raise job_failed("this run", ending.how, directory.job_output)
         if ending.kind == "interrupted":
             raise KeyboardInterrupt
         if isinstance(step, Missing):
@@ -60,11 +50,10 @@ def launch(command: Command, config: Config, count: int) -> tuple[list[Diagnosis
                 f"nothing to compare: {step}",
                 slug="no-step",
                 advice="perfdoctor check SCRIPT shows what is seen of the job",
-                exit_code=Exit.NOT_MEASURABLE,
-                output=str(directory.job_output),
+                output=directory.job_output,
             )
         found.append(diagnosis)
-        say(f"launch {number} of {count}: {step.step_ms:.1f} ms a step")
+        say(f"launch {number} of {count}: {step.step_ms:.1f} ms per step")
         if kept is None:
             kept = directory
         else:
@@ -116,7 +105,7 @@ def show(file: Path) -> str:
     lines.append(f"metrics, median of {wording.plural(count, 'launch')}")
     for metric in found.metrics.values():
         low, middle, high = (
-            gate_words.number(value, cast("Unit", metric.unit))
+            gate_words.number(value, metric.unit)
             for value in (min(metric.launches), median(metric.launches), max(metric.launches))
         )
         spread = f" ({low} to {high})" if low != high else ""
@@ -143,26 +132,13 @@ def prune(file: Path, run: Path, config: Config) -> str:
 
 def gate_against(file: Path, command: Command, config: Config, launches: int, today: date) -> GateResult:
     """The gate against a stored baseline."""
-    baseline = read(file)
+    before = StoredArm(str(file), read(file))
     diagnoses, directory = launch(command, config, launches)
-    first = diagnoses[0].evidence
-    now = stored.Now(
-        today,
-        Side("this run", str(directory.path)),
-        fingerprint.configuration(first),
-        fingerprint.machine(first),
-        [metrics(d.evidence) for d in diagnoses],
-        in_all(diagnoses, config.fail_on),
-    )
-    tolerances = Tolerances(dict(config.gate.counter_tolerance))
-    result = stored.judge(baseline, str(file), now, tolerances, config.gate.max_age_days)
-    if result.verdict is Verdict.NOT_COMPARABLE:
-        return replace(result, notes=(*result.notes, "if that is meant, write the baseline again"))
-    promised = judge_budgets(config.budgets, now.launches, diagnoses[0].ranked)
-    judgements = (*result.judgements, *promised)
-    verdict = overall(judgements)
-    if verdict is Verdict.IMPROVEMENT:
-        result = replace(result, notes=(*result.notes, "`perfdoctor baseline write` keeps the improvement"))
-    why = explain_alone(diagnoses[0], judgements) if verdict is Verdict.REGRESSION else None
-    said = stored.reason(verdict, judgements)
-    return replace(result, verdict=verdict, reason=said, judgements=judgements, why=why)
+    values = [metrics(diagnosis.evidence) for diagnosis in diagnoses]
+    after = StoredArm("this run", _made(diagnoses, command, today), diagnoses, str(directory.path), values)
+    result = judge_stored(before, after, config, today=today, fail_on=config.fail_on)
+    note = {
+        Verdict.NOT_COMPARABLE: "if that is meant, write the baseline again",
+        Verdict.IMPROVEMENT: "`perfdoctor baseline write` keeps the improvement",
+    }.get(result.verdict)
+    return replace(result, notes=(*result.notes, note)) if note else result

@@ -8,16 +8,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
 
-from ..config import settings as configuration
+from ..config import files
+from ..config.choices import FailOn
 from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
+from ..diagnosis.registry import codes
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
 from ..exits import Exit, worst
 from ..launch import command as commands
-from ..launch.job import OutputMode, signal_name
+from ..launch.command import OutputMode
+from ..launch.job import signal_name
 from ..observation.session import COUNTING, WINDOWS, Request, record
 from ..observation.watch import output_tail
 from ..recording.directory import RunDirectory
@@ -27,11 +29,10 @@ from ..trials.conductor import Conductor
 from ..trials.judge import checks_with_limits, exit_code, judge
 from ..trials.plan import plan
 from . import outputs, remedy_names
-from .budgets import keep_promises, needs_counters, require_known_budgets
+from .budgets import keep_budgets, needs_counters, require_known_budgets
 from .typed_job import TypedJob
 from .watch import watcher
 
-_MODES = ("live", "passthrough", "file")
 _LAST_WORDS = 200
 """Lines of a failed job's output in which its traceback is looked for ..."""
 _FEW_WORDS = 20
@@ -45,7 +46,7 @@ class Settings:
     config: Path | None = None
     select: Sequence[str] | None = None
     ignore: Sequence[str] | None = None
-    fail_on: str | None = None
+    fail_on: FailOn | None = None
     steps: int | None = None
     seconds: float | None = None
     patience: float | None = None
@@ -53,7 +54,7 @@ class Settings:
 
     def resolve(self) -> Config:
         """The configuration in force. Raises PerfdoctorError."""
-        return configuration.load(Path.cwd(), self.config).merged(
+        config = files.load(Path.cwd(), self.config).merged(
             select=self.select,
             ignore=self.ignore or (),
             fail_on=self.fail_on,
@@ -62,6 +63,7 @@ class Settings:
             patience=self.patience,
             runs=self.runs,
         )
+        return config.with_codes(codes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Options:
 
     job: TypedJob
     to_end: bool = False
-    job_output: str | None = None
+    job_output: OutputMode | None = None
     log_every: int | None = None
     trial_seconds: float | None = None
     """For trials; None for none."""
@@ -119,7 +121,7 @@ def run(options: Options) -> Exit:
             print(f"perfdoctor: what was measured is kept: perfdoctor report {_shown(directory)}", file=sys.stderr)
         raise
     _explain_failure(diagnosis, command, options.job)
-    return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
+    return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
 
 
 def _also_try(options: Options) -> tuple[str, ...]:
@@ -164,19 +166,12 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
     job = f"-- {shlex.join(diagnosis.evidence.job.command)}"
     advice = next_command(diagnosis, directory, job)
     outputs.write(diagnosis, where, next_command=advice, full_command=full_command(directory), verbose=verbose)
-    return worst(exit_code(diagnosis, config.fail_on), keep_promises(diagnosis, config))
+    return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
 
 
 def _output_mode(options: Options) -> OutputMode:
-    mode = options.job_output
-    if mode is None:
-        on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
-        return "live" if on_terminal and options.log_every is None else "passthrough"
-    if mode not in _MODES:
-        raise PerfdoctorError(
-            f"there is no --job-output {mode}", slug="job-output", advice=f"use one of {', '.join(_MODES)}"
-        )
-    return cast(Literal["live", "passthrough", "file"], mode)
+    on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+    return options.job_output or ("live" if on_terminal and options.log_every is None else "passthrough")
 
 
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:

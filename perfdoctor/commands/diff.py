@@ -11,7 +11,7 @@ from ..exits import Exit
 from ..gate import fingerprint
 from ..gate.compare import compare
 from ..gate.metrics import metrics
-from ..gate.model import Assume, GateResult, Judgement, Side, Verdict
+from ..gate.model import Arm, Assume, GateResult, Judgement, Verdict
 from ..gate.why import explain
 from ..recording.directory import RunDirectory
 from ..trials.judge import judge
@@ -35,9 +35,9 @@ def run(before: Path, after: Path, settings: Settings, words: Sequence[str], ver
     notes = [f"not the same: {difference}" for difference in unlike]
     result = GateResult(
         Verdict.NOT_JUDGED,
-        "one launch of each side does not say what is chance; `perfdoctor gate` decides",
-        Side(before.name, str(before)),
-        Side(after.name, str(after)),
+        "one launch of each arm does not say what is chance; `perfdoctor gate` decides",
+        Arm(before.name, str(before)),
+        Arm(after.name, str(after)),
         tuple(judgements),
         explain(was, now, judgements),
         tuple(notes),

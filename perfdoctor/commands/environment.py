@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..monitor.machine import read_machine
+from ..recording.decoding import Decoder
 from ..recording.machine import Machine
 from ..version import VERSION
 
@@ -54,17 +55,17 @@ print("{_MARK}" + json.dumps(answers), flush=True)
 class TorchReading:
     """torch in one interpreter; "unknown" or None for what it would not tell."""
 
-    version: str
-    cuda: str
+    version: str = "unknown"
+    cuda: str = ""
     """Version it was built for; "" in a build without CUDA."""
-    hip: str
-    blas: str
-    onednn: bool | None
-    cpu_capability: str
+    hip: str = ""
+    blas: str = "unknown"
+    onednn: bool | None = None
+    cpu_capability: str = "unknown"
     """Instruction set that its own kernels use: `AVX2`, `AVX512`, `DEFAULT`, ..."""
-    threads: int | None
-    interop_threads: int | None
-    cuda_devices: int | None
+    threads: int | None = None
+    interop_threads: int | None = None
+    cuda_devices: int | None = None
     """Devices that it can use, which may be fewer than NVML lists."""
 
 
@@ -138,12 +139,11 @@ def read_environment(
 ) -> Environment:
     """Reads the machine and asks `python` about torch. Raises nothing: what fails is said in the result."""
     answers, absent = _ask_interpreter(python, timeout_s)
-    torch = None if absent else _torch(answers)
     return Environment(
         perfdoctor_version=VERSION,
         python=python,
-        python_version=_string(answers, "python_version", ""),
-        torch=torch,
+        python_version=str(answers.get("python_version", "")),
+        torch=None if absent else Decoder().decode(TorchReading, answers),
         torch_absent=absent,
         machine=read_machine(root),
     )
@@ -170,33 +170,8 @@ def _ask_interpreter(python: str, timeout_s: float) -> tuple[dict[str, object], 
         said = done.stderr.strip().splitlines()
         return {}, f"{python} ended with code {done.returncode}" + (f": {said[-1]}" if said else "")
     answers: dict[str, object] = json.loads(marked[-1].removeprefix(_MARK))
-    error_text = _string(answers, "error", "")
-    return answers, f"torch cannot be imported: {error_text}" if error_text else ""
-
-
-def _torch(answers: dict[str, object]) -> TorchReading:
-    onednn = answers.get("onednn")
-    return TorchReading(
-        version=_string(answers, "version"),
-        cuda=_string(answers, "cuda", ""),
-        hip=_string(answers, "hip", ""),
-        blas=_string(answers, "blas"),
-        onednn=onednn if isinstance(onednn, bool) else None,
-        cpu_capability=_string(answers, "cpu_capability"),
-        threads=_whole(answers, "threads"),
-        interop_threads=_whole(answers, "interop_threads"),
-        cuda_devices=_whole(answers, "cuda_devices"),
-    )
-
-
-def _string(answers: dict[str, object], name: str, otherwise: str = "unknown") -> str:
-    value = answers.get(name)
-    return value if isinstance(value, str) else otherwise
-
-
-def _whole(answers: dict[str, object], name: str) -> int | None:
-    value = answers.get(name)
-    return value if isinstance(value, int) else None
+    failure = answers.get("error")
+    return answers, f"torch cannot be imported: {failure}" if failure else ""
 
 
 def _or_unknown(value: int | None) -> str:

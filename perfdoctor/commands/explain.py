@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
+from typing import Literal
 
 from ..diagnosis.registry import Registered, discover
 from ..diagnosis.trust import PAGES
-from ..errors import PerfdoctorError
+from ..errors import PerfdoctorError, nearest
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..report.explain import explain_markdown, explain_text, trust_markdown, trust_text
 
 
-def render(code: str | None, every: bool, output_format: str) -> str:
-    """The pages asked for, as text or markdown. Raises PerfdoctorError for an unknown check or format."""
-    if output_format not in ("text", "markdown"):
-        raise PerfdoctorError(
-            f"there is no format {output_format}", slug="unknown-format", advice="use --format text or markdown"
-        )
+def render(code: str | None, every: bool, output_format: Literal["text", "markdown"]) -> str:
+    """The pages asked for, as text or markdown. Raises PerfdoctorError for an unknown check."""
     if code is not None and code.upper() in PAGES:
         return (trust_markdown if output_format == "markdown" else trust_text)(code.upper()).rstrip()
     checks = discover()
@@ -61,12 +57,11 @@ def _notes(entry: catalogue.Entry) -> list[str]:
 def _find(code: str, checks: tuple[Registered, ...]) -> Registered:
     wanted = code.partition(".")[0].lower()
     for registered in checks:
-        if wanted in (registered.check.code.lower(), registered.check.name):
+        if wanted in map(str.lower, registered.check.names):
             return registered
-    names = [*PAGES, *(name for c in checks for name in (c.check.code, c.check.name))]
-    close = difflib.get_close_matches(code, names, n=1, cutoff=0.5)
+    close = nearest(code, [*PAGES, *(name for c in checks for name in c.check.names)])
     raise PerfdoctorError(
-        f"there is no check {code}",
+        f"unknown check {code}",
         slug="unknown-check",
-        advice=f"did you mean {close[0]}?" if close else "perfdoctor explain lists them all",
+        advice=f"did you mean {close}?" if close else "perfdoctor explain lists them all",
     )

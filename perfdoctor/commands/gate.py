@@ -7,12 +7,14 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..config.gate import GateSettings, control_of, duration_s, percent
+from ..config.choices import OnInconclusive, Schedule
+from ..config.decoding import Place, laid_over
+from ..config.gate import COUNTER, GateSettings
 from ..config.settings import Config
 from ..errors import PerfdoctorError
 from ..exits import Exit
@@ -29,7 +31,7 @@ from .progress import say
 from .typed_job import TypedJob
 
 if TYPE_CHECKING:
-    from ..gate.comparison import Version
+    from ..gate.comparison import Program
     from ..gate.worktrees import Tree, Trees
 
 V = TypeVar("V")
@@ -56,7 +58,7 @@ class Options:
     against: str | None
     baseline: Path | None
     stored: tuple[Path, Path] | None
-    """Two sides that are stored already (`--from`)."""
+    """Two arms that are stored already (`--from`)."""
     merge_base: bool
     allow_loss_change: bool
     launches: int
@@ -73,8 +75,8 @@ class GateOptions:
 
     tolerance: str | None = None
     time_budget: str | None = None
-    on_inconclusive: str | None = None
-    schedule: str | None = None
+    on_inconclusive: OnInconclusive | None = None
+    schedule: Schedule | None = None
     control: bool | None = None
     steady_memory: bool | None = None
     setup: str | None = None
@@ -83,42 +85,10 @@ class GateOptions:
 
     def over(self, settings: GateSettings) -> GateSettings:
         """Raises PerfdoctorError for a value that is not what it should be."""
-        changes: dict[str, Any] = {}
-        if self.tolerance is not None:
-            changes["tolerance"] = _parsed("--tolerance", self.tolerance, percent(self.tolerance), "5%")
-        if self.time_budget is not None:
-            seconds = duration_s(self.time_budget)
-            changes["time_budget_s"] = _parsed("--time-budget", self.time_budget, seconds, "10m")
-        for name, option, words in (
-            ("on_inconclusive", "--on-inconclusive", ("fail", "warn")),
-            ("schedule", "--schedule", ("lockstep", "abba")),
-        ):
-            value = getattr(self, name)
-            if value is not None:
-                changes[name] = _parsed(option, value, value if value in words else None, " or ".join(words))
-        for name in ("control", "steady_memory"):
-            wanted = getattr(self, name)
-            if wanted is not None:
-                changes[name] = control_of(wanted)
-        if self.setup is not None:
-            changes["setup"] = self.setup
-        if self.max_age is not None:
-            changes["max_age_days"] = self.max_age
-        if self.counter_tolerance:
-            allowed = dict(settings.counter_tolerance)
-            for word in self.counter_tolerance:
-                metric, _, number = word.partition("=")
-                value = float(number) if number.replace(".", "", 1).isdigit() else None
-                allowed[metric] = _parsed("--counter-tolerance", word, value, "allocations=2")
-            changes["counter_tolerance"] = tuple(allowed.items())
-        return dataclasses.replace(settings, **changes)
-
-
-def _parsed(option: str, word: str, value: V | None, example: str) -> V:
-    """The value. Raises PerfdoctorError when the word had none."""
-    if value is None:
-        raise PerfdoctorError(f"{option} {word} means nothing", slug="gate-option", advice=f"for example: {example}")
-    return value
+        given: dict[str, Any] = {option.name.replace("_", "-"): getattr(self, option.name) for option in fields(self)}
+        allowed = dict(COUNTER.decode(word, Place(key="counter-tolerance")) for word in self.counter_tolerance)
+        given["counter-tolerance"] = {**settings.counter_tolerance, **allowed}
+        return laid_over(settings, given)
 
 
 def run(options: Options) -> Exit:
@@ -137,11 +107,17 @@ def run(options: Options) -> Exit:
             return selftest.run(config)
     _require_one_comparison(options)
     if options.stored is not None:
+        from ..gate.stored import judge as judge_stored
         from . import gate_from
 
-        before, after = (gate_from.read_side(path, config) for path in options.stored)
-        result = gate_from.gate_from(
-            before, after, config, fail_on=options.settings.fail_on, allow_loss_change=options.allow_loss_change
+        before, after = (gate_from.read_arm(path, config) for path in options.stored)
+        result = judge_stored(
+            before,
+            after,
+            config,
+            today=after.content.written,
+            fail_on=options.settings.fail_on,
+            allow_loss_change=options.allow_loss_change,
         )
         return _finish(result, config, where, after.argv, options.verbose)
     command = options.job.command()
@@ -170,7 +146,7 @@ def run(options: Options) -> Exit:
 
 def _require_one_comparison(options: Options) -> None:
     """Raises PerfdoctorError for none or several, and for a job where none is run."""
-    given = [side for side in (options.against, options.baseline, options.stored) if side is not None]
+    given = [other for other in (options.against, options.baseline, options.stored) if other is not None]
     if len(given) != 1:
         raise PerfdoctorError(
             "several things to compare with" if given else "nothing to compare with",
@@ -234,9 +210,9 @@ def write(result: GateResult, where: Sequence[outputs.Output], argv: Sequence[st
 
 def _against(options: Options, config: Config, paired: Callable[[int, int], None]) -> GateResult:
     from ..gate import worktrees
-    from ..gate.comparison import Contest, Terms
+    from ..gate.comparison import Comparison, Terms
     from ..gate.decision import Policy
-    from ..gate.model import Side
+    from ..gate.model import Arm
 
     gate = config.gate
     make_parent(config.runs)
@@ -250,9 +226,9 @@ def _against(options: Options, config: Config, paired: Callable[[int, int], None
         where=place,
     ) as trees:
         if trees.identical:
-            sides = Side(trees.before.title), Side(trees.after.title)
+            arms = Arm(trees.before.title), Arm(trees.after.title)
             reason = f"{trees.before.title} and {trees.after.title} hold the same files: nothing to measure"
-            return GateResult(Verdict.IDENTICAL, reason, *sides, notes=trees.notes)
+            return GateResult(Verdict.IDENTICAL, reason, *arms, notes=trees.notes)
 
         def wrong_tree(before: Sequence[str], after: Sequence[str]) -> str:
             for tree, sources in ((trees.before, before), (trees.after, after)):
@@ -261,7 +237,7 @@ def _against(options: Options, config: Config, paired: Callable[[int, int], None
                     return f"{tree.title} runs {foreign[0]}, which is not its own file"
             same = worktrees.fingerprint_of(before, trees.before) == worktrees.fingerprint_of(after, trees.after)
             if same:
-                say("the Python files that the job runs are the same on both sides; data or settings may differ")
+                say("the Python files that the job runs are the same in both arms; data or settings may differ")
             return ""
 
         terms = Terms(
@@ -277,20 +253,20 @@ def _against(options: Options, config: Config, paired: Callable[[int, int], None
             wrong_tree=wrong_tree,
             paired=paired,
         )
-        before, after = (_version(options.job, trees, tree) for tree in (trees.before, trees.after))
+        before, after = (_program(options.job, trees, tree) for tree in (trees.before, trees.after))
         try:
-            result = Contest(before, after, config, terms).hold()
+            result = Comparison(before, after, config, terms).run()
         except PerfdoctorError as error:
             if error.slug != "several-ranks":
                 raise
-            say("a job of several ranks cannot take turns: one side is launched at a time (--schedule abba)")
-            result = Contest(before, after, config, dataclasses.replace(terms, abba=True)).hold()
+            say("a job of several ranks cannot take turns: one launch runs at a time (--schedule abba)")
+            result = Comparison(before, after, config, dataclasses.replace(terms, abba=True)).run()
         return dataclasses.replace(result, notes=(*trees.notes, *result.notes, *trees.linked.problems()))
 
 
-def _version(job: TypedJob, trees: Trees, tree: Tree) -> Version:
-    """One side's own command, in its own directory."""
-    from ..gate.comparison import Version
+def _program(job: TypedJob, trees: Trees, tree: Tree) -> Program:
+    """One arm's own command, in its own directory."""
+    from ..gate.comparison import Program
 
     cwd = trees.cwd(tree)
     words = tuple(trees.within(tree, word) for word in job.words)
@@ -308,4 +284,4 @@ def _version(job: TypedJob, trees: Trees, tree: Tree) -> Version:
         command = commands.module(tree.python, job.module, words)
     else:
         command = commands.Command((tree.python, *words), Path(words[0]).stem)
-    return Version(tree.title, command, cwd, tree.environment)
+    return Program(tree.title, command, cwd, tree.environment)

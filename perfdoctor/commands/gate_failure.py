@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from ..errors import PerfdoctorError
 from ..exits import Exit
 from ..gate.failure import JobFailedError
-from ..gate.model import GateResult, Side, Verdict
+from ..gate.model import Arm, GateResult, Verdict
 from .check import last_words
 
 REPORTED = (Exit.JOB_FAILED, Exit.NOT_MEASURABLE)
@@ -18,9 +17,9 @@ REPORTED = (Exit.JOB_FAILED, Exit.NOT_MEASURABLE)
 def as_result(error: PerfdoctorError, before: str) -> GateResult:
     """The error as a verdict. What the job printed last goes to stderr as a whole, its last line into the reports."""
     notes = [error.advice]
-    lines = last_words(Path(error.output)) if isinstance(error, JobFailedError) and error.output else []
+    lines = last_words(error.output) if isinstance(error, JobFailedError) and error.output else []
     if any(lines):
         print("\n".join(lines), file=sys.stderr)
         notes.append(f"the last line of its output: {next(line for line in reversed(lines) if line.strip())}")
     verdict = Verdict.FAILED if error.exit_code is Exit.JOB_FAILED else Verdict.NOT_COMPARABLE
-    return GateResult(verdict, error.message, Side(before), Side("this run"), notes=tuple(notes))
+    return GateResult(verdict, error.message, Arm(before), Arm("this run"), notes=tuple(notes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from ..config.settings import FILE, PYPROJECT
+from ..config.files import FILE, PYPROJECT
 from ..errors import PerfdoctorError
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand
 
+INTERRUPTED = 128 + signal.SIGINT
+"""What a shell reports for a program that SIGINT ended: the second Ctrl-C."""
 IS_COMMAND = "perfdoctor.command"
 """In a context's `meta`: whether the job's words are a whole command, after `--`."""
 
@@ -17,10 +20,23 @@ class Command(TyperCommand):
         super().__init__(*args, **kwargs)
         for parameter in self.params:
             parameter.show_envvar = False  # type: ignore[attr-defined]
+            if isinstance(parameter, TyperArgument):
+                # Its metavar says it all; typer would put `<list[str]>` behind.
+                parameter.display_type_rich = lambda ctx: ""  # type: ignore[method-assign]
+
+    def invoke(self, ctx: Any) -> None:
+        """What the command returns is the exit code. Click would turn Ctrl-C into 1, which means findings."""
+        try:
+            code = super().invoke(ctx)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        ctx.exit(int(code or 0))
 
 
 class JobCommand(Command):
     """Leaves to the job everything after SCRIPT, `-m MODULE` or `--`, whatever it looks like."""
+
+    allow_interspersed_args = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own, job, ctx.meta[IS_COMMAND] = self._split(args)

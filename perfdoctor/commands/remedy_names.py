@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-
-from ..errors import PerfdoctorError
+from ..errors import PerfdoctorError, nearest
 from ..injected._perfdoctor_probe.remedies import catalogue
 
 
@@ -20,9 +18,10 @@ def known(name: str) -> str:
 def _unknown(name: str) -> PerfdoctorError:
     base, equals, value = name.partition("=")
     if base in catalogue.BY_NAME:
-        takes = catalogue.BY_NAME[base].argument is not None
-        wanted = f"{base}={catalogue.BY_NAME[base].argument}" if takes else base
-        return PerfdoctorError(f"{name} is no remedy", slug="unknown-remedy", advice=f"did you mean {wanted}?")
-    close = difflib.get_close_matches(base, catalogue.BY_NAME, n=1, cutoff=0.4)
-    advice = f"did you mean {close[0]}{equals}{value}?" if close else "perfdoctor explain --remedies lists them all"
-    return PerfdoctorError(f"there is no remedy {name}", slug="unknown-remedy", advice=advice)
+        argument = catalogue.BY_NAME[base].argument
+        wanted = base if argument is None else f"{base}={argument}"
+    else:
+        close = nearest(base, catalogue.BY_NAME)
+        wanted = f"{close}{equals}{value}" if close else ""
+    advice = f"did you mean {wanted}?" if wanted else "perfdoctor explain --remedies lists them all"
+    return PerfdoctorError(f"unknown remedy {name}", slug="unknown-remedy", advice=advice)

@@ -48,22 +48,22 @@ def parse(words: str) -> Remedies:
                 raise PerfdoctorError(
                     f"{entry.name}: this machine has no lib{entry.preload[0]}",
                     slug="no-library",
-                    advice="install it, for example: " + entry.keep.partition(": ")[2],
+                    advice=f"install it, for example: {entry.install}",
                 )
             environment |= preload.preloading(library, {**os.environ, **environment})
-        elif entry.environment is not None:
-            environment |= entry.environment
+        elif entry.launches:
+            environment |= entry.environment or {}
         elif not entry.keep:
             raise PerfdoctorError(
                 f"{entry.name} cannot be applied to a job: {entry.text}",
                 slug="remedy-not-applicable",
-                advice="it is a bound for trials, not a fix",
+                advice="it is an upper bound only, for trials",
             )
         else:
             in_job.append(name)
     if not environment and not in_job:
         raise PerfdoctorError(
-            "there is no remedy to apply",
+            "no remedy to apply",
             slug="no-remedy",
             advice="perfdoctor run --apply memory.malloc,threads=1 -- python train.py",
         )

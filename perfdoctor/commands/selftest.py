@@ -11,7 +11,7 @@ from pathlib import Path
 from ..config.settings import Config
 from ..errors import PerfdoctorError
 from ..exits import Exit
-from ..gate.comparison import Contest, Terms, Version
+from ..gate.comparison import Comparison, Program, Terms
 from ..gate.decision import Policy
 from ..gate.model import GateResult, Verdict
 from ..launch.command import Command, python_for_jobs
@@ -26,14 +26,14 @@ class Trial:
 
     name: str
     after: tuple[str, ...]
-    """Options of the side after."""
+    """Options of the arm after."""
     expected: tuple[Verdict | Exit, ...]
     """What it may end in; an exit code where it must be refused."""
     moved: tuple[str, ...] = ()
     """Operators that must be named, each once more per step, and no others."""
     loss_may_change: bool = False
     before: tuple[str, ...] = ()
-    """Options of the side before."""
+    """Options of the arm before."""
     differs: tuple[str, ...] = ()
     """Metrics of which one at least must differ."""
 
@@ -49,18 +49,18 @@ TRIALS = (
 )
 
 
-def hold(
+def compare(
     trial: Trial, config: Config, policy: Policy, say: Callable[[str], None] = lambda text: None
 ) -> GateResult | PerfdoctorError:
     """One comparison, as a gate would make it; an error that it ends in is an answer too."""
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
 
-    def version(title: str, options: Sequence[str]) -> Version:
-        return Version(title, Command((python_for_jobs(), str(JOB), *options), "trial"), Path.cwd(), environment)
+    def program(title: str, options: Sequence[str]) -> Program:
+        return Program(title, Command((python_for_jobs(), str(JOB), *options), "trial"), Path.cwd(), environment)
 
     terms = Terms(policy, config.gate.time_budget_s, allow_loss_change=trial.loss_may_change, say=say)
     try:
-        return Contest(version("before", trial.before), version("after", trial.after), config, terms).hold()
+        return Comparison(program("before", trial.before), program("after", trial.after), config, terms).run()
     except PerfdoctorError as error:
         return error
 
@@ -86,7 +86,7 @@ def run(config: Config) -> Exit:
     for trial in TRIALS:
         say(f"self-test: {trial.name}")
         with tempfile.TemporaryDirectory(prefix="perfdoctor-") as runs:
-            found = hold(trial, replace(config, runs=Path(runs)), Policy(tolerance=config.gate.tolerance), say=say)
+            found = compare(trial, replace(config, runs=Path(runs)), Policy(tolerance=config.gate.tolerance), say=say)
         problem = problem_of(trial, found)
         doubt = isinstance(found, GateResult) and found.verdict is Verdict.INCONCLUSIVE
         mark = "?" if problem and doubt else "✗" if problem else "✓"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..launch.job import OutputMode
+from ..launch.command import OutputMode
 from ..observation.watch import INTERRUPTED, Progress, output_tail
 from ..recording.directory import RunDirectory
 from ..recording.host import HostSample

@@ -8,10 +8,12 @@ A comment stands on the finding's line, or alone on the lines directly above it:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
+
+from .decoding import NO_KEY, TABLES, Form, Place, decode, required, setting
 
 if TYPE_CHECKING:
     # Types only: `diagnosis` imports this module, and the command line must start fast.
@@ -26,20 +28,39 @@ _NEXT_COMMENT = re.compile(r"\s#\s.*")
 _HOW = "write `# perfdoctor: ignore[CODE] -- reason`"
 
 
+def _where(value: object) -> str | None:
+    if not isinstance(value, str) or not value.strip() or re.search(r":\d+$|^::|::$", value):
+        return None
+    return value
+
+
+WHERE = Form('"train.py" or "train.py::function" (line numbers move)', _where)
+
+
 @dataclass(frozen=True, slots=True)
 class Suppression:
     """A finding that its owner accepts."""
 
-    code: str
+    code: str = required("Name what it silences: a check (PD04) or a finding (PD04.explicit-collect).")
     """A check's code or a finding's full id."""
-    reason: str
+    reason: str = required("Say why the finding is accepted; the report shows it.")
     """Why, in the owner's words; never empty."""
-    where: str = ""
+    where: str = setting("", WHERE)
     """`train.py` or `train.py::function`; everywhere when empty."""
     expires: date | None = None
     """The last day on which it counts."""
-    origin: str = ""
+    origin: str = setting("", key=NO_KEY)
     """Where it was written: `suppress[1] in perfdoctor.toml`, `train.py:41`."""
+
+
+def read_suppressions(tables: object, place: Place) -> tuple[Suppression, ...]:
+    """`[[suppress]]`. Raises PerfdoctorError."""
+    file = place.source.name if place.source else ""
+    entries = enumerate(TABLES.decode(tables, place), 1)
+    found = [
+        (number, decode(Suppression, entry, Place(place.source, f"{place.key}[{number}]"))) for number, entry in entries
+    ]
+    return tuple(replace(entry, origin=f"suppress[{number}] in {file}") for number, entry in found)
 
 
 @dataclass(frozen=True, slots=True)

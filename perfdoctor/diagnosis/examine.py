@@ -11,7 +11,19 @@ from typing import Any
 from ..config.settings import Config, is_selected
 from ..evidence.causes import Ledger
 from ..evidence.model import Evidence, Missing, RunEvidence, Step
-from .findings import Check, CheckResult, Combined, Diagnosis, Finding, Outcome, OutcomeKind, Part, Savings, Severity
+from .findings import (
+    Check,
+    CheckResult,
+    Combined,
+    Diagnosis,
+    Finding,
+    Outcome,
+    OutcomeKind,
+    Part,
+    Savings,
+    Severity,
+    ranked,
+)
 from .integrity import notes
 from .suppress import CommentLookup, Sifted, sift, suppression_notes
 
@@ -43,7 +55,6 @@ def examine(run: RunEvidence, checks: Sequence[tuple[Check[Any], Any]], rules: R
     return Diagnosis(
         evidence=slowest,
         checks=tuple(results),
-        ranked=ranked(results),
         combined=combined(results, slowest),
         integrity=(*notes(run, results), *suppression_notes(rules.config, sifted, judged, rules.today)),
     )
@@ -56,18 +67,6 @@ def _without(outcome: Outcome, sifted: Sifted) -> Outcome:
     if sifted.kept:
         return replace(outcome, findings=sifted.kept)
     return Outcome(OutcomeKind.CLEAR, "all its findings are suppressed", outcome.measurements)
-
-
-def ranked(results: Sequence[CheckResult]) -> tuple[Finding, ...]:
-    """All findings, notes last, by the middle of what they are predicted to save: a note may promise much, but nothing
-    in the job is wrong."""
-    findings = [finding for result in results for finding in result.outcome.findings]
-    return tuple(sorted(findings, key=_rank))
-
-
-def _rank(finding: Finding) -> tuple[bool, float, float, str]:
-    saved = finding.savings
-    return finding.severity is Severity.NOTE, -(saved.low_ms + saved.high_ms), -saved.share, finding.id
 
 
 def _outcome(check: Check[Any], limits: Any, run: RunEvidence, slowest: Evidence) -> Outcome:
@@ -98,9 +97,7 @@ def _merged(outcomes: Sequence[tuple[Evidence, Outcome]], slowest: Evidence) -> 
         return of_slowest
     same: dict[tuple[str, int], list[tuple[Evidence, Finding]]] = {}
     for evidence, finding in found:
-        # Fingerprints hold no line, so that they outlive edits; two lines of one function are still two findings.
-        line = finding.location.line if finding.location else 0
-        same.setdefault((finding.fingerprint, line), []).append((evidence, finding))
+        same.setdefault(finding.key, []).append((evidence, finding))
     merged = []
     for group in same.values():
         # The costliest rank speaks for all: a step is as slow as its slowest rank.
@@ -145,7 +142,7 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
     if isinstance(evidence.step, Missing):
         return results
     ledgers, alarms = ({pool: Ledger(ms) for pool, ms in _pools(evidence.step).items()} for _ in range(2))
-    capped: dict[int, Finding] = {}
+    capped: dict[tuple[str, int], Finding] = {}
     for finding in sorted(ranked(results), key=lambda f: f.savings.general):
         ceiling, pool = finding.savings.ceiling_ms, _POOL[finding.savings.part]
         scale = ledgers[pool].take(ceiling) / ceiling if ceiling > 0 else 1.0
@@ -153,14 +150,8 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
         alarming = finding.severity is not Severity.NOTE
         beside_alarms = alarms[pool].take(ceiling) / ceiling if ceiling > 0 and alarming else 1.0
         explained = finding.savings.general and beside_alarms < _EXPLAINED
-        capped[id(finding)] = replace(billed, severity=Severity.NOTE) if explained else billed
-    return [
-        replace(
-            result,
-            outcome=replace(result.outcome, findings=tuple(capped[id(f)] for f in result.outcome.findings)),
-        )
-        for result in results
-    ]
+        capped[finding.key] = replace(billed, severity=Severity.NOTE) if explained else billed
+    return [result.changed(lambda finding: capped[finding.key]) for result in results]
 
 
 def _scaled(finding: Finding, scale: float) -> Savings:

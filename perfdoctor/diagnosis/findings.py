@@ -7,8 +7,8 @@ measurements, and `report/wording.py` alone turns them into words.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Generic, Literal, TypeVar
 
@@ -148,6 +148,11 @@ class Finding:
         place = f"{self.location.file}\0{self.location.function}" if self.location else "\0"
         return hashlib.sha256(f"{self.id}\0{place}".encode()).hexdigest()[:32]
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """Tells it from all others of one run: two lines of one function are two findings."""
+        return self.fingerprint, self.location.line if self.location else 0
+
 
 class OutcomeKind(str, Enum):
     """The five ways a check can end; `silence never looks like health`."""
@@ -216,7 +221,12 @@ class Check(Generic[L]):
     """A frozen dataclass of thresholds; every field can be set in the configuration by its kebab name."""
     examine: Callable[[Evidence, L], Outcome]
     aliases: tuple[str, ...] = ()
-    """Other names a user may type."""
+    """Other names by which options, configuration and `explain` know it: `data-loading`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that it is called."""
+        return (self.code, self.name, *self.aliases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +238,10 @@ class CheckResult:
     title: str
     outcome: Outcome
     suppressed: tuple[SuppressedFinding, ...] = ()
+
+    def changed(self, change: Callable[[Finding], Finding]) -> CheckResult:
+        """The same with each of its findings changed."""
+        return replace(self, outcome=replace(self.outcome, findings=tuple(map(change, self.outcome.findings))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +275,15 @@ class Combined:
 
 
 @dataclass(frozen=True, slots=True)
+class Unexplained:
+    """What no finding explains, per steady step."""
+
+    ms: float
+    share: float
+    """Of the step."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """Everything a report needs besides the evidence itself."""
 
@@ -268,14 +291,46 @@ class Diagnosis:
     """The slowest rank's."""
     checks: tuple[CheckResult, ...]
     """In code order."""
-    ranked: tuple[Finding, ...]
-    """All findings, the largest predicted saving first."""
     combined: Combined | None
     """None without findings or without a step."""
     integrity: tuple[IntegrityNote, ...] = ()
     trials: Trials | None = None
     """None when no remedy was tried."""
     past: Past = NO_PAST
+
+    @property
+    def ranked(self) -> tuple[Finding, ...]:
+        """All findings, the largest predicted saving first."""
+        return ranked(self.checks)
+
+    @property
+    def unexplained(self) -> Unexplained | None:
+        """The part of the steady step that no finding explains; None without a step.
+
+        A note about what would help whatever the time goes into does not say what it goes into.
+        """
+        step = self.evidence.step
+        if isinstance(step, Missing) or step.step_ms <= 0:
+            return None
+        explained = sum(
+            finding.savings.ceiling_ms
+            for finding in self.ranked
+            if finding.savings.part is not Part.EPOCH
+            and not (finding.savings.general and finding.severity is Severity.NOTE)
+        )
+        rest = max(0.0, step.step_ms - explained)
+        return Unexplained(rest, rest / step.step_ms)
+
+
+def ranked(results: Sequence[CheckResult]) -> tuple[Finding, ...]:
+    """All findings, notes last, by the middle of what they are predicted to save: a note may promise much, but nothing
+    in the job is wrong."""
+    return tuple(sorted((finding for result in results for finding in result.outcome.findings), key=_rank))
+
+
+def _rank(finding: Finding) -> tuple[bool, float, float, str]:
+    saved = finding.savings
+    return finding.severity is Severity.NOTE, -(saved.low_ms + saved.high_ms), -saved.share, finding.id
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -26,18 +26,23 @@ class Registered:
 
 
 def discover() -> tuple[Registered, ...]:
-    """All checks, by code. Raises PerfdoctorError when one does not load or two share a code."""
+    """All checks, by code. Raises PerfdoctorError when one does not load or two share a name."""
     package = importlib.import_module("perfdoctor.checks")
     names = [module.name for module in pkgutil.iter_modules(package.__path__, "perfdoctor.checks.")]
     found = [_load(name) for name in names if not name.rpartition(".")[2].startswith("_")]
     found += [_load(entry.value.partition(":")[0]) for entry in entry_points(group=GROUP)]
-    by_code: dict[str, Registered] = {}
+    by_name: dict[str, Registered] = {}
     for registered in found:
-        code = registered.check.code
-        if code in by_code:
-            raise _broken(code, f"two checks have the code {code}")
-        by_code[code] = registered
-    return tuple(by_code[code] for code in sorted(by_code))
+        for name in registered.check.names:
+            if name in by_name:
+                raise _broken(registered.check.code, f"two checks are called {name}")
+            by_name[name] = registered
+    return tuple(sorted(found, key=lambda registered: registered.check.code))
+
+
+def codes() -> dict[str, str]:
+    """The code of each check by its names."""
+    return {name: entry.check.code for entry in discover() for name in entry.check.names[1:]}
 
 
 def _load(module_name: str) -> Registered:

@@ -6,44 +6,33 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from statistics import stdev
 from typing import Any, cast
 
 from ..diagnosis.findings import Finding
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
-from .compare import Tolerances, compare
-from .decision import trimmed_mean
-from .findings import new_findings
-from .fingerprint import Fingerprint, differences, torch_minor
+from .fingerprint import Fingerprint
 from .metrics import Metrics
-from .model import Assume, GateResult, Judgement, Metric, Side, Verdict, overall
-from .summary import decisive
+from .model import Assume, Metric, Unit
 
 SCHEMA = "perfdoctor.baseline/1"
 DIGITS = 4
 """Of a time: more is noise, and noise makes diffs."""
-LEAST_LAUNCHES = 8
-"""For times: fewer do not say how much they vary."""
-LEAST_NOW = 2
-"""Launches to be compared with them: one may have been unlucky."""
-LEAST_TOLERANCE = 0.15
-"""Against stored times: a machine is not the same one a week later ..."""
-ADVISORY = 0.30
-"""... and on another one only this much is worth a word."""
-_NAMED = 4
-"""Metrics in the gate's one sentence; the report lists them all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """One metric of a baseline."""
 
-    unit: str
-    assume: str
+    unit: Unit
+    assume: Assume
     label: str
     launches: tuple[float, ...]
     """The value of each launch."""
+
+    def metric(self, name: str, value: float) -> Metric:
+        """The metric with a value of its own."""
+        return Metric(name, self.unit, self.assume, value, self.label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +60,14 @@ class Baseline:
         """Fingerprints of the findings."""
         return frozenset(finding.fingerprint for finding in self.findings)
 
+    def as_launches(self) -> list[Metrics]:
+        """The stored metrics, launch by launch."""
+        count = max((len(stored.launches) for stored in self.metrics.values()), default=0)
+        stored = self.metrics.items()
+        return [
+            {name: s.metric(name, s.launches[n]) for name, s in stored if n < len(s.launches)} for n in range(count)
+        ]
+
 
 def make(
     written: date,
@@ -88,7 +85,7 @@ def make(
         values = [launch[name].value for launch in launches if name in launch]
         numbers = tuple(_rounded(v, metric.assume) for v in values if not isinstance(v, Missing))
         if numbers:
-            stored[name] = Stored(metric.unit, metric.assume.value, metric.title, numbers)
+            stored[name] = Stored(metric.unit, metric.assume, metric.title, numbers)
     return Baseline(written, job, configuration, machine, stored, known_findings(findings))
 
 
@@ -167,7 +164,7 @@ def parse(text: str, place: str) -> Baseline:
             {str(k): str(v) for k, v in raw["configuration"].items()},
             {str(k): str(v) for k, v in raw["machine"].items()},
             {
-                str(name): Stored(m["unit"], Assume(m["assume"]).value, m["label"], tuple(map(_number, m["launches"])))
+                str(name): Stored(m["unit"], Assume(m["assume"]), m["label"], tuple(map(_number, m["launches"])))
                 for name, m in raw["metrics"].items()
             },
             tuple(KnownFinding(f["fingerprint"], f["id"], f["place"]) for f in raw["findings"]),
@@ -184,134 +181,3 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(value)
     return value
-
-
-# ---------------------------------------------------------------------------------------------------------
-# Against it
-
-
-def launches_of(baseline: Baseline) -> list[Metrics]:
-    """The stored metrics, launch by launch."""
-    count = max((len(stored.launches) for stored in baseline.metrics.values()), default=0)
-    return [
-        {
-            name: Metric(name, cast("Any", s.unit), Assume(s.assume), s.launches[number], s.label)
-            for name, s in baseline.metrics.items()
-            if number < len(s.launches)
-        }
-        for number in range(count)
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Now:
-    """What the job gave today."""
-
-    today: date
-    side: Side
-    configuration: Fingerprint
-    machine: Fingerprint
-    launches: Sequence[Metrics]
-    findings: Sequence[Finding]
-    """Those that count, by `--fail-on`."""
-
-
-def judge(baseline: Baseline, place: str, now: Now, tolerances: Tolerances, max_age_days: int) -> GateResult:
-    """Counters and memory in full; times only where they can be compared, otherwise for information."""
-    before = Side(place)
-    unlike = differences(baseline.configuration, now.configuration)
-    if unlike:
-        return GateResult(
-            Verdict.NOT_COMPARABLE,
-            f"not the same work: {'; '.join(unlike)}",
-            before,
-            now.side,
-        )
-    notes = []
-    judgements = list(compare(_counted(launches_of(baseline)), _counted(now.launches), tolerances))
-    if torch_minor(baseline.machine) != torch_minor(now.machine):
-        judgements = [replace(j, gates=False) for j in judgements]
-        notes.append(
-            f"torch {torch_minor(baseline.machine)} then, {torch_minor(now.machine)} now: counters are shown only; "
-            f"`perfdoctor baseline write` makes them count again"
-        )
-    why_not = _why_times_do_not_count(baseline, now, max_age_days)
-    if why_not:
-        notes.append(f"times are shown only: {why_not}")
-    judgements += _timed(baseline, now, gates=not why_not)
-    judgements += new_findings(baseline.known, now.findings)
-    verdict = overall(judgements)
-    return GateResult(verdict, reason(verdict, judgements), before, now.side, tuple(judgements), notes=tuple(notes))
-
-
-def _counted(launches: Sequence[Metrics]) -> list[Metrics]:
-    return [{n: m for n, m in launch.items() if m.assume in (Assume.EXACT, Assume.TIGHT)} for launch in launches]
-
-
-def _why_times_do_not_count(baseline: Baseline, now: Now, max_age_days: int) -> str:
-    other = differences(baseline.machine, now.machine)
-    if other:
-        return f"another machine ({'; '.join(other[:3])})"
-    age = (now.today - baseline.written).days
-    if age > max_age_days:
-        return f"the baseline's age in days is {age}, and at most {max_age_days} count (`--max-age`)"
-    if len(now.launches) < LEAST_NOW:
-        return f"{now.side.name} holds one launch, {LEAST_NOW} are needed"
-    count = len(baseline.metrics["step_time_ms"].launches) if "step_time_ms" in baseline.metrics else 0
-    if count < LEAST_LAUNCHES:
-        need = f"`baseline write --launches {LEAST_LAUNCHES}`"
-        return f"launches in the baseline: {count} of the {LEAST_LAUNCHES} needed ({need})"
-    return ""
-
-
-def _timed(baseline: Baseline, now: Now, gates: bool) -> list[Judgement]:
-    found = []
-    for name, stored in baseline.metrics.items():
-        if stored.assume not in (Assume.TIMED.value, Assume.SHARE.value, Assume.INFO.value):
-            continue
-        values = [launch[name].value for launch in now.launches if name in launch]
-        numbers = [value for value in values if not isinstance(value, Missing)]
-        old = trimmed_mean(stored.launches)
-        assume, unit = Assume(stored.assume), cast("Any", stored.unit)
-        if not numbers or assume is not Assume.TIMED or old <= 0:
-            after = trimmed_mean(numbers) if numbers else Missing("not measured")
-            change = None if isinstance(after, Missing) or assume is Assume.TIMED else after - old
-            found.append(
-                Judgement(
-                    name,
-                    stored.label,
-                    unit,
-                    assume,
-                    old,
-                    after,
-                    Verdict.NOT_JUDGED,
-                    "for information",
-                    change,
-                    gates=False,
-                )
-            )
-            continue
-        spread = stdev(stored.launches) / old if len(stored.launches) > 1 else 0.0
-        tolerance = max(3 * spread, LEAST_TOLERANCE) if gates else ADVISORY
-        ratios = [value / old - 1 for value in numbers]
-        said = f"launches: {len(stored.launches)} before, {len(numbers)} now; tolerance {100 * tolerance:.0f} %"
-        if min(ratios) > tolerance:
-            verdict = Verdict.REGRESSION
-        elif trimmed_mean(ratios) <= tolerance:
-            verdict = Verdict.PASS
-        else:
-            verdict, said = Verdict.INCONCLUSIVE, f"{said}; not every launch was slower"
-        found.append(
-            Judgement(
-                name, stored.label, unit, assume, old, trimmed_mean(numbers), verdict, said, trimmed_mean(ratios),
-                min(ratios), max(ratios), gates,
-            )
-        )  # fmt: skip
-    return found
-
-
-def reason(verdict: Verdict, judgements: Sequence[Judgement]) -> str:
-    """The whole gate in one sentence."""
-    if verdict is Verdict.PASS:
-        return "nothing that counts got worse"
-    return "; ".join(decisive(verdict, judgements, _NAMED)) or "nothing was measured"

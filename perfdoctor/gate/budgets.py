@@ -1,22 +1,22 @@
-"""Absolute promises: `[assert]` in the configuration, on any metric or check. Pure."""
+"""Absolute budgets: `[assert]` in the configuration, on any metric or check. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from statistics import median
 
-from ..config.gate import Budget
+from ..config.budgets import Budget
 from ..diagnosis.findings import Finding
 from ..evidence.model import Missing
 from .compare import operators_were_counted
 from .metrics import Metrics
-from .model import PROMISE, Assume, Judgement, Verdict
+from .model import BUDGET, Assume, Judgement, Verdict
 
 
 def judge_budgets(
     budgets: Sequence[Budget], launches: Sequence[Metrics], findings: Sequence[Finding]
 ) -> tuple[Judgement, ...]:
-    """One judgement for each promise; `warn` is shown and never fails. The median of several launches counts."""
+    """One judgement for each budget; `warn` is shown and never fails. The median of several launches counts."""
     return tuple(
         _of_check(budget, findings) if budget.is_check else _of_metric(budget, launches)
         for budget in budgets
@@ -24,28 +24,17 @@ def judge_budgets(
     )
 
 
-def unknown(budgets: Sequence[Budget], metrics: Collection[str], codes: Collection[str]) -> str:
-    """The first name that is neither a metric nor a check; "" when there is none."""
-    for budget in budgets:
-        if budget.name.startswith("op:") or budget.name in metrics:
-            continue
-        if budget.is_check and budget.name.partition(".")[0] in codes:
-            continue
-        return budget.name
-    return ""
-
-
 def _of_check(budget: Budget, findings: Sequence[Finding]) -> Judgement:
     matching = [f for f in findings if f.id == budget.name or f.id.partition(".")[0] == budget.name]
     return Judgement(
-        PROMISE + budget.name,
+        BUDGET + budget.name,
         f"findings of {budget.name}",
         "count",
         Assume.EXACT,
         0,
         len(matching),
         Verdict.REGRESSION if matching else Verdict.PASS,
-        f"promised: none{' – ' + ', '.join(f.id for f in matching) if matching else ''}",
+        f"budget: none{' – ' + ', '.join(f.id for f in matching) if matching else ''}",
         gates=budget.level == "error",
     )
 
@@ -61,19 +50,19 @@ def _of_metric(budget: Budget, launches: Sequence[Metrics]) -> Judgement:
         numbers = [0.0]
     limits = [f"at most {budget.max:g}"] if budget.max is not None else []
     limits += [f"at least {budget.min:g}"] if budget.min is not None else []
-    promised = f"promised: {' and '.join(limits)}"
+    said = f"budget: {' and '.join(limits)}"
     if not numbers:
         why = next((str(value) for value in values if isinstance(value, Missing)), "not measured")
         verdict, after = Verdict.INCONCLUSIVE, Missing(why)
         return Judgement(
-            PROMISE + budget.name, label, unit, assume, Missing("a promise"), after, verdict,
-            f"{promised}, but {why}", gates=budget.level == "error",
+            BUDGET + budget.name, label, unit, assume, Missing("a budget"), after, verdict,
+            f"{said}, but {why}", gates=budget.level == "error",
         )  # fmt: skip
     value = median(numbers)
     broken = (budget.max is not None and value > budget.max) or (budget.min is not None and value < budget.min)
     return Judgement(
-        PROMISE + budget.name, label, unit, assume, Missing("a promise"), value,
+        BUDGET + budget.name, label, unit, assume, Missing("a budget"), value,
         Verdict.REGRESSION if broken else Verdict.PASS,
-        f"{promised}; measured {', '.join(f'{number:.4g}' for number in numbers)}",
+        f"{said}; measured {', '.join(f'{number:.4g}' for number in numbers)}",
         gates=budget.level == "error",
     )  # fmt: skip

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
+from types import MappingProxyType
 
 from ..evidence.model import Missing
 from .model import Assume, Judgement, Metric, Verdict
@@ -28,25 +28,19 @@ EXACT_PAIRS = 4
 EQUAL = 1e-9
 """Counts per 100 steps are quotients of whole numbers."""
 
+NOTHING_MORE: Mapping[str, float] = MappingProxyType({})
+
 Launches = Sequence[Mapping[str, Metric]]
-"""Metrics by name, of each launch of one side."""
+"""Metrics by name, of each launch of one arm."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tolerances:
-    """What is allowed on top."""
-
-    counters: Mapping[str, float] = field(default_factory=dict)
-    """Per metric, in its own unit per step."""
-
-
-def compare(before: Launches, after: Launches, tolerances: Tolerances = Tolerances()) -> tuple[Judgement, ...]:
-    """Every exact and tight metric that either side has; others are reported as they are."""
+def compare(before: Launches, after: Launches, allowed: Mapping[str, float] = NOTHING_MORE) -> tuple[Judgement, ...]:
+    """Every exact and tight metric that each arm has; others are reported as they are."""
     names = dict.fromkeys(name for launch in (*before, *after) for name in launch)
-    return tuple(_one(name, before, after, tolerances) for name in names)
+    return tuple(_one(name, before, after, allowed.get(name, 0.0)) for name in names)
 
 
-def _one(name: str, before: Launches, after: Launches, tolerances: Tolerances) -> Judgement:
+def _one(name: str, before: Launches, after: Launches, allowed: float) -> Judgement:
     metric = next(launch[name] for launch in (*after, *before) if name in launch)
     old, new = _values(name, before), _values(name, after)
 
@@ -58,13 +52,12 @@ def _one(name: str, before: Launches, after: Launches, tolerances: Tolerances) -
         return Judgement(name, metric.title, metric.unit, assume, old_value, new_value, verdict, reason, change)
 
     if isinstance(old, Missing) or isinstance(new, Missing):
-        which = [f"{side}: {value}" for side, value in (("before", old), ("after", new)) if isinstance(value, Missing)]
+        which = [f"{arm}: {value}" for arm, value in (("before", old), ("after", new)) if isinstance(value, Missing)]
         shown_old = old if isinstance(old, Missing) else median(old)
         shown_new = new if isinstance(new, Missing) else median(new)
         return judged(Verdict.NOT_JUDGED, "; ".join(which), shown_old, shown_new)
     middle_old, middle_new = median(old), median(new)
     if metric.assume is Assume.EXACT:
-        allowed = tolerances.counters.get(name, 0.0)
         unsteady = max(old) - min(old) > allowed or max(new) - min(new) > allowed
         if unsteady:
             return judged(*_tight(old, new, RSS_MARGIN, 0.0, NOT_EXACT))
@@ -85,7 +78,7 @@ def _one(name: str, before: Launches, after: Launches, tolerances: Tolerances) -
 
 
 def compare_pairs(metric: Metric, pairs: Sequence[tuple[float, float]], allowed: float = 0.0) -> Judgement:
-    """What both sides count over the same steps of each pair of launches: exact where all pairs agree.
+    """What both arms count over the same steps of each pair of launches: exact where all pairs agree.
 
     `metric` says what it is; its value is not looked at.
     """
@@ -132,7 +125,7 @@ def operators_were_counted(launches: Launches) -> bool:
 def _tight(
     old: Sequence[float], new: Sequence[float], margin: float, least: float, note: str
 ) -> tuple[Verdict, str, float, float]:
-    """Medians against a margin; beyond it, no launch of one side may lie within the other's."""
+    """Medians against a margin; beyond it, no launch of one arm may lie within the other's."""
     before, after = median(old), median(new)
     allowed = max(margin * abs(before), least)
     said = f"medians over launches, {len(old)} before and {len(new)} now; margin {100 * margin:.0f} %{note}"

@@ -1,4 +1,4 @@
-"""A gate between two versions of a job: fresh launches of both until the rule has enough, then the verdict.
+"""An interleaved comparison of two arms: fresh launches of both until the rule has enough, then the verdict.
 
 Knows processes and clocks; what the numbers mean is decided in `gate`.
 """
@@ -6,7 +6,6 @@ Knows processes and clocks; what the numbers mean is decided in `gate`.
 from __future__ import annotations
 
 import random
-import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,25 +26,26 @@ from ..recording.directory import RunDirectory
 from ..recording.machine import Machine
 from ..trials.judge import judge
 from .decision import Next, Policy, vague, wants
-from .failure import JobFailedError
-from .interleaving import Contestant, Limits, race
-from .model import AFTER, BEFORE, GateResult, Judgement, Side, Verdict
-from .outcome import Held, Rules, control_policy, losses_vary, other_configuration, other_losses, outcome
+from .failure import job_failed
+from .interleaving import Launch, Limits, interleave
+from .model import AFTER, BEFORE, Arm, GateResult, Judgement, Verdict
+from .outcome import Gathered, Rules, control_policy, losses_vary, other_configuration, other_losses, outcome
 from .plan import has_room, memory_comes_and_goes, why_no_control
 from .rounds import CORE, Rounds, note_launches
-from .samples import Lap, note_laps, ratio_core
+from .samples import Sample, note_samples, ratio_core
 from .why import explain
 
-CONTROL = "twin"
-STEADY_MEMORY = dict(re.findall(r"export (\w+)=(\S+)", catalogue.kept("memory.malloc")))
+CONTROL = "a-a"
+"""The A/A control, in names of directories: as long as those of the other arms."""
+STEADY_MEMORY = catalogue.BY_NAME["memory.malloc"].environment or {}
 """Variables that make glibc keep what is freed."""
 _ABBA_STEPS = 60
 """Steady steps of one launch that runs alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """One side, ready to be launched again and again."""
+class Program:
+    """What an arm runs, ready to be launched again and again."""
 
     title: str
     command: Command
@@ -55,7 +55,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How the contest is held."""
+    """How arms are compared."""
 
     policy: Policy
     time_budget_s: float
@@ -69,20 +69,20 @@ class Terms:
     say: Callable[[str], None] = lambda text: None
     """Told of each pair."""
     wrong_tree: Callable[[Sequence[str], Sequence[str]], str] = lambda before, after: ""
-    """Given the files that each side really ran: why they are not its own, or ""."""
+    """Given the files that each arm really ran: why they are not its own, or ""."""
     paired: Callable[[int, int], None] = lambda done, wanted: None
     """Told how many pairs are done, and how many there will be as far as is known."""
 
 
-class Contest:
+class Comparison:
     """One gate. Use it once."""
 
-    def __init__(self, before: Version, after: Version, config: Config, terms: Terms) -> None:
+    def __init__(self, before: Program, after: Program, config: Config, terms: Terms) -> None:
         self.machine = read_machine()
         pinned = _threads_within_quota(self.machine)
-        self.versions = {
-            name: replace(version, environment={**pinned, **version.environment})
-            for name, version in ((BEFORE, before), (AFTER, after))
+        self.programs = {
+            name: replace(program, environment={**pinned, **program.environment})
+            for name, program in ((BEFORE, before), (AFTER, after))
         }
         self.config = config
         self.terms = terms
@@ -96,12 +96,12 @@ class Contest:
         self.memory_decided = terms.abba or terms.steady_memory == "on"
         self.controlled = terms.control == "on" and not terms.abba
         if terms.control == "on" and terms.abba:
-            self.notes.append("no control: launches that run alone have no third copy beside them")
+            self.notes.append("no A/A control: launches run one at a time")
         if terms.steady_memory == "on":
             self._steady_memory()
 
-    def hold(self) -> GateResult:
-        """Launch, decide, explain. Raises PerfdoctorError when a side fails or cannot be launched."""
+    def run(self) -> GateResult:
+        """Launch, decide, explain. Raises PerfdoctorError when an arm fails or cannot be launched."""
         policy = self.terms.policy
         want = Next.MORE
         while want is Next.MORE:
@@ -160,64 +160,61 @@ class Contest:
         self.terms.paired(len(seen), max(wanted, len(seen)))
 
     def _directory(self, name: str) -> RunDirectory:
-        directory = RunDirectory.create(self.config.runs, f"gate-{name}-{self.versions[AFTER].command.name}")
+        directory = RunDirectory.create(self.config.runs, f"gate-{name}-{self.programs[AFTER].command.name}")
         write_machine(self.machine, directory.machine_file)
         return directory
 
     def _turns(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
-        # A third copy makes a pair half as long again: it goes once enough is known about it.
+        # An A/A control makes a pair half as long again: it goes once enough is known about it.
         names = (BEFORE, AFTER, CONTROL) if self._control_is_vague() else (BEFORE, AFTER)
-        contestants = []
+        launches = []
         for name in names:
-            version = self.versions[AFTER if name == AFTER else BEFORE]
+            program = self.programs[AFTER if name == AFTER else BEFORE]
             directories[name] = self._directory(name)
-            contestants.append(
-                Contestant(
-                    name, version.title, version.command, version.cwd, directories[name], version.environment,
+            launches.append(
+                Launch(
+                    name, program.title, program.command, program.cwd, directories[name], program.environment,
                     windows if name != CONTROL else (),
                 )
             )  # fmt: skip
-        laps = race(contestants, Limits(self.config.patience_s, self.machine.usable_cpus), self.rng)
-        was, now = laps[BEFORE], laps[AFTER]
+        samples = interleave(launches, Limits(self.config.patience_s, self.machine.usable_cpus), self.rng)
+        was, now = samples[BEFORE], samples[AFTER]
         if len(self.first) == 0:
             wrong = self.terms.wrong_tree(was.sources, now.sources)
             if wrong:
                 raise PerfdoctorError(
                     wrong,
                     slug="wrong-tree",
-                    advice='the package is installed from one place for both sides: --setup "pip install -e ."',
+                    advice='the package is installed from one place for both arms: --setup "pip install -e ."',
                     exit_code=Exit.NOT_MEASURABLE,
                 )
-        if CONTROL in laps:
-            seen.control.append(ratio_core(was, laps[CONTROL]))
-        note_laps(seen, was, now)
-        for name, lap in laps.items():
-            _say_it_was_stopped(directories[name], lap)
+        if CONTROL in samples:
+            seen.control.append(ratio_core(was, samples[CONTROL]))
+        note_samples(seen, was, now)
+        for name, sample in samples.items():
+            _say_it_was_stopped(directories[name], sample)
 
     def _abba(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
-        """Two launches of each side in the order ABBA or BAAB, so that a slower slot falls on both."""
+        """Two launches of each arm in the order ABBA or BAAB, so that a slower slot falls on both."""
         outer, inner = self.rng.sample([BEFORE, AFTER], 2)
         found: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
         for name in (outer, inner, inner, outer):
-            version, directory = self.versions[name], self._directory(name)
+            program, directory = self.programs[name], self._directory(name)
             is_first = name not in directories
             if is_first:
                 directories[name] = directory
             wanted = replace(self.config, steps=min(self.config.steps, _ABBA_STEPS))
             request = Request(
-                version.command, wanted, False, "file", windows=windows if is_first else (),
-                environment=version.environment, cwd=version.cwd,
+                program.command, wanted, False, "file", windows=windows if is_first else (),
+                environment=program.environment, cwd=program.cwd,
             )  # fmt: skip
             ending = record(request, directory, lambda progress: None)
             if ending.kind in ("crashed", "killed", "timeout"):
                 directories[name] = directory
-                raise JobFailedError(
-                    f"{version.title}: the job {ending.kind} {ending.detail or ending.exit_code or ending.signal}",
-                    slug="job-failed",
-                    advice=f"see {directory.job_output}",
-                    exit_code=Exit.JOB_FAILED if ending.kind != "timeout" else Exit.NOT_MEASURABLE,
-                    output=str(directory.job_output),
-                )
+                timeout = ending.kind == "timeout"
+                how = ending.detail if timeout else ending.how
+                code = Exit.NOT_MEASURABLE if timeout else Exit.JOB_FAILED
+                raise job_failed(program.title, how, directory.job_output, code)
             found[name].append(judge(directory, self.config))
             if directories[name] is not directory:
                 shutil.rmtree(directory.path, ignore_errors=True)
@@ -241,7 +238,7 @@ class Contest:
         )
         self.controlled = not why_not
         if why_not:
-            self.notes.append(f"no control (a third copy, of the side before): {why_not}; --control insists")
+            self.notes.append(f"no A/A control (a second copy of the arm before): {why_not}; --control insists")
 
     def _decide_on_memory(self) -> None:
         """Once a pair shows page faults; the first one may have none because of the windows in it."""
@@ -251,26 +248,26 @@ class Contest:
         if not memory_comes_and_goes(faults, min(self.first.core_ms[-1])):
             return
         self.memory_decided = True
-        noisy = f"memory that comes and goes ({faults:,.0f} page faults a step) makes launches differ by chance"
+        noisy = f"memory that comes and goes ({faults:,.0f} page faults per step) makes launches differ by chance"
         if self.terms.steady_memory == "off":
-            self.notes.append(f"{noisy}; --steady-memory makes it stay, on both sides")
+            self.notes.append(f"{noisy}; --steady-memory makes it stay, in both arms")
         elif isinstance(memory, Missing) or memory.malloc_settings:
             self.notes.append(f"{noisy}; the job has settings of its own for that, which were left alone")
         elif not has_room(3 if self.controlled else 2, max(self.first.rss[-1]), self._available_bytes()):
             self.notes.append(f"{noisy}; there is little memory, so it was left alone: --steady-memory insists")
         else:
-            self.terms.say(f"{noisy}: it is made to stay, on both sides, from a new start")
+            self.terms.say(f"{noisy}: it is made to stay, in both arms, from a new start")
             self._steady_memory()
             self._start_over()
 
     def _steady_memory(self) -> None:
         """From the next launch on."""
-        self.versions = {
-            name: replace(version, environment={**version.environment, **STEADY_MEMORY})
-            for name, version in self.versions.items()
+        self.programs = {
+            name: replace(program, environment={**program.environment, **STEADY_MEMORY})
+            for name, program in self.programs.items()
         }
         settings = " ".join(f"{name}={value}" for name, value in STEADY_MEMORY.items())
-        self.notes.append(f"times and memory are those with freed memory kept, on both sides alike: {settings}")
+        self.notes.append(f"times and memory are those with freed memory kept, in both arms alike: {settings}")
 
     def _start_over(self) -> None:
         """Nothing that was measured so far counts, recordings included: their parts of the step would not agree."""
@@ -282,7 +279,7 @@ class Contest:
     def _available_bytes(self) -> float:
         return min(available_bytes(), self.machine.memory_bytes)
 
-    # -- the copy of the side before ----------------------------------------------------------------------
+    # -- the A/A control ----------------------------------------------------------------------------------
 
     def _control_is_vague(self) -> bool:
         return self.controlled and vague(self.first.control, control_policy(self.terms.policy))
@@ -290,7 +287,7 @@ class Contest:
     # -- judgement ----------------------------------------------------------------------------------------
 
     def _unlike(self) -> str:
-        """Why the two sides do not do the same work, after the first pair and after the second; "" when they do."""
+        """Why the two arms do not do the same work, after the first pair and after the second; "" when they do."""
         if len(self.first) == 1:
             return other_configuration(self.diagnoses)
         if losses_vary(self.diagnoses):
@@ -298,15 +295,15 @@ class Contest:
             return ""
         differ = other_losses(self.diagnoses)
         if differ and self.terms.allow_loss_change:
-            self.notes.append(f"the two sides compute something else: {differ} (allowed)")
+            self.notes.append(f"the two arms compute something else: {differ} (allowed)")
         elif differ:
-            return f"the two sides do not compute the same: {differ}; if that is meant: --allow-loss-change"
+            return f"the two arms do not compute the same: {differ}; if that is meant: --allow-loss-change"
         return ""
 
     def _verdict(self) -> GateResult:
-        allowed = dict(self.config.gate.counter_tolerance)
+        allowed = self.config.gate.counter_tolerance
         rules = Rules(self.terms.policy, allowed, self.config.budgets, self.terms.fail_on)
-        found = outcome(Held(self.first, self.fresh, self.diagnoses, self.controlled), rules)
+        found = outcome(Gathered(self.first, self.fresh, self.diagnoses, self.controlled), rules)
         self.notes += found.notes
         return self._result(found.verdict, found.reason, found.judgements)
 
@@ -318,8 +315,8 @@ class Contest:
         return GateResult(
             verdict,
             said,
-            Side(self.versions[BEFORE].title, self.kept[BEFORE]),
-            Side(self.versions[AFTER].title, self.kept[AFTER]),
+            Arm(self.programs[BEFORE].title, self.kept[BEFORE]),
+            Arm(self.programs[AFTER].title, self.kept[AFTER]),
             tuple(judgements),
             why,
             tuple(dict.fromkeys(self.notes)),
@@ -336,8 +333,8 @@ def _threads_within_quota(machine: Machine) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(max(1, int(quota)))}
 
 
-def _say_it_was_stopped(directory: RunDirectory, lap: Lap) -> None:
+def _say_it_was_stopped(directory: RunDirectory, sample: Sample) -> None:
     """The recording says how its job ended, as every recording does."""
     from ..launch.job import write_facts
 
-    write_facts(directory, end="stopped", detail=f"after {len(lap.turns)} turns of a gate")
+    write_facts(directory, end="stopped", detail=f"after {len(sample.turns)} turns of a gate")

@@ -28,7 +28,7 @@ def in_all(diagnoses: Sequence[Diagnosis], fail_on: str) -> list[Finding]:
 
 
 def certain(before: Sequence[Diagnosis], after: Sequence[Diagnosis], fail_on: str) -> list[Finding]:
-    """Those of the side after that no launch of the side before has, in any severity.
+    """Those of the arm after that no launch of the arm before has, in any severity.
 
     One of low confidence counts in a report, and is too little to fail a build for.
     """

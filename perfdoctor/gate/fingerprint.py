@@ -69,7 +69,7 @@ def _gpu(gpu: Gpu) -> str:
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """`batch size 64, then 32`, for what both sides know."""
+    """`batch size 64, then 32`, for what both arms know."""
     return tuple(
         f"{name} {value}, then {after[name]}"
         for name, value in before.items()

@@ -1,4 +1,4 @@
-"""A report of `perfdoctor check --output json` as a stored side of one launch. Pure: text in, values out."""
+"""A report of `perfdoctor check --output json` as a stored arm of one launch. Pure: text in, values out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_report(text: str, place: str) -> Baseline:
             _texts(launch["configuration"]),
             _texts(launch["machine"]),
             {
-                str(name): Stored(metric["unit"], Assume(metric["assume"]).value, metric["label"], (metric["value"],))
+                str(name): Stored(metric["unit"], Assume(metric["assume"]), metric["label"], (metric["value"],))
                 for name, metric in launch["metrics"].items()
                 if isinstance(metric["value"], int | float)
             },

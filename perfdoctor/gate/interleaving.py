@@ -1,6 +1,6 @@
-"""Two or three copies of a job take turns, slice by slice, so that what disturbs one disturbs all.
+"""Two or three launches of a job take turns, slice by slice, so that what disturbs one arm disturbs all.
 
-Every copy stands at a step boundary while another runs. Its other processes (data-loader workers) are stopped
+Every launch stands at a step boundary while another runs. Its other processes (data-loader workers) are stopped
 meanwhile: batches made while nobody looks would hide the wait for data. They always go on again.
 """
 
@@ -11,32 +11,34 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..errors import PerfdoctorError
 from ..exits import Exit
 from ..launch.command import Command
-from ..launch.control import ControlServer, Rank, Turn
+from ..launch.control import Rank, Turn
 from ..launch.job import Job, start
 from ..launch.tree import JobProcesses
-from ..monitor.sampler import HostSampler
+from ..observation.observed_job import ObservedJob, observed
 from ..recording.directory import RunDirectory
-from .failure import JobFailedError
+from .failure import STEP, JobFailedError, job_failed
 from .plan import SLICES, is_warm, slice_steps, slices_for
-from .samples import Lap
+from .samples import Sample
 
 _POLL_S = 0.05
 _LEAVE_S = 30.0
-"""For a copy to leave after its last turn: it may time its operators."""
+"""For a launch to leave after its last turn: it may time its operators."""
 LEAST_SLICES = 10
 """Of a job that ends by itself: fewer say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
-    """One copy to run."""
+class Launch:
+    """One arm, to be launched afresh."""
 
     name: str
     title: str
@@ -48,41 +50,86 @@ class Contestant:
     windows: tuple[str, ...] = ()
     """To be opened while it warms up."""
 
-
-class _Copy:
-    """A contestant that runs."""
-
-    def __init__(self, contestant: Contestant, usable_cpus: float) -> None:
-        self.contestant = contestant
-        self.lap = Lap()
-        self.stopped: list[int] = []
-        self.server = ControlServer(contestant.directory.path)
-        self.sampler: HostSampler | None = None
-        if self.server.problem:
-            raise _failure("no-control-channel", f"the job cannot take turns: {self.server.problem}", "use --runs DIR")
-        self.job: Job = start(
-            contestant.command,
-            contestant.directory,
-            windows=contestant.windows,
+    def start(self, usable_cpus: float) -> Job:
+        """In a process group of its own."""
+        return start(
+            self.command,
+            self.directory,
+            windows=self.windows,
             usable_cpus=usable_cpus,
             output="file",
-            environment=contestant.environment,
-            cwd=contestant.cwd,
+            environment=self.environment,
+            cwd=self.cwd,
             apart=True,
         )
 
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a launch may take."""
+
+    patience_s: float
+    """Without any step."""
+    usable_cpus: float
+    slices: int = SLICES
+
+
+def interleave(launches: Sequence[Launch], limits: Limits, rng: random.Random) -> dict[str, Sample]:
+    """All launches at once, in turns; what each did, by name. All have ended on return.
+
+    Raises JobFailedError, and KeyboardInterrupt for Ctrl-C.
+    """
+    tree = JobProcesses()
+    running: list[_Running] = []
+    try:
+        with ExitStack() as stack:
+            for launch in rng.sample(list(launches), len(launches)):
+                begin = partial(launch.start, limits.usable_cpus)
+                seen = observed(launch.directory, begin, sampled=bool(launch.windows), end=_end_group)
+                running.append(_Running(launch, stack.enter_context(seen)))
+                stack.callback(running[-1].resume)
+            _Turns(running, limits, rng).take()
+    finally:
+        if tree.living():
+            tree.end(running[0].seen.job.pid if running else 0, grace_s=1.0)
+    return {one.launch.name: one.sample for one in running}
+
+
+class _Running:
+    """A launch that runs."""
+
+    def __init__(self, launch: Launch, seen: ObservedJob) -> None:
+        self.launch = launch
+        self.seen = seen
+        self.sample = Sample()
+        self.stopped: list[int] = []
+        if seen.server.problem:
+            raise JobFailedError(
+                f"the job cannot take turns: {seen.server.problem}", slug="no-control-channel", advice="use --runs DIR"
+            )
+
     def rank(self) -> Rank | None:
         """The one that takes turns. Raises PerfdoctorError for a job of several."""
-        ranks = self.server.ranks
+        ranks = self.seen.server.ranks
         if len(ranks) > 1:
-            raise _failure(
-                "several-ranks", f"{self.contestant.title}: a job of several ranks cannot take turns", "--schedule abba"
-            )
+            said = f"{self.launch.title}: a job of several ranks cannot take turns"
+            raise JobFailedError(said, slug="several-ranks", advice="--schedule abba")
         return ranks[0] if ranks else None
 
+    def turn(self) -> Turn | None:
+        """What it did in the slice after which it waits; None while it does not wait."""
+        rank = self.rank()
+        return rank.turn if rank else None
+
     def status(self) -> int | None:
-        """The exit status once it has ended. Not `Job.poll`, which would reap the other copies too."""
-        return self.job.process.poll()
+        """The exit status once it has ended. Not `Job.poll`, which would reap the other launches too."""
+        return self.seen.job.process.poll()
+
+    def tell(self, **command: object) -> None:
+        """Pass a command down."""
+        rank = self.rank()
+        if rank is not None:
+            self.seen.server.send(rank, command)
 
     def go(self, steps: int, collect: bool) -> None:
         """Its turn; with `collect`, after a full garbage collection."""
@@ -90,11 +137,11 @@ class _Copy:
         if rank is not None:
             self.resume()
             rank.turn = None
-            self.server.send(rank, {"do": "go", "steps": steps, "collect": collect})
+            self.tell(do="go", steps=steps, collect=collect)
 
     def pause(self) -> None:
         """Stop everything but the training process itself, which waits."""
-        for pid in _descendants(self.job.pid):
+        for pid in _descendants(self.seen.job.pid):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGSTOP)
                 self.stopped.append(pid)
@@ -105,6 +152,21 @@ class _Copy:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
         self.stopped.clear()
+
+    def must_run(self) -> None:
+        """Raises JobFailedError when it has ended badly."""
+        status = self.status()
+        if status is None or (status == 0 and self.rank() is not None):
+            return
+        name, output = self.launch.title, self.launch.directory.job_output
+        if status == 0:
+            raise JobFailedError(
+                f"{name}: the job ended without a step",
+                slug="no-step",
+                advice=f"{STEP}; perfdoctor check SCRIPT shows what is seen",
+                output=output,
+            )
+        raise job_failed(name, self.seen.job.ended_by_itself(status).how, output)
 
 
 def _descendants(pid: int) -> list[int]:
@@ -120,193 +182,127 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def _failure(
-    slug: str, message: str, advice: str, code: Exit = Exit.NOT_MEASURABLE, output: Path | None = None
-) -> JobFailedError:
-    return JobFailedError(message, slug=slug, advice=advice, exit_code=code, output=str(output or ""))
+def _end_group(job: Job) -> None:
+    """Whatever of its process group still runs, ends. The job is left for its owner to reap, and so are the others."""
+    for grace_s, number in ((3.0, signal.SIGTERM), (5.0, signal.SIGKILL)):
+        if job.process.poll() is not None:
+            return
+        with contextlib.suppress(OSError):
+            os.killpg(job.pid, number)
+        job.wait(grace_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a launch may take."""
+class _Turns:
+    """The launches of one pair, in turns."""
 
-    patience_s: float
-    """Without any step."""
-    usable_cpus: float
-    slices: int = SLICES
+    running: Sequence[_Running]
+    limits: Limits
+    rng: random.Random
 
-
-def race(
-    contestants: Sequence[Contestant], limits: Limits, rng: random.Random, tick: Callable[[], None] = lambda: None
-) -> dict[str, Lap]:
-    """One fresh launch of every contestant, in turns; what each did, by name. All have ended on return.
-
-    `tick` is called while waiting, to keep a display alive. Raises JobFailedError, and KeyboardInterrupt for Ctrl-C.
-    """
-    tree = JobProcesses()
-    copies: list[_Copy] = []
-    try:
-        for contestant in rng.sample(list(contestants), len(contestants)):
-            copies.append(_Copy(contestant, limits.usable_cpus))
-        for copy in copies:
-            if copy.contestant.windows:
-                copy.sampler = HostSampler(copy.job.pid, copy.contestant.directory.host_file)
-                copy.sampler.start()
-        _wait_for_all(copies, limits, tick)
-        typical_ns = _warm_up(copies, limits, rng, tick)
+    def take(self) -> None:
+        """From the first step to the end of all."""
+        self._wait_for_all()
+        typical_ns = self._warm_up()
         steps = slice_steps(typical_ns)
-        for number in range(min(limits.slices, slices_for(typical_ns, steps))):
-            if not _one_slice(copies, steps, limits, rng, tick, is_first=number == 0):
+        for number in range(min(self.limits.slices, slices_for(typical_ns, steps))):
+            if not self._slice(steps, is_first=number == 0):
                 if number < LEAST_SLICES:
-                    raise _too_short(copies)
+                    raise self._too_short()
                 break
-        _leave(copies, tick)
-    finally:
-        for copy in copies:
-            copy.resume()
-        for copy in copies:
-            if copy.sampler is not None:
-                copy.sampler.stop()
-            copy.server.close()
-        _end(copies, tree)
-    return {copy.contestant.name: copy.lap for copy in copies}
+        self._leave()
 
+    def _wait_for_all(self) -> None:
+        """Until every launch stands at its first step boundary."""
+        deadline = time.monotonic() + self.limits.patience_s
+        asked: set[int] = set()
+        while late := [one for one in self.running if one.turn() is None]:
+            for one in self.running:
+                one.seen.server.poll(_POLL_S / len(self.running))
+                one.must_run()
+                if one.rank() is not None and id(one) not in asked:
+                    asked.add(id(one))
+                    one.tell(do="turns")
+                if one.turn() is not None and not one.stopped:
+                    one.pause()
+            if time.monotonic() > deadline:
+                titles = ", ".join(one.launch.title for one in late)
+                raise JobFailedError(
+                    f"no step within {self.limits.patience_s:g} s: {titles}",
+                    slug="no-step",
+                    advice=f"{STEP}; wait longer with --patience SECONDS",
+                )
+        for one in self.running:
+            rank = one.rank()
+            one.sample.sources = tuple(rank.sources) if rank else ()
 
-def _wait_for_all(copies: Sequence[_Copy], limits: Limits, tick: Callable[[], None]) -> None:
-    """Until every copy stands at its first step boundary."""
-    deadline = time.monotonic() + limits.patience_s
-    asked: set[int] = set()
-    while any((rank := copy.rank()) is None or rank.turn is None for copy in copies):
-        for copy in copies:
-            copy.server.poll(_POLL_S / len(copies))
-            _must_run(copy)
-            rank = copy.rank()
-            if rank is not None and id(copy) not in asked:
-                asked.add(id(copy))
-                copy.server.send(rank, {"do": "turns"})
-            if rank is not None and rank.turn is not None and not copy.stopped:
-                copy.pause()
-        tick()
-        if time.monotonic() > deadline:
-            late = [copy.contestant.title for copy in copies if (r := copy.rank()) is None or r.turn is None]
-            raise _failure(
-                "no-step",
-                f"no step within {limits.patience_s:g} s: {', '.join(late)}",
-                "a step ends at optimizer.step(), a batch or a forward; wait longer with --patience SECONDS",
-            )
-    for copy in copies:
-        rank = copy.rank()
-        copy.lap.sources = tuple(rank.sources) if rank else ()
+    def _warm_up(self) -> float:
+        """Until steps are steady and no window is open; the length of a step, nanoseconds."""
+        seen: list[list[int]] = [[] for _ in self.running]
+        while True:
+            for number in self.rng.sample(range(len(self.running)), len(self.running)):
+                turn = self._turn(self.running[number], 5)
+                if turn is None:
+                    raise self._too_short()
+                seen[number].append(turn.min_ns)
+            turns = [turn for one in self.running if (turn := one.turn()) is not None]
+            if not any(turn.busy for turn in turns) and all(map(is_warm, seen)):
+                return max(float(times[-1]) for times in seen)
 
+    def _slice(self, steps: int, is_first: bool) -> bool:
+        """A turn for each, in random order. False when one has ended: then the slice counts for none.
 
-def _warm_up(copies: Sequence[_Copy], limits: Limits, rng: random.Random, tick: Callable[[], None]) -> float:
-    """Until steps are steady and no window is open; the length of a step, nanoseconds."""
-    seen: dict[int, list[int]] = {id(copy): [] for copy in copies}
-    while True:
-        for copy in rng.sample(list(copies), len(copies)):
-            turn = _turn(copy, 5, limits, tick)
+        The first one begins with a garbage collection, so that all count theirs from the same state. The later ones
+        do not: collections cost time, that time is under test, and one before every slice would take their work away.
+        """
+        turns: list[tuple[_Running, Turn]] = []
+        for one in self.rng.sample(list(self.running), len(self.running)):
+            turn = self._turn(one, steps, collect=is_first)
             if turn is None:
-                raise _too_short(copies)
-            seen[id(copy)].append(turn.min_ns)
-        turns = [rank.turn for copy in copies if (rank := copy.rank()) is not None and rank.turn is not None]
-        if not any(turn.busy for turn in turns) and all(is_warm(times) for times in seen.values()):
-            return max(float(times[-1]) for times in seen.values())
+                return False
+            turns.append((one, turn))
+        for one, turn in turns:
+            one.sample.turns.append(turn)
+            one.sample.peak_rss_bytes = max(one.sample.peak_rss_bytes, turn.rss_kb * 1024)
+        return True
 
+    def _turn(self, one: _Running, steps: int, collect: bool = False) -> Turn | None:
+        """Let one launch run; None when it has ended by itself, and well."""
+        one.go(steps, collect)
+        deadline = time.monotonic() + self.limits.patience_s
+        while True:
+            one.seen.server.poll(_POLL_S)
+            turn = one.turn()
+            if turn is not None:
+                one.pause()
+                return turn
+            if one.status() == 0:
+                return None
+            one.must_run()
+            if time.monotonic() > deadline:
+                raise JobFailedError(
+                    f"{one.launch.title}: no step for {self.limits.patience_s:g} s",
+                    slug="no-step",
+                    advice="wait longer with --patience SECONDS",
+                )
 
-def _one_slice(
-    copies: Sequence[_Copy], steps: int, limits: Limits, rng: random.Random, tick: Callable[[], None], is_first: bool
-) -> bool:
-    """A turn for each, in random order. False when one has ended: then the slice counts for none.
-
-    The first one begins with a garbage collection, so that all count theirs from the same state. The later ones do
-    not: collections cost time, that time is under test, and one before every slice would take their work away.
-    """
-    turns: list[tuple[_Copy, Turn]] = []
-    for copy in rng.sample(list(copies), len(copies)):
-        turn = _turn(copy, steps, limits, tick, collect=is_first)
-        if turn is None:
-            return False
-        turns.append((copy, turn))
-    for copy, turn in turns:
-        copy.lap.turns.append(turn)
-        copy.lap.peak_rss_bytes = max(copy.lap.peak_rss_bytes, turn.rss_kb * 1024)
-    return True
-
-
-def _turn(copy: _Copy, steps: int, limits: Limits, tick: Callable[[], None], collect: bool = False) -> Turn | None:
-    """Let one copy run; None when it has ended by itself, and well."""
-    copy.go(steps, collect)
-    deadline = time.monotonic() + limits.patience_s
-    while True:
-        copy.server.poll(_POLL_S)
-        rank = copy.rank()
-        if rank is not None and rank.turn is not None:
-            copy.pause()
-            return rank.turn
-        if copy.status() == 0:
-            return None
-        _must_run(copy)
-        tick()
-        if time.monotonic() > deadline:
-            raise _failure(
-                "no-step",
-                f"{copy.contestant.title}: no step for {limits.patience_s:g} s",
-                "wait longer with --patience SECONDS",
-            )
-
-
-def _must_run(copy: _Copy) -> None:
-    """Raises JobFailedError when a copy has ended badly."""
-    status = copy.status()
-    if status is None or (status == 0 and copy.rank() is not None):
-        return
-    name, output = copy.contestant.title, copy.contestant.directory.job_output
-    if status == 0:
-        raise _failure(
-            "no-step",
-            f"{name}: the job ended without a step",
-            "a step ends at optimizer.step(), a batch or a forward; perfdoctor check SCRIPT shows what is seen",
-            output=output,
+    def _too_short(self) -> JobFailedError:
+        ended = [one.launch.title for one in self.running if one.status() is not None]
+        return JobFailedError(
+            f"{', '.join(ended) or 'the job'}: ended before there were enough steps",
+            slug="too-few-steps",
+            advice="let the job run for some 500 steps or more: perfdoctor ends it when it has seen enough",
         )
-    how = f"exit code {status}" if status > 0 else f"signal {-status}"
-    raise _failure("job-failed", f"{name}: the job failed with {how}", f"see {output}", Exit.JOB_FAILED, output)
 
-
-def _too_short(copies: Sequence[_Copy]) -> JobFailedError:
-    ended = [copy.contestant.title for copy in copies if copy.status() is not None]
-    return _failure(
-        "too-few-steps",
-        f"{', '.join(ended) or 'the job'}: ended before there were enough steps",
-        "let the job run for some 500 steps or more: perfdoctor ends it when it has seen enough",
-    )
-
-
-def _leave(copies: Sequence[_Copy], tick: Callable[[], None]) -> None:
-    """Tell all to go, and wait for it: they write what is left of their recordings."""
-    for copy in copies:
-        copy.resume()
-        rank = copy.rank()
-        if rank is not None:
-            copy.server.send(rank, {"do": "stop", "step": 0})
-    deadline = time.monotonic() + _LEAVE_S
-    while time.monotonic() < deadline and any(copy.status() is None for copy in copies):
-        for copy in copies:
-            copy.server.poll(_POLL_S / 2)
-        tick()
-
-
-def _end(copies: Sequence[_Copy], tree: JobProcesses) -> None:
-    """Whatever still runs, ends: the copies first, each with its own owner, then what they left behind."""
-    for grace_s, number in ((3.0, signal.SIGTERM), (5.0, signal.SIGKILL)):
-        for copy in copies:
-            if copy.status() is None:
-                with contextlib.suppress(OSError):
-                    os.killpg(copy.job.pid, number)
-        deadline = time.monotonic() + grace_s
-        while time.monotonic() < deadline and any(copy.status() is None for copy in copies):
-            time.sleep(0.02)
-    if tree.living():
-        tree.end(copies[0].job.pid if copies else 0, grace_s=1.0)
+    def _leave(self) -> None:
+        """Tell all to go, and wait for it: they write what is left of their recordings."""
+        for one in self.running:
+            one.resume()
+            one.tell(do="stop", step=0)
+        deadline = time.monotonic() + _LEAVE_S
+        while time.monotonic() < deadline and any(one.status() is None for one in self.running):
+            for one in self.running:
+                one.seen.server.poll(_POLL_S / 2)
 
 
 @contextlib.contextmanager

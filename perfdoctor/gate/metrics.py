@@ -11,9 +11,60 @@ from .model import Assume, Metric, Unit
 T = TypeVar("T")
 
 Metrics = dict[str, Metric]
+Value = float | Missing
+Take = Callable[[Evidence], Value]
 
 STEP_TIME = "step_time_ms"
 H2D_SHARE = "h2d_share"
+COLLECTIONS = tuple(f"gc_collections_gen{generation}" for generation in range(3))
+
+
+def _of(whole: T | Missing, take: Callable[[T], Value]) -> Value:
+    """A number of a part of the evidence, or why that part is missing."""
+    return whole if isinstance(whole, Missing) else take(whole)
+
+
+def _part(name: str) -> Take:
+    """A part of the step, as a share of it."""
+    return lambda e: _of(e.step, lambda s: float(getattr(s.parts, name)) / s.step_ms if s.step_ms else 0.0)
+
+
+def _h2d_share(evidence: Evidence) -> Value:
+    """By the profiler, in one launch: no pairs of launches to judge it by, while the copies are counted exactly."""
+    if not isinstance(evidence.step, Missing) and not isinstance(evidence.ops, Missing) and not evidence.on_cuda:
+        return Missing("nothing runs on a CUDA device")
+    return _of(
+        evidence.step,
+        lambda step: _of(evidence.ops, lambda ops: ops.device_copies_ms / step.step_ms if step.step_ms else 0.0),
+    )
+
+
+def _samples_per_s(evidence: Evidence) -> Value:
+    return _of(
+        evidence.step,
+        lambda step: _of(step.samples, lambda samples: 1000 * samples / step.step_ms if step.step_ms else 0.0),
+    )
+
+
+def _number(part: str, name: str) -> Take:
+    """A number that a part of the evidence holds."""
+
+    def take(whole: object) -> Value:
+        value: Value = getattr(whole, name)
+        return value
+
+    return lambda evidence: _of(getattr(evidence, part), take)
+
+
+def _workers(evidence: Evidence) -> Value:
+    return _of(evidence.loaders, lambda loaders: float(sum(loader.num_workers for loader in loaders)))
+
+
+def _collected(generation: int) -> Take:
+    """Per 100 steps. Which of them fall into the steady steps of a launch is partly chance: not exact."""
+    return lambda evidence: _of(evidence.gc, lambda gc: 100 * gc.per_step[generation])
+
+
 _COUNTERS: tuple[tuple[str, Unit, str], ...] = (
     ("aten_ops", "count", "ATen operators per step"),
     ("syncs", "count", "scalar reads (syncs) per step"),
@@ -28,150 +79,58 @@ _COUNTERS: tuple[tuple[str, Unit, str], ...] = (
     ("graphs", "count", "graphs compiled by torch.compile"),
     ("graph_breaks", "count", "graph breaks of torch.compile"),
 )
-
-
-COLLECTIONS = tuple(f"gc_collections_gen{generation}" for generation in range(3))
-
-NAMES = (
-    *(STEP_TIME, "data_wait_share", "gc_share", H2D_SHARE),
-    *(name for name, _, _ in _COUNTERS),
-    *("loader_processes", "peak_rss_bytes", "torch_peak_allocated_bytes", "torch_peak_reserved_bytes"),
-    *COLLECTIONS,
-    *("samples_per_s", "first_step_s", "cpu_ms"),
-)
-"""All metrics but those of single operators, `op:NAME`; a test holds them to what `metrics` gives."""
 COUNTED = tuple(name for name, _, _ in _COUNTERS)
 """Those of the counters window."""
+
+_COPYING = "copies to the device, share of the step (kernels may run meanwhile)"
+
+_TABLE: tuple[tuple[str, Unit, Assume, str, Take], ...] = (
+    (STEP_TIME, "ms", Assume.TIMED, "steady step", _number("step", "step_ms")),
+    ("data_wait_share", "share", Assume.SHARE, "wait for data, share of the step", _part("input_wait")),
+    ("gc_share", "share", Assume.SHARE, "garbage collection, share of the step", _part("gc")),
+    (H2D_SHARE, "share", Assume.SHARE, _COPYING, _h2d_share),
+    *((name, unit, Assume.EXACT, label, _number("counters", name)) for name, unit, label in _COUNTERS),
+    ("loader_processes", "count", Assume.EXACT, "data-loader workers", _workers),
+    ("peak_rss_bytes", "bytes", Assume.TIGHT, "peak memory", _number("memory", "peak_rss_bytes")),
+    (
+        "torch_peak_allocated_bytes",
+        "bytes",
+        Assume.TIGHT,
+        "peak of torch's allocator on the device",
+        _number("cuda_memory", "peak_allocated_bytes"),
+    ),
+    (
+        "torch_peak_reserved_bytes",
+        "bytes",
+        Assume.TIGHT,
+        "peak that torch reserved on the device",
+        _number("cuda_memory", "peak_reserved_bytes"),
+    ),
+    *(
+        (name, "count", Assume.TIGHT, f"garbage collections of generation {n} per 100 steps", _collected(n))
+        for n, name in enumerate(COLLECTIONS)
+    ),
+    ("samples_per_s", "samples/s", Assume.INFO, "samples per second", _samples_per_s),
+    ("first_step_s", "s", Assume.INFO, "from the start to the first step", _number("step", "first_step_s")),
+    ("cpu_ms", "ms", Assume.INFO, "CPU time of the training thread per step", _number("step", "cpu_ms")),
+)
+NAMES = tuple(name for name, *_ in _TABLE)
+"""All metrics but those of single operators, `op:NAME`."""
 
 
 def metrics(evidence: Evidence) -> Metrics:
     """All that can be said about one launch, by name, in the order of a report."""
-    found = [
-        *_timed(evidence),
-        *_counted(evidence),
-        *_memory(evidence),
-        *_collections(evidence),
-        *_informative(evidence),
-    ]
+    found = [Metric(name, unit, assume, take(evidence), label) for name, unit, assume, label, take in _TABLE]
+    if not isinstance(evidence.counters, Missing):
+        last = NAMES.index(COUNTED[-1]) + 1
+        found[last:last] = [
+            Metric(f"op:{name}", "count", Assume.EXACT, calls, f"calls of {name} per step")
+            for name, calls in evidence.counters.calls
+        ]
     return {metric.name: metric for metric in found}
 
 
-def _of(whole: T | Missing, take: Callable[[T], float | Missing]) -> float | Missing:
-    """A number of a part of the evidence, or why that part is missing."""
-    return whole if isinstance(whole, Missing) else take(whole)
-
-
-def _timed(evidence: Evidence) -> list[Metric]:
-    step = evidence.step
-    return [
-        Metric(STEP_TIME, "ms", Assume.TIMED, _of(step, lambda s: s.step_ms), "steady step"),
-        Metric(
-            "data_wait_share",
-            "share",
-            Assume.SHARE,
-            _of(step, lambda s: s.parts.input_wait / s.step_ms if s.step_ms else 0.0),
-            "wait for data, share of the step",
-        ),
-        Metric(
-            "gc_share",
-            "share",
-            Assume.SHARE,
-            _of(step, lambda s: s.parts.gc / s.step_ms if s.step_ms else 0.0),
-            "garbage collection, share of the step",
-        ),
-        Metric(
-            H2D_SHARE,
-            "share",
-            Assume.SHARE,
-            _h2d_share(evidence),
-            "copies to the device, share of the step (kernels may run meanwhile)",
-        ),
-    ]
-
-
-def _h2d_share(evidence: Evidence) -> float | Missing:
-    """By the profiler, in one launch: no pairs of launches to judge it by, while the copies are counted exactly."""
-    step, ops = evidence.step, evidence.ops
-    if isinstance(step, Missing):
-        return step
-    if isinstance(ops, Missing):
-        return ops
-    if not evidence.on_cuda:
-        return Missing("nothing runs on a CUDA device")
-    return ops.device_copies_ms / step.step_ms if step.step_ms else 0.0
-
-
-def _counted(evidence: Evidence) -> list[Metric]:
-    counters = evidence.counters
-
-    def taking(name: str) -> Callable[[object], float | Missing]:
-        def take(whole: object) -> float | Missing:
-            value: float | Missing = getattr(whole, name)
-            return value
-
-        return take
-
-    found = [Metric(name, unit, Assume.EXACT, _of(counters, taking(name)), label) for name, unit, label in _COUNTERS]
-    if not isinstance(counters, Missing):
-        found += [
-            Metric(f"op:{name}", "count", Assume.EXACT, calls, f"calls of {name} per step")
-            for name, calls in counters.calls
-        ]
-    loaders = evidence.loaders
-    workers = _of(loaders, lambda all_: float(sum(loader.num_workers for loader in all_)))
-    return [*found, Metric("loader_processes", "count", Assume.EXACT, workers, "data-loader workers")]
-
-
-def _memory(evidence: Evidence) -> list[Metric]:
-    cuda = evidence.cuda_memory
-    return [
-        Metric(
-            "peak_rss_bytes", "bytes", Assume.TIGHT, _of(evidence.memory, lambda m: m.peak_rss_bytes), "peak memory"
-        ),
-        Metric(
-            "torch_peak_allocated_bytes",
-            "bytes",
-            Assume.TIGHT,
-            _of(cuda, lambda c: c.peak_allocated_bytes),
-            "peak of torch's allocator on the device",
-        ),
-        Metric(
-            "torch_peak_reserved_bytes",
-            "bytes",
-            Assume.TIGHT,
-            _of(cuda, lambda c: c.peak_reserved_bytes),
-            "peak that torch reserved on the device",
-        ),
-    ]
-
-
-def _collections(evidence: Evidence) -> list[Metric]:
-    """Per 100 steps. Which of them fall into the steady steps of a launch is partly chance: not exact."""
-
-    def of(generation: int) -> float | Missing:
-        return _of(evidence.gc, lambda gc: 100 * gc.per_step[generation])
-
-    return [collections_metric(generation, of(generation)) for generation in range(3)]
-
-
-def collections_metric(generation: int, value: float | Missing) -> Metric:
+def collections_metric(generation: int, value: Value) -> Metric:
     """Garbage collections of one generation per 100 steps."""
-    label = f"garbage collections of generation {generation} per 100 steps"
-    return Metric(COLLECTIONS[generation], "count", Assume.TIGHT, value, label)
-
-
-def _informative(evidence: Evidence) -> list[Metric]:
-    step = evidence.step
-
-    def rate() -> float | Missing:
-        if isinstance(step, Missing):
-            return step
-        return _of(step.samples, lambda samples: 1000 * samples / step.step_ms if step.step_ms else 0.0)
-
-    return [
-        Metric("samples_per_s", "samples/s", Assume.INFO, rate(), "samples per second"),
-        Metric(
-            "first_step_s", "s", Assume.INFO, _of(step, lambda s: s.first_step_s), "from the start to the first step"
-        ),
-        Metric("cpu_ms", "ms", Assume.INFO, _of(step, lambda s: s.cpu_ms), "CPU time of the training thread per step"),
-    ]
+    name, unit, assume, label, _ = _TABLE[NAMES.index(COLLECTIONS[generation])]
+    return Metric(name, unit, assume, value, label)

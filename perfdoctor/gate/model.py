@@ -10,10 +10,10 @@ from typing import Literal
 from ..evidence.model import Missing
 
 BEFORE, AFTER = "was", "now"
-"""The sides, in names of directories: of one length, for the length of a path moves memory about."""
+"""The arms, in names of directories: of one length, for the length of a path moves memory about."""
 
-PROMISE = "assert:"
-"""Names of judgements that are about a promise of the configuration begin with it."""
+BUDGET = "assert:"
+"""Names of judgements that are about a budget of the configuration begin with it."""
 
 Unit = Literal["count", "bytes", "ms", "s", "share", "flops", "samples/s"]
 
@@ -62,17 +62,17 @@ class Verdict(str, Enum):
     INCONCLUSIVE = "inconclusive"
     """Too noisy, or too few launches: shown as such, never as a pass."""
     NOT_COMPARABLE = "not-comparable"
-    """The two sides do not do the same work, or one of them is broken."""
+    """The two arms do not do the same work, or one of them is broken."""
     IDENTICAL = "identical"
-    """Both sides run the very same files, so nothing was measured."""
+    """Both arms run the very same files, so nothing was measured."""
     FAILED = "failed"
-    """The job failed on one side: there is nothing to compare, only why."""
+    """The job failed on one arm: there is nothing to compare, only why."""
     NOT_JUDGED = "not-judged"
-    """Information only, or missing on one side."""
+    """Information only, or missing on one arm."""
 
     @property
     def gravity(self) -> int:
-        """The larger one wins in a whole gate. A broken side hides everything; a regression wins over doubt."""
+        """The larger one wins in a whole gate. A broken arm hides everything; a regression wins over doubt."""
         return _ORDER.index(self.value)
 
 
@@ -98,8 +98,8 @@ class Judgement:
     """Whether it can fail the gate; what flickers is shown only."""
 
     @property
-    def is_promise(self) -> bool:
-        return self.name.startswith(PROMISE)
+    def is_budget(self) -> bool:
+        return self.name.startswith(BUDGET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,14 @@ class Why:
     counters: tuple[str, ...] = ()
     """Sentences: what is counted more often, and where."""
     findings: tuple[str, ...] = ()
-    """Findings that the side before does not have."""
+    """Findings that the arm before does not have."""
     gone: tuple[str, ...] = ()
-    """Findings that the side after does not have any more."""
+    """Findings that the arm after does not have any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One side of a comparison, as a reader knows it."""
+class Arm:
+    """One arm of a comparison, as a reader knows it."""
 
     name: str
     """`merge base 4f2c1a9`, `working tree`, `perf-baseline.json`."""
@@ -132,8 +132,8 @@ class GateResult:
 
     verdict: Verdict
     reason: str
-    before: Side
-    after: Side
+    before: Arm
+    after: Arm
     judgements: tuple[Judgement, ...] = ()
     why: Why | None = None
     notes: tuple[str, ...] = ()

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from ..config.gate import Budget
+from ..config.budgets import Budget
 from ..diagnosis.findings import Diagnosis
 from ..evidence.model import Missing
 from . import fingerprint
 from .budgets import judge_budgets
-from .compare import Tolerances, compare, compare_pairs
+from .compare import compare, compare_pairs
 from .decision import Decision, Policy, decide
 from .findings import certain, new_findings
 from .metrics import COLLECTIONS, H2D_SHARE, Metrics, collections_metric, metrics
@@ -22,7 +22,7 @@ _BUSY = 0.05
 """Wait for a CPU, as a share of the job's time, that a reader of the verdict should know of."""
 
 Diagnoses = Mapping[str, Sequence[Diagnosis]]
-"""By side, those of the launches with windows."""
+"""By arm, those of the launches with windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What a contest gave."""
+class Gathered:
+    """What a comparison gave."""
 
     first: Rounds
     fresh: Rounds
     diagnoses: Diagnoses
     controlled: bool
-    """Whether the side before has raced against its own copy."""
+    """Whether the arm before has run against its A/A control."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,53 +59,53 @@ class Outcome:
 
 def other_configuration(diagnoses: Diagnoses) -> str:
     """Why the first pair does not do the same work; "" when it does."""
-    one, other = (fingerprint.configuration(diagnoses[side][0].evidence) for side in (BEFORE, AFTER))
+    one, other = (fingerprint.configuration(diagnoses[arm][0].evidence) for arm in (BEFORE, AFTER))
     unlike = fingerprint.differences(one, other)
-    return f"the two sides do not do the same work: {'; '.join(unlike)}" if unlike else ""
+    return f"the two arms do not do the same work: {'; '.join(unlike)}" if unlike else ""
 
 
 def losses_vary(diagnoses: Diagnoses) -> bool:
-    """Whether two launches of one side differ in their losses: then those of two sides say nothing."""
+    """Whether two launches of one arm differ in their losses: then those of two arms say nothing."""
     return any(
-        fingerprint.losses_differ(side[0].evidence, side[1].evidence) for side in (diagnoses[BEFORE], diagnoses[AFTER])
+        fingerprint.losses_differ(arm[0].evidence, arm[1].evidence) for arm in (diagnoses[BEFORE], diagnoses[AFTER])
     )
 
 
 def other_losses(diagnoses: Diagnoses) -> str:
-    """How the losses of the two sides differ; "" when they do not."""
+    """How the losses of the two arms differ; "" when they do not."""
     return fingerprint.losses_differ(diagnoses[BEFORE][0].evidence, diagnoses[AFTER][0].evidence)
 
 
 def control_policy(policy: Policy) -> Policy:
-    """For the side before against its own copy: the first pair may have had none."""
+    """For the arm before against its A/A control: the first pair may have had none."""
     return replace(policy, first=policy.first - 1, most=policy.most - 1)
 
 
-def outcome(held: Held, rules: Rules) -> Outcome:
+def outcome(seen: Gathered, rules: Rules) -> Outcome:
     """All that is judged, and the verdict."""
     notes: list[str] = []
-    everything = held.first + held.fresh
-    decisions = decide(held.first.ratios, held.fresh.ratios, rules.policy)
-    if held.controlled:
+    everything = seen.first + seen.fresh
+    decisions = decide(seen.first.ratios, seen.fresh.ratios, rules.policy)
+    if seen.controlled:
         decisions = _with_control(decisions, everything.control, rules.policy, notes)
     judgements = [timed(name, everything, decision) for name, decision in decisions.items()]
     judgements += [
         share("data_wait_share", "wait for data", everything.waits, rules.policy),
         share("gc_share", "garbage collection", everything.collections, rules.policy),
     ]
-    before, after = (_launches(held, side) for side in (BEFORE, AFTER))
-    if _counted_elsewhere(held.diagnoses):
-        notes.append("counters were taken at other steps on either side, so they were not compared")
+    before, after = (_launches(seen, arm) for arm in (BEFORE, AFTER))
+    if _counted_elsewhere(seen.diagnoses):
+        notes.append("counters were taken at other steps on each arm, so they were not compared")
         before, after = (_without_counters(launches) for launches in (before, after))
     counted = [
-        *compare(before, after, Tolerances(rules.counter_tolerance)),
+        *compare(before, after, rules.counter_tolerance),
         *_collections(everything, rules.counter_tolerance),
     ]
     # Only the step time must be certain: what is known besides is told.
     judgements += [replace(j, gates=j.verdict is not Verdict.INCONCLUSIVE) for j in counted]
-    now = held.diagnoses[AFTER]
+    now = seen.diagnoses[AFTER]
     if rules.fail_on:
-        judgements += new_findings((), certain(held.diagnoses[BEFORE], now, rules.fail_on))
+        judgements += new_findings((), certain(seen.diagnoses[BEFORE], now, rules.fail_on))
     launches = [metrics(diagnosis.evidence) for diagnosis in now]
     judgements += judge_budgets(rules.budgets, launches, now[0].ranked if now else ())
     verdict = overall(judgements)
@@ -120,29 +120,29 @@ def outcome(held: Held, rules: Rules) -> Outcome:
 def _with_control(
     decisions: dict[str, Decision], control: Sequence[float], policy: Policy, notes: list[str]
 ) -> dict[str, Decision]:
-    """What is said about times, unless the side before does not even pass against its own copy."""
-    twin = decide({CORE: control}, {}, control_policy(policy))[CORE]
-    if twin.verdict is Verdict.PASS:
-        notes.append("control: the side before passes against its own copy")
+    """What is said about times, unless the A/A control fails."""
+    against_itself = decide({CORE: control}, {}, control_policy(policy))[CORE]
+    if against_itself.verdict is Verdict.PASS:
+        notes.append("A/A control: the arm before passes against a second copy of itself")
         return decisions
-    said = f"the side before does not even pass against its own copy: {twin.reason}"
+    said = f"the A/A control fails: the arm before differs from a second copy of itself: {against_itself.reason}"
     doubt = Verdict.INCONCLUSIVE
     return {n: d if d.verdict is doubt else Decision(doubt, d.seen, said) for n, d in decisions.items()}
 
 
-def _launches(held: Held, side: str) -> list[Metrics]:
+def _launches(seen: Gathered, arm: str) -> list[Metrics]:
     """What is counted and what memory was, launch by launch."""
-    elsewhere = {"peak_rss_bytes", *(COLLECTIONS if held.first.counts else ())}
+    elsewhere = {"peak_rss_bytes", *(COLLECTIONS if seen.first.counts else ())}
     found = []
-    for diagnosis in held.diagnoses[side]:
+    for diagnosis in seen.diagnoses[arm]:
         wanted = metrics(diagnosis.evidence)
         names = [name for name, metric in wanted.items() if metric.assume in (Assume.EXACT, Assume.TIGHT)]
         if not isinstance(wanted[H2D_SHARE].value, Missing):
             names.append(H2D_SHARE)
         found.append({name: wanted[name] for name in names if name not in elsewhere})
     # Launches with a profiler in them hold more memory.
-    clean = (held.first.rss[2:] + held.fresh.rss) or held.first.rss
-    peaks = [pair[0 if side == BEFORE else 1] for pair in clean]
+    clean = (seen.first.rss[2:] + seen.fresh.rss) or seen.first.rss
+    peaks = [pair[0 if arm == BEFORE else 1] for pair in clean]
     return found + [
         {"peak_rss_bytes": Metric("peak_rss_bytes", "bytes", Assume.TIGHT, peak, "peak memory")} for peak in peaks
     ]
@@ -150,7 +150,7 @@ def _launches(held: Held, side: str) -> list[Metrics]:
 
 def _counted_elsewhere(diagnoses: Diagnoses) -> bool:
     """Counters count only where all launches counted the same steps."""
-    counters = [diagnosis.evidence.counters for side in diagnoses.values() for diagnosis in side]
+    counters = [diagnosis.evidence.counters for arm in diagnoses.values() for diagnosis in arm]
     return len({(c.first_step, c.steps) for c in counters if not isinstance(c, Missing)}) > 1
 
 

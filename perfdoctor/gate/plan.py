@@ -1,4 +1,4 @@
-"""How long copies warm up, and how long a slice is. Pure."""
+"""How long launches warm up, and how long a slice is. Pure."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Sequence
 
 SLICES = 40
 SLICE_NS = 50_000_000
-"""Long against a switch from one copy to the other, short against what neighbours do."""
+"""Long against a switch from one arm to the other, short against what neighbours do."""
 SLICE_STEPS = 5
 LONG_STEP_NS = 100_000_000
 LONG_SLICE_STEPS = 2
 """Of steps that long: the shortest of two says enough, and a launch ends in a minute."""
 LAUNCH_NS = 20_000_000_000
-"""One copy's share of a launch; long steps get fewer slices, but ..."""
+"""One arm's share of a launch; long steps get fewer slices, but ..."""
 FEWEST = 12
 
 WARM_STEPS = 20
 """Before they can count as warm, in slices of five."""
 COLD_STEPS = 200
-"""After that many they count as warm whatever they do: both sides stand at the same step."""
+"""After that many they count as warm whatever they do: both arms stand at the same step."""
 _SETTLED = 1.05
-"""Faster than before by more than this: still warming up. On a shared machine steps of warm copies differ by more than
+"""Faster than before by more than this: still warming up. On a shared machine steps of warm jobs differ by more than
 this from slice to slice, so that waiting until three slices agree took all 200 steps in 9 of 12 launches, 5 s of 13."""
 
 CLEAN_VERDICT_S = 180.0
-"""A third copy may not make a clean verdict wait longer than this."""
+"""An A/A control may not make a clean verdict wait longer than this."""
 CONTROL_COST = 1.5
 """Of a pair of launches, with a third one in it."""
 SPARE_MEMORY = 1.5
@@ -35,15 +35,16 @@ SPARE_MEMORY = 1.5
 def why_no_control(
     pair_s: float, pairs: tuple[int, int], left_s: float, peak_bytes: float, available_bytes: float, on_device: bool
 ) -> str:
-    """Why a third copy is not affordable, as a clause; "" when it is. `pairs` are those of a clean and a failing gate.
+    """Why an A/A control is not affordable, as a clause; "" when it is.
 
-    `peak_bytes` is that of one training process. What a device has left is not known.
+    `pairs` are those of a clean and of a failing gate. `peak_bytes` is that of one training process. What a device has
+    left is not known.
     """
     clean, failing = pairs
     if on_device:
-        return "the job runs on a device, whose memory a third copy may not find"
+        return "the job runs on a device, whose memory an A/A control may not find"
     if not has_room(3, peak_bytes, available_bytes):
-        return "there is no memory for a third copy"
+        return "there is no memory for an A/A control"
     if CONTROL_COST * clean * pair_s > CLEAN_VERDICT_S or CONTROL_COST * failing * pair_s > left_s:
         return "it would take too long"
     return ""
@@ -66,9 +67,9 @@ def memory_comes_and_goes(faults: float, step_ms: float) -> bool:
     return faults * FAULT_MS >= FAULTS_COST * step_ms
 
 
-def has_room(copies: int, peak_bytes: float, available_bytes: float) -> bool:
-    """Whether there is memory for so many copies of a job, and to spare; `peak_bytes` is that of one process."""
-    return SPARE_MEMORY * copies * peak_bytes <= available_bytes
+def has_room(launches: int, peak_bytes: float, available_bytes: float) -> bool:
+    """Whether there is memory, and to spare, for so many launches at once; `peak_bytes` is that of one process."""
+    return SPARE_MEMORY * launches * peak_bytes <= available_bytes
 
 
 def is_warm(shortest_ns: Sequence[int]) -> bool:
@@ -80,7 +81,7 @@ def is_warm(shortest_ns: Sequence[int]) -> bool:
 
 
 def slice_steps(step_ns: float) -> int:
-    """Steps of one slice, the same for both sides."""
+    """Steps of one slice, the same for both arms."""
     if step_ns > LONG_STEP_NS:
         return LONG_SLICE_STEPS
     return max(SLICE_STEPS, math.ceil(SLICE_NS / max(1.0, step_ns)))

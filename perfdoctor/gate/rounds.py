@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from statistics import median
 
 from ..diagnosis.findings import Diagnosis
@@ -47,18 +47,8 @@ class Rounds:
         return len(self.ratios[CORE])
 
     def __add__(self, other: Rounds) -> Rounds:
-        return Rounds(
-            {name: [*values, *other.ratios[name]] for name, values in self.ratios.items()},
-            self.control + other.control,
-            self.waits + other.waits,
-            self.collections + other.collections,
-            self.core_ms + other.core_ms,
-            self.all_in_ms + other.all_in_ms,
-            self.rss + other.rss,
-            self.counts + other.counts,
-            self.faults + other.faults,
-            self.delays + other.delays,
-        )
+        ratios = {name: [*values, *other.ratios[name]] for name, values in self.ratios.items()}
+        return Rounds(ratios, *(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)[1:]))
 
 
 def timed(name: str, rounds: Rounds, decision: Decision) -> Judgement:

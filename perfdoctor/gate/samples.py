@@ -1,4 +1,4 @@
-"""What one copy of a job did in one launch of turns, and what a pair of launches says. Pure."""
+"""What one arm did in one launch of turns, and what a pair of launches says. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .rounds import ALL_IN, CORE, Rounds
 
 
 @dataclass(slots=True)
-class Lap:
-    """What one copy did in one launch."""
+class Sample:
+    """What one arm did in one launch."""
 
     turns: list[Turn] = field(default_factory=list)
     sources: tuple[str, ...] = ()
@@ -57,18 +57,18 @@ class Lap:
         return sum(max(0, turn.delay_ns) for turn in self.turns) / max(1, sum(turn.wall_ns for turn in self.turns))
 
 
-def ratio_core(before: Lap, after: Lap) -> float:
+def ratio_core(before: Sample, after: Sample) -> float:
     """Log-ratio of the shortest steps, slice by slice, 20 % trimmed."""
     return trimmed_mean([math.log(b.min_ns / a.min_ns) for a, b in zip(before.turns, after.turns, strict=True)])
 
 
-def ratio_all_in(before: Lap, after: Lap) -> float:
+def ratio_all_in(before: Sample, after: Sample) -> float:
     """Log-ratio of the mean steps, slice by slice, 20 % trimmed."""
     pairs = zip(before.turns, after.turns, strict=True)
     return trimmed_mean([math.log((b.wall_ns / b.steps) / (a.wall_ns / a.steps)) for a, b in pairs])
 
 
-def note_laps(seen: Rounds, was: Lap, now: Lap) -> None:
+def note_samples(seen: Rounds, was: Sample, now: Sample) -> None:
     """A pair of launches that took turns."""
     seen.ratios[CORE].append(ratio_core(was, now))
     seen.ratios[ALL_IN].append(ratio_all_in(was, now))

@@ -14,13 +14,13 @@ def some(names: Sequence[str], most: int) -> str:
 
 
 def decisive(verdict: Verdict, judgements: Sequence[Judgement], most: int, worse: str = "worse") -> list[str]:
-    """What made the verdict: metrics by name, then promises, which may be about too little of something and are
+    """What made the verdict: metrics by name, then budgets, which may be about too little of something and are
     therefore named apart. `worse` says how a metric regressed."""
     metric = {Verdict.REGRESSION: worse, Verdict.IMPROVEMENT: "better"}.get(verdict, "not certain")
-    promise = "promise broken" if verdict is Verdict.REGRESSION else "promise not judged"
+    budget = "outside budget" if verdict is Verdict.REGRESSION else "budget not judged"
     deciding = [j for j in judgements if j.gates and j.verdict is verdict]
     named = {
-        metric: [j.label for j in deciding if not j.is_promise],
-        promise: [j.label for j in deciding if j.is_promise],
+        metric: [j.label for j in deciding if not j.is_budget],
+        budget: [j.label for j in deciding if j.is_budget],
     }
     return [f"{intro}: {some(labels, most)}" for intro, labels in named.items() if labels]

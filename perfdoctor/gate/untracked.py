@@ -1,4 +1,4 @@
-"""What git does not track, data sets above all: both sides share the one copy there is.
+"""What git does not track, data sets above all: both arms share the one copy there is.
 
 The links cannot be made read-only without root: a mount needs it, and taking the user's own permissions away would
 outlive a gate that is killed. So the files are looked at before and after, and what changed is told.
@@ -73,7 +73,7 @@ class Snapshot:
         if not found:
             return []
         return [
-            f"the job wrote into files that both sides share with you: {some(found, _SHOWN)}; each launch may have "
+            f"the job wrote into files that both arms share with you: {some(found, _SHOWN)}; each launch may have "
             "found others (let it write somewhere else in a gate, or track what it needs in git)"
         ]
 

@@ -1,4 +1,4 @@
-"""Why a version is slower: two diagnoses side by side. Pure."""
+"""Why an arm is slower: two diagnoses side by side. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _called_more(judgements: Sequence[Judgement]) -> tuple[str, ...]:
 
 
 def _new_lines(before: Evidence, after: Evidence) -> list[str]:
-    """Lines of telling calls that the side before does not have; a line is known by its file and function."""
+    """Lines of telling calls that the arm before does not have; a line is known by its file and function."""
     if isinstance(before.call_sites, Missing) or isinstance(after.call_sites, Missing):
         return []
 

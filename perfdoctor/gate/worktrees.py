@@ -1,4 +1,4 @@
-"""The two sides of a gate as directories: what the job was, and what it is, each a git worktree of its own.
+"""The two arms of a gate as directories: what the job was, and what it is, each a git worktree of its own.
 
 Both lie side by side under names of the same length, for the length of a path moves memory about, and timings with it.
 """
@@ -27,7 +27,7 @@ _SETUP_LINES = 20
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One side."""
+    """One arm."""
 
     root: Path
     """Of the worktree."""
@@ -39,7 +39,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """Both sides."""
+    """Both arms."""
 
     repository: Path
     before: Tree
@@ -51,11 +51,11 @@ class Trees:
     """What both share, as it was before the job ran."""
 
     def cwd(self, tree: Tree) -> Path:
-        """Where the user stands, in that side."""
+        """Where the user stands, in that arm."""
         return tree.root / Path.cwd().resolve().relative_to(self.repository)
 
     def within(self, tree: Tree, text: str) -> str:
-        """A path into the repository as a path into that side; other text as it is."""
+        """A path into the repository as a path into that arm; other text as it is."""
         top = str(self.repository)
         return str(tree.root) + text[len(top) :] if text == top or text.startswith(top + os.sep) else text
 
@@ -114,21 +114,21 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
         notes.append("the working tree has changes that are not committed: it is measured as it is")
     untracked = new_sources(repository)
     if untracked:
-        notes.append(f"not tracked, so only on the new side: {', '.join(untracked[:5])}")
+        notes.append(f"not tracked, so only on the new arm: {', '.join(untracked[:5])}")
     same = git("rev-parse", f"{commit}^{{tree}}", cwd=repository) == git(
         "rev-parse", f"{dirty or head}^{{tree}}", cwd=repository
     )
     where.mkdir(parents=True, exist_ok=True)
     where = where.resolve()
     _remove_left(repository, where.parent)
-    sides = {
+    arms = {
         BEFORE: (commit, title),
         AFTER: (dirty or head, "working tree" if dirty or untracked else f"HEAD ({head[:7]})"),
     }
     trees: dict[str, Tree] = {}
     linked: list[Path] = []
     try:
-        for name, (revision, called) in sides.items():
+        for name, (revision, called) in arms.items():
             root = where / name
             git("worktree", "add", "--quiet", "--detach", "--force", str(root), revision, cwd=repository)
             linked += link_untracked(repository, root, where, () if name == AFTER else untracked, compiled=not setup)
@@ -140,7 +140,7 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
         found = Trees(repository, trees[BEFORE], trees[AFTER], same and not untracked, tuple(notes), shared)
         yield replace(found, before=_own_paths(found, found.before), after=_own_paths(found, found.after))
     finally:
-        for name in sides:
+        for name in arms:
             subprocess.run(
                 ["git", "worktree", "remove", "--force", str(where / name)],
                 cwd=repository, capture_output=True, check=False,
@@ -159,7 +159,7 @@ def _remove_left(repository: Path, runs: Path) -> None:
 
 
 def _own_paths(trees: Trees, tree: Tree) -> Tree:
-    """PYTHONPATH entries inside the repository lead into each side's own files."""
+    """PYTHONPATH entries inside the repository lead into each arm's own files."""
     old = tree.environment.get("PYTHONPATH")
     if not old:
         return tree
@@ -168,7 +168,7 @@ def _own_paths(trees: Trees, tree: Tree) -> Tree:
 
 
 def _set_up(tree: Tree, command: str) -> Tree:
-    """Run the user's set-up command in a virtual environment of the side's own, which sees what is installed now."""
+    """Run the user's set-up command in a virtual environment of the arm's own, which sees what is installed now."""
     home = tree.root.parent / f"env-{tree.root.name}"
     _make_environment(tree.python, home)
     environment = {
@@ -209,7 +209,7 @@ def _make_environment(python: str, home: Path) -> None:
 
 
 def foreign_sources(sources: Sequence[str], tree: Tree, trees: Trees) -> list[str]:
-    """Files of the job that belong to another side, or to the repository itself: it would measure the wrong code."""
+    """Files of the job that belong to another arm, or to the repository itself: it would measure the wrong code."""
     others = [trees.repository, *(t.root for t in (trees.before, trees.after) if t.root != tree.root)]
     found = []
     for name in sources:
@@ -222,7 +222,7 @@ def foreign_sources(sources: Sequence[str], tree: Tree, trees: Trees) -> list[st
 
 
 def fingerprint_of(sources: Sequence[str], tree: Tree) -> dict[str, str]:
-    """Hash of each of the job's own files, by its path within the side."""
+    """Hash of each of the job's own files, by its path within the arm."""
     found = {}
     for name in sources:
         path = Path(name)

@@ -9,8 +9,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ..errors import PerfdoctorError
+
+OutputMode = Literal["live", "passthrough", "file"]
+"""Where the job's output goes: below a live view, past us unchanged, or into a file."""
 
 
 @dataclass(frozen=True, slots=True)

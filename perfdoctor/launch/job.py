@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 from ..errors import PerfdoctorError
 from ..exits import Exit
@@ -21,11 +21,9 @@ from ..injected._perfdoctor_probe import records
 from ..recording.directory import RunDirectory
 from ..version import VERSION
 from . import tree
-from .command import Command
+from .command import Command, OutputMode
 from .environment import job_environment, recorded
 from .masking import masked
-
-OutputMode = Literal["live", "passthrough", "file"]
 
 _FACTS_BYTES = 4000
 """run.json is padded to this, less than a block of any disk: how the job ended fits in where its start did."""
@@ -41,6 +39,11 @@ class Ending:
     detail: str = ""
     problems: tuple[str, ...] = ()
     """What the recording lacks, and why."""
+
+    @property
+    def how(self) -> str:
+        """`exit code 1`, `signal 9 (SIGKILL)`."""
+        return signal_name(self.signal) if self.exit_code is None else f"exit code {self.exit_code}"
 
 
 class Job:

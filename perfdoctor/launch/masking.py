@@ -13,45 +13,40 @@ from collections.abc import Sequence
 MASK = "***"
 
 
-def _listed(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-"""`wandb_api-key`, `apiKey` and `APIKey` in words."""
+"""`wandb_api-key`, `apiKey` and `APIKey` in words; names are looked at as `wandb-api-key`."""
 
-_ALWAYS = _listed(
-    "password passwd passphrase passcode pass pwd secret auth authorization authentication jwt bearer cred creds"
-    " credential credentials cookie"
-    " apikey secretkey accesskey privatekey authkey authtoken accesstoken apitoken userpwd"
+_NAME = re.compile(
+    r"""
+    (?:.*-)?(?:
+      # --db-password asks for a secret, --password-file does not; PGPASSWORD is written without a hyphen
+      [a-z]*(?:password|passwd|passphrase|apikey|authtoken|accesstoken)s?
+    | passcode | (?:user)?pwd | secrets? | auth | authorization | authentication | jwt | bearer
+    | creds? | credentials? | cookie | (?:secret|access|private|auth)key | apitoken
+      # --api-key is one, --label-key and --sort-key are not
+    | (?:api|access|secret|private|auth|encryption|signing|master|account|storage|license|service|client|shared
+        |wandb|comet|neptune|openai|anthropic|hf|huggingface|azure|clearml|mlflow)-keys?
+    | access-key-id                         # half of AWS's pair
+      # --pad-token is vocabulary, --hf-token is not; --api-tokens are secrets, --max-tokens a number
+    | (?<![a-z0-9]-)token
+    | (?!(?:pad|eos|bos|unk|sep|cls|mask|special|image|video|audio|stop|start|end|begin|prefix|suffix|max|min|per|num
+        |new|next|last|first|class|time|dist|distill|distillation|register|prompt|trigger|placeholder|initializer
+        |instance|separator|decoder|encoder|boundary|newline|blank|space|word|tool|think|thinking)-)[a-z0-9]+-token
+    | (?:api|auth|access|bearer|refresh|hf|session)-tokens
+    | (?<![a-z0-9]-)pass
+    | (?!(?:forward|backward|num|single|per|one|multi|first|second)-)[a-z0-9]+-pass
+    )(?:-(?:value|string|str|text|plain|header|[0-9]+))*   # --token-value: still the secret itself
+    """,
+    re.VERBOSE,
 )
-"""A name that ends in one of these words asks for a secret: `--db-password`, not `--password-file`."""
-_ENDINGS = ("password", "passwd", "passphrase", "apikey", "authtoken", "accesstoken")
-"""Written without a hyphen in front, too: `PGPASSWORD`."""
-_KEYS = _listed(
-    "api access secret private auth encryption signing master account storage license service client shared"
-    " wandb comet neptune openai anthropic hf huggingface azure clearml mlflow"
-)
-"""`--api-key` is one, `--label-key` and `--sort-key` are not."""
-_KEYS_BY_FILE = _listed("private signing encryption service client license")
-_BY_FILE = _listed("credential credentials cred creds cookie")
-"""Usually given as the file that holds them: `--credentials key.json`."""
-_ORDINARY_TOKENS = _listed(
-    "pad eos bos unk sep cls mask special image video audio stop start end begin prefix suffix max min per num new"
-    " next last first class time dist distill distillation register prompt trigger placeholder initializer instance"
-    " separator decoder encoder boundary newline blank space word tool think thinking"
-)
-"""`--pad-token` and the like are vocabulary, `--hf-token` is not."""
-_ORDINARY_PASSES = _listed("forward backward num single per one multi first second")
-_TOKEN_LISTS = _listed("api auth access bearer refresh hf session")
-"""`--api-tokens` are secrets, `--max-tokens` a number."""
-_PLURALS = {"passwords": "password", "secrets": "secret", "keys": "key"}
-_TRAILING = _listed("value string str text plain header")
-"""`--token-value`: still the secret itself."""
-_SWITCHES = _listed("use no with without has enable disable require requires needs skip is")
+"""Names whose value is a secret."""
+_SWITCH = re.compile(r"(?:use|no|with|without|has|enable|disable|requires?|needs|skip|is)-.*")
 """`--use-auth-token` takes no value, or True."""
-_SPECIAL_CASES = frozenset(("PWD", "OLDPWD"))
-"""Variables of every shell, which hold directories."""
+_LIST = re.compile(r".*(?:passwords|secrets|keys|tokens)")
+_BY_FILE = re.compile(
+    r"(?:.*-)?(?:creds?|credentials?|cookie|(?:private|signing|encryption|service|client|license)-key)"
+)
+"""Usually given as the file that holds them: `--credentials key.json`."""
 
 _HARMLESS = re.compile(r"(?:|true|false|yes|no|on|off|none|null|\*\*\*|\$\w+|\$\{[^}]*\})", re.IGNORECASE)
 """Values that give nothing away: switches, and variables that are named rather than expanded."""
@@ -110,7 +105,7 @@ def masked(argv: Sequence[str]) -> tuple[str, ...]:
     for argument in argv:
         if waiting and not _OPTION.fullmatch(argument) and argument != "--":
             shown.append(_mask_value(waiting, argument))
-            if not _is_list(waiting):
+            if not _LIST.fullmatch(_words(waiting)):
                 waiting = ""
             continue
         waiting = argument if _is_option_for_secret(argument) else ""
@@ -125,53 +120,24 @@ def _is_option_for_secret(argument: str) -> bool:
 
 def _takes_secret(name: str) -> bool:
     """Whether an option of this name is followed by a secret, rather than being a switch."""
-    return _asks_for_secret(name) and _words(name)[0] not in _SWITCHES
+    return _asks_for_secret(name) and not _SWITCH.fullmatch(_words(name))
 
 
 def _asks_for_secret(name: str) -> bool:
     """Whether what belongs to this name is a secret."""
-    if name in _SPECIAL_CASES:
-        return False
-    words = _words(name)
-    while words and (words[-1].isdigit() or (len(words) > 1 and words[-1] in _TRAILING)):
-        words.pop()
-    if not words:
-        return False
-    last, before = words[-1], words[-2] if len(words) > 1 else ""
-    last = _PLURALS.get(last, last)
-    if last == "key":
-        return before in _KEYS
-    if last == "id":  # half of AWS's pair
-        return words[-3:] == ["access", "key", "id"]
-    if last == "token":
-        return before not in _ORDINARY_TOKENS
-    if last == "tokens":
-        return before in _TOKEN_LISTS
-    if last == "pass":
-        return before not in _ORDINARY_PASSES
-    return last in _ALWAYS or last.endswith(_ENDINGS)
+    # Every shell has PWD and OLDPWD, which hold directories.
+    return name not in ("PWD", "OLDPWD") and _NAME.fullmatch(_words(name)) is not None
 
 
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(name)]
-
-
-def _is_list(name: str) -> bool:
-    return _words(name)[-1] in (*_PLURALS, "tokens")
+def _words(name: str) -> str:
+    return "-".join(_WORD.findall(name)).lower()
 
 
 def _mask_value(name: str, value: str) -> str:
     """The value of a name that asks for a secret."""
-    if _HARMLESS.fullmatch(value):
-        return value
-    return value if _is_file_name(name, value) else MASK
-
-
-def _is_file_name(name: str, value: str) -> bool:
-    """`--private-key ~/.ssh/id_ed25519`; for most names even a slash in front may belong to the secret."""
-    words = _words(name)
-    by_file = words[-1] in _BY_FILE or (words[-1] == "key" and words[-2] in _KEYS_BY_FILE)
-    return by_file and _PATH.fullmatch(value) is not None
+    # For most names even a slash in front may belong to the secret.
+    by_file = _BY_FILE.fullmatch(_words(name)) and _PATH.fullmatch(value)
+    return value if by_file or _HARMLESS.fullmatch(value) else MASK
 
 
 def _mask_argument(argument: str) -> str:

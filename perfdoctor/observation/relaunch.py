@@ -5,18 +5,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ..evidence import steady
 from ..evidence.model import Missing
 from ..evidence.stats import trimmed_mean
 from ..launch.command import Command
-from ..launch.control import ControlServer
 from ..launch.environment import changed
 from ..launch.job import start
-from ..monitor.sampler import HostSampler
 from ..recording.directory import RunDirectory
 from ..recording.reader import read
-from .watch import Goal, end_at_once, observe
+from .observed_job import observed
+from .watch import Goal, observe
 
 STEPS = 20
 """Steady steps of a launch, and two seconds of them."""
@@ -39,26 +39,11 @@ class Launcher:
         environment = changed(self.base, changes)
         directory = RunDirectory.create(self.directory.path / "launches", self.command.name)
         try:
-            self._run(directory, environment)
+            launch = partial(start, self.command, directory, windows=(), output="file", environment=environment)
+            with observed(directory, launch) as job:
+                observe(job, Goal(STEPS, _SECONDS, self.patience_s, False, ()), lambda progress: None)
             ranks = [process for process in read(directory).processes if process.role == "rank"]
         finally:
             shutil.rmtree(directory.path.parent, ignore_errors=True)
         steps = [selection for process in ranks if not isinstance(selection := steady.select(process), Missing)]
         return max((trimmed_mean(selection.column("wall_us") / 1000) for selection in steps), default=None)
-
-    def _run(self, directory: RunDirectory, environment: Mapping[str, str]) -> None:
-        server = ControlServer(directory.path)
-        try:
-            job = start(self.command, directory, windows=(), output="file", environment=environment)
-            try:
-                sampler = HostSampler(job.pid, directory.host_file)
-                sampler.start()
-                try:
-                    goal = Goal(STEPS, _SECONDS, self.patience_s, False, ())
-                    observe(job, server, sampler, goal, lambda progress: None)
-                finally:
-                    sampler.stop()
-            finally:
-                end_at_once(job)
-        finally:
-            server.close()

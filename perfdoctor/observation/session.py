@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import time
@@ -18,18 +17,16 @@ from typing import IO, Protocol
 
 from ..config.settings import Config
 from ..diagnosis.measured import Trial
-from ..errors import PerfdoctorError
-from ..launch.command import Command
-from ..launch.control import ControlServer
-from ..launch.job import Ending, OutputMode, start, write_facts
+from ..launch.command import Command, OutputMode
+from ..launch.job import Ending, start, write_facts
 from ..monitor.cgroup import Cgroups
 from ..monitor.machine import read_machine, write_machine
-from ..monitor.sampler import HostSampler
 from ..recording.directory import RunDirectory
+from .observed_job import cannot_write, observed
 from .relaunch import Launcher
 from .running_job import RunningJob
 from .vector_extensions import time_vector_extensions
-from .watch import Goal, Progress, Terminated, end_at_once, observe
+from .watch import Goal, Progress, Terminated, observe
 
 WINDOWS = ("sites", "ops", "lines")
 """The windows of `check`, in the order they open."""
@@ -81,22 +78,34 @@ def record(
         machine = read_machine()
         write_machine(machine, directory.machine_file)
     except OSError as error:
-        raise _not_started(directory, error) from error
+        raise cannot_write(directory, error) from error
     groups = Cgroups()
     kills_before = groups.oom_kills()
-    server = ControlServer(directory.path)
     began = time.monotonic()
     ending = Ending("interrupted")
+    config = request.config
+    goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, request.windows)
+    begin = partial(
+        start,
+        request.command,
+        directory,
+        windows=request.windows,
+        usable_cpus=machine.usable_cpus,
+        output=request.output,
+        stdout=request.stdout,
+        environment=request.environment,
+        cwd=request.cwd,
+    )
     try:
         with signals_as_interrupts():
-            ending = _run(request, directory, server, machine.usable_cpus, show, experiments)
+            with observed(directory, begin) as job:
+                ending = observe(job, goal, show, experiments.prove if experiments else None)
             if experiments is not None and ending.kind == "stopped":
-                launcher = Launcher(request.command, directory, os.environ, request.config.patience_s)
+                launcher = Launcher(request.command, directory, os.environ, config.patience_s)
                 experiments.launch(launcher, partial(_say, show, time.monotonic() - began))
     finally:
         if experiments is not None:
             experiments.close()
-        server.close()
         ending = _with_kernel(ending, kills_before, groups.oom_kills())
         elapsed_s = round(time.monotonic() - began, 3)
         _write_ending(directory, ending, elapsed_s=elapsed_s, **facts)
@@ -104,43 +113,6 @@ def record(
         with contextlib.suppress(KeyboardInterrupt):  # the job is over and recorded: only its timings are lost
             time_vector_extensions(directory, os.environ)
     return ending
-
-
-def _run(
-    request: Request,
-    directory: RunDirectory,
-    server: ControlServer,
-    usable_cpus: float,
-    show: Callable[[Progress], None],
-    experiments: Experiments | None,
-) -> Ending:
-    config = request.config
-    goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, request.windows)
-    try:
-        job = start(
-            request.command,
-            directory,
-            windows=request.windows,
-            usable_cpus=usable_cpus,
-            output=request.output,
-            stdout=request.stdout,
-            environment=request.environment,
-            cwd=request.cwd,
-        )
-    except PerfdoctorError:
-        shutil.rmtree(directory.path, ignore_errors=True)  # an empty recording helps nobody
-        raise
-    except OSError as error:
-        raise _not_started(directory, error) from error
-    try:
-        sampler = HostSampler(job.pid, directory.host_file)
-        sampler.start()
-        try:
-            return observe(job, server, sampler, goal, show, experiments.prove if experiments else None)
-        finally:
-            sampler.stop()
-    finally:
-        end_at_once(job)
 
 
 def _say(show: Callable[[Progress], None], elapsed_s: float, phase: str, trial: Trial | None) -> None:
@@ -163,15 +135,6 @@ def _write_ending(directory: RunDirectory, ending: Ending, **facts: float | None
         )
     except OSError as error:
         print(f"perfdoctor: how the job ended could not be recorded: {error.strerror}", file=sys.stderr)
-
-
-def _not_started(directory: RunDirectory, error: OSError) -> PerfdoctorError:
-    shutil.rmtree(directory.path, ignore_errors=True)
-    return PerfdoctorError(
-        f"cannot write to {directory.path}: {error.strerror or error}",
-        slug="run-directory",
-        advice="name a place with room with --runs DIR; the job was not started",
-    )
 
 
 @contextmanager

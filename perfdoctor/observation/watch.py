@@ -20,10 +20,10 @@ from ..evidence import steady
 from ..evidence.model import Missing
 from ..launch.control import Beat, ControlServer
 from ..launch.job import Ending, Job
-from ..monitor.sampler import HostSampler
 from ..recording.host import HostSample
 from ..recording.model import ProcessRecording
 from ..recording.reader import ProcessFile
+from .observed_job import ObservedJob, end_at_once
 from .running_job import MARGIN_S, RunningJob, common_step, step_s
 
 POLL_S = 0.1
@@ -84,10 +84,10 @@ class Terminated(KeyboardInterrupt):
 class _Watch:
     """What has been seen so far."""
 
-    def __init__(self, job: Job, server: ControlServer, sampler: HostSampler, goal: Goal) -> None:
-        self.job = job
-        self.server = server
-        self.sampler = sampler
+    def __init__(self, seen: ObservedJob, goal: Goal) -> None:
+        self.job = seen.job
+        self.server = seen.server
+        self.sampler = seen.sampler
         self.goal = goal
         self.lead: ProcessFile | None = None
         self.steady_steps = 0
@@ -233,9 +233,7 @@ class _Watch:
 
 
 def observe(
-    job: Job,
-    server: ControlServer,
-    sampler: HostSampler,
+    seen: ObservedJob,
     goal: Goal,
     show: Callable[[Progress], None],
     prove: Callable[[RunningJob], str] | None = None,
@@ -245,12 +243,12 @@ def observe(
 
     The first Ctrl-C (or SIGTERM) stops observing and lets what there is be judged; the second one is raised.
     """
-    watch = _Watch(job, server, sampler, goal)
+    watch, job = _Watch(seen, goal), seen.job
     try:
         ending = _until_the_end(watch, show, prove)
     except KeyboardInterrupt as interrupt:
         show(watch.progress(INTERRUPTED))
-        ending = _interrupted(job, server, interrupt)
+        ending = _interrupted(job, seen.server, interrupt)
     finally:
         end_at_once(job)
     watch.read_on()
@@ -259,17 +257,6 @@ def observe(
         # What a job leaves running on purpose when it ends by itself is its own business.
         job.end_orphans()
     return replace(ending, problems=watch.problems())
-
-
-def end_at_once(job: Job) -> None:
-    """End a job that still runs; no impatient Ctrl-C gets between."""
-    if job.poll() is not None:
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        job.end(grace_s=1.0)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _until_the_end(
@@ -303,8 +290,7 @@ def _ended_in_a_trial(ending: Ending, remedy: str) -> Ending:
     """A job that fails while a remedy is tried on it is not blamed for that: it is thrown away afterwards anyway."""
     if not remedy or ending.kind == "finished":
         return ending
-    how = f"exit code {ending.exit_code}" if ending.exit_code is not None else f"signal {ending.signal}"
-    return Ending("stopped", detail=f"it ended with {how} while {remedy} was tried on it")
+    return Ending("stopped", detail=f"it ended with {ending.how} while {remedy} was tried on it")
 
 
 def _bench(watch: _Watch, show: Callable[[Progress], None]) -> RunningJob:

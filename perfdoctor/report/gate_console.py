@@ -27,7 +27,7 @@ _MARK_STYLES = {"✗": "bold red", "☠": "bold red", "?": "bold yellow", "✓":
 def render_gate_console(result: GateResult, *, verbose: bool = False) -> RenderableType:
     """The whole gate."""
     content = prepare_gate(result, verbose)
-    blocks: list[RenderableType] = [Text(content.headline, style=_STYLES[result.verdict]), Text(content.sides)]
+    blocks: list[RenderableType] = [Text(content.headline, style=_STYLES[result.verdict]), Text(content.arms)]
     if content.groups:
         blocks.append(Text())
     for number, group in enumerate(content.groups):

@@ -26,7 +26,7 @@ _GROUPS: tuple[tuple[str, tuple[Assume, ...]], ...] = (
     ("Memory and collections", (Assume.TIGHT,)),
     ("For information", (Assume.INFO,)),
 )
-_PROMISES = "Promises"
+_BUDGETS = "Budgets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class GateContent:
     """All that a renderer draws."""
 
     headline: str
-    sides: str
+    arms: str
     groups: tuple[Group, ...]
     parts: tuple[tuple[str, str, str, str], ...]
     """Part of the step, before, after, difference."""
@@ -85,7 +85,7 @@ def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
             )
             for name, old, new in (why.parts if why else ())
         ),
-        "Why (parts of the step: one launch of each side)"
+        "Why (parts of the step: one launch of each arm)"
         if result.verdict is Verdict.REGRESSION
         else "What else differs",
         tuple(
@@ -98,17 +98,17 @@ def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
         ),
         tuple(wording.clean(note) for note in result.notes),
         tuple(
-            wording.clean(f"{name}: {side.recording}")
-            for name, side in (("before", result.before), ("now", result.after))
-            if side.recording
+            wording.clean(f"{name}: {arm.recording}")
+            for name, arm in (("before", result.before), ("now", result.after))
+            if arm.recording
         ),
     )
 
 
 def _groups(judgements: Sequence[Judgement], verbose: bool, paired: bool) -> list[Group]:
     found = []
-    promises = [j for j in judgements if j.is_promise]
-    measured = [j for j in judgements if not j.is_promise]
+    budgets = [j for j in judgements if j.is_budget]
+    measured = [j for j in judgements if not j.is_budget]
     for title, kinds in _GROUPS:
         mine = [j for j in measured if j.assume in kinds]
         folds = not verbose and Assume.EXACT in kinds
@@ -121,8 +121,8 @@ def _groups(judgements: Sequence[Judgement], verbose: bool, paired: bool) -> lis
             if Assume.TIMED in kinds and paired:
                 title += " (the change is that within pairs of launches)"
             found.append(Group(title, tuple(_line(j) for j in shown), "; ".join(rest)))
-    if promises:
-        found.append(Group(_PROMISES, tuple(_line(j) for j in promises), ""))
+    if budgets:
+        found.append(Group(_BUDGETS, tuple(_line(j) for j in budgets), ""))
     return found
 
 

@@ -13,7 +13,7 @@ MARKER = "<!-- perfdoctor gate -->"
 def render_gate_markdown(result: GateResult) -> str:
     """The whole gate, ending in a newline."""
     content = prepare_gate(result)
-    lines = [MARKER, f"## {prose(content.headline)}", "", prose(content.sides), ""]
+    lines = [MARKER, f"## {prose(content.headline)}", "", prose(content.arms), ""]
     for group in content.groups:
         lines += _group(group)
     if content.parts or content.why:

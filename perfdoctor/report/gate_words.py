@@ -69,7 +69,7 @@ def _interval(judgement: Judgement, scale: float) -> str:
 def judged(judgement: Judgement) -> str:
     """One judgement as a sentence."""
     before, after = number(judgement.before, judgement.unit), number(judgement.after, judgement.unit)
-    if judgement.is_promise:
+    if judgement.is_budget:
         return wording.sentence(wording.clean(f"{judgement.label}: {after}; {judgement.reason}"))
     moved = change(judgement)
     how = f" ({moved})" if moved else ""

@@ -20,6 +20,7 @@ from ..diagnosis.findings import (
     Location,
     Measurement,
     OutcomeKind,
+    Unexplained,
 )
 from ..diagnosis.measured import Trials
 from ..evidence.model import (
@@ -145,6 +146,8 @@ class Report:
     """Every check that was asked, in the order of their codes."""
     ranked: tuple[str, ...]
     """Fingerprints of the findings, the largest predicted saving first."""
+    unexplained: Unexplained | None
+    """None where the findings explain the step, or there is no step."""
     combined: Combined | None
     """All fixes together, never the sum of the findings' savings; None without findings or without a step."""
     trials: Trials | None
@@ -188,6 +191,7 @@ def _report(diagnosis: Diagnosis) -> Report:
         hot_lines=_hot_lines(evidence.hot_lines),
         checks=tuple(_check(result) for result in diagnosis.checks),
         ranked=tuple(finding.fingerprint for finding in diagnosis.ranked),
+        unexplained=diagnosis.unexplained,
         combined=diagnosis.combined,
         trials=diagnosis.trials,
         environment=Environment(evidence.rank, evidence.machine, job),

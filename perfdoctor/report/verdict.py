@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from ..diagnosis.findings import Diagnosis, Finding, OutcomeKind, Part, Severity
+from ..diagnosis.findings import Diagnosis, OutcomeKind, Part, Severity
 from ..diagnosis.measured import Verdict
 from ..evidence.model import CodeLine, Evidence, Line, Missing, Parts, Step
 from . import wording
@@ -80,14 +80,10 @@ def whereabouts(diagnosis: Diagnosis) -> str:
     largest part is named alone: lines are known by what they cost the host.
     """
     step, lines = diagnosis.evidence.step, _lines(diagnosis.evidence)
-    if isinstance(step, Missing) or isinstance(lines, Missing) or step.step_ms <= 0 or not lines:
+    rest = diagnosis.unexplained
+    if isinstance(step, Missing) or isinstance(lines, Missing) or not lines:
         return ""
-    explained = sum(
-        finding.savings.ceiling_ms
-        for finding in diagnosis.ranked
-        if finding.savings.part is not Part.EPOCH and not _helps_anyway(finding)
-    )
-    if step.step_ms - explained < UNEXPLAINED_REST * step.step_ms:
+    if rest is None or rest.share < UNEXPLAINED_REST:
         return ""
     beside = "Beside the findings, the largest part" if diagnosis.ranked else "The largest part"
     device = device_bounds(diagnosis.evidence)
@@ -119,11 +115,6 @@ def _largest_outside(step: Step) -> tuple[str, float]:
 def _lines(evidence: Evidence) -> Sequence[Line | CodeLine] | Missing:
     """Lines by all that they take, where that was watched; else by the operators that they issue."""
     return evidence.hot_lines if isinstance(evidence.code_lines, Missing) else evidence.code_lines
-
-
-def _helps_anyway(finding: Finding) -> bool:
-    """A note about what would help whatever the time goes into does not say what it goes into."""
-    return finding.savings.general and finding.severity is Severity.NOTE
 
 
 def _merged(lines: Sequence[Line | CodeLine]) -> list[tuple[str, float]]:

@@ -45,7 +45,7 @@ _LEAST_SILENCE_S = 20.0
 _LAUNCHED_S = 4.0
 """Of a launch after its first step: two seconds of steps, what they are rounded up to, and its end."""
 _MOST_LAUNCHES = 6
-_NO_LAUNCH = "it needs launches of its own, which were not made"
+_NOT_REACHED = "not reached within the time budget"
 _SCHEMA = "perfdoctor.trials/1"
 
 
@@ -78,6 +78,8 @@ class Conductor:
         self.budget = _Budget(seconds, time.monotonic())
         self.planned: list[PlannedTrial] = []
         self.together = -1
+        self.for_launches: set[int] = set()
+        """Trials that wait for launches of their own."""
         self.problem = (
             "the job ended, or could not be reached, before enough of it was seen; let it train for longer, or look at "
             "fewer steps before the trials (--steps 50)"
@@ -108,7 +110,7 @@ class Conductor:
         job.say("judging what was seen", None)
         diagnosis = judge(self.directory, self.config)
         wanted = plan(diagnosis, self.also, preload.find)
-        self.planned = [_planned(number, one, "its turn did not come") for number, one in enumerate(wanted, 1)]
+        self.planned = [_planned(number, one, _NOT_REACHED) for number, one in enumerate(wanted, 1)]
         more = opportunity(diagnosis, wanted)
         self.problem = "" if wanted or more is not None else "no finding names a fix that can be tried"
         self._write()
@@ -135,17 +137,18 @@ class Conductor:
         self.budget.kept = launches_s
         for number, one in enumerate(wanted, 1):
             if one.launches:
-                self._note(number, why_not=_NO_LAUNCH)
+                self.for_launches.add(number)
+                self._note(number, why_not="it needs launches of its own, which were not made")
         chosen = together(self._trials())
         if chosen and job.alive():
             self.together = len(wanted) + 1
             one = Wanted(chosen, (), predicted_together(diagnosis, chosen))
-            self.planned.append(_planned(self.together, one, "its turn did not come"))
+            self.planned.append(_planned(self.together, one, _NOT_REACHED))
             self._try(job, self.together, one, size, self.budget.left)
         # Nobody asked for it, so nobody misses it where the time is short.
         if more is not None and self._needed_s(more.remedy, size) < self.budget.left and job.alive():
             number = len(self.planned) + 1
-            self.planned.append(_planned(number, more, "its turn did not come"))
+            self.planned.append(_planned(number, more, _NOT_REACHED))
             self._try(job, number, more, size, self.budget.left)
         elif not wanted:
             self.problem = "no finding names a fix that can be tried"
@@ -185,7 +188,7 @@ class Conductor:
         """After the job has ended: what needs launches of its own, as many pairs as there is time for."""
         self.budget.kept = 0.0
         for planned in self.planned:
-            if planned.why_not != _NO_LAUNCH:
+            if planned.trial not in self.for_launches:
                 continue
             if 2 * LEAST_LAUNCHES * self.launch_s > self.budget.left:
                 needed = 2 * LEAST_LAUNCHES * self.launch_s

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..config.settings import Config, apply_limits, require_known_codes
+from ..config.rules import apply_limits
+from ..config.settings import Config, require_known_codes
 from ..config.suppressions import inline_suppression
 from ..diagnosis.examine import Rules, examine
 from ..diagnosis.findings import Check, Diagnosis, OutcomeKind
@@ -28,7 +29,7 @@ def checks_with_limits(config: Config) -> Sequence[tuple[Check[Any], Any]]:
     """Every check and its thresholds, known before a job runs. Raises PerfdoctorError for settings that fit none."""
     registered = [entry.check for entry in discover()]
     require_known_codes(config, {check.code for check in registered})
-    return [(check, apply_limits(check, config.rule(check.code).limits, config.source)) for check in registered]
+    return [(check, apply_limits(check, config.rule(check.code), config.source)) for check in registered]
 
 
 def judge(directory: RunDirectory, config: Config) -> Diagnosis:

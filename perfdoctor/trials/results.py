@@ -85,20 +85,11 @@ def with_trials(diagnosis: Diagnosis, trials: Trials | None) -> Diagnosis:
     """The diagnosis with its trials; advice that measured as harmful or useless is taken back."""
     if trials is None:
         return diagnosis
-    changed = {id(finding): _corrected(finding, trials.of(finding.fingerprint)) for finding in diagnosis.ranked}
     checks = tuple(
-        replace(
-            result,
-            outcome=replace(result.outcome, findings=tuple(changed.get(id(f), f) for f in result.outcome.findings)),
-        )
+        result.changed(lambda finding: _corrected(finding, trials.of(finding.fingerprint)))
         for result in diagnosis.checks
     )
-    return replace(
-        diagnosis,
-        checks=checks,
-        ranked=tuple(changed[id(finding)] for finding in diagnosis.ranked),
-        trials=trials,
-    )
+    return replace(diagnosis, checks=checks, trials=trials)
 
 
 def _corrected(finding: Finding, trials: Sequence[Trial]) -> Finding:

@@ -194,7 +194,7 @@ def test_a_report_becomes_claims_in_its_own_order() -> None:
         }
 
     report = {
-        "verdict": "The steady step takes 10 ms; the 2 fixes below would bring it to 4 ms.",
+        "unexplained": {"ms": 1.0, "share": 0.1},
         "anatomy": {"step_ms": 10.0},
         "ranked": ["b", "a"],
         "checks": [{"findings": [finding("PD03.x", "a", 1.0)]}, {"findings": [finding("PD07.y", "b", 5.0)]}],
@@ -206,4 +206,6 @@ def test_a_report_becomes_claims_in_its_own_order() -> None:
     assert (first.file, first.line) == ("train.py", 7)
     assert first.speed_up == (pytest.approx(2.0),) * 3
     assert first.ceiling == pytest.approx(4.0)
-    assert not judgement.unexplained
+    nothing = {**report, "checks": [{"findings": []}]}
+    assert doctor.read(nothing).unexplained
+    assert not doctor.read({**nothing, "unexplained": None}).unexplained

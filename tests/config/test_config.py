@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from written_config import written
 
-from perfdoctor.config.settings import FILE, PYPROJECT, TOP_KEYS, Config, Rule, Selection, load
+from perfdoctor.config.files import FILE, PYPROJECT, TOP_KEYS, load
+from perfdoctor.config.rules import Rule
+from perfdoctor.config.selection import Selection
+from perfdoctor.config.settings import Config
 from perfdoctor.config.suppressions import Suppression
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
@@ -181,12 +184,12 @@ def test_an_unknown_key_is_named_with_the_nearest_valid_one(tmp_path: Path, text
     error = _error(tmp_path, text)
     assert error.slug == "config-unknown-key"
     assert key in error.message
-    assert f"the nearest is {nearest}" in error.message
+    assert f"did you mean {nearest}?" in error.message
 
 
 def test_an_unknown_key_that_is_like_none_lists_them_all(tmp_path: Path) -> None:
     error = _error(tmp_path, "xyzzy = 1")
-    assert "nearest" not in error.message
+    assert "did you mean" not in error.message
     assert all(key in error.advice for key in TOP_KEYS)
 
 

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from written_config import written
 
-from perfdoctor.config.settings import FILE, Config, Rule, Selection, is_selected, require_known_codes
+from perfdoctor.config.files import FILE
+from perfdoctor.config.rules import Rule
+from perfdoctor.config.selection import Selection
+from perfdoctor.config.settings import Config, is_selected, require_known_codes
 from perfdoctor.errors import PerfdoctorError
 
 KNOWN = ("PD03", "PD04", "PD07", "PD13", "ACME01")
@@ -128,9 +131,9 @@ def test_options_lie_over_the_file_and_leave_the_rest() -> None:
 @pytest.mark.parametrize(
     ("option", "error"),
     [
-        ({"steps": 0}, "`--steps` is the whole number 0"),
-        ({"seconds": float("nan")}, "`--seconds` is the number nan"),
-        ({"patience": -1.0}, "`--patience` is the number -1.0"),
+        ({"steps": 0}, "invalid --steps: 0; expected a whole number, 1 or more"),
+        ({"seconds": float("nan")}, "invalid --seconds: nan; expected a number above 0"),
+        ({"patience": -1.0}, "invalid --patience: -1.0; expected a number above 0"),
     ],
 )
 def test_an_option_out_of_range_is_named(option: dict[str, float], error: str) -> None:
@@ -140,5 +143,28 @@ def test_an_option_out_of_range_is_named(option: dict[str, float], error: str) -
 
 
 def test_an_unknown_word_for_fail_on_is_named() -> None:
-    with pytest.raises(PerfdoctorError, match='`--fail-on` is the string "errors"; expected "error" or'):
+    with pytest.raises(PerfdoctorError, match='invalid --fail-on: errors; expected "error" or'):
         Config().merged(fail_on="errors")
+
+
+CODES = {"etl": "PD03", "data-loading": "PD03", "gc": "PD04"}
+
+
+def test_a_check_goes_by_any_of_its_names(tmp_path: Path) -> None:
+    text = (
+        "select=['data-loading']\nignore=['etl.slow-storage']\n[rules.data-loading]\nlevel='note'\n"
+        "[[suppress]]\ncode='gc.x'\nreason='y'\n[assert]\ngc='warn'"
+    )
+    config = written(tmp_path, text).merged(ignore=["gc"]).with_codes(CODES)
+    require_known_codes(config, KNOWN)
+    assert config.selections[0].select == ("PD03",)
+    assert config.selections[0].ignore == ("PD03.slow-storage",)
+    assert config.selections[1].ignore == ("PD04",)
+    assert config.rule("PD03").level == "note"
+    assert config.suppressions[0].code == "PD04.x"
+    assert config.budgets[0].name == "PD04"
+
+
+def test_a_mistake_in_the_table_of_a_name_is_shown_as_it_was_written(tmp_path: Path) -> None:
+    rule = written(tmp_path, "[rules.data-loading]\nx=1").with_codes(CODES).rule("PD03")
+    assert (rule.code, rule.key) == ("PD03", "data-loading")

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from written_config import written
 
-from perfdoctor.config.gate import GATE_KEYS
-from perfdoctor.config.settings import FILE, PYPROJECT, SUPPRESS_KEYS, TOP_KEYS, load, require_known_codes
+from perfdoctor.config.decoding import keys
+from perfdoctor.config.files import FILE, PYPROJECT, TOP_KEYS, load
+from perfdoctor.config.gate import GateSettings
+from perfdoctor.config.settings import require_known_codes
+from perfdoctor.config.suppressions import Suppression
 
 SAMPLES = Path(__file__).parent.parent.parent / "sample_configs"
 KNOWN = ("PD03", "PD04", "PD07", "PD13", "ACME01")
@@ -42,5 +45,5 @@ def test_the_examples_in_a_sample_are_valid(tmp_path: Path, sample: str, name: s
 
 def test_the_annotated_sample_shows_every_key() -> None:
     text = _uncommented((SAMPLES / "perfdoctor.toml").read_text())
-    for key in (*TOP_KEYS, *SUPPRESS_KEYS, *GATE_KEYS, "level"):
+    for key in (*TOP_KEYS, *keys(Suppression), *keys(GateSettings), "level"):
         assert re.search(rf"^(\[+|\[gate\.)?{key}( = |\.PD03\]|\]\]?)", text, re.MULTILINE), key

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfdoctor.config.settings import apply_limits
-from perfdoctor.config.table import LimitValue
+from perfdoctor.config.rules import LimitValue, Rule, apply_limits
 from perfdoctor.diagnosis.findings import Check, clear
 from perfdoctor.errors import PerfdoctorError
 
@@ -31,13 +30,13 @@ CHECK = Check("PD03", "etl", "Input", Limits(), lambda _evidence, _limits: clear
 
 def test_thresholds_are_set_by_their_kebab_names() -> None:
     overrides: dict[str, LimitValue] = {"min-share": 1, "full-collections": 3, "count-idle": False, "policy": "lax"}
-    limits = apply_limits(CHECK, overrides, None)
+    limits = apply_limits(CHECK, Rule("PD03", None, overrides), None)
     assert limits == Limits(1.0, 3, False, "lax")
     assert type(limits.min_share) is float
 
 
 def test_without_thresholds_the_check_keeps_its_own() -> None:
-    assert apply_limits(CHECK, {}, None) == Limits()
+    assert apply_limits(CHECK, Rule("PD03"), None) == Limits()
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_without_thresholds_the_check_keeps_its_own() -> None:
 )
 def test_a_threshold_of_the_wrong_type_is_an_error(key: str, value: LimitValue, expected: str) -> None:
     with pytest.raises(PerfdoctorError) as caught:
-        apply_limits(CHECK, {key: value}, Path("perfdoctor.toml"))
+        apply_limits(CHECK, Rule("PD03", None, {key: value}), Path("perfdoctor.toml"))
     assert caught.value.message.startswith(f"`rules.PD03.{key}` in perfdoctor.toml is ")
     assert expected in caught.value.message
 
@@ -66,13 +65,13 @@ def test_a_threshold_of_the_wrong_type_is_an_error(key: str, value: LimitValue, 
 )
 def test_an_unknown_threshold_is_named_with_the_nearest_one(key: str, nearest: str) -> None:
     with pytest.raises(PerfdoctorError) as caught:
-        apply_limits(CHECK, {key: 1}, Path("perfdoctor.toml"))
+        apply_limits(CHECK, Rule("PD03", None, {key: 1}), Path("perfdoctor.toml"))
     assert caught.value.slug == "config-unknown-key"
     assert f"`rules.PD03.{key}` in perfdoctor.toml" in caught.value.message
-    assert f"the nearest is `{nearest}`" in caught.value.message
+    assert f"did you mean `{nearest}`?" in caught.value.message
 
 
 def test_a_threshold_that_the_check_itself_refuses_is_a_usage_error() -> None:
     with pytest.raises(PerfdoctorError, match=r"`rules.PD03` in perfdoctor.toml: min-share is a share") as caught:
-        apply_limits(CHECK, {"min-share": 2.0}, Path("perfdoctor.toml"))
+        apply_limits(CHECK, Rule("PD03", None, {"min-share": 2.0}), Path("perfdoctor.toml"))
     assert caught.value.slug == "config-bad-threshold"

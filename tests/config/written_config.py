@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfdoctor.config.settings import FILE, Config, load
+from perfdoctor.config.files import FILE, load
+from perfdoctor.config.settings import Config
 
 
 def written(directory: Path, text: str, name: str = FILE) -> Config:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from samples import empty, step, with_
 
-from perfdoctor.config.settings import Config, Rule, Selection
+from perfdoctor.config.rules import Rule
+from perfdoctor.config.selection import Selection
+from perfdoctor.config.settings import Config
 from perfdoctor.config.suppressions import MalformedComment, Suppression
 from perfdoctor.diagnosis.examine import Rules, examine
 from perfdoctor.diagnosis.findings import (

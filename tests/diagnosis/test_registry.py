@@ -105,7 +105,7 @@ def test_an_entry_point_to_nothing_fails_the_run(install: Install) -> None:
 
 def test_two_checks_with_one_code_fail_the_run(install: Install) -> None:
     install(CHECK.format(doc=DOC, code="PD03"))
-    assert "two checks have the code PD03" in _refused().message
+    assert "two checks are called PD03" in _refused().message
 
 
 def test_discovery_is_as_before_once_the_package_is_gone() -> None:

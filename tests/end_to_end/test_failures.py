@@ -319,7 +319,7 @@ def test_an_interpreter_that_is_not_there(perfdoctor: Perfdoctor, tmp_path: Path
         (["--", "no-such-command"], "there is no command no-such-command"),
         ([], "there is nothing to run"),
         (["--steps", "-3", "train.py"], "--steps"),
-        (["--job-output", "nowhere", "train.py"], "live, passthrough, file"),
+        (["--job-output", "nowhere", "train.py"], "'live', 'passthrough', 'file'"),
         (["--output", "pdf", "train.py"], "console, concise, markdown, json, jsonl, sarif, junit, github, gitlab"),
         (["--output", "json", "--output", "markdown", "train.py"], "two reports cannot share stdout"),
         (["--log-every", "0", "train.py"], "--log-every"),

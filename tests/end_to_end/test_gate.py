@@ -13,7 +13,7 @@ from running import Perfdoctor
 
 from perfdoctor.config.settings import Config
 from perfdoctor.errors import PerfdoctorError
-from perfdoctor.gate.interleaving import Contestant, Limits, one_gate_at_a_time, race
+from perfdoctor.gate.interleaving import Launch, Limits, interleave, one_gate_at_a_time
 from perfdoctor.gate.metrics import metrics
 from perfdoctor.launch.command import Command
 from perfdoctor.monitor.machine import read_machine, write_machine
@@ -72,16 +72,16 @@ def test_a_side_that_fails_ends_in_four_and_leaves_no_worktree(perfdoctor, repos
 
 
 def test_two_copies_take_turns_and_one_call_more_is_counted_exactly(tmp_path):
-    contestants = []
+    launches = []
     for name, options in (("was", ()), ("now", ("--items", "1"))):
         directory = RunDirectory.create(tmp_path / "runs", name)
         write_machine(read_machine(), directory.machine_file)
         command = Command((sys.executable, str(TRIAL), "--workers", "1", *options), "trial")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        contestants.append(Contestant(name, name, command, tmp_path, directory, environment, ("counters",)))
-    laps = race(contestants, Limits(patience_s=60, usable_cpus=2, slices=12), random.Random(1))
-    assert [len(laps[name].turns) for name in ("was", "now")] == [12, 12]
-    was, now = (metrics(judge(c.directory, Config()).evidence) for c in contestants)
+        launches.append(Launch(name, name, command, tmp_path, directory, environment, ("counters",)))
+    samples = interleave(launches, Limits(patience_s=60, usable_cpus=2, slices=12), random.Random(1))
+    assert [len(samples[name].turns) for name in ("was", "now")] == [12, 12]
+    was, now = (metrics(judge(c.directory, Config()).evidence) for c in launches)
     differ = {name for name, metric in now.items() if name.startswith("op:") and metric.value != was[name].value}
     assert differ == {"op:aten::item"}
     assert now["syncs"].value == was["syncs"].value + 1

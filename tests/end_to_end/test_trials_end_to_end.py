@@ -17,7 +17,7 @@ def test_remedies_are_tried_on_the_running_job_and_the_report_can_be_made_again(
     checked = perfdoctor.check(*options, JOBS / "train.py")
     trials = {trial["remedy"]: trial for trial in checked.json["trials"]["single"]}
     # The test's own environment asks for one thread, so there is nothing to change.
-    assert (trials["threads=1"]["verdict"], trials["threads=1"]["reason"]) == ("not-measured", "it is so already")
+    assert (trials["threads=1"]["verdict"], trials["threads=1"]["reason"]) == ("not-measured", "already set")
     assert trials["nothing"]["gain"]["pairs"] >= 6, trials
     assert "with nothing" in checked.stderr
     assert "What trials of the fixes measured" in checked.stdout

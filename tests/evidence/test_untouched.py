@@ -77,12 +77,12 @@ def test_a_recording_without_trials_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_blocks_are_read_as_they_were_written(tmp_path: Path) -> None:
-    failed: Record = {"k": "block", "trial": 2, "block": 0, "remedy": "threads=1", "error": "it is so already"}
+    failed: Record = {"k": "block", "trial": 2, "block": 0, "remedy": "threads=1", "error": "already set"}
     applied: Record = {"k": "applied", "remedy": "gc.freeze", "step": 2, "error": ""}
     process = recordings.recorded(tmp_path, *RECORDS, BEGAN, BLOCK, failed, applied)
     first, second = process.blocks
     assert (first.wall_us, first.odd, first.work, first.error) == ((5, 6), (1,), 1.0, "")
-    assert (second.trial, second.error, second.wall_us) == (2, "it is so already", ())
+    assert (second.trial, second.error, second.wall_us) == (2, "already set", ())
     assert process.applied[0].remedy == "gc.freeze"
 
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import samples
+from diagnosis_samples import found_by
 from verdicts import regressions
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, Fix, Location, Savings, Severity
+from perfdoctor.config.gate import GateSettings
+from perfdoctor.config.settings import Config
+from perfdoctor.diagnosis.findings import Confidence, Diagnosis, Finding, Fix, Location, Savings, Severity
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.model import Missing
 from perfdoctor.gate import fingerprint
-from perfdoctor.gate.baseline import Baseline, Now, judge, make, parse, pruned, render
-from perfdoctor.gate.compare import Tolerances
+from perfdoctor.gate.baseline import Baseline, make, parse, pruned, render
 from perfdoctor.gate.metrics import Metrics
-from perfdoctor.gate.model import Assume, GateResult, Metric, Side, Verdict
+from perfdoctor.gate.model import Assume, GateResult, Metric, Verdict
+from perfdoctor.gate.stored import StoredArm, judge
 
 TODAY = date(2026, 11, 21)
 CONFIGURATION = {"batch size": "64", "loader workers": "0"}
@@ -47,13 +50,21 @@ def finding(name: str = "PD04.explicit-collect", file: str = "train.py") -> Find
 BASE = make(TODAY, "train.py", CONFIGURATION, MACHINE, [launch(10 + 0.01 * i) for i in range(8)], [finding()])
 
 
-def now(*launches: Metrics, **changes: Any) -> Now:
-    given = Now(TODAY, Side("now"), CONFIGURATION, MACHINE, launches or (launch(), launch()), [finding()])
-    return replace(given, **changes)
+def now(
+    *launches: Metrics,
+    configuration: Mapping[str, str] = CONFIGURATION,
+    machine: Mapping[str, str] = MACHINE,
+    findings: Sequence[Finding] = (finding(),),
+) -> StoredArm:
+    given = launches or (launch(), launch())
+    content = make(TODAY, "train.py", dict(configuration), dict(machine), given, findings)
+    diagnosis = Diagnosis(samples.empty(), found_by(*findings), None)
+    return StoredArm("now", content, (diagnosis,), launches=given)
 
 
-def against(given: Now, base: Baseline = BASE, **tolerances: float) -> GateResult:
-    return judge(base, "perf-baseline.json", given, Tolerances(tolerances), max_age_days=14)
+def against(given: StoredArm, base: Baseline = BASE, today: date = TODAY, **tolerances: float) -> GateResult:
+    config = Config(gate=GateSettings(counter_tolerance=tolerances))
+    return judge(StoredArm("perf-baseline.json", base), given, config, today=today, fail_on="error")
 
 
 def verdict_of(result: GateResult, name: str) -> Verdict:
@@ -108,7 +119,7 @@ def test_times_count_on_the_same_machine_only() -> None:
     elsewhere = against(now(*slow, machine={**MACHINE, "cpu": "Xeon"}))
     assert elsewhere.verdict is Verdict.PASS
     assert any("another machine (cpu EPYC, then Xeon)" in note for note in elsewhere.notes)
-    old = against(now(*slow, today=TODAY + timedelta(days=15)))
+    old = against(now(*slow), today=TODAY + timedelta(days=15))
     assert old.verdict is Verdict.PASS
     assert any("age in days is 15" in note for note in old.notes)
     few = make(TODAY, "train.py", CONFIGURATION, MACHINE, [launch()] * 3, [finding()])

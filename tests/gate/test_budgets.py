@@ -1,12 +1,12 @@
-"""Promises that need no baseline."""
+"""Budgets that need no baseline."""
 
 from __future__ import annotations
 
 import pytest
 from test_baseline import finding, launch
 
-from perfdoctor.config.gate import Budget
-from perfdoctor.gate.budgets import judge_budgets, unknown
+from perfdoctor.config.budgets import Budget
+from perfdoctor.gate.budgets import judge_budgets
 from perfdoctor.gate.model import Assume, Metric, Verdict
 
 
@@ -48,10 +48,3 @@ def test_warn_is_shown_only_and_off_is_not_there() -> None:
     (found,) = judge_budgets([Budget("syncs", "warn", max=1), Budget("PD04", "off")], [launch()], [finding()])
     assert found.verdict is Verdict.REGRESSION
     assert not found.gates
-
-
-def test_names_that_mean_nothing_are_found() -> None:
-    known = ("syncs",), ("PD04",)
-    assert unknown([Budget("syncs", "error", max=1), Budget("op:aten::mm", "error", max=1)], *known) == ""
-    assert unknown([Budget("sync", "error", max=1)], *known) == "sync"
-    assert unknown([Budget("PD99", "error")], *known) == "PD99"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfdoctor.evidence.model import Missing
-from perfdoctor.gate.compare import Tolerances, compare, compare_pairs
+from perfdoctor.gate.compare import compare, compare_pairs
 from perfdoctor.gate.model import Assume, Judgement, Metric, Verdict, overall
 
 GIB = 1 << 30
@@ -19,8 +19,8 @@ def launch(**values: float | Missing) -> dict[str, Metric]:
     }
 
 
-def one(before: list[dict[str, Metric]], after: list[dict[str, Metric]], **tolerance: float) -> Judgement:
-    (found,) = compare(before, after, Tolerances(tolerance))
+def one(before: list[dict[str, Metric]], after: list[dict[str, Metric]], **allowed: float) -> Judgement:
+    (found,) = compare(before, after, allowed)
     return found
 
 

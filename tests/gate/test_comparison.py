@@ -10,22 +10,23 @@ from typing import Any
 
 import pytest
 import samples
+from diagnosis_samples import found_by
 from test_baseline import finding
 from test_metrics import COUNTED
 from verdicts import regressions
 
-from perfdoctor.config.gate import Budget
+from perfdoctor.config.budgets import Budget
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Confidence, Diagnosis, Finding
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.model import Evidence, Missing
 from perfdoctor.gate import comparison
-from perfdoctor.gate.comparison import AFTER, BEFORE, CONTROL, STEADY_MEMORY, Contest, Terms, Version
+from perfdoctor.gate.comparison import AFTER, BEFORE, CONTROL, STEADY_MEMORY, Comparison, Program, Terms
 from perfdoctor.gate.decision import Policy
-from perfdoctor.gate.interleaving import Contestant
+from perfdoctor.gate.interleaving import Launch
 from perfdoctor.gate.model import GateResult, Verdict
 from perfdoctor.gate.rounds import CORE
-from perfdoctor.gate.samples import Lap
+from perfdoctor.gate.samples import Sample
 from perfdoctor.launch.command import Command
 from perfdoctor.launch.control import Turn
 from perfdoctor.launch.job import Ending, write_facts
@@ -38,7 +39,7 @@ def evidence(**changes: Any) -> Evidence:
 
 
 class Stage:
-    """Stands for processes: how long each side's steps take, launch by launch, and what its recordings say."""
+    """Stands for processes: how long each arm's steps take, launch by launch, and what its recordings say."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
         self.factor: Callable[[str, int], float] = lambda name, launch: 1.0
@@ -51,16 +52,16 @@ class Stage:
         self.launches = 0
         self.windows: list[tuple[str, ...]] = []
         self.directory = directory
-        monkeypatch.setattr(comparison, "race", self.race)
+        monkeypatch.setattr(comparison, "interleave", self.interleave)
         monkeypatch.setattr(comparison, "judge", self.judge)
 
-    def race(self, contestants: Sequence[Contestant], *_: Any) -> dict[str, Lap]:
+    def interleave(self, launches: Sequence[Launch], *_: Any) -> dict[str, Sample]:
         self.launches += 1
-        self.windows.append(contestants[0].windows)
-        faults = 0 if STEADY_MEMORY.items() <= contestants[0].environment.items() else self.faults(self.launches)
-        self.arms.append(len(contestants))
-        laps = {}
-        for one in contestants:
+        self.windows.append(launches[0].windows)
+        faults = 0 if STEADY_MEMORY.items() <= launches[0].environment.items() else self.faults(self.launches)
+        self.arms.append(len(launches))
+        samples = {}
+        for one in launches:
             write_facts(one.directory)
             shortest = int(STEP_NS * self.factor(one.name, self.launches))
             gen0 = self.gen0(one.name, self.launches)
@@ -73,19 +74,19 @@ class Stage:
                 gen0=gen0,
                 faults=5 * faults,
             )
-            laps[one.name] = Lap([turn] * 12, ("train.py",), 400 << 20)
-        return laps
+            samples[one.name] = Sample([turn] * 12, ("train.py",), 400 << 20)
+        return samples
 
     def judge(self, directory: Any, config: Config) -> Diagnosis:
         name = next(name for name in self.evidence if f"-gate-{name}-" in directory.path.name)
-        return Diagnosis(self.evidence[name], (), self.findings.get(name, ()), None)
+        return Diagnosis(self.evidence[name], found_by(*self.findings.get(name, ())), None)
 
     def hold(self, config: Config | None = None, **terms: Any) -> GateResult:
         here = Path(__file__).parent
-        versions = [Version(name, Command(("python", "train.py"), "train"), here, {}) for name in (BEFORE, AFTER)]
+        programs = [Program(name, Command(("python", "train.py"), "train"), here, {}) for name in (BEFORE, AFTER)]
         config = replace(config or Config(), runs=self.directory / "runs")
         given = {"policy": Policy(), "time_budget_s": 600.0, "seed": 1, **terms}
-        return Contest(versions[0], versions[1], config, Terms(**given)).hold()
+        return Comparison(programs[0], programs[1], config, Terms(**given)).run()
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_losses_without_a_seed_are_not_compared(stage: Stage) -> None:
 
     def judge(directory: Any, config: Config) -> Diagnosis:
         name = BEFORE if f"-gate-{BEFORE}-" in directory.path.name else AFTER
-        return Diagnosis(evidence(losses=(next(given[name]),)), (), (), None)
+        return Diagnosis(evidence(losses=(next(given[name]),)), (), None)
 
     comparison.judge = judge  # type: ignore[attr-defined]
     result = stage.hold()
@@ -179,11 +180,11 @@ def test_counters_of_other_steps_are_not_compared(stage: Stage) -> None:
     assert any("other steps" in note for note in result.notes)
 
 
-def test_a_twin_that_differs_makes_it_inconclusive(stage: Stage) -> None:
+def test_an_a_a_control_that_differs_makes_it_inconclusive(stage: Stage) -> None:
     stage.factor = lambda name, launch: {CONTROL: 1.2}.get(name, 1.0) + wobble(launch)
     result = stage.hold(control="on")
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert "its own copy" in result.reason
+    assert "a second copy of itself" in result.reason
     stage.factor = lambda name, launch: 1.0 + wobble(launch)
     assert stage.hold(control="on").verdict is Verdict.PASS
 
@@ -203,13 +204,13 @@ def test_a_job_that_runs_foreign_files_is_refused(stage: Stage) -> None:
 
 
 def test_promises_are_kept_or_not(stage: Stage) -> None:
-    promised = Config(budgets=(Budget("syncs", "error", max=5),))
-    broken = stage.hold(promised)
+    config = Config(budgets=(Budget("syncs", "error", max=5),))
+    broken = stage.hold(config)
     assert broken.verdict is Verdict.REGRESSION
-    assert broken.reason == "promise broken: scalar reads (syncs) per step"
+    assert broken.reason == "outside budget: scalar reads (syncs) per step"
     unseen = stage.hold(Config(budgets=(Budget("kernels", "error", max=5),)))
     assert unseen.verdict is Verdict.INCONCLUSIVE
-    assert "promised: at most 5" in unseen.reason
+    assert "budget: at most 5" in unseen.reason
     warned = Config(budgets=(Budget("syncs", "warn", max=5),))
     assert stage.hold(warned).verdict is Verdict.PASS
 
@@ -221,7 +222,7 @@ def test_noise_alone_is_inconclusive(stage: Stage) -> None:
     assert stage.launches == 24
 
 
-def test_one_noisy_twin_hides_no_counter(stage: Stage) -> None:
+def test_one_noisy_a_a_control_hides_no_counter(stage: Stage) -> None:
     """What is counted does not depend on the machine being quiet."""
     stage.factor = lambda name, launch: {CONTROL: 1.2}.get(name, 1.0) + wobble(launch)
     stage.evidence[AFTER] = evidence(syncs=7.0, calls=(("aten::item", 7.0),))
@@ -230,29 +231,29 @@ def test_one_noisy_twin_hides_no_counter(stage: Stage) -> None:
     assert {j.name for j in regressions(result)} == {"syncs", "op:aten::item"}
 
 
-def test_a_twin_joins_by_itself_where_there_is_room(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_a_a_control_joins_by_itself_where_there_is_room(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "available_bytes", lambda: 64 << 30)
     monkeypatch.setattr(comparison, "why_no_control", lambda *given: "" if given[4] > 1 << 30 else "no memory")
     stage.factor = lambda name, launch: 1.0 + wobble(launch) * (name == AFTER)
     result = stage.hold(control="auto")
     assert result.verdict is Verdict.PASS
     assert stage.arms == [2] + [3] * 7
-    assert any("passes against its own copy" in note for note in result.notes)
+    assert any("passes against a second copy of itself" in note for note in result.notes)
     monkeypatch.setattr(comparison, "available_bytes", lambda: 1 << 20)
     stage.arms.clear()
     alone = stage.hold(control="auto")
     assert stage.arms == [2] * 8
-    assert any("no control" in note and "no memory" in note for note in alone.notes)
+    assert any("no A/A control" in note and "no memory" in note for note in alone.notes)
 
 
-def test_a_twin_that_is_not_certain_yet_gets_more_launches(stage: Stage) -> None:
+def test_an_a_a_control_that_is_not_certain_yet_gets_more_launches(stage: Stage) -> None:
     noise = {CONTROL: 0.025}
     stage.factor = lambda name, launch: 1.0 + noise.get(name, 0.0) * (1 if launch % 2 else -1)
     stage.hold(control="on")
     assert stage.launches > 8
 
 
-def test_a_twin_leaves_once_it_is_certain(stage: Stage) -> None:
+def test_an_a_a_control_leaves_once_it_is_certain(stage: Stage) -> None:
     stage.factor = lambda name, launch: 1.1 if name == AFTER else 1.0 + wobble(launch)
     result = stage.hold(control="on")
     assert result.verdict is Verdict.REGRESSION
@@ -356,7 +357,7 @@ def test_a_finding_that_one_launch_lacks_is_not_certain(stage: Stage) -> None:
 
     def judge(directory: Any, config: Config) -> Diagnosis:
         name = BEFORE if f"-gate-{BEFORE}-" in directory.path.name else AFTER
-        return Diagnosis(evidence(), (), next(seen) if name == AFTER else (), None)
+        return Diagnosis(evidence(), found_by(*(next(seen) if name == AFTER else ())), None)
 
     comparison.judge = judge  # type: ignore[attr-defined]
     assert stage.hold(fail_on="warning").verdict is Verdict.PASS

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import samples
+from diagnosis_samples import found_by
 from test_baseline import finding
 from test_metrics import COUNTED
 from verdicts import regressions
@@ -18,18 +19,19 @@ from verdicts import regressions
 from perfdoctor import cli
 from perfdoctor.commands import baseline as stored
 from perfdoctor.commands import diff, gate
-from perfdoctor.commands.budgets import keep_promises, needs_counters, require_known_budgets
+from perfdoctor.commands.budgets import keep_budgets, needs_counters, require_known_budgets
 from perfdoctor.commands.check import Settings
 from perfdoctor.commands.gate import GateOptions, Options, exit_code
 from perfdoctor.commands.selftest import TRIALS, Trial, problem_of
 from perfdoctor.commands.typed_job import TypedJob
-from perfdoctor.config.gate import Budget, GateSettings
+from perfdoctor.config.budgets import Budget
+from perfdoctor.config.gate import GateSettings
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
 from perfdoctor.gate.failure import JobFailedError
-from perfdoctor.gate.model import GateResult, Side, Verdict
+from perfdoctor.gate.model import Arm, GateResult, Verdict
 from perfdoctor.launch.command import Command
 from perfdoctor.recording.directory import RunDirectory
 
@@ -39,7 +41,7 @@ TODAY = date(2026, 11, 21)
 
 
 def result(verdict: Verdict, fail_on_doubt: bool = True) -> GateResult:
-    return GateResult(verdict, "because", Side("a"), Side("b"), fail_on_doubt=fail_on_doubt)
+    return GateResult(verdict, "because", Arm("a"), Arm("b"), fail_on_doubt=fail_on_doubt)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +67,10 @@ def test_doubt_can_be_let_through_and_nothing_else() -> None:
 
 
 def test_options_lie_over_the_settings() -> None:
-    given = GateSettings(tolerance=0.1, counter_tolerance=(("syncs", 1.0),))
+    given = GateSettings(tolerance=0.1, counter_tolerance={"syncs": 1.0})
     assert GateOptions().over(given) == given
     found = GateOptions("8%", "90s", "warn", "abba", True, False, "make", 3, ("allocations=2",)).over(given)
-    allowed = (("syncs", 1.0), ("allocations", 2.0))
+    allowed = {"syncs": 1.0, "allocations": 2.0}
     assert found == GateSettings(0.08, 90, "warn", "abba", "on", "off", "make", 3, allowed)
 
 
@@ -82,31 +84,41 @@ def test_options_lie_over_the_settings() -> None:
         GateOptions(counter_tolerance=("syncs",)),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options: GateOptions) -> None:
+def test_invalid_options_are_refused(options: GateOptions) -> None:
     with pytest.raises(PerfdoctorError) as caught:
         options.over(GateSettings())
-    assert caught.value.slug == "gate-option"
+    assert caught.value.slug == "config-wrong-value"
+    assert caught.value.message.startswith("invalid --")
 
 
 def test_a_promise_about_nothing_is_refused_with_the_nearest_name() -> None:
-    require_known_budgets(Config(budgets=(Budget("syncs", "error", 3), Budget("PD04", "warn"))))
+    known = (Budget("syncs", "error", 3), Budget("op:aten::mm", "error", max=1), Budget("PD04", "warn"))
+    require_known_budgets(Config(budgets=known))
+    for unknown in (Budget("sync", "error", max=1), Budget("PD99", "error")):
+        with pytest.raises(PerfdoctorError, match=f"`assert.{unknown.name}`") as caught:
+            require_known_budgets(Config(budgets=(unknown,)))
+        assert caught.value.slug == "config-unknown-metric"
     with pytest.raises(PerfdoctorError) as caught:
         require_known_budgets(Config(budgets=(Budget("sync", "error", 3),)))
     assert "`syncs`" in caught.value.message
+    for wrong in (Budget("syncs", "error"), Budget("PD04", "error", 3)):
+        with pytest.raises(PerfdoctorError, match=f"assert.{wrong.name}") as caught:
+            require_known_budgets(Config(budgets=(wrong,)))
+        assert caught.value.slug == "config-wrong-budget"
     with pytest.raises(PerfdoctorError):
-        require_known_budgets(Config(gate=GateSettings(counter_tolerance=(("sync", 1.0),))))
+        require_known_budgets(Config(gate=GateSettings(counter_tolerance={"sync": 1.0})))
 
 
 def test_promises_count_in_every_judged_run(capsys: pytest.CaptureFixture[str]) -> None:
-    diagnosis = Diagnosis(samples.with_(samples.healthy(), counters=COUNTED), (), (), None)
+    diagnosis = Diagnosis(samples.with_(samples.healthy(), counters=COUNTED), (), None)
 
     def code(*budgets: Budget) -> int:
-        return int(keep_promises(diagnosis, Config(budgets=budgets)))
+        return int(keep_budgets(diagnosis, Config(budgets=budgets)))
 
     assert code(Budget("syncs", "error", max=6)) == 0
     assert capsys.readouterr().err == ""
     assert code(Budget("syncs", "error", max=5)) == 1
-    assert "error: Scalar reads (syncs) per step: 6; promised: at most 5" in capsys.readouterr().err
+    assert "error: Scalar reads (syncs) per step: 6; budget: at most 5" in capsys.readouterr().err
     assert code(Budget("syncs", "warn", max=5)) == 0
     assert "warning:" in capsys.readouterr().err
     assert code(Budget("kernels", "error", max=5)) == 3
@@ -165,7 +177,9 @@ def test_a_gate_that_fails_still_writes_its_reports(
     Path("job.out").write_text("epoch 1\nTraceback (most recent call last):\n  ...\nRuntimeError: no data\n")
 
     def fails(*_: Any) -> GateResult:
-        raise JobFailedError("now: it failed", slug="job-failed", advice="see it", exit_code=code, output="job.out")
+        raise JobFailedError(
+            "now: it failed", slug="job-failed", advice="see it", exit_code=code, output=Path("job.out")
+        )
 
     monkeypatch.setattr(gate, "_against", fails)
     monkeypatch.setattr(gate, "LOCK", tmp_path / "lock")
@@ -203,7 +217,7 @@ class Launches:
 
     def launch(self, command: Command, config: Config, count: int) -> tuple[Sequence[Diagnosis], RunDirectory]:
         evidence = samples.with_(samples.healthy(), counters=replace(COUNTED, syncs=self.syncs))
-        return [Diagnosis(evidence, (), self.findings, None)] * count, RunDirectory(self.directory)
+        return [Diagnosis(evidence, found_by(*self.findings), None)] * count, RunDirectory(self.directory)
 
     def gate(self, file: Path, **config: Any) -> GateResult:
         return stored.gate_against(file, COMMAND, Config(**config), 2, TODAY)
@@ -242,7 +256,7 @@ def test_a_promise_counts_besides_the_baseline(launches: Launches, tmp_path: Pat
     stored.write(file, COMMAND, Config(), 2, TODAY)
     broken = launches.gate(file, budgets=(Budget("syncs", "error", max=3),))
     assert broken.verdict is Verdict.REGRESSION
-    assert broken.reason == "promise broken: scalar reads (syncs) per step"
+    assert broken.reason == "outside budget: scalar reads (syncs) per step"
 
 
 def test_without_a_file_the_command_to_write_it_is_named(tmp_path: Path) -> None:

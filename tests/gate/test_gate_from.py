@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 import samples
+from diagnosis_samples import found_by
 from test_baseline import BASE, finding, launch
 from test_metrics import COUNTED
 from verdicts import regressions
 
-from perfdoctor.commands.gate_from import StoredSide, gate_from, read_side
-from perfdoctor.config.gate import Budget
+from perfdoctor.commands.gate_from import read_arm
+from perfdoctor.config.budgets import Budget
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.model import Evidence
 from perfdoctor.gate.baseline import Baseline, make, render
 from perfdoctor.gate.model import GateResult, Verdict
+from perfdoctor.gate.stored import StoredArm, judge
 from perfdoctor.report.jsonreport import render_json
 
 DEMO = Path(__file__).parent.parent / "recordings" / "demo"
@@ -35,25 +37,25 @@ def baseline(step_ms: float = 10.0, syncs: float = 9, launches: int = 8, **chang
     return replace(made, **changes)
 
 
-def recording(evidence: Evidence, *findings: Any) -> StoredSide:
-    """As `read_side` makes it of a directory."""
+def recording(evidence: Evidence, *findings: Any) -> StoredArm:
+    """As `read_arm` makes it of a directory."""
     from perfdoctor.gate import fingerprint
     from perfdoctor.gate.metrics import metrics
 
-    diagnosis = Diagnosis(evidence, (), findings, None)
+    diagnosis = Diagnosis(evidence, found_by(*findings), None)
     content = make(
         BASE.written, "run", fingerprint.configuration(evidence), fingerprint.machine(evidence),
         [metrics(evidence)], findings,
     )  # fmt: skip
-    return StoredSide("run", content, diagnosis)
+    return StoredArm("run", content, (diagnosis,))
 
 
-def decide(before: StoredSide, after: StoredSide, config: Config | None = None, **options: Any) -> GateResult:
-    return gate_from(before, after, config or Config(), **{"fail_on": None, "allow_loss_change": False, **options})
+def decide(before: StoredArm, after: StoredArm, config: Config | None = None, **options: Any) -> GateResult:
+    return judge(before, after, config or Config(), today=after.content.written, **options)
 
 
-def of(content: Baseline) -> StoredSide:
-    return StoredSide("file.json", content)
+def of(content: Baseline) -> StoredArm:
+    return StoredArm("file.json", content)
 
 
 def counted(**changes: Any) -> Evidence:
@@ -127,14 +129,14 @@ def test_promises_count_here_too() -> None:
     config = Config(budgets=(Budget("syncs", "error", max=5), Budget("PD04", "error")))
     broken = decide(of(baseline()), of(baseline()), config)
     assert broken.verdict is Verdict.REGRESSION
-    assert broken.reason == "promise broken: scalar reads"
+    assert broken.reason == "outside budget: scalar reads"
 
 
 def test_a_report_holds_what_is_compared(tmp_path: Path) -> None:
-    diagnosis = Diagnosis(counted(allocated_bytes=12_345_678_901.0), (), (), None)
+    diagnosis = Diagnosis(counted(allocated_bytes=12_345_678_901.0), (), None)
     file = tmp_path / "report.json"
     file.write_text(render_json(diagnosis))
-    side = read_side(file, Config())
+    side = read_arm(file, Config())
     assert side.content.metrics["allocated_bytes"].launches == (12_345_678_901,)
     assert side.content.configuration["batch size"] == "32"
     assert decide(side, side).verdict is Verdict.PASS
@@ -142,15 +144,15 @@ def test_a_report_holds_what_is_compared(tmp_path: Path) -> None:
     del old["launch"]
     file.write_text(json.dumps(old))
     with pytest.raises(PerfdoctorError) as caught:
-        read_side(file, Config())
+        read_arm(file, Config())
     assert caught.value.slug == "report-without-launch"
 
 
 def test_every_kind_of_file_is_read_or_refused_with_advice(tmp_path: Path) -> None:
     file = tmp_path / "file.json"
     file.write_text(render(baseline()))
-    assert read_side(file, Config()).content == baseline()
-    assert read_side(DEMO, Config()).diagnosis is not None
+    assert read_arm(file, Config()).content == baseline()
+    assert read_arm(DEMO, Config()).diagnoses
     for text, slug in (
         ('{"schema": "perfdoctor.gate/1"}', "from-gate"),
         ("[]", "not-a-baseline"),
@@ -158,10 +160,10 @@ def test_every_kind_of_file_is_read_or_refused_with_advice(tmp_path: Path) -> No
     ):
         file.write_text(text)
         with pytest.raises(PerfdoctorError) as caught:
-            read_side(file, Config())
+            read_arm(file, Config())
         assert caught.value.slug == slug
     with pytest.raises(PerfdoctorError) as caught:
-        read_side(tmp_path / "none.json", Config())
+        read_arm(tmp_path / "none.json", Config())
     assert caught.value.slug == "from-unreadable"
 
 

@@ -43,7 +43,7 @@ def test_long_steps_get_fewer_slices() -> None:
     ("pair_s", "left_s", "available_gib", "on_device", "why"),
     [
         (10, 600, 8, False, ""),
-        (16, 600, 8, False, "too long"),  # 8 pairs with three copies: more than three minutes
+        (16, 600, 8, False, "too long"),  # 8 pairs with three launches: more than three minutes
         (10, 200, 8, False, "too long"),  # no time for fresh pairs
         (10, 600, 4, False, "no memory"),
         (10, 600, 8, True, "device"),

@@ -17,7 +17,7 @@ def test_a_broken_promise_is_named_apart_from_what_got_worse() -> None:
     judgements = [_judged("copies"), _judged("assert:samples_per_s"), _judged("kernels")]
     assert decisive(Verdict.REGRESSION, judgements, 3, "higher") == [
         "higher: copies, kernels",
-        "promise broken: samples_per_s",
+        "outside budget: samples_per_s",
     ]
 
 
@@ -28,4 +28,4 @@ def test_only_what_made_the_verdict_is_named() -> None:
         _judged("assert:syncs", Verdict.INCONCLUSIVE),
     ]
     assert decisive(Verdict.REGRESSION, judgements, 3) == []
-    assert decisive(Verdict.INCONCLUSIVE, judgements, 3) == ["promise not judged: syncs"]
+    assert decisive(Verdict.INCONCLUSIVE, judgements, 3) == ["budget not judged: syncs"]

@@ -67,6 +67,6 @@ def test_the_sentence_names_the_step_what_is_higher_what_is_new_and_what_was_pro
     ]
     said = reason(Verdict.REGRESSION, judgements, {CORE: decision(Verdict.REGRESSION)})
     assert said == (
-        "the uncontended step is 6.0 % slower; higher: scalar reads; promise broken: tensor copies; "
+        "the uncontended step is 6.0 % slower; higher: scalar reads; outside budget: tensor copies; "
         "new: PD10.scalar-reads"
     )

@@ -1,4 +1,4 @@
-"""Files that both sides share: whether a job wrote into them."""
+"""Files that both arms share: whether a job wrote into them."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import samples
+from diagnosis_samples import found_by
 from test_baseline import finding
 
 from perfdoctor.diagnosis.findings import Diagnosis
@@ -21,7 +22,7 @@ def diagnosis(*findings: Any, parts: Parts | None = None, calls: tuple[CallSite,
     evidence = samples.with_(samples.healthy(), call_sites=calls)
     if parts is not None:
         evidence = replace(evidence, step=samples.step(parts))
-    return Diagnosis(evidence, (), findings, None)
+    return Diagnosis(evidence, found_by(*findings), None)
 
 
 def item(line: int, function: str = "train", calls: float = 1.0) -> CallSite:
@@ -61,7 +62,7 @@ def test_findings_that_came_and_went() -> None:
 
 
 def test_what_was_not_seen_explains_nothing() -> None:
-    unseen = Diagnosis(samples.empty(), (), (), None)
+    unseen = Diagnosis(samples.empty(), (), None)
     why = explain(unseen, diagnosis(calls=(item(3),)), [])
     assert (why.parts, why.counters, why.findings) == ((), (), ())
 

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import string
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perfdoctor.launch.masking import masked
 
@@ -207,3 +211,47 @@ def test_an_argument_with_bytes_that_are_not_text_is_kept() -> None:
 def test_a_very_long_argument_takes_time_in_proportion(unit: str) -> None:
     argument = unit * (300_000 // len(unit))
     assert len(masked((argument, "token=" + argument, "{token: " + argument, "--x=" + argument))) == 4
+
+
+# A command line is drawn, and a secret put somewhere into it.
+NAMES = st.sampled_from(("--api-key", "--hf_token", "--dbPassword", "--client-secret", "--aws-access-key-id"))
+VALUES = st.text(string.ascii_letters + string.digits + "+/=.,;:!@%^-_~", min_size=6, max_size=40).filter(
+    lambda text: text[0] not in "-.~/" and text.lower() not in ("--",) and any(map(str.isdigit, text))
+)
+SHAPED = st.sampled_from((HF, GITHUB, OPENAI, SLACK, AWS_ID, GOOGLE, JWT))
+ORDINARY = st.one_of(
+    st.floats(1e-6, 10).map(lambda rate: f"--lr={rate}"),
+    st.sampled_from(("--lr", "0.1", "train.py", "-m", "package.train", "--tokenizer", "bert", "--max-tokens", "512")),
+    st.lists(st.text(string.ascii_lowercase + "._", min_size=1, max_size=8), min_size=1, max_size=4).map("/".join),
+    st.from_regex(r"(?:model|data|optim)\.[a-z]{2,8}=[0-9]{1,4}", fullmatch=True),
+)
+ARGUMENTS = st.lists(ORDINARY, max_size=6).map(tuple)
+
+
+@given(ARGUMENTS, NAMES, VALUES, ARGUMENTS)
+def test_a_secret_behind_its_name_never_survives_and_everything_else_does(
+    before: tuple[str, ...], name: str, secret: str, after: tuple[str, ...]
+) -> None:
+    assert masked((*before, name, secret, *after)) == (*before, name, "***", *after)
+    assert masked((*before, f"{name}={secret}", *after)) == (*before, f"{name}=***", *after)
+
+
+@given(ARGUMENTS, ORDINARY, st.sampled_from(("", " ", "=", "/", ",", '"')), SHAPED, ARGUMENTS)
+def test_a_secret_of_a_known_shape_never_survives(
+    before: tuple[str, ...], ordinary: str, gap: str, secret: str, after: tuple[str, ...]
+) -> None:
+    shown = masked((*before, f"{ordinary} {gap}{secret}{gap}", *after))
+    assert all(secret not in argument for argument in shown)
+    assert shown[: len(before)] == before and shown[len(before) + 1 :] == after
+
+
+@given(ARGUMENTS)
+def test_ordinary_arguments_survive(arguments: tuple[str, ...]) -> None:
+    assert masked(arguments) == arguments
+
+
+@given(st.lists(st.text(), max_size=5).map(tuple))
+def test_any_text_is_masked_the_same_way_twice(arguments: tuple[str, ...]) -> None:
+    once = masked(arguments)
+    assert len(once) == len(arguments)
+    assert masked(once) == once

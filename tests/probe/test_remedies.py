@@ -114,7 +114,7 @@ def test_onednn_stays_on_although_the_job_switches_it_off(job: Job) -> None:
 
 def test_anomaly_detection_stays_off_although_the_job_switches_it_on_in_each_step(job: Job) -> None:
     remedy = made("debug.off", job)
-    with pytest.raises(UnsuitableError, match="so already"):
+    with pytest.raises(UnsuitableError, match="already set"):
         remedy.apply()
     remedy.withdraw()
     job.anomaly.site = 7  # a line of the loop that does
@@ -197,7 +197,7 @@ def test_a_small_validation_set_does_not_stand_in_the_way(job: Job) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("etl.prefetch", "no workers"), ("batch.larger=32", "too few batches"), ("etl.workers=0", "so already")],
+    [("etl.prefetch", "no workers"), ("batch.larger=32", "too few batches"), ("etl.workers=0", "already set")],
 )
 def test_a_remedy_says_why_it_does_not_suit(name: str, why: str, job: Job) -> None:
     remedy = made(name, job)
@@ -290,6 +290,6 @@ def test_every_name_can_be_parsed_and_says_how_to_keep_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "threads=", "threads=two", "threads=-1", "gc.freeze=2", "gc.frieze"])
-def test_what_is_no_remedy_is_refused(name: str) -> None:
+def test_an_unknown_remedy_is_refused(name: str) -> None:
     with pytest.raises(catalogue.UnknownRemedyError):
         catalogue.parse(name)

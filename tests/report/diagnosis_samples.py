@@ -175,9 +175,26 @@ CHECKS = (
 )
 
 
+def found_by(*findings: Finding) -> tuple[CheckResult, ...]:
+    """Results of checks that have found these."""
+    codes = dict.fromkeys(finding.id.partition(".")[0] for finding in findings)
+    by_code = {code: [f for f in findings if f.id.partition(".")[0] == code] for code in codes}
+    return tuple(CheckResult(code, code.lower(), code, found(*some)) for code, some in by_code.items())
+
+
+def with_findings(diagnosis: Diagnosis, *findings: Finding) -> Diagnosis:
+    """The diagnosis with these findings in place of all its own."""
+    results = {result.code: result for result in found_by(*findings)}
+    checks = [
+        replace(old, outcome=results.pop(old.code, replace(old, outcome=replace(old.outcome, findings=()))).outcome)
+        for old in diagnosis.checks
+    ]
+    return replace(diagnosis, checks=(*checks, *results.values()))
+
+
 def two_findings() -> Diagnosis:
     """Slow data loading and an explicit collection; the combined saving is less than the sum."""
-    return Diagnosis(EVIDENCE, CHECKS, (WORKERS, EXPLICIT_GC), Combined(12.8, 15.8, 24.8))
+    return Diagnosis(EVIDENCE, CHECKS, Combined(12.8, 15.8, 24.8))
 
 
 def tried() -> Diagnosis:
@@ -234,7 +251,7 @@ def healthy() -> Diagnosis:
             clear("collections take {gc_share} of the step", Measurement("gc_share", 0.0, "share")),
         ),
     )
-    return Diagnosis(replace(EVIDENCE, step=fast), checks, (), None)
+    return Diagnosis(replace(EVIDENCE, step=fast), checks, None)
 
 
 def no_step() -> Diagnosis:
@@ -249,7 +266,7 @@ def no_step() -> Diagnosis:
     )
     checks = tuple(replace(check, outcome=cannot_tell("there is no steady step")) for check in CHECKS)
     note = IntegrityNote("PD90", "too-few-steps", Severity.ERROR, "no step was seen")
-    return Diagnosis(evidence, checks, (), None, (note,))
+    return Diagnosis(evidence, checks, None, (note,))
 
 
 def troubled() -> Diagnosis:
@@ -282,7 +299,7 @@ def troubled() -> Diagnosis:
         job=replace(EVIDENCE.job, world_size=16, local_ranks=8),
         probe_faults=(ProbeFault("DataLoader.__init__", "AttributeError: no [bold]site[/bold]"),),
     )
-    return Diagnosis(evidence, checks, (hostile,), Combined(11.2, 13.4, 24.8), (note,))
+    return Diagnosis(evidence, checks, Combined(11.2, 13.4, 24.8), (note,))
 
 
 def on_device(idle_ms: float = 0.4, ahead_ms: float = 18.0) -> Diagnosis:

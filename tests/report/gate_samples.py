@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from perfdoctor.evidence.model import Missing
-from perfdoctor.gate.model import Assume, GateResult, Judgement, Side, Verdict, Why
+from perfdoctor.gate.model import Arm, Assume, GateResult, Judgement, Verdict, Why
 
-BASE, HEAD = Side("merge base 4f2c1a9", "/tmp/runs/base"), Side("working tree", "/tmp/runs/head")
+BASE, HEAD = Arm("merge base 4f2c1a9", "/tmp/runs/base"), Arm("working tree", "/tmp/runs/head")
 
 
 def step_time(verdict: Verdict, change: float, reason: str) -> Judgement:
@@ -61,13 +61,13 @@ DOUBT = GateResult(
 BETTER = GateResult(
     Verdict.IMPROVEMENT, "faster", BASE, HEAD, (step_time(Verdict.IMPROVEMENT, -0.08, "faster"), MEMORY)
 )
-BROKEN = GateResult(Verdict.NOT_COMPARABLE, "the two sides do not do the same work: batch size 64, then 32", BASE, HEAD)
-IDENTICAL = GateResult(Verdict.IDENTICAL, "both sides are the same tree", BASE, HEAD)
+BROKEN = GateResult(Verdict.NOT_COMPARABLE, "the two arms do not do the same work: batch size 64, then 32", BASE, HEAD)
+IDENTICAL = GateResult(Verdict.IDENTICAL, "both arms are the same tree", BASE, HEAD)
 FAILED = GateResult(
     Verdict.FAILED,
     "working tree: the job failed with exit code 1",
-    Side("main"),
-    Side("this run"),
+    Arm("main"),
+    Arm("this run"),
     notes=("see job.out", "the last line of its output: RuntimeError: told to fail"),
 )
 RESULTS = (REGRESSION, PASS, DOUBT, BETTER, BROKEN, IDENTICAL, FAILED)

@@ -50,7 +50,7 @@ def test_the_whole_report_comes_in_the_promised_order() -> None:
 def test_the_heading_says_so_where_notes_come_last() -> None:
     both = samples.two_findings()
     first, second = both.ranked
-    mixed = replace(both, ranked=(first, replace(second, severity=Severity.NOTE)))
+    mixed = samples.with_findings(both, first, replace(second, severity=Severity.NOTE))
     assert "What to fix, largest saving first, notes last" in shown(mixed)
     assert "notes last" not in shown(both)
 
@@ -141,7 +141,7 @@ def test_no_word_is_lost_at_any_width(width: int) -> None:
 def test_long_code_is_folded_and_not_cropped() -> None:
     line = "x = f(" + ", ".join(f"'argument {i}'" for i in range(30)) + ")"
     finding = replace(samples.WORKERS, fix=Fix("do it", line))
-    text = shown(replace(samples.two_findings(), ranked=(finding,)), 80, verbose=True)
+    text = shown(samples.with_findings(samples.two_findings(), finding), 80, verbose=True)
     assert line in "".join(piece.removeprefix("    ") for piece in text.splitlines())
 
 
@@ -205,14 +205,14 @@ def test_a_finding_has_six_lines_at_most(width: int, tried: bool) -> None:
         savings=replace(samples.WORKERS.savings, claimed=0.5),
     )
     base = samples.tried() if tried else samples.two_findings()
-    for lines in findings_of(shown(replace(base, ranked=(long, samples.EXPLICIT_GC)), width)):
+    for lines in findings_of(shown(samples.with_findings(base, long, samples.EXPLICIT_GC), width)):
         assert len(lines) <= MOST_LINES
         assert any(line.startswith("   fix") for line in lines)
 
 
 def test_short_code_is_the_fix_with_its_sentence_where_both_fit() -> None:
     def fix_of(fix: Fix) -> list[str]:
-        (lines,) = findings_of(shown(replace(samples.two_findings(), ranked=(replace(samples.WORKERS, fix=fix),))))
+        (lines,) = findings_of(shown(samples.with_findings(samples.two_findings(), replace(samples.WORKERS, fix=fix))))
         start = next(number for number, line in enumerate(lines) if line.startswith("   fix"))
         return [line[9:] for line in lines[start:]]
 
@@ -223,7 +223,7 @@ def test_short_code_is_the_fix_with_its_sentence_where_both_fit() -> None:
 
 def test_a_note_says_what_it_is_and_no_more() -> None:
     both = samples.two_findings()
-    noted = replace(both, ranked=(both.ranked[0], replace(both.ranked[1], severity=Severity.NOTE)))
+    noted = samples.with_findings(both, both.ranked[0], replace(both.ranked[1], severity=Severity.NOTE))
     _, note = findings_of(shown(noted))
     assert "[i] PD04.explicit-collect (note, medium confidence): gc.collect() runs 0.5 times per step" in note[0]
     assert not any(line.startswith(("   gain", "   fix")) for line in note)

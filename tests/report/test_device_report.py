@@ -80,7 +80,7 @@ def test_the_verdict_names_the_one_that_bounds_the_step() -> None:
 def test_host_waiting_for_the_device_is_not_called_computing() -> None:
     diagnosis = samples.two_findings()
     finding = replace(samples.WORKERS, savings=replace(samples.WORKERS.savings, part=samples.Part.COMPUTE))
-    on_cpu = replace(diagnosis, ranked=(finding,))
+    on_cpu = samples.with_findings(diagnosis, finding)
     assert "is computing (forward, backward and optimizer)" in verdict(on_cpu)
     on_cuda = replace(on_cpu, evidence=replace(on_cpu.evidence, precision=samples.ON_CUDA))
     assert "is forward, backward and optimizer;" in verdict(on_cuda)

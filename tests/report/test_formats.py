@@ -18,7 +18,7 @@ from gate_samples import FAILED, RESULTS
 from public_schemas import SARIF, require_valid
 
 from perfdoctor.commands.outputs import SUMMARY_BYTES, Output, Pages, write_pages
-from perfdoctor.diagnosis.findings import Location, SuppressedFinding
+from perfdoctor.diagnosis.findings import Location, SuppressedFinding, cannot_tell
 from perfdoctor.gate.model import Verdict
 from perfdoctor.report.gate_sheet import gate_sheet
 from perfdoctor.report.junit import render_junit
@@ -93,8 +93,10 @@ def test_sarif_is_what_its_object_model_knows(sheet: Sheet) -> None:
 def test_sarif_keeps_what_is_accepted_with_its_reason() -> None:
     diagnosis = samples.two_findings()
     first = diagnosis.checks[0]
-    accepted = replace(first, suppressed=(SuppressedFinding(samples.EXPLICIT_GC, "until #12"),))
-    sheet = diagnosis_sheet(replace(diagnosis, ranked=(), checks=(accepted, *diagnosis.checks[1:])))
+    accepted = replace(
+        first, outcome=cannot_tell("x"), suppressed=(SuppressedFinding(samples.EXPLICIT_GC, "until #12"),)
+    )
+    sheet = diagnosis_sheet(replace(diagnosis, checks=(accepted,)))
     (result,) = json.loads(render_sarif(sheet))["runs"][0]["results"]
     assert result["suppressions"] == [{"kind": "external", "justification": "until #12"}]
     assert render_concise(sheet).count("\n") == 1

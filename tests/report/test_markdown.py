@@ -82,7 +82,7 @@ def test_without_a_step_there_is_no_chart() -> None:
 
 def test_a_fence_is_longer_than_the_fences_inside() -> None:
     finding = replace(samples.WORKERS, fix=Fix("write this", '"""\n```python\nx\n```\n"""'))
-    assert '````python\n"""\n```python' in written(replace(samples.two_findings(), ranked=(finding,)))
+    assert '````python\n"""\n```python' in written(samples.with_findings(samples.two_findings(), finding))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from diagnosis_samples import CHECKS, EVIDENCE, EXPLICIT_GC, tried, two_findings
+from diagnosis_samples import CHECKS, EVIDENCE, EXPLICIT_GC, tried, two_findings, with_findings
 
 from perfdoctor.commands.check import next_command
 from perfdoctor.commands.typed_job import TypedJob
@@ -18,7 +18,7 @@ CAN_BE_TRIED = replace(EXPLICIT_GC, fix=replace(EXPLICIT_GC.fix, remedies=("gc.n
 
 
 def test_a_fix_that_can_be_tried_is_tried_next() -> None:
-    diagnosis = Diagnosis(EVIDENCE, CHECKS, (CAN_BE_TRIED,), None)
+    diagnosis = with_findings(Diagnosis(EVIDENCE, CHECKS, None), CAN_BE_TRIED)
     assert next_command(diagnosis, RUN, "train.py --lr 1") == "perfdoctor check --trial train.py --lr 1"
 
 
@@ -27,12 +27,12 @@ def test_what_no_trial_can_prove_is_explained() -> None:
 
 
 def test_after_the_trials_comes_the_explanation() -> None:
-    diagnosis = replace(tried(), ranked=(CAN_BE_TRIED,))
+    diagnosis = with_findings(tried(), CAN_BE_TRIED)
     assert next_command(diagnosis, RUN, "train.py") == "perfdoctor explain PD04"
 
 
 def test_without_findings_the_report_is_there_to_be_kept() -> None:
-    said = next_command(Diagnosis(EVIDENCE, CHECKS, (), None), RUN, "train.py")
+    said = next_command(with_findings(Diagnosis(EVIDENCE, CHECKS, None)), RUN, "train.py")
     assert said == "perfdoctor report /runs/one --output markdown:report.md"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import jsonschema
 import pytest
-from diagnosis_samples import tried, two_findings
+from diagnosis_samples import tried, two_findings, with_findings
 from rich.console import Console
 
 from perfdoctor.diagnosis.measured import Gain, Past, Trial, Trials, Verdict
@@ -88,7 +88,7 @@ def test_a_report_without_trials_says_how_past_predictions_fared(past: Past, say
 
 
 def test_without_a_prediction_past_ones_do_not_matter() -> None:
-    assert prepare(replace(two_findings(), ranked=(), past=Past(0.12, 9))).accuracy == ""
+    assert prepare(replace(with_findings(two_findings()), past=Past(0.12, 9))).accuracy == ""
 
 
 def test_a_difference_that_was_only_not_shown_is_not_called_useless() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from diagnosis_samples import EVIDENCE, STEP, healthy, no_step, two_findings
+from diagnosis_samples import EVIDENCE, STEP, healthy, no_step, two_findings, with_findings
 
 from perfdoctor.diagnosis.findings import Combined, Diagnosis, Severity
 from perfdoctor.evidence.model import CodeLine, Line, Parts, Site
@@ -52,12 +52,8 @@ def test_findings_that_explain_the_step_leave_nothing_to_say() -> None:
 
 def test_findings_that_explain_little_are_told_from_the_rest() -> None:
     found = two_findings()
-    diagnosis = replace(
-        slow(),
-        ranked=tuple(
-            replace(f, savings=replace(f.savings, ceiling_ms=1.0, low_ms=0.1, high_ms=0.5)) for f in found.ranked
-        ),
-    )
+    small = [replace(f, savings=replace(f.savings, ceiling_ms=1.0, low_ms=0.1, high_ms=0.5)) for f in found.ranked]
+    diagnosis = with_findings(slow(), *small)
     assert whereabouts(diagnosis).startswith("Beside the findings, the largest part of the step is other code")
 
 
@@ -73,7 +69,7 @@ def noted(diagnosis: Diagnosis, *, saved_ms: float = 12.0, general: bool = True)
     savings = replace(first.savings, ceiling_ms=saved_ms, low_ms=saved_ms / 2, high_ms=saved_ms, general=general)
     note = replace(first, severity=Severity.NOTE, savings=savings)
     together = Combined(saved_ms / 2, saved_ms, 20.0) if saved_ms else None
-    return replace(diagnosis, ranked=(note,), combined=together)
+    return replace(with_findings(diagnosis, note), combined=together)
 
 
 def test_a_note_is_no_cause() -> None:
@@ -91,7 +87,7 @@ def test_a_note_that_predicts_nothing_is_counted() -> None:
 
 
 def test_an_alarm_beside_a_note_is_the_verdict() -> None:
-    both = replace(noted(slow()), ranked=(*two_findings().ranked, *noted(slow()).ranked))
+    both = with_findings(noted(slow()), *two_findings().ranked, *noted(slow()).ranked)
     assert "none of the checks" not in verdict(both)
 
 

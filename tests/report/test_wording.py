@@ -201,7 +201,7 @@ def test_the_verdict_says_where_the_step_goes_and_what_it_could_be() -> None:
 
 def test_what_lies_beside_the_steady_step_is_no_part_of_it() -> None:
     finding = replace(samples.WORKERS, savings=replace(samples.WORKERS.savings, part=samples.Part.EPOCH))
-    diagnosis = replace(samples.two_findings(), ranked=(finding,))
+    diagnosis = samples.with_findings(samples.two_findings(), finding)
     assert verdict(diagnosis).startswith("The steady step takes 24.8 ms; the fix below would")
 
 
@@ -211,12 +211,12 @@ def test_a_healthy_step_is_called_so() -> None:
 
 
 def test_a_step_that_waits_without_a_finding_is_not_called_healthy() -> None:
-    slow = replace(samples.two_findings(), ranked=(), combined=None)
+    slow = replace(samples.with_findings(samples.two_findings()), combined=None)
     assert verdict(slow).startswith("The steady step takes 24.8 ms, of which 14.2 ms (57 %) is waiting for data, but")
 
 
 def test_checks_that_gave_no_answer_are_in_the_verdict() -> None:
-    blind = replace(samples.troubled(), ranked=(), combined=None)
+    blind = replace(samples.with_findings(samples.troubled()), combined=None)
     assert "1 could not tell and 1 crashed" in verdict(blind)
     assert "1 finding is suppressed" in verdict(blind)
 
@@ -229,7 +229,7 @@ def test_without_a_step_the_verdict_gives_reason_and_remedy() -> None:
 
 def test_findings_without_a_step_are_announced() -> None:
     evidence = replace(samples.EVIDENCE, step=Missing("no step"))
-    alone = Diagnosis(evidence, samples.CHECKS, (samples.WORKERS,), None)
+    alone = samples.with_findings(Diagnosis(evidence, samples.CHECKS, None), samples.WORKERS)
     assert verdict(alone) == "No steady step was measured: no step (1 finding below does not depend on it)."
 
 

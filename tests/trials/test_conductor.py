@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from diagnosis_samples import STEP, healthy
+from diagnosis_samples import STEP, found_by, healthy
 from test_plan import finding
 
 from perfdoctor.config.settings import Config
@@ -99,7 +99,9 @@ def ill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Conduc
         # A model that is compiled already: else that is tried as well.
         job = replace(evidence.job, compiled=compiled)
         evidence = replace(evidence, step=replace(STEP, step_ms=STEP_US / 1000), job=job)
-        monkeypatch.setattr(conductor, "judge", lambda directory, config: Diagnosis(evidence, (), findings, None))
+        monkeypatch.setattr(
+            conductor, "judge", lambda directory, config: Diagnosis(evidence, found_by(*findings), None)
+        )
         return Conductor(RunDirectory(tmp_path), Config(), seconds, also)
 
     return make
@@ -148,7 +150,7 @@ def test_a_job_that_ends_meanwhile_leaves_what_was_measured(ill: Any, tmp_path: 
     conducted.close()
     done, cut, never = outcome(tmp_path).single
     assert done.verdict is Verdict.HELPED and never.verdict is Verdict.NOT_TRIED
-    assert never.reason == "its turn did not come"
+    assert never.reason == "not reached within the time budget"
     assert (cut.verdict, cut.reason) == (Verdict.NOT_MEASURED, "the job ended while it was tried")
 
 

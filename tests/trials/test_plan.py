@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from diagnosis_samples import found_by
 from samples import healthy
 
 from perfdoctor.diagnosis.findings import Combined, Confidence, Diagnosis, Finding, Fix, Part, Savings, Severity
@@ -26,7 +27,7 @@ def finding(name: str, low_ms: float, high_ms: float, *remedies: str) -> Finding
 
 
 def diagnosis(*findings: Finding) -> Diagnosis:
-    return Diagnosis(healthy(), (), findings, None)
+    return Diagnosis(healthy(), found_by(*findings), None)
 
 
 def names(*findings: Finding) -> list[str]:
@@ -76,12 +77,12 @@ def test_a_compiled_model_is_an_opportunity_where_the_step_is_the_models() -> No
     assert opportunity(diagnosis(), (one,)) is None, "once is enough"
     evidence = healthy()
     job = replace(evidence.job, compiled=True)
-    assert opportunity(Diagnosis(replace(evidence, job=job), (), (), None), ()) is None
+    assert opportunity(Diagnosis(replace(evidence, job=job), (), None), ()) is None
     step = evidence.step
     assert not isinstance(step, Missing)
     waiting = replace(evidence, step=replace(step, step_ms=10 * step.step_ms))
-    assert opportunity(Diagnosis(waiting, (), (), None), ()) is None
-    assert opportunity(Diagnosis(replace(evidence, step=Missing("none")), (), (), None), ()) is None
+    assert opportunity(Diagnosis(waiting, (), None), ()) is None
+    assert opportunity(Diagnosis(replace(evidence, step=Missing("none")), (), None), ()) is None
 
 
 @pytest.mark.parametrize(

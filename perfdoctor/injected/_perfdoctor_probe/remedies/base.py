@@ -71,7 +71,7 @@ class Switch(Remedy):
     def apply(self) -> None:
         self.before = self.read()
         if self.before == self.wanted():
-            raise UnsuitableError("it is so already")
+            raise UnsuitableError("already set")
         self.set(self.wanted())
 
     def withdraw(self) -> None:

@@ -37,4 +37,5 @@ def described(name: str) -> str:
 def kept(name: str) -> str:
     """The lines that make `name` permanent; "" where there are none."""
     entry, value = parse(name)
-    return entry.keep.replace("{value}", str(value))
+    hint = f"  # Debian and Ubuntu: {entry.install}" if entry.install else ""
+    return entry.keep.replace("{value}", str(value)) + hint

@@ -14,7 +14,7 @@ class NoAnomalyDetection(Remedy):
     def apply(self) -> None:
         self.wish = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
         if not self.wish[0] and self.probe.anomaly.site < 0:
-            raise UnsuitableError("it is so already")
+            raise UnsuitableError("already set")
         self.originals = {name: getattr(torch, name) for name in self.names}
 
         def note(mode, check_nan=True) -> None:

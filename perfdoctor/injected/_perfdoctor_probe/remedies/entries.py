@@ -47,11 +47,13 @@ ENTRIES = (
     Entry(
         "memory.malloc",
         "glibc keeps freed memory instead of giving it back",
-        "export MALLOC_MMAP_THRESHOLD_=4294967296\nexport MALLOC_TRIM_THRESHOLD_=8589934592\n"
-        "export MALLOC_TOP_PAD_=268435456",
+        environment={
+            "MALLOC_MMAP_THRESHOLD_": "4294967296",
+            "MALLOC_TRIM_THRESHOLD_": "8589934592",
+            "MALLOC_TOP_PAD_": "268435456",
+        },
         home="memory",
         kind="Malloc",
-        language="bash",
         # glibc's thresholds stand still afterwards.
         reversible=False,
         slot="allocator",
@@ -59,17 +61,17 @@ ENTRIES = (
     Entry(
         "memory.jemalloc",
         "jemalloc in place of glibc's allocator",
-        "export LD_PRELOAD=libjemalloc.so.2  # Debian and Ubuntu: apt install libjemalloc2",
+        "export LD_PRELOAD=libjemalloc.so.2",
         preload=("jemalloc",),
-        language="bash",
+        install="apt install libjemalloc2",
         slot="allocator",
     ),
     Entry(
         "memory.tcmalloc",
         "tcmalloc in place of glibc's allocator",
-        "export LD_PRELOAD=libtcmalloc_minimal.so.4  # Debian and Ubuntu: apt install libtcmalloc-minimal4",
+        "export LD_PRELOAD=libtcmalloc_minimal.so.4",
         preload=("tcmalloc_minimal", "tcmalloc"),
-        language="bash",
+        install="apt install libtcmalloc-minimal4",
         slot="allocator",
     ),
     Entry(
@@ -83,9 +85,7 @@ ENTRIES = (
     Entry(
         "memory.cuda-alloc-conf",
         "segments of the CUDA allocator that can grow",
-        "export PYTORCH_ALLOC_CONF=expandable_segments:True",
         environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
-        language="bash",
         gpu=True,
     ),
     Entry(
@@ -101,16 +101,12 @@ ENTRIES = (
     Entry(
         "threads.passive",
         "waiting OpenMP threads sleep instead of spin",
-        "export OMP_WAIT_POLICY=PASSIVE",
         environment={"OMP_WAIT_POLICY": "PASSIVE"},
-        language="bash",
     ),
     Entry(
         "isa.uncapped",
         "no cap on the CPU's instruction set",
-        f"unset {' '.join(records.CAPS)}",
         environment=dict.fromkeys(records.CAPS, ""),
-        language="bash",
         numerics=True,
         risk=1,
     ),

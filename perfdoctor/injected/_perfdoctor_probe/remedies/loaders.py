@@ -153,7 +153,7 @@ class Workers(_Clone):
 
     def settings(self, loader) -> dict:
         if loader.num_workers == self.value:
-            raise UnsuitableError("it is so already")
+            raise UnsuitableError("already set")
         return {"num_workers": self.value}
 
 
@@ -182,7 +182,7 @@ class PinMemory(_Clone):
         if not torch.accelerator.is_available():
             raise UnsuitableError("there is no device to copy to")
         if loader.pin_memory:
-            raise UnsuitableError("it is so already")
+            raise UnsuitableError("already set")
         return {"pin_memory": True}
 
 

@@ -20,7 +20,7 @@ class Fused(Remedy):
         if any(group.get("differentiable") for group in groups):
             raise UnsuitableError("the optimizer's step is differentiable")
         if all(group[self.option] for group in groups):
-            raise UnsuitableError("it is so already")
+            raise UnsuitableError("already set")
         self.before = [(group, group[self.option], group.get(self.other)) for group in groups]
         self.moved = []
         if self.option == "fused":

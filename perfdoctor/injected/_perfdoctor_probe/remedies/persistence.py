@@ -39,7 +39,7 @@ def _obstacle(loader) -> str:
     if not loader.num_workers:
         return "the loop's loader has no workers"
     if loader.persistent_workers:
-        return "it is so already"
+        return "already set"
     if isinstance(loader.dataset, IterableDataset):
         return "workers of an iterable data set cannot be kept from the middle of an epoch on"
     return ""

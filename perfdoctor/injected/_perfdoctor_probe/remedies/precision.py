@@ -196,7 +196,7 @@ class ChannelsLast(_OnCopies):
         if not images:
             raise UnsuitableError("the model has no weights of four dimensions")
         if all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in images):
-            raise UnsuitableError("it is so already")
+            raise UnsuitableError("already set")
         self.exchange(tensors)
         self.hook(roots)
 
