@@ -27,6 +27,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if LAUNCHING_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("e2e")
+    # With `--dist loadfile` whole files are handed out in this order: what takes long first, so that no worker is left
+    # alone with it in the end.
+    items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
 
 
 @pytest.hookimpl(wrapper=True)

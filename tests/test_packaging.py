@@ -24,7 +24,7 @@ for _ in range(30):
     optimizer.step()
 """
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
