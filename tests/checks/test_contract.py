@@ -41,6 +41,8 @@ GUIDE = {
 REGISTERED = discover()
 EVERY_CHECK = pytest.mark.parametrize("entry", REGISTERED, ids=lambda entry: entry.check.code)
 EVERY_ILLNESS = pytest.mark.parametrize("illness", ILL)
+NEVER_MISSING = ("rank", "job", "machine", "probe_faults")
+"""Of the evidence: a recording has them or is none."""
 
 
 def _module(check: Check) -> ModuleType:
@@ -142,11 +144,9 @@ def test_without_evidence_no_check_claims_health(entry: Registered) -> None:
 
 
 @EVERY_CHECK
-@pytest.mark.parametrize("part", [f.name for f in dataclasses.fields(Evidence) if f.name not in ("rank", "job")])
+@pytest.mark.parametrize("part", [f.name for f in dataclasses.fields(Evidence) if f.name not in NEVER_MISSING])
 @pytest.mark.parametrize("run", [healthy, on_gpu], ids=["cpu", "gpu"])
 def test_one_missing_part_crashes_nothing_and_makes_no_finding(entry: Registered, part: str, run: object) -> None:
-    if part in ("machine", "probe_faults"):
-        return
     evidence = dataclasses.replace(run(), **{part: Missing("it was not seen", "look")})  # type: ignore[operator]
     outcome = entry.check.examine(evidence, entry.check.limits)
     assert outcome.kind is not OutcomeKind.FOUND
@@ -237,8 +237,7 @@ def test_measurements_have_unique_names(illness: str) -> None:
         assert len(names) == len(set(names))
 
 
-@EVERY_ILLNESS
-def test_python_in_a_fix_is_python(illness: str) -> None:
-    for _, _, finding in _findings(illness):
-        if finding.fix.code and finding.fix.language == "python":
-            ast.parse(wording.fill(finding.fix.code, finding.evidence))
+def test_python_in_a_fix_is_python() -> None:
+    fixes = [(finding.fix, finding.evidence) for illness in ILL for _, _, finding in _findings(illness)]
+    codes = [wording.fill(fix.code, evidence) for fix, evidence in fixes if fix.code and fix.language == "python"]
+    assert [ast.parse(code) for code in codes], "a SyntaxError names the line"
