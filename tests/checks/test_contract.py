@@ -40,9 +40,9 @@ GUIDE = {
 """The thirteen steps of Deeplearning4j's guide, in its order."""
 REGISTERED = discover()
 EVERY_CHECK = pytest.mark.parametrize("entry", REGISTERED, ids=lambda entry: entry.check.code)
+PARTS = [f.name for f in dataclasses.fields(Evidence) if f.name not in ("rank", "job", "machine", "probe_faults")]
+"""Of the evidence: those that may be missing."""
 EVERY_ILLNESS = pytest.mark.parametrize("illness", ILL)
-NEVER_MISSING = ("rank", "job", "machine", "probe_faults")
-"""Of the evidence: a recording has them or is none."""
 
 
 def _module(check: Check) -> ModuleType:
@@ -144,7 +144,7 @@ def test_without_evidence_no_check_claims_health(entry: Registered) -> None:
 
 
 @EVERY_CHECK
-@pytest.mark.parametrize("part", [f.name for f in dataclasses.fields(Evidence) if f.name not in NEVER_MISSING])
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("run", [healthy, on_gpu], ids=["cpu", "gpu"])
 def test_one_missing_part_crashes_nothing_and_makes_no_finding(entry: Registered, part: str, run: object) -> None:
     evidence = dataclasses.replace(run(), **{part: Missing("it was not seen", "look")})  # type: ignore[operator]
