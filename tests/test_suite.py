@@ -41,23 +41,23 @@ def asserts(function: Function, helpers: set[str]) -> bool:
     return any(isinstance(node, ast.Assert) or called(node) in RAISING | helpers for node in ast.walk(function))
 
 
-def asserting(trees: list[ast.Module], known: set[str]) -> set[str]:
-    """Names of functions and methods that assert, also by way of one another."""
-    candidates = [f for tree in trees for f in functions(tree) if not f.name.startswith("test_")]
+BESIDE = [name for name in FILES if name not in MODULES and "jobs" not in Path(name).parts]
+SHARED = {function.name for name in BESIDE for function in functions(FILES[name]) if asserts(function, set())}
+"""Of the modules beside the tests: functions and methods that assert themselves."""
+
+
+def asserting(module: ast.Module, known: set[str]) -> set[str]:
+    """Names of a test module's helpers that assert, also by way of one another or of those that are known to."""
     found = set(known)
-    while more := {f.name for f in candidates if asserts(f, found)} - found:
+    while more := {f.name for f in functions(module) if not f.name.startswith("test_") and asserts(f, found)} - found:
         found |= more
     return found
-
-
-SHARED = asserting([tree for name, tree in FILES.items() if name not in MODULES], set())
-"""Helpers that assert, of the modules beside the tests."""
 
 
 def test_no_test_passes_without_asserting() -> None:
     silent, leaving = [], []
     for module in MODULES:
-        helpers = asserting([FILES[module]], SHARED)
+        helpers = asserting(FILES[module], SHARED)
         for function in functions(FILES[module]):
             if function.name.startswith("test_"):
                 silent += [f"{module}: {function.name}"] * (not asserts(function, helpers))
@@ -66,14 +66,26 @@ def test_no_test_passes_without_asserting() -> None:
     assert leaving == [], "a case that asserts nothing is no case"
 
 
+def imported(tree: ast.Module) -> Iterator[str]:
+    """The modules that it imports from."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
 def test_what_tests_share_lies_beside_them() -> None:
-    borrowing = []
-    for module, tree in FILES.items():
-        for node in ast.walk(tree):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            borrowing += [f"{module}: {name}" for name in names if name.startswith("test_") or name == "conftest"]
-    assert borrowing == []
+    borrowed = {
+        module: [n for n in imported(tree) if n.startswith(("test_", "conftest"))] for module, tree in FILES.items()
+    }
+    assert {module: names for module, names in borrowed.items() if names} == {}
+
+
+def test_only_tests_that_launch_read_the_time() -> None:
+    """All others are given a clock of their own."""
+    reading = [module for module in MODULES if "time" in imported(FILES[module])]
+    assert [m for m in reading if not any(getattr(node, "attr", "") == "e2e" for node in ast.walk(FILES[m]))] == []
 
 
 def test_a_test_that_only_calls_is_told_from_one_that_asserts() -> None:
@@ -88,7 +100,7 @@ def test_method(seen): seen.same()
 def test_nothing(): print(1)
 """
     tree = ast.parse(source)
-    helpers = asserting([tree], {"same"})
+    helpers = asserting(tree, {"same"})
     assert [f.name for f in functions(tree) if f.name.startswith("test_") and not asserts(f, helpers)] == [
         "test_nothing"
     ]
