@@ -5,9 +5,14 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Generator
 
+import hypothesis
 import pytest
 from disturbance import DisturbedError, Watch
 from launches import Launches
+
+# A busy machine is no reason to fail an example.
+hypothesis.settings.register_profile("shared-machine", deadline=None)
+hypothesis.settings.load_profile("shared-machine")
 
 LAUNCHING_FIXTURES = {"launches", "perfdoctor", "observe"}
 _LAUNCHES = pytest.StashKey[Launches]()

@@ -4,20 +4,56 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import samples
-from baselines import BASE, CONFIGURATION, MACHINE, TODAY, against, finding, launch, now
-from counted import COUNTED
 from verdicts import regressions
 
-from perfdoctor.diagnosis.findings import Location
+from perfdoctor.diagnosis.findings import Confidence, Finding, Fix, Location, Savings, Severity
 from perfdoctor.errors import PerfdoctorError
+from perfdoctor.evidence.model import Missing
 from perfdoctor.gate import fingerprint
-from perfdoctor.gate.baseline import make, parse, pruned, render
-from perfdoctor.gate.model import GateResult, Verdict
+from perfdoctor.gate.baseline import Baseline, Now, judge, make, parse, pruned, render
+from perfdoctor.gate.compare import Tolerances
+from perfdoctor.gate.metrics import Metrics
+from perfdoctor.gate.model import Assume, GateResult, Metric, Side, Verdict
+
+TODAY = date(2026, 11, 21)
+CONFIGURATION = {"batch size": "64", "loader workers": "0"}
+MACHINE = {"cpu": "EPYC", "torch": "2.13.0 cpu"}
+
+
+def launch(step_ms: float = 10.0, syncs: float = 9, rss: float = 400e6) -> Metrics:
+    found = [
+        Metric("step_time_ms", "ms", Assume.TIMED, step_ms, "steady step"),
+        Metric("data_wait_share", "share", Assume.SHARE, 0.1, "wait for data"),
+        Metric("syncs", "count", Assume.EXACT, syncs, "scalar reads"),
+        Metric("peak_rss_bytes", "bytes", Assume.TIGHT, rss, "peak memory"),
+        Metric("kernels", "count", Assume.EXACT, Missing("no CUDA"), "kernels"),
+    ]
+    return {metric.name: metric for metric in found}
+
+
+def finding(name: str = "PD04.explicit-collect", file: str = "train.py") -> Finding:
+    return Finding(
+        name, Severity.ERROR, Confidence.HIGH, "it costs", (), Fix("stop it"), Savings(1, 1, 1, 0.1, "measured"),
+        Location(file, 3, "train"),
+    )  # fmt: skip
+
+
+BASE = make(TODAY, "train.py", CONFIGURATION, MACHINE, [launch(10 + 0.01 * i) for i in range(8)], [finding()])
+
+
+def now(*launches: Metrics, **changes: Any) -> Now:
+    given = Now(TODAY, Side("now"), CONFIGURATION, MACHINE, launches or (launch(), launch()), [finding()])
+    return replace(given, **changes)
+
+
+def against(given: Now, base: Baseline = BASE, **tolerances: float) -> GateResult:
+    return judge(base, "perf-baseline.json", given, Tolerances(tolerances), max_age_days=14)
 
 
 def verdict_of(result: GateResult, name: str) -> Verdict:
@@ -117,6 +153,8 @@ def test_fingerprints_of_the_healthy_run() -> None:
 
 
 def test_losses_that_differ_say_so() -> None:
+    from test_metrics import COUNTED
+
     def evidence(*losses: float, first_step: int = 10):  # type: ignore[no-untyped-def]
         return samples.with_(samples.healthy(), counters=replace(COUNTED, losses=losses, first_step=first_step))
 

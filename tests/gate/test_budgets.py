@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from baselines import finding, launch
+from test_baseline import finding, launch
 
 from perfdoctor.config.gate import Budget
 from perfdoctor.gate.budgets import judge_budgets, unknown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from baselines import BASE, against, launch, now
+from test_baseline import BASE, against, launch, now
 
 from perfdoctor.gate.baseline import parse, render
 from perfdoctor.gate.calibration import compared

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import samples
-from baselines import finding
-from counted import COUNTED
+from test_baseline import finding
+from test_metrics import COUNTED
 from verdicts import regressions
 
 from perfdoctor.config.gate import Budget

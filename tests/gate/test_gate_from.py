@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import samples
-from baselines import BASE, finding, launch
-from counted import COUNTED
+from test_baseline import BASE, finding, launch
+from test_metrics import COUNTED
 from verdicts import regressions
 
 from perfdoctor.commands.gate_from import StoredSide, gate_from, read_side

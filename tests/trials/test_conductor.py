@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from diagnosis_samples import STEP, healthy
-from predicted import finding
+from test_plan import finding
 
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis, Finding
