@@ -1,10 +1,12 @@
-# make demo   check a sample job that is ill in several ways, and show the report
-# make test   ruff, mypy and the whole test suite
-# make docs   docs/checks/*.md from the docstrings of the checks, the schema and the pictures of a report
-# make clinic how often perfdoctor is right, on a subset of sick and well programs; make clinic-full: on all, with other
-#             tools beside it; hours. Judgements are kept in clinic.jsonl: a run that was broken off goes on there
+# make demo       check a sample job that is ill in several ways, and show the report
+# make test       ruff, mypy, every test of single parts, and the launches that stand for the others: minutes
+# make test-slow  the tests that `make test` leaves out, those marked `slow`: every ill job and its cure, every trainer and
+#                 way to end, whole trials, gates and programs of the clinic, the installed wheel
+# make docs       docs/checks/*.md from the docstrings of the checks, the options, the schema and the pictures of a report
+# make clinic     how often perfdoctor is right, on a subset of sick and well programs; make clinic-full: on all, with
+#                 other tools beside it; hours. Judgements are kept in clinic.jsonl: a run that was broken off goes on there
 #
-# Both set up .venv on the first run and again when pyproject.toml or constraints.txt changes. A machine without a
+# All set up .venv on the first run and again when pyproject.toml or constraints.txt changes. A machine without a
 # GPU needs none of the CUDA libraries that PyPI's torch brings:
 #   make demo PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
@@ -12,11 +14,12 @@ PYTHON ?= python3
 PIP_ARGS ?=
 VENV := .venv
 PIP_INSTALL = $(VENV)/bin/python -m pip install -c constraints.txt $(PIP_ARGS)
-# Two workers: every end-to-end test is a whole training job, and more of them at a time disturb one another. A test
-# that failed while hardly a CPU was idle, or while the hypervisor took some, runs again (tests/conftest.py).
-PYTEST_ARGS ?= -n 2 --dist loadfile --reruns 3 --only-rerun DisturbedError
+# Two workers: many tests launch whole training jobs, and more of them at a time disturb one another. A test that
+# launches and fails while hardly a CPU is idle, or while the hypervisor takes some, runs again (tests/conftest.py).
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder --reruns 3 --only-rerun DisturbedError
+PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
-.PHONY: demo test docs clinic clinic-full clean
+.PHONY: demo test test-slow docs clinic clinic-full clean
 
 demo: $(VENV)/installed
 	$(VENV)/bin/perfdoctor check --fail-on never sample_configs/demo_train.py
@@ -25,7 +28,10 @@ test: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) -m 'not slow'
+
+test-slow: $(VENV)/installed-dev
+	$(PYTEST) -m slow
 
 docs: $(VENV)/installed
 	$(VENV)/bin/python docs/generate.py

@@ -1,4 +1,4 @@
-"""What a machine that is shared does to tests that run whole jobs and measure them."""
+"""Launches are shared, and a test that launches is run again where the machine disturbed it."""
 
 from __future__ import annotations
 
@@ -6,33 +6,59 @@ import subprocess
 from collections.abc import Generator
 
 import hypothesis
-import psutil
 import pytest
-
-from benchmarks.clinic.asking import STOLEN, idle_share, stolen_share
+from disturbance import DisturbedError, Watch
+from launches import Launches
 
 # A busy machine is no reason to fail an example.
 hypothesis.settings.register_profile("shared-machine", deadline=None)
 hypothesis.settings.load_profile("shared-machine")
 
-_IDLE = 0.10
-"""Of the CPU time. With less, the training jobs of two test workers and their ranks waited for one another: a job that
-waited for a CPU for a third of its time had two profiled steps of nothing but waiting, and an illness was missed."""
+LAUNCHING_FIXTURES = {"launches", "perfdoctor", "observe"}
+_LAUNCHES = pytest.StashKey[Launches]()
+_WATCH = pytest.StashKey[Watch]()
 
 
-class DisturbedError(Exception):
-    """A test failed on a machine whose CPUs were given to others or were all busy; `make test` runs it again."""
+@pytest.fixture(scope="session")
+def launches(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Launches:
+    """Of the whole session: pytest-xdist's workers have a folder each, side by side."""
+    base = tmp_path_factory.getbasetemp()
+    shared = Launches((base.parent if hasattr(request.config, "workerinput") else base) / "launches")
+    request.config.stash[_LAUNCHES] = shared
+    return shared
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if LAUNCHING_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("e2e")
+    # With `--dist loadfile` whole files are handed out in this order: what takes long first, so that no worker is left
+    # alone with it in the end.
+    items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, object, object]:
-    """Tells failures that may be the machine's doing from all others."""
-    before = psutil.cpu_times()
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    item.stash[_WATCH] = Watch()
+    if _LAUNCHES in item.config.stash:
+        item.config.stash[_LAUNCHES].begin()
+    return (yield from _told_from_the_machines_doing(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    return (yield from _told_from_the_machines_doing(item))
+
+
+def _told_from_the_machines_doing(item: pytest.Item) -> Generator[None, None, None]:
+    """Failures of tests that launch, on a machine that was disturbed, are `DisturbedError`s."""
     try:
         return (yield)
     except (AssertionError, subprocess.TimeoutExpired) as failure:
-        after = psutil.cpu_times()
-        stolen, idle = stolen_share(before, after), idle_share(before, after)
-        if stolen < STOLEN and idle > _IDLE:
+        if item.get_closest_marker("e2e") is None:
             raise
-        raise DisturbedError(f"of the CPU time during this test {stolen:.0%} was stolen, {idle:.0%} idle") from failure
+        shared = item.config.stash.get(_LAUNCHES, None)
+        during, before = item.stash[_WATCH].disturbance(), shared.forget_disturbed() if shared else ""
+        if not during and not before:
+            raise
+        raise DisturbedError(f"{during or before} during this test or what it looks at") from failure

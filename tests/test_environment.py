@@ -10,6 +10,8 @@ import pytest
 from perfdoctor.commands.environment import read_environment
 from perfdoctor.version import VERSION
 
+pytestmark = pytest.mark.e2e
+
 
 def _interpreter(tmp_path: Path, script: str) -> str:
     """A program in the place of a Python interpreter."""

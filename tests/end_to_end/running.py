@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launches import Launches
+
 JOBS = Path(__file__).parent / "jobs"
 TIMEOUT_S = 150
 _MARK = "PERFDOCTOR_TEST_MARK"
@@ -76,11 +78,16 @@ class Checked:
         return any(note["code"] == "PD92" for note in self.json["integrity"]["notes"])
 
 
+Said = Callable[..., Checked]
+"""`perfdoctor WORDS` in the test's own process, for what launches no job."""
+
+
 class Perfdoctor:
     """Starts perfdoctor in a directory of its own, with a clean environment."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, launches: Launches) -> None:
         self.directory = directory
+        self.launches = launches
         self.count = 0
         self.mark = uuid.uuid4().hex
         dropped = ("PERFDOCTOR", "PYTHON", "VIRTUAL_ENV", "CONDA", "COV_", "RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -108,19 +115,21 @@ class Perfdoctor:
             **{**streams, **popen},
         )
 
-    def bare(
-        self, *words: str | Path, stdin: bytes = b"", cwd: Path | None = None
-    ) -> subprocess.CompletedProcess[bytes]:
-        """`python WORDS`, without perfdoctor."""
-        return subprocess.run(
-            [sys.executable, *map(str, words)],
-            env=self.environment,
-            cwd=cwd or self.directory,
-            input=stdin,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+    def bare(self, *words: str | Path) -> subprocess.CompletedProcess[bytes]:
+        """`python WORDS`, without perfdoctor: once in a session, in a directory of its own."""
+
+        def launch(here: Path) -> subprocess.CompletedProcess[bytes]:
+            return subprocess.run(
+                [sys.executable, *map(str, words)],
+                env=self.environment,
+                cwd=here,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+
+        return self.launches.once(("bare", words), launch)
 
     def __call__(self, *words: str | Path, **start: Any) -> Checked:
         """`perfdoctor WORDS` until it has ended."""
@@ -139,6 +148,14 @@ class Perfdoctor:
         if during is not None:
             during(Started(process, here / "runs"))
         return self.finish(process, here, stdin)
+
+    def check_once(self, *words: str | Path, env: Mapping[str, str] | None = None) -> Checked:
+        """The same, once in a session, in a directory that is the job's; not to be changed by those who look."""
+
+        def launch(here: Path) -> Checked:
+            return Perfdoctor(here, self.launches).check(*words, env=env)
+
+        return self.launches.once(("check", words, env), launch)
 
     def finish(self, process: subprocess.Popen[bytes], here: Path, stdin: bytes | None = None) -> Checked:
         """Wait for the end; nothing of it may be left."""

@@ -11,11 +11,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from running import JOBS, Checked, Perfdoctor
-
-pytestmark = pytest.mark.e2e
+from running import JOBS, Checked, Perfdoctor, Said
 
 ILL = JOBS / "ill.py"
 CAP = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
@@ -61,12 +60,14 @@ def test_onednn_switched_off_by_the_flags_trap_is_found(perfdoctor: Perfdoctor) 
     assert "PD01.onednn-off" not in checked.findings
 
 
+@pytest.mark.slow
 def test_onednn_switched_off_in_the_whole_process_is_the_backends(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "onednn_everywhere")
     assert "PD01.onednn-off" in checked.findings, checked.stdout
     assert "PD02.onednn-disabled" not in checked.findings
 
 
+@pytest.mark.slow
 def test_a_recurrent_layer_without_onednn_is_found(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "recurrent")
     assert "PD02.onednn-disabled" in checked.findings, checked.stdout
@@ -76,6 +77,7 @@ def test_a_recurrent_layer_without_onednn_is_found(perfdoctor: Perfdoctor) -> No
     assert "oneDNN" in json.dumps(cured)
 
 
+@pytest.mark.slow
 def test_attention_by_hand_is_found_with_its_line(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "attention")
     assert "PD02.attention-by-hand" in checked.findings, checked.stdout
@@ -87,6 +89,7 @@ def test_attention_by_hand_is_found_with_its_line(perfdoctor: Perfdoctor) -> Non
     assert "fused" in json.dumps(cured)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "outcome"), [("short_attention", "clear"), ("classes", "not-applicable")])
 def test_where_the_fused_kernel_saves_nothing_attention_is_not_blamed(
     perfdoctor: Perfdoctor, name: str, outcome: str
@@ -94,6 +97,7 @@ def test_where_the_fused_kernel_saves_nothing_attention_is_not_blamed(
     assert perfdoctor.check("--steps", "20", ILL, name).check("PD02")["outcome"] == outcome
 
 
+@pytest.mark.slow
 def test_the_same_job_with_onednn_left_on_is_clear(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "onednn", "cured")
     assert checked.check("PD02")["outcome"] == "clear", checked.stdout
@@ -104,31 +108,32 @@ def test_the_same_job_with_onednn_left_on_is_clear(perfdoctor: Perfdoctor) -> No
     assert "cpu" in backend["reason"].lower()
 
 
-def test_a_capped_instruction_set_is_found_with_its_timing(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check("--steps", "20", ILL, "isa", env=CAP)
-    assert BY_ISA in checked.findings, checked.stdout
-    found = checked.findings[BY_ISA]
+@pytest.fixture
+def capped(perfdoctor: Perfdoctor) -> Checked:
+    """A job whose environment holds torch and oneDNN back from the CPU's vector extensions."""
+    return perfdoctor.check_once("--steps", "20", ILL, "isa", env=CAP)
+
+
+@pytest.mark.slow
+def test_a_capped_instruction_set_is_found_with_its_timing(capped: Checked) -> None:
+    assert BY_ISA in capped.findings, capped.stdout
+    found = capped.findings[BY_ISA]
     assert found["savings"]["low_ms"] > 0
     assert "ATEN_CPU_CAPABILITY" in found["fix"]["code"]
-    timings = json.loads((checked.run / "timings.json").read_text())
+    timings = json.loads((capped.run / "timings.json").read_text())
     assert timings["variables"] == CAP
     assert any(op["capped_us"] > op["free_us"] for op in timings["ops"])
 
 
-def test_timings_are_part_of_the_recording(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check("--steps", "20", ILL, "isa", env=CAP)
-    again = perfdoctor("report", checked.run, "--output", f"json:{perfdoctor.directory / 'again.json'}")
+@pytest.mark.slow
+def test_timings_are_part_of_the_recording(said: Said, tmp_path: Path, capped: Checked) -> None:
+    again = said("report", capped.run, "--output", f"json:{tmp_path / 'again.json'}")
     assert again.code in (0, 1), again.stderr  # 1: there are findings
-    report = json.loads((perfdoctor.directory / "again.json").read_text())
+    report = json.loads((tmp_path / "again.json").read_text())
     assert BY_ISA in [finding["id"] for check in report["checks"] for finding in check["findings"]]
 
 
-def test_without_a_cap_nothing_is_timed(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check("--steps", "20", ILL, "isa")
-    assert checked.check("PD11")["outcome"] == "clear", checked.stdout
-    assert not (checked.run / "timings.json").exists()
-
-
+@pytest.mark.slow
 def test_a_neighbour_on_every_cpu_is_named(perfdoctor: Perfdoctor) -> None:
     with _neighbours(len(os.sched_getaffinity(0))) as pids:
         checked = perfdoctor.check("--seconds", "6", "--steps", "100000", ILL, "isa", env=UNMUTED)
@@ -137,9 +142,21 @@ def test_a_neighbour_on_every_cpu_is_named(perfdoctor: Perfdoctor) -> None:
     assert any(f"neighbour.py ({len(pids)} processes, the busiest pid {pid}, user " in text for pid in pids)
 
 
-def test_without_the_neighbour_nobody_is_blamed(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check("--seconds", "4", "--steps", "100000", ILL, "isa", env=UNMUTED)
+@pytest.fixture
+def alone(perfdoctor: Perfdoctor) -> Checked:
+    """The job by itself: with nothing in its environment, and no neighbour of ours."""
+    return perfdoctor.check_once("--seconds", "4", "--steps", "100000", ILL, "isa", env=UNMUTED)
+
+
+@pytest.mark.slow
+def test_without_a_cap_nothing_is_timed(alone: Checked) -> None:
+    assert alone.check("PD11")["outcome"] == "clear", alone.stdout
+    assert not (alone.run / "timings.json").exists()
+
+
+@pytest.mark.slow
+def test_without_the_neighbour_nobody_is_blamed(alone: Checked) -> None:
     for others in (BY_NEIGHBOUR, BY_HYPERVISOR):
-        if others in checked.findings:
-            pytest.skip(f"this machine is contended: {checked.findings[others]['message']}")
-    assert checked.check("PD12")["outcome"] == "clear", checked.stdout
+        if others in alone.findings:
+            pytest.skip(f"this machine is contended: {alone.findings[others]['message']}")
+    assert alone.check("PD12")["outcome"] == "clear", alone.stdout

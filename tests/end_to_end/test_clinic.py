@@ -8,6 +8,8 @@ from benchmarks.clinic import doctor
 from benchmarks.clinic.case import cases, write
 from benchmarks.clinic.judgement import matches
 
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
 CASES = {case.name: case for case in cases()}
 BUSY = ("PD12", "PD03.no-cpu-left")
 """True wherever tests run side by side."""

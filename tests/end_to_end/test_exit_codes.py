@@ -5,21 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from running import JOBS, Checked, Perfdoctor
-
-pytestmark = pytest.mark.e2e
+from running import JOBS, Checked, Perfdoctor, Said
 
 
-@pytest.fixture(scope="module")
-def collecting(perfdoctor_once: Perfdoctor) -> Checked:
-    """A job with an error that anybody would find: most of its step is `gc.collect()`."""
-    return perfdoctor_once.check("--steps", "20", JOBS / "collects.py")
-
-
-def test_exit_0_for_a_healthy_job(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check(JOBS / "train.py", "--steps", "60")
-    assert checked.code == 0, checked.stderr
-    assert checked.alarming == []
+def test_exit_0_for_a_healthy_job(healthy: Checked) -> None:
+    assert healthy.code == 0, healthy.stderr
+    assert healthy.alarming == []
+    assert healthy.steps == 60
 
 
 def test_exit_1_for_a_finding(collecting: Checked) -> None:
@@ -28,8 +20,8 @@ def test_exit_1_for_a_finding(collecting: Checked) -> None:
     assert "PD04.explicit-collect" in collecting.stdout
 
 
-def test_exit_2_for_a_wrong_option(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check("--stepps", "3", JOBS / "train.py")
+def test_exit_2_for_a_wrong_option(said: Said) -> None:
+    checked = said("check", "--stepps", "3", JOBS / "train.py")
     assert checked.code == 2
     assert "--stepps" in checked.stderr and "--steps" in checked.stderr
 
@@ -41,11 +33,21 @@ def test_exit_3_for_a_job_without_a_step(perfdoctor: Perfdoctor) -> None:
     assert "optimizer.step()" in checked.stderr and "DataLoader" in checked.stderr and "nn.Module" in checked.stderr
 
 
-def test_exit_4_for_a_failed_job(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check(JOBS / "exits.py", "9")
-    assert checked.code == 4
-    assert "the job failed with exit code 9" in checked.stderr
-    assert checked.facts["exit_code"] == 9
+def test_exit_4_for_a_failed_job(crashed: Checked) -> None:
+    assert crashed.code == 4
+    assert "the job failed with exit code 1" in crashed.stderr
+    assert crashed.facts["exit_code"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("code", "ours", "said"), [(0, 0, ""), (9, 4, "the job failed with exit code 9")])
+def test_a_job_that_leaves_by_os_exit_has_been_seen(perfdoctor: Perfdoctor, code: int, ours: int, said: str) -> None:
+    checked = perfdoctor.check(JOBS / "exits.py", str(code))
+    assert checked.code == ours, checked.stderr
+    assert said in checked.stderr
+    assert checked.facts["exit_code"] == code
+    assert checked.stdout.startswith("leaving\n")
+    assert checked.steps >= 64
 
 
 def test_exit_5_for_a_crashed_check(perfdoctor: Perfdoctor, tmp_path: Path, collecting: Checked) -> None:
@@ -63,12 +65,6 @@ def test_exit_5_for_a_check_that_cannot_be_loaded(perfdoctor: Perfdoctor, tmp_pa
     checked = perfdoctor("report", collecting.run, env={"PYTHONPATH": str(tmp_path)})
     assert checked.code == 5
     assert "nothing_of_this_name" in checked.stderr and "check-load" in checked.stderr
-
-
-def test_fail_on_never_turns_findings_into_0(perfdoctor: Perfdoctor, collecting: Checked) -> None:
-    checked = perfdoctor("report", collecting.run, "--fail-on", "never")
-    assert checked.code == 0
-    assert "PD04.explicit-collect" in checked.stdout
 
 
 def _third_party(directory: Path, body: str) -> None:

@@ -56,6 +56,7 @@ def test_what_needs_no_launch_is_said_at_once(perfdoctor, repository):
     assert git(repository, "worktree", "list").count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_side_that_fails_ends_in_four_and_leaves_no_worktree(perfdoctor, repository):
     source = (repository / "train.py").read_text()
     (repository / "train.py").write_text(source.replace("if step == given.fail:", "if step == 3:"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from running import JOBS, Perfdoctor
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.slow
 
 ILL = JOBS / "ill.py"
 CHURN_CURE = {

@@ -3,87 +3,89 @@
 from __future__ import annotations
 
 import shlex
-import stat
 import subprocess
 import sys
-import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from launches import Launches
 from running import JOBS, Checked, Perfdoctor, make_interpreter, wait_until
-
-pytestmark = pytest.mark.e2e
-
 
 # -- --to-end: one run, many questions ----------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def to_end(perfdoctor_once: Perfdoctor) -> tuple[Checked, subprocess.CompletedProcess[bytes], Path]:
-    """The same job under perfdoctor and bare."""
-    directory = perfdoctor_once.directory
-    out = directory / "stdout"
-    with out.open("wb") as stdout:
-        checked = perfdoctor_once.check("--to-end", JOBS / "writes.py", directory / "observed", stdout=stdout)
-    bare = perfdoctor_once.bare(JOBS / "writes.py", directory / "bare")
-    return checked, bare, directory
+@pytest.fixture
+def to_end(launches: Launches) -> Checked:
+    """A job that prints to both streams, writes a file at its very end and then exits with 7."""
+
+    def launch(here: Path) -> Checked:
+        runner = Perfdoctor(here, launches)
+        with (here / "stdout").open("wb") as stdout:
+            return runner.check("--to-end", JOBS / "writes.py", here / "written", stdout=stdout)
+
+    return launches.once("to the end of a job that writes", launch)
 
 
-def test_stdout_is_the_jobs_byte_for_byte(
-    to_end: tuple[Checked, subprocess.CompletedProcess[bytes], Path],
-) -> None:
-    _, bare, directory = to_end
-    stdout = (directory / "stdout").read_bytes()
+@pytest.fixture
+def bare(perfdoctor: Perfdoctor) -> subprocess.CompletedProcess[bytes]:
+    """The same job without perfdoctor."""
+    return perfdoctor.bare(JOBS / "writes.py", "written")
+
+
+def _here(checked: Checked) -> Path:
+    return checked.runs.parent.parent
+
+
+def test_stdout_is_the_jobs_byte_for_byte(to_end: Checked, bare: subprocess.CompletedProcess[bytes]) -> None:
+    stdout = (_here(to_end) / "stdout").read_bytes()
     assert stdout.startswith(bare.stdout)
     # What follows is the report.
     assert b"The steady step takes" in stdout[len(bare.stdout) :]
 
 
-def test_stderr_is_the_jobs_and_one_line_on_top(
-    to_end: tuple[Checked, subprocess.CompletedProcess[bytes], Path],
-) -> None:
-    checked, bare, _ = to_end
-    assert checked.stderr == bare.stderr.decode() + "perfdoctor: the job failed with exit code 7\n"
+def test_stderr_is_the_jobs_and_one_line_on_top(to_end: Checked, bare: subprocess.CompletedProcess[bytes]) -> None:
+    assert to_end.stderr == bare.stderr.decode() + "perfdoctor: the job failed with exit code 7\n"
 
 
-def test_the_job_comes_to_its_end(to_end: tuple[Checked, subprocess.CompletedProcess[bytes], Path]) -> None:
-    checked, bare, directory = to_end
-    assert (directory / "observed").read_text() == (directory / "bare").read_text() == "complete"
-    assert bare.returncode == checked.facts["exit_code"] == 7
-    assert checked.code == 4
-    assert checked.steps == 50
+def test_the_job_comes_to_its_end(to_end: Checked, bare: subprocess.CompletedProcess[bytes]) -> None:
+    assert (_here(to_end) / "written").read_text() == "complete"
+    assert bare.returncode == to_end.facts["exit_code"] == 7
+    assert to_end.code == 4
+    assert to_end.steps == 50
 
 
 # -- arguments, stdin, modules, commands --------------------------------------------------------------------
 
 
-def test_arguments_that_look_like_ours_reach_the_job(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check(JOBS / "train.py", "--steps", "12", "-v")
-    assert checked.stdout.startswith("training for 12 steps, verbose True\ntrained\n")
+def test_arguments_that_look_like_ours_reach_the_job(healthy: Checked) -> None:
+    assert healthy.stdout.startswith("training for 60 steps, verbose True\ntrained\n")
 
 
-def test_a_double_dash_after_the_script_is_ours(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check(JOBS / "train.py", "--", "--steps", "12", "-v")
-    assert checked.stdout.startswith("training for 12 steps, verbose True\ntrained\n")
+def test_stdin_reaches_the_job_and_a_double_dash_after_the_script_is_ours(perfdoctor: Perfdoctor) -> None:
+    checked = perfdoctor.check(JOBS / "reads.py", "--", "--steps", "12", "-v", input=b"14\n")
+    assert checked.stdout.startswith("['--steps', '12', '-v']\n14 steps, as told\n")
+    assert checked.steps == 14
 
 
-def test_a_module_runs_with_its_arguments(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
+def test_a_module_runs_with_its_arguments_after_the_jobs_own_sitecustomize(
+    perfdoctor: Perfdoctor, tmp_path: Path
+) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").touch()
     for name in ("tiny", "train"):
         text = (JOBS / f"{name}.py").read_text().replace("import tiny", "from . import tiny")
         (package / f"{name}.py").write_text(text)
-    checked = perfdoctor.check("-m", "package.train", "--steps", "12", "-v")
-    assert checked.stdout.startswith("training for 12 steps, verbose True\ntrained\n")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("print('custom', flush=True)\n")
+    words = ("--python", sys.executable, "-m", "package.train", "--steps", "12", "-v")
+    checked = perfdoctor.check(*words, env={"PYTHONPATH": str(tmp_path / "own")})
+    # perfdoctor's own interpreter has that PYTHONPATH too.
+    assert checked.stdout.startswith("custom\ncustom\ntraining for 12 steps, verbose True\ntrained\n")
+    assert checked.stdout.count("custom\n") == 2
     assert checked.run.name.endswith("-train")
     assert checked.steps == 12
-
-
-def test_stdin_reaches_the_job(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check(JOBS / "reads.py", input=b"14\n")
-    assert checked.stdout.startswith("14 steps, as told\n")
-    assert checked.steps == 14
 
 
 @pytest.mark.parametrize("option", ["-I", "-E", "-S"])
@@ -97,24 +99,7 @@ def test_an_interpreter_option_that_keeps_the_probe_out_is_named(perfdoctor: Per
 # -- what jobs do to themselves -----------------------------------------------------------------------------
 
 
-def test_the_jobs_own_sitecustomize_runs(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "sitecustomize.py").write_text("print('custom', flush=True)\n")
-    checked = perfdoctor.check(
-        "--python", sys.executable, JOBS / "train.py", "--steps", "12", env={"PYTHONPATH": str(tmp_path / "own")}
-    )
-    # perfdoctor's own interpreter has that PYTHONPATH too.
-    assert checked.stdout.count("custom\n") == 2
-    assert checked.steps == 12
-
-
-def test_a_job_that_leaves_by_os_exit_has_been_seen(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check(JOBS / "exits.py")
-    assert checked.code == 0, checked.stderr
-    assert checked.stdout.startswith("leaving\n")
-    assert checked.steps >= 64
-
-
+@pytest.mark.slow
 def test_a_job_that_will_not_leave_is_killed(perfdoctor: Perfdoctor) -> None:
     """It catches the stop at a step, and SIGTERM takes it minutes: after the grace comes SIGKILL."""
     checked = perfdoctor.check("--steps", "20", "--job-output", "file", JOBS / "stubborn.py")
@@ -124,6 +109,7 @@ def test_a_job_that_will_not_leave_is_killed(perfdoctor: Perfdoctor) -> None:
     assert "was terminated" in checked.facts["detail"]
 
 
+@pytest.mark.slow
 def test_a_neighbour_started_by_the_same_shell_is_left_alone(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
     """`perfdoctor check ... > >(tee log)`: bash makes `tee` a child of perfdoctor."""
     command = shlex.join([sys.executable, "-m", "perfdoctor", "check", "--steps", "20", str(JOBS / "train.py")])
@@ -138,50 +124,12 @@ def test_a_neighbour_started_by_the_same_shell_is_left_alone(perfdoctor: Perfdoc
     assert "perfdoctor stopped it" in (tmp_path / "log").read_text()
 
 
-# -- recordings ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def secretive(perfdoctor_once: Perfdoctor) -> Checked:
-    """A job with secrets in its arguments and its environment."""
-    return perfdoctor_once.check(
-        JOBS / "train.py",
-        "--steps",
-        "20",
-        "--api-key",
-        "abc123secret",
-        env={"WANDB_API_KEY": "def456secret", "MALLOC_ARENA_MAX": "2"},
-    )
-
-
-def test_recordings_are_readable_by_their_owner_only(secretive: Checked) -> None:
-    assert stat.S_IMODE(secretive.run.stat().st_mode) == 0o700
-    # machine.json names no job; the directory keeps it from others all the same.
-    for file in secretive.run.iterdir():
-        assert file.name == "machine.json" or stat.S_IMODE(file.stat().st_mode) == 0o600, file
-
-
-def test_recordings_hold_no_secrets(secretive: Checked) -> None:
-    for file in secretive.run.iterdir():
-        assert "secret" not in file.read_text(), file
-    assert secretive.facts["command"][-2:] == ["--api-key", "***"]
-    assert "secret" not in secretive.stdout + str(secretive.json)
-
-
-def test_only_allowed_variables_are_recorded(secretive: Checked) -> None:
-    assert secretive.facts["environment"] == {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
-
-
-def test_nothing_of_the_run_stays_open(secretive: Checked) -> None:
-    assert not (secretive.run / "control.sock").exists()
-    assert not (secretive.run / "run.tmp").exists()
-
-
 # -- other interpreters -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_job_in_an_environment_without_perfdoctor(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
-    python = make_interpreter(tmp_path / "other", [sysconfig.get_paths()["purelib"]])
+    python = make_interpreter(tmp_path / "other", [_torchs_site()])
     missing = subprocess.run([python, "-c", "import perfdoctor"], cwd=tmp_path, capture_output=True, check=False)
     if missing.returncode == 0:
         pytest.skip("perfdoctor is installed as a copy here, next to torch")
@@ -193,6 +141,13 @@ def test_a_job_in_an_environment_without_perfdoctor(perfdoctor: Perfdoctor, tmp_
         assert checked.code == 0, checked.stderr
         assert checked.facts["command"][0] == str(python)
         assert checked.steps == 20
+
+
+def _torchs_site() -> Path:
+    """The directory that torch is installed in."""
+    torch = find_spec("torch")
+    assert torch is not None and torch.origin is not None
+    return Path(torch.origin).parent.parent
 
 
 def test_an_interpreter_without_torch_is_named(perfdoctor: Perfdoctor, tmp_path: Path) -> None:

@@ -5,13 +5,8 @@ What a machine that others use does to the figures must not matter, so only name
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 from running import JOBS, Perfdoctor
-
-pytestmark = pytest.mark.e2e
 
 JOB = JOBS / "layered.py"
 
@@ -21,21 +16,18 @@ def _line(text: str) -> int:
     return line
 
 
-def _measured(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {m["name"]: m["value"] for m in found["evidence"]}
-
-
 @pytest.mark.parametrize(
     ("name", "finding", "text"),
     [
         ("loop", "PD10.element-loop", "(output[i] - target[i]).pow(2)"),
-        ("reads", "PD10.scalar-reads", "p.grad.norm().item()"),
-        ("layer", "PD09.oversized-layer", ""),
-        ("embedding", "PD09.dense-embedding-gradient", ""),
+        pytest.param("reads", "PD10.scalar-reads", "p.grad.norm().item()", marks=pytest.mark.slow),
+        pytest.param("layer", "PD09.oversized-layer", "", marks=pytest.mark.slow),
+        pytest.param("embedding", "PD09.dense-embedding-gradient", "", marks=pytest.mark.slow),
     ],
 )
 def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, text: str) -> None:
-    checked = perfdoctor.check("--steps", "40", JOB, name)
+    checked = perfdoctor.check("--steps", "40", "--fail-on", "never", JOB, name)
+    assert checked.code == 0, checked.stderr
     assert finding in checked.findings, checked.stdout
     found = checked.findings[finding]
     saved = found["savings"]
@@ -45,6 +37,7 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, text: str) 
         assert found["location"]["line"] == _line(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "check"), [("loop", "PD10"), ("reads", "PD10"), ("layer", "PD09"), ("embedding", "PD09")]
 )

@@ -10,7 +10,7 @@ from running import JOBS, Checked, Perfdoctor
 torch = pytest.importorskip("torch")
 
 pytestmark = [
-    pytest.mark.e2e,
+    pytest.mark.slow,
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
 ]

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from running import JOBS, Checked, Perfdoctor
 
-pytestmark = pytest.mark.e2e
-
 QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
@@ -21,6 +19,7 @@ def _healthy(checked: Checked) -> None:
     assert checked.code == (1 if checked.alarming else 0), checked.stderr
 
 
+@pytest.mark.slow
 def test_lightning(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
     pytest.importorskip("lightning")
     checked = perfdoctor.check("--fail-on", "warning", JOBS / "lightning_job.py", tmp_path)
@@ -31,6 +30,7 @@ def test_lightning(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
     assert "lightning" in checked.json["environment"]["job"]["frameworks"]
 
 
+@pytest.mark.slow
 def test_transformers_trainer(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
@@ -54,6 +54,7 @@ def test_torchrun(perfdoctor: Perfdoctor) -> None:
     assert (job["local_ranks"], job["world_size"]) == (2, 2)
 
 
+@pytest.mark.slow
 def test_torchrun_is_stopped_with_all_its_ranks(perfdoctor: Perfdoctor) -> None:
     """Both ranks leave at the same step, so that none waits for the other, and torchrun sees no failure."""
     checked = perfdoctor.check("--fail-on", "warning", "--steps", "30", *TORCHRUN, "0")

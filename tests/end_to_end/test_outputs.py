@@ -9,19 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import JOBS, Checked, Perfdoctor
+from launches import Launches
+from running import JOBS, Checked, Perfdoctor, Said
 
-pytestmark = pytest.mark.e2e
 
-
-@pytest.fixture(scope="module")
-def machine_readable(perfdoctor_once: Perfdoctor) -> Checked:
+@pytest.fixture
+def machine_readable(launches: Launches) -> Checked:
     """JSON on stdout, markdown in a file, lines while it runs."""
-    return perfdoctor_once(
-        "check",
-        *("--output", "json", "--output", "markdown:report.md", "--log-every", "10", "--runs", "runs"),
-        *(JOBS / "train.py", "--steps", "45"),
-    )
+
+    def launch(here: Path) -> Checked:
+        return Perfdoctor(here, launches)(
+            "check",
+            *("--output", "json", "--output", "markdown:report.md", "--log-every", "10", "--runs", "runs"),
+            *(JOBS / "train.py", "--steps", "45"),
+        )
+
+    return launches.once("json on stdout, markdown in a file, a line every ten steps", launch)
 
 
 def test_stdout_is_nothing_but_json(machine_readable: Checked) -> None:
@@ -45,50 +48,55 @@ def test_lines_look_like_those_of_the_guides_listener(machine_readable: Checked)
     assert [re.fullmatch(pattern, line)[1] for line in lines] == ["10", "20", "30", "40"], lines
 
 
-def test_markdown_goes_to_its_file(perfdoctor_once: Perfdoctor, machine_readable: Checked) -> None:
-    text = (perfdoctor_once.directory / "report.md").read_text()
+def test_markdown_goes_to_its_file(machine_readable: Checked) -> None:
+    text = (machine_readable.runs.parent / "report.md").read_text()
     assert "```mermaid" in text and "| " in text
     assert "PD04" in text
 
 
-def test_the_recording_judged_again_says_the_same(perfdoctor_once: Perfdoctor, machine_readable: Checked) -> None:
-    checked = perfdoctor_once("report", machine_readable.run, "--output", "json")
+def test_the_recording_judged_again_says_the_same(perfdoctor: Perfdoctor, machine_readable: Checked) -> None:
+    checked = perfdoctor("report", machine_readable.run, "--output", "json")
     assert checked.code == machine_readable.code
     assert json.loads(checked.stdout) == json.loads(machine_readable.stdout)
 
 
-def test_a_recording_is_judged_without_torch(perfdoctor_once: Perfdoctor, machine_readable: Checked) -> None:
+def test_a_recording_is_judged_without_torch(perfdoctor: Perfdoctor, machine_readable: Checked) -> None:
     code = (
         "import sys; sys.modules['torch'] = None; from perfdoctor.cli import main\n"
         f"sys.argv = ['perfdoctor', 'report', {str(machine_readable.run)!r}]; main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=perfdoctor_once.environment, capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", code], env=perfdoctor.environment, capture_output=True, timeout=60, check=False
     )
     assert done.returncode == machine_readable.code, done.stderr
     assert b"The steady step takes" in done.stdout
 
 
-def test_fail_on_can_be_changed_afterwards(perfdoctor_once: Perfdoctor, tmp_path: Path) -> None:
-    checked = perfdoctor_once.check("--steps", "20", "--fail-on", "never", JOBS / "collects.py")
-    assert checked.code == 0
-    assert perfdoctor_once("report", checked.run, "--fail-on", "error").code == 1
-    assert perfdoctor_once("report", checked.run, "--ignore", "PD04", "--select", "PD04").code == 0
-    # Suppressed, with a reason: shown, but it no longer counts.
+def test_fail_on_can_be_changed_afterwards(said: Said, collecting: Checked) -> None:
+    assert said("report", collecting.run, "--fail-on", "error").code == 1
+    never = said("report", collecting.run, "--fail-on", "never")
+    assert never.code == 0
+    assert "PD04.explicit-collect" in never.stdout
+    assert said("report", collecting.run, "--ignore", "PD04", "--select", "PD04").code == 0
+
+
+def test_what_is_suppressed_is_shown_with_its_reason_and_no_longer_counts(
+    said: Said, tmp_path: Path, collecting: Checked
+) -> None:
     (tmp_path / "perfdoctor.toml").write_text('[[suppress]]\ncode = "PD04.explicit-collect"\nreason = "a test"\n')
-    suppressed = perfdoctor_once("report", checked.run, cwd=tmp_path)
+    suppressed = said("report", collecting.run)
     assert suppressed.code == 0
     assert "PD04.explicit-collect" in suppressed.stdout and "a test" in suppressed.stdout
 
 
-def test_a_reader_that_leaves_is_no_error(perfdoctor_once: Perfdoctor, machine_readable: Checked) -> None:
+def test_a_reader_that_leaves_is_no_error(perfdoctor: Perfdoctor, machine_readable: Checked) -> None:
     done = subprocess.run(
         [
             "bash",
             "-c",
             f'"{sys.executable}" -m perfdoctor report "{machine_readable.run}" | head -1; exit ${{PIPESTATUS[0]}}',
         ],
-        env=perfdoctor_once.environment,
+        env=perfdoctor.environment,
         capture_output=True,
         timeout=60,
         check=False,

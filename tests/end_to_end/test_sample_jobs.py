@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from running import Perfdoctor
-
-pytestmark = pytest.mark.e2e
 
 SAMPLES = Path(__file__).parent.parent.parent / "sample_configs"
 

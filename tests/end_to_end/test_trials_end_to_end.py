@@ -9,9 +9,8 @@ from running import JOBS, Perfdoctor
 
 from perfdoctor.recording.reader import ProcessFile
 
-pytestmark = pytest.mark.e2e
 
-
+@pytest.mark.slow
 def test_remedies_are_tried_on_the_running_job_and_the_report_can_be_made_again(perfdoctor: Perfdoctor) -> None:
     options = ("--trial", "--trial-seconds", "8", "--steps", "20", "--select", "PD04", "--try", "threads=1,nothing")
     checked = perfdoctor.check(*options, JOBS / "train.py")
@@ -36,8 +35,3 @@ def test_a_job_runs_to_its_end_with_remedies_and_its_own_exit_code(perfdoctor: P
     ran = perfdoctor("run", "--apply", remedies, "--", sys.executable, JOBS / "exits.py", "9")
     assert (ran.code, ran.stdout) == (9, "leaving\n")
     assert ran.stderr.strip() == "perfdoctor: etl.prefetch=4 was not applied: there are no workers to work ahead"
-
-
-def test_an_unknown_remedy_is_refused_before_anything_runs(perfdoctor: Perfdoctor) -> None:
-    ran = perfdoctor("run", "--apply", "memory.maloc", "--", sys.executable, JOBS / "train.py")
-    assert ran.code == 2 and "did you mean memory.malloc?" in ran.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_baseline import finding, launch
+from baselines import finding, launch
 
 from perfdoctor.config.budgets import Budget
 from perfdoctor.gate.budgets import judge_budgets

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import samples
+from baselines import finding
+from counted import COUNTED
 from diagnosis_samples import found_by
-from test_baseline import finding
-from test_metrics import COUNTED
 from verdicts import regressions
 
 from perfdoctor.config.budgets import Budget

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import samples
+from baselines import BASE, finding, launch
+from counted import COUNTED
 from diagnosis_samples import found_by
-from test_baseline import BASE, finding, launch
-from test_metrics import COUNTED
 from verdicts import regressions
 
 from perfdoctor.commands.gate_from import read_arm

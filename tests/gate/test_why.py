@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import samples
+from baselines import finding
 from diagnosis_samples import found_by
-from test_baseline import finding
 
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.evidence.model import CallSite, Missing, Parts, Site

@@ -422,7 +422,8 @@ def many_kinds():
     return train(model, optimizer, nn.CrossEntropyLoss(), data())
 
 
-def main(styles=None):
+def main(styles=None, one_thread=True):
+    """One child for each style named; `one_thread=False` leaves torch's threads to the style."""
     styles = styles or globals()
     if len(sys.argv) > 2:
         # An optimizer's first step does that, a second of it, in every child anew.
@@ -437,7 +438,8 @@ def main(styles=None):
             with open(os.environ["JOB_PIDS"], "a") as file:
                 file.write(f"{name} {os.getpid()}\n")
         facts.seed()
-        torch.set_num_threads(1)
+        if one_thread:
+            torch.set_num_threads(1)
         model = styles[name]()
         print(name, facts.digest([*model.parameters(), *model.buffers()]), facts.randomness())
         facts.show("process", facts.process())

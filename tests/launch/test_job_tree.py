@@ -14,6 +14,8 @@ import pytest
 
 from perfdoctor.launch.tree import JobProcesses, reap
 
+pytestmark = pytest.mark.e2e
+
 SLEEP = "import time; time.sleep(600)"
 IGNORES = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
 SESSIONS = f"""
@@ -83,4 +85,6 @@ def test_orphans_come_to_us_and_are_reaped_but_the_job_is_left_to_its_owner() ->
 
 
 def test_nothing_to_reap_is_no_error() -> None:
+    before = psutil.Process().children()
     reap(0)
+    assert psutil.Process().children() == before

@@ -24,6 +24,8 @@ from perfdoctor.monitor.sampler import HostSampler
 from perfdoctor.recording.host import HostSample
 from perfdoctor.recording.monitor import read_host_file
 
+pytestmark = pytest.mark.e2e
+
 INTERVAL_S = 0.02
 PATIENCE_S = 60.0
 

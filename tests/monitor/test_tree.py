@@ -20,6 +20,8 @@ from perfdoctor.monitor import tree as tree_module
 from perfdoctor.monitor.processes import read_stat, scan
 from perfdoctor.monitor.tree import JobTree
 
+pytestmark = pytest.mark.e2e
+
 TICK_ERROR = 0.06
 """CPU seconds: a process's clock ticks are 10 ms, and a starting interpreter's first ones may fall outside."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
+pytestmark = pytest.mark.timeout(450)
 
 WAYS = ("queue", "arrived", "timeline", "boundary", "recorder", "control", "window", "sites", "signals")
 
 
-@pytest.fixture(scope="module")
-def seen(observe_once):
-    return observe_once("broken.py", *WAYS)
+@pytest.fixture
+def seen(observe):
+    return observe("broken.py", *WAYS)
 
 
 def test_training_goes_on_the_same(seen):

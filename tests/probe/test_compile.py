@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
+pytestmark = pytest.mark.timeout(450)
 
 STYLES = (
     "model_eager",
@@ -28,11 +28,19 @@ def plain(stderr: str) -> list[str]:
     return sorted(re.sub(r"^[VIWE]\d{4} [\d:.]+ \d+ |\[\d+/\d+\]", "", line) for line in stderr.splitlines())
 
 
-@pytest.fixture(scope="module")
-def seen(observe_once):
-    return observe_once("compiled.py", *STYLES)
+def test_a_compiled_model_trains_the_same(observe):
+    seen = observe("compiled.py", "model_eager")
+    seen.same()
+    seen.healthy()
+    assert "failed" not in seen.bare.stdout
 
 
+@pytest.fixture
+def seen(observe):
+    return observe("compiled.py", *STYLES)
+
+
+@pytest.mark.slow
 def test_same_graphs_breaks_recompiles_and_weights(seen):
     assert seen.probed.stdout.splitlines() == seen.bare.stdout.splitlines()
     assert "failed" not in seen.bare.stdout
@@ -41,6 +49,7 @@ def test_same_graphs_breaks_recompiles_and_weights(seen):
     seen.healthy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["model_eager", "model_aot", "method", "part"])
 def test_a_compiled_model_is_timed_from_outside(seen, style):
     steps = seen.named(style).steps
@@ -49,6 +58,7 @@ def test_a_compiled_model_is_timed_from_outside(seen, style):
     assert (steps["forward_us"][1:] > 0).all()
 
 
+@pytest.mark.slow
 def test_no_dispatch_mode_is_put_around_compiled_code(seen):
     for style in ("model_aot", "method", "loss_function"):
         window = seen.named(style).call_sites
@@ -56,10 +66,12 @@ def test_no_dispatch_mode_is_put_around_compiled_code(seen):
         assert seen.named(style).ops is not None
 
 
+@pytest.mark.slow
 def test_a_compiled_step_counts_by_its_batches(seen):
     assert set(seen.named("step_function").steps["boundary"]) == {1}
 
 
+@pytest.mark.slow
 def test_inductor_makes_the_same_graphs(observe):
     seen = observe("compiled.py", "model_inductor")
     assert seen.probed.stdout == seen.bare.stdout
@@ -67,6 +79,7 @@ def test_inductor_makes_the_same_graphs(observe):
     seen.healthy()
 
 
+@pytest.mark.slow
 def test_a_class_pickled_by_value_does_not_need_the_probe(observe):
     pytest.importorskip("cloudpickle")
     seen = observe("compiled.py", "by_value")

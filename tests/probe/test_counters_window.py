@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.e2e
-
 STEPS = 4
 
 
@@ -19,14 +17,14 @@ def counted(observed):
     return window
 
 
-@pytest.fixture(scope="module")
-def plain(observe_once):
-    return counted(observe_once("counted.py", "0", "0", "0", windows="counters"))
+@pytest.fixture
+def plain(observe):
+    return counted(observe("counted.py", "0", "0", "0", windows="counters"))
 
 
-@pytest.fixture(scope="module")
-def more(observe_once):
-    return counted(observe_once("counted.py", "1", "2", "1", windows="counters,sites,ops"))
+@pytest.fixture
+def more(observe):
+    return counted(observe("counted.py", "1", "2", "1", windows="counters,sites,ops"))
 
 
 def test_calls_are_named(plain, more):

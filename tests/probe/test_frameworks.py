@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.e2e
 
-
+@pytest.mark.slow
 def test_lightning(observe):
     pytest.importorskip("lightning")
     seen = observe("lightning_job.py")
@@ -22,6 +21,7 @@ def test_lightning(observe):
     assert any(place.file.endswith("loops.py") for place in seen.rank.sites.values())
 
 
+@pytest.mark.slow
 def test_transformers_trainer(observe):
     pytest.importorskip("transformers")
     seen = observe("transformers_job.py")

@@ -1,48 +1,53 @@
-"""Lines that set the number of threads or switch oneDNN off are noted, and do what they did."""
+"""Lines that set the number of threads, switch oneDNN off or make a model float64 are noted, and do what they did."""
 
 from __future__ import annotations
 
-import pytest
+import linecache
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+import pytest
+from observing import Observed, Observer
+
+from perfdoctor.recording.model import ProcessRecording
+
+DOUBLE = ("double_by_type", "double_by_name", "double_by_tensor")
+
+
+@pytest.fixture
+def seen(observe: Observer) -> Observed:
+    return observe("knobs.py", "assigned", "called", "untouched", *DOUBLE)
+
+
+def line(process: ProcessRecording, site: int) -> str:
+    """The text of the line; nothing where none is noted."""
+    place = process.sites.get(site)
+    return linecache.getline(place.file, place.line).strip() if place else ""
+
+
+def test_the_job_does_the_same(seen: Observed) -> None:
+    seen.same()
+    seen.healthy()
+    assert seen.bare.stdout.count("knobs 1 False") == 2 and seen.bare.stdout.count("knobs 1 True") == 1
+    assert seen.bare.stdout.count("type torch.float64") == len(DOUBLE)
 
 
 @pytest.mark.parametrize(
     ("style", "threads", "onednn"),
-    [("assigned", 11, 12), ("called", None, 16), ("untouched", None, None)],
+    [
+        ("assigned", "torch.set_num_threads(1)", "torch.backends.mkldnn.enabled = False"),
+        ("called", "", "torch.backends.mkldnn.set_flags(False)"),
+        ("untouched", "", ""),
+    ],
 )
-def test_the_line_is_noted(observe, style, threads, onednn):
-    seen = observe("knobs.py", style)
-    assert seen.probed.stdout == seen.bare.stdout
-    seen.healthy()
-    (process,) = seen.processes
-    lines = [
-        process.sites[site].line if site in process.sites else None
-        for site in (process.settings.threads_site, process.settings.onednn_site)
-    ]
-    assert lines == [threads, onednn]
+def test_the_line_is_noted(seen: Observed, style: str, threads: str, onednn: str) -> None:
+    process = seen.named(style)
+    assert process.settings is not None
+    assert line(process, process.settings.threads_site) == threads
+    assert line(process, process.settings.onednn_site) == onednn
 
 
-DOUBLE = """
-import torch
-from torch import nn
-model = nn.Linear(4, 1).to("cpu").to(torch.float32)
-model = model.to(STYLE)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(12):
-    optimizer.zero_grad()
-    model(torch.ones(2, 4, dtype=torch.float64)).sum().backward()
-    optimizer.step()
-print(model.weight.dtype)
-"""
-
-
-@pytest.mark.parametrize("style", ["torch.float64", "dtype=torch.float64", "torch.ones(1).double()"])
-def test_the_line_that_makes_a_model_float64_is_noted(observe, tmp_path, style):
-    script = tmp_path / "double.py"
-    script.write_text(DOUBLE.replace("STYLE", style))
-    seen = observe(script)
-    assert seen.probed.stdout == seen.bare.stdout == "torch.float64\n"
-    seen.healthy()
-    (process,) = seen.processes
-    assert process.sites[process.settings.double_site].line == 5
+@pytest.mark.parametrize("style", DOUBLE)
+def test_the_line_that_makes_a_model_float64_is_noted(seen: Observed, style: str) -> None:
+    process = seen.named(style)
+    assert process.settings is not None
+    assert line(process, process.settings.double_site).endswith("# here")
+    assert process.sites[process.settings.double_site].function == style

@@ -8,14 +8,12 @@ import pytest
 
 from perfdoctor.recording.model import LayersSeen, LineRow, ProcessRecording
 
-pytestmark = pytest.mark.e2e
-
 STYLES = ("shared", "recomputed", "raises", "functional", "own_hooks", "beside", "loop")
 
 
-@pytest.fixture(scope="module")
-def seen(observe_once):
-    return observe_once("layers.py", *STYLES)
+@pytest.fixture
+def seen(observe):
+    return observe("layers.py", *STYLES)
 
 
 def layers(process: ProcessRecording) -> LayersSeen:

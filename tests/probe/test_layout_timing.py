@@ -62,6 +62,6 @@ def test_a_job_whose_convolutions_are_otherwise_is_not_asked(seen: Any, row: dic
 def test_tensors_are_laid_out_as_asked() -> None:
     shapes, types = [[2, 3, 8, 8], [3]], ["float", "float"]
     for last in (False, True):
-        call = layout.microbenchmark.prepared("aten::mul", shapes, types, [None, None], last=last)
+        call = layout.replay.prepared("aten::mul", shapes, types, [None, None], last=last)
         images, scale = call.args
         assert images.is_contiguous(memory_format=torch.channels_last) is last and scale.is_contiguous()

@@ -7,8 +7,6 @@ import pytest
 from perfdoctor.recording.library import LibraryUse
 from perfdoctor.recording.model import ProcessRecording
 
-pytestmark = pytest.mark.e2e
-
 STYLES = (
     "by_hand",
     "layers",
@@ -27,9 +25,9 @@ STYLES = (
 )
 
 
-@pytest.fixture(scope="module")
-def seen(observe_once):
-    return observe_once("libraries.py", *STYLES)
+@pytest.fixture
+def seen(observe):
+    return observe("libraries.py", *STYLES)
 
 
 def use(process: ProcessRecording) -> LibraryUse:

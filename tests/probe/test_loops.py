@@ -10,7 +10,7 @@ import pytest
 from perfdoctor.recording.model import ProcessRecording
 
 PARTS = ("input_wait", "forward", "backward", "optimizer", "checkpoint", "gc")
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
+pytestmark = pytest.mark.timeout(450)
 
 STEPS = 30
 STYLES = (
@@ -45,9 +45,9 @@ STYLES = (
 )
 
 
-@pytest.fixture(scope="module")
-def seen(observe_once):
-    return observe_once("loops.py", *STYLES)
+@pytest.fixture
+def seen(observe):
+    return observe("loops.py", *STYLES)
 
 
 def without_own_profiler_log(stderr: str) -> list[str]:

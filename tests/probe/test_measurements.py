@@ -11,15 +11,15 @@ import pytest
 from perfdoctor.recording.model import ProcessRecording
 
 PARTS = ("input_wait", "forward", "backward", "optimizer", "checkpoint", "gc")
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
+pytestmark = pytest.mark.timeout(450)
 
 SLEEPS_US = {"input_wait": 8000, "forward": 6000, "backward": 6000, "optimizer": 5000, "other": 5000}
 """As in sleeps.py; the loss counts as forward."""
 
 
-@pytest.fixture(scope="module")
-def asleep(observe_once):
-    seen = observe_once("sleeps.py", "save", "collect")
+@pytest.fixture
+def asleep(observe):
+    seen = observe("sleeps.py", "save", "collect")
     seen.healthy()
     return seen.rank
 

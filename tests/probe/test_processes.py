@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
+pytestmark = pytest.mark.timeout(450)
 
 
 def test_forked_workers(observe):
@@ -32,6 +32,7 @@ def test_forked_workers(observe):
     assert (batches["transport_us"] > 0).any()
 
 
+@pytest.mark.slow
 def test_spawned_workers(observe):
     seen = observe("workers.py", "spawn", "forkserver")
     seen.same()
@@ -42,6 +43,7 @@ def test_spawned_workers(observe):
     assert {loader.start_method for loader in seen.rank.loaders[:2]} == {"spawn", "forkserver"}
 
 
+@pytest.mark.slow
 def test_children_that_do_not_train_are_helpers_and_exec_starts_a_new_file(observe):
     seen = observe("processes.py")
     assert seen.probed.stdout == seen.bare.stdout
@@ -57,7 +59,14 @@ def test_children_that_do_not_train_are_helpers_and_exec_starts_a_new_file(obser
 
 @pytest.mark.parametrize(
     ("how", "code"),
-    [("raise", 1), ("exit", 3), ("_exit", 4), ("SIGTERM", -signal.SIGTERM), ("SIGKILL", -9), ("handled", 9)],
+    [
+        ("raise", 1),
+        pytest.param("exit", 3, marks=pytest.mark.slow),
+        pytest.param("_exit", 4, marks=pytest.mark.slow),
+        pytest.param("SIGTERM", -signal.SIGTERM, marks=pytest.mark.slow),
+        ("SIGKILL", -9),
+        pytest.param("handled", 9, marks=pytest.mark.slow),
+    ],
 )
 def test_a_job_ends_in_its_own_way(observe, how, code):
     seen = observe("endings.py", "11", how)
@@ -80,6 +89,7 @@ def test_an_error_in_the_model_shows_its_own_lines(observe):
     assert len(shown) <= len(seen.bare.stderr.splitlines()) + 3
 
 
+@pytest.mark.slow
 def test_a_run_directory_deleted_under_the_job(observe):
     seen = observe("endings.py", "11", "delete")
     seen.same()
@@ -93,6 +103,7 @@ def test_a_run_directory_that_cannot_be_written(observe, tmp_path):
     observe("endings.py", "11", "exit", run=run).same()
 
 
+@pytest.mark.slow
 def test_two_ranks_under_torchrun(observe, tmp_path):
     torchrun = Path(sys.executable).parent / "torchrun"
     words = [str(torchrun), "--nproc-per-node", "2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "ddp.py"]

@@ -228,6 +228,7 @@ print(*seen, remedy.heap.threshold)
 """
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="glibc only")
 def test_malloc_keeps_memory_and_then_gives_it_back_as_before() -> None:
     done = subprocess.run([sys.executable, "-c", MALLOC], capture_output=True, text=True, check=True, timeout=60)
@@ -269,7 +270,9 @@ for _ in range(3):
 """
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="glibc only")
+@pytest.mark.slow
 def test_a_heap_that_malloc_let_grow_serves_the_job_no_more_once_it_is_withdrawn() -> None:
     state = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run(

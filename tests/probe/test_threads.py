@@ -8,7 +8,7 @@ import pytest
 
 from perfdoctor.recording.model import ForwardsSeen, ProcessRecording
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
+pytestmark = pytest.mark.timeout(450)
 
 CALLS, THREADS = 400, 3
 STYLES = (
@@ -25,9 +25,9 @@ STYLES = (
 )
 
 
-@pytest.fixture(scope="module")
-def seen(observe_once):
-    return observe_once("threads.py", *STYLES)
+@pytest.fixture
+def seen(observe):
+    return observe("threads.py", *STYLES)
 
 
 def total(process: ProcessRecording) -> ForwardsSeen:
@@ -125,6 +125,7 @@ def test_forwards_that_raise_are_not_counted(seen):
     assert total(seen.named("raising")).calls <= THREADS * CALLS * 2 / 3
 
 
+@pytest.mark.slow
 def test_operators_of_a_forward_are_timed_alone_and_as_a_batch(observe):
     process = observe("threads.py", "endless").named("endless")
     assert process.batch_rounds

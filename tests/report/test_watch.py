@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
-import time
+import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -22,7 +23,7 @@ PROGRESS = Progress("observing", 57, 0, 0, 0, 0, 0, 0, 12.0, None, None, done=0.
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(watch.time, "monotonic", lambda: self.now)
 
 
 @pytest.fixture
@@ -84,45 +85,69 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.splitlines() if line]
 
 
+class Bell(threading.Event):
+    """Seconds pass when it is rung."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rung, self.waiting = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waiting.release()
+        self.rung.acquire()
+        return self.is_set()
+
+    def set(self) -> None:
+        super().set()
+        self.rung.release()
+
+    def ring(self) -> None:
+        """The line is written when this returns."""
+        self.waiting.acquire()
+        self.rung.release()
+        self.waiting.acquire()
+        self.waiting.release()
+
+
+@pytest.fixture
+def bell(monkeypatch: pytest.MonkeyPatch) -> Bell:
+    bell = Bell()
+    monkeypatch.setattr(watch, "threading", SimpleNamespace(Event=lambda: bell, Thread=threading.Thread))
+    return bell
+
+
 def test_without_a_terminal_there_is_a_line_from_time_to_time(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    clock: Clock, bell: Bell, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(watch, "LIFE_S", 0.02)
     with watch.watcher(RunDirectory(tmp_path), "passthrough", None) as show:
         show(replace(PROGRESS, phase=INTERRUPTED))
         show(PROGRESS)
-        deadline = time.monotonic() + 5
-        seen = ""
-        while "so far" not in seen and time.monotonic() < deadline:
-            time.sleep(0.01)
-            captured = capsys.readouterr()
-            assert captured.out == ""
-            seen += captured.err
-    assert lines_of(seen)[0] == f"perfdoctor: {INTERRUPTED}"
-    assert "perfdoctor: observing, 0 s so far, 25 %" in seen
-    capsys.readouterr()
-    time.sleep(0.1)
-    assert capsys.readouterr().err == ""
+        clock.now += 10
+        bell.ring()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    first, second = lines_of(captured.err)
+    assert first == f"perfdoctor: {INTERRUPTED}"
+    assert second.startswith("perfdoctor: observing, 10 s so far, 25 %")
 
 
 def test_lines_for_every_n_steps_are_all_there_is_with_log_every(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(watch, "LIFE_S", 0.01)
+    before = threading.active_count()
     with watch.watcher(RunDirectory(tmp_path), "passthrough", 10) as show:
         show(PROGRESS)
-        time.sleep(0.05)
+        assert threading.active_count() == before, "nobody writes a line by himself"
     assert capsys.readouterr().err == ""
 
 
 def test_a_gate_without_a_terminal_prints_lines_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    clock: Clock, bell: Bell, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watch, "LIFE_S", 0.02)
     assert not sys.stderr.isatty()
     with watch.gate_watcher(600.0) as paired:
         paired(1, 8)
-        time.sleep(0.3)
+        bell.ring()
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("perfdoctor: comparing, 1 of 8 pairs, 0 s so far, 12 %")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from diagnosis_samples import STEP, found_by, healthy
-from test_plan import finding
+from predicted import finding
 
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis, Finding

@@ -6,24 +6,13 @@ from dataclasses import replace
 
 import pytest
 from diagnosis_samples import found_by
+from predicted import finding
 from samples import healthy
 
-from perfdoctor.diagnosis.findings import Combined, Confidence, Diagnosis, Finding, Fix, Part, Savings, Severity
+from perfdoctor.diagnosis.findings import Combined, Diagnosis, Finding
 from perfdoctor.diagnosis.measured import Gain, Range, Trial, Verdict
 from perfdoctor.evidence.model import Missing
 from perfdoctor.trials.plan import factors, opportunity, plan, predicted_together, together
-
-
-def finding(name: str, low_ms: float, high_ms: float, *remedies: str) -> Finding:
-    return Finding(
-        id=f"PD99.{name}",
-        severity=Severity.WARNING,
-        confidence=Confidence.HIGH,
-        message="it is slow",
-        evidence=(),
-        fix=Fix("make it fast", remedies=remedies),
-        savings=Savings(high_ms, low_ms, high_ms, 0.1, "a guess", Part.COMPUTE),
-    )
 
 
 def diagnosis(*findings: Finding) -> Diagnosis:
