@@ -372,7 +372,7 @@ def test_a_cut_recording_is_judged_on_what_is_whole(perfdoctor: Perfdoctor, tmp_
 def test_a_recording_of_a_newer_version(perfdoctor: Perfdoctor, tmp_path: Path, recorded: Checked) -> None:
     run = _copy(recorded, tmp_path / "run")
     facts = (run / "run.json").read_text()
-    (run / "run.json").write_text(facts.replace("perfdoctor.run/1", "perfdoctor.run/99"))
+    (run / "run.json").write_text(facts.replace("perfdoctor.run/2", "perfdoctor.run/99"))
     checked = perfdoctor("report", run)
     assert checked.code == 2
     assert "newer perfdoctor" in checked.stderr and "pip install --upgrade" in checked.stderr

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from perfdoctor.recording.library import LibraryUse
+
 from perfdoctor.recording.model import ProcessRecording
 
 pytestmark = pytest.mark.e2e

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .base import Missing
+from ...recording.base import Missing
 
 NO_GPU = Missing("no GPU")
 NOT_SAMPLED = Missing("not in this recording", "record the job again")
