@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from perfdoctor.recording.base import Missing, Site
 from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.reader import ProcessFile
 
@@ -66,6 +68,11 @@ class Observed:
         for process in self.processes:
             assert process.faults == ()
             assert process.problems == ()
+
+
+def line_of(site: Site | Missing | None) -> str:
+    """The text of a line of a job in the folder of jobs; "" without one."""
+    return linecache.getline(str(JOBS / site.file), site.line).strip() if isinstance(site, Site) else ""
 
 
 def read_run(run: Path) -> tuple[ProcessRecording, ...]:

@@ -16,11 +16,8 @@ def test_the_line_is_noted(observe, style, threads, onednn):
     assert seen.probed.stdout == seen.bare.stdout
     seen.healthy()
     (process,) = seen.processes
-    lines = [
-        process.sites[site].line if site in process.sites else None
-        for site in (process.settings.threads_site, process.settings.onednn_site)
-    ]
-    assert lines == [threads, onednn]
+    places = process.settings.threads.set_at, process.settings.backend.onednn_off_at
+    assert [place and place.line for place in places] == [threads, onednn]
 
 
 DOUBLE = """
@@ -45,4 +42,4 @@ def test_the_line_that_makes_a_model_float64_is_noted(observe, tmp_path, style):
     assert seen.probed.stdout == seen.bare.stdout == "torch.float64\n"
     seen.healthy()
     (process,) = seen.processes
-    assert process.sites[process.settings.double_site].line == 5
+    assert process.settings.precision.double_site.line == 5
