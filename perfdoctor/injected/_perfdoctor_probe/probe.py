@@ -330,9 +330,9 @@ class Probe:
         seen["data_parallel"] = self.discovery.data_parallel()
         with _NotCompiled():
             facts = settings.torch_settings(optimizer, seen)
+            facts["start_ms"] = milliseconds(self.start_ns)
         self.loading.watches_shapes = "cudnn" in facts
         facts["hook_ns"] = unit_cost_ns()
-        facts["start_ms"] = milliseconds(self.start_ns)
         facts["compiled"] = self.discovery.compiled
         if "cuda" in facts:
             # Without an optimizer, the device that is current must do.

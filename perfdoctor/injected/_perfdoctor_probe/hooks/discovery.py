@@ -186,7 +186,7 @@ class Discovery:
 
         if OptimizedModule not in self.classes:
             # Dynamo also looks at what compiled code calls into; our frames are no concern of its.
-            trace_rules.add(__package__)
+            trace_rules.add(__package__.rpartition(".")[0])
         self._patch(OptimizedModule)
 
     def module_compiled(self, module) -> None:
