@@ -42,7 +42,7 @@ def synthetic(directory: Path, ranks: int, steps: int) -> None:
     random.seed(0)
     directory.mkdir(parents=True)
     (directory / "run.json").write_text(
-        json.dumps({"schema": "perfdoctor.run/1", "command": ["python", "train.py"], "cwd": "/", "end": "finished"})
+        json.dumps({"schema": "perfdoctor.run/2", "command": ["python", "train.py"], "cwd": "/", "end": "finished"})
     )
     write_machine(Machine("CPU", 2, 2, 2, None, 2**34, "6.18.0", 1500.0), directory / "machine.json")
     (directory / "host.jsonl").touch()
@@ -51,20 +51,47 @@ def synthetic(directory: Path, ranks: int, steps: int) -> None:
         (directory / f"process-{1000 + rank}-{rank}.jsonl").write_text("\n".join(lines) + "\n")
 
 
+def _settings(environment: dict[str, str]) -> dict[str, object]:
+    precision = {"default_dtype": "float32", "parameter_dtypes": [["float32", 9]], "parameter_devices": ["cpu"]}
+    backend = {"cuda": "", "hip": "", "arch_list": [], "blas": "mkl", "onednn_built": True, "onednn_enabled": True}
+    return {
+        "k": "settings",
+        "precision": {**precision, "autocast_dtype": "", "grad_scaler": False},
+        "threads": {"intra_op": 1, "inter_op": 1},
+        "backend": {
+            **backend,
+            "acl": False,
+            "capability": "AVX2",
+            "xpu_built": False,
+            "mps_available": False,
+            "data_parallel": False,
+            "parameters_by_device": [["cpu", 9]],
+        },
+        "environment": environment,
+        "allocator": "glibc",
+        "gc_enabled": True,
+        "hook_ns": 500.0,
+    }
+
+
 def _rank(rank: int, ranks: int, steps: int) -> list[dict[str, object]]:
     environment = {"RANK": str(rank), "WORLD_SIZE": str(ranks)}
     records: list[dict[str, object]] = [
-        {"k": "process", "version": 1, "pid": 1000 + rank, "ppid": 1, "t": 0, "python": "3.11.7", "cpus": 2},
+        {"k": "process", "version": 2, "pid": 1000 + rank, "ppid": 1, "t": 0, "python": "3.11.7", "cpus": 2},
         {"k": "torch", "version": "2.13.0", "cpus": 2, "cwd": "/", "environment": environment},
-        {"k": "loader", "id": 0, "dataset": "D", "batch_size": 64},
-        {"k": "boundary", "kind": "optimizer", "step": 0, "t": 0},
         {
-            "k": "settings",
-            "intra_op": 1,
-            "environment": environment,
-            "unit_ns": 500.0,
-            "parameters": {"dtypes": {"float32": 9}},
+            "k": "loader",
+            "id": 0,
+            "dataset": "D",
+            "batch_size": 64,
+            "num_workers": 0,
+            "prefetch_factor": None,
+            "pin_memory": False,
+            "persistent_workers": False,
+            "start_method": "",
         },
+        {"k": "boundary", "kind": "optimizer", "step": 0, "t": 0},
+        _settings(environment),
     ]
     block = 100
     now = 0

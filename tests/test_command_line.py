@@ -17,9 +17,9 @@ from perfdoctor.commands import check
 from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.evidence.model import JobEnd, Missing
-from perfdoctor.evidence.model.base import MissingCode
 from perfdoctor.exits import Exit
 from perfdoctor.launch.command import Command
+from perfdoctor.recording.base import MissingCode
 
 
 def _commands(command: Any = None, path: str = "PERFDOCTOR") -> Iterator[tuple[str, click.Command]]:

@@ -143,8 +143,6 @@ def _is_update(op: Op, weights: frozenset[str]) -> bool:
 def _own_code(step: Step, ops: OpProfile) -> float:
     """Milliseconds of forward and backward in which the job runs code of its own between operators, at least: of the
     long pauses, what the rest of the step has no room for."""
-    if ops.pauses_ms is None:
-        return 0.0
     return max(0.0, ops.pauses_ms - (step.step_ms - step.parts.forward - step.parts.backward))
 
 

@@ -19,8 +19,8 @@ from ..launch import preload
 from ..launch.command import Command
 from ..launch.environment import changed, job_environment
 from ..launch.job import cannot_start
-from ..recording.model import Applied
 from ..recording.reader import ProcessFile
+from ..recording.trials import Applied
 from .remedy_names import known
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar, cast
+from typing import Any, Literal, cast
 
 from ..recording.host import HostRecording
 from ..recording.machine import Machine
-from ..recording.model import Columns, ProcessRecording, Recording
-from . import (
-    backend,
-    code_lines,
-    concurrency,
-    counters,
-    device,
-    garbage,
-    indices,
-    layers,
-    libraries,
-    loading,
-    memory,
-    operators,
-    settings,
-    steady,
-)
+from ..recording.model import ProcessRecording, Recording
+from . import concurrency, device, garbage, lines, loading, memory, operators, settings, steady, windows
 from .host import build_host, build_monitor_cpus
-from .model import Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence
-from .places import Places
+from .model import Evidence, Host, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
+from .steady import Selection
 from .untouched import untouched
 
-T = TypeVar("T")
 _EndKind = Literal["finished", "stopped", "crashed", "killed", "interrupted", "timeout", "unknown"]
 
 
@@ -42,6 +26,47 @@ class _Run:
     machine: Machine
     host: HostRecording
     job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """What the builders of one rank's evidence may look at."""
+
+    run: _Run
+    process: ProcessRecording
+    workers: Sequence[ProcessRecording]
+    step: Step | Missing
+
+
+_BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
+    "step": lambda rank: rank.step,
+    "ops": lambda rank: operators.profile(rank.process),
+    "layers": lambda rank: operators.layers(rank.process, rank.step),
+    "library_use": lambda rank: operators.library_use(rank.process),
+    "call_sites": lambda rank: lines.call_sites(rank.process),
+    "hot_lines": lambda rank: lines.hot_lines(rank.process, rank.step),
+    "code_lines": lambda rank: lines.code_lines(rank.process, rank.step),
+    "index_use": lambda rank: windows.index_use(rank.process),
+    "counters": lambda rank: windows.counters(rank.process),
+    "precision": lambda rank: settings.precision(rank.process),
+    "threads": lambda rank: settings.threads(rank.process, rank.run.recording.facts.environment),
+    "backend": lambda rank: settings.backend(rank.process, rank.run.recording.cap_timings),
+    "cudnn": lambda rank: settings.cudnn(rank.process),
+    "debugging": lambda rank: settings.debugging(rank.process),
+}
+"""Fields of `Evidence` -> what they are made of."""
+
+_OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
+    "loaders": lambda rank, steps: loading.build(rank.process, rank.workers, steps),
+    "gc": lambda rank, steps: garbage.build(rank.process, steps),
+    "memory": lambda rank, steps: memory.host(rank.process, steps),
+    "cuda_memory": lambda rank, steps: memory.cuda(rank.process, steps),
+    "concurrency": lambda rank, steps: concurrency.build(rank.process, steps),
+    "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
+    "host": lambda rank, steps: _host(rank, steps),
+    "own_cost": lambda rank, steps: _own_cost(rank, steps),
+}
+"""Those that need the steady steps: without any, they are missing for the same reason."""
 
 
 def build(recording: Recording, machine: Machine, host: HostRecording) -> RunEvidence:
@@ -67,8 +92,7 @@ def _until(process: ProcessRecording, t: int) -> ProcessRecording:
     samples = tuple(sample for sample in process.worker_samples if sample.t <= t)
     if not samples:
         return replace(process, worker_samples=())
-    made = {name: column[: samples[-1].fetched] for name, column in process.fetches.arrays.items()}
-    return replace(process, worker_samples=samples, fetches=Columns(made))
+    return replace(process, worker_samples=samples, fetches=process.fetches.where(slice(samples[-1].fetched)))
 
 
 def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
@@ -108,122 +132,47 @@ def _frameworks(process: ProcessRecording | None) -> tuple[str, ...]:
 
 def _rank(run: _Run, process: ProcessRecording) -> Evidence:
     selection = steady.select(process)
-    places = Places(process.sites, process.torch.cwd if process.torch else run.recording.facts.cwd)
     workers = [p for p in run.recording.processes if p.worker is not None and p.worker.ppid == process.header.pid]
-    host_samples = run.host.samples
-    if isinstance(selection, Missing):
-        return Evidence(
-            rank=process.rank,
-            machine=run.machine,
-            job=run.job,
-            step=selection,
-            loaders=selection,
-            gc=selection,
-            memory=selection,
-            cuda_memory=selection,
-            ops=operators.profile(process),
-            call_sites=operators.call_sites(process, places),
-            precision=settings.precision(process, places),
-            threads=settings.threads(process, places, None, run.recording.facts.environment),
-            host=selection,
-            own_cost=selection,
-            probe_faults=_faults(process),
-            backend=backend.build(process, places, run.recording.cap_timings),
-            layers=layers.layers(process, selection, places),
-            hot_lines=layers.hot_lines(process, places, selection),
-            concurrency=selection,
-            library_use=libraries.use(process),
-            cudnn=libraries.cudnn(process),
-            device=selection,
-            counters=counters.counters(process),
-            index_use=indices.index_use(process),
-            debugging=settings.debugging(process),
-            code_lines=code_lines.code_lines(process, places, selection),
-        )
-    step, ops = steady.measure(process, selection), operators.profile(process)
-    return Evidence(
-        rank=process.rank,
-        machine=run.machine,
-        job=run.job,
-        step=step,
-        loaders=loading.build(process, workers, selection, places),
-        gc=garbage.build(process, selection, places),
-        memory=memory.host(process, selection, places),
-        cuda_memory=memory.cuda(process, selection),
-        ops=ops,
-        call_sites=operators.call_sites(process, places),
-        precision=settings.precision(process, places),
-        threads=settings.threads(process, places, selection, run.recording.facts.environment),
-        host=build_host(host_samples, selection.start_ns, selection.end_ns, run.machine.gpus),
-        own_cost=_own_cost(process, selection, build_monitor_cpus(host_samples, selection.start_ns, selection.end_ns)),
-        probe_faults=_faults(process),
-        backend=backend.build(process, places, run.recording.cap_timings),
-        layers=layers.layers(process, step, places),
-        hot_lines=layers.hot_lines(process, places, step),
-        concurrency=concurrency.build(process, selection, places),
-        library_use=libraries.use(process),
-        cudnn=libraries.cudnn(process),
-        device=device.timeline(process, selection, step, ops),
-        counters=counters.counters(process),
-        index_use=indices.index_use(process),
-        debugging=settings.debugging(process),
-        code_lines=code_lines.code_lines(process, places, step),
-    )
-
-
-def _faults(process: ProcessRecording) -> tuple[ProbeFault, ...]:
-    return tuple(ProbeFault(fault.hook, fault.error) for fault in process.faults)
-
-
-def _own_cost(process: ProcessRecording, selection: steady.Selection, monitor_cpus: float | Missing) -> OwnCost:
-    unit_ns = process.settings.unit_ns if process.settings else 0.0
-    observed_ms = float(selection.rows["wall_us"].sum()) / 1000
-    window_ms = process.samples[-1].window_us / 1000 if process.samples else 0.0
-    # The rows of windowed steps are longer than they would be; that length is our cost too.
-    marked = selection.rows["wall_us"][selection.rows["marked"] == 1] / 1000
-    typical = float(selection.column("wall_us").mean()) / 1000
-    window_ms += float((marked - typical).clip(min=0).sum())
-    return OwnCost(
-        hooks_us_per_step=(selection.per_step("events") or 0.0) * unit_ns / 1000
-        + (selection.per_step("own_us") or 0.0),
-        start_ms=process.settings.start_us / 1000 if process.settings else Missing("the job ended too early"),
-        window_ms=window_ms,
-        window_share=window_ms / (observed_ms + window_ms) if observed_ms else 0.0,
-        monitor_cpus=monitor_cpus,
-        bytes_per_step=process.size_bytes / max(1, len(process.steps)),
-    )
+    step = selection if isinstance(selection, Missing) else steady.measure(process, selection)
+    rank = _Rank(run, process, workers, step)
+    parts = {name: build(rank) for name, build in _BUILDERS.items()}
+    for name, build in _OF_STEADY_STEPS.items():
+        parts[name] = selection if isinstance(selection, Missing) else build(rank, selection)
+    return _evidence(run, process.rank, process.faults, parts)
 
 
 def _nobody(run: _Run) -> Evidence:
     """A run in which no process took a step."""
-    nothing = _why_no_step(run.recording)
-    return Evidence(
-        rank=0,
-        machine=run.machine,
-        job=run.job,
-        step=nothing,
-        loaders=nothing,
-        gc=nothing,
-        memory=nothing,
-        cuda_memory=nothing,
-        ops=nothing,
-        call_sites=nothing,
-        precision=nothing,
-        threads=nothing,
-        host=build_host(run.host.samples, 0, 2**62),
-        own_cost=nothing,
-        layers=nothing,
-        hot_lines=nothing,
-        concurrency=nothing,
-        library_use=nothing,
-        cudnn=nothing,
-        device=nothing,
-        counters=nothing,
-        index_use=nothing,
-        debugging=nothing,
-        code_lines=nothing,
-        probe_faults=tuple(fault for p in run.recording.processes for fault in _faults(p)),
-        backend=nothing,
+    parts: dict[str, object] = dict.fromkeys((*_BUILDERS, *_OF_STEADY_STEPS), _why_no_step(run.recording))
+    parts["host"] = build_host(run.host.samples, 0, 2**62)
+    faults = tuple(fault for process in run.recording.processes for fault in process.faults)
+    return _evidence(run, 0, faults, parts)
+
+
+def _evidence(run: _Run, rank: int, faults: tuple[ProbeFault, ...], parts: Mapping[str, Any]) -> Evidence:
+    return Evidence(rank=rank, machine=run.machine, job=run.job, probe_faults=faults, **parts)
+
+
+def _host(rank: _Rank, steps: Selection) -> Host | Missing:
+    return build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus)
+
+
+def _own_cost(rank: _Rank, steps: Selection) -> OwnCost:
+    process, settings = rank.process, rank.process.settings
+    observed_ms = float(steps.rows["wall_us"].sum()) / 1000
+    window_ms = process.samples[-1].window_us / 1000 if process.samples else 0.0
+    # The rows of windowed steps are longer than they would be; that length is our cost too.
+    marked = steps.rows["wall_us"][steps.rows["marked"] == 1] / 1000
+    typical = float(steps.column("wall_us").mean()) / 1000
+    window_ms += float((marked - typical).clip(min=0).sum())
+    hooks_us = (steps.per_step("events") or 0.0) * (settings.hook_ns if settings else 0.0) / 1000
+    return OwnCost(
+        hooks_us_per_step=hooks_us + (steps.per_step("own_us") or 0.0),
+        start_ms=settings.start_ms if settings else Missing("the job ended too early"),
+        window_ms=window_ms,
+        window_share=window_ms / (observed_ms + window_ms) if observed_ms else 0.0,
+        monitor_cpus=build_monitor_cpus(rank.run.host.samples, steps.start_ns, steps.end_ns),
+        bytes_per_step=process.size_bytes / max(1, len(process.steps)),
     )
 
 

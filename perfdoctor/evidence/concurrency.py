@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 
-from ..recording.model import BatchRound, ForwardsSeen, ProcessRecording
-from .model import Concurrency, Missing, RequestTiming
-from .model.concurrency import NO_QUEUE, NOT_COUNTED
-from .places import Places
+from ..recording.concurrency import ForwardsSeen
+from ..recording.model import ProcessRecording
+from .model import NO_QUEUE, Concurrency, Missing, RequestTiming, Site
 from .steady import Selection
 
 _FEW = 5
@@ -15,13 +15,13 @@ _FEW = 5
 _NO_SITE = Missing("no overlapping forward was measured")
 
 
-def build(process: ProcessRecording, selection: Selection, places: Places) -> Concurrency | Missing:
+def build(process: ProcessRecording, selection: Selection) -> Concurrency | Missing:
     """The counters of the steady span."""
-    if process.settings is None or not process.settings.concurrency:
-        return NOT_COUNTED
     fault = next((fault.error for fault in process.faults if fault.hook in ("concurrency", "forward")), "")
     if fault:
         return Missing(f"the hook that counts forwards failed: {fault}")
+    if process.settings is None:
+        return Missing("the job ended before its second step")
     seen = [record for record in process.forwards_seen if record.step > selection.first]
     calls = sum(record.calls for record in seen)
     threads = max((record.threads for record in seen), default=1)
@@ -58,8 +58,8 @@ def build(process: ProcessRecording, selection: Selection, places: Places) -> Co
         eval_with_grad=sum(record.eval_with_grad for record in seen),
         eval_with_grad_share=min(1.0, sum(record.eval_with_grad_us for record in seen) / busy_us),
         backwards=sum(record.backwards for record in seen),
-        site=next((places.site(record.site) for record in seen if record.site >= 0), _NO_SITE),
-        timing=_timing(process.batch_rounds),
+        site=next((record.site for record in seen if isinstance(record.site, Site)), _NO_SITE),
+        timing=_timing(process.request_rounds),
         backlog=median(queued) if queued else NO_QUEUE,
     )
 
@@ -99,19 +99,15 @@ def _blocked(total: tuple[int, ...]) -> int:
     return max(0, total[1] - total[2] - total[3])
 
 
-def _timing(rounds: tuple[BatchRound, ...]) -> RequestTiming | Missing:
+def _timing(rounds: tuple[RequestTiming, ...]) -> RequestTiming | Missing:
     if not rounds:
         return Missing("no forward could be timed as a batch", "let the job run longer")
-    first = rounds[0]
-    return RequestTiming(
-        copies=first.copies,
-        ops=first.ops,
-        timed=first.timed,
+    return replace(
+        rounds[0],
         # Other threads only ever make CPU time longer: caches and switches. Waits by the clock come and go.
-        one_ms=min(one.one_us for one in rounds) / 1000,
-        batch_ms=min(one.batch_us for one in rounds) / 1000,
-        threads=first.threads,
-        team_ms=median(one.team_us for one in rounds) / 1000,
-        single_ms=median(one.single_us for one in rounds) / 1000,
+        one_ms=min(one.one_ms for one in rounds),
+        batch_ms=min(one.batch_ms for one in rounds),
+        team_ms=median(one.team_ms for one in rounds),
+        single_ms=median(one.single_ms for one in rounds),
         rounds=len(rounds),
     )

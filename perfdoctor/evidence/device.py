@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..recording.model import ProcessRecording
-from .model import DeviceParts, DeviceTimeline, Missing, OpProfile, Step
+from ..recording.operators import OpsWindow
+from .model import DeviceParts, DeviceTimeline, Missing, Step
 from .stats import trimmed_mean
 from .steady import MIN_STEADY, Selection
 
@@ -13,9 +14,7 @@ HOOK = "device clock"
 _SMOOTH = ("forward", "backward", "optimizer")
 
 
-def timeline(
-    process: ProcessRecording, selection: Selection, step: Step, ops: OpProfile | Missing
-) -> DeviceTimeline | Missing:
+def timeline(process: ProcessRecording, selection: Selection, step: Step | Missing) -> DeviceTimeline | Missing:
     """Of the steady steps that were marked, or why there is none."""
     absent = _absent(process)
     if absent is not None:
@@ -31,7 +30,6 @@ def timeline(
         )
     ms = {name: column[steady] / 1000 for name, column in process.device.arrays.items()}
     other = ms["total_us"] - sum(ms[f"{name}_us"] for name in ("input_wait", *_SMOOTH))
-    busy = None if isinstance(ops, Missing) else ops.device_busy_ms
     return DeviceTimeline(
         steps=count,
         parts=DeviceParts(
@@ -42,10 +40,16 @@ def timeline(
         idle_most_ms=float(ms["idle_most_us"].mean()),
         ahead_low_ms=float(np.median(ms["ahead_low_us"])),
         ahead_high_ms=float(np.median(ms["ahead_high_us"])),
-        busy_share=Missing("the operator window saw no kernels")
-        if busy is None or step.step_ms <= 0
-        else min(1.0, busy / step.step_ms),
+        busy_share=_busy_share(process, step),
     )
+
+
+def _busy_share(process: ProcessRecording, step: Step | Missing) -> float | Missing:
+    window = process.ops
+    busy = window.profile.device_busy_ms if isinstance(window, OpsWindow) else None
+    if busy is None or isinstance(step, Missing) or step.step_ms <= 0:
+        return Missing("the operator window saw no kernels")
+    return min(1.0, busy / step.step_ms)
 
 
 def _absent(process: ProcessRecording) -> Missing | None:
@@ -59,6 +63,4 @@ def _absent(process: ProcessRecording) -> Missing | None:
     failed = next((fault.error for fault in process.faults if fault.hook == HOOK), None)
     if failed is not None and not len(process.device):
         return Missing(f"marking steps on the device failed ({failed})")
-    if settings.device_clock is None:
-        return Missing("this recording is older than the device's timeline", "record the job again")
     return None

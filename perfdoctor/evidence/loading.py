@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import zip_longest
 
 import numpy as np
 
-from ..recording.model import Columns, LoaderMade, ProcessRecording, WorkerSample
-from .code_lines import making
-from .model import Fetch, Loader, Missing, Site, WorkerThreads
-from .places import Places
+from ..recording.loading import LoaderMade, WorkerSample
+from ..recording.model import Columns, ProcessRecording
+from .lines import making
+from .model import NO_LINE, Fetch, Loader, Missing, Site, WorkerThreads
 from .stats import trimmed_mean
 from .steady import Selection
 
@@ -22,9 +22,7 @@ _FIRST_FETCHES = 2
 """Batches of each worker that are left out: imports, page faults, cold caches."""
 
 
-def build(
-    process: ProcessRecording, workers: Sequence[ProcessRecording], selection: Selection, places: Places
-) -> tuple[Loader, ...]:
+def build(process: ProcessRecording, workers: Sequence[ProcessRecording], selection: Selection) -> tuple[Loader, ...]:
     """The loaders that the steady steps drew from, the one waited for longest first."""
     steady = np.isin(process.batches["step"], selection.column("step"))
     loaders = []
@@ -32,7 +30,7 @@ def build(
         mine = np.isin(process.batches["loader"], [made.id for made in alike])
         if (mine & steady).any():
             mine_workers = workers if alike[0].num_workers else ()
-            loaders.append(_loader(alike, process, mine_workers, mine, steady, selection, places))
+            loaders.append(_loader(alike, process, mine_workers, mine, steady, selection))
     return tuple(sorted(loaders, key=lambda loader: -loader.wait_ms * loader.steady_batches_per_step))
 
 
@@ -40,7 +38,7 @@ def _alike(loaders: Sequence[LoaderMade]) -> list[list[LoaderMade]]:
     """Loaders that one line has made alike: one for each epoch or fold. They count as one."""
     groups: dict[LoaderMade, list[LoaderMade]] = {}
     for made in loaders:
-        key = replace(made, id=0) if made.site >= 0 else made
+        key = replace(made, id=0) if isinstance(made.site, Site) else made
         groups.setdefault(key, []).append(made)
     return list(groups.values())
 
@@ -52,7 +50,6 @@ def _loader(
     mine: np.ndarray[tuple[int], np.dtype[np.bool_]],
     steady: np.ndarray[tuple[int], np.dtype[np.bool_]],
     selection: Selection,
-    places: Places,
 ) -> Loader:
     made, ids = alike[0], {one.id for one in alike}
     batches = process.batches
@@ -69,14 +66,7 @@ def _loader(
     first_waits = batches["wait_us"][mine & first] / 1000
     sizes = [seen.bytes for seen in process.batches_seen if seen.loader in ids]
     return Loader(
-        site=places.site(made.site),
-        dataset=made.dataset,
-        batch_size=made.batch_size,
-        num_workers=made.num_workers,
-        prefetch_factor=made.prefetch_factor,
-        pin_memory=made.pin_memory,
-        persistent_workers=made.persistent_workers,
-        start_method=made.start_method if made.num_workers else "",
+        **{f.name: getattr(made, f.name) for f in fields(made)},
         batches=int(chosen.sum()),
         wait_ms=float(waits.mean()) if waits.size else 0.0,
         wait_p95_ms=float(np.percentile(waits, 95)) if waits.size else 0.0,
@@ -86,14 +76,12 @@ def _loader(
         transport_ms=float((batches["transport_us"][chosen] / 1000).mean()) if chosen.any() else 0.0,
         transport_bytes=float(batches["transport_bytes"][chosen].mean()) if chosen.any() else 0.0,
         iterators=len(iterators),
-        iterated_at=places.site(iterators[-1].site if iterators else -1),
+        iterated_at=iterators[-1].site if iterators else NO_LINE,
         iterator_start_ms=_iterator_start_ms([it.us / 1000 for it in iterators], list(first_waits)),
         batches_per_iterator=float(mine.sum()) / max(1, len(iterators)),
-        fetch=_fetch(process, workers, made.num_workers, max(sizes, default=0), selection, places.cwd),
+        fetch=_fetch(process, workers, made.num_workers, max(sizes, default=0), selection),
         worker_threads=_worker_threads(workers),
         steady_batches_per_step=float(chosen.sum()) / selection.count,
-        collate=made.collate,
-        iterable=made.iterable,
         made=len(alike),
         iterator_end_ms=float(np.mean(ends)) if ends else 0.0,
     )
@@ -112,11 +100,10 @@ def _fetch(
     num_workers: int,
     batch_bytes: int,
     selection: Selection,
-    cwd: str,
 ) -> Fetch | Missing:
     makers = workers if num_workers else (process,)
     columns = [_settled(maker.fetches) for maker in makers]
-    rows = {name: np.concatenate([c[name] for c in columns]) if columns else np.empty(0) for name in _COLUMNS}
+    rows = {name: np.concatenate([c[name] for c in columns]) if columns else np.empty(0) for name in (*_TIMES, "gc_us")}
     count = int(rows["getitem_us"].size)
     if count == 0:
         return Missing(
@@ -126,9 +113,9 @@ def _fetch(
         )
     means = {name: trimmed_mean(rows[name] / 1000) for name in _TIMES}
     if num_workers:
-        delay, read, disk = _worker_counters([worker.worker_samples for worker in workers])
+        delay, read = _worker_counters([worker.worker_samples for worker in workers])
     else:
-        delay, read, disk = _own_counters(selection, means["getitem_us"] + means["collate_us"])
+        delay, read = _own_counters(selection, means["getitem_us"] + means["collate_us"])
     return Fetch(
         batches=count,
         getitem_ms=means["getitem_us"],
@@ -137,13 +124,12 @@ def _fetch(
         collate_cpu_ms=means["collate_cpu_us"],
         run_delay_ms=delay,
         read_bytes=read,
-        disk_bytes=disk,
         batch_bytes=batch_bytes or Missing("the batches hold no tensors"),
         # A full collection is rare and long: a trimmed mean would leave it out.
         gc_ms=float((rows["gc_us"] / 1000).mean()) if num_workers else 0.0,
-        gc_line=_collecting_line(workers, cwd) if num_workers else None,
+        gc_line=_collecting_line(workers) if num_workers else None,
         each_ms=_in_order(columns, num_workers) if num_workers else (),
-        lines=making(process, workers, num_workers, cwd),
+        lines=making(process, workers, num_workers),
     )
 
 
@@ -157,14 +143,13 @@ def _in_order(makers: Sequence[Columns], num_workers: int) -> tuple[float, ...]:
     return tuple(each[-_EACH:])
 
 
-def _collecting_line(workers: Sequence[ProcessRecording], cwd: str) -> Site | None:
+def _collecting_line(workers: Sequence[ProcessRecording]) -> Site | None:
     """Where the workers' collections are asked for, if more of their time is asked for than not."""
     asked: Counter[Site] = Counter()
     for worker in workers:
-        places = Places(worker.sites, cwd)
         for event in worker.full_collections:
-            if event.site >= 0:
-                asked[places.find(event.site) or Site("", 0, "")] += event.us
+            if event.site is not None:
+                asked[event.site] += event.us
     every = sum(int(worker.fetches["gc_us"].sum()) for worker in workers)
     if not asked or 2 * sum(asked.values()) < every:
         return None
@@ -172,17 +157,16 @@ def _collecting_line(workers: Sequence[ProcessRecording], cwd: str) -> Site | No
 
 
 _TIMES = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us")
-_COLUMNS = (*_TIMES, "gc_us")
 
 
 def _settled(fetches: Columns) -> Columns:
     skip = _FIRST_FETCHES if len(fetches) > 2 * _FIRST_FETCHES else 0
-    return Columns({name: fetches[name][skip:] for name in _COLUMNS})
+    return fetches.where(slice(skip, None))
 
 
-def _worker_counters(series: Sequence[tuple[WorkerSample, ...]]) -> tuple[float, float, float]:
-    """Run delay (ms), bytes read and bytes from storage, per batch, over all workers."""
-    delay = read = disk = 0.0
+def _worker_counters(series: Sequence[tuple[WorkerSample, ...]]) -> tuple[float, float]:
+    """Run delay (ms) and bytes read, per batch, over all workers."""
+    delay = read = 0.0
     batches = 0
     for samples in series:
         if len(samples) < 2 or samples[-1].fetched == samples[0].fetched:
@@ -191,16 +175,15 @@ def _worker_counters(series: Sequence[tuple[WorkerSample, ...]]) -> tuple[float,
         batches += last.fetched - first.fetched
         delay += ((last.delay_us or 0) - (first.delay_us or 0)) / 1000
         read += last.rchar - first.rchar
-        disk += last.read_bytes - first.read_bytes
-    return (delay / batches, read / batches, disk / batches) if batches else (0.0, 0.0, 0.0)
+    return (delay / batches, read / batches) if batches else (0.0, 0.0)
 
 
-def _own_counters(selection: Selection, fetch_ms: float) -> tuple[float, float, float]:
+def _own_counters(selection: Selection, fetch_ms: float) -> tuple[float, float]:
     """The same where the training thread makes the batches: its run delay, by the share that loading takes."""
     step_ms = float(selection.column("wall_us").mean()) / 1000
     delay = (selection.per_step("delay_us") or 0.0) / 1000
     share = min(1.0, fetch_ms / step_ms) if step_ms > 0 else 0.0
-    return delay * share, selection.per_step("rchar") or 0.0, selection.per_step("read_bytes") or 0.0
+    return delay * share, selection.per_step("rchar") or 0.0
 
 
 def _worker_threads(workers: Sequence[ProcessRecording]) -> WorkerThreads | Missing:
@@ -209,7 +192,6 @@ def _worker_threads(workers: Sequence[ProcessRecording]) -> WorkerThreads | Miss
         return Missing("no worker was seen")
     return WorkerThreads(
         intra_op=max(sample.intra_op for sample in last),
-        os_threads=max(sample.os_threads for sample in last),
         affinity_cpus=min(len(sample.affinity) for sample in last),
         distinct_affinities=len({sample.affinity for sample in last}),
     )

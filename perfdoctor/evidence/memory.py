@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ..recording.model import ProcessRecording
-from .model import CallSite, CudaMemory, EvalWithGrad, HostMemory, Missing
-from .places import Places
+from .model import CallSite, CudaMemory, EvalWithGrad, HostMemory, Missing, Site
 from .steady import Selection
 
 _PAGE_KB = 4
@@ -14,7 +13,7 @@ _PAGE_KB = 4
 _ALLOCATOR_VARIABLES = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "THP_MEM_ALLOC_ENABLE")
 
 
-def host(process: ProcessRecording, selection: Selection, places: Places) -> HostMemory | Missing:
+def host(process: ProcessRecording, selection: Selection) -> HostMemory | Missing:
     """Counters of the C side, per steady step."""
     faults, system, user = (selection.per_step(name) for name in ("minflt", "stime_us", "utime_us"))
     if faults is None or system is None or user is None or process.settings is None:
@@ -32,32 +31,30 @@ def host(process: ProcessRecording, selection: Selection, places: Places) -> Hos
         malloc_settings=tuple(
             (name, value) for name, value in sorted(environment.items()) if name.startswith(_ALLOCATOR_VARIABLES)
         ),
-        eval_with_grad=_eval_with_grad(process, selection, places),
-        empty_cache=calls(process, selection, places, "empty_cache"),
+        eval_with_grad=_eval_with_grad(process, selection),
+        empty_cache=calls(process, selection, "empty_cache"),
     )
 
 
-def calls(process: ProcessRecording, selection: Selection, places: Places, kind: str) -> tuple[CallSite, ...]:
+def calls(process: ProcessRecording, selection: Selection, kind: str) -> tuple[CallSite, ...]:
     """Calls of one wrapped function in the steady span, by line."""
-    totals: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    totals: dict[Site, list[int]] = defaultdict(lambda: [0, 0])
     for call in process.calls:
-        if call.kind == kind and call.step > selection.first:
+        if call.kind == kind and call.site is not None and call.step > selection.first:
             totals[call.site][0] += call.count
             totals[call.site][1] += call.us
     found = [
-        CallSite(kind, site, count / selection.span, us / 1000 / selection.span)
-        for number, (count, us) in totals.items()
-        if (site := places.find(number)) is not None
+        CallSite(kind, site, count / selection.span, us / 1000 / selection.span) for site, (count, us) in totals.items()
     ]
     return tuple(sorted(found, key=lambda call: -call.ms_per_step))
 
 
-def _eval_with_grad(process: ProcessRecording, selection: Selection, places: Places) -> EvalWithGrad | None:
+def _eval_with_grad(process: ProcessRecording, selection: Selection) -> EvalWithGrad | None:
     seen = [record for record in process.eval_with_grad if record.step > selection.first]
     if not seen:
         return None
     return EvalWithGrad(
-        site=places.site(seen[-1].site),
+        site=seen[-1].site,
         forwards=sum(record.count for record in seen),
         forward_ms=sum(record.us for record in seen) / 1000 / selection.span,
     )
@@ -78,12 +75,9 @@ def cuda(process: ProcessRecording, selection: Selection) -> CudaMemory | Missin
     return CudaMemory(
         backend=device.allocator,
         caching=environment.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "0") in ("", "0"),
-        alloc_retries_per_step=(last.num_alloc_retries - first.num_alloc_retries) / span,
-        device_allocs_per_step=(last.num_device_alloc - first.num_device_alloc) / span,
-        device_frees_per_step=(last.num_device_free - first.num_device_free) / span,
-        peak_allocated_bytes=last.allocated_peak,
-        peak_reserved_bytes=last.reserved_peak,
+        alloc_retries_per_step=(last.alloc_retries - first.alloc_retries) / span,
+        device_allocs_per_step=(last.device_allocs - first.device_allocs) / span,
+        peak_allocated_bytes=last.peak_allocated_bytes,
+        peak_reserved_bytes=last.peak_reserved_bytes,
         total_bytes=device.total_bytes,
-        inactive_split_bytes=last.inactive_split,
-        ooms=last.num_ooms - first.num_ooms,
     )

@@ -1,39 +1,94 @@
-"""Types and threads, from torch's settings."""
+"""Types, threads, libraries and devices: what was read once, joined with what other records say of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from ..recording.loading import ShapesSeen
 from ..recording.model import ProcessRecording
-from .model import DebuggingAid, Missing, Precision, Threads
-from .places import Places
-from .steady import Selection
+from .model import NO_CAP, Backend, CapTimings, Cudnn, DebuggingAid, Missing, Precision, ShapeVariety, Threads
 
 _NO_SETTINGS = Missing("the job ended before its second step")
 _THREAD_VARIABLES = ("OMP_", "KMP_", "GOMP_", "MKL_NUM", "OPENBLAS_NUM", "NUMEXPR_")
+_READ_AT_IMPORT = ("ATEN_CPU", "ONEDNN_MAX", "DNNL_MAX", "MKL_")
+_LEAST_SAMPLED = 20
+"""Batches looked at, below which nothing is said of their variety."""
 
 
-def precision(process: ProcessRecording, places: Places) -> Precision | Missing:
+def precision(process: ProcessRecording) -> Precision | Missing:
     """Types in use and what the hardware does with them."""
-    settings = process.settings
-    if settings is None:
+    if process.settings is None:
         return _NO_SETTINGS
-    parameters = settings.parameters
-    unknown = Missing("this build of torch does not say")
-    return Precision(
-        default_dtype=settings.default_dtype,
-        parameter_dtypes=tuple(sorted(parameters.dtypes.items(), key=lambda item: -item[1])) if parameters else (),
-        parameter_devices=parameters.devices if parameters else (),
-        autocast_dtype=settings.autocast,
-        grad_scaler=settings.scaler_site >= -1,
-        bf16_native=unknown if settings.bf16_native is None else settings.bf16_native,
-        fp16_native=unknown if settings.fp16_native is None else settings.fp16_native,
-        compute_capability=settings.cuda.capability if settings.cuda else None,
-        tf32_matmul=settings.cuda.tf32_matmul if settings.cuda else None,
-        grad_scaler_site=places.find(settings.scaler_site),
-        double_site=places.find(settings.double_site),
-        batch_dtypes=tuple(sorted({dtype for seen in process.batches_seen for dtype in seen.dtypes})),
+    dtypes = {dtype for seen in process.batches_seen for dtype in seen.dtypes}
+    return replace(process.settings.precision, batch_dtypes=tuple(sorted(dtypes)))
+
+
+def threads(process: ProcessRecording, launch_environment: Mapping[str, str]) -> Threads | Missing:
+    """Threads of a rank and the knobs that set them."""
+    if process.settings is None:
+        return _NO_SETTINGS
+    environment = process.settings.environment
+    return replace(
+        process.settings.threads,
+        launch_affinity_cpus=process.header.cpus,
+        variables=tuple(
+            (name, value) for name, value in sorted(environment.items()) if name.startswith(_THREAD_VARIABLES)
+        ),
+        torchrun_default=(
+            environment.get("OMP_NUM_THREADS") == "1"
+            and "TORCHELASTIC_RUN_ID" in environment
+            and "OMP_NUM_THREADS" not in launch_environment
+        ),
     )
+
+
+def backend(process: ProcessRecording, cap_timings: CapTimings | Missing | None) -> Backend | Missing:
+    """What one rank computed with."""
+    settings, torch = process.settings, process.torch
+    if settings is None or torch is None:
+        return _NO_SETTINGS
+    found = settings.backend
+    return replace(
+        found,
+        batch_devices=tuple(sorted({device for seen in process.batches_seen for device in seen.devices})),
+        variables=_variables(settings.environment, torch.environment),
+        onednn_timings=process.timings.onednn if process.timings else (),
+        cap_timings=_caps(cap_timings),
+        # A `with` around the whole step is still open when the optimizer has stepped, but not when a batch comes.
+        onednn_between_steps=found.onednn_between_steps or any(seen.onednn for seen in process.batches_seen),
+    )
+
+
+def _variables(now: Mapping[str, str], at_import: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """At the second step; those that libraries read when torch is imported as they were then."""
+    kept = {name: value for name, value in now.items() if not name.startswith(_READ_AT_IMPORT)}
+    kept |= {name: value for name, value in at_import.items() if name.startswith(_READ_AT_IMPORT)}
+    return tuple(sorted(kept.items()))
+
+
+def _caps(timings: CapTimings | Missing | None) -> CapTimings | Missing:
+    if timings is None:
+        return NO_CAP
+    if isinstance(timings, Missing):
+        return Missing(f"what the cap costs was not timed: {timings.reason}")
+    return timings if timings.timings else Missing("what the cap costs was not timed: no operator could be replayed")
+
+
+def cudnn(process: ProcessRecording) -> Cudnn | Missing:
+    """cuDNN's settings, and how much the shapes vary that it tunes itself to."""
+    if process.settings is None:
+        return _NO_SETTINGS
+    found, seen = process.settings.cudnn, process.shapes_seen
+    if isinstance(found, Missing) or not seen or seen[-1].sampled < _LEAST_SAMPLED:
+        return found
+    return replace(found, shapes=_variety(seen))
+
+
+def _variety(seen: tuple[ShapesSeen, ...]) -> ShapeVariety:
+    last = seen[-1]
+    half = max((row.distinct for row in seen if row.sampled <= last.sampled / 2), default=last.distinct)
+    return ShapeVariety(last.sampled, last.distinct, last.distinct - half)
 
 
 _AIDS = (
@@ -48,41 +103,11 @@ _AIDS = (
 
 def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:
     """Aids that a variable has switched on and that make every step dearer."""
-    settings = process.settings
-    if settings is None:
+    if process.settings is None:
         return _NO_SETTINGS
     found = []
     for name, values, what in _AIDS:
-        value = settings.environment.get(name, "").lower()
+        value = process.settings.environment.get(name, "").lower()
         if value in values or (not values and value not in ("", "0")):
             found.append(DebuggingAid(what, f"unset {name}"))
     return tuple(found)
-
-
-def threads(
-    process: ProcessRecording, places: Places, selection: Selection | None, launch_environment: Mapping[str, str]
-) -> Threads | Missing:
-    """Threads of a rank and the knobs that set them."""
-    settings = process.settings
-    if settings is None:
-        return _NO_SETTINGS
-    switches = selection.per_step("nivcsw") if selection else None
-    environment = settings.environment
-    return Threads(
-        intra_op=settings.intra_op,
-        inter_op=settings.inter_op,
-        os_threads=settings.os_threads,
-        job_affinity_cpus=settings.cpus,
-        launch_affinity_cpus=process.header.cpus,
-        openmp_runtimes=settings.pools,
-        variables=tuple(
-            (name, value) for name, value in sorted(environment.items()) if name.startswith(_THREAD_VARIABLES)
-        ),
-        torchrun_default=(
-            environment.get("OMP_NUM_THREADS") == "1"
-            and "TORCHELASTIC_RUN_ID" in environment
-            and "OMP_NUM_THREADS" not in launch_environment
-        ),
-        switches_per_step=switches or 0.0,
-        set_at=places.find(settings.threads_site),
-    )

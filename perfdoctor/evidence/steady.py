@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..recording.model import BOUNDARIES, Columns, Ints, ProcessRecording, Sample
+from ..recording.model import Columns, Ints, ProcessRecording
+from ..recording.process import BOUNDARIES, Sample
 from .model import Missing, Parts, Step
 from .stats import block_interval, mad, trimmed_mean
 
@@ -92,7 +93,7 @@ def select(process: ProcessRecording) -> Selection | Missing:
     if len(process.steps) == 0:
         return Missing("no step was seen")
     kind = _main_kind(process.steps)
-    rows = _only(process.steps, process.steps["boundary"] == kind)
+    rows = process.steps.where(process.steps["boundary"] == kind)
     numbers, clean = rows["step"], rows["marked"] == 0
     warm = warmup_length(rows["wall_us"][clean])
     kept = numbers[clean]
@@ -169,10 +170,6 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
 def _mean(values: npt.NDArray[np.float64]) -> float:
     """With every hiccup."""
     return float(values.mean())
-
-
-def _only(rows: Columns, mask: Mask) -> Columns:
-    return Columns({name: column[mask] for name, column in rows.arrays.items()})
 
 
 def _main_kind(steps: Columns) -> int:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from ..diagnosis.measured import Trial
 from ..launch.control import ControlServer, Rank
 from ..launch.job import Job
-from ..recording.model import Block
 from ..recording.reader import ProcessFile
+from ..recording.trials import Block
 
 POLL_S = 0.05
 MARGIN_S = 0.4

@@ -19,10 +19,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..injected._perfdoctor_probe import records
+from ..injected._perfdoctor_probe import records, rows
+from ..recording.base import Missing
 from ..recording.directory import RunDirectory
-from ..recording.model import ProcessRecording, Replay
+from ..recording.model import ProcessRecording
+from ..recording.operators import OpsWindow, Replay
 from ..recording.reader import read
+from ..recording.vector_extensions import CapTiming, CapTimings
 
 _INJECTED = Path(records.__file__).resolve().parent.parent
 _START_S = 20.0
@@ -54,9 +57,10 @@ def time_vector_extensions(directory: RunDirectory, base: Mapping[str, str]) -> 
     try:
         timings = _timed(lead, variables, base)
     except (OSError, ValueError, queue.Empty) as error:
-        timings = {"missing": f"the interpreter that was to time it failed ({type(error).__name__}: {error})"}
+        timings = Missing(f"the interpreter that was to time it failed ({type(error).__name__}: {error})")
+    record = {"missing": timings.reason} if isinstance(timings, Missing) else asdict(timings)
     with contextlib.suppress(OSError):  # a full disk: then there are no timings
-        directory.timings_file.write_text(json.dumps({"variables": variables, **timings}, indent=1) + "\n")
+        directory.timings_file.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def capping_variables(process: ProcessRecording) -> dict[str, str]:
@@ -66,14 +70,16 @@ def capping_variables(process: ProcessRecording) -> dict[str, str]:
 
 
 def _on_device(process: ProcessRecording) -> bool:
-    parameters = process.settings.parameters if process.settings else None
-    return parameters is not None and any(device != "cpu" for device in parameters.devices)
+    devices = process.settings.precision.parameter_devices if process.settings else ()
+    return any(device != "cpu" for device in devices)
 
 
-def _timed(process: ProcessRecording, variables: Mapping[str, str], base: Mapping[str, str]) -> dict[str, Any]:
-    ops = process.ops.replay if process.ops is not None else ()
+def _timed(process: ProcessRecording, variables: Mapping[str, str], base: Mapping[str, str]) -> CapTimings | Missing:
+    if process.ops is None:
+        return Missing("the operator window was not reached")
+    ops = process.ops.replays if isinstance(process.ops, OpsWindow) else ()
     if not ops:
-        return {"missing": "no operator could be replayed" if process.ops else "the operator window was not reached"}
+        return Missing("no operator could be replayed")
     free = {k: v for k, v in base.items() if k not in records.CAPS and not k.startswith("PERFDOCTOR_")}
     free |= {"CUDA_VISIBLE_DEVICES": ""}
     with (
@@ -82,24 +88,18 @@ def _timed(process: ProcessRecording, variables: Mapping[str, str], base: Mappin
     ):
         starts = [interpreter.answer(_START_S) for interpreter in (capped, uncapped)]
         rounds = _rounds(capped, uncapped)
-    capability = process.settings.capability if process.settings else ""
+    capability = process.settings.backend.capability if process.settings else ""
     if capability and starts[0]["capability"] != capability:
-        return {"missing": "the job did not compute with the instruction set that its variables ask for"}
+        return Missing("the job did not compute with the instruction set that its variables ask for")
     found = []
     for index, op in enumerate(ops):
         pairs = [(with_cap[index], without[index]) for with_cap, without in rounds]
         if not pairs or any(value is None for pair in pairs for value in pair):
             continue
         capped_us, free_us = (statistics.median(values) for values in zip(*pairs, strict=True))
-        kept = {name: value for name, value in asdict(op).items() if name not in ("types", "concrete")}
-        found.append({**kept, "capped_us": round(capped_us, 2), "free_us": round(free_us, 2)})
-    return {
-        "ops": found,
-        "rounds": len(rounds),
-        "threads": _THREADS,
-        "capped_capability": starts[0]["capability"],
-        "free_capability": starts[1]["capability"],
-    }
+        name, shapes = rows.operator(op.name), rows.shown(op.shapes)
+        found.append(CapTiming(name, shapes, op.dtype, op.calls_per_step, capped_us / 1000, free_us / 1000))
+    return CapTimings(tuple(sorted(variables.items())), tuple(found), len(rounds), starts[1]["capability"])
 
 
 def _rounds(capped: _Interpreter, uncapped: _Interpreter) -> list[tuple[Any, Any]]:

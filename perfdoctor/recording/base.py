@@ -24,6 +24,14 @@ class Missing:
         return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
+NO_LINE = Missing("no line of the job was on the stack")
+"""In the place of a `Site`."""
+NOT_TIMED = Missing(
+    "the job was gone before its operators could be timed",
+    "let perfdoctor stop it (--steps), or let it end without os._exit and signals",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """A place in the user's code, as the job's stack showed it."""

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from cattrs import Converter
 from cattrs.errors import CattrsError
 
-from .base import Missing, Site
+from .base import NO_LINE, Missing, Site
 
 T = TypeVar("T")
 Record = Mapping[str, Any]
@@ -42,7 +42,7 @@ class Decoder:
         self._converter.register_structure_hook(float, _number)
         self._converter.register_structure_hook_func(_may_be_missing, self._value_or_missing)
         self._converter.register_structure_hook_func(lambda kind: _is_union_with(kind, Site), self._place)
-        self._converter.register_structure_hook(Site, lambda value, _: self._known(value) or Site("", 0, ""))
+        self._converter.register_structure_hook(Site, self._certain)
 
     def decode(self, kind: type[T], record: object) -> T:
         """The record as `kind`. Raises one of `Undecodable`."""
@@ -63,10 +63,16 @@ class Decoder:
             raise TypeError(f"{value!r} is no number of a place")
         return self.sites.get(value)
 
+    def _certain(self, value: object, _: Any) -> Site:
+        site = self._known(value)
+        if site is None:
+            raise ValueError(f"{value!r} is the number of no place")
+        return site
+
     def _place(self, value: object, kind: Any) -> Site | Missing | None:
         """-1, or a number that was never written, is a stack without a line of the user's."""
         site = None if value is None else self._known(value)
-        return site or (Missing("no line of the job was on the stack") if Missing in get_args(kind) else None)
+        return site or (NO_LINE if Missing in get_args(kind) else None)
 
     def _value_or_missing(self, value: object, kind: Any) -> object:
         """`{"missing": "why"}` in a record's place says why there is none."""

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .base import NO_LINE, Missing, Site
+
 
 @dataclass(frozen=True, slots=True)
 class LoaderMade:
-    """A DataLoader was constructed."""
+    """A `DataLoader` was constructed."""
 
-    id: int
-    site: int = -1
-    dataset: str = ""
+    dataset: str
+    """Class of its data set."""
+    batch_size: int | None
+    num_workers: int
+    prefetch_factor: int | None
+    pin_memory: bool
+    persistent_workers: bool
+    start_method: str
+    """`fork`, `spawn`, `forkserver`, or "" without workers."""
     length: int | None = None
-    batch_size: int | None = None
-    num_workers: int = 0
-    prefetch_factor: int | None = None
-    pin_memory: bool = False
-    persistent_workers: bool = False
-    start_method: str = ""
+    """Samples in its data set; None where that does not say."""
+    site: Site | Missing = NO_LINE
+    """The line that first gave its data set to a loader."""
     collate: str = ""
-    getitems: bool = False
+    """Name of its `collate_fn`."""
     iterable: bool = False
-    """The data set gives samples in its own order, not by index. False in an older recording."""
+    """Its data set gives samples in an order of its own, not by index."""
+    id: int = 0
+    """Its number within the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +39,8 @@ class IteratorMade:
     loader: int
     step: int
     us: int
-    t: int = 0
-    site: int = -1
-    """Of `iter(loader)` or the `for` statement; -1 in a recording older than this."""
+    site: Site | Missing = NO_LINE
+    """Of `iter(loader)` or the `for` statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +61,8 @@ class BatchSeen:
     bytes: int = 0
     dtypes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
-    onednn: bool | None = None
-    """Whether oneDNN was on when the batch came; None in older recordings."""
+    onednn: bool = False
+    """Whether oneDNN was on when the batch came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +70,8 @@ class ShapesSeen:
     """Batches whose shape was looked at, and distinct shapes among them, from the start."""
 
     step: int
-    sampled: int = 0
-    distinct: int = 0
+    sampled: int
+    distinct: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +79,7 @@ class WorkerHeader:
     """This process is a data-loader worker."""
 
     worker: int
-    workers: int = 0
-    ppid: int = 0
+    ppid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +87,9 @@ class WorkerSample:
     """Counters of a worker, totals since its start."""
 
     t: int
-    fetched: int = 0
+    fetched: int
+    """Batches."""
     delay_us: int | None = None
     rchar: int = 0
-    read_bytes: int = 0
-    os_threads: int = 0
     intra_op: int = 0
     affinity: tuple[int, ...] = ()

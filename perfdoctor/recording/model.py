@@ -1,70 +1,47 @@
-"""A recording in memory: what one process wrote, typed, with its columns as arrays.
+"""A recording in memory: the records of each process, and its columns as arrays. Nothing is interpreted here.
 
-Nothing is interpreted here. Times are nanoseconds of CLOCK_MONOTONIC, durations microseconds, as in the file.
+What a record holds is declared in the modules beside this one, which checks may load: they do without numpy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from .library import AttentionRow as AttentionRow
-from .library import ConvolutionRow as ConvolutionRow
-from .library import LibraryUse as LibraryUse
-from .library import RecurrentRow as RecurrentRow
-from .loading import BatchSeen as BatchSeen
-from .loading import IteratorEnded as IteratorEnded
-from .loading import IteratorMade as IteratorMade
-from .loading import LoaderMade as LoaderMade
-from .loading import ShapesSeen as ShapesSeen
-from .loading import WorkerHeader as WorkerHeader
-from .loading import WorkerSample as WorkerSample
-from .process import Call as Call
-from .process import CodeSite as CodeSite
-from .process import Collections as Collections
-from .process import CudaCounters as CudaCounters
-from .process import EvalWithGradSeen as EvalWithGradSeen
-from .process import Fault as Fault
-from .process import FullCollection as FullCollection
-from .process import ProcessHeader as ProcessHeader
-from .process import Sample as Sample
-from .process import TorchImport as TorchImport
-from .settings import CollectorState as CollectorState
-from .settings import CudaDevice as CudaDevice
-from .settings import Cudnn as Cudnn
-from .settings import Libraries as Libraries
-from .settings import Parameters as Parameters
-from .settings import Settings as Settings
-from .threads import BatchRound as BatchRound
-from .threads import ForwardsSeen as ForwardsSeen
-from .trials import Applied as Applied
-from .trials import Block as Block
-from .trials import PlannedTrial as PlannedTrial
-from .trials import TrialPlan as TrialPlan
-from .trials import TrialsBegan as TrialsBegan
-from .windows import BatchTiming as BatchTiming
-from .windows import BatchTimings as BatchTimings
-from .windows import CodeRow as CodeRow
-from .windows import CountersWindow as CountersWindow
-from .windows import DeviceWork as DeviceWork
-from .windows import IndexRow as IndexRow
-from .windows import LayerRow as LayerRow
-from .windows import LayersSeen as LayersSeen
-from .windows import LayoutTiming as LayoutTiming
-from .windows import LibraryTiming as LibraryTiming
-from .windows import LineRow as LineRow
-from .windows import LinesWindow as LinesWindow
-from .windows import OpRow as OpRow
-from .windows import OpsWindow as OpsWindow
-from .windows import Replay as Replay
-from .windows import SiteCall as SiteCall
-from .windows import SitesWindow as SitesWindow
-from .windows import Timing as Timing
-from .windows import UpdateTiming as UpdateTiming
+from ..injected._perfdoctor_probe import records
+from .base import Missing
+from .concurrency import ForwardsSeen, RequestTiming
+from .counters import Counters
+from .lines import LinesWindow, SitesWindow
+from .loading import (
+    BatchSeen,
+    IteratorEnded,
+    IteratorMade,
+    LoaderMade,
+    ShapesSeen,
+    WorkerHeader,
+    WorkerSample,
+)
+from .operators import FinalTimings, OpsWindow, ThreadRound
+from .process import (
+    Call,
+    Collections,
+    EvalWithGradSeen,
+    FullCollection,
+    ProbeFault,
+    ProcessEnd,
+    ProcessHeader,
+    Sample,
+    TorchImport,
+)
+from .run import RunFacts
+from .settings import Settings
+from .trials import Applied, Block, TrialPlan, TrialsBegan
+from .vector_extensions import CapTimings
 
 Ints = npt.NDArray[np.int64]
 
@@ -81,23 +58,31 @@ class Columns:
     def __len__(self) -> int:
         return min((len(column) for column in self.arrays.values()), default=0)
 
-
-BoundaryKind = Literal["optimizer", "batch", "forward"]
+    def where(self, rows: npt.NDArray[np.bool_] | slice) -> Columns:
+        """Some of the rows."""
+        return Columns({name: column[rows] for name, column in self.arrays.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecording:
-    """One file: one process."""
+    """One file: one process. A field that is a tuple has all records of a kind, the others the last one."""
 
     header: ProcessHeader
+    steps: Columns
+    """`records.STEP_COLUMNS`, and `step`, `boundary` (index into `BOUNDARIES`), `marked` (in or just after a window),
+    `end_ns` (when the step ended)."""
+    size_bytes: int
+    device_left_out: Mapping[str, int]
+    """Steps marked on the device's timeline that came to nothing, by reason."""
     torch: TorchImport | None
     worker: WorkerHeader | None
     settings: Settings | None
-    steps: Columns
-    """The probe's step columns, and `step`, `boundary` (index into `BOUNDARIES`), `marked` (in or just after a
-    window), `end_ns` (when the step ended)."""
     batches: Columns
+    """`records.BATCH_COLUMNS`."""
     fetches: Columns
+    """`records.FETCH_COLUMNS`."""
+    device: Columns
+    """`records.DEVICE_COLUMNS`."""
     samples: tuple[Sample, ...]
     worker_samples: tuple[WorkerSample, ...]
     loaders: tuple[LoaderMade, ...]
@@ -109,31 +94,24 @@ class ProcessRecording:
     full_collections: tuple[FullCollection, ...]
     calls: tuple[Call, ...]
     eval_with_grad: tuple[EvalWithGradSeen, ...]
-    sites: Mapping[int, CodeSite]
-    ops: OpsWindow | None
-    call_sites: SitesWindow | None
-    thread_rounds: tuple[Mapping[int, float], ...]
-    """Rounds of the largest operators: intra-op threads -> microseconds."""
-    tracked_objects: int | None
-    faults: tuple[Fault, ...]
-    ended: bool
-    size_bytes: int
-    forwards_seen: tuple[ForwardsSeen, ...] = ()
-    batch_rounds: tuple[BatchRound, ...] = ()
-    device: Columns = field(default_factory=lambda: Columns({}))
-    """`records.DEVICE_COLUMNS` of the steps marked on the device's timeline."""
-    device_left_out: Mapping[str, int] = field(default_factory=dict)
-    """Marked steps that came to nothing, by reason."""
-    counters: CountersWindow | None = None
-    code_lines: LinesWindow | None = None
-    making: LinesWindow | None = None
+    forwards_seen: tuple[ForwardsSeen, ...]
+    request_rounds: tuple[RequestTiming, ...]
+    thread_rounds: tuple[ThreadRound, ...]
+    ops: OpsWindow | Missing | None
+    call_sites: SitesWindow | Missing | None
+    code_lines: LinesWindow | Missing | None
+    counters: Counters | Missing | None
+    making: LinesWindow | None
     """Of a worker: one batch, line by line."""
-    trials: TrialsBegan | None = None
+    timings: FinalTimings | None
+    end: ProcessEnd | None
+    faults: tuple[ProbeFault, ...]
+    trials: TrialsBegan | None
     """None where no remedy was tried."""
-    blocks: tuple[Block, ...] = ()
-    applied: tuple[Applied, ...] = ()
-    problems: tuple[str, ...] = ()
-    """What could not be read: a cut last line, an unknown kind."""
+    blocks: tuple[Block, ...]
+    applied: tuple[Applied, ...]
+    problems: tuple[str, ...]
+    """What could not be read: a cut last line, records of another shape than their type's."""
 
     @property
     def role(self) -> Literal["rank", "worker", "helper"]:
@@ -158,64 +136,50 @@ class ProcessRecording:
         return self.torch.environment if self.torch is not None else {}
 
 
+KINDS: Mapping[str, str] = {
+    "torch": "torch",
+    "worker": "worker",
+    "settings": "settings",
+    "sample": "samples",
+    "worker_sample": "worker_samples",
+    "loader": "loaders",
+    "iter": "iterators",
+    "iterend": "iterators_ended",
+    "batch": "batches_seen",
+    "shapes": "shapes_seen",
+    "gc": "collections",
+    "full_gc": "full_collections",
+    "call": "calls",
+    "eval_with_grad": "eval_with_grad",
+    "concurrency": "forwards_seen",
+    "batching": "request_rounds",
+    "threads": "thread_rounds",
+    "window ops": "ops",
+    "window sites": "call_sites",
+    "window lines": "code_lines",
+    "window counters": "counters",
+    "making": "making",
+    "timings": "timings",
+    "end": "end",
+    "fault": "faults",
+    "trials": "trials",
+    "block": "blocks",
+    "applied": "applied",
+}
+"""Kinds of records, see `records`, and the field of `ProcessRecording` that says what they are decoded into."""
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "steps": records.STEP_COLUMNS,
+    "batches": records.BATCH_COLUMNS,
+    "fetches": records.FETCH_COLUMNS,
+    "device": records.DEVICE_COLUMNS,
+}
+"""Those of columns, under the name of their field."""
+
+
 def _number(text: str | None, otherwise: int) -> int:
     """RANK and WORLD_SIZE are anybody's to set; only a launcher's numbers count."""
     return int(text) if text is not None and text.isdecimal() else otherwise
-
-
-BOUNDARIES: tuple[BoundaryKind, ...] = ("optimizer", "batch", "forward")
-
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """run.json: what was started and how it ended."""
-
-    command: tuple[str, ...] = ()
-    cwd: str = ""
-    started: str = ""
-    version: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Allow-listed variables as the launcher found them."""
-    end: str = "unknown"
-    exit_code: int | None = None
-    signal: int | None = None
-    detail: str = ""
-    elapsed_s: float = 0.0
-    problems: tuple[str, ...] = ()
-    """What the launcher knows to be missing from the recording."""
-    past_error: float | None = None
-    """Median of how far predictions were off on this machine before; None while too few are known."""
-    past_trials: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CapTiming:
-    """One operator with a cap on the instruction set, and without."""
-
-    name: str
-    dtype: str = ""
-    shapes: tuple[tuple[int, ...], ...] = ()
-    calls: int = 0
-    """In the operator window."""
-    total_us: int = 0
-    """Of those calls, as profiled."""
-    capped_us: float = 0.0
-    free_us: float = 0.0
-    """One call, in an interpreter of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class CapTimings:
-    """timings.json: what variables that cap the instruction set cost, timed after the job."""
-
-    variables: Mapping[str, str] = field(default_factory=dict)
-    ops: tuple[CapTiming, ...] = ()
-    rounds: int = 0
-    threads: int = 1
-    capped_capability: str = ""
-    free_capability: str = ""
-    missing: str = ""
-    """Why there are no timings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +189,7 @@ class Recording:
     facts: RunFacts
     processes: tuple[ProcessRecording, ...]
     problems: tuple[str, ...] = ()
-    cap_timings: CapTimings | None = None
+    cap_timings: CapTimings | Missing | None = None
     """None when no variable caps the instruction set."""
     trials: TrialPlan | None = None
-    """None when no remedy was to be tried, and in recordings older than that."""
+    """None when no remedy was to be tried."""

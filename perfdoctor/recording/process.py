@@ -1,9 +1,20 @@
-"""A process: where it comes from, its counters, and what happened in it now and then."""
+"""A process: where it comes from, its counters, and what happened in it now and then.
+
+Times are nanoseconds of CLOCK_MONOTONIC, durations microseconds. What happened since the last such record has the step
+at which it was written, a single event the step that it fell into.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+from .base import NO_LINE, Missing, Site
+
+BoundaryKind = Literal["optimizer", "batch", "forward"]
+BOUNDARIES: tuple[BoundaryKind, ...] = ("optimizer", "batch", "forward")
+"""What a step may end at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,11 +25,12 @@ class ProcessHeader:
     ppid: int
     t: int
     forked: bool = False
-    spawned: bool = False
     python: str = ""
     executable: str = ""
     module: str = ""
+    """Of `python -m`."""
     cpus: int = 0
+    """That it could run on when it started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +40,29 @@ class TorchImport:
     version: str = ""
     cuda: str | None = None
     hip: str | None = None
-    cpus: int = 0
-    script: str = ""
     cwd: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
+class Boundary:
+    """From this step on steps end at something else."""
+
+    kind: BoundaryKind
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class FullCollection:
-    """One generation-2 collection, or any that somebody asked for (`site` >= 0)."""
+    """One generation-2 collection, or any that somebody asked for."""
 
     step: int
     us: int
     generation: int = 2
     collected: int = 0
-    site: int = -1
+    site: Site | None = None
+    """Who asked for it; None for Python itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +71,6 @@ class Collections:
 
     step: int
     counts: tuple[int, ...]
-    us: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +78,30 @@ class Call:
     """Calls of a wrapped function since the last such record."""
 
     kind: str
-    site: int
     count: int
     us: int
     step: int
+    site: Site | None
 
 
 @dataclass(frozen=True, slots=True)
 class EvalWithGradSeen:
-    """Forwards in evaluation mode whose graph nobody used."""
+    """Forwards in evaluation mode whose graph nobody used, since the last such record."""
 
     step: int
-    site: int
     count: int
     us: int
+    site: Site | Missing = NO_LINE
 
 
 @dataclass(frozen=True, slots=True)
 class CudaCounters:
     """Statistics of torch's CUDA allocator; totals since the start."""
 
-    num_alloc_retries: int = 0
-    num_device_alloc: int = 0
-    num_device_free: int = 0
-    num_ooms: int = 0
-    allocated_peak: int = 0
-    reserved_peak: int = 0
-    inactive_split: int = 0
+    alloc_retries: int
+    device_allocs: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +113,31 @@ class Sample:
     utime_us: int = 0
     stime_us: int = 0
     minflt: int = 0
-    majflt: int = 0
-    nvcsw: int = 0
-    nivcsw: int = 0
     maxrss_kb: int = 0
-    thread_us: int = 0
     delay_us: int | None = None
+    """The training thread was runnable and had no CPU."""
     rchar: int = 0
-    read_bytes: int = 0
+    """Bytes read through system calls."""
     events: int = 0
+    """Of the probe's timeline."""
     own_us: int = 0
+    """Of perfdoctor, at step boundaries."""
     window_us: int = 0
+    """Of perfdoctor, in windows and for timings."""
     cuda: CudaCounters | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CodeSite:
-    """A place in the user's code."""
+class ProcessEnd:
+    """The process left on purpose; absent after a kill."""
 
-    id: int
-    file: str
-    line: int
-    function: str = ""
-    via: str = ""
+    tracked_objects: int
+    """That Python's collector knew."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """A hook that raised."""
+class ProbeFault:
+    """A hook that raised and was switched off."""
 
     hook: str
     error: str

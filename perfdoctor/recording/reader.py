@@ -1,6 +1,7 @@
 """Reads a run directory. Tolerates a cut last line, unknown kinds and unknown fields; refuses what is foreign.
 
-Files grow while the job runs, so a `ProcessFile` can be read again and again: it parses only what is new.
+Files grow while the job runs, so a `ProcessFile` can be read again and again: it parses only what is new. Each record
+is decoded into the type of the field of `ProcessRecording` that `KINDS` names for it; columns become arrays.
 """
 
 from __future__ import annotations
@@ -8,48 +9,62 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from itertools import repeat
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import index, or_
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from ..errors import PerfdoctorError
 from ..injected._perfdoctor_probe import records
-from . import model
+from .base import Missing
+from .decoding import Decoder, Record, Undecodable
 from .directory import RunDirectory
+from .model import COLUMNS, KINDS, Columns, Ints, ProcessRecording, Recording
+from .process import BOUNDARIES, Boundary, ProcessHeader
+from .run import RunFacts
+from .trials import Block, TrialPlan
+from .vector_extensions import CapTimings
 
-T = TypeVar("T")
-Record = Mapping[str, Any]
-
-_BATCH_COLUMNS = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
-_FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+_HINTS = get_type_hints(ProcessRecording)
 
 
-def _build(kind: type[T], record: Record, **replaced: Any) -> T:
-    """A dataclass from a record: fields it lacks keep their defaults, fields unknown here are ignored."""
-    names = {f.name for f in fields(cast(Any, kind))}
-    return kind(**{**{name: _tuples(record[name]) for name in names if name in record}, **replaced})
+def _is_all(kind: str) -> bool:
+    """Whether all records of a kind are kept, and not the last one."""
+    return get_origin(_HINTS[KINDS[kind]]) is tuple
+
+
+def _type(kind: str) -> Any:
+    """What a record of this kind is decoded into."""
+    alternatives = get_args(_HINTS[KINDS[kind]])
+    return alternatives[0] if _is_all(kind) else reduce(or_, (one for one in alternatives if one is not type(None)))
+
+
+_NUMBERED = ("first", "t")
+"""What a block of steps has besides: the number of the first, and when the last ended."""
+_TYPES: dict[str, Any] = {"process": ProcessHeader, "boundary": Boundary, **{kind: _type(kind) for kind in KINDS}}
 
 
 class ProcessFile:
     """One probe file, parsed as far as it has been written."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, cwd: str = "") -> None:
+        """`cwd`: what paths are made relative to until the process says where it is."""
         self.path = path
         self._offset = 0
         self._tail = b""
-        self._records: dict[str, list[Record]] = {}
-        self._problems: dict[str, int] = {}
+        self._decoder = Decoder(cwd)
+        self._decoded: dict[str, list[tuple[Any, Record]]] = {}
+        self._blocks: dict[str, list[dict[str, Any]]] = {}
+        """Of columns, as arrays."""
+        self._damaged = 0
+        self._unread: Counter[str] = Counter()
+        """Records that are not what their type declares, by kind."""
 
     def refresh(self) -> None:
-        """Parse what has been appended since the last call."""
+        """Parse what has been appended since the last call. Raises PerfdoctorError for another version's file."""
         with self.path.open("rb") as file:
             file.seek(self._offset)
             data = self._tail + file.read()
@@ -60,132 +75,107 @@ class ProcessFile:
             try:
                 record = json.loads(line)
                 kind = record["k"]
+                if kind == "window":
+                    kind = f"window {record['name']}"
             except (ValueError, TypeError, KeyError):
-                self._problem("a line that is not a record")
+                self._damaged += 1
                 continue
-            if kind == "process" and record.get("version", 0) > records.VERSION:
-                raise PerfdoctorError(
-                    f"{self.path.name} was written by a newer perfdoctor "
-                    f"(format {record['version']}, this one reads up to {records.VERSION})",
-                    slug="newer-recording",
-                    advice="upgrade perfdoctor: pip install --upgrade perfdoctor",
-                )
-            self._records.setdefault(kind, []).append(record)
+            if kind == "process" and record.get("version") != records.VERSION:
+                _refuse(self.path.name, record.get("version"))
+            try:
+                self._keep(kind, record)
+            except (*Undecodable, OverflowError):
+                self._unread[kind] += 1
 
-    def _problem(self, what: str) -> None:
-        self._problems[what] = self._problems.get(what, 0) + 1
+    def _keep(self, kind: str, record: Record) -> None:
+        if kind == "site":
+            self._decoder.add_site(record)
+        elif kind in _TYPES:
+            self._decoded.setdefault(kind, []).append((self._decoder.decode(_TYPES[kind], record), record))
+            if kind == "torch":
+                self._decoder.cwd = record.get("cwd") or self._decoder.cwd
+        elif kind in COLUMNS:
+            self._blocks.setdefault(kind, []).append(
+                _block(record, COLUMNS[kind], _NUMBERED if kind == "steps" else ())
+            )
 
-    def _all(self, kind: str) -> Sequence[Record]:
-        return self._records.get(kind, ())
-
-    def _last(self, kind: str) -> Record | None:
-        found = self._all(kind)
-        return found[-1] if found else None
+    def _all(self, kind: str) -> list[Any]:
+        return [value for value, _ in self._decoded.get(kind, ())]
 
     @property
     def step_count(self) -> int:
         """Steps on disk so far."""
-        last = self._last("steps")
-        return int(last["first"]) + int(last["n"]) if last else 0
+        last = self._blocks.get("steps", [{"first": 0, "n": 0}])[-1]
+        return int(last["first"]) + int(last["n"])
 
-    def steps(self, since: int = 0) -> model.Columns:
-        """The step rows, with `step`, `boundary` and `marked` columns added.
+    def steps(self, since: int = 0) -> Columns:
+        """The step rows, with `step`, `boundary`, `marked` and `end_ns` columns added.
 
         Whole blocks: with `since`, from the block that holds that step.
         """
-        blocks = [block for block in self._all("steps") if block["first"] + block["n"] > since]
-        names = (*records.STEP_COLUMNS, "step", "boundary", "marked", "end_ns")
-        if not blocks:
-            return model.Columns({name: np.empty(0, np.int64) for name in names})
-        columns = {name: _column(blocks, name) for name in records.STEP_COLUMNS}
-        columns["step"] = np.concatenate([np.arange(b["first"], b["first"] + b["n"]) for b in blocks])
-        columns["boundary"] = self._boundaries(columns["step"])
+        blocks = [block for block in self._blocks.get("steps", ()) if block["first"] + block["n"] > since]
+        columns = {name: _joined([block[name] for block in blocks]) for name in records.STEP_COLUMNS}
+        step = columns["step"] = _joined([np.arange(b["first"], b["first"] + b["n"]) for b in blocks])
+        columns["boundary"] = self._boundaries(step)
         columns["end_ns"] = _end_times(blocks, columns["wall_us"])
-        marked = [step for b in blocks for step in b.get("marked", ())]
-        columns["marked"] = np.isin(columns["step"], marked).astype(np.int64)
-        return model.Columns(columns)
+        columns["marked"] = np.isin(step, _joined([block["marked"] for block in blocks])).astype(np.int64)
+        return Columns(columns)
 
-    def _boundaries(self, step: np.ndarray) -> np.ndarray:
+    def _boundaries(self, step: Ints) -> Ints:
         """What each of these steps ended at, as announced before it; the first announcement counts from the start."""
         announced = self._all("boundary")
         if not announced:
             return np.zeros(len(step), np.int64)
-        kinds = np.array([model.BOUNDARIES.index(record["kind"]) for record in announced])
-        since = np.array([record["step"] for record in announced])
+        kinds = np.array([BOUNDARIES.index(boundary.kind) for boundary in announced])
+        since = np.array([boundary.step for boundary in announced])
         return kinds[np.maximum(np.searchsorted(since, step, side="right") - 1, 0)]
 
     def samples_per_step(self) -> float | None:
         """Samples per step so far, by the sizes of the first batches; None without a loader."""
-        sizes = {r["loader"]: r["samples"] for r in self._all("batch")}
-        batches = _columns(self._all("batches"), _BATCH_COLUMNS)
-        total = sum(sizes.get(int(loader), 0) for loader in batches["loader"])
+        sizes = {seen.loader: seen.samples for seen in self._all("batch")}
+        total = sum(sizes.get(int(loader), 0) for loader in self._columns("batches")["loader"])
         return total / self.step_count if total and self.step_count else None
 
-    def blocks(self) -> tuple[model.Block, ...]:
+    def blocks(self) -> tuple[Block, ...]:
         """The blocks of trials so far."""
-        return tuple(_build(model.Block, r) for r in self._all("block"))
+        return tuple(self._all("block"))
 
-    def _windows(self) -> dict[str, Record]:
-        """The last window of each name, of those that saw the kind of step that the job has taken since."""
-        last = self._last("boundary")
-        since = int(last["step"]) if last else 0
-        return {w["name"]: w for w in self._all("window") if w.get("first", since) >= since}
-
-    def recording(self) -> model.ProcessRecording | None:
+    def recording(self) -> ProcessRecording | None:
         """Everything read so far; None when even the first record is missing."""
         header = self._last("process")
         if header is None:
             return None
-        problems = [f"{self.path.name}: {what} ({count})" for what, count in self._problems.items()]
+        problems = [f"a line that is not a record ({self._damaged})"] if self._damaged else []
+        problems += [
+            f"{n} record{'s'[: n != 1]} of kind {kind!r} could not be read" for kind, n in self._unread.items()
+        ]
         if self._tail:
-            problems.append(f"{self.path.name}: the last line is cut")
-        windows = self._windows()
-        torch_import = self._last("torch")
-        tracked = self._last("tracked")
-        worker = self._last("worker")
-        trials = self._last("trials")
-        return model.ProcessRecording(
-            header=_build(model.ProcessHeader, header),
-            torch=_build(model.TorchImport, torch_import) if torch_import else None,
-            worker=_build(model.WorkerHeader, worker) if worker else None,
-            settings=_settings(self._last("settings")),
-            steps=self.steps(),
-            batches=_columns(self._all("batches"), _BATCH_COLUMNS),
-            fetches=_columns(self._all("fetches"), _FETCH_COLUMNS),
-            samples=tuple(_sample(record) for record in self._all("sample")),
-            worker_samples=tuple(_build(model.WorkerSample, r) for r in self._all("worker_sample")),
-            loaders=tuple(_build(model.LoaderMade, r) for r in self._all("loader")),
-            iterators=tuple(_build(model.IteratorMade, r) for r in self._all("iter")),
-            iterators_ended=tuple(_build(model.IteratorEnded, r) for r in self._all("iterend")),
-            batches_seen=tuple(_build(model.BatchSeen, r) for r in self._all("batch")),
-            shapes_seen=tuple(_build(model.ShapesSeen, r) for r in self._all("shapes")),
-            collections=tuple(_build(model.Collections, r) for r in self._all("gc")),
-            full_collections=tuple(_build(model.FullCollection, r) for r in self._all("full_gc")),
-            calls=tuple(_build(model.Call, r) for r in self._all("call")),
-            eval_with_grad=tuple(_build(model.EvalWithGradSeen, r) for r in self._all("eval_with_grad")),
-            sites={r["id"]: _build(model.CodeSite, r) for r in self._all("site")},
-            ops=_ops(windows.get("ops"), self._last("timings") or {}),
-            call_sites=_call_sites(windows.get("sites")),
-            counters=_counters(windows.get("counters")),
-            code_lines=_code_lines(windows.get("lines")),
-            making=_code_lines(self._last("making")),
-            thread_rounds=tuple({int(n): float(us) for n, us in r["us"]} for r in self._all("threads")),
-            forwards_seen=tuple(_build(model.ForwardsSeen, r) for r in self._all("concurrency")),
-            batch_rounds=tuple(_build(model.BatchRound, r) for r in self._all("batching")),
-            device=_columns(self._all("device"), records.DEVICE_COLUMNS),
-            device_left_out=_totals(r.get("left_out", {}) for r in self._all("device")),
-            trials=_build(model.TrialsBegan, trials) if trials else None,
-            blocks=self.blocks(),
-            applied=tuple(_build(model.Applied, r) for r in self._all("applied")),
-            tracked_objects=int(tracked["objects"]) if tracked else None,
-            faults=tuple(_build(model.Fault, r) for r in self._all("fault")),
-            ended=bool(self._all("end")),
-            size_bytes=self._offset,
-            problems=tuple(problems),
-        )
+            problems.append("the last line is cut")
+        left_out: Counter[str] = Counter()
+        for block in self._blocks.get("device", ()):
+            left_out.update(block.get("left_out", {}))
+        kept: dict[str, Any] = {kind: self._columns(kind) for kind in COLUMNS}
+        kept["steps"] = self.steps()
+        for kind, name in KINDS.items():
+            kept[name] = tuple(self._all(kind)) if _is_all(kind) else self._last(kind)
+        told = tuple(f"{self.path.name}: {problem}" for problem in problems)
+        return ProcessRecording(header=header, size_bytes=self._offset, device_left_out=left_out, problems=told, **kept)
+
+    def _last(self, kind: str) -> Any:
+        """Of a window, the last that saw the kind of step that the job has taken since."""
+        found = self._decoded.get(kind, [])
+        if kind.startswith("window"):
+            boundaries = self._all("boundary")
+            since = boundaries[-1].step if boundaries else 0
+            found = [(value, record) for value, record in found if record.get("first_step", since) >= since]
+        return found[-1][0] if found else None
+
+    def _columns(self, kind: str) -> Columns:
+        blocks = self._blocks.get(kind, ())
+        return Columns({name: _joined([block[name] for block in blocks]) for name in COLUMNS[kind]})
 
 
-def _end_times(blocks: Sequence[Record], wall_us: model.Ints) -> model.Ints:
+def _end_times(blocks: Sequence[Record], wall_us: Ints) -> Ints:
     """When each step ended: back from the block's last boundary by the steps' own lengths."""
     ends, start = [], 0
     for block in blocks:
@@ -193,141 +183,43 @@ def _end_times(blocks: Sequence[Record], wall_us: model.Ints) -> model.Ints:
         walls = wall_us[start:stop]
         ends.append(block["t"] - 1000 * (walls.sum() - np.cumsum(walls)))
         start = stop
-    return np.concatenate(ends)
+    return _joined(ends)
 
 
-def _column(blocks: Sequence[Record], name: str) -> model.Ints:
-    # A column whose entries were all the same was written as one number; one this version lacks is zero.
-    return np.concatenate(
-        [
-            np.full(b["n"], value, np.int64)
-            if not isinstance(value := b.get(name, 0), list)
-            else np.asarray(value, np.int64)
-            for b in blocks
-        ]
-    )
+def _joined(pieces: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.empty(0, np.int64), *pieces])
 
 
-def _columns(blocks: Sequence[Record], names: Sequence[str]) -> model.Columns:
-    if not blocks:
-        return model.Columns({name: np.empty(0, np.int64) for name in names})
-    return model.Columns({name: _column(blocks, name) for name in names})
+def _block(record: Record, names: Sequence[str], numbers: Sequence[str]) -> dict[str, Any]:
+    """With its columns as arrays. Raises what `Undecodable` names where they are none, or of different lengths, and
+    where one of `numbers` is none."""
+    n, *_ = (index(record[name]) for name in ("n", *numbers))
+    block = dict(record, marked=np.asarray(record.get("marked", ()), np.int64))
+    for name in names:
+        # A column whose entries were all the same was written as one number.
+        value = record.get(name, 0)
+        block[name] = np.asarray(value, np.int64) if isinstance(value, list) else np.full(n, value, np.int64)
+        if block[name].shape != (n,):
+            raise ValueError(f"{name} has not {n} entries")
+    return block
 
 
-def _totals(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for one in counts:
-        total.update(one)
-    return dict(total)
-
-
-def _settings(record: Record | None) -> model.Settings | None:
-    if record is None:
-        return None
-    parameters, cuda, libraries = record.get("parameters"), record.get("cuda"), record.get("libraries")
-    cudnn = record.get("cudnn")
-    return _build(
-        model.Settings,
-        record,
-        parameters=_build(model.Parameters, parameters) if parameters else None,
-        gc=_build(model.CollectorState, record.get("gc", {})),
-        cuda=_build(model.CudaDevice, cuda) if cuda else None,
-        libraries=_build(model.Libraries, libraries) if libraries else None,
-        cudnn=_build(model.Cudnn, cudnn) if cudnn else None,
-    )
-
-
-def _sample(record: Record) -> model.Sample:
-    cuda = record.get("cuda")
-    counters = None
-    if cuda is not None:
-        counters = model.CudaCounters(
-            num_alloc_retries=cuda.get("num_alloc_retries", 0),
-            num_device_alloc=cuda.get("num_device_alloc", 0),
-            num_device_free=cuda.get("num_device_free", 0),
-            num_ooms=cuda.get("num_ooms", 0),
-            allocated_peak=cuda.get("allocated_bytes.all.peak", 0),
-            reserved_peak=cuda.get("reserved_bytes.all.peak", 0),
-            inactive_split=cuda.get("inactive_split_bytes.all.current", 0),
+def _refuse(what: str, version: object) -> NoReturn:
+    """Say that another version of perfdoctor wrote it."""
+    if isinstance(version, int) and version > records.VERSION:
+        raise PerfdoctorError(
+            f"{what} was written by a newer perfdoctor (format {version}, this one reads {records.VERSION})",
+            slug="newer-recording",
+            advice="upgrade perfdoctor: pip install --upgrade perfdoctor",
         )
-    return _build(model.Sample, record, cuda=counters)
-
-
-def _ops(record: Record | None, timings: Record) -> model.OpsWindow | None:
-    """The operator window, with the timings that were taken of its operators after the last step."""
-    if record is None:
-        return None
-    layers, library = record.get("layers"), record.get("library")
-    return _build(
-        model.OpsWindow,
-        record,
-        library=_library(library, timings) if library else None,
-        layers=_layers(layers) if layers else None,
-        ops=tuple(_build(model.OpRow, r) for r in record.get("ops", ())),
-        devices=tuple(_build(model.DeviceWork, r) for r in record.get("devices", ())),
-        timed=bool(timings),
-        timings=tuple(_build(model.Timing, r) for r in timings.get("timings", ())),
-        replay=tuple(_build(model.Replay, r) for r in record.get("replay", ())),
-        onednn=tuple(_build(model.LibraryTiming, r) for r in timings.get("onednn", ())),
-        layout=tuple(_build(model.LayoutTiming, r) for r in timings.get("layout", ())),
-        batch=_batch(timings.get("batch")),
-        update=_build(model.UpdateTiming, timings["update"]) if timings.get("update") else None,
+    raise PerfdoctorError(
+        f"{what} was written by an older perfdoctor (format {version}, this one reads {records.VERSION})",
+        slug="older-recording",
+        advice="record the job again",
     )
 
 
-def _batch(record: Record | None) -> model.BatchTimings | None:
-    if not record:
-        return None
-    return _build(model.BatchTimings, record, ops=tuple(_build(model.BatchTiming, r) for r in record.get("ops", ())))
-
-
-def _library(record: Record, timings: Record) -> model.LibraryUse:
-    def timed(name: str) -> list[Record]:
-        rows, found = record.get(name, ()), timings.get(name, ())
-        return [{**row, **timing} for row, timing in zip(rows, found or repeat({}), strict=False)]
-
-    return _build(
-        model.LibraryUse,
-        record,
-        convolutions=tuple(_build(model.ConvolutionRow, r) for r in record.get("convolutions", ())),
-        recurrent=tuple(_build(model.RecurrentRow, r) for r in timed("recurrent")),
-        attention=tuple(_build(model.AttentionRow, r) for r in timed("attention")),
-    )
-
-
-def _layers(record: Record) -> model.LayersSeen:
-    modules = tuple(_build(model.LayerRow, r) for r in record.get("modules", ()))
-    return _build(model.LayersSeen, record, modules=modules)
-
-
-def _call_sites(record: Record | None) -> model.SitesWindow | None:
-    if record is None:
-        return None
-    lines, indices = record.get("lines"), record.get("indices")
-    return _build(
-        model.SitesWindow,
-        record,
-        calls=tuple(_build(model.SiteCall, r) for r in record.get("calls", ())),
-        lines=None if lines is None else tuple(_build(model.LineRow, r) for r in lines),
-        indices=None if indices is None else tuple(_build(model.IndexRow, r) for r in indices),
-    )
-
-
-def _code_lines(record: Record | None) -> model.LinesWindow | None:
-    if record is None:
-        return None
-    return _build(model.LinesWindow, record, lines=tuple(_build(model.CodeRow, r) for r in record.get("lines", ())))
-
-
-def _counters(record: Record | None) -> model.CountersWindow | None:
-    if record is None:
-        return None
-    # What is not a number is written as null.
-    losses = tuple(float("nan") if loss is None else float(loss) for loss in record.get("losses", ()))
-    return _build(model.CountersWindow, record, losses=losses)
-
-
-def read_facts(directory: RunDirectory) -> model.RunFacts:
+def read_facts(directory: RunDirectory) -> RunFacts:
     """run.json. Raises PerfdoctorError when the directory is not a recording."""
     try:
         record = json.loads(directory.run_file.read_text())
@@ -345,22 +237,18 @@ def read_facts(directory: RunDirectory) -> model.RunFacts:
             slug="foreign-recording",
             advice="name a directory that `perfdoctor check` wrote (.perfdoctor/runs/...)",
         )
-    if int(schema[1]) > records.VERSION:
-        raise PerfdoctorError(
-            f"{directory.path} was written by a newer perfdoctor ({record['schema']})",
-            slug="newer-recording",
-            advice="upgrade perfdoctor: pip install --upgrade perfdoctor",
-        )
-    return _build(model.RunFacts, record)
+    if int(schema[1]) != records.VERSION:
+        _refuse(str(directory.path), int(schema[1]))
+    return Decoder().decode(RunFacts, record)
 
 
-def read(directory: RunDirectory) -> model.Recording:
-    """The whole recording. Raises PerfdoctorError when it is none, or a newer one."""
+def read(directory: RunDirectory) -> Recording:
+    """The whole recording. Raises PerfdoctorError when it is none, or another version's."""
     facts = read_facts(directory)
     processes = []
     problems = list(facts.problems)
     for path in directory.process_files():
-        file = ProcessFile(path)
+        file = ProcessFile(path, facts.cwd)
         try:
             file.refresh()
         except OSError as error:
@@ -372,28 +260,27 @@ def read(directory: RunDirectory) -> model.Recording:
             continue
         problems.extend(process.problems)
         processes.append(process)
-    return model.Recording(
-        facts, tuple(processes), tuple(problems), read_cap_timings(directory), read_trial_plan(directory)
-    )
+    return Recording(facts, tuple(processes), tuple(problems), read_cap_timings(directory), read_trial_plan(directory))
 
 
-def read_trial_plan(directory: RunDirectory) -> model.TrialPlan | None:
+def read_trial_plan(directory: RunDirectory) -> TrialPlan | None:
     """trials.json; None when there is none, or it is cut: blocks without a plan belong to nothing."""
     try:
-        record = json.loads(directory.trials_file.read_text())
-        return _build(
-            model.TrialPlan, record, trials=tuple(_build(model.PlannedTrial, r) for r in record.get("trials", ()))
-        )
-    except (OSError, ValueError, TypeError, AttributeError):
+        return Decoder().decode(TrialPlan, _json(directory.trials_file))
+    except (OSError, *Undecodable):
         return None
 
 
-def read_cap_timings(directory: RunDirectory) -> model.CapTimings | None:
+def read_cap_timings(directory: RunDirectory) -> CapTimings | Missing | None:
     """timings.json; None when there is none, which says that no variable capped the instruction set."""
     try:
-        record = json.loads(directory.timings_file.read_text())
-        return _build(model.CapTimings, record, ops=tuple(_build(model.CapTiming, r) for r in record.get("ops", ())))
+        return Decoder().decode(CapTimings | Missing, _json(directory.timings_file))  # type: ignore[arg-type]
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        return model.CapTimings(missing=f"{directory.timings_file.name} cannot be read: {error}")
+    except (OSError, *Undecodable) as error:
+        return Missing(f"{directory.timings_file.name} cannot be read: {error}")
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    record: Mapping[str, Any] = json.loads(path.read_text())
+    return record

@@ -1,116 +1,171 @@
-"""Torch's settings and libraries, as the process found them."""
+"""Torch's settings and libraries at the second step: by then the job has made up its mind."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from .base import Missing, Site
+from .libraries import LibraryTiming
+from .vector_extensions import NO_CAP, CapTimings
+
+UNKNOWN_TO_TORCH = Missing("this build of torch does not say")
+NO_CUDA = Missing("the job does not use CUDA")
+FEW_SHAPES = Missing("too few batches were looked at", "let the job run for 200 steps or more")
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
-    """What the first optimizer updates."""
+class Precision:
+    """Types in use and what the hardware does with them."""
 
-    optimizer: str = ""
-    foreach: bool | None = None
-    fused: bool | None = None
-    dtypes: Mapping[str, int] = field(default_factory=dict)
-    devices: tuple[str, ...] = ()
-    device_elements: Mapping[str, int] = field(default_factory=dict)
+    default_dtype: str
+    parameter_dtypes: tuple[tuple[str, int], ...]
+    """Type and number of elements, of the parameters that the optimizers hold; most first."""
+    parameter_devices: tuple[str, ...]
+    autocast_dtype: str
+    """`bfloat16`, `float16`, or "" when autocast was off in the forward pass."""
+    grad_scaler: bool
+    bf16_native: bool | Missing = UNKNOWN_TO_TORCH
+    """The CPU multiplies bf16 in hardware, as oneDNN sees it."""
+    fp16_native: bool | Missing = UNKNOWN_TO_TORCH
+    compute_capability: tuple[int, int] | None = None
+    """Of the CUDA device in use; None on the CPU."""
+    tf32_matmul: bool | None = None
+    grad_scaler_site: Site | None = None
+    batch_dtypes: tuple[str, ...] = ()
+    """Types of the tensors that the loaders deliver, from `BatchSeen`."""
+    double_site: Site | None = None
+    """The line that first made torch's default type or a module float64; None where none did, or nobody noted it."""
 
 
 @dataclass(frozen=True, slots=True)
-class CollectorState:
-    """Python's collector at the second step."""
+class Threads:
+    """Threads of one rank and the knobs that set them."""
 
-    enabled: bool = True
-    thresholds: tuple[int, ...] = ()
-    frozen: int = 0
-    full_before: int = 0
+    intra_op: int
+    inter_op: int
+    openmp_runtimes: tuple[str, ...] = ()
+    """Distinct OpenMP and BLAS pools loaded: `libgomp`, `libiomp5`, `openblas`, ..."""
+    set_at: Site | None = None
+    """The line that set the number of intra-op threads; None where none did, or nobody noted it."""
+    launch_affinity_cpus: int = 0
+    """CPUs the process could run on when it started, from `ProcessHeader`."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """OMP_*, KMP_*, GOMP_*, MKL_* that were set, from `Settings.environment`."""
+    torchrun_default: bool = False
+    """torchrun set OMP_NUM_THREADS=1 because nobody else had: by comparison with the launcher's environment."""
+
+    def variable(self, name: str) -> str | None:
+        return dict(self.variables).get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Libraries and devices of one rank."""
+
+    cuda: str
+    """Version of CUDA that torch was built for; "" in a build without."""
+    hip: str
+    arch_list: tuple[str, ...]
+    """CUDA architectures the build has code for: `sm_80`, and `compute_90` for later ones."""
+    blas: str
+    """`mkl`, `open`, `nvpl`, `accelerate`, ...; "generic" is the reference BLAS, "" unknown."""
+    onednn_built: bool
+    onednn_enabled: bool
+    """As seen at the end of a forward, because `torch.backends.mkldnn.flags()` switches it off just there."""
+    acl: bool
+    """oneDNN has Arm's Compute Library."""
+    capability: str
+    """Instruction set of torch's own kernels: `DEFAULT`, `AVX2`, `AVX512`, `SVE256`, ..."""
+    xpu_built: bool
+    mps_available: bool
+    data_parallel: bool
+    """A root module was an `nn.DataParallel`."""
+    parameters_by_device: tuple[tuple[str, int], ...]
+    """Elements that the optimizers hold, by device, most first; empty without an optimizer."""
+    batch_devices: tuple[str, ...] = ()
+    """Devices of the tensors that the loaders deliver, from `BatchSeen`."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Allow-listed variables as the job had them; those read when torch is imported, as they were then."""
+    onednn_timings: tuple[LibraryTiming, ...] = ()
+    """From `FinalTimings`; empty where oneDNN was on."""
+    cap_timings: CapTimings | Missing = NO_CAP
+    """From timings.json."""
+    onednn_between_steps: bool = True
+    """False: it is off in the whole process, not only inside some `with`."""
+    onednn_off_at: Site | None = None
+    """The line that switched it off, and not by `flags()`; None where none did, or nobody noted it."""
+
+    def variable(self, name: str) -> str | None:
+        return dict(self.variables).get(name)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Of the parameters."""
+        return tuple(device for device, _ in self.parameters_by_device)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeVariety:
+    """Shapes of batches, one in eight of which was looked at."""
+
+    sampled: int
+    distinct: int
+    late: int
+    """Of the distinct ones, those first seen in the second half."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cudnn:
+    """cuDNN's settings, of a job that uses CUDA."""
+
+    available: bool
+    enabled: bool
+    """Between the steps."""
+    benchmark: bool
+    deterministic: bool
+    version: int | None = None
+    error: str = ""
+    """What cuDNN said when it was loaded: a version that does not match, a GPU that it does not know."""
+    enabled_in_forward: bool | None = None
+    """At the end of a forward, where `torch.backends.cudnn.flags()` may have switched it off; None: not seen."""
+    shapes: ShapeVariety | Missing = FEW_SHAPES
+    """From `ShapesSeen`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CudaDevice:
     """The CUDA device in use."""
 
-    name: str = ""
-    capability: tuple[int, int] = (0, 0)
-    total_bytes: int = 0
-    tf32_matmul: bool = False
-    allocator: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Cudnn:
-    """cuDNN, of a job that has initialised CUDA."""
-
-    available: bool = False
-    version: int | None = None
-    error: str = ""
-    enabled: bool = True
-    benchmark: bool = False
-    benchmark_limit: int = 0
-    deterministic: bool = False
-    flash_attention: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Libraries:
-    """What this build of torch computes with."""
-
-    arch_list: tuple[str, ...] = ()
-    """CUDA architectures that the build has code for: `sm_80`, `compute_90`."""
-    blas: str = ""
-    mkl: bool | None = None
-    onednn: bool | None = None
-    acl: bool | None = None
-    xpu: bool = False
-    mps: bool = False
+    total_bytes: int
+    allocator: str
+    """torch's: `native`, `cudaMallocAsync`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Torch's settings at the second step boundary."""
+    """All that is read once."""
 
-    intra_op: int = 0
-    inter_op: int = 0
-    os_threads: int = 0
-    cpus: int = 0
-    default_dtype: str = "float32"
-    capability: str = ""
-    mkldnn: bool = True
-    bf16_native: bool | None = None
-    fp16_native: bool | None = None
-    anomaly: bool = False
-    double_site: int = -2
-    """The first call of `torch.set_default_dtype(torch.float64)` or of a module's `double()`; -2 where there was none,
-    or in an older recording."""
-    threads_site: int = -2
-    """The last call of `torch.set_num_threads`, as above."""
-    onednn_site: int = -2
-    """The last line that switched oneDNN off, and not by `flags()`, as above."""
-    deterministic: bool = False
+    precision: Precision
+    threads: Threads
+    backend: Backend
+    environment: Mapping[str, str]
+    """The variables of `records.ENVIRONMENT` that were set."""
+    allocator: str
+    """Of C: `glibc`, `jemalloc`, `tcmalloc`, `mimalloc`."""
+    gc_enabled: bool
+    """Python's collector."""
     frameworks: tuple[str, ...] = ()
     trainer: str = ""
-    pools: tuple[str, ...] = ()
-    allocator: str = "glibc"
-    environment: Mapping[str, str] = field(default_factory=dict)
-    parameters: Parameters | None = None
-    autocast: str = ""
-    scaler_site: int = -2
-    gc: CollectorState = field(default_factory=CollectorState)
-    unit_ns: float = 0.0
-    start_us: int = 0
+    """Whose training loop it is: `lightning`, `transformers`, `accelerate`, or "" for the job's own."""
     compiled: bool = False
+    """torch.compile was used."""
+    hook_ns: float = 0.0
+    """One enter-and-leave of the probe's timeline."""
+    start_ms: float = 0.0
+    """What the probe added to the start of the process."""
     cuda: CudaDevice | None = None
-    onednn_in_forward: bool | None = None
-    """Whether oneDNN was on when a root module's forward ended; None when none was seen by then."""
-    cudnn_in_forward: bool | None = None
-    """The same of cuDNN."""
-    cudnn: Cudnn | None = None
-    data_parallel: bool = False
-    libraries: Libraries | None = None
-    concurrency: bool = False
-    """Forwards of several threads are counted; False in a recording older than that."""
+    """None in a process that does not use CUDA."""
+    cudnn: Cudnn | Missing = NO_CUDA
     device_clock: str | None = None
-    """Why no step is marked on the CUDA device's timeline, "" where steps are; None without CUDA, in a recording older
-    than that, and where it failed."""
+    """Why no step is marked on the device's timeline, "" where steps are; None without CUDA, and where it failed."""

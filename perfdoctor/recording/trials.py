@@ -38,14 +38,10 @@ class Block:
     """By the batch size of the job's own loaders."""
     work: float = 1.0
     """Samples of a step by those of the job's own step."""
-    cpu_us: int | None = None
-    """Of the whole process."""
     delay_us: int | None = None
     """The training thread was runnable and had no CPU."""
     throttled_us: int | None = None
     """A quota of the process's control groups took it, summed over CPUs; None without a quota."""
-    minflt: int | None = None
-    nivcsw: int | None = None
     error: str = ""
     """Why there are no steps: the remedy could not be applied, or did not hold."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..diagnosis.measured import Gain, Range, Verdict
-from ..recording.model import Block
+from ..recording.trials import Block
 from .blocks import LEAST_PAIRS
 
 CONFIDENCE = 0.99

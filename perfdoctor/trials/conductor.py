@@ -23,8 +23,8 @@ from ..launch import preload
 from ..observation.relaunch import STEPS, Launcher
 from ..observation.running_job import RunningJob
 from ..recording.directory import RunDirectory
-from ..recording.model import Block, PlannedTrial, TrialPlan
 from ..recording.reader import read
+from ..recording.trials import Block, PlannedTrial, TrialPlan
 from . import history
 from .analyse import LEAST_LAUNCHES, MOST_PAIRS, measured, pairs_of, precise_enough, undisturbed
 from .blocks import LEAST_PAIRS, SETTLE, Size, block_steps, orders

@@ -9,7 +9,8 @@ from dataclasses import replace
 from ..diagnosis.findings import Diagnosis, Finding, Fix, Measurement, Severity
 from ..diagnosis.measured import COMBINED, Gain, Range, Trial, Trials, Verdict
 from ..injected._perfdoctor_probe.remedies import catalogue
-from ..recording.model import Block, PlannedTrial, Recording
+from ..recording.model import Recording
+from ..recording.trials import Block, PlannedTrial
 from .analyse import LEAST_LAUNCHES, by_trial, gain_of, measured, start_s, verdict_of
 
 

@@ -128,7 +128,6 @@ FETCH = Fetch(
     collate_cpu_ms=1.0,
     run_delay_ms=0.2,
     read_bytes=1e6,
-    disk_bytes=0.0,
     batch_bytes=1_000_000.0,
 )
 LOADER = Loader(
@@ -151,7 +150,7 @@ LOADER = Loader(
     iterator_start_ms=60.0,
     batches_per_iterator=210.0,
     fetch=FETCH,
-    worker_threads=WorkerThreads(intra_op=1, os_threads=2, affinity_cpus=4, distinct_affinities=1),
+    worker_threads=WorkerThreads(intra_op=1, affinity_cpus=4, distinct_affinities=1),
 )
 BATCH_TIMINGS = BatchTimings(
     ops=(
@@ -228,9 +227,7 @@ CUDNN = Cudnn(
     enabled=True,
     enabled_in_forward=True,
     benchmark=True,
-    benchmark_limit=10,
     deterministic=False,
-    flash_attention=True,
     shapes=ShapeVariety(sampled=100, distinct=2, late=0),
 )
 CUDA_MEMORY = CudaMemory(
@@ -238,12 +235,9 @@ CUDA_MEMORY = CudaMemory(
     caching=True,
     alloc_retries_per_step=0.0,
     device_allocs_per_step=0.0,
-    device_frees_per_step=0.0,
     peak_allocated_bytes=9 << 30,
     peak_reserved_bytes=10 << 30,
     total_bytes=80 << 30,
-    inactive_split_bytes=0,
-    ooms=0,
 )
 
 
@@ -320,12 +314,10 @@ def healthy() -> Evidence:
             ms_per_step=0.1,
             automatic_ms_per_step=0.1,
             per_step=(0.05, 0.005, 0.0),
-            full_pause_ms=0.0,
             longest_pause_ms=0.4,
             full_collected=0.0,
             explicit=(),
             tracked_objects=170_000,
-            frozen_objects=0,
             enabled=True,
         ),
         memory=HostMemory(
@@ -342,8 +334,8 @@ def healthy() -> Evidence:
         ops=OpProfile(
             steps=3,
             ops=(
-                Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 14.0, 14.0, 1.3e8),
-                Op("mm", "float32", "[512, 32] [32, 512]", "cpu", 16.0, 6.0, 6.0, 2.6e8),
+                Op("addmm", "float32", "[512] [32, 512] [512, 512]", 8.0, 14.0, 14.0, 1.3e8),
+                Op("mm", "float32", "[512, 32] [32, 512]", 16.0, 6.0, 6.0, 2.6e8),
             ),
             ops_per_step=120.0,
             self_ms_per_step=22.0,
@@ -367,13 +359,10 @@ def healthy() -> Evidence:
         threads=Threads(
             intra_op=1,
             inter_op=2,
-            os_threads=4,
-            job_affinity_cpus=4,
             launch_affinity_cpus=4,
             openmp_runtimes=("libgomp",),
             variables=(("OMP_NUM_THREADS", "1"),),
             torchrun_default=False,
-            switches_per_step=0.1,
         ),
         host=HOST,
         own_cost=OwnCost(8.0, 35.0, 100.0, 0.01, 0.01, 60.0),

@@ -95,7 +95,7 @@ def test_operators_of_a_loop_over_samples_grow_with_the_batch() -> None:
 
 def test_large_operators_that_were_not_timed_grow() -> None:
     """Elementwise work of 12 ms beside products that hardly grow."""
-    elementwise = Op("native_batch_norm", "float32", "[4, 64, 56, 56]", "cpu", 2.0, 12.0, 12.0, 0.0)
+    elementwise = Op("native_batch_norm", "float32", "[4, 64, 56, 56]", 2.0, 12.0, 12.0, 0.0)
     evidence = small_batch(0.1, ops__ops=(elementwise,))
     low = number(_examined(small_batch(0.1)), "gain_low")
     assert number(_examined(evidence), "gain_low") < low
@@ -103,8 +103,8 @@ def test_large_operators_that_were_not_timed_grow() -> None:
 
 def test_the_optimizers_operators_do_not_grow() -> None:
     """Adam's root of the second moment is as large as a weight, whatever the batch."""
-    roots = Op("sqrt", "float32", "[512, 512]", "cpu", 3.0, 12.0, 12.0, 0.0)
-    in_place = Op("addcdiv_", "float32", "[512, 512] [512, 512]", "cpu", 3.0, 12.0, 12.0, 0.0)
+    roots = Op("sqrt", "float32", "[512, 512]", 3.0, 12.0, 12.0, 0.0)
+    in_place = Op("addcdiv_", "float32", "[512, 512] [512, 512]", 3.0, 12.0, 12.0, 0.0)
     low = number(_examined(small_batch(0.1)), "gain_low")
     assert number(_examined(small_batch(0.1, ops__ops=(roots, in_place))), "gain_low") == low
 

@@ -364,7 +364,7 @@ def test_without_cudnns_settings_nothing_is_claimed_of_it() -> None:
 
 
 def test_a_native_product_elsewhere_is_not_counted_as_convolution() -> None:
-    ops = (Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 18.0, 18.0, 1e8),)
+    ops = (Op("addmm", "float32", "[512] [32, 512] [512, 512]", 8.0, 18.0, 18.0, 1e8),)
     assert is_clear(_examined(with_(healthy(), backend__onednn_enabled=False, ops__ops=ops)))
 
 

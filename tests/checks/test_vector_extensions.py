@@ -77,7 +77,7 @@ def test_a_hypervisor_that_hides_instructions_is_a_note() -> None:
         {"machine__cpu__model": 1},  # a model that never had it
         {"machine__cpu__flags": ("avx", "avx2", "avx512f")},
         {"machine__cpu__flags": ()},  # an older recording
-        {"ops__ops": (Op("add", "float32", "[512]", "cpu", 8.0, 20.0, 20.0, 0.0),)},  # no arithmetic to speak of
+        {"ops__ops": (Op("add", "float32", "[512]", 8.0, 20.0, 20.0, 0.0),)},  # no arithmetic to speak of
     ],
 )
 def test_no_note_without_all_of_it(changes: dict[str, object]) -> None:
@@ -85,7 +85,7 @@ def test_no_note_without_all_of_it(changes: dict[str, object]) -> None:
 
 
 def test_hidden_bfloat16_instructions_matter_to_bfloat16_work() -> None:
-    work = (Op("mm", "bfloat16", "[512, 512] [512, 512]", "cpu", 8.0, 20.0, 20.0, 1e9),)
+    work = (Op("mm", "bfloat16", "[512, 512] [512, 512]", 8.0, 20.0, 20.0, 1e9),)
     evidence = masked(
         machine__cpu__flags=("avx2", "avx512f"), ops__ops=work, ops__self_ms_by_dtype=(("bfloat16", 20.0),)
     )

@@ -51,7 +51,7 @@ def test_a_cut_recording_is_judged_on_what_is_whole(said: Said, tmp_path: Path, 
 def test_a_recording_of_a_newer_version(said: Said, tmp_path: Path, healthy: Checked) -> None:
     run = _copy(healthy, tmp_path / "run")
     facts = (run / "run.json").read_text()
-    (run / "run.json").write_text(facts.replace("perfdoctor.run/1", "perfdoctor.run/99"))
+    (run / "run.json").write_text(facts.replace("perfdoctor.run/2", "perfdoctor.run/99"))
     checked = said("report", run)
     assert checked.code == 2
     assert "newer perfdoctor" in checked.stderr and "pip install --upgrade" in checked.stderr

@@ -11,7 +11,6 @@ import numpy as np
 
 from perfdoctor.evidence import steady
 from perfdoctor.evidence.model import Missing
-from perfdoctor.evidence.places import Places
 from perfdoctor.evidence.steady import Selection
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.machine import Machine
@@ -24,7 +23,7 @@ START_NS = 1_000_000_000
 """When processes start."""
 PID = 100
 WALL_US = 10_000
-NOWHERE = Places({}, "")
+CWD = "/home/ann/job"
 MACHINE = Machine(
     cpu_model="CPU",
     logical_cpus=4,
@@ -38,15 +37,73 @@ MACHINE = Machine(
 
 
 def process(pid: int = PID, ppid: int = 1, **fields: Any) -> Record:
-    return {"k": "process", "version": 1, "pid": pid, "ppid": ppid, "t": START_NS, "python": "3.11.7", **fields}
+    return {"k": "process", "version": 2, "pid": pid, "ppid": ppid, "t": START_NS, "python": "3.11.7", **fields}
 
 
 def torch(**fields: Any) -> Record:
     return {"k": "torch", "version": "2.13.0", "cwd": "/home/ann/job", "environment": {}, **fields}
 
 
-def settings(**fields: Any) -> Record:
-    return {"k": "settings", "intra_op": 1, "environment": {}, "allocator": "glibc", **fields}
+def settings(
+    precision: Record | None = None, threads: Record | None = None, backend: Record | None = None, **fields: Any
+) -> Record:
+    """Of a plain job on the CPU; changes to its three large parts, and fields beside them."""
+    return {
+        "k": "settings",
+        "precision": {
+            "default_dtype": "float32",
+            "parameter_dtypes": [],
+            "parameter_devices": [],
+            "autocast_dtype": "",
+            "grad_scaler": False,
+            **(precision or {}),
+        },
+        "threads": {"intra_op": 1, "inter_op": 1, **(threads or {})},
+        "backend": {
+            "cuda": "",
+            "hip": "",
+            "arch_list": [],
+            "blas": "mkl",
+            "onednn_built": True,
+            "onednn_enabled": True,
+            "acl": False,
+            "capability": "AVX2",
+            "xpu_built": False,
+            "mps_available": False,
+            "data_parallel": False,
+            "parameters_by_device": [],
+            **(backend or {}),
+        },
+        "environment": {},
+        "allocator": "glibc",
+        "gc_enabled": True,
+        **fields,
+    }
+
+
+def window(name: str, **fields: Any) -> Record:
+    return {"k": "window", "name": name, "first_step": 10, **fields}
+
+
+def no_window(name: str, why: str) -> Record:
+    return {"k": "window", "name": name, "missing": why}
+
+
+def ops_window(
+    *, layers: Record | None = None, library_use: Record | None = None, replays: Sequence[Record] = (), **profile: Any
+) -> Record:
+    """An operator window: fields of its profile, and its other parts."""
+    return window(
+        "ops",
+        profile={"steps": 2, "ops": [], "ops_per_step": 10.0, "self_ms_per_step": 4.0, **profile},
+        layers=layers or {"layers": [], "count": 0, "total_ms": 0.0, "flops_per_step": 0.0},
+        library_use={"convolutions": [], "recurrent": [], "attention": [], **(library_use or {})},
+        replays=list(replays),
+    )
+
+
+def sites_window(**fields: Any) -> Record:
+    return window("sites", **{"steps": 2, "ops": 100, "calls": [], "lines": [], **fields})
 
 
 def boundary(kind: str, step: int = 0) -> Record:
@@ -73,11 +130,14 @@ def sample(step: int, **fields: Any) -> Record:
 
 
 def loader(identity: int = 1, **fields: Any) -> Record:
-    return {"k": "loader", "id": identity, "dataset": "Images", "batch_size": 32, **fields}
+    """Without workers, and made where no line of the job was on the stack."""
+    made = {"batch_size": 32, "num_workers": 0, "prefetch_factor": None, "pin_memory": False}
+    rest = {"persistent_workers": False, "start_method": "fork" if fields.get("num_workers") else "", "site": -1}
+    return {"k": "loader", "id": identity, "dataset": "Images", **made, **rest, **fields}
 
 
 def iterator(step: int, us: int = 0, loader: int = 1) -> Record:
-    return {"k": "iter", "loader": loader, "step": step, "us": us}
+    return {"k": "iter", "loader": loader, "step": step, "us": us, "site": -1}
 
 
 def ended_iterator(step: int, us: int, loader: int = 1) -> Record:
@@ -96,7 +156,7 @@ def fetches(getitem_us: Sequence[int], **columns: Any) -> Record:
 
 
 def worker(number: int = 0, ppid: int = PID) -> Record:
-    return {"k": "worker", "worker": number, "workers": 1, "ppid": ppid}
+    return {"k": "worker", "worker": number, "ppid": ppid}
 
 
 def worker_sample(fetched: int, **fields: Any) -> Record:
@@ -108,7 +168,7 @@ def site(identity: int, line: int, file: str = "/home/ann/job/train.py", functio
 
 
 def full_collection(step: int, us: int, **fields: Any) -> Record:
-    return {"k": "full_gc", "step": step, "us": us, "generation": 2, **fields}
+    return {"k": "full_gc", "step": step, "us": us, "generation": 2, "site": -1, **fields}
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -124,14 +184,14 @@ def write(directory: Path, *records: Record, pid: int = PID, t: int = START_NS) 
 
 
 def write_run(directory: Path, **fields: Any) -> RunDirectory:
-    facts = {"schema": "perfdoctor.run/1", "command": ["python", "train.py"], "cwd": "/home/ann/job", **fields}
+    facts = {"schema": "perfdoctor.run/2", "command": ["python", "train.py"], "cwd": "/home/ann/job", **fields}
     (directory / "run.json").write_text(json.dumps(facts))
     return RunDirectory(directory)
 
 
 def recorded(directory: Path, *records: Record, pid: int = PID) -> ProcessRecording:
     """What the reader makes of a file with these records."""
-    file = ProcessFile(write(directory, *records, pid=pid))
+    file = ProcessFile(write(directory, *records, pid=pid), CWD)
     file.refresh()
     recording = file.recording()
     assert recording is not None

@@ -13,10 +13,13 @@ from recordings import (
     fetches,
     full_collection,
     loader,
+    no_window,
+    ops_window,
     process,
     sample,
     settings,
     site,
+    sites_window,
     steps,
     torch,
     worker,
@@ -29,12 +32,14 @@ from perfdoctor.evidence.build import build
 from perfdoctor.evidence.model import (
     CallSite,
     CudaMemory,
+    DeviceWork,
     Evidence,
     Fetch,
     GarbageCollection,
     HostMemory,
     JobEnd,
     Missing,
+    Op,
     OpProfile,
     OwnCost,
     Precision,
@@ -43,7 +48,6 @@ from perfdoctor.evidence.model import (
     Site,
     Step,
     Threads,
-    ThreadTiming,
 )
 from perfdoctor.recording.host import HostRecording
 from perfdoctor.recording.reader import read
@@ -128,15 +132,15 @@ def test_every_part_is_there_when_all_was_recorded(tmp_path: Path) -> None:
     evidence = _only(
         tmp_path,
         torch(),
-        settings(unit_ns=800.0, start_us=35_000),
+        settings(hook_ns=800.0, start_ms=35.0),
         loader(),
         steps(WALL_US, N),
         batches(range(N), 0),
         fetches([100] * N),
         sample(10, minflt=100, stime_us=0, utime_us=0, events=0),
         sample(90, minflt=900, stime_us=8_000, utime_us=80_000, events=800, maxrss_kb=2048),
-        {"k": "window", "name": "ops", "steps": 2, "self_us": {"float32": 8000}},
-        {"k": "window", "name": "sites", "steps": 2, "calls": []},
+        ops_window(),
+        sites_window(),
     )
     kinds = {
         "step": Step,
@@ -289,17 +293,12 @@ def test_useless_graphs_and_emptied_caches_have_their_lines(tmp_path: Path) -> N
 
 
 def test_cuda_counters_are_growth_over_the_span(tmp_path: Path) -> None:
-    device = {"capability": [9, 0], "total_bytes": 80 << 30, "tf32_matmul": True, "allocator": "native"}
-    before = {"num_alloc_retries": 5, "num_device_alloc": 100}
-    after = {
-        "num_alloc_retries": 13,
-        "num_device_alloc": 180,
-        "reserved_bytes.all.peak": 10,
-        "allocated_bytes.all.peak": 6,
-    }
+    device = {"total_bytes": 80 << 30, "allocator": "native"}
+    before = {"alloc_retries": 5, "device_allocs": 100, "peak_allocated_bytes": 0, "peak_reserved_bytes": 0}
+    after = {"alloc_retries": 13, "device_allocs": 180, "peak_allocated_bytes": 6, "peak_reserved_bytes": 10}
     evidence = _only(
         tmp_path,
-        settings(cuda=device, environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}),
+        settings({"compute_capability": [9, 0]}, cuda=device, environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}),
         steps(WALL_US, N),
         sample(10, cuda=before),
         sample(90, cuda=after),
@@ -313,56 +312,38 @@ def test_cuda_counters_are_growth_over_the_span(tmp_path: Path) -> None:
     assert evidence.precision.compute_capability == (9, 0)
 
 
-def test_the_operator_window_is_per_step(tmp_path: Path) -> None:
-    row = {"name": "aten::mm", "dtype": "float64", "shapes": [[64, 256], [256, 8], []], "calls": 8, "self_us": 4000}
-    window = {
-        "k": "window",
-        "name": "ops",
-        "steps": 4,
-        "aten": 400,
-        "ops": [{**row, "total_us": 4000, "flops": 8e6}],
-        "self_us": {"float64": 4000, "float32": 8000},
-        "device": {"kernels": 8000, "Memcpy HtoD (Pageable -> Device)": 2000, "Memcpy HtoD (Pinned -> Device)": 400},
+def test_the_operator_window_is_read_as_it_is(tmp_path: Path) -> None:
+    row = {
+        "name": "mm",
+        "dtype": "float64",
+        "shapes": "[64, 256] [256, 8]",
+        "calls_per_step": 2.0,
+        "flops_per_step": 2e6,
     }
-    timing = {"name": "aten::mm", "dtype": "float64", "shapes": row["shapes"], "us": 500, "float32_us": 200}
-    ops = _only(tmp_path, steps(WALL_US, N), window, {"k": "timings", "timings": [timing]}).ops
-    assert isinstance(ops, OpProfile)
-    (op,) = ops.ops
-    assert (op.name, op.shapes, op.calls_per_step, op.self_ms_per_step) == ("mm", "[64, 256] [256, 8]", 2.0, 1.0)
-    assert ops.self_ms_per_step == pytest.approx(3.0)
-    assert ops.self_ms("float64") == pytest.approx(1.0)
-    assert ops.timings[0].shapes == op.shapes
-    assert (ops.device_busy_ms, ops.device_copies_ms, ops.pageable_copies_ms) == (2.0, 0.6, 0.5)
-
-
-def test_kernels_that_overlap_make_a_device_busy_once(tmp_path: Path) -> None:
-    rows = [
-        {"index": 0, "streams": 2, "kernels_us": 5000, "busy_us": 4000, "active_us": 4400},
-        {"index": 1, "streams": 1, "kernels_us": 3000, "busy_us": 3000, "active_us": 3000},
-    ]
-    window = {"k": "window", "name": "ops", "steps": 2, "device": {"kernels": 8000}, "busy_us": 6000, "devices": rows}
-    window["pauses_us"] = 700
+    window = ops_window(
+        ops=[{**row, "self_ms_per_step": 1.0, "total_ms_per_step": 1.5}],
+        self_ms_per_step=3.0,
+        self_ms_by_dtype=[["float32", 2.0], ["float64", 1.0]],
+        device_busy_ms=3.0,
+        device_copies_ms=0.6,
+        pageable_copies_ms=0.5,
+        pauses_ms=0.35,
+        devices=[{"index": 0, "busy_ms": 2.0}, {"index": 1, "busy_ms": 1.5}],
+        stray_ms=0.25,
+    )
     ops = _only(tmp_path, steps(WALL_US, N), window).ops
     assert isinstance(ops, OpProfile)
-    assert (ops.device_busy_ms, ops.pauses_ms) == (3.0, 0.35)
-    assert [(one.index, one.kernels_ms, one.busy_ms, one.active_ms) for one in ops.devices] == [
-        (0, 2.5, 2.0, 2.2),
-        (1, 1.5, 1.5, 1.5),
-    ]
-
-
-def test_timings_of_threads_are_means_over_the_whole_rounds(tmp_path: Path) -> None:
-    rounds = [[[1, 5000.0], [2, 3000.0]], [[1, 7000.0], [2, 4000.0]], [[1, 90_000.0]]]  # the last was cut short
-    records = [{"k": "threads", "us": us} for us in rounds]
-    ops = _only(tmp_path, steps(WALL_US, N), {"k": "window", "name": "ops"}, *records).ops
-    assert isinstance(ops, OpProfile)
-    assert ops.thread_timings == (ThreadTiming(1, 6.0, 2), ThreadTiming(2, 3.5, 2))
+    assert ops.ops == (Op("mm", "float64", "[64, 256] [256, 8]", 2.0, 1.0, 1.5, 2e6),)
+    assert ops.self_ms_per_step == pytest.approx(3.0)
+    assert ops.self_ms("float64") == pytest.approx(1.0)
+    assert (ops.device_busy_ms, ops.device_copies_ms, ops.pageable_copies_ms) == (3.0, 0.6, 0.5)
+    assert (ops.pauses_ms, ops.stray_ms) == (0.35, 0.25)
+    assert ops.devices == (DeviceWork(0, 2.0), DeviceWork(1, 1.5))
 
 
 @pytest.mark.parametrize("name", ["ops", "sites"])
 def test_a_window_that_could_not_open_says_why(tmp_path: Path, name: str) -> None:
-    window = {"k": "window", "name": name, "missing": "the job runs a profiler of its own"}
-    evidence = _only(tmp_path, steps(WALL_US, N), window)
+    evidence = _only(tmp_path, steps(WALL_US, N), no_window(name, "the job runs a profiler of its own"))
     missing = evidence.ops if name == "ops" else evidence.call_sites
     assert isinstance(missing, Missing)
     assert "a profiler of its own" in missing.reason
@@ -373,11 +354,10 @@ def test_a_window_that_could_not_open_says_why(tmp_path: Path, name: str) -> Non
 
 def test_the_costliest_line_of_the_call_site_window_comes_first(tmp_path: Path) -> None:
     calls = [
-        {"kind": "item", "site": 1, "count": 2, "us": 100},
-        {"kind": "convert", "site": 2, "count": 4, "us": 900, "detail": "float32->float64"},
-        {"kind": "item", "site": 9, "count": 4, "us": 900},  # no line of the job
+        {"kind": "item", "site": 1, "calls_per_step": 1.0, "ms_per_step": 0.05},
+        {"kind": "convert", "site": 2, "calls_per_step": 2.0, "ms_per_step": 0.45, "detail": "float32->float64"},
     ]
-    window = {"k": "window", "name": "sites", "steps": 2, "calls": calls}
+    window = sites_window(calls=calls)
     found = _only(tmp_path, torch(), site(1, 5), site(2, 6), steps(WALL_US, N), window).call_sites
     assert not isinstance(found, Missing)
     assert [(call.kind, call.site.line, call.calls_per_step, call.ms_per_step) for call in found] == [
@@ -403,12 +383,12 @@ def test_torchruns_single_thread_is_told_from_the_users(
     assert threads.torchrun_default is by_torchrun
 
 
-@pytest.mark.parametrize(("scaler_site", "scaler"), [(-2, False), (-1, True), (1, True)])
-def test_a_gradient_scaler_may_have_no_line(tmp_path: Path, scaler_site: int, scaler: bool) -> None:
-    records = (torch(), site(1, 9), settings(scaler_site=scaler_site), steps(WALL_US, N))
-    precision = _only(tmp_path, *records).precision
+@pytest.mark.parametrize("scaler_site", [None, -1, 1])
+def test_a_gradient_scaler_may_have_no_line(tmp_path: Path, scaler_site: int | None) -> None:
+    facts = settings({"grad_scaler": scaler_site is not None, "grad_scaler_site": scaler_site})
+    precision = _only(tmp_path, torch(), site(1, 9), facts, steps(WALL_US, N)).precision
     assert isinstance(precision, Precision)
-    assert precision.grad_scaler is scaler
+    assert precision.grad_scaler is (scaler_site is not None)
     assert (precision.grad_scaler_site is not None) is (scaler_site == 1)
 
 

@@ -6,33 +6,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import NOWHERE, boundary, recorded, site, worker
+from recordings import boundary, no_window, recorded, site, torch, worker
+from recordings import window as recorded_window
 
-from perfdoctor.evidence.code_lines import code_lines, making
+from perfdoctor.evidence.lines import code_lines, making
 from perfdoctor.evidence.model import Missing, Parts, Step
-from perfdoctor.evidence.places import Places
+from perfdoctor.recording.lines import LinesWindow
 
 STEP = Step(
     *("optimizer", 50, 1.0, 5, 4, 0, 0.0, 20.0, Parts(input_wait=12.0, forward=6.0, other=2.0)),
     *(20.0, 0.1, 19.0, 21.0, 18.0, 18.0, 0.0, 1.0, 32.0, 1.0),
 )
 ROWS = (
-    {"site": 1, "part": "input_wait", "called": True, "us": 9000},
-    {"site": 2, "part": "input_wait", "called": False, "us": 1000},
-    {"site": 2, "part": "forward", "called": False, "us": 8000},
-    {"site": 9, "part": "forward", "called": False, "us": 100},
+    {"site": 1, "part": "input_wait", "called": True, "ms_per_step": 4.5, "share": 0.75},
+    {"site": 2, "part": "forward", "called": False, "ms_per_step": 4.0, "share": 1.0},
+    {"site": 2, "part": "input_wait", "called": False, "ms_per_step": 0.5, "share": 1 / 12},
 )
-TOTALS = {"input_wait": 12_000, "forward": 8000}
-SITES = (site(1, 40, "/home/ann/job/data.py", "features"), site(2, 90))
+SITES = (torch(), site(1, 40, "/home/ann/job/data.py", "features"), site(2, 90))
 
 
 def window(**fields: Any) -> dict[str, Any]:
-    return {"k": "window", "name": "lines", "first": 10, "step": 12, "steps": 2, **fields}
+    return recorded_window("lines", lines=ROWS, total_ms=9.0) | fields
 
 
 def test_a_line_costs_its_share_of_its_part_of_an_ordinary_step(tmp_path: Path) -> None:
-    process = recorded(tmp_path, *SITES, window(lines=ROWS, lines_us=TOTALS))
-    found = code_lines(process, Places(process.sites, "/home/ann/job"), STEP)
+    process = recorded(tmp_path, *SITES, window())
+    found = code_lines(process, STEP)
     assert not isinstance(found, Missing)
     assert [(line.site.file, line.site.line, line.part) for line in found] == [
         ("data.py", 40, "input_wait"),
@@ -47,49 +46,52 @@ def test_a_line_costs_its_share_of_its_part_of_an_ordinary_step(tmp_path: Path) 
     ("records", "reason"),
     [
         ((), "not reached"),
-        ((window(missing="a debugger or a coverage tool traces the job's lines"),), "debugger"),
+        ((no_window("lines", "a debugger or a coverage tool traces the job's lines"),), "debugger"),
     ],
 )
 def test_without_the_window_the_reason_is_given(tmp_path: Path, records: tuple[Any, ...], reason: str) -> None:
-    found = code_lines(recorded(tmp_path, *records), NOWHERE, STEP)
+    found = code_lines(recorded(tmp_path, *records), STEP)
     assert isinstance(found, Missing)
     assert reason in found.reason
 
 
 def test_without_a_step_there_are_no_milliseconds(tmp_path: Path) -> None:
-    process = recorded(tmp_path, *SITES, window(lines=ROWS, lines_us=TOTALS))
-    assert code_lines(process, NOWHERE, Missing("too few steps")) == Missing("too few steps")
+    process = recorded(tmp_path, *SITES, window())
+    assert code_lines(process, Missing("too few steps")) == Missing("too few steps")
 
 
 def test_batches_made_in_the_training_process_are_made_by_what_was_called_while_waiting(tmp_path: Path) -> None:
-    process = recorded(tmp_path, *SITES, window(lines=ROWS, lines_us=TOTALS))
-    (line,) = making(process, (), 0, "/home/ann/job")
+    process = recorded(tmp_path, *SITES, window())
+    (line,) = making(process, (), 0)
     assert (line.site.file, line.site.line, line.share) == ("data.py", 40, 0.75)
 
 
 def test_the_worker_with_the_longest_batch_speaks_for_all(tmp_path: Path) -> None:
-    rows = [{"site": 1, "part": "other", "called": True, "us": 600}, {"site": 2, "called": False, "us": 400}]
-    makers = [
-        recorded(tmp_path, worker(), *SITES, {"k": "making", "lines": rows, "lines_us": {"other": total}}, pid=pid)
-        for pid, total in ((101, 1000), (102, 800))
-    ]
+    makers = []
+    for pid, total_ms in ((101, 1.0), (102, 0.8)):
+        rows = [
+            {"site": 1, "part": "other", "called": True, "ms_per_step": 0.6, "share": 0.6 / total_ms},
+            {"site": 2, "part": "other", "called": False, "ms_per_step": 0.4, "share": 0.4 / total_ms},
+        ]
+        making_record = {"k": "making", "lines": rows, "total_ms": total_ms}
+        makers.append(recorded(tmp_path, worker(), *SITES, making_record, pid=pid))
     idle = recorded(tmp_path, worker(), pid=103)
-    (line,) = making(idle, [*makers, idle], 3, "/home/ann/job")
+    (line,) = making(idle, [*makers, idle], 3)
     assert (line.site.line, line.share) == (40, 0.6)
-    assert making(idle, [idle], 1, "") == ()
+    assert making(idle, [idle], 1) == ()
 
 
-def test_an_older_recording_has_no_lines_of_the_making(tmp_path: Path) -> None:
-    assert making(recorded(tmp_path), (), 0, "") == ()
+def test_without_the_window_there_are_no_lines_of_the_making(tmp_path: Path) -> None:
+    assert making(recorded(tmp_path), (), 0) == ()
 
 
 def test_a_window_on_steps_of_another_kind_is_not_used(tmp_path: Path) -> None:
     """An agent that acts before it learns: those steps were forwards."""
-    acting = window(lines=ROWS[:1], lines_us=TOTALS)
+    acting = window(lines=ROWS[:1])
     change = boundary("optimizer", 96)
     early = recorded(tmp_path, boundary("forward"), *SITES, acting, change)
     assert early.code_lines is None
-    learning = window(lines=ROWS, lines_us=TOTALS) | {"first": 106}
+    learning = window() | {"first_step": 106}
     late = recorded(tmp_path, boundary("forward"), *SITES, acting, change, learning)
-    assert late.code_lines is not None
+    assert isinstance(late.code_lines, LinesWindow)
     assert len(late.code_lines.lines) == len(ROWS)

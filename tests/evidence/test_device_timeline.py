@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import Record, recorded, selected, settings, steps
+from recordings import Record, ops_window, recorded, selected, settings, steps
 
 from perfdoctor.evidence import device, steady
-from perfdoctor.evidence.model import DeviceParts, DeviceTimeline, Missing, OpProfile
+from perfdoctor.evidence.model import DeviceParts, DeviceTimeline, Missing
 
 N = 200
 MARKED = list(range(7, N, 7))
-OPS = OpProfile(steps=2, ops=(), ops_per_step=0.0, self_ms_per_step=0.0, device_busy_ms=7.5)
 
 
 def marks(step: list[int], **us: Any) -> Record:
@@ -30,12 +29,13 @@ def marks(step: list[int], **us: Any) -> Record:
 
 
 def _timeline(
-    tmp_path: Path, *records: Record, ops: OpProfile | Missing = OPS, **setting: Any
+    tmp_path: Path, *records: Record, busy_ms: float | None = 7.5, **setting: Any
 ) -> DeviceTimeline | Missing:
-    facts = settings(**{"cuda": {"name": "H100"}, "device_clock": "", **setting})
-    process = recorded(tmp_path, facts, steps(10_000, N, marked=[20, 21]), *records)
+    facts = settings(**{"cuda": {"total_bytes": 80 << 30, "allocator": "native"}, "device_clock": "", **setting})
+    seen = [] if busy_ms is None else [ops_window(device_busy_ms=busy_ms)]
+    process = recorded(tmp_path, facts, steps(10_000, N, marked=[20, 21]), *seen, *records)
     selection = selected(process)
-    return device.timeline(process, selection, steady.measure(process, selection), ops)
+    return device.timeline(process, selection, steady.measure(process, selection))
 
 
 def _seen(*arguments: Any, **changes: Any) -> DeviceTimeline:
@@ -90,14 +90,12 @@ def test_who_bounds_the_step(tmp_path: Path, us: dict[str, int], bound: str) -> 
 def test_with_kernels_on_nearly_all_the_time_the_host_does_not_bound_it_alone(tmp_path: Path) -> None:
     blocking = {"idle_most_us": 9_000, "ahead_low_us": 0, "ahead_high_us": 100}
     assert _seen(tmp_path, marks(MARKED, **blocking)).bound == "host"
-    busy = OpProfile(steps=2, ops=(), ops_per_step=0.0, self_ms_per_step=0.0, device_busy_ms=8.0)
-    assert _seen(tmp_path, marks(MARKED, **blocking), ops=busy).bound == "both"
+    assert _seen(tmp_path, marks(MARKED, **blocking), busy_ms=8.0).bound == "both"
 
 
 def test_kernels_that_overlap_fill_no_more_than_the_step(tmp_path: Path) -> None:
-    busy = OpProfile(steps=2, ops=(), ops_per_step=0.0, self_ms_per_step=0.0, device_busy_ms=25.0)
-    assert _seen(tmp_path, marks(MARKED), ops=busy).busy_share == 1.0
-    unseen = _seen(tmp_path, marks(MARKED), ops=Missing("no window")).busy_share
+    assert _seen(tmp_path, marks(MARKED), busy_ms=25.0).busy_share == 1.0
+    unseen = _seen(tmp_path, marks(MARKED), busy_ms=None).busy_share
     assert isinstance(unseen, Missing)
 
 
@@ -111,7 +109,6 @@ def test_few_marks_say_nothing_and_why_they_are_few(tmp_path: Path) -> None:
 
 def test_where_there_is_no_timeline_the_reason_is_its_own(tmp_path: Path) -> None:
     assert _reason(tmp_path, cuda=None) == "the process does not use CUDA"
-    assert "older" in _reason(tmp_path, device_clock=None)
     several = "the model lies on several devices"
     assert _reason(tmp_path, device_clock=several) == several
     fault = {"k": "fault", "hook": device.HOOK, "error": "RuntimeError: CUDA error"}
@@ -126,6 +123,6 @@ def test_what_was_marked_before_a_failure_counts(tmp_path: Path) -> None:
 def test_without_settings_nothing_is_known(tmp_path: Path) -> None:
     process = recorded(tmp_path, steps(10_000, N), marks(MARKED))
     selection = selected(process)
-    found = device.timeline(process, selection, steady.measure(process, selection), OPS)
+    found = device.timeline(process, selection, steady.measure(process, selection))
     assert isinstance(found, Missing)
     assert "settings" in found.reason

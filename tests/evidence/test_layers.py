@@ -6,32 +6,45 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import recorded
+from recordings import no_window, ops_window, recorded, sites_window, torch
 
-from perfdoctor.evidence.layers import hot_lines, layers
+from perfdoctor.evidence.lines import hot_lines
 from perfdoctor.evidence.model import LayerProfile, Missing, Parts, Step
-from perfdoctor.evidence.places import Places
+from perfdoctor.evidence.operators import layers
 
 NO_STEP = Missing("too few steps")
 STEP = Step(
     *("optimizer", 50, 1.0, 5, 4, 0, 0.0, 20.0, Parts(input_wait=2.0, forward=6.0, backward=8.0, other=4.0)),
     *(20.0, 0.1, 19.0, 21.0, 18.0, 18.0, 0.0, 1.0, 32.0, 1.0),
 )
-LAYER = {"name": "fc", "kind": "Linear", "order": 1, "calls": 4, "forward_us": 2000, "backward_us": 6000, "flops": 800}
-REST = {"name": "", "kind": "Net", "order": 0, "leaf": False, "calls": 4, "forward_us": 500, "backward_us": 0}
+LAYER = {
+    "name": "fc",
+    "kind": "Linear",
+    "order": 1,
+    "leaf": True,
+    "calls_per_step": 2.0,
+    "forward_ms": 1.0,
+    "backward_ms": 3.0,
+    "time_share": 0.5,
+    "flops_per_step": 400.0,
+    "flop_share": 0.8,
+    "parameters": 6,
+    "parameter_bytes": 24,
+}
+REST = {**LAYER, "name": "", "kind": "Net", "order": 0, "leaf": False, "forward_ms": 0.25, "backward_ms": 0.0}
 SITES = (
+    torch(cwd="/job"),
     {"k": "site", "id": 1, "file": "/job/train.py", "line": 5, "function": "main"},
     {"k": "site", "id": 2, "file": "/job/train.py", "line": 6, "function": "main", "via": "/torch/_tensor.py:backward"},
 )
 
 
-def window(name: str, **fields: Any) -> dict[str, Any]:
-    return {"k": "window", "name": name, "first": 10, "step": 12, "steps": 2, **fields}
+def window(*rows: dict[str, Any], **seen: Any) -> dict[str, Any]:
+    return ops_window(layers={"layers": list(rows), "count": 2, "total_ms": 8.0, "flops_per_step": 500.0, **seen})
 
 
-def profile(tmp_path: Path, step: Step | Missing = STEP, **seen: Any) -> LayerProfile | Missing:
-    record = window("ops", layers={"total_us": 16_000, "flops": 1000, "count": 2, "modules": [LAYER, REST], **seen})
-    return layers(recorded(tmp_path, record), step)
+def profile(tmp_path: Path, *rows: dict[str, Any], **seen: Any) -> LayerProfile | Missing:
+    return layers(recorded(tmp_path, *SITES, window(*(rows or (LAYER, REST)), **seen)), STEP)
 
 
 def test_a_layer_is_told_per_step(tmp_path: Path) -> None:
@@ -44,20 +57,19 @@ def test_a_layer_is_told_per_step(tmp_path: Path) -> None:
 
 
 def test_profiled_time_never_exceeds_an_ordinary_step(tmp_path: Path) -> None:
-    found = profile(tmp_path, total_us=72_000)
+    found = profile(tmp_path, total_ms=36.0, stray_ms=2.0)
     assert isinstance(found, LayerProfile)
     assert found.total_ms == pytest.approx(18.0)
     assert found.layers[0].ms == pytest.approx(4.0 / 2)
+    assert found.stray_ms == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
         (None, "not reached"),
-        (window("ops", missing="the job runs a profiler of its own"), "profiler of its own"),
-        (window("ops"), "older"),
-        (window("ops", layers={"missing": "the job uses torch.compile"}), "torch.compile"),
-        (window("ops", layers={"modules": [LAYER]}, device={"kernels": 5}), "matched"),
+        (no_window("ops", "the job runs a profiler of its own"), "profiler of its own"),
+        (ops_window(layers={"missing": "the job uses torch.compile"}), "torch.compile"),
     ],
 )
 def test_layers_that_were_not_seen_say_why(tmp_path: Path, record: dict[str, Any] | None, reason: str) -> None:
@@ -67,26 +79,42 @@ def test_layers_that_were_not_seen_say_why(tmp_path: Path, record: dict[str, Any
 
 
 def test_a_job_without_modules_has_an_empty_profile(tmp_path: Path) -> None:
-    found = profile(tmp_path, total_us=0, flops=0, count=0, modules=[])
+    nothing = {"layers": [], "count": 0, "total_ms": 0.0, "flops_per_step": 0.0}
+    found = layers(recorded(tmp_path, ops_window(layers=nothing)), STEP)
     assert isinstance(found, LayerProfile)
     assert found.layers == ()
 
 
-LINES = window(
-    "sites",
-    ops=100,
+LINES = sites_window(
     lines=[
-        {"site": 1, "part": "forward", "ops": 60, "us": 100, "python_us": 200, "calls": 40, "places": 2},
-        {"site": 2, "part": "backward", "ops": 40, "us": 900, "python_us": 100, "calls": 0, "places": 1},
-        {"site": 99, "part": "other", "ops": 1, "us": 900, "python_us": 0, "calls": 1, "places": 1},
-    ],
-    lines_us={"forward": 400, "backward": 1000, "other": 900},
-    lines_ops={"forward": 80, "backward": 40, "other": 1},
+        {
+            "site": 1,
+            "part": "forward",
+            "ops_per_step": 30.0,
+            "ms_per_step": 0.15,
+            "ops_ms": 0.05,
+            "share": 0.75,
+            "ops_share": 0.75,
+            "runs_per_step": 10.0,
+            "passes_per_step": 0.0,
+        },
+        {
+            "site": 2,
+            "part": "backward",
+            "ops_per_step": 20.0,
+            "ms_per_step": 0.5,
+            "ops_ms": 0.45,
+            "share": 1.0,
+            "ops_share": 1.0,
+            "runs_per_step": 0.0,
+            "passes_per_step": 1.0,
+        },
+    ]
 )
 
 
 def test_a_line_costs_its_share_of_its_part_of_an_ordinary_step(tmp_path: Path) -> None:
-    found = hot_lines(recorded(tmp_path, *SITES, LINES), Places(recorded(tmp_path, *SITES, pid=2).sites, "/job"), STEP)
+    found = hot_lines(recorded(tmp_path, *SITES, LINES), STEP)
     assert not isinstance(found, Missing)
     backward, forward = found
     assert (backward.site.line, backward.part, backward.ms_per_step) == (6, "backward", 8.0)
@@ -99,31 +127,27 @@ def test_a_line_costs_its_share_of_its_part_of_an_ordinary_step(tmp_path: Path) 
     ("record", "step", "reason"),
     [
         (None, STEP, "not reached"),
-        (window("sites", missing="a mode"), STEP, "a mode"),
-        (window("sites", calls=[]), STEP, "older"),
+        (no_window("sites", "a mode"), STEP, "a mode"),
         (LINES, NO_STEP, "too few"),
     ],
 )
 def test_lines_that_were_not_seen_say_why(
     tmp_path: Path, record: dict[str, Any] | None, step: Step | Missing, reason: str
 ) -> None:
-    found = hot_lines(recorded(tmp_path, *([record] if record else [])), Places({}, "/job"), step)
+    found = hot_lines(recorded(tmp_path, *SITES, *([record] if record else [])), step)
     assert isinstance(found, Missing)
     assert reason in found.reason
 
 
 def test_the_backward_pass_of_a_model_that_stands_aside_is_told_apart(tmp_path: Path) -> None:
-    found = profile(tmp_path, modules=[LAYER, {**REST, "name": "teacher", "aside": True, "backward_us": 1000}])
+    found = profile(tmp_path, LAYER, {**REST, "name": "teacher", "aside": True, "backward_ms": 0.5})
     assert isinstance(found, LayerProfile)
     assert [layer.aside for layer in found.layers] == [False, True]
     assert found.aside_backward_ms == pytest.approx(0.5)
 
 
 def test_a_model_that_no_optimizer_updates_is_told_with_the_line_that_calls_it(tmp_path: Path) -> None:
-    teacher = {**REST, "name": "", "idle": True, "backward_us": 4000, "site": 1}
-    record = window("ops", layers={"total_us": 16_000, "modules": [LAYER, teacher]})
-    process = recorded(tmp_path, *SITES, record)
-    found = layers(process, STEP, Places(process.sites, "/job"))
+    found = profile(tmp_path, LAYER, {**REST, "idle": True, "backward_ms": 2.0, "called_at": 1})
     assert isinstance(found, LayerProfile)
     (idle,) = found.idle
     assert idle.called_at is not None

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from recordings import (
-    NOWHERE,
     PID,
     WALL_US,
     Record,
@@ -26,14 +25,13 @@ from recordings import (
 
 from perfdoctor.evidence import loading
 from perfdoctor.evidence.model import Fetch, Loader, Missing, Site, WorkerThreads
-from perfdoctor.evidence.places import Places
 from perfdoctor.recording.model import ProcessRecording
 
 N = 40
 
 
-def _loaders(rank: ProcessRecording, *workers: ProcessRecording, places: Places = NOWHERE) -> tuple[Loader, ...]:
-    return loading.build(rank, workers, selected(rank), places)
+def _loaders(rank: ProcessRecording, *workers: ProcessRecording) -> tuple[Loader, ...]:
+    return loading.build(rank, workers, selected(rank))
 
 
 def _loader(rank: ProcessRecording, *workers: ProcessRecording) -> Loader:
@@ -157,7 +155,7 @@ def test_a_loop_without_a_loader_has_none(tmp_path: Path) -> None:
 def test_the_line_and_the_settings_of_the_loader_are_kept(tmp_path: Path) -> None:
     made = loader(site=3, num_workers=2, prefetch_factor=4, persistent_workers=True, start_method="spawn")
     rank = recorded(tmp_path, site(3, 12), made, steps(WALL_US, N), batches(range(N), 0))
-    (found,) = _loaders(rank, places=Places(rank.sites, "/home/ann/job"))
+    (found,) = _loaders(rank)
     assert found.site == Site("train.py", 12, "main")
     assert (found.num_workers, found.prefetch_factor, found.start_method) == (2, 4, "spawn")
     assert found.persistent_workers
@@ -180,8 +178,8 @@ def test_batches_are_timed_where_the_workers_make_them(tmp_path: Path) -> None:
             tmp_path,
             # The first two pay for imports and cold caches.
             fetches([500_000, 90_000] + [20_000] * 18, getitem_cpu_us=5_000, collate_us=1_000, collate_cpu_us=900),
-            worker_sample(2, delay_us=1_000, rchar=1_000, read_bytes=0),
-            worker_sample(20, delay_us=37_000, rchar=181_000, read_bytes=90_000),
+            worker_sample(2, delay_us=1_000, rchar=1_000),
+            worker_sample(20, delay_us=37_000, rchar=181_000),
             number=number,
         )
         for number in (0, 1)
@@ -192,7 +190,7 @@ def test_batches_are_timed_where_the_workers_make_them(tmp_path: Path) -> None:
     assert fetch.getitem_cpu_ms == pytest.approx(5.0)
     assert (fetch.collate_ms, fetch.collate_cpu_ms) == (pytest.approx(1.0), pytest.approx(0.9))
     assert fetch.run_delay_ms == pytest.approx(2.0)
-    assert (fetch.read_bytes, fetch.disk_bytes) == (pytest.approx(10_000), pytest.approx(5_000))
+    assert fetch.read_bytes == pytest.approx(10_000)
     assert fetch.batch_bytes == 4096
     # Of 15 ms off the CPU, the run delay is taken off by share.
     assert fetch.getitem_blocked_ms == pytest.approx(15.0 - 2.0 * 15.0 / 15.1)
@@ -228,7 +226,7 @@ def test_without_workers_the_training_process_makes_the_batches(tmp_path: Path) 
     fetch = _fetch(_loader(rank))
     assert fetch.total_ms == pytest.approx(4.0)
     assert fetch.run_delay_ms == pytest.approx(1.0 * 0.4)  # of 1 ms a step, by the share that loading takes
-    assert (fetch.read_bytes, fetch.disk_bytes) == (pytest.approx(100), pytest.approx(10))
+    assert fetch.read_bytes == pytest.approx(100)
     assert isinstance(fetch.batch_bytes, Missing)
 
 
@@ -271,10 +269,9 @@ def test_workers_that_share_a_cpu_are_told_from_those_with_one_each(
 ) -> None:
     rank = recorded(tmp_path, loader(num_workers=2), steps(WALL_US, N), batches(range(N), 0, depth=0))
     makers = [
-        _worker(tmp_path, worker_sample(9, os_threads=3 + i, intra_op=1, affinity=cpus), number=i)
-        for i, cpus in enumerate(([0], second))
+        _worker(tmp_path, worker_sample(9, intra_op=1, affinity=cpus), number=i) for i, cpus in enumerate(([0], second))
     ]
-    assert _loader(rank, *makers).worker_threads == WorkerThreads(1, 4, 1, distinct)
+    assert _loader(rank, *makers).worker_threads == WorkerThreads(1, 1, distinct)
 
 
 def test_batches_of_workers_side_by_side_are_in_the_order_of_their_turns(tmp_path: Path) -> None:
@@ -298,6 +295,7 @@ def _of_epochs(tmp_path: Path, *loaders: Record) -> tuple[Loader, ...]:
     """Two epochs of 20 batches, each of a loader of its own; a batch is waited for 2 ms, made in 1.9."""
     rank = recorded(
         tmp_path,
+        *(site(number, 20 + number) for number in (5, 6)),
         *loaders,
         iterator(0, loader=1),
         iterator(20, loader=2),

@@ -1,103 +1,148 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from recordings import recorded, steps, torch
+from recordings import Record, no_window, ops_window, recorded, steps, torch
 
 from perfdoctor.evidence import operators
-from perfdoctor.evidence.model import BatchTimings, Missing, UpdateTiming
-
-
-def _timings(tmp_path: Path, *timings: dict[str, object]) -> BatchTimings | Missing:
-    window = {"k": "window", "name": "ops", "steps": 2, "aten": 10, "ops": [], "self_us": {}}
-    profile = operators.profile(recorded(tmp_path, torch(), steps(10_000, 20), window, *timings))
-    assert not isinstance(profile, Missing)
-    return profile.batch_timings
-
-
-def _record(batch: object) -> dict[str, object]:
-    return {"k": "timings", "timings": [], "onednn": [], "batch": batch}
-
-
-def test_timings_of_batches_become_milliseconds_per_step(tmp_path: Path) -> None:
-    row = {
-        "name": "aten::mm",
-        "dtype": "float32",
-        "shapes": [[8, 64], [64, 32]],
-        "calls": 6,
-        "factor": 4,
-        "us": 100.0,
-        "larger_us": 250.0,
-        "smaller_us": 80.0,
-    }
-    timings = _timings(tmp_path, _record({"ops": [row], "smaller": 4, "peak_gflops": 90.0, "floor_us": 1.5}))
-    assert not isinstance(timings, Missing)
-    (timing,) = timings.ops
-    assert (timing.name, timing.shapes, timing.calls_per_step) == ("mm", "[8, 64] [64, 32]", 3.0)
-    assert (timing.milliseconds, timing.larger_milliseconds, timing.smaller_milliseconds) == (0.1, 0.25, 0.08)
-    assert timing.growing_milliseconds == pytest.approx(0.05)
-    assert (timings.peak_gflops, timings.floor_ms) == (90.0, 0.0015)
-
-
-@pytest.mark.parametrize(("larger", "growing"), [(50.0, 0.0), (100.0, 0.0), (400.0, 0.1), (4000.0, 0.1)])
-def test_no_more_than_the_whole_call_grows(tmp_path: Path, larger: float, growing: float) -> None:
-    row = {"name": "aten::mm", "calls": 2, "factor": 4, "us": 100.0, "larger_us": larger}
-    timings = _timings(tmp_path, _record({"ops": [row]}))
-    assert not isinstance(timings, Missing)
-    assert timings.ops[0].growing_milliseconds == pytest.approx(growing)
-    assert timings.ops[0].smaller_milliseconds is None
-
-
-@pytest.mark.parametrize(
-    ("waited", "stray_ms"),
-    [(None, 0.0), ([0, 0], 0.0), ([6000, 1], 3.0), ([6000, 2], 3.0), ([60_000, 20], 3.0), ([60_000, 200], 0.3)],
+from perfdoctor.evidence.model import (
+    BatchTiming,
+    BatchTimings,
+    DtypeTiming,
+    LibraryUse,
+    Missing,
+    OpProfile,
+    ThreadTiming,
+    UpdateTiming,
 )
-def test_two_waits_for_a_cpu_may_fall_into_one_operator(
-    tmp_path: Path, waited: list[int] | None, stray_ms: float
-) -> None:
-    window = {"k": "window", "name": "ops", "steps": 2, "ops": [], "self_us": {}, "waited": waited}
-    profile = operators.profile(recorded(tmp_path, torch(), steps(10_000, 20), window))
-    assert not isinstance(profile, Missing)
-    assert profile.stray_ms == pytest.approx(stray_ms)
+
+BATCH = {
+    "ops": [
+        {
+            "name": "mm",
+            "shapes": "[8, 64] [64, 32]",
+            "calls_per_step": 3.0,
+            "factor": 4,
+            "milliseconds": 0.1,
+            "larger_milliseconds": 0.25,
+            "smaller_milliseconds": 0.08,
+        }
+    ],
+    "smaller": 4,
+    "peak_gflops": 90.0,
+    "floor_ms": 0.0015,
+}
+LSTM = {
+    "kernel": "lstm",
+    "layer": "read",
+    "module": "LSTM",
+    "dtype": "float32",
+    "calls_per_step": 1.0,
+    "ms_per_step": 1.0,
+    "copies_ms": 0.0,
+}
+ATTENTION = {
+    "made": "by hand",
+    "layer": "",
+    "module": "",
+    "dtype": "float32",
+    "batch": 32,
+    "queries": 256,
+    "width": 64,
+    "keys": 128,
+    "mask": "",
+    "dropout": 0.0,
+    "calls_per_step": 2.0,
+    "ms_per_step": 5.0,
+}
 
 
-@pytest.mark.parametrize("batch", [None, {}, {"ops": []}])
-def test_where_nothing_could_be_timed_it_says_how_to_find_out(tmp_path: Path, batch: object) -> None:
-    timings = _timings(tmp_path, _record(batch))
-    assert isinstance(timings, Missing)
-    assert "compare two runs" in timings.remedy
+def _profile(tmp_path: Path, *timings: Record, **profile: Any) -> OpProfile:
+    found = operators.profile(recorded(tmp_path, torch(), steps(10_000, 20), ops_window(**profile), *timings))
+    assert isinstance(found, OpProfile)
+    return found
+
+
+def test_timings_taken_after_the_last_step_complete_the_window(tmp_path: Path) -> None:
+    update = {"optimizer": "Adam", "made": "loop", "tensors": 9, "part": 0.5, "now_ms": 0.9, "fused_ms": 0.1}
+    dtype = {"name": "mm", "shapes": "[8]", "dtype": "float64", "milliseconds": 0.5, "float32_milliseconds": 0.2}
+    found = _profile(tmp_path, {"k": "timings", "batch": BATCH, "update": update, "dtype": [dtype]})
+    timing = BatchTiming("mm", "[8, 64] [64, 32]", 3.0, 0.1, 4, 0.25, 0.08)
+    assert found.batch_timings == BatchTimings((timing,), 4, 90.0, 0.0015)
+    assert timing.growing_milliseconds == pytest.approx(0.05)
+    assert found.update == UpdateTiming("Adam", "loop", 9, 0.9, None, 0.1, 0.5)
+    assert found.timings == (DtypeTiming("mm", "[8]", "float64", 0.5, 0.2),)
+
+
+@pytest.mark.parametrize(("larger", "growing"), [(0.05, 0.0), (0.1, 0.0), (0.4, 0.1), (4.0, 0.1)])
+def test_no_more_than_the_whole_call_grows(larger: float, growing: float) -> None:
+    timing = BatchTiming("mm", "", 1.0, 0.1, 4, larger)
+    assert timing.growing_milliseconds == pytest.approx(growing)
+    assert timing.smaller_milliseconds is None
 
 
 def test_a_job_that_was_killed_has_no_timings_and_it_says_so(tmp_path: Path) -> None:
-    timings = _timings(tmp_path)
-    assert isinstance(timings, Missing)
-    assert "gone before" in timings.reason
+    found = _profile(tmp_path)
+    for missing in (found.batch_timings, found.update):
+        assert isinstance(missing, Missing)
+        assert "gone before" in missing.reason
 
 
-def _update(tmp_path: Path, *timings: dict[str, object]) -> UpdateTiming | Missing:
-    window = {"k": "window", "name": "ops", "steps": 2, "aten": 10, "ops": [], "self_us": {}}
-    profile = operators.profile(recorded(tmp_path, torch(), steps(10_000, 20), window, *timings))
-    assert not isinstance(profile, Missing)
-    return profile.update
+def test_what_could_not_be_timed_says_why(tmp_path: Path) -> None:
+    batch = {"missing": "no operator could be timed", "remedy": "compare two runs"}
+    found = _profile(tmp_path, {"k": "timings", "batch": batch, "update": {"missing": "its step is differentiable"}})
+    assert found.batch_timings == Missing("no operator could be timed", "compare two runs")
+    assert found.update == Missing("its step is differentiable")
 
 
-def test_timings_of_an_update_become_milliseconds(tmp_path: Path) -> None:
-    row = {"optimizer": "Adam", "made": "loop", "tensors": 9, "part": 0.5, "now_us": 900.0, "fused_us": 100.0}
-    assert _update(tmp_path, {"k": "timings", "update": row}) == UpdateTiming("Adam", "loop", 9, 0.9, None, 0.1, 0.5)
+def test_timings_of_threads_are_means_over_the_whole_rounds(tmp_path: Path) -> None:
+    rounds = [{1: 5.0, 2: 3.0}, {1: 7.0, 2: 4.0}, {1: 90.0}]  # the last was cut short
+    records = [
+        {"k": "threads", "step": 9, "timings": [{"threads": n, "milliseconds": ms} for n, ms in one.items()]}
+        for one in rounds
+    ]
+    assert _profile(tmp_path, *records).thread_timings == (ThreadTiming(1, 6.0, 2), ThreadTiming(2, 3.5, 2))
+
+
+def _use(tmp_path: Path, *records: Record) -> LibraryUse | Missing:
+    return operators.library_use(recorded(tmp_path, torch(), steps(10_000, 20), *records))
+
+
+def test_timings_of_libraries_take_the_place_of_the_rows_of_the_window(tmp_path: Path) -> None:
+    window = ops_window(library_use={"recurrent": [LSTM], "attention": [ATTENTION], "on_device": False})
+    use = _use(tmp_path, window)
+    assert isinstance(use, LibraryUse)
+    assert (use.recurrent[0].native, use.recurrent[0].native_ms) == (True, 0.0)
+    assert isinstance(use.attention[0].timing, Missing) and "gone before" in use.attention[0].timing.reason
+    timing = {"now_ms": 2.5, "fused_ms": 1.25, "part": 0.5, "choice": "fused"}
+    layout = {"name": "avg_pool2d", "shapes": "[32, 16, 8, 8]", "first_ms": 1.5, "last_ms": 0.3, "ms_per_step": 2.5}
+    timings = {
+        "k": "timings",
+        "recurrent": [{**LSTM, "native_ms": 0.9, "onednn_ms": 0.3}],
+        "attention": [{**ATTENTION, "timing": timing}, {**ATTENTION, "timing": {"missing": "it was not replayed"}}],
+        "layout": [layout],
+    }
+    timed = _use(tmp_path, window, timings)
+    assert isinstance(timed, LibraryUse)
+    assert (timed.recurrent[0].native_ms, timed.recurrent[0].onednn_ms) == (0.9, 0.3)
+    first, second = (one.timing for one in timed.attention)
+    assert not isinstance(first, Missing)
+    assert (first.now_ms, first.fused_ms, first.part, first.choice) == (2.5, 1.25, 0.5, "fused")
+    assert second == Missing("it was not replayed")
+    assert timed.layout_timings[0].ms_per_step == 2.5
 
 
 @pytest.mark.parametrize(
-    ("timings", "why"),
+    ("records", "reason"),
     [
-        ((), "gone before"),
-        (({"k": "timings", "timings": []},), "there is none"),
-        (({"k": "timings", "update": {"missing": "its step is differentiable"}},), "timed: its step is differentiable"),
+        ([], "not reached"),
+        ([no_window("ops", "a profiler of its own")], "a profiler of its own"),
+        ([ops_window(library_use={"missing": "AttributeError: shapes"})], "AttributeError"),
     ],
 )
-def test_an_update_that_was_not_timed_says_why(
-    tmp_path: Path, timings: tuple[dict[str, object], ...], why: str
-) -> None:
-    update = _update(tmp_path, *timings)
-    assert isinstance(update, Missing)
-    assert why in update.reason
+def test_what_is_missing_has_a_reason(tmp_path: Path, records: list[Record], reason: str) -> None:
+    use = _use(tmp_path, *records)
+    assert isinstance(use, Missing)
+    assert reason in use.reason

@@ -5,7 +5,7 @@ import sys
 
 import torch
 from torch import nn
-from torch.autograd.profiler import profile
+from torch.autograd.profiler import profile as profiler
 
 sys.path.insert(0, sys.argv[1])
 
@@ -45,11 +45,11 @@ def networks():
 def timings(network, inputs):
     for _ in range(2):
         network(inputs).sum().backward()
-    with profile(record_shapes=True) as seen:
+    with profiler(record_shapes=True) as seen:
         network(inputs).sum().backward()
-    summary = operators.summarise(*operators.divided(seen.kineto_results.events()))
+    profile, arguments = operators.summarise(*operators.divided(seen.kineto_results.events()), 1)
     weights = {tuple(parameter.shape) for parameter in network.parameters()}
-    return batch.timings(summary["ops"], summary["arguments"], weights)
+    return batch.timings(profile["ops"], arguments, weights)
 
 
 torch.manual_seed(0)

@@ -25,11 +25,10 @@ def counted(run):
     summary = window.close(1)
     assert not torch.autograd._profiler_enabled()
     ours = {}
-    for op in summary["ops"]:
-        if op["flops"]:
-            name = op["name"].removeprefix("aten::")
-            ours[name] = ours.get(name, 0) + op["flops"]
-    return {"ours": ours, "theirs": theirs, "aten": summary["aten"]}
+    for op in summary["profile"]["ops"]:
+        if op["flops_per_step"]:
+            ours[op["name"]] = ours.get(op["name"], 0) + op["flops_per_step"]
+    return {"ours": ours, "theirs": theirs}
 
 
 def through(module, *shape):

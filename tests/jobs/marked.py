@@ -62,8 +62,8 @@ def believe():
         return
     settings = sys.modules["_perfdoctor_probe.settings"]
     original = settings.torch_settings
-    settings.torch_settings = lambda: {**original(), "cuda": {"name": "none"}}
-    device_clock.home = lambda parameters: ("cuda:0", "")
+    settings.torch_settings = lambda *seen: {**original(*seen), "cuda": {"total_bytes": 0, "allocator": "none"}}
+    device_clock.home = lambda devices: ("cuda:0", "")
     device_clock.Cuda = Device
 
 

@@ -4,10 +4,12 @@ import json
 import os
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import recordings
 
 from perfdoctor.observation.vector_extensions import time_vector_extensions
 from perfdoctor.recording.directory import RunDirectory
@@ -19,8 +21,7 @@ MATMUL = {
     "shapes": [[64, 64], []],
     "types": ["float", ""],
     "concrete": [None, "none"],
-    "calls": 2,
-    "total_us": 500,
+    "calls_per_step": 2.0,
 }
 
 
@@ -42,16 +43,18 @@ for line in sys.stdin:
 """
 
 
-def _run(directory: Path, executable: str, cap: dict[str, str] | None = None, **changes: Any) -> RunDirectory:
-    settings = {"k": "settings", "capability": "DEFAULT", "parameters": {"devices": ["cpu"]}, **changes}
+def _run(
+    directory: Path, executable: str, cap: dict[str, str] | None = None, devices: Sequence[str] = ("cpu",)
+) -> RunDirectory:
+    settings = recordings.settings(precision={"parameter_devices": devices}, backend={"capability": "DEFAULT"})
     records = [
-        {"k": "process", "version": 1, "pid": 7, "ppid": 1, "t": 1, "executable": executable},
+        {"k": "process", "version": 2, "pid": 7, "ppid": 1, "t": 1, "executable": executable},
         {"k": "torch", "version": "2.13.0", "environment": CAP if cap is None else cap},
         settings,
         {"k": "steps", "first": 0, "n": 3, "t": 30, "wall_us": 10},
-        {"k": "window", "name": "ops", "replay": [MATMUL]},
+        recordings.ops_window(replays=[MATMUL]),
     ]
-    (directory / "run.json").write_text('{"schema": "perfdoctor.run/1"}')
+    (directory / "run.json").write_text('{"schema": "perfdoctor.run/2"}')
     (directory / "process-7-1.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     return RunDirectory(directory)
 
@@ -63,14 +66,15 @@ def _timed(run: RunDirectory) -> dict[str, Any]:
 
 def test_operators_are_timed_with_the_cap_and_without(tmp_path: Path) -> None:
     timed = _timed(_run(tmp_path, _interpreter(tmp_path, ANSWERS)))
-    assert timed["variables"] == CAP
-    (op,) = timed["ops"]
-    assert (op["capped_us"], op["free_us"], op["calls"]) == (200.0, 100.0, 2)
-    assert (timed["capped_capability"], timed["free_capability"]) == ("DEFAULT", "AVX2")
+    assert dict(timed["variables"]) == CAP
+    (op,) = timed["timings"]
+    assert (op["name"], op["shapes"], op["dtype"]) == ("gelu", "[64, 64]", "float32")
+    assert (op["capped_milliseconds"], op["free_milliseconds"], op["calls_per_step"]) == (0.2, 0.1, 2)
+    assert timed["free_capability"] == "AVX2"
     assert timed["rounds"] >= 1
 
 
-@pytest.mark.parametrize("changes", [{"cap": {}}, {"parameters": {"devices": ["cuda:0"]}}])
+@pytest.mark.parametrize("changes", [{"cap": {}}, {"devices": ["cuda:0"]}])
 def test_nothing_is_started_without_a_cap_or_on_a_gpu(tmp_path: Path, changes: dict[str, Any]) -> None:
     run = _run(tmp_path, "/nonexistent", **changes)
     time_vector_extensions(run, os.environ)
@@ -101,6 +105,6 @@ def test_a_directory_that_is_no_recording_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.e2e
 def test_a_real_interpreter_times_a_real_operator(tmp_path: Path) -> None:
     timed = _timed(_run(tmp_path, sys.executable))
-    (op,) = timed["ops"]
-    assert op["capped_us"] > 0
-    assert op["free_us"] > 0
+    (op,) = timed["timings"]
+    assert op["capped_milliseconds"] > 0
+    assert op["free_milliseconds"] > 0

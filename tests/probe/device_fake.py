@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import recordings
+
 from perfdoctor.injected._perfdoctor_probe import records, timeline
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
 from perfdoctor.injected._perfdoctor_probe.hooks.device_clock import DeviceClock
@@ -175,8 +177,8 @@ class Job:
         rows = line.taken_rows()
         steps = {"k": "steps", "first": line.step - len(rows), "t": line.boundary_ns}
         written = [
-            {"k": "process", "version": 1, "pid": 1, "ppid": 0, "t": 0},
-            {"k": "settings", "cuda": {"name": "Fake"}, "device_clock": ""},
+            {"k": "process", "version": 2, "pid": 1, "ppid": 0, "t": 0},
+            recordings.settings(cuda={"total_bytes": 80 << 30, "allocator": "native"}, device_clock=""),
             {"k": "boundary", "kind": "optimizer", "step": 0},
             steps | columns(records.STEP_COLUMNS, rows),
             *self.records.found,

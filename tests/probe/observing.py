@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from launches import Launches
 
+from perfdoctor.recording.base import Missing, Site
 from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.reader import ProcessFile
 
@@ -80,6 +82,11 @@ class Observed:
         for process in self.processes:
             assert process.faults == ()
             assert process.problems == ()
+
+
+def line_of(site: Site | Missing | None) -> str:
+    """The text of a line of a job in the folder of jobs; "" without one."""
+    return linecache.getline(str(JOBS / site.file), site.line).strip() if isinstance(site, Site) else ""
 
 
 def bare_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from perfdoctor.recording.counters import Counters
+
 STEPS = 4
 
 
@@ -11,9 +13,8 @@ def counted(observed):
     observed.same()
     observed.healthy()
     window = observed.rank.counters
-    assert window is not None
-    assert window.missing == ""
-    assert (window.first, window.steps) == (10, STEPS)
+    assert isinstance(window, Counters)
+    assert (window.first_step, window.steps) == (10, STEPS)
     return window
 
 
@@ -28,14 +29,15 @@ def more(observe):
 
 
 def test_calls_are_named(plain, more):
-    added = {name: n - plain.calls.get(name, 0) for name, n in more.calls.items() if n != plain.calls.get(name, 0)}
-    assert added == {"aten::item": STEPS, "aten::clone": 2 * STEPS, "aten::to": STEPS}
+    before, after = dict(plain.calls), dict(more.calls)
+    added = {name: n - before.get(name, 0) for name, n in after.items() if n != before.get(name, 0)}
+    assert added == {"aten::item": 1, "aten::clone": 2, "aten::to": 1}
 
 
 def test_totals_go_with_them(plain, more):
-    assert more.syncs - plain.syncs == STEPS
-    assert more.conversions - plain.conversions == STEPS
-    assert more.copies - plain.copies == 3 * STEPS
+    assert more.syncs - plain.syncs == 1
+    assert more.conversions - plain.conversions == 1
+    assert more.copies - plain.copies == 3
     assert more.allocated_bytes > plain.allocated_bytes
     assert more.flops == plain.flops > 0
 

@@ -136,7 +136,7 @@ def test_host_and_device_are_told_apart(job: Job, tmp_path: Path, parts: dict[st
     selection = steady.select(recording)
     assert not isinstance(selection, Missing)
     step = steady.measure(recording, selection)
-    seen = device.timeline(recording, selection, step, Missing("no profile"))
+    seen = device.timeline(recording, selection, step)
     assert isinstance(seen, DeviceTimeline)
     assert seen.bound == bound, seen
     assert seen.total_ms == pytest.approx(step.step_ms, rel=0.05)
@@ -229,7 +229,7 @@ def test_a_forked_child_marks_nothing(job: Job) -> None:
     ],
 )
 def test_the_device_is_the_one_that_the_model_lies_on(devices: list[str], home: str, why: str) -> None:
-    assert device_clock.home({"devices": devices}) == (home, why)
+    assert device_clock.home(devices) == (home, why)
 
 
 def test_in_a_whole_job_marks_are_recorded_and_nothing_else_changes(observe) -> None:  # type: ignore[no-untyped-def]

@@ -56,17 +56,15 @@ def test_a_moment_counts_once(intervals: list[tuple[int, int]], length: int) -> 
 
 def test_kernels_of_two_streams_overlap() -> None:
     events = [Event(0, 100), Event(50, 100, stream=8), Event(200, 50), Event(120, 60, "Memcpy HtoD (Pinned -> Device)")]
-    found = device_work.by_device(events)
-    assert found["busy_us"] == 200
-    (row,) = found["devices"]
-    assert row == {"index": 0, "streams": 2, "kernels_us": 250, "busy_us": 200, "active_us": 230}
-    assert device_work.totals(events) == {"kernels": 250, "Memcpy HtoD (Pinned -> Device)": 60}
+    found = device_work.summary([*events, Event(0, 20, "Memcpy HtoD (Pageable -> Device)")], 2)
+    assert (found["device_busy_ms"], found["devices"]) == (0.1, [{"index": 0, "busy_ms": 0.1}])
+    assert (found["device_copies_ms"], found["pageable_copies_ms"]) == (0.04, 0.01)
 
 
 def test_devices_that_take_turns_have_a_timeline_each() -> None:
-    found = device_work.by_device([Event(0, 100), Event(100, 150, device=1), Event(240, 60)])
-    assert [(row["index"], row["busy_us"]) for row in found["devices"]] == [(0, 160), (1, 150)]
-    assert found["busy_us"] == 300
+    found = device_work.summary([Event(0, 100), Event(100, 150, device=1), Event(240, 60)], 1)
+    assert [(row["index"], row["busy_ms"]) for row in found["devices"]] == [(0, 0.16), (1, 0.15)]
+    assert found["device_busy_ms"] == 0.3
 
 
 def test_a_range_of_the_programs_own_is_no_work() -> None:
@@ -75,7 +73,4 @@ def test_a_range_of_the_programs_own_is_no_work() -> None:
 
 
 def test_kernels_that_turn_tensors_round_are_told_apart() -> None:
-    assert device_work.totals([Event(0, 40, "void nchwToNhwcKernel<float>"), Event(50, 10)]) == {
-        "kernels": 50,
-        "layout": 40,
-    }
+    assert device_work.layout_ns([Event(0, 40, "void nchwToNhwcKernel<float>"), Event(50, 10)]) == 40_000

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from perfdoctor.recording.base import Site
+from perfdoctor.recording.lines import SitesWindow
+
 
 @pytest.mark.slow
 def test_lightning(observe):
@@ -18,7 +21,9 @@ def test_lightning(observe):
     assert (steps["micro"] == 2).sum() >= 17  # the others hold a validation pass
     assert seen.rank.settings is not None and "lightning" in seen.rank.settings.frameworks
     assert seen.rank.settings.trainer == "lightning"
-    assert any(place.file.endswith("loops.py") for place in seen.rank.sites.values())
+    assert isinstance(seen.rank.call_sites, SitesWindow)
+    places = [line.site for line in seen.rank.call_sites.lines] + [loader.site for loader in seen.rank.loaders]
+    assert any(isinstance(place, Site) and place.file.endswith("loops.py") for place in places)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def summary(calls, optimizer=None) -> dict[str, dict]:
             model(batch)
     finally:
         layers.close()
-    return {row["kind"]: row for row in layers.summary([], [], lambda *_: 0)["modules"]}
+    return {row["kind"]: row for row in layers.summary([], [], lambda *_: 0, 1, 0.0)["layers"]}
 
 
 class Teacher(nn.Linear):
@@ -44,7 +44,7 @@ def models():
 def test_a_teacher_in_training_mode_that_nobody_updates_is_idle(models):
     student, teacher, optimizer = models
     rows = summary([(teacher, torch.ones(1, 4)), (student, torch.ones(1, 4))], optimizer)
-    assert (rows["Teacher"]["idle"], rows["Teacher"]["aside"], rows["Teacher"]["site"]) == (True, False, 7)
+    assert (rows["Teacher"]["idle"], rows["Teacher"]["aside"], rows["Teacher"]["called_at"]) == (True, False, 7)
     assert not rows["Linear"]["idle"]
 
 
@@ -90,7 +90,7 @@ def test_a_model_that_is_evaluated_and_trained_in_one_step_stands_aside_in_neith
     teacher.eval()(torch.ones(1, 4))
     teacher.train()(torch.ones(1, 4))
     seen.close()
-    (row,) = seen.summary([], [], lambda *_: 0)["modules"]
+    (row,) = seen.summary([], [], lambda *_: 0, 1, 0.0)["layers"]
     assert not row["aside"] and not row["idle"]
 
 

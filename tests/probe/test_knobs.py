@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import linecache
-
 import pytest
-from observing import Observed, Observer
+from observing import Observed, Observer, line_of
 
-from perfdoctor.recording.model import ProcessRecording
+from perfdoctor.recording.base import Site
 
 DOUBLE = ("double_by_type", "double_by_name", "double_by_tensor")
 
@@ -15,12 +13,6 @@ DOUBLE = ("double_by_type", "double_by_name", "double_by_tensor")
 @pytest.fixture
 def seen(observe: Observer) -> Observed:
     return observe("knobs.py", "assigned", "called", "untouched", *DOUBLE)
-
-
-def line(process: ProcessRecording, site: int) -> str:
-    """The text of the line; nothing where none is noted."""
-    place = process.sites.get(site)
-    return linecache.getline(place.file, place.line).strip() if place else ""
 
 
 def test_the_job_does_the_same(seen: Observed) -> None:
@@ -39,15 +31,16 @@ def test_the_job_does_the_same(seen: Observed) -> None:
     ],
 )
 def test_the_line_is_noted(seen: Observed, style: str, threads: str, onednn: str) -> None:
-    process = seen.named(style)
-    assert process.settings is not None
-    assert line(process, process.settings.threads_site) == threads
-    assert line(process, process.settings.onednn_site) == onednn
+    settings = seen.named(style).settings
+    assert settings is not None
+    assert line_of(settings.threads.set_at) == threads
+    assert line_of(settings.backend.onednn_off_at) == onednn
 
 
 @pytest.mark.parametrize("style", DOUBLE)
 def test_the_line_that_makes_a_model_float64_is_noted(seen: Observed, style: str) -> None:
-    process = seen.named(style)
-    assert process.settings is not None
-    assert line(process, process.settings.double_site).endswith("# here")
-    assert process.sites[process.settings.double_site].function == style
+    settings = seen.named(style).settings
+    assert settings is not None
+    assert line_of(settings.precision.double_site).endswith("# here")
+    assert isinstance(settings.precision.double_site, Site)
+    assert settings.precision.double_site.function == style

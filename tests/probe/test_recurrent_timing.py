@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,22 +14,15 @@ from perfdoctor.injected._perfdoctor_probe.microbenchmarks import recurrent, rep
 HOW = [True, 1, 0.0, True, False, True]
 
 
-def _replay(us: float, **changes: Any) -> dict[str, Any] | None:
+def _replay(us: int, **changes: Any) -> dict[str, Any] | None:
     """Of a call that took so long, forward and backward together."""
-    record = {
-        "kernel": "aten::lstm",
-        "dtype": "float32",
-        "input": [4, 6, 3],
-        "calls": 2,
-        "forward_us": us,
-        "backward_us": us,
-        **changes,
-    }
-    return recurrent.replays(record, HOW, nn.LSTM(3, 5, batch_first=True))
+    facts = {"kernel": "aten::lstm", "dtype": "float32", "input": [4, 6, 3], "how": HOW, **changes}
+    kind = SimpleNamespace(facts=facts, calls=2, spent=[1000 * us, 1000 * us])
+    return recurrent.replay_of(kind, nn.LSTM(3, 5, batch_first=True))
 
 
 @pytest.mark.parametrize(("us", "places"), [(149_000, replay.PLACES), (151_000, 1), (299_000, 1)])
-def test_a_long_call_is_replayed_in_one_place_only(us: float, places: int) -> None:
+def test_a_long_call_is_replayed_in_one_place_only(us: int, places: int) -> None:
     replay = _replay(us)
     assert replay is not None and replay["places"] == places
 
@@ -36,14 +30,16 @@ def test_a_long_call_is_replayed_in_one_place_only(us: float, places: int) -> No
 @pytest.mark.parametrize(
     ("us", "changes"), [(301_000, {}), (100, {"kernel": "aten::mkldnn_rnn_layer"}), (100, {"dtype": "float64"})]
 )
-def test_what_is_too_long_or_not_for_onednn_is_not_replayed(us: float, changes: dict[str, Any]) -> None:
+def test_what_is_too_long_or_not_for_onednn_is_not_replayed(us: int, changes: dict[str, Any]) -> None:
     assert _replay(us, **changes) is None
 
 
 def test_each_layer_has_its_timings_until_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     on, replay = torch._C._get_mkldnn_enabled(), _replay(100)
-    first, none, second = recurrent.timings([replay, None, replay])
-    assert min(first["native_us"], first["onednn_us"], second["native_us"]) > 0 and none == {}
+    rows = [{"layer": name} for name in "abc"]
+    first, none, second = recurrent.timed(rows, [replay, None, replay])
+    assert min(first["native_ms"], first["onednn_ms"], second["native_ms"]) > 0 and none == {"layer": "b"}
+    assert (first["layer"], second["layer"]) == ("a", "c")
     monkeypatch.setattr(recurrent, "_LIMIT_NS", 0)
-    assert recurrent.timings([replay, replay]) == [{}, {}]
+    assert recurrent.timed(rows, [replay] * 3) == rows
     assert torch._C._get_mkldnn_enabled() == on

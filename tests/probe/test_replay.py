@@ -48,20 +48,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_slow_first_call_is_not_the_timing(clock: Clock) -> None:
-    assert replay.in_turns([clock.call(2.0), clock.call(55.0, 0.5)]) == [2000.0, 500.0]
+    assert replay.in_turns([clock.call(2.0), clock.call(55.0, 0.5)]) == [2.0, 0.5]
 
 
 def test_the_fastest_round_counts(clock: Clock) -> None:
-    assert replay.in_turns([clock.call(9.0, 3.0, 1.0, 2.0)]) == [1000.0]
+    assert replay.in_turns([clock.call(9.0, 3.0, 1.0, 2.0)]) == [1.0]
 
 
 def test_what_takes_far_too_long_is_called_once(clock: Clock) -> None:
-    assert replay.in_turns([clock.call(500.0, 1.0)]) == [500_000.0]
+    assert replay.in_turns([clock.call(500.0, 1.0)]) == [500.0]
     assert clock.now == 500 * MS
 
 
 def test_time_without_a_cpu_does_not_count(clock: Clock) -> None:
-    assert replay.in_turns([clock.disturbed(6.0, 5.0), clock.disturbed(1.5, 0.0)]) == [6000.0, 1500.0]
+    assert replay.in_turns([clock.disturbed(6.0, 5.0), clock.disturbed(1.5, 0.0)]) == [6.0, 1.5]
 
 
 def test_rounds_end_at_the_limit(clock: Clock) -> None:
@@ -70,5 +70,5 @@ def test_rounds_end_at_the_limit(clock: Clock) -> None:
 
 
 def test_short_calls_are_made_in_a_row(clock: Clock) -> None:
-    assert replay.in_turns([clock.call(0.01)]) == [10.0]
+    assert replay.in_turns([clock.call(0.01)]) == [0.01]
     assert clock.now == int((1 + 7 * 10) * 0.01 * MS)

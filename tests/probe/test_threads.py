@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from perfdoctor.recording.model import ForwardsSeen, ProcessRecording
+from perfdoctor.recording.base import Site
+from perfdoctor.recording.concurrency import ForwardsSeen
+from perfdoctor.recording.model import ProcessRecording
 
 pytestmark = pytest.mark.timeout(450)
 
@@ -74,8 +76,8 @@ def test_forwards_under_way_at_once_are_counted_on_every_thread(seen):
     count, wall, cpu, delay = found.together
     assert count > 0
     assert 0 < cpu + delay <= wall * 1.1
-    place = process.sites[found.site]
-    assert (place.file.rpartition("/")[2], place.function) == ("threads.py", "call")
+    assert isinstance(found.site, Site)
+    assert (found.site.file, found.site.function) == ("threads.py", "call")
 
 
 def test_the_loop_is_that_of_one_thread(seen):
@@ -128,8 +130,8 @@ def test_forwards_that_raise_are_not_counted(seen):
 @pytest.mark.slow
 def test_operators_of_a_forward_are_timed_alone_and_as_a_batch(observe):
     process = observe("threads.py", "endless").named("endless")
-    assert process.batch_rounds
-    for timing in process.batch_rounds:
+    assert process.request_rounds
+    for timing in process.request_rounds:
         assert timing.copies >= 2
         assert (timing.ops, timing.timed) == (12, 12)
-        assert min(timing.one_us, timing.batch_us, timing.single_us) > 0
+        assert min(timing.one_ms, timing.batch_ms, timing.single_ms) > 0

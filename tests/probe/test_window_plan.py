@@ -44,7 +44,7 @@ class Recorder:
         self.records.append(json.loads(text))
 
     def first(self, name: str) -> list[int]:
-        return [record["first"] for record in self.records if record["name"] == name]
+        return [record["first_step"] for record in self.records if record["name"] == name]
 
 
 @pytest.fixture

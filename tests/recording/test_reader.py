@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recordings
 
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
+from perfdoctor.recording.base import Site
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.reader import ProcessFile, read
 
-HEADER = {"k": "process", "version": 1, "pid": 7, "ppid": 1, "t": 1_000, "python": "3.11.7"}
+HEADER = {"k": "process", "version": 2, "pid": 7, "ppid": 1, "t": 1_000, "python": "3.11.7"}
 STEPS = {"k": "steps", "first": 0, "n": 3, "t": 90_000, "wall_us": [10, 20, 30], "micro": 1}
 
 
@@ -36,7 +38,7 @@ def _recorded(directory: Path, *records: object, tail: str = "") -> ProcessRecor
 
 
 def _run(directory: Path, **facts: Any) -> RunDirectory:
-    (directory / "run.json").write_text(json.dumps({"schema": "perfdoctor.run/1", **facts}))
+    (directory / "run.json").write_text(json.dumps({"schema": "perfdoctor.run/2", **facts}))
     return RunDirectory(directory)
 
 
@@ -61,12 +63,12 @@ def test_a_cut_last_line_is_left_out_and_noted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["not json", "[1, 2]", "3", "null", '{"no": "kind"}', '"text"', "\x00\x00"])
 def test_a_damaged_line_is_counted_and_the_rest_is_read(tmp_path: Path, line: str) -> None:
     path = _write(tmp_path, HEADER, STEPS)
-    path.write_text(path.read_text() + f"{line}\n{line}\n" + _line({"k": "end"}))
+    path.write_text(path.read_text() + f"{line}\n{line}\n" + _line({"k": "end", "tracked_objects": 9}))
     file = ProcessFile(path)
     file.refresh()
     recording = file.recording()
     assert recording is not None
-    assert recording.ended
+    assert recording.end is not None
     assert recording.problems == ("process-7-1000.jsonl: a line that is not a record (2)",)
 
 
@@ -78,11 +80,23 @@ def test_unknown_kinds_and_fields_are_ignored(tmp_path: Path) -> None:
     assert len(recording.steps) == 3
 
 
-def test_fields_that_an_older_probe_lacks_have_defaults(tmp_path: Path) -> None:
-    recording = _recorded(tmp_path, HEADER, {"k": "settings", "intra_op": 4}, {"k": "loader", "id": 1})
-    assert recording.settings is not None
-    assert (recording.settings.intra_op, recording.settings.allocator) == (4, "glibc")
-    assert recording.loaders[0].num_workers == 0
+def test_a_record_that_is_not_what_its_type_declares_is_counted_by_kind(tmp_path: Path) -> None:
+    faults = [{"k": "fault", "hook": "loader", "error": "x"}, {"k": "fault", "hook": 3}, {"k": "fault"}]
+    steps = [{**STEPS, "wall_us": [1, 2]}, {**STEPS, "wall_us": ["a", "b", "c"]}, {**STEPS, "n": "three"}]
+    recording = _recorded(tmp_path, HEADER, STEPS, *faults, *steps)
+    assert [fault.hook for fault in recording.faults] == ["loader"]
+    assert len(recording.steps) == 3
+    assert recording.problems == (
+        "process-7-1000.jsonl: 2 records of kind 'fault' could not be read",
+        "process-7-1000.jsonl: 3 records of kind 'steps' could not be read",
+    )
+
+
+def test_a_place_is_told_by_its_number_and_relative_to_where_the_process_is(tmp_path: Path) -> None:
+    call = {"k": "call", "kind": "save", "count": 1, "us": 5, "step": 2}
+    site = {"k": "site", "id": 0, "file": "/job/train.py", "line": 5, "function": "main"}
+    records = ({"k": "torch", "cwd": "/job"}, site, {**call, "site": 0}, {**call, "site": -1})
+    assert [one.site for one in _recorded(tmp_path, HEADER, *records).calls] == [Site("train.py", 5, "main"), None]
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -161,17 +175,19 @@ def test_a_file_that_grows_is_read_on_from_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_character_cut_in_two_is_whole_at_the_next_refresh(tmp_path: Path) -> None:
-    line = json.dumps({"k": "site", "id": 1, "file": "traîn.py", "line": 3}, ensure_ascii=False).encode() + b"\n"
+    site = {"k": "site", "id": 1, "file": "traîn.py", "line": 3, "function": "main"}
+    line = json.dumps(site, ensure_ascii=False).encode() + b"\n"
     half = line.index("î".encode()) + 1
     path = _write(tmp_path, HEADER)
     file = ProcessFile(path)
-    for part in (line[:half], line[half:]):
+    call = _line({"k": "call", "kind": "save", "count": 1, "us": 5, "step": 2, "site": 1}).encode()
+    for part in (line[:half], line[half:], call):
         with path.open("ab") as job:
             job.write(part)
         file.refresh()
     recording = file.recording()
     assert recording is not None
-    assert recording.sites[1].file == "traîn.py"
+    assert recording.calls[0].site == Site("traîn.py", 3, "main")
 
 
 def test_refreshing_again_changes_nothing(tmp_path: Path) -> None:
@@ -253,9 +269,15 @@ def test_a_run_json_of_another_program_is_foreign(tmp_path: Path, content: str) 
 
 
 def test_a_newer_run_is_refused(tmp_path: Path) -> None:
-    error = _refused(_run(tmp_path, schema="perfdoctor.run/2"))
+    error = _refused(_run(tmp_path, schema="perfdoctor.run/3"))
     assert error.slug == "newer-recording"
     assert "upgrade" in error.advice
+
+
+def test_an_older_run_is_refused(tmp_path: Path) -> None:
+    error = _refused(_run(tmp_path, schema="perfdoctor.run/1"))
+    assert error.slug == "older-recording"
+    assert "record the job again" in error.advice
 
 
 @pytest.mark.parametrize("schema", ["perfdoctor.run/", "perfdoctor.run/x", "perfdoctor.run/1.5"])
@@ -264,14 +286,16 @@ def test_a_run_of_no_known_version_is_foreign(tmp_path: Path, schema: str) -> No
 
 
 def test_a_newer_probe_file_is_refused(tmp_path: Path) -> None:
-    _write(tmp_path, {**HEADER, "version": 2}, STEPS)
+    _write(tmp_path, {**HEADER, "version": 3}, STEPS)
     error = _refused(_run(tmp_path))
     assert error.slug == "newer-recording"
     assert "process-7-1000.jsonl" in error.message
 
 
-def test_an_older_one_is_read(tmp_path: Path) -> None:
-    assert _recorded(tmp_path, {**HEADER, "version": 0}, STEPS).header.pid == 7
+@pytest.mark.parametrize("version", [1, 0, None, "two"])
+def test_an_older_one_is_refused(tmp_path: Path, version: object) -> None:
+    _write(tmp_path, {**HEADER, "version": version}, STEPS)
+    assert _refused(_run(tmp_path)).slug == "older-recording"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -291,7 +315,8 @@ def test_the_rank_is_that_of_the_launchers_environment(
 
 def test_the_environment_of_the_second_step_is_newer_than_that_of_the_import(tmp_path: Path) -> None:
     """Spawned ranks set theirs after importing torch."""
-    records = (HEADER, {"k": "torch", "environment": {}}, {"k": "settings", "environment": {"RANK": "1"}}, STEPS)
+    settings = recordings.settings(environment={"RANK": "1"})
+    records = (HEADER, {"k": "torch", "environment": {}}, settings, STEPS)
     assert _recorded(tmp_path, *records).rank == 1
 
 

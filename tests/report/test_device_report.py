@@ -54,7 +54,7 @@ def test_a_host_that_the_device_follows_bounds_the_step() -> None:
 
 def test_each_of_several_devices_has_its_share() -> None:
     """Also where the borders of the step could not be marked because there are several."""
-    devices = tuple(DeviceWork(index, 1, busy, busy, busy) for index, busy in ((0, 9.8), (1, 12.25)))
+    devices = tuple(DeviceWork(index, busy) for index, busy in ((0, 9.8), (1, 12.25)))
     ops = OpProfile(2, (), 0.0, 0.0, device_busy_ms=19.6, devices=devices)
     for diagnosis in (BY_BOTH, samples.device_unknown()):
         several = replace(diagnosis, evidence=replace(diagnosis.evidence, ops=ops))

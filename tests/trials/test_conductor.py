@@ -43,9 +43,9 @@ class RunningJob:
         self.dies_at = dies_at
         self.orders: list[Mapping[str, Any]] = []
         self.said: list[Trial] = []
-        (directory / "run.json").write_text(json.dumps({"schema": "perfdoctor.run/1"}))
+        (directory / "run.json").write_text(json.dumps({"schema": "perfdoctor.run/2"}))
         steps = {"k": "steps", "first": 0, "n": 100, "t": T, "wall_us": STEP_US, "micro": 1}
-        self._write({"k": "process", "version": 1, "pid": PID, "ppid": 1, "t": T}, steps)
+        self._write({"k": "process", "version": 2, "pid": PID, "ppid": 1, "t": T}, steps)
 
     def _write(self, *records: Mapping[str, Any]) -> None:
         with self.path.open("a") as file:

@@ -20,9 +20,9 @@ PID, T = 100, 1_000_000_000
 
 def recording(directory: Path, trials: list[dict], *blocks: dict, **plan: object) -> Recording:
     """A run with a plan and one rank's blocks."""
-    (directory / "run.json").write_text(json.dumps({"schema": "perfdoctor.run/1"}))
+    (directory / "run.json").write_text(json.dumps({"schema": "perfdoctor.run/2"}))
     (directory / "trials.json").write_text(json.dumps({"schema": "perfdoctor.trials/1", "trials": trials, **plan}))
-    lines = [{"k": "process", "version": 1, "pid": PID, "ppid": 1, "t": T}, *blocks]
+    lines = [{"k": "process", "version": 2, "pid": PID, "ppid": 1, "t": T}, *blocks]
     (directory / f"process-{PID}-{T}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return read(RunDirectory(directory))
 
@@ -43,7 +43,7 @@ def planned(trial: int, remedy: str, **more: object) -> dict:
 
 
 def test_a_run_without_trials_has_none(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"schema": "perfdoctor.run/1"}))
+    (tmp_path / "run.json").write_text(json.dumps({"schema": "perfdoctor.run/2"}))
     assert results(read(RunDirectory(tmp_path))) is None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from .base import Missing
+from ...recording.base import Missing
 
 
 class Cause(str, Enum):

@@ -4,35 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Missing, Site
+from ...recording.base import Missing, Site
+from ...recording.concurrency import RequestTiming
 
-NOT_COUNTED = Missing("this recording does not say how many threads call the model", "record the job again")
 NO_QUEUE = Missing("no queue of requests was seen")
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTiming:
-    """The operators of one of the job's own forwards, timed in its process: on their own shapes, and as one batch."""
-
-    copies: int
-    """Requests in the batch."""
-    ops: int
-    """Operators of one forward."""
-    timed: int
-    """Those of them that could be timed."""
-    one_ms: float
-    batch_ms: float
-    """CPU time of one thread, the least over the rounds."""
-    threads: int
-    """Intra-op threads of the job."""
-    team_ms: float
-    single_ms: float
-    """One forward's operators by the clock beside the job's other threads: with all intra-op threads, with one."""
-    rounds: int
-
-    def of(self, requests: float) -> float:
-        """Milliseconds of a batch of so many requests, on the line through the two that were timed."""
-        return self.one_ms + max(0.0, self.batch_ms - self.one_ms) / max(1, self.copies - 1) * (requests - 1)
 
 
 @dataclass(frozen=True, slots=True)

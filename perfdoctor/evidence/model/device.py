@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from .base import Missing
+from ...recording.base import Missing
 
 Bound = Literal["device", "host", "both"]
 
@@ -56,8 +56,7 @@ class DeviceTimeline:
     ahead_high_ms: float
     """Medians of the bounds on the host's lead over the device, at the border where it was furthest ahead."""
     busy_share: float | Missing
-    """Share of the step with a kernel on some device, from the operator window. In recordings older than that, kernels
-    that overlap count twice, and the share without one is at least the rest."""
+    """Share of the step with a kernel on some device, from the operator window."""
 
     @property
     def total_ms(self) -> float:

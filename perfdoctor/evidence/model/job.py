@@ -1,11 +1,9 @@
-"""The program that was observed, its types and threads."""
+"""The program that was observed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-
-from .base import Missing, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,56 +48,6 @@ class Job:
     """torch.compile was used."""
     trainer: str = ""
     """Whose training loop it is: `lightning`, `transformers`, `accelerate`, or "" for the job's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Precision:
-    """Types in use and what the hardware does with them."""
-
-    default_dtype: str
-    parameter_dtypes: tuple[tuple[str, int], ...]
-    """Type and number of elements, of the parameters that the optimizers hold."""
-    parameter_devices: tuple[str, ...]
-    autocast_dtype: str
-    """`bfloat16`, `float16`, or "" when autocast was off in the forward pass."""
-    grad_scaler: bool
-    bf16_native: bool | Missing
-    """The CPU multiplies bf16 in hardware, as oneDNN sees it."""
-    fp16_native: bool | Missing
-    compute_capability: tuple[int, int] | None
-    """Of the CUDA device in use; None on the CPU."""
-    tf32_matmul: bool | None
-    grad_scaler_site: Site | None = None
-    batch_dtypes: tuple[str, ...] = ()
-    """Types of the tensors that the loaders deliver."""
-    double_site: Site | None = None
-    """The line that first made torch's default type or a module float64; None where none did, or nobody noted it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Threads:
-    """Threads of one rank and the knobs that set them."""
-
-    intra_op: int
-    inter_op: int
-    os_threads: int
-    job_affinity_cpus: int
-    """CPUs the training thread may run on, after torch was imported."""
-    launch_affinity_cpus: int
-    """CPUs the process could run on when it started."""
-    openmp_runtimes: tuple[str, ...]
-    """Distinct OpenMP and BLAS pools loaded: `libgomp`, `libiomp5`, `openblas`, ..."""
-    variables: tuple[tuple[str, str], ...]
-    """OMP_*, KMP_*, GOMP_*, MKL_* that were set."""
-    torchrun_default: bool
-    """torchrun set OMP_NUM_THREADS=1 because nobody else had."""
-    switches_per_step: float
-    """Involuntary context switches per step."""
-    set_at: Site | None = None
-    """The line that set the number of intra-op threads; None where none did, or nobody noted it."""
-
-    def variable(self, name: str) -> str | None:
-        return dict(self.variables).get(name)
 
 
 @dataclass(frozen=True, slots=True)

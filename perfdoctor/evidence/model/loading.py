@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
-from .base import Missing, Site
-from .layers import CodeLine
+from ...recording.base import Missing, Site
+from ...recording.lines import CodeLine
+from ...recording.loading import LoaderMade
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """Making one batch, wherever that happens (a worker, or the training process with `num_workers=0`).
 
-    Milliseconds per batch. `getitem` is everything before `collate_fn`. Garbage collections are part of neither; in
-    recordings older than that they are.
+    Milliseconds per batch. `getitem` is everything before `collate_fn`. Garbage collections are part of neither.
     """
 
     batches: int
@@ -25,8 +25,6 @@ class Fetch:
     """Runnable without a CPU, per batch."""
     read_bytes: float
     """Read through system calls per batch, page cache included."""
-    disk_bytes: float
-    """Of those, from storage."""
     batch_bytes: float | Missing
     """Tensor bytes of one batch."""
     gc_ms: float = 0.0
@@ -59,8 +57,6 @@ class WorkerThreads:
 
     intra_op: int
     """torch's own (1 unless the job changed it)."""
-    os_threads: int
-    """All threads of the worker process, the largest seen."""
     affinity_cpus: int
     """CPUs the worker may run on, the smallest seen."""
     distinct_affinities: int
@@ -68,18 +64,13 @@ class WorkerThreads:
 
 
 @dataclass(frozen=True, slots=True)
-class Loader:
-    """One `DataLoader` and what waiting for it cost. `wait` excludes the first batch of each iterator."""
+class Loader(LoaderMade):
+    """One `DataLoader` and what waiting for it cost. `wait` excludes the first batch of each iterator.
 
-    site: Site | Missing
-    dataset: str
-    batch_size: int | None
-    num_workers: int
-    prefetch_factor: int | None
-    pin_memory: bool
-    persistent_workers: bool
-    start_method: str
-    """`fork`, `spawn`, `forkserver`, or "" without workers."""
+    Loaders that one line has made alike, one for each epoch or fold, count as one.
+    """
+
+    _: KW_ONLY
     batches: int
     wait_ms: float
     """Mean per batch."""
@@ -100,14 +91,10 @@ class Loader:
     fetch: Fetch | Missing
     worker_threads: WorkerThreads | Missing
     steady_batches_per_step: float = 1.0
-    collate: str = ""
-    """Name of its `collate_fn`; "" when it has none, or in a recording older than this."""
-    iterable: bool = False
-    """Its data set gives samples in an order of its own, not by index."""
     made: int = 1
     """How often its line has made it: more than once, where each epoch or fold makes it anew."""
     iterator_end_ms: float = 0.0
-    """Mean of ending an iterator's workers; 0 without workers, and in a recording older than this."""
+    """Mean of ending an iterator's workers; 0 without workers."""
 
     @property
     def iterator_ms(self) -> float:

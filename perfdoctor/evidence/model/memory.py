@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Missing, Site
-from .operators import CallSite
+from ...recording.base import Missing, Site
+from ...recording.lines import CallSite
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,9 @@ class CudaMemory:
     caching: bool
     alloc_retries_per_step: float
     device_allocs_per_step: float
-    device_frees_per_step: float
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     total_bytes: int
-    inactive_split_bytes: int
-    ooms: int
 
     @property
     def fragmentation(self) -> float:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
 
-from .base import Missing, Site
-
-BoundaryKind = Literal["optimizer", "batch", "forward"]
+from ...recording.base import Missing, Site
+from ...recording.process import BoundaryKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +101,9 @@ class GarbageCollection:
     automatic_ms_per_step: float
     per_step: tuple[float, float, float]
     """Collections of generation 0, 1 and 2 per step, automatic and explicit."""
-    full_pause_ms: float
-    """Median pause of a generation-2 collection; 0 when there was none."""
     longest_pause_ms: float
     full_collected: float
     """Objects freed per generation-2 collection, mean."""
     explicit: tuple[CollectSite, ...]
     tracked_objects: int | Missing
-    frozen_objects: int
     enabled: bool

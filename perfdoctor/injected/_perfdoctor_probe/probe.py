@@ -18,6 +18,7 @@ from .hooks.calls import Calls
 from .hooks.device_clock import DeviceClock
 from .loop import Loop
 from .recorder import columns
+from .rows import milliseconds
 from .stop import StopJob
 from .timeline import GC, INPUT, Timeline
 from .windows import schedule
@@ -80,7 +81,8 @@ class Probe:
         self.own_ns = self.sent_samples = 0
         self.autocast = ""
         self.onednn = self.cudnn = None
-        self.scaler_site = self.double_site = self.threads_site = self.onednn_site = -2
+        self.scaler_site = self.double_site = self.threads_site = self.onednn_site = None
+        """Where something was first, or last, done; None where it was not, -1 where the stack showed no line."""
         self.optimizer = None
         self.without_optimizer = False
         """Whether the settings were written before any optimizer was seen: a rollout came first."""
@@ -321,28 +323,21 @@ class Probe:
         self.recorder.flush()
 
     def _write_settings(self) -> None:
-        with _NotCompiled():
-            facts = settings.torch_settings()
         optimizer = self.optimizer() if self.optimizer is not None else None
         self.without_optimizer = self.optimizer is None
-        if optimizer is not None:
-            facts["parameters"] = settings.parameters(optimizer)
-        facts["autocast"] = self.autocast
-        facts["onednn_in_forward"] = self.onednn
-        facts["cudnn_in_forward"] = self.cudnn
+        noted = ("autocast", "onednn", "cudnn", "scaler_site", "double_site", "threads_site", "onednn_site")
+        seen = {name: getattr(self, name) for name in noted}
+        seen["data_parallel"] = self.discovery.data_parallel()
+        with _NotCompiled():
+            facts = settings.torch_settings(optimizer, seen)
+            facts["start_ms"] = milliseconds(self.start_ns)
         self.loading.watches_shapes = "cudnn" in facts
-        facts["data_parallel"] = self.discovery.data_parallel()
-        facts["scaler_site"] = self.scaler_site
-        facts["double_site"] = self.double_site
-        facts["threads_site"] = self.threads_site
-        facts["onednn_site"] = self.onednn_site
-        facts["gc"] = self.collector.state()
-        facts["unit_ns"] = unit_cost_ns()
-        facts["start_us"] = self.start_ns // 1000
-        facts["concurrency"] = "concurrency" not in self.guarded.off
+        facts["hook_ns"] = unit_cost_ns()
         facts["compiled"] = self.discovery.compiled
         if "cuda" in facts:
-            facts["device_clock"] = self.device_clock.start(facts.get("parameters"))
+            # Without an optimizer, the device that is current must do.
+            devices = facts["precision"]["parameter_devices"] if optimizer is not None else None
+            facts["device_clock"] = self.device_clock.start(devices)
         self.recorder.line(dumps({"k": "settings", **facts}))
 
     def make_window(self, name: str):
@@ -410,8 +405,7 @@ class Probe:
             self.trials.abandon()
         self.write_sample()
         # Takes 10 ms per 100,000 objects, so only here, after the last step.
-        self.recorder.line(f'{{"k":"tracked","objects":{len(gc.get_objects())}}}')
-        self.recorder.line(f'{{"k":"end","step":{self.loop.timeline.step},"t":{time.perf_counter_ns()}}}')
+        self.recorder.line(f'{{"k":"end","tracked_objects":{len(gc.get_objects())}}}')
         self.write_rows()
         self.time_finally()
 

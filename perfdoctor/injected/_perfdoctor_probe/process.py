@@ -36,12 +36,11 @@ def enter(run: str) -> None:
 
 def _introduce(recorder: Recorder, now_ns: int, forked: bool) -> None:
     argv = getattr(sys, "orig_argv", [])
-    spawned = any(a.startswith("--multiprocessing-fork") or "multiprocessing." in a for a in argv[1:4])
     module = argv[argv.index("-m") + 1] if "-m" in argv[1:-1] else ""
     # Arguments are left out: they may hold secrets, and the launcher records the command with those masked.
     recorder.line(
         f'{{"k":"process","version":{records.VERSION},"pid":{os.getpid()},"ppid":{os.getppid()},"t":{now_ns},'
-        f'"forked":{"true" if forked else "false"},"spawned":{"true" if spawned else "false"},'
+        f'"forked":{"true" if forked else "false"},'
         f'"python":"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}",'
         f'"executable":{records.quoted(sys.executable or "")},"module":{records.quoted(module)},'
         f'"cpus":{len(affinity.cpus())}}}'

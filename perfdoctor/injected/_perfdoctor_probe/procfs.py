@@ -6,7 +6,6 @@ user may have a `resource.py`.
 
 import ctypes
 import os
-import time
 
 from . import affinity
 
@@ -66,52 +65,39 @@ def thread_delay_ns() -> "int | None":
 
 
 def counters() -> dict:
-    """Of the whole process, with the calling thread's CPU time and run delay. Costs about 45 us."""
+    """Of the whole process, with the calling thread's run delay. Costs about 45 us."""
     usage = _Rusage()
     ctypes.CDLL(None).getrusage(0, ctypes.byref(usage))
     return {
         "utime_us": usage.utime[0] * 1_000_000 + usage.utime[1],
         "stime_us": usage.stime[0] * 1_000_000 + usage.stime[1],
         "minflt": usage.minflt,
-        "majflt": usage.majflt,
-        "nvcsw": usage.nvcsw,
         "nivcsw": usage.nivcsw,
         "maxrss_kb": usage.maxrss,
-        "thread_us": time.thread_time_ns() // 1000,
         "delay_us": thread_delay_us(),
-        **read_bytes(),
+        "rchar": read_bytes(),
     }
 
 
-def read_bytes() -> dict:
-    """Bytes read through system calls (`rchar`), and from storage (`read_bytes`), since the process started."""
-    found = {}
+def read_bytes() -> int:
+    """Through system calls, since the process started; 0 where the system does not say."""
     for line in _read("/proc/self/io").splitlines():
         name, _, value = line.partition(": ")
-        if name in ("rchar", "read_bytes"):
-            found[name] = int(value)
-    return found
+        if name == "rchar":
+            return int(value)
+    return 0
 
 
 def worker_counters() -> dict:
-    """What a data-loader worker adds: its thread's run delay, what it read, its threads and CPUs."""
+    """Of a data-loader worker: its thread's run delay, what it read, its intra-op threads and CPUs."""
     import torch
 
     return {
         "delay_us": thread_delay_us(),
-        **read_bytes(),
-        "os_threads": os_threads(),
+        "rchar": read_bytes(),
         "intra_op": torch.get_num_threads(),
         "affinity": affinity.cpus(),
     }
-
-
-def os_threads() -> int:
-    """Threads of this process."""
-    try:
-        return len(os.listdir("/proc/self/task"))
-    except OSError:
-        return 0
 
 
 _POOLS = ("libgomp", "libiomp5", "libomp", "libmkl_rt", "openblas", "libtbb", "libblis")

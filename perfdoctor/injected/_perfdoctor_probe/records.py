@@ -1,8 +1,8 @@
 """The format of a recording: what the probe writes and the reader reads. Plain constants and functions only.
 
-One JSON object per line; `k` names its kind. A column is a list, or one number when all its `n` entries are
-the same. Times are nanoseconds of CLOCK_MONOTONIC (one clock for all
-processes of a machine), durations are microseconds, as the names say.
+One JSON object per line; `k` names its kind. What the fields of a kind mean is declared in `perfdoctor.recording`, in
+types with the very same names. A column is a list, or one number when all its `n` entries are the same. Times are
+nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durations as the names say.
 
     process   first line of a file: who this process is
     torch     torch was imported (or could not be: `error`)
@@ -22,25 +22,23 @@ processes of a machine), durations are microseconds, as the names say.
     site      a place in the user's code, referred to by `id`
     eval_with_grad  forwards in evaluation mode whose graph nobody used, since the last such record
     concurrency  root forwards since the last such record, once more than one thread makes them
-    batching  operators of one forward timed for one request and for several at once, and by intra-op threads
-    tracked   objects known to the garbage collector
+    batching  a round of the operators of one forward: for one request and several at once, and by intra-op threads
     call      calls of a wrapped function since the last such record, by site
     sample    counters of this process
     worker_sample  counters of a data-loader worker
     boundary  from here on a step ends at `kind`: optimizer, batch or forward
     window    a window closed: what it saw
-    timings    the largest operators timed otherwise after the last step: completes the operator window
+    timings   the largest operators timed otherwise after the last step: completes the operator window
     threads   a round of the largest operators, timed with several numbers of intra-op threads
     fault     a hook raised and was switched off
     trials    from this step on remedies are tried, and the steps are not the job's alone
     block     steps of a trial, with a remedy or without; or why there are none
     applied   a remedy was put in place for good, by `perfdoctor run --apply`
-    cost      the probe's own cost
     end       the process left on purpose (absent after a kill)
 """
 
-VERSION = 1
-"""Of the format. The reader refuses a newer one and says so."""
+VERSION = 2
+"""Of the format; the reader refuses any other. 1: microseconds of whole windows. 2: milliseconds per step."""
 
 PREFIX = "process-"
 SUFFIX = ".jsonl"
@@ -57,6 +55,12 @@ STEP_COLUMNS = (
     "micro",
 )
 """`other` is what remains of `wall_us`. `micro` counts root forwards, or batches where no forward is seen."""
+
+BATCH_COLUMNS = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
+"""`depth`: batches that were ready on arrival, -1 without a queue. `first`: 1 for the first of its iterator."""
+
+FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
+"""Making one batch. Garbage collections are no part of the first four."""
 
 DEVICE_COLUMNS = (
     "step",

@@ -1,11 +1,12 @@
 """Torch's settings, read once at the second step boundary: by then the job has made up its mind."""
 
+import gc
 import os
 import sys
 
 import torch
 
-from . import affinity, procfs, records
+from . import procfs, records
 
 _FRAMEWORKS = (
     "lightning",
@@ -26,37 +27,29 @@ def environment() -> dict:
 
 def imported() -> dict:
     """For the `torch` record, right after the import; must not touch CUDA or start thread pools."""
-    main = sys.modules.get("__main__")
     return {
         "version": str(torch.__version__),
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "cpus": len(affinity.cpus()),
-        "script": getattr(main, "__file__", None) or "",
         "cwd": os.getcwd(),
         "environment": environment(),
     }
 
 
 def parameters(optimizer) -> dict:
-    """Types and devices of what the optimizer updates, with element counts."""
+    """Elements of what the optimizer updates, by type and by device, most first."""
     dtypes: "dict[str, int]" = {}
     devices: "dict[str, int]" = {}
-    for group in optimizer.param_groups:
+    for group in optimizer.param_groups if optimizer is not None else ():
         for parameter in group["params"]:
-            dtype = str(parameter.dtype)[6:]
+            dtype, device = str(parameter.dtype)[6:], str(parameter.device)
             dtypes[dtype] = dtypes.get(dtype, 0) + parameter.numel()
-            device = str(parameter.device)
             devices[device] = devices.get(device, 0) + parameter.numel()
-    first = optimizer.param_groups[0]
-    return {
-        "optimizer": type(optimizer).__name__,
-        "foreach": first.get("foreach"),
-        "fused": first.get("fused"),
-        "dtypes": dtypes,
-        "devices": sorted(devices),
-        "device_elements": devices,
-    }
+    return {"dtypes": _most_first(dtypes), "devices": _most_first(devices)}
+
+
+def _most_first(counts: "dict[str, int]") -> list:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def parameter_shapes(optimizer) -> "set[tuple]":
@@ -64,37 +57,47 @@ def parameter_shapes(optimizer) -> "set[tuple]":
     return {tuple(parameter.shape) for group in optimizer.param_groups for parameter in group["params"]}
 
 
-def torch_settings() -> dict:
-    """Threads, types, backends. Asks CUDA only if the job has initialised it (asking would poison a fork)."""
+def torch_settings(optimizer, seen: dict) -> dict:
+    """Threads, types, libraries, devices. Asks CUDA only if the job has initialised it (asking would poison a fork).
+
+    `seen`: what hooks have noted of the same name in `Probe` by now.
+    """
+    held, found = parameters(optimizer), procfs.libraries()
     facts = {
-        "intra_op": torch.get_num_threads(),
-        "inter_op": torch.get_num_interop_threads(),
-        "os_threads": procfs.os_threads(),
-        "cpus": len(affinity.cpus()),
-        "default_dtype": str(torch.get_default_dtype())[6:],
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "mkldnn": bool(torch.backends.mkldnn.enabled),
-        "bf16_native": _native("bf16"),
-        "fp16_native": _native("fp16"),
-        "anomaly": torch.is_anomaly_enabled(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "precision": {
+            "default_dtype": str(torch.get_default_dtype())[6:],
+            "parameter_dtypes": held["dtypes"],
+            "parameter_devices": sorted(device for device, _ in held["devices"]),
+            "autocast_dtype": seen["autocast"],
+            "grad_scaler": seen["scaler_site"] is not None,
+            "grad_scaler_site": seen["scaler_site"],
+            "double_site": seen["double_site"],
+            **_native("bf16"),
+            **_native("fp16"),
+        },
+        "threads": {
+            "intra_op": torch.get_num_threads(),
+            "inter_op": torch.get_num_interop_threads(),
+            "openmp_runtimes": found["pools"],
+            "set_at": seen["threads_site"],
+        },
+        "backend": {**_backend(seen), "parameters_by_device": held["devices"]},
+        "environment": environment(),
+        "allocator": found["allocator"],
+        "gc_enabled": gc.isenabled(),
         "frameworks": [name for name in _FRAMEWORKS if name in sys.modules],
         "trainer": _trainer(),
-        **procfs.libraries(),
-        "environment": environment(),
-        "libraries": _libraries(),
     }
     if torch.cuda.is_initialized():
         device = torch.cuda.current_device()
+        facts["precision"]["compute_capability"] = torch.cuda.get_device_capability(device)
+        # Only the new names: the legacy getters raise once a job has used these.
+        facts["precision"]["tf32_matmul"] = torch.backends.cuda.matmul.fp32_precision == "tf32"
         facts["cuda"] = {
-            "name": torch.cuda.get_device_name(device),
-            "capability": list(torch.cuda.get_device_capability(device)),
             "total_bytes": torch.cuda.get_device_properties(device).total_memory,
-            # Only the new names: the legacy getters raise once a job has used these.
-            "tf32_matmul": torch.backends.cuda.matmul.fp32_precision == "tf32",
             "allocator": torch.cuda.memory.get_allocator_backend(),
         }
-        facts["cudnn"] = _cudnn()
+        facts["cudnn"] = {**_cudnn(), "enabled_in_forward": seen["cudnn"]}
     return facts
 
 
@@ -106,11 +109,9 @@ def _cudnn() -> dict:
         "enabled": bool(torch._C._get_cudnn_enabled()),
         "benchmark": bool(torch._C._get_cudnn_benchmark()),
         "deterministic": bool(torch._C._get_cudnn_deterministic()),
-        "flash_attention": bool(torch._C._get_flash_sdp_enabled() or torch._C._get_mem_efficient_sdp_enabled()),
     }
     try:
         facts["version"] = backend.version()
-        facts["benchmark_limit"] = int(torch._C._cuda_get_cudnn_benchmark_limit())
     except (AttributeError, RuntimeError) as error:  # "cuDNN version incompatibility", a GPU that it does not know
         facts["error"] = str(error)[:300]
     return facts
@@ -127,26 +128,36 @@ def _trainer() -> str:
     return "accelerate" if state is not None and state.AcceleratorState._shared_state else ""
 
 
-def _libraries() -> dict:
+def _backend(seen: dict) -> dict:
     """What this build computes with. Nothing here initialises a device: that would poison a later fork."""
-    info = {
-        "mkl": bool(torch.backends.mkl.is_available()),
-        "onednn": bool(torch.backends.mkldnn.is_available()),
-        "mps": bool(torch.backends.mps.is_available()),
-    }
+    enabled = bool(torch.backends.mkldnn.enabled)
     blas = torch.__config__.show().partition("BLAS_INFO=")[2].partition(",")[0]
-    info["blas"] = blas.strip() or ("mkl" if info["mkl"] else "")
+    facts = {
+        "cuda": torch.version.cuda or "",
+        "hip": torch.version.hip or "",
+        "arch_list": [],
+        "blas": blas.strip() or ("mkl" if torch.backends.mkl.is_available() else ""),
+        "onednn_built": bool(torch.backends.mkldnn.is_available()),
+        "onednn_enabled": enabled and seen["onednn"] is not False,
+        "onednn_between_steps": enabled,
+        "onednn_off_at": seen["onednn_site"],
+        "acl": False,
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "xpu_built": False,
+        "mps_available": bool(torch.backends.mps.is_available()),
+        "data_parallel": seen["data_parallel"],
+    }
     for name, ask in (
         ("acl", lambda: bool(torch.backends.mkldnn.is_acl_available())),
-        ("xpu", lambda: bool(torch.xpu._is_compiled())),
+        ("xpu_built", lambda: bool(torch.xpu._is_compiled())),
         # Since 2.1 a plain string of the build; torch.cuda.get_arch_list() of older versions asks for devices.
         ("arch_list", lambda: (torch._C._cuda_getArchFlags() or "").split() if torch.version.cuda else []),
     ):
         try:
-            info[name] = ask()
+            facts[name] = ask()
         except (AttributeError, RuntimeError):  # a build or version without it
             pass
-    return info
+    return facts
 
 
 def onednn_enabled() -> bool:
@@ -159,14 +170,15 @@ def cudnn_enabled() -> bool:
     return bool(torch._C._get_cudnn_enabled())
 
 
-def _native(kind: str) -> "bool | None":
+def _native(kind: str) -> dict:
     """What oneDNN says of this CPU (it honours ONEDNN_MAX_CPU_ISA), together with the CPU's own flags."""
     try:
         supported = bool(getattr(torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")())
         flags = torch.cpu.get_capabilities()
     except (AttributeError, RuntimeError):
-        return None
-    return supported and bool(flags.get(f"avx512_{kind}") or flags.get(f"amx_{kind}") or flags.get(f"arm_{kind}"))
+        return {}
+    has = flags.get(f"avx512_{kind}") or flags.get(f"amx_{kind}") or flags.get(f"arm_{kind}")
+    return {f"{kind}_native": supported and bool(has)}
 
 
 def cuda_counters() -> dict:
@@ -174,13 +186,10 @@ def cuda_counters() -> dict:
     if not torch.cuda.is_initialized():
         return {}
     stats = torch.cuda.memory_stats()
-    names = (
-        "num_alloc_retries",
-        "num_device_alloc",
-        "num_device_free",
-        "num_ooms",
-        "allocated_bytes.all.peak",
-        "reserved_bytes.all.peak",
-        "inactive_split_bytes.all.current",
-    )
-    return {"cuda": {name: int(stats.get(name, 0)) for name in names}}
+    names = {
+        "alloc_retries": "num_alloc_retries",
+        "device_allocs": "num_device_alloc",
+        "peak_allocated_bytes": "allocated_bytes.all.peak",
+        "peak_reserved_bytes": "reserved_bytes.all.peak",
+    }
+    return {"cuda": {name: int(stats.get(theirs, 0)) for name, theirs in names.items()}}

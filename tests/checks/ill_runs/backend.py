@@ -11,7 +11,7 @@ from perfdoctor.evidence.model import Evidence, LibraryTiming, Op, PciGpu
 
 def beside_a_gpu(flops: float = 4e10, **changes: Any) -> Evidence:
     """A job on the CPU of a machine with an H100, its driver, and a torch that could use it."""
-    product = Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 18.0, 18.0, flops)
+    product = Op("addmm", "float32", "[512] [32, 512] [512, 512]", 8.0, 18.0, 18.0, flops)
     return with_(
         healthy(),
         **{
@@ -43,8 +43,8 @@ def without_onednn(share: float = 0.8, ratio: float | None = 3.4, **changes: Any
             "backend__onednn_between_steps": False,
             "backend__onednn_timings": timing,
             "ops__ops": (
-                Op("convolution", "float32", _CONVOLUTION, "cpu", 2.0, 0.01 * took, took, 2e8),
-                Op("_slow_conv2d_forward", "float32", _CONVOLUTION, "cpu", 2.0, 0.99 * took, 0.99 * took, 0.0),
+                Op("convolution", "float32", _CONVOLUTION, 2.0, 0.01 * took, took, 2e8),
+                Op("_slow_conv2d_forward", "float32", _CONVOLUTION, 2.0, 0.99 * took, 0.99 * took, 0.0),
             ),
             **changes,
         },
@@ -53,5 +53,5 @@ def without_onednn(share: float = 0.8, ratio: float | None = 3.4, **changes: Any
 
 def reference_blas(gflops: float = 1.5, **changes: Any) -> Evidence:
     """Products at that rate, with a BLAS that has no kernels."""
-    product = Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 18.0, 18.0, gflops * 18.0 * 1e6)
+    product = Op("addmm", "float32", "[512] [32, 512] [512, 512]", 8.0, 18.0, 18.0, gflops * 18.0 * 1e6)
     return with_(healthy(), **{"backend__blas": "generic", "ops__ops": (product,), **changes})

@@ -23,7 +23,7 @@ def small_batch(growing: float = 0.1, batch: float = 4.0, **changes: Any) -> Evi
         healthy(),
         **{
             "ops__batch_timings": batch_timings(growing),
-            "ops__ops": (Op("addmm", "float32", "[512] [32, 512] [512, 512]", "cpu", 8.0, 20.0, 20.0, 4e8),),
+            "ops__ops": (Op("addmm", "float32", "[512] [32, 512] [512, 512]", 8.0, 20.0, 20.0, 4e8),),
             "step__samples": batch,
             "loader__batch_size": int(batch),
             **changes,

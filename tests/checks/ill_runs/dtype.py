@@ -18,8 +18,8 @@ def slow_type(dtype: str, profiled_ms: float = 20.0, ratio: float | None = 2.2, 
         healthy(),
         **{
             "ops__ops": (
-                Op("mm", dtype, _SHAPES, "cpu", profiled_ms, profiled_ms, profiled_ms, 4e8),
-                Op("add", "float32", "[512]", "cpu", 10.0, 1.0, 1.0, 1e6),
+                Op("mm", dtype, _SHAPES, profiled_ms, profiled_ms, profiled_ms, 4e8),
+                Op("add", "float32", "[512]", 10.0, 1.0, 1.0, 1e6),
             ),
             "ops__self_ms_per_step": max(22.0, profiled_ms + 1.0),
             "ops__self_ms_by_dtype": ((dtype, profiled_ms), ("float32", max(1.0, 22.0 - profiled_ms))),
@@ -34,8 +34,8 @@ def slow_type(dtype: str, profiled_ms: float = 20.0, ratio: float | None = 2.2, 
 
 def float64_on_gpu(share: float = 0.5) -> Evidence:
     ops = (
-        Op("mm", "float64", _SHAPES, "cpu", 8.0, 0.2, 0.2, share * 1e9),
-        Op("mm", "float32", _SHAPES, "cpu", 8.0, 0.2, 0.2, (1 - share) * 1e9),
+        Op("mm", "float64", _SHAPES, 8.0, 0.2, 0.2, share * 1e9),
+        Op("mm", "float32", _SHAPES, 8.0, 0.2, 0.2, (1 - share) * 1e9),
     )
     return on_gpu(ops__ops=ops, ops__device_busy_ms=20.0)
 
@@ -46,14 +46,14 @@ def idle_tensor_cores(share: float = 0.3, **changes: Any) -> Evidence:
     return on_gpu(
         **{
             "precision__tf32_matmul": False,
-            "ops__ops": (Op("mm", "float32", "[4096, 4096] [4096, 4096]", "cpu", 8.0, 0.1, 0.1, flops),),
+            "ops__ops": (Op("mm", "float32", "[4096, 4096] [4096, 4096]", 8.0, 0.1, 0.1, flops),),
             **changes,
         }
     )
 
 
 def needless_scaler(cost_ms: float = 1.0, **changes: Any) -> Evidence:
-    scaling = Op("_amp_foreach_non_finite_check_and_unscale_", "float32", "[512]", "cpu", 1.0, cost_ms, cost_ms, 0.0)
+    scaling = Op("_amp_foreach_non_finite_check_and_unscale_", "float32", "[512]", 1.0, cost_ms, cost_ms, 0.0)
     return with_(
         healthy(),
         **{

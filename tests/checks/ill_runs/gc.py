@@ -20,7 +20,6 @@ def explicit_collections(share: float = 0.5, *lines: Site) -> Evidence:
         gc__ms_per_step=cost,
         gc__automatic_ms_per_step=0.0,
         gc__per_step=(0.0, 0.0, float(len(sites))),
-        gc__full_pause_ms=cost / len(sites),
         gc__longest_pause_ms=1.3 * cost / len(sites),
         gc__full_collected=12.0,
         gc__explicit=each,
@@ -35,7 +34,6 @@ def automatic_collections(share: float = 0.3, ranks: int = 1) -> Evidence:
         gc__ms_per_step=cost,
         gc__automatic_ms_per_step=cost,
         gc__per_step=(3.0, 0.3, 0.05),
-        gc__full_pause_ms=60.0,
         gc__longest_pause_ms=90.0,
         job__world_size=ranks,
     )

@@ -49,7 +49,7 @@ def unused_outputs(
 ) -> Evidence:
     """A head of which the targets use the first classes only; its loss takes 1.5 ms of the step of 25 beside it."""
     head = layer(share=share, flops=0.3, order=9, weight_shape=(outputs, 192), name="head", parameters=0)
-    loss = Op("_log_softmax", "float32", f"[1536, {outputs}]", "cpu", 1.0, 1.5, 1.5, 0.0)
+    loss = Op("_log_softmax", "float32", f"[1536, {outputs}]", 1.0, 1.5, 1.5, 0.0)
     return with_layer(
         head,
         ops__ops=(loss, *healthy().ops.ops),  # type: ignore[union-attr]
@@ -71,7 +71,7 @@ def dense_embedding(
         for number in range(tables)
     )
     name = "_embedding_bag_dense_backward" if bag else "embedding_dense_backward"
-    gradient = Op(name, "float32", "[1000, 64]", "cpu", 1.0, cost_ms, cost_ms, 0.0)
+    gradient = Op(name, "float32", "[1000, 64]", 1.0, cost_ms, cost_ms, 0.0)
     lookup = Site("train.py", 31, "forward", "torch/nn/modules/sparse.py:forward")
     run = with_layer(
         first,

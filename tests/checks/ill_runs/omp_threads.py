@@ -47,7 +47,6 @@ def pinned_workers(wait_ms: float = 10.0, **changes: Any) -> Evidence:
         **{
             "step": step(Parts(input_wait=wait_ms, forward=8.0, backward=14.0, optimizer=2.0)),
             "threads__variables": (("OMP_PLACES", "cores"), ("OMP_PROC_BIND", "close")),
-            "threads__job_affinity_cpus": 1,
             "loader__worker_threads__affinity_cpus": 1,
             "loader__worker_threads__distinct_affinities": 1,
             **changes,

@@ -19,7 +19,7 @@ def capped(slower: float = 4.0, took: float = 12.0, **changes: Any) -> Evidence:
             "backend__variables": variables,
             "backend__capability": "DEFAULT",
             "backend__cap_timings": timings,
-            "ops__ops": (Op("gelu", "float32", "[64, 4096]", "cpu", 2.0, took, took, 0.0),),
+            "ops__ops": (Op("gelu", "float32", "[64, 4096]", 2.0, took, took, 0.0),),
             **changes,
         },
     )

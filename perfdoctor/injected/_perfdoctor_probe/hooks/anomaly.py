@@ -89,18 +89,11 @@ class AnomalyWatch:
         self.checks[1] += took
         return True
 
-    def calls(self) -> "list[dict]":
-        """Rows of the window's `calls`; none where it was off."""
+    def found(self) -> "list[tuple]":
+        """Both as the call-site window's `found`; none where it was off."""
         site, known = (self.anomaly.site, True) if self.anomaly.site >= 0 else (self.place, False)
         return [
-            {
-                "kind": kind,
-                "site": site,
-                "detail": "switch" if known else "",
-                "count": count,
-                "us": took // 1000,
-                "size": 0,
-            }
-            for kind, (count, took) in (("anomaly_trace", self.traces), ("anomaly_check", self.checks))
-            if count
+            ((kind, site, "switch" if known else "", False), counted)
+            for kind, counted in (("anomaly_trace", self.traces), ("anomaly_check", self.checks))
+            if counted[0]
         ]

@@ -1,7 +1,6 @@
 """Garbage collections: how long, which generation, and who asked for them."""
 
 import gc
-import sys
 import time
 
 from .. import timeline as parts
@@ -31,7 +30,6 @@ class Collector:
 
     def reset(self) -> None:
         self.counts = [0, 0, 0]
-        self.spent_ns = [0, 0, 0]
         self.began = 0
         self.timed = False
         self.site = -1
@@ -49,7 +47,6 @@ class Collector:
         took = time.perf_counter_ns() - self.began
         generation = info["generation"]
         self.counts[generation] += 1
-        self.spent_ns[generation] += took
         self.beat_count += 1
         self.beat_ns += took
         self.pauses.ns += took
@@ -96,25 +93,5 @@ class Collector:
     def flush(self) -> None:
         """Queue what has been counted since the last call."""
         if any(self.counts):
-            self.recorder.line(
-                self.dumps(
-                    {
-                        "k": "gc",
-                        "step": self.loop.timeline.step,
-                        "counts": self.counts,
-                        "us": [ns // 1000 for ns in self.spent_ns],
-                    }
-                )
-            )
+            self.recorder.line(self.dumps({"k": "gc", "step": self.loop.timeline.step, "counts": self.counts}))
             self.counts = [0, 0, 0]
-            self.spent_ns = [0, 0, 0]
-
-    def state(self) -> dict:
-        """Facts for the `settings` record. Counts tracked objects once: 9 ms per 500,000 objects."""
-        counts = gc.get_stats()
-        return {
-            "enabled": gc.isenabled(),
-            "thresholds": list(gc.get_threshold()),
-            "frozen": gc.get_freeze_count(),
-            "full_before": counts[2]["collections"] if sys.version_info < (3, 14) else 0,
-        }

@@ -203,7 +203,6 @@ class Concurrency:
                     "step": step,
                     "us": (_clock() - seen.began_ns) // 1000,
                     "threads": len(seen.threads),
-                    "modules": len(seen.modules),
                     "shared": shared,
                     "calls": seen.calls,
                     "overlapped": seen.overlapped,

@@ -126,9 +126,9 @@ class DeviceClock:
         self.own_ns = 0
         self.loop.device_boundary = None
 
-    def _start(self, parameters: "dict | None") -> str:
-        """Mark steps of a job that uses CUDA; why that cannot be, or "". `parameters` as for `home`."""
-        device, why = home(parameters)
+    def _start(self, devices: "list[str] | None") -> str:
+        """Mark steps of a job that uses CUDA; why that cannot be, or "". `devices` as for `home`."""
+        device, why = home(devices)
         if device:
             self.run(Cuda(device))
         return why
@@ -273,15 +273,14 @@ def measured(borders: "list[_Border]") -> tuple:
     )
 
 
-def home(parameters: "dict | None") -> "tuple[str, str]":
+def home(devices: "list[str] | None") -> "tuple[str, str]":
     """The device that the model lies on, and "", or "" and why none can be named.
 
-    `parameters` is that field of the `settings` record: None in a loop without optimizer, for which the device that
-    is current must do.
+    `devices` are those of the parameters: None in a loop without optimizer, where the one that is current must do.
     """
-    if parameters is None:
+    if devices is None:
         return f"cuda:{torch.cuda.current_device()}", ""
-    devices = [device for device in parameters["devices"] if device.startswith("cuda")]
+    devices = [device for device in devices if device.startswith("cuda")]
     if not devices:
         return "", "the model does not lie on a CUDA device"
     return (devices[0], "") if len(devices) == 1 else ("", "the model lies on several devices")

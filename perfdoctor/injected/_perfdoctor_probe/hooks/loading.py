@@ -10,7 +10,7 @@ import types
 import weakref
 from collections.abc import Mapping
 
-from .. import procfs, settings
+from .. import procfs, records, settings
 from ..recorder import columns
 from ..windows.line_clock import LineClock
 from .collector import Pauses
@@ -161,7 +161,6 @@ class Loading:
             length = len(dataset)
         except Exception:  # no length, or one that the user's code refuses to tell
             length = None
-        context = getattr(loader, "multiprocessing_context", None)
         self.recorder.line(
             self.dumps(
                 {
@@ -175,9 +174,8 @@ class Loading:
                     "prefetch_factor": loader.prefetch_factor,
                     "pin_memory": bool(loader.pin_memory),
                     "persistent_workers": bool(loader.persistent_workers),
-                    "start_method": context.get_start_method() if context else _default_start_method(),
+                    "start_method": _start_method(loader),
                     "collate": getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__),
-                    "getitems": bool(getattr(dataset, "__getitems__", None)),
                     "iterable": isinstance(dataset, torch.utils.data.IterableDataset),
                 }
             )
@@ -195,7 +193,7 @@ class Loading:
         self.iterators[id(iterator)] = [identity, 1, -1]
         self.recorder.line(
             f'{{"k":"iter","loader":{identity},"step":{self.loop.timeline.step},"site":{self.sites.here()},'
-            f'"us":{took_ns // 1000},"t":{time.perf_counter_ns()}}}'
+            f'"us":{took_ns // 1000}}}'
         )
         if self.on_iterator is not None:
             self.on_iterator(iterator)
@@ -250,10 +248,8 @@ class Loading:
         self.sized[identity] = self.sized.get(identity, 0) + 1
         samples, size, dtypes, devices = self.describe(batch) or (0, 0, [], [])
         self.samples[identity] = max(samples, self.samples.get(identity, 0))
-        record = {"k": "batch", "loader": identity, "samples": samples, "bytes": size, "dtypes": dtypes}
-        record["devices"] = devices
-        record["onednn"] = settings.onednn_enabled()
-        self.recorder.line(self.dumps(record))
+        seen = {"loader": identity, "samples": samples, "bytes": size, "dtypes": dtypes, "devices": devices}
+        self.recorder.line(self.dumps({"k": "batch", **seen, "onednn": settings.onednn_enabled()}))
 
     def _note_shape(self, batch) -> None:
         shape = first_image(batch)
@@ -324,13 +320,13 @@ class Loading:
         """The batch took longer than others: it counts as no fetch."""
         clock, self.lines = self.lines, None
         clock.end()
-        self.recorder.line(self.dumps({"k": "making", "lines": clock.rows(), "lines_us": clock.totals()}))
+        self.recorder.line(self.dumps({"k": "making", **clock.summary(1)}))
         self._worker_tick()
 
     def worker_began(self, worker_id: int, num_workers: int) -> None:
         """This process turned out to be a data-loader worker."""
         self.worker = True
-        self.recorder.line(f'{{"k":"worker","worker":{worker_id},"workers":{num_workers},"ppid":{os.getppid()}}}')
+        self.recorder.line(f'{{"k":"worker","worker":{worker_id},"ppid":{os.getppid()}}}')
 
     def _worker_tick(self) -> None:
         now = time.perf_counter_ns()
@@ -348,15 +344,12 @@ class Loading:
     def flush(self) -> None:
         """Queue the rows collected since the last call."""
         if self.rows:
-            names = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
             rows = [(*row[:2], row[2] // 1000, *row[3:5], row[5] // 1000, row[6]) for row in self.rows]
-            self._columns("batches", names, rows)
+            self._columns("batches", records.BATCH_COLUMNS, rows)
             self.rows = []
         if self.fetches:
-            names = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
-            self._columns("fetches", names, self.fetches)
+            self._columns("fetches", records.FETCH_COLUMNS, self.fetches)
             self.fetches = []
-
         if self.shapes_sampled > self.shapes_written:
             self.shapes_written = self.shapes_sampled
             self.recorder.line(
@@ -365,8 +358,7 @@ class Loading:
             )
 
     def _columns(self, kind: str, names: tuple, rows: list) -> None:
-        record = {"k": kind, "t": time.perf_counter_ns()}
-        self.recorder.line(self.dumps(record | columns(names, rows)))
+        self.recorder.line(self.dumps({"k": kind, **columns(names, rows)}))
 
 
 class _TimedCollate:
@@ -398,7 +390,13 @@ class _TimedCollate:
         return getattr(self.original, name)
 
 
-def _default_start_method() -> str:
+def _start_method(loader) -> str:
+    """Of its workers; "" without any."""
+    if not loader.num_workers:
+        return ""
+    context = getattr(loader, "multiprocessing_context", None)
+    if context:
+        return context.get_start_method()
     import multiprocessing
 
     # `allow_none`: asking must not fix the default for the job.

@@ -309,7 +309,7 @@ def _anomaly(probe) -> None:
 
 def _double(probe) -> None:
     def asked() -> None:
-        if probe.double_site < 0:
+        if probe.double_site in (None, -1):
             probe.double_site = probe.sites.here(2)
 
     def asked_in(words) -> None:

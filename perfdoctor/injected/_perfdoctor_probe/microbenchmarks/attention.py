@@ -7,59 +7,62 @@ import time
 
 import torch
 
+from ..rows import rounded
 from . import replay
 
 _TIMED = 3
 _LIMIT_NS = 300_000_000
 """For all together; the next one is not begun after that."""
-_CALL_NS = 30_000_000
+_CALL_MS = 30.0
 """One replayed call should take no longer: a large one is replayed in part, fewer heads, then fewer positions. Less
 would fit into caches that the whole does not fit into, and flatter the long way."""
 _ELEMENTS = 1 << 23
 """Largest matrix of scores replayed, in elements: 32 MiB in float32, and a few copies of that."""
 _ENOUGH_NS = 100_000_000
 """For the rounds of one."""
-_ALIKE = ("made", "dtype", "softmax", "sizes", "mask", "dropout")
+_SIZES = ("batch", "queries", "width", "keys")
+_ALIKE = ("made", "dtype", *_SIZES, "mask", "dropout")
+_NOT_REPLAYED = {"missing": "it was not replayed"}
 
 
-def timings(attention: list) -> list:
-    """`now_us` and `fused_us` of each, a call forward and backward, and `part`, the share of it that was replayed.
+def timed(attention: list, replays: list) -> list:
+    """The rows with the timing of each: a call forward and backward, and the share of it that was replayed.
 
-    Empty for what is fused already or was not replayed.
+    None of what is fused already. `replays`: the type of the softmax, and whether there is a backward pass.
     """
     began = time.perf_counter_ns()
     known: "dict[str, dict]" = {}
     found: "list[dict]" = []
-    for record in attention:
-        found.append({})
+    for record, (softmax, backward) in zip(attention, replays):
+        found.append({**record, "timing": _NOT_REPLAYED})
         if record["made"] == "fused":
             continue
-        alike = str([record.get(name) for name in _ALIKE] + [record["backward_us"] > 0])
+        alike = str([softmax, backward] + [record[name] for name in _ALIKE])
         if alike not in known:  # else the same in another layer
             if len(known) == _TIMED or time.perf_counter_ns() - began > _LIMIT_NS:
                 continue
             try:
-                known[alike] = _timing(record)
+                known[alike] = _timing(record, softmax, backward)
             except Exception:  # a type or a shape that cannot be replayed: no timing, no harm
                 continue
-        found[-1] = known[alike]
+        found[-1]["timing"] = known[alike]
     return found
 
 
-def _timing(record: dict) -> dict:
-    batch, queries, width, keys = record["sizes"]
-    spent_us = (record["forward_us"] + record["backward_us"]) / record["calls"]
-    part = min(1.0, _CALL_NS / 1000 / max(1.0, spent_us), _ELEMENTS / max(1, batch * queries * keys))
+def _timing(record: dict, softmax: "str | None", backward: bool) -> dict:
+    batch, queries, width, keys = (record[name] for name in _SIZES)
+    call_ms = record["ms_per_step"] / record["calls_per_step"]
+    part = min(1.0, _CALL_MS / max(0.001, call_ms), _ELEMENTS / max(1, batch * queries * keys))
     fewer = max(min(batch, torch.get_num_threads()), int(batch * part))
     shorter = max(1.0, fewer * queries * keys / max(1.0, part * batch * queries * keys)) ** 0.5
     sizes = (fewer, max(1, int(queries / shorter)), width, max(1, int(keys / shorter)))
-    with_gradient = record["backward_us"] > 0 and not torch.is_inference_mode_enabled()
+    with_gradient = backward and not torch.is_inference_mode_enabled()
     with torch.set_grad_enabled(with_gradient), torch.autocast("cpu", enabled=False):
-        now, fused = _Replay(record, sizes, with_gradient).times()
+        now, fused = _Replay(record, sizes, softmax, with_gradient).times()
     return {
-        "now_us": now,
-        "fused_us": fused,
-        "part": sizes[0] * sizes[1] * sizes[3] / (batch * queries * keys),
+        "now_ms": now,
+        "fused_ms": fused,
+        "part": rounded(sizes[0] * sizes[1] * sizes[3] / (batch * queries * keys)),
         "choice": _choice(record, sizes),
     }
 
@@ -67,7 +70,7 @@ def _timing(record: dict) -> dict:
 class _Replay:
     """The same attention made both ways, forward and, where the job had one, backward."""
 
-    def __init__(self, record: dict, sizes: tuple, with_gradient: bool) -> None:
+    def __init__(self, record: dict, sizes: tuple, softmax: "str | None", with_gradient: bool) -> None:
         batch, queries, width, keys = sizes
         dtype = getattr(torch, record["dtype"])
         self.record = record
@@ -85,10 +88,10 @@ class _Replay:
             self.mask = torch.zeros(queries, keys, dtype=dtype)
         elif record["mask"]:
             self.mask = torch.ones(queries, keys, dtype=torch.bool).tril()
-        self.single = record["made"] == "by hand" and record.get("softmax", record["dtype"]) != record["dtype"]
+        self.single = record["made"] == "by hand" and (softmax or record["dtype"]) != record["dtype"]
 
     def times(self) -> "list[float]":
-        """Microseconds of both."""
+        """Milliseconds of both."""
         return replay.in_turns([lambda: self._run(self._now), lambda: self._run(self._fused)], _ENOUGH_NS)
 
     def _run(self, way) -> None:

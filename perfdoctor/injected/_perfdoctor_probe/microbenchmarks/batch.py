@@ -10,13 +10,18 @@ import time
 
 import torch
 
+from ..rows import rounded
 from . import replay
 
+_NONE = {
+    "missing": "no operator of this job could be timed with another batch",
+    "remedy": "compare two runs with different batches",
+}
 _LARGER = 4
 _LONG_LARGER = 2
-_LONG_US = 3_000
+_LONG_MS = 3.0
 """Operators that take longer are timed with twice the batch only ..."""
-_TOO_LONG_US = 20_000
+_TOO_LONG_MS = 20.0
 """... or not at all: what they take grows with the batch, or they are read from memory once a step."""
 _LIMIT_NS = 400_000_000
 """For all operators together, the largest first."""
@@ -36,41 +41,40 @@ _RECURRENT_BATCH = {0: 1, 5: 0, 6: 0}
 
 
 def timings(ops: list, arguments: list, weights: "set[tuple]") -> dict:
-    """Microseconds a call now, with more and with fewer samples; and what to compare that with.
+    """A call now, with more and with fewer samples; and what to compare that with.
 
     `weights` are the shapes of the parameters: those do not grow with the batch.
     """
     began = time.perf_counter_ns()
     found = []
-    for op, (shapes, types, concrete) in zip(ops, arguments):
+    for op, (name, shapes, types, concrete) in zip(ops, arguments):
         if len(found) == _TIMED or time.perf_counter_ns() - began > _LIMIT_NS:
             break
-        us = op["total_us"] / max(1, op["calls"])
-        factor = _LARGER if us < _LONG_US else _LONG_LARGER
-        larger = resized(op["name"], shapes, weights, factor, 1)
-        if us > _TOO_LONG_US or larger is None or not replay.replayable(op["name"], larger):
+        took_ms = replay.call_ms(op)
+        factor = _LARGER if took_ms < _LONG_MS else _LONG_LARGER
+        larger = resized(name, shapes, weights, factor, 1)
+        if took_ms > _TOO_LONG_MS or larger is None or not replay.replayable(name, larger):
             continue
         sizes = [shapes, larger]
-        smaller = resized(op["name"], shapes, weights, 1, _LARGER)
+        smaller = resized(name, shapes, weights, 1, _LARGER)
         if smaller is not None and max(map(replay.elements, shapes)) >= _SMALLER_ELEMENTS:
             sizes.append(smaller)
         try:
-            times = replay.in_turns([replay.prepared(op["name"], size, types, concrete) for size in sizes])
+            times = replay.in_turns([replay.prepared(name, size, types, concrete) for size in sizes])
         except Exception:  # not replayable with plain arguments: no timing, no harm
             continue
         found.append(
             {
                 "name": op["name"],
-                "dtype": op["dtype"],
-                "shapes": shapes,
-                "calls": op["calls"],
+                "shapes": op["shapes"],
+                "calls_per_step": op["calls_per_step"],
+                "milliseconds": times[0],
                 "factor": factor,
-                "us": times[0],
-                "larger_us": times[1],
-                "smaller_us": times[2] if len(times) > 2 else None,
+                "larger_milliseconds": times[1],
+                "smaller_milliseconds": times[2] if len(times) > 2 else None,
             }
         )
-    return {"ops": found, "smaller": _LARGER, **_machine()} if found else {}
+    return {"ops": found, "smaller": _LARGER, **_machine()} if found else _NONE
 
 
 def resized(name: str, shapes: list, weights: "set[tuple]", factor: int, divisor: int) -> "list | None":
@@ -113,5 +117,5 @@ def _is_weight(shape: tuple, weights: "set[tuple]") -> bool:
 def _machine() -> dict:
     """What this process reaches on a float32 product that fits the caches, and the time of the smallest operator."""
     matrix, one = torch.ones(_PEAK_SIZE, _PEAK_SIZE), torch.ones(1)
-    product_us, smallest_us = replay.in_turns([lambda: torch.mm(matrix, matrix), lambda: torch.add(one, one)])
-    return {"peak_gflops": 2 * _PEAK_SIZE**3 / product_us / 1000, "floor_us": smallest_us}
+    product_ms, smallest_ms = replay.in_turns([lambda: torch.mm(matrix, matrix), lambda: torch.add(one, one)])
+    return {"peak_gflops": rounded(2 * _PEAK_SIZE**3 / product_ms / 1e6), "floor_ms": smallest_ms}

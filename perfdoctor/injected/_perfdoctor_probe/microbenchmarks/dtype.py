@@ -13,18 +13,18 @@ _TYPES = ("float64", "float16", "bfloat16")
 
 
 def timings(ops: list, arguments: list) -> list:
-    """For the largest operators not in float32: microseconds a call as it is and in float32."""
+    """For the largest operators not in float32: a call as it is and in float32."""
     began = time.perf_counter_ns()
     found = []
-    for op, (shapes, types, concrete) in zip(ops, arguments):
+    for op, (name, shapes, types, concrete) in zip(ops, arguments):
         if len(found) == _TIMED or time.perf_counter_ns() - began > _LIMIT_NS:
             break
-        if op["dtype"] not in _TYPES or not replay.replayable(op["name"], shapes):
+        if op["dtype"] not in _TYPES or not replay.replayable(name, shapes):
             continue
         try:
             native, single = replay.in_turns(
                 [
-                    replay.prepared(op["name"], shapes, types, concrete, dtype)
+                    replay.prepared(name, shapes, types, concrete, dtype)
                     for dtype in (getattr(torch, op["dtype"]), torch.float32)
                 ]
             )
@@ -33,10 +33,10 @@ def timings(ops: list, arguments: list) -> list:
         found.append(
             {
                 "name": op["name"],
-                "dtype": op["dtype"],
                 "shapes": op["shapes"],
-                "us": native,
-                "float32_us": single,
+                "dtype": op["dtype"],
+                "milliseconds": native,
+                "float32_milliseconds": single,
             }
         )
     return found

@@ -8,21 +8,28 @@ import torch
 
 from . import attention, batch, dtype, layout, onednn, recurrent, replay
 
+_NO_UPDATE = {
+    "missing": "the optimizer's update was not timed: there is none, it is compiled, or it is not on the CPU",
+}
+
 
 class FinalMicrobenchmark:
     """What the operator window saw, kept until the end."""
 
-    def __init__(self, summary: dict, arguments: list, weights: "set[tuple]", onednn, replays: list, update) -> None:
-        """`arguments`: of each operator of the summary. `weights`: shapes of parameters. `onednn`: whether it was on
-        in the forward pass. `replays`: of each recurrent layer of the summary. `update`: of the optimizer, or None."""
-        self.ops = summary["ops"]
+    def __init__(self, ops: list, arguments: list, library: dict, weights: "set[tuple]", onednn) -> None:
+        """`ops` and `library` as they are recorded. `arguments`: of each operator its full name, shapes, types and
+        constants. `weights`: shapes of parameters. `onednn`: whether it was on in the forward pass."""
+        self.ops = ops
         self.arguments = arguments
+        self.library = library
         self.weights = weights
         self.onednn = onednn
-        self.attention = summary["library"].get("attention", [])
-        self.convolutions = summary["library"].get("convolutions", [])
-        self.recurrent = replays
-        self.update = update
+        self.recurrent: list = []
+        """What it takes to call each recurrent layer of `library` again."""
+        self.attention: list = []
+        """The same of each attention."""
+        self.update = None
+        """Of the optimizer."""
 
     def timings(self) -> dict:
         """Takes up to a second and a half. Empty inside a mode of the job, which would see our operators. Whatever
@@ -36,16 +43,17 @@ class FinalMicrobenchmark:
             torch.set_rng_state(state)
 
     def _timings(self) -> dict:
+        convolutions = self.library.get("convolutions", [])
         with torch.no_grad():
             found = {
-                "timings": dtype.timings(self.ops, self.arguments),
+                "dtype": dtype.timings(self.ops, self.arguments),
                 "onednn": onednn.timings(self.ops, self.arguments, self.onednn),
-                "layout": layout.timings(self.ops, self.arguments, self.convolutions),
+                "layout": layout.timings(self.ops, self.arguments, convolutions),
                 "batch": batch.timings(self.ops, self.arguments, self.weights),
             }
         return {
             **found,
-            "attention": attention.timings(self.attention),
-            "recurrent": recurrent.timings(self.recurrent),
-            **({"update": self.update.timings()} if self.update is not None else {}),
+            "attention": attention.timed(self.library.get("attention", []), self.attention),
+            "recurrent": recurrent.timed(self.library.get("recurrent", []), self.recurrent),
+            "update": self.update.timings() if self.update is not None else _NO_UPDATE,
         }

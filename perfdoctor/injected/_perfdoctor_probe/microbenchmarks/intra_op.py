@@ -11,9 +11,10 @@ import time
 import torch
 
 from .. import affinity
+from ..rows import milliseconds
 from . import replay
 
-_ROUND_NS = 6_000_000
+_ROUND_MS = 6.0
 """Operators are chosen, the largest first, until one of each takes this long."""
 _OPS = 6
 _ROUNDS = 10
@@ -27,6 +28,7 @@ class ThreadMicrobenchmark:
     """The operators, the numbers of threads to try, and when the next round is due."""
 
     def __init__(self, ops: list, arguments: list) -> None:
+        """`ops` and `arguments` as for `FinalMicrobenchmark`."""
         self.threads = torch.get_num_threads()
         self.counts = sorted({1, self.threads, *_wanted(self.threads)})
         self.calls = _chosen(ops, arguments) if len(self.counts) > 1 else []
@@ -37,8 +39,8 @@ class ThreadMicrobenchmark:
         """Whether a round may be taken now; never again once the job has changed its number of threads."""
         return self.left > 0 and now_ns >= self.due_ns and replay.alone()
 
-    def round(self) -> "list[list]":
-        """[[threads, microseconds], ...]; empty for the first round, which starts threads and loads kernels."""
+    def round(self) -> "list[dict]":
+        """A `ThreadTiming` for each number; empty for the first round, which starts threads and loads kernels."""
         first = self.left == _ROUNDS
         self.left -= 1
         if torch.get_num_threads() != self.threads:
@@ -50,7 +52,7 @@ class ThreadMicrobenchmark:
             with torch.no_grad():
                 for count in self.counts:
                     torch.set_num_threads(count)
-                    found.append([count, _weighted_us(self.calls)])
+                    found.append({"threads": count, "milliseconds": _weighted_ms(self.calls)})
         finally:
             torch.set_num_threads(self.threads)
         now = time.perf_counter_ns()
@@ -75,29 +77,29 @@ def _wanted(threads: int) -> "set[int]":
 
 def _chosen(ops: list, arguments: list) -> list:
     """(call, weight) for the largest that can be replayed."""
-    chosen, total = [], 0
-    for op, (shapes, types, concrete) in zip(ops, arguments):
-        if len(chosen) == _OPS or total > _ROUND_NS:
+    chosen, total_ms = [], 0.0
+    for op, (name, shapes, types, concrete) in zip(ops, arguments):
+        if len(chosen) == _OPS or total_ms > _ROUND_MS:
             break
-        if not replay.replayable(op["name"], shapes):
+        if not replay.replayable(name, shapes):
             continue
         try:
-            call = replay.prepared(op["name"], shapes, types, concrete)
+            call = replay.prepared(name, shapes, types, concrete)
             with torch.no_grad():
                 call()
         except Exception:  # not replayable with plain arguments
             continue
-        chosen.append((call, op["calls"]))
-        total += 1000 * op["total_us"] // max(1, op["calls"])
+        chosen.append((call, op["calls_per_step"]))
+        total_ms += replay.call_ms(op)
     return chosen
 
 
-def _weighted_us(calls: list) -> float:
-    """Microseconds of one call of each, weighted by how often a step makes them; the second of two, warm."""
-    spent = 0
+def _weighted_ms(calls: list) -> float:
+    """Milliseconds of one call of each, weighted by how often a step makes them; the second of two, warm."""
+    spent = 0.0
     for call, weight in calls:
         call()
         began = time.perf_counter_ns()
         call()
         spent += weight * (time.perf_counter_ns() - began)
-    return spent / 1000
+    return milliseconds(spent)

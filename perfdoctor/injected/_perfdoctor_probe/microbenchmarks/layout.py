@@ -15,13 +15,13 @@ _LIMIT_NS = 700_000_000
 _PLACE_NS = 15_000_000
 _MOVABLE = 1 << 22
 """Elements up to which an operator's tensors are made so often; larger ones lie on pages of their own anywhere."""
-_LONG_US = 12_000
+_LONG_MS = 12.0
 """Nor are those of an operator that takes longer than this a call: the time is for as many operators as possible."""
 _TYPES = ("float32", "bfloat16")
 _LEAST_PART = 0.01
 """Of what the largest takes; smaller ones change nothing."""
 _POOLING_BACKWARD = "aten::max_pool2d_with_indices_backward"
-_TIMINGABLE = frozenset(
+_TIMEABLE = frozenset(
     "aten::" + name
     for name in (
         "convolution convolution_backward native_batch_norm native_batch_norm_backward "
@@ -33,38 +33,39 @@ _TIMINGABLE = frozenset(
 
 
 def timings(ops: list, arguments: list, convolutions: list) -> list:
-    """Microseconds a call with the channels first and with them last; empty where no convolution's input had them
-    first, and where oneDNN was off, which costs more. `convolutions`: as `library_use` tells of them."""
+    """A call with the channels first and with them last; empty where no convolution's input had them first, and where
+    oneDNN was off, which costs more. `convolutions`: as `library_use` tells of them."""
     first = any(row["channels_last"] is False and row["dtype"] in _TYPES for row in convolutions)
     if not first or onednn.any_native(row["kernel"] for row in convolutions):
         return []
     began = time.perf_counter_ns()
-    found, least_us = [], 0.0
-    for op, (shapes, types, concrete) in zip(ops, arguments):
+    found, least_ms = [], 0.0
+    for op, (name, shapes, types, concrete) in zip(ops, arguments):
         if len(found) == _TIMED or time.perf_counter_ns() - began > _LIMIT_NS:
             break
-        if not _is_priceable(op, shapes) or op["total_us"] < least_us:
+        spent_ms = op["total_ms_per_step"]
+        if not _is_timeable(name, op["dtype"], shapes) or spent_ms < least_ms:
             continue
-        least_us = least_us or _LEAST_PART * op["total_us"]
+        least_ms = least_ms or _LEAST_PART * spent_ms
         try:
             with torch.autocast("cpu", enabled=False):
                 places = replay.PLACES if _is_movable(op, shapes) else 1
-                ways = [
-                    [_call(op["name"], shapes, types, concrete, last) for last in (False, True)] for _ in range(places)
-                ]
+                ways = [[_call(name, shapes, types, concrete, last) for last in (False, True)] for _ in range(places)]
                 first, last = replay.in_places(ways, _PLACE_NS)
         except Exception:  # not replayable with plain arguments: no timing, no harm
             continue
-        found.append({"name": op["name"], "dtype": op["dtype"], "shapes": shapes, "first_us": first, "last_us": last})
+        told = {"name": op["name"], "shapes": op["shapes"], "ms_per_step": spent_ms}
+        if first > 0:
+            found.append({**told, "first_ms": first, "last_ms": last})
     return found
 
 
 def _is_movable(op: dict, shapes: list) -> bool:
-    return sum(map(replay.elements, shapes)) <= _MOVABLE and op["total_us"] <= _LONG_US * op["calls"]
+    return sum(map(replay.elements, shapes)) <= _MOVABLE and replay.call_ms(op) <= _LONG_MS
 
 
-def _is_priceable(op: dict, shapes: list) -> bool:
-    known = op["name"] in _TIMINGABLE and op["dtype"] in _TYPES
+def _is_timeable(name: str, dtype: str, shapes: list) -> bool:
+    known = name in _TIMEABLE and dtype in _TYPES
     return known and len(shapes[0]) == 4 and replay.fits(shapes)
 
 

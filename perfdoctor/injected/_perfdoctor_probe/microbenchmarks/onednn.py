@@ -25,7 +25,7 @@ def any_native(names) -> bool:
 
 
 def timings(ops: list, arguments: list, enabled: "bool | None") -> list:
-    """Microseconds a call with oneDNN off and on; empty where the job had it on.
+    """A call with oneDNN off and on; empty where the job had it on.
 
     Only what oneDNN would do: convolutions, and products in bfloat16 (those in float32 are the BLAS library's).
     """
@@ -34,10 +34,10 @@ def timings(ops: list, arguments: list, enabled: "bool | None") -> list:
         return []
     began = time.perf_counter_ns()
     found = []
-    for op, (shapes, types, concrete) in zip(ops, arguments):
+    for op, (name, shapes, types, concrete) in zip(ops, arguments):
         if len(found) == _TIMED or time.perf_counter_ns() - began > _LIMIT_NS:
             break
-        name, dtype = op["name"], op["dtype"]
+        dtype = op["dtype"]
         wanted = name in _CONVOLUTIONS and dtype in ("float32", "bfloat16")
         wanted = wanted or (name in _PRODUCTS and dtype == "bfloat16")
         if not wanted or not replay.replayable(name, shapes):
@@ -46,12 +46,13 @@ def timings(ops: list, arguments: list, enabled: "bool | None") -> list:
             off, on = off_and_on([replay.prepared(name, shapes, types, concrete)])
         except Exception:  # not replayable with plain arguments: no timing, no harm
             continue
-        found.append({"name": name, "dtype": dtype, "shapes": shapes, "native_us": off, "onednn_us": on})
+        told = {"name": op["name"], "shapes": op["shapes"], "dtype": dtype}
+        found.append({**told, "native_milliseconds": off, "onednn_milliseconds": on})
     return found
 
 
 def off_and_on(calls: list) -> "list[float]":
-    """Microseconds with oneDNN off and on, of calls that differ by where their tensors lie; the switch is left as it
+    """Milliseconds with oneDNN off and on, of calls that differ by where their tensors lie; the switch is left as it
     was."""
     now = bool(torch._C._get_mkldnn_enabled())
 
@@ -71,12 +72,12 @@ def off_and_on(calls: list) -> "list[float]":
 def replays(ops: list, arguments: list) -> list:
     """The largest operators with all that calling them again takes, in another process after the job."""
     found = []
-    for op, (shapes, types, concrete) in zip(ops, arguments):
+    for op, (name, shapes, types, concrete) in zip(ops, arguments):
         if len(found) == _REPLAYED:
             break
-        if replay.replayable(op["name"], shapes) or _in_place(op["name"], shapes):
-            kept = {name: op[name] for name in ("name", "dtype", "shapes", "calls", "total_us")}
-            found.append({**kept, "types": types, "concrete": concrete})
+        if replay.replayable(name, shapes) or _in_place(name, shapes):
+            called = {"name": name, "shapes": shapes, "types": types, "concrete": concrete}
+            found.append({**called, "dtype": op["dtype"], "calls_per_step": op["calls_per_step"]})
     return found
 
 

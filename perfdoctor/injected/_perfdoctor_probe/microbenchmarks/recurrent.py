@@ -9,48 +9,50 @@ import torch
 
 from . import onednn, replay
 
-_LONG_US = 150_000
+_LONG_NS = 150_000_000
 """A layer that takes longer a call is replayed in one place only ..."""
-_TOO_LONG_US = 300_000
+_TOO_LONG_NS = 300_000_000
 """... and from here on not at all: four calls of it are more than a second."""
 _LIMIT_NS = 1_000_000_000
 """For all layers together; the one that reaches it is the last."""
 _TYPES = ("float32", "bfloat16")
 
 
-def replays(record: dict, how: list, module) -> "dict | None":
+def replay_of(kind, module) -> "dict | None":
     """What it takes to call the layer again; None for what oneDNN would not do, or is too long.
 
-    oneDNN does an LSTM over whole sequences. `how` is what `aten::lstm` got after its weights.
+    oneDNN does an LSTM over whole sequences. `kind` is of `library_use`; its `how` is what `aten::lstm` got after its
+    weights.
     """
-    if record["kernel"] != "aten::lstm" or record["dtype"] not in _TYPES:
+    facts, how = kind.facts, kind.facts["how"]
+    if facts["kernel"] != "aten::lstm" or facts["dtype"] not in _TYPES:
         return None
-    spent_us = (record["forward_us"] + record["backward_us"]) / record["calls"]
-    if len(record["input"]) != 3 or len(how) != 6 or getattr(module, "proj_size", 1) or spent_us > _TOO_LONG_US:
+    call_ns = sum(kind.spent) / kind.calls
+    if len(facts["input"]) != 3 or len(how) != 6 or getattr(module, "proj_size", 1) or call_ns > _TOO_LONG_NS:
         return None
     return {
-        "dtype": record["dtype"],
-        "input": record["input"],
+        "dtype": facts["dtype"],
+        "input": facts["input"],
         "how": how,
         "hidden": module.hidden_size,
         "weights": [tuple(weight.shape) for weight in module._flat_weights],
-        "backward": record["backward_us"] > 0 and not torch.is_inference_mode_enabled(),
-        "places": 1 if spent_us > _LONG_US else replay.PLACES,
+        "backward": kind.spent[1] > 0 and not torch.is_inference_mode_enabled(),
+        "places": 1 if call_ns > _LONG_NS else replay.PLACES,
     }
 
 
-def timings(replays: list) -> list:
-    """`native_us` and `onednn_us` of a call, forward and (where the job had one) backward; empty if not replayed."""
+def timed(layers: list, replays: list) -> list:
+    """The layers, with a call, forward and (where the job had one) backward, both ways where it was replayed."""
     began = time.perf_counter_ns()
     found = []
-    for one in replays:
-        found.append({})
+    for layer, one in zip(layers, replays):
+        found.append(layer)
         if one is None or time.perf_counter_ns() - began > _LIMIT_NS:
             continue
         try:
             with torch.set_grad_enabled(one["backward"]), torch.autocast("cpu", enabled=False):
-                native_us, onednn_us = onednn.off_and_on([_call(one) for _ in range(one["places"])])
-            found[-1] = {"native_us": native_us, "onednn_us": onednn_us}
+                native_ms, onednn_ms = onednn.off_and_on([_call(one) for _ in range(one["places"])])
+            found[-1] = {**layer, "native_ms": native_ms, "onednn_ms": onednn_ms}
         except Exception:  # a module of another kind, or not replayable: no timing, no harm
             continue
     return found

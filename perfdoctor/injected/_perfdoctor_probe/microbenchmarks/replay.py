@@ -8,12 +8,14 @@ import time
 
 import torch
 
+from ..rows import milliseconds
+
 _ELEMENTS = 1 << 25
 """Largest operator replayed, in elements of its inputs: 256 MiB in float64."""
 _ROUNDS = 7
 _LIMIT_NS = 40_000_000
 """For the rounds of one comparison; the round in which it is reached is the last."""
-_SHORT_NS = 50_000
+_SHORT_MS = 0.05
 PLACES = 3
 """Tensors in so many places in memory: in one of them a convolution took 10.1 ms that takes 7.8 ms in others, and an
 LSTM 35 ms that takes 26 ms in most."""
@@ -58,6 +60,11 @@ def elements(shape) -> int:
     return count
 
 
+def call_ms(op: dict) -> float:
+    """One call of an operator of the window, milliseconds."""
+    return op["total_ms_per_step"] / op["calls_per_step"]
+
+
 def prepared(name: str, shapes: list, types: list, concrete: list, dtype=None, last: bool = False):
     """A call of the operator with arguments like the profiled ones; tensors of `dtype`, or of their own type, those
     of four dimensions with the second of them `last` in memory."""
@@ -91,7 +98,7 @@ def run_backward(result, gradient, inputs: tuple) -> None:
 
 
 def in_turns(ways: list, limit_ns: int = _LIMIT_NS) -> "list[float]":
-    """Microseconds of one call of each, the fastest of some rounds in which they take turns.
+    """Milliseconds of one call of each, the fastest of some rounds in which they take turns.
 
     Of the calling thread's CPU time: beside a busy neighbour a call that is longer than a time slice never runs
     through, and a quarter of it does, which made quarters look twice as fast. What else disturbs only ever adds, and in
@@ -107,13 +114,13 @@ def in_turns(ways: list, limit_ns: int = _LIMIT_NS) -> "list[float]":
             start = time.thread_time_ns()
             for _ in range(calls):
                 way()
-            times.append((time.thread_time_ns() - start) / calls / 1000)
+            times.append(milliseconds(time.thread_time_ns() - start, calls))
         best = [min(pair) for pair in zip(best, times)] if attempt > 1 else times
         if time.perf_counter_ns() - began > (limit_ns if attempt else 10 * limit_ns):
             break
         if not attempt:
             began = time.perf_counter_ns()
-            in_a_row = [_IN_A_ROW if 1000 * took < _SHORT_NS else 1 for took in times]
+            in_a_row = [_IN_A_ROW if took < _SHORT_MS else 1 for took in times]
     return best
 
 

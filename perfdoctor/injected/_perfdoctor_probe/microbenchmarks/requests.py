@@ -13,6 +13,7 @@ from _thread import get_ident
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..rows import milliseconds
 from . import replay
 
 _REPLAYABLE = frozenset(
@@ -167,7 +168,7 @@ class RequestMicrobenchmark:
                 return None
             timings = self._round()
         self.due_ns = _clock() + _PAUSE_NS
-        return {"copies": self.copies, "ops": self.ops, "timed": self.timed, **timings}
+        return {"copies": self.copies, "ops": self.ops, "timed": self.timed, "threads": self.threads, **timings}
 
     def _make(self) -> None:
         (noted, own), self.noted = self.noted, None
@@ -203,11 +204,10 @@ class RequestMicrobenchmark:
                 if self.set_threads is not None:
                     self.set_threads(self.threads)
         return {
-            "one_us": one / 1000,
-            "batch_us": several / 1000,
-            "threads": self.threads,
-            "team_us": (many_threads or one_thread) / 1000,
-            "single_us": one_thread / 1000,
+            "one_ms": milliseconds(one),
+            "batch_ms": milliseconds(several),
+            "team_ms": milliseconds(many_threads or one_thread),
+            "single_ms": milliseconds(one_thread),
         }
 
 

@@ -5,6 +5,7 @@ Timed after the job's last step, on tensors of its own with the shapes of the jo
 
 import torch
 
+from ..rows import rounded
 from . import replay
 
 _ELEMENTS = 1 << 24
@@ -50,16 +51,16 @@ class UpdateMicrobenchmark:
         return tuple(parameter.shape), parameter.dtype
 
     def timings(self) -> dict:
-        """Microseconds of one update of `part` of all elements, each way; None for a way that it does not know."""
+        """One update of `part` of all elements, each way; none for a way that it does not know."""
         part = self.taken / max(1, self.elements)
         if not self.missing and part < _LEAST_PART:
             self.missing = "the parameters are too large to be copied"
-        if self.missing:
-            return {"missing": self.missing}
-        try:
-            return {**self._timed(), "tensors": self.tensors, "elements": self.elements, "part": part}
-        except Exception as error:  # an option that this cannot set: no timing, no harm
-            return {"missing": f"{type(error).__name__}: {error}"[:300]}
+        if not self.missing:
+            try:
+                return {**self._timed(), "tensors": self.tensors, "part": rounded(part)}
+            except Exception as error:  # an option that this cannot set: no timing, no harm
+                self.missing = f"{type(error).__name__}: {error}"[:300]
+        return {"missing": f"the optimizer's update could not be timed: {self.missing}"}
 
     def _timed(self) -> dict:
         optimizer = self.kind([{**options, "params": _copies(noted)} for options, noted in self.groups if any(noted)])
@@ -90,7 +91,7 @@ class UpdateMicrobenchmark:
         return {
             "optimizer": self.kind.__name__,
             "made": made,
-            **{f"{name}_us": took for name, took in zip(known, times) if name != made},
+            **{f"{name}_ms": took for name, took in zip(known, times) if name != made},
         }
 
 

@@ -10,16 +10,8 @@ from .. import procfs, records, remedies
 from .base import Remedy, UnsuitableError
 from .throttling import Throttling
 
-_COUNTERS = {
-    "utime_us": "cpu_us",
-    "stime_us": "cpu_us",
-    "delay_us": "delay_us",
-    "throttled_us": "throttled_us",
-    "minflt": "minflt",
-    "nivcsw": "nivcsw",
-}
-"""Of the process (run delay: of the training thread; throttling: of its control groups), and the name of their growth
-in a block's record."""
+_COUNTERS = ("delay_us", "throttled_us")
+"""Run delay of the training thread, throttling of the process's control groups: a block's record has their growth."""
 _COMBINED = "+"
 
 
@@ -146,7 +138,7 @@ class Trials:
         self.block["started"] = self.probe.loading.started
 
     def _counters(self) -> dict:
-        return {**procfs.counters(), "throttled_us": self.throttling.total_us()}
+        return {"delay_us": procfs.thread_delay_us(), "throttled_us": self.throttling.total_us()}
 
     def _samples(self) -> int:
         return self.probe.sent_samples + self.probe.loop.samples
@@ -171,11 +163,10 @@ class Trials:
         if lost:
             self._give_up(block, self.applied, lost)
             return
-        grown = dict.fromkeys(_COUNTERS.values(), 0)
-        now = self._counters()
-        for name, total in _COUNTERS.items():
-            before, after = block["began"].get(name), now.get(name)
-            grown[total] = None if before is None or after is None else (grown[total] or 0) + after - before
+        now, grown = self._counters(), {}
+        for name in _COUNTERS:
+            before, after = block["began"][name], now[name]
+            grown[name] = None if before is None or after is None else after - before
         work = 1.0
         for remedy in self.remedies:
             work *= remedy.work

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import timeline as parts
 from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
+from ..rows import milliseconds, rounded
 from . import indices
 
 _LOOKUPS = 3000
@@ -66,6 +67,7 @@ class _Watch(TorchDispatchMode):
         self.thread = get_ident()
         self.kinds: dict = {}
         self.found: "dict[tuple, list[int]]" = {}
+        """Telling calls and their nanoseconds, by kind, line, detail and whether a library makes them."""
         self.indices = indices.Indices()
         self.lines: "dict[tuple[int, str], _Line]" = {}
         self.ops = 0
@@ -141,7 +143,6 @@ class _Watch(TorchDispatchMode):
 
     def _note(self, func, kind: str, args, result, took: int) -> None:
         detail = ""
-        size = 0
         if kind == "indices":
             self.indices.note(func._schema.name, args)
             return
@@ -160,13 +161,11 @@ class _Watch(TorchDispatchMode):
                 if source.dtype == target.dtype or result is args[0] or not real:
                     return
                 detail = f"{str(source.dtype)[6:]}->{str(target.dtype)[6:]}"
-            size = target.numel() * target.element_size()
         elif kind == "softmax":
             if result.dim() < 3:  # of classes, not of attention
                 return
             detail = "x".join(map(str, result.shape[-2:]))
         elif kind == "arithmetic":
-            size = result.numel()
             if result.dtype == torch.float64:
                 kind = "float64"
             elif func is torch.ops.aten.convolution.default and not _library_on(result):
@@ -182,27 +181,37 @@ class _Watch(TorchDispatchMode):
         site, _, via = self.sites.call(2, self.thread)
         by_library = kind == "scalar_read" and via is not None and not via[0].endswith(_OF_TENSORS)
         key = (kind, site, detail, by_library)
-        total = self.found.setdefault(key, [0, 0, 0])
+        total = self.found.setdefault(key, [0, 0])
         total[0] += 1
         total[1] += took
-        total[2] += size
 
-    def summary(self) -> "list[dict]":
-        """The lines, the largest by time first. The least pause of all is the timing of watching: it is left out."""
-        rows = [
+    def summary(self, steps: int) -> "list[dict]":
+        """The lines, the largest by time first."""
+        spent: "dict[str, int]" = {}
+        ops: "dict[str, int]" = {}
+        for (_, part), line in self.lines.items():
+            spent[part] = spent.get(part, 0) + self._ns(line)
+            ops[part] = ops.get(part, 0) + line.ops
+        largest = sorted(self.lines.items(), key=lambda item: -self._ns(item[1]))[:_KEPT]
+        return [
             {
                 "site": site,
                 "part": part,
-                "ops": line.ops,
-                "us": line.spent_ns // 1000,
-                "python_us": max(0, line.pause_ns - line.ops * self.least_pause_ns) // 1000,
-                "calls": line.calls,
-                "places": len(line.places),
-                "passes": len(line.passes),
+                "ops_per_step": line.ops / steps,
+                "ms_per_step": milliseconds(self._ns(line), steps),
+                "ops_ms": milliseconds(line.spent_ns, steps),
+                "share": rounded(self._ns(line) / spent[part]) if spent[part] else 0.0,
+                "ops_share": rounded(line.ops / ops[part]) if ops[part] else 0.0,
+                "runs_per_step": rounded(line.calls / max(1, len(line.places)) / steps),
+                "passes_per_step": len(line.passes) / steps,
             }
-            for (site, part), line in self.lines.items()
+            for (site, part), line in largest
+            if site >= 0
         ]
-        return sorted(rows, key=lambda row: -(row["us"] + row["python_us"]))
+
+    def _ns(self, line: _Line) -> int:
+        """Operators and Python. The least pause of all is the timing of watching: it is left out."""
+        return line.spent_ns + max(0, line.pause_ns - line.ops * self.least_pause_ns)
 
 
 def _kind(func) -> str:
@@ -254,7 +263,7 @@ class _Flags:
         def flags(*args, **kwargs):
             if not (args[0] if args else kwargs.get("enabled", False)):
                 key = ("library_flags", watch.sites.here(), library, False)
-                watch.found.setdefault(key, [0, 0, 0])[0] += 1
+                watch.found.setdefault(key, [0, 0])[0] += 1
             return original(*args, **kwargs)
 
         return flags
@@ -315,34 +324,25 @@ class SitesWindow:
         self.watch.__exit__(None, None, None)
 
     def close(self, steps: int) -> dict:
-        """Leave the mode; the calls of `steps` steps by line, microseconds in total."""
+        """Leave the mode; the calls of `steps` steps by line."""
         self.abandon()
         watch, self.watch = self.watch, None
-        lines = watch.summary()
+        found = [*watch.found.items(), *watch.anomaly.found()]
         return {
             "steps": steps,
             "ops": watch.ops,
-            "lines": lines[:_KEPT],
-            "lines_us": {
-                part: sum(row["us"] + row["python_us"] for row in lines if row["part"] == part)
-                for part in sorted({row["part"] for row in lines})
-            },
-            "lines_ops": {
-                part: sum(row["ops"] for row in lines if row["part"] == part)
-                for part in sorted({row["part"] for row in lines})
-            },
+            "lines": watch.summary(steps),
             "calls": [
                 {
                     "kind": kind,
                     "site": site,
+                    "calls_per_step": count / steps,
+                    "ms_per_step": milliseconds(took, steps),
                     "detail": detail,
-                    "count": count,
-                    "us": took // 1000,
-                    "size": size,
                     "by_library": by_library,
                 }
-                for (kind, site, detail, by_library), (count, took, size) in watch.found.items()
-            ]
-            + watch.anomaly.calls(),
+                for (kind, site, detail, by_library), (count, took) in found
+                if site >= 0
+            ],
             "indices": watch.indices.summary(),
         }

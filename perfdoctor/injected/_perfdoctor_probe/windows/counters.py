@@ -19,6 +19,8 @@ _CONVERSION = "aten::_to_copy"
 _COPY = "aten::copy_"
 _MEMORY = "[memory]"
 _ERRORS_ONLY = 2
+_ON_CPU = {"missing": "nothing runs on a CUDA device"}
+_NOT_COMPILED = {"missing": "the job does not use torch.compile"}
 
 
 class CountersWindow:
@@ -71,15 +73,16 @@ class CountersWindow:
             self.log_level.value = self.level_before
 
     def close(self, steps: int) -> dict:
-        """Totals of `steps` steps."""
+        """Counts per step of `steps` steps."""
         self.abandon()
         events = self.profile.kineto_results.events()
         self.profile = None
-        found = counted(*divided(events, self.on_device))
+        found = counted(*divided(events, self.on_device), steps)
         if self.log_level is None:
-            found["allocations"] = found["allocated_bytes"] = None
+            found["allocations"] = found["allocated_bytes"] = {"missing": "this torch cannot profile memory quietly"}
         roots, self.roots = self.roots, []
-        return {"steps": steps, **found, "losses": [_loss(root) for root in roots], **compilations()}
+        losses = [_loss(root) for root in roots]
+        return {"steps": steps, **found, "losses": losses, **compilations()}
 
     def _note_roots(self) -> None:
         original = self.original = torch.autograd._engine_run_backward
@@ -110,10 +113,10 @@ def _loss(root) -> float:
     return float(root.detach())
 
 
-def counted(host: list, device: list) -> dict:
-    """Totals of all events. `calls` are operators that no other operator called; `aten` are all of them."""
+def counted(host: list, device: list, steps: int) -> dict:
+    """All events, per step. `calls` are operators that no other operator called; `aten_ops` are all of them."""
     calls: "dict[str, int]" = {}
-    totals = dict.fromkeys(("aten", "syncs", "conversions", "copies", "flops", "allocations", "allocated_bytes"), 0)
+    totals = dict.fromkeys(("aten_ops", "syncs", "conversions", "copies", "flops", "allocations", "allocated_bytes"), 0)
     open_until: "list[int]" = []  # ends of the operators that are open, the outermost first
     thread = None
     for this_thread, start, negative_duration, event in host:
@@ -131,7 +134,7 @@ def counted(host: list, device: list) -> dict:
             open_until.pop()
         if not name.startswith("aten::"):
             continue
-        totals["aten"] += 1
+        totals["aten_ops"] += 1
         if not open_until:
             calls[name] = calls.get(name, 0) + 1
         open_until.append(start - negative_duration)
@@ -139,18 +142,24 @@ def counted(host: list, device: list) -> dict:
         totals["conversions"] += name == _CONVERSION
         totals["copies"] += name == _COPY
         totals["flops"] += flops(name, event.shapes(), event.concrete_inputs())
-    kinds: "dict[str, int]" = {}
-    for event in device:
-        name = event.name()
-        kind = name.split(" (")[0] if name.startswith("Mem") else "kernels"
-        kinds[kind] = kinds.get(kind, 0) + 1
-    return {**totals, "calls": calls, "device": kinds}
+    names = [event.name() for event in device]
+    moved = [name for name in names if name.startswith("Mem")]
+    kinds = {
+        "kernels": len(names) - len(moved),
+        "host_to_device": sum(name.startswith("Memcpy HtoD") for name in moved),
+        "device_to_host": sum(name.startswith("Memcpy DtoH") for name in moved),
+    }
+    return {
+        **{name: total / steps for name, total in totals.items()},
+        "calls": sorted((name, count / steps) for name, count in calls.items()),
+        **{kind: count / steps if device else _ON_CPU for kind, count in kinds.items()},
+    }
 
 
 def compilations() -> dict:
-    """What torch.compile has done since the job started; nothing in a job that does not use it."""
+    """What torch.compile has done since the job started."""
     if "torch._dynamo.utils" not in sys.modules:
-        return {}
+        return {"graphs": _NOT_COMPILED, "graph_breaks": _NOT_COMPILED}
     counters = sys.modules["torch._dynamo.utils"].counters
     return {
         "graphs": int(counters["stats"].get("unique_graphs", 0)),

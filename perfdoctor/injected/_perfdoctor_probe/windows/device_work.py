@@ -4,6 +4,8 @@ The sum of all kernels is no time of a device: two streams at once make it longe
 each device's kernels are united, and those of all devices together, for a model that lies on several of them.
 """
 
+from ..rows import milliseconds
+
 _LAYOUT = ("nchwToNhwc", "nhwcToNchw")
 """In the names of cuDNN's kernels that turn tensors round for a convolution and back."""
 
@@ -14,41 +16,30 @@ def is_work(event) -> bool:
     return annotates is None or not annotates()
 
 
-def totals(events) -> "dict[str, int]":
-    """Microseconds by what it was, added up: kernels (those that turn tensors round also apart), kinds of copies."""
-    times: "dict[str, int]" = {}
-    for event in events:
-        name = event.name()
-        kind = name if name.startswith("Mem") else "kernels"
-        times[kind] = times.get(kind, 0) + event.duration_ns()
-        if any(part in name for part in _LAYOUT):
-            times["layout"] = times.get("layout", 0) + event.duration_ns()
-    return {kind: total // 1000 for kind, total in times.items()}
+def layout_ns(events) -> int:
+    """In kernels that turn tensors round for a convolution and back."""
+    return sum(event.duration_ns() for event in events if any(part in event.name() for part in _LAYOUT))
 
 
-def by_device(events) -> dict:
-    """`busy_us`, with a kernel on any device, and a row for each device."""
+def summary(events, steps: int) -> dict:
+    """Copies to the device, time with a kernel on any device, and a row for each device; per step."""
     kernels: "dict[int, list]" = {}
-    copies: "dict[int, list]" = {}
-    streams: "dict[int, set]" = {}
+    copies = pageable = 0
     for event in events:
-        index, start = event.device_index(), event.start_ns()
-        some = copies if event.name().startswith("Mem") else kernels
-        some.setdefault(index, []).append((start, start + event.duration_ns()))
-        streams.setdefault(index, set()).add(event.device_resource_id())
-    rows = []
-    for index in sorted(streams):
-        ran, copied = kernels.get(index, []), copies.get(index, [])
-        rows.append(
-            {
-                "index": index,
-                "streams": len(streams[index]),
-                "kernels_us": sum(end - start for start, end in ran) // 1000,
-                "busy_us": united_ns(ran) // 1000,
-                "active_us": united_ns(ran + copied) // 1000,
-            }
-        )
-    return {"busy_us": united_ns([one for ran in kernels.values() for one in ran]) // 1000, "devices": rows}
+        name, index, start = event.name(), event.device_index(), event.start_ns()
+        if not name.startswith("Mem"):
+            kernels.setdefault(index, []).append((start, start + event.duration_ns()))
+        elif "HtoD" in name:
+            copies += event.duration_ns()
+            pageable += event.duration_ns() if "Pageable" in name else 0
+    return {
+        "device_copies_ms": milliseconds(copies, steps),
+        "pageable_copies_ms": milliseconds(pageable, steps),
+        "device_busy_ms": milliseconds(united_ns([one for ran in kernels.values() for one in ran]), steps),
+        "devices": [
+            {"index": index, "busy_ms": milliseconds(united_ns(ran), steps)} for index, ran in sorted(kernels.items())
+        ],
+    }
 
 
 def united_ns(intervals: "list[tuple[int, int]]") -> int:

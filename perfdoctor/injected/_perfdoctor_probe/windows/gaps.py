@@ -1,4 +1,6 @@
-"""Time between operators in the operator window: what launching them leaves, and code of the job's own."""
+"""Time in the operator window that is no operator's: between them, and without a CPU."""
+
+from ..rows import milliseconds
 
 LONG_NS = 200_000
 """A pause from here on is code that does something else than call operators: a simulator, a loop over samples, a wait.
@@ -16,3 +18,12 @@ def long_ns(spans: "dict[int, list[tuple[int, int]]]") -> int:
         if reached is None or end > reached:
             reached = end
     return total
+
+
+def stray_ms(before: "tuple[int, int] | None", after: "tuple[int, int] | None", steps: int) -> float:
+    """Time per step without a CPU that may all be in one operator: two waits for one, at their mean length. `before`
+    and `after`: microseconds without one, and how often the thread got one."""
+    if before is None or after is None:
+        return 0.0
+    waited_us, times = after[0] - before[0], after[1] - before[1]
+    return milliseconds(1000 * waited_us * min(1.0, 2 / max(1, times)), steps)

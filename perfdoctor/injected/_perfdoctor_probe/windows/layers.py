@@ -12,6 +12,7 @@ from _thread import get_ident
 import torch
 from torch.nn.modules import module as nn_module
 
+from ..rows import milliseconds, rounded
 from . import conv_choice
 
 _KEPT = 40
@@ -137,42 +138,49 @@ class Layers:
         """Whether a root is updated by an optimizer. Else copies of the parameters may be what is updated."""
         return any(id(p) in self.updated for root in self.roots for p in root.parameters())
 
-    def summary(self, host: list, device: list, flops) -> dict:
-        """Time and FLOPs by layer, microseconds in total. `host` and `device` as `ops_window.divided` gives them."""
+    def summary(self, host: list, device: list, flops, steps: int, stray_ms: float) -> dict:
+        """Time and FLOPs by layer, per step. `host` and `device` as `operators.divided` gives them; `stray_ms` as
+        there."""
         times = _Times(flops)
         times.read(host, bool(device))
         on_device = times.read_device(device)
+        if device and self.modules and not on_device:
+            return {"missing": "the device's work could not be matched with layers"}
+        clock, total_ns = (2, times.device_ns) if on_device else (0, times.total_ns)
         names = self._names()
         rows = []
         learns = self._learns()
         for index, module, calls, shape, _, _, aside, idle in self.modules.values():
             forward, backward = times.of(index)
-            clock = 2 if on_device else 0
+            spent_ns, count = forward[clock] + backward[clock], forward[1] + backward[1]
             rows.append(
                 {
                     "name": names.get(id(module), ""),
                     "kind": type(module).__name__,
                     "order": index,
                     "leaf": next(module.children(), None) is None,
-                    "calls": calls,
-                    "own": self._is_users(module),
+                    "calls_per_step": calls / steps,
+                    "forward_ms": milliseconds(forward[clock], steps),
+                    "backward_ms": milliseconds(backward[clock], steps),
+                    "time_share": rounded(spent_ns / total_ns) if total_ns else 0.0,
+                    "flops_per_step": count / steps,
+                    "flop_share": rounded(count / times.flops) if times.flops else 0.0,
+                    "input_shape": shape,
                     "aside": aside,
                     "idle": idle and learns,
-                    "site": self.calls.get(id(module), -1),
-                    "forward_us": forward[clock] // 1000,
-                    "backward_us": backward[clock] // 1000,
-                    "flops": forward[1] + backward[1],
-                    "input": shape,
+                    "called_at": self.calls.get(id(module)),
+                    "own": self._is_users(module),
                     **_parameters(module),
                 }
             )
-        rows.sort(key=lambda row: -(row["forward_us"] + row["backward_us"]))
+        rows.sort(key=lambda row: -(row["forward_ms"] + row["backward_ms"]))
         return {
-            "total_us": (times.device_ns if on_device else times.total_ns) // 1000,
-            "on_device": on_device,
-            "flops": times.flops,
+            "layers": rows[:_KEPT],
             "count": len(rows),
-            "modules": rows[:_KEPT],
+            "total_ms": milliseconds(total_ns, steps),
+            "flops_per_step": times.flops / steps,
+            "on_device": on_device,
+            "stray_ms": 0.0 if on_device else stray_ms,
         }
 
     def weights(self) -> "set[tuple]":
@@ -231,7 +239,7 @@ def _parameters(module) -> dict:
             continue
         if len(shape) > 1 and not weight:
             weight = shape
-    return {"parameters": count, "bytes": size, "weight": weight}
+    return {"parameters": count, "parameter_bytes": size, "weight_shape": weight}
 
 
 class _Times:

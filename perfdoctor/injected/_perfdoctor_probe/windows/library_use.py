@@ -6,7 +6,8 @@ Attention that a model makes by hand is a product, a softmax over its result, an
 
 import torch
 
-from ..microbenchmarks import recurrent
+from ..microbenchmarks.recurrent import replay_of
+from ..rows import milliseconds, operator
 from . import conv_choice, layers
 
 _KEPT = 40
@@ -47,14 +48,15 @@ class _Kind:
         self.made_of_others = False
         """Operators inside it have nodes of their own in the backward pass."""
 
-    def record(self) -> dict:
+    def told(self, title: tuple, steps: int, on_device: bool) -> dict:
+        """What the rows of all kinds have in common. `title`: name and class of the layer, ..."""
+        spent = self.on_device if on_device else self.spent
         return {
-            **self.facts,
-            "calls": self.calls,
-            "forward_us": self.spent[0] // 1000,
-            "backward_us": self.spent[1] // 1000,
-            "device_forward_us": self.on_device[0] // 1000,
-            "device_backward_us": self.on_device[1] // 1000,
+            "layer": title[0],
+            "module": title[1],
+            "dtype": self.facts["dtype"],
+            "calls_per_step": self.calls / steps,
+            "ms_per_step": milliseconds(sum(spent), steps),
         }
 
     @property
@@ -155,8 +157,8 @@ class Uses:
     def _owner(self, event, node: str):
         """What the node of the backward pass belongs to. A frozen operator makes none, and another takes its number."""
         stem = node.partition("Backward")[0].lower()
-        for operator, kind in self.nodes.get((event.fwd_thread_id(), event.sequence_nr()), ()):
-            if operator[6:].replace("_", "") == stem:
+        for name, kind in self.nodes.get((event.fwd_thread_id(), event.sequence_nr()), ()):
+            if name[6:].replace("_", "") == stem:
                 return kind
         return None
 
@@ -309,62 +311,70 @@ class Uses:
         }
         kind = self._attention(facts, product.spent)
         kind.facts["softmax"] = product.softmaxed
-        for number, operator in product.numbers:
+        for number, name in product.numbers:
             if number >= 0:
-                self.nodes.setdefault((thread, number), []).append((operator, kind))
+                self.nodes.setdefault((thread, number), []).append((name, kind))
         for correlation in product.correlations:
             self.by_correlation[correlation] = (kind, 0)
 
     # -- the record ---------------------------------------------------------------------------------------
 
-    def summary(self, names: dict, on_cpu: bool) -> dict:
-        """`names`: index of a layer -> (name, class, ...), as `layers.Layers.titles` has them.
+    def summary(self, titles: dict, on_cpu: bool, steps: int, layout_ns: int) -> "tuple[dict, list, list]":
+        """The record; and of each recurrent layer and attention in it what it takes to call it again.
 
-        Torch is asked only on the CPU: tensors on a device would have to be allocated there. With `replays`, which
-        are not for the record.
+        `titles`: index of a layer -> (name, class, ...), as `layers.Layers.titles` has them. `layout_ns`: in kernels
+        that turn tensors round. Torch is asked only on the CPU: tensors on a device would have to be allocated there.
         """
-        found = []
-        for kind in _largest(self.convolutions):
-            record = _named(kind, names)
-            how = record.pop("how")
-            record["chosen"] = names.get(kind.facts["layer"], ("", "", None, ""))[3]
-            record["choice"] = _choice(record, how) if on_cpu else ""
-            record["transposed"], record["groups"] = bool(how[3]), int(how[5])
-            record["dilated"] = any(size != 1 for size in how[2])
-            found.append(record)
-        recurrent = [_recurrent(kind, names, on_cpu) for kind in _largest(self.recurrent)]
-        return {
-            "convolutions": found,
-            "recurrent": [record for record, _ in recurrent],
-            "attention": [_attention(kind, names) for kind in _largest(self.attention)],
-            "replays": [replay for _, replay in recurrent],
+        convolutions, recurrent, attention = map(_largest, (self.convolutions, self.recurrent, self.attention))
+        on_device = any(kind.on_device[0] for kind in (*convolutions, *recurrent, *attention))
+
+        def told(kind: _Kind) -> dict:
+            return kind.told(_title(kind, titles), steps, on_device)
+
+        record = {
+            "convolutions": [{**told(kind), **_convolution(kind, titles, on_cpu)} for kind in convolutions],
+            "recurrent": [{**told(kind), **_recurrent(kind, steps)} for kind in recurrent],
+            "attention": [{**told(kind), **_attention(kind, titles)} for kind in attention],
+            "on_device": on_device,
+            "layout_ms": milliseconds(layout_ns, steps),
         }
+        modules = [_title(kind, titles)[-1] for kind in recurrent]
+        again = [replay_of(kind, module) if on_cpu else None for kind, module in zip(recurrent, modules)]
+        return record, again, [(kind.facts.get("softmax"), kind.spent[1] > 0) for kind in attention]
 
 
 def _largest(kinds: dict) -> list:
     return sorted((kind for kind in kinds.values() if kind.calls), key=lambda kind: -kind.total)[:_KEPT]
 
 
-def _recurrent(kind: _Kind, names: dict, on_cpu: bool) -> tuple:
-    """The record, and what it takes to call the layer again."""
-    module = names.get(kind.facts["layer"], (None,))[-1]
-    record = _named(kind, names)
-    how = record.pop("how")
-    replay = recurrent.replays(record, how, module) if on_cpu else None
-    return {**record, "copies_us": kind.copies // 1000}, replay
+def _title(kind: _Kind, titles: dict) -> tuple:
+    return titles.get(kind.facts["layer"], ("", "", None, "", None))
 
 
-def _attention(kind: _Kind, names: dict) -> dict:
-    """The record, with the package whose module makes it."""
-    module = names.get(kind.facts["layer"], (None,))[-1]
-    package = "" if module is None else type(module).__module__.partition(".")[0]
-    return {**_named(kind, names), "package": package}
+def _convolution(kind: _Kind, titles: dict, on_cpu: bool) -> dict:
+    facts, (_, _, channels_last, chosen, _) = kind.facts, _title(kind, titles)
+    return {
+        "kernel": operator(facts["kernel"]),
+        "choice": _choice(facts) if on_cpu else "",
+        "chosen": chosen,
+        "input_shape": facts["input"],
+        "weight_shape": facts["weight"],
+        "channels_last": channels_last,
+    }
 
 
-def _named(kind: _Kind, names: dict) -> dict:
-    record = kind.record()
-    record["layer"], record["module"], record["channels_last"] = names.get(record["layer"], ("", "", None))[:3]
-    return record
+def _recurrent(kind: _Kind, steps: int) -> dict:
+    return {"kernel": operator(kind.facts["kernel"]), "copies_ms": milliseconds(kind.copies, steps)}
+
+
+def _attention(kind: _Kind, titles: dict) -> dict:
+    """With the package whose module makes it."""
+    facts, module = kind.facts, _title(kind, titles)[-1]
+    return {
+        **{name: facts[name] for name in ("made", "mask", "dropout")},
+        **dict(zip(("batch", "queries", "width", "keys"), facts["sizes"])),
+        "package": "" if module is None else type(module).__module__.partition(".")[0],
+    }
 
 
 def _count(shape) -> int:
@@ -378,13 +388,13 @@ def _dtype(event) -> str:
     return next((_TORCH_TYPES[kind] for kind in event.dtypes() if kind in _TORCH_TYPES), "")
 
 
-def _choice(record: dict, how: list) -> str:
+def _choice(facts: dict) -> str:
     """What torch would choose now, between the steps: `Mkldnn`, `Slow2d`, ... The tensors are never touched."""
-    if _count(record["input"]) + _count(record["weight"]) > _ELEMENTS:
+    if _count(facts["input"]) + _count(facts["weight"]) > _ELEMENTS:
         return ""
     try:
-        dtype = getattr(torch, record["dtype"])
-        source, weight = torch.empty(record["input"], dtype=dtype), torch.empty(record["weight"], dtype=dtype)
+        dtype = getattr(torch, facts["dtype"])
+        source, weight = torch.empty(facts["input"], dtype=dtype), torch.empty(facts["weight"], dtype=dtype)
     except Exception:  # a type without a name
         return ""
-    return conv_choice.asked(source, weight, None, how)
+    return conv_choice.asked(source, weight, None, facts["how"])

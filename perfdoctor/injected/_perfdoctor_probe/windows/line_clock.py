@@ -9,6 +9,7 @@ import sys
 import time
 
 from .. import timeline as parts
+from ..rows import milliseconds, rounded
 
 _KEPT = 60
 """Lines kept, the largest by time."""
@@ -66,25 +67,28 @@ class LineClock:
             if frame.f_trace is self.moved:
                 frame.f_trace = None
 
-    def rows(self) -> "list[dict]":
-        """Lines with their time, the largest first. `called`: their function was entered inside the part."""
+    def summary(self, steps: int) -> dict:
+        """Lines with their time per step, the largest first. `called`: their function was entered inside the part."""
         found: "dict[tuple, int]" = {}
+        totals: "dict[str, int]" = {}
         for ((code, line, inside), part), ns in self.spent.items():
             name = _PARTS[part]
             key = (code, line, name, inside >= 0 and _PARTS[inside] == name)
             found[key] = found.get(key, 0) + ns
+            totals[name] = totals.get(name, 0) + ns
         largest = sorted(found.items(), key=lambda item: -item[1])[:_KEPT]
-        return [
-            {"site": self.sites.at(code, line), "part": part, "called": called, "us": ns // 1000}
+        lines = [
+            {
+                "site": self.sites.at(code, line),
+                "part": part,
+                "called": called,
+                "ms_per_step": milliseconds(ns, steps),
+                "share": rounded(ns / totals[part]),
+            }
             for (code, line, part, called), ns in largest
+            if ns
         ]
-
-    def totals(self) -> "dict[str, int]":
-        """Microseconds by part, of all lines."""
-        total: "dict[str, int]" = {}
-        for (_, part), ns in self.spent.items():
-            total[_PARTS[part]] = total.get(_PARTS[part], 0) + ns
-        return {part: ns // 1000 for part, ns in total.items()}
+        return {"lines": lines, "total_ms": milliseconds(sum(totals.values()), steps)}
 
     # -- what Python tells --------------------------------------------------------------------------------
 

@@ -39,6 +39,6 @@ class LinesWindow:
         self.clock.end()
 
     def close(self, steps: int) -> dict:
-        """Trace no more; the lines of `steps` steps, microseconds in total."""
+        """Trace no more; the lines of `steps` steps."""
         self.abandon()
-        return {"steps": steps, "lines": self.clock.rows(), "lines_us": self.clock.totals()}
+        return self.clock.summary(steps)

@@ -7,11 +7,12 @@ from operator import itemgetter
 
 import torch
 
-from .. import records, settings
+from .. import procfs, records, settings
 from ..hooks.profilers import Profilers
 from ..microbenchmarks import intra_op, onednn, replay
 from ..microbenchmarks.final import FinalMicrobenchmark
 from ..microbenchmarks.update import UpdateMicrobenchmark
+from ..rows import milliseconds, operator, shown
 from . import device_work, gaps, layers, library_use
 
 _KEPT = 80
@@ -52,6 +53,7 @@ class OpsWindow:
         """Rounds of the largest operators, to be taken after the window."""
         self.final_microbenchmark = None
         """Timings to be taken after the job's last step."""
+        self.delays: "tuple[int, int] | None" = None
 
     def obstacle(self) -> str:
         """Why this cannot be done now, or "". There can be one profiler only, and the job's own comes first."""
@@ -72,6 +74,7 @@ class OpsWindow:
                 self.layers.open()
         except Exception as error:  # a torch without these hooks: operators can still be seen
             self.forget_layers(f"{type(error).__name__}: {error}"[:300])
+        self.delays = procfs.thread_delays()
 
     def closable(self) -> bool:
         """A profiler may end anywhere on the thread that started it."""
@@ -82,29 +85,38 @@ class OpsWindow:
         return False
 
     def close(self, steps: int) -> dict:
-        """Stop profiling; the summary of `steps` steps, microseconds in total."""
+        """Stop profiling; what was seen in `steps` steps."""
+        stray_ms = gaps.stray_ms(self.delays, procfs.thread_delays(), steps)
         self.abandon()
         host, device = divided(self.profile.kineto_results.events(), self.on_device)
         self.profile = None
-        summary = summarise(host, device)
-        summary["steps"] = steps
+        profile, arguments = summarise(host, device, steps)
+        profile["stray_ms"] = stray_ms
         seen, self.layers = self.layers, None
-        summary["layers"] = seen.summary(host, device, flops) if seen else {"missing": self.without_layers}
+        if seen is not None:
+            found = seen.summary(host, device, flops, steps, stray_ms)
+        else:
+            found = {"missing": f"layers were not told apart: {self.without_layers}"}
         on_cpu = not self.on_device and (seen is None or seen.on_cpu())
-        library = summary["library"] = _libraries(host, device, seen, on_cpu)
-        arguments, replays = summary.pop("arguments"), library.pop("replays", [])
+        library, *again = _libraries(host, device, seen, on_cpu, steps)
+        record = {"profile": profile, "layers": found, "library_use": library}
         if any(name in os.environ for name in records.CAPS):
-            summary["replay"] = onednn.replays(summary["ops"], arguments)
+            record["replays"] = onednn.replays(profile["ops"], arguments)
         if not self.on_device:
-            if replay.alone():
-                self.microbenchmark = intra_op.ThreadMicrobenchmark(summary["ops"], arguments)
-            optimizer, self.optimizer = self.optimizer, None
-            weights = settings.parameter_shapes(optimizer) if optimizer is not None else set()
-            # `torch.compile` may have been given the update.
-            update = UpdateMicrobenchmark(optimizer) if optimizer is not None and not self.compiled else None
-            weights |= seen.weights() if seen else set()
-            self.final_microbenchmark = FinalMicrobenchmark(summary, arguments, weights, self.onednn, replays, update)
-        return summary
+            self._plan_timings(profile["ops"], arguments, library, again, seen)
+        return record
+
+    def _plan_timings(self, ops: list, arguments: list, library: dict, again: list, seen) -> None:
+        if replay.alone():
+            self.microbenchmark = intra_op.ThreadMicrobenchmark(ops, arguments)
+        optimizer, self.optimizer = self.optimizer, None
+        weights = settings.parameter_shapes(optimizer) if optimizer is not None else set()
+        weights |= seen.weights() if seen else set()
+        final = self.final_microbenchmark = FinalMicrobenchmark(ops, arguments, library, weights, self.onednn)
+        final.recurrent, final.attention = again
+        # `torch.compile` may have been given the update.
+        if optimizer is not None and not self.compiled:
+            final.update = UpdateMicrobenchmark(optimizer)
 
     def abandon(self) -> None:
         """Stop profiling."""
@@ -123,14 +135,14 @@ class OpsWindow:
         self.layers, self.without_layers = None, why
 
 
-def _libraries(host: list, device: list, seen, on_cpu: bool) -> dict:
+def _libraries(host: list, device: list, seen, on_cpu: bool, steps: int) -> "tuple[dict, list, list]":
     """Which library did what; a profile that this cannot read has no other use for it either."""
     try:
         uses = library_use.Uses()
         uses.read(host, device)
-        return uses.summary(seen.titles() if seen else {}, on_cpu)
+        return uses.summary(seen.titles() if seen else {}, on_cpu, steps, device_work.layout_ns(device))
     except Exception as error:
-        return {"missing": f"{type(error).__name__}: {error}"[:300]}
+        return {"missing": f"the profile could not be read: {type(error).__name__}: {error}"[:300]}, [], []
 
 
 class _QuietKineto:
@@ -183,8 +195,9 @@ def divided(events, on_device: bool = True) -> "tuple[list, list]":
     return host, device
 
 
-def summarise(host: list, device: list) -> dict:
-    """Operators with self and total time. Events of one thread nest by time."""
+def summarise(host: list, device: list, steps: int) -> "tuple[dict, list]":
+    """Operators with self and total time per step; and of each the full name, shapes, types and constants, for calling
+    it again. Events of one thread nest by time."""
     totals: "dict[tuple, list]" = {}
     by_dtype: "dict[str, int]" = {}
     count = 0
@@ -240,25 +253,26 @@ def summarise(host: list, device: list) -> dict:
         shapes, concrete = event.shapes(), event.concrete_inputs()
         ops.append(
             {
-                "name": name,
+                "name": operator(name),
                 "dtype": dtype,
-                "shapes": shapes,
-                "calls": calls,
-                "self_us": own // 1000,
-                "total_us": total // 1000,
-                "flops": flops(name, shapes, concrete) * calls,
+                "shapes": shown(shapes),
+                "calls_per_step": calls / steps,
+                "self_ms_per_step": milliseconds(own, steps),
+                "total_ms_per_step": milliseconds(total, steps),
+                "flops_per_step": flops(name, shapes, concrete) * calls / steps,
             }
         )
-        arguments.append((shapes, event.dtypes(), concrete))
-    return {
+        arguments.append((name, shapes, event.dtypes(), concrete))
+    profile = {
+        "steps": steps,
         "ops": ops,
-        "arguments": arguments,
-        "aten": count,
-        "self_us": {dtype: own // 1000 for dtype, own in by_dtype.items()},
-        "pauses_us": gaps.long_ns(spans) // 1000,
-        "device": device_work.totals(device),
-        **(device_work.by_device(device) if device else {}),
+        "ops_per_step": count / steps,
+        "self_ms_per_step": milliseconds(sum(by_dtype.values()), steps),
+        "self_ms_by_dtype": [(dtype, milliseconds(own, steps)) for dtype, own in sorted(by_dtype.items())],
+        "pauses_ms": milliseconds(gaps.long_ns(spans), steps),
+        **(device_work.summary(device, steps) if device else {}),
     }
+    return profile, arguments
 
 
 def _product(values) -> int:

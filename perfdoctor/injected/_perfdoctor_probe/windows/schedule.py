@@ -7,7 +7,7 @@ planned window once on its own, early enough for a short job; the launcher may a
 import time
 from _thread import get_ident
 
-from .. import procfs, threads
+from .. import threads
 from .own_work import OwnWork
 
 FIRST_STEP = 10
@@ -41,7 +41,6 @@ class Windows:
         self.open = None
         self.first_step = FIRST_STEP
         self.thread = 0
-        self.delays: "tuple[int, int] | None" = None
         self.opened_step = 0
         self.last_step = 0
         self.first_ns = 0
@@ -117,7 +116,6 @@ class Windows:
         self.length = getattr(window, "steps", self.length)
         self.thread = get_ident()
         self.opened_step = step
-        self.delays = procfs.thread_delays()
 
     def _missing(self, name: str, why: str) -> None:
         self.recorder.line(self.dumps({"k": "window", "name": name, "missing": why}))
@@ -126,9 +124,6 @@ class Windows:
         window, self.open = self.open, None
         self.last_step = step
         self._note_busy()
-        # Time without a CPU is in whichever operators it fell into.
-        delays = procfs.thread_delays()
-        waited = [after - before for before, after in zip(self.delays, delays)] if self.delays and delays else None
         try:
             record = window.close(step - self.opened_step)
         except Exception as error:
@@ -136,18 +131,7 @@ class Windows:
             return
         self.microbenchmark = window.microbenchmark or self.microbenchmark
         self.final_microbenchmark = window.final_microbenchmark or self.final_microbenchmark
-        self.recorder.line(
-            self.dumps(
-                {
-                    "k": "window",
-                    "name": window.name,
-                    "first": self.opened_step,
-                    "step": step,
-                    "waited": waited,
-                    **record,
-                }
-            )
-        )
+        self.recorder.line(self.dumps({"k": "window", "name": window.name, "first_step": self.opened_step, **record}))
 
     def time_threads(self, step: int) -> None:
         """Take a round of thread microbenchmark if one is due: between steps, like the windows themselves."""
@@ -156,7 +140,7 @@ class Windows:
         began = self.own.begin()
         timings = self.microbenchmark.round()
         if timings:
-            self.recorder.line(self.dumps({"k": "threads", "step": step, "us": timings}))
+            self.recorder.line(self.dumps({"k": "threads", "step": step, "timings": timings}))
         self.marked.append(step)
         self.own.end(began)
 

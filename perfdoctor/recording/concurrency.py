@@ -1,8 +1,10 @@
-"""What the probe wrote of forwards on several threads, typed."""
+"""Forwards on several threads of one process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from .base import NO_LINE, Missing, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +15,6 @@ class ForwardsSeen:
     us: int = 0
     """Since the last such record."""
     threads: int = 0
-    modules: int = 0
     shared: int = 0
     """Modules that several threads called."""
     calls: int = 0
@@ -34,19 +35,29 @@ class ForwardsSeen:
     eval_with_grad: int = 0
     eval_with_grad_us: int = 0
     backwards: int = 0
-    site: int = -1
+    site: Site | Missing = NO_LINE
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRound:
-    """Operators of one forward, timed once: for one request and a batch, with one intra-op thread and with all."""
+class RequestTiming:
+    """The operators of one of the job's own forwards, timed in its process: on their own shapes, and as one batch."""
 
-    step: int
-    copies: int = 2
-    ops: int = 0
-    timed: int = 0
-    one_us: float = 0.0
-    batch_us: float = 0.0
-    threads: int = 1
-    team_us: float = 0.0
-    single_us: float = 0.0
+    copies: int
+    """Requests in the batch."""
+    ops: int
+    """Operators of one forward."""
+    timed: int
+    """Those of them that could be timed."""
+    one_ms: float
+    batch_ms: float
+    """CPU time of one thread, the least over the rounds."""
+    threads: int
+    """Intra-op threads of the job."""
+    team_ms: float
+    single_ms: float
+    """One forward's operators by the clock beside the job's other threads: with all intra-op threads, with one."""
+    rounds: int = 1
+
+    def of(self, requests: float) -> float:
+        """Milliseconds of a batch of so many requests, on the line through the two that were timed."""
+        return self.one_ms + max(0.0, self.batch_ms - self.one_ms) / max(1, self.copies - 1) * (requests - 1)

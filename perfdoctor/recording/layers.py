@@ -1,4 +1,4 @@
-"""Where the compute goes: by layer of the network, and by line of the job."""
+"""Where the compute goes, by layer of the network: the modules in the operator window."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Layer:
     """Of its first parameter with two dimensions or more: (outputs, inputs) of a Linear."""
     aside: bool = False
     """Part of a model in evaluation mode whose input needs no gradient: what the backward pass does in it makes
-    gradients of that model's parameters and nothing else. False in recordings older than this."""
+    gradients of that model's parameters and nothing else."""
     idle: bool = False
     """The same of a model in training mode, because no optimizer updates any of its parameters."""
     called_at: Site | None = None
     """Where the loop calls it; None for a module inside another."""
     own: bool = False
-    """Its `forward` is in the user's code. False in recordings older than this."""
+    """Its `forward` is in the user's code."""
 
     @property
     def ms(self) -> float:
@@ -60,7 +60,8 @@ class Layer:
 class LayerProfile:
     """The modules in the profiled steps, the largest by time first; empty for a job without modules.
 
-    Milliseconds are those of an ordinary step: on CUDA of the device, otherwise of the host.
+    On CUDA milliseconds are the device's, otherwise the host's. Recorded as profiled, which makes work longer; evidence
+    has them as in an ordinary step.
     """
 
     layers: tuple[Layer, ...]
@@ -82,46 +83,3 @@ class LayerProfile:
     def idle(self) -> tuple[Layer, ...]:
         """Those of models that no optimizer updates (`Layer.idle`)."""
         return tuple(layer for layer in self.layers if layer.idle)
-
-
-@dataclass(frozen=True, slots=True)
-class CodeLine:
-    """One line of the user's code in one part of the step, Python and all that it calls in libraries. Per step.
-
-    Unlike `Line` it needs no operator: a data set, a simulator or a protocol has such lines too.
-    """
-
-    site: Site
-    part: str
-    """As of `Line`, or `gc`."""
-    called: bool
-    """Whether its function was entered inside the part: what makes a batch, and not the loop that waits for it."""
-    ms_per_step: float
-    """In an ordinary step, estimated: the part's length times the line's share of it in the line window."""
-    share: float
-    """Of the part; of the making, for the lines of a batch that a worker made."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of the job, by the operators that it issued in one part of the step. Per step.
-
-    The backward pass is the line of the `backward()` call, an optimizer that of its `step()` call.
-    """
-
-    site: Site
-    part: str
-    """`forward`, `backward`, `optimizer`, `input_wait`, `checkpoint` or `other`."""
-    ops_per_step: float
-    ms_per_step: float
-    """In an ordinary step, estimated: the part's length times the line's share of its operators and pauses."""
-    ops_ms: float
-    """In its operators alone, as measured in the window."""
-    share: float
-    """Of the part."""
-    ops_share: float
-    """Of the part's operators, by number."""
-    runs_per_step: float
-    """How often the line ran, estimated; 1 for a line that calls a whole network once."""
-    passes_per_step: float = 0.0
-    """Backward passes that it asked for, or took part in; 0 in recordings older than this."""

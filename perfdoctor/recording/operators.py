@@ -1,29 +1,13 @@
-"""What the windows saw: operators, timings, telling lines."""
+"""The operator window: operators by type and shape, and what they would take otherwise. Per step, milliseconds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from .base import Missing, Site
-
-NOT_TIMED = Missing(
-    "the job was gone before its operators could be timed",
-    "let perfdoctor stop it (--steps), or let it end without os._exit and signals",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class CallSite:
-    """A line in the job's loop that calls something worth knowing, from the call-site window or a wrapper."""
-
-    kind: str
-    """`empty_cache`, `item`, `to_float64`, ..."""
-    site: Site
-    calls_per_step: float
-    ms_per_step: float
-    detail: str = ""
-    by_library: bool = False
-    """Of a scalar read: a library reads for a purpose of its own (torch.distributions checks arguments)."""
+from .base import NOT_TIMED, Missing
+from .layers import LayerProfile
+from .libraries import Attention, LayoutTiming, LibraryTiming, LibraryUse, Recurrent
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +18,7 @@ class Op:
     dtype: str
     """Of its first floating-point input: `float32`, `float64`, ...; "" when unknown."""
     shapes: str
-    """Input shapes, sizes as they are."""
-    device: str
+    """Input shapes, sizes as they are: `[64, 256] [256, 512]`, without scalars and absent arguments."""
     calls_per_step: float
     self_ms_per_step: float
     total_ms_per_step: float
@@ -65,6 +48,14 @@ class ThreadTiming:
     """One round of them all, mean; comparable between the entries of one run only."""
     rounds: int = 1
     """Rounds, half a second or more apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRound:
+    """One round with each number of threads."""
+
+    step: int
+    timings: tuple[ThreadTiming, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +102,9 @@ class UpdateTiming:
     """How the job does it: `loop`, over one tensor after another, `foreach` or `fused`."""
     tensors: int
     now_ms: float
-    foreach_ms: float | None
+    foreach_ms: float | None = None
     """With `foreach=True`; None where it is so, or not known to this optimizer."""
-    fused_ms: float | None
+    fused_ms: float | None = None
     """With `fused=True`; likewise."""
     part: float = 1.0
     """The share of all elements that these times are of."""
@@ -121,22 +112,16 @@ class UpdateTiming:
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
-    """One CUDA device in the operator window. Per step, milliseconds."""
+    """One CUDA device in the operator window."""
 
     index: int
-    streams: int
-    """On which something ran."""
-    kernels_ms: float
-    """Added up: kernels that overlap count twice."""
     busy_ms: float
-    """With a kernel on."""
-    active_ms: float
-    """With a kernel or a copy on."""
+    """With a kernel on, each moment counted once."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpProfile:
-    """The operator window: `steps` steps under torch.profiler, summarised."""
+    """The operators of `steps` steps under torch.profiler, summarised."""
 
     steps: int
     ops: tuple[Op, ...]
@@ -150,22 +135,21 @@ class OpProfile:
     thread_timings: tuple[ThreadTiming, ...] = ()
     """By number of threads; empty when nothing could be replayed."""
     device_copies_ms: float = 0.0
-    """Host-to-device copies on the device timeline, per step."""
+    """Host-to-device copies on the device timeline."""
     pageable_copies_ms: float = 0.0
     """Those of them from pageable memory."""
     device_busy_ms: float | None = None
-    """Time per step with a kernel on some device, each moment counted once; None on the CPU. In a recording older than
-    that, all kernels added up: with several streams at once that is too much."""
-    pauses_ms: float | None = None
-    """Per step between operators, in pauses of 0.2 ms and more: the job's own code, a wait. In all parts of the step,
-    also beside forward and backward. None in an older recording."""
+    """With a kernel on some device, each moment counted once; None on the CPU."""
+    pauses_ms: float = 0.0
+    """Between operators, in pauses of 0.2 ms and more: the job's own code, a wait. In all parts of the step, also
+    beside forward and backward."""
     devices: tuple[DeviceWork, ...] = ()
-    """By index; empty on the CPU and in older recordings."""
+    """By index; empty on the CPU."""
     batch_timings: BatchTimings | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
     stray_ms: float = 0.0
-    """Time per step without a CPU that may all have fallen into one kind of operator: what takes no longer than this
-    may take nothing. Longer waits spread over all of them."""
+    """Time without a CPU that may all have fallen into one kind of operator: what takes no longer than this may take
+    nothing. Longer waits spread over all of them."""
 
     def flops(self, dtype: str | None = None) -> float:
         """FLOPs per step, of one type or of all."""
@@ -174,3 +158,45 @@ class OpProfile:
     def self_ms(self, dtype: str) -> float:
         """Self time per step of the operators of one type, listed or not."""
         return dict(self.self_ms_by_dtype).get(dtype, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One operator with all that calling it again takes, in another process."""
+
+    name: str
+    """`aten::mm`."""
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...]
+    calls_per_step: float
+    types: tuple[str, ...]
+    """Of its arguments, in the profiler's words."""
+    concrete: tuple[Any, ...]
+    """Arguments that are no tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpsWindow:
+    """All that the operator window saw when it closed."""
+
+    profile: OpProfile
+    layers: LayerProfile | Missing
+    library_use: LibraryUse | Missing
+    replays: tuple[Replay, ...] = ()
+    """Only under a variable that caps the instruction set."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalTimings:
+    """The operators of the window, timed after the job's last step; a job that is killed or leaves by `os._exit` has
+    none."""
+
+    dtype: tuple[DtypeTiming, ...] = ()
+    onednn: tuple[LibraryTiming, ...] = ()
+    layout: tuple[LayoutTiming, ...] = ()
+    batch: BatchTimings | Missing = NOT_TIMED
+    update: UpdateTiming | Missing = NOT_TIMED
+    recurrent: tuple[Recurrent, ...] = ()
+    """In the place of those of the window."""
+    attention: tuple[Attention, ...] = ()
+    """Likewise."""

@@ -1,11 +1,11 @@
-"""Which library did the convolutions, the recurrent layers and the attention; and cuDNN's settings."""
+"""Which library did the convolutions, the recurrent layers and the attention in the operator window. Per step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from .base import Missing
+from .base import NOT_TIMED, Missing
 
 Made = Literal["by hand", "math", "fused"]
 
@@ -105,9 +105,20 @@ class Attention:
     calls_per_step: float
     ms_per_step: float
     """Forward and backward: of the device where there is one, otherwise of the host."""
-    timing: AttentionTiming | Missing
+    timing: AttentionTiming | Missing = NOT_TIMED
     package: str = ""
     """Whose module makes it: `transformers`, `torch`, or a module of the job's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTiming:
+    """One of the job's own operators, timed in its process on ones of its shapes with oneDNN off and on."""
+
+    name: str
+    shapes: str
+    dtype: str
+    native_milliseconds: float
+    onednn_milliseconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,33 +146,3 @@ class LibraryUse:
     """In cuDNN's kernels that turn tensors round for convolutions, on the device."""
     layout_timings: tuple[LayoutTiming, ...] = ()
     """On the CPU, where a convolution of a known layer had its channels first."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeVariety:
-    """Shapes of batches, one in eight of which was looked at."""
-
-    sampled: int
-    distinct: int
-    late: int
-    """Of the distinct ones, those first seen in the second half."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cudnn:
-    """cuDNN's settings at the second step, of a job that uses CUDA."""
-
-    available: bool
-    version: int | None
-    error: str
-    """What cuDNN said when it was loaded: a version that does not match, a GPU that it does not know."""
-    enabled: bool
-    """Between the steps."""
-    enabled_in_forward: bool | None
-    """At the end of a forward, where `torch.backends.cudnn.flags()` may have switched it off; None: not seen."""
-    benchmark: bool
-    benchmark_limit: int
-    deterministic: bool
-    flash_attention: bool
-    """`torch.backends.cuda.flash_sdp_enabled()` or the memory-efficient kernel's switch."""
-    shapes: ShapeVariety | Missing

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .base import Missing
 
-NOT_COUNTED = Missing(
+NO_COUNTERS = Missing(
     "this run was not asked to count", "record it with `perfdoctor gate` or `perfdoctor baseline write`"
 )
 

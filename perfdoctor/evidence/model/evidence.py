@@ -1,0 +1,115 @@
+"""All that is known about one rank, and about a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...recording.base import Missing
+from ...recording.counters import NO_COUNTERS, Counters
+from ...recording.indices import IndexUse
+from ...recording.layers import LayerProfile
+from ...recording.libraries import LibraryUse
+from ...recording.lines import CallSite, CodeLine, Line
+from ...recording.machine import Machine
+from ...recording.operators import OpProfile
+from ...recording.process import ProbeFault
+from ...recording.settings import Backend, Cudnn, Precision, Threads
+from .concurrency import Concurrency
+from .device import DeviceTimeline
+from .host import Host
+from .job import DebuggingAid, Job
+from .loading import Loader
+from .memory import CudaMemory, HostMemory
+from .step import GarbageCollection, Step
+
+NOT_RECORDED = Missing("it was not recorded")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCost:
+    """What perfdoctor itself cost in this run."""
+
+    hooks_us_per_step: float
+    """Measured unit cost of our hooks times how often they ran."""
+    start_ms: float | Missing
+    """Added to the process start, by the probe's own clock."""
+    window_ms: float
+    """Beyond ordinary steps, in all windows together."""
+    window_share: float
+    """`window_ms` over the observed time."""
+    monitor_cpus: float | Missing
+    """CPU cores that perfdoctor itself used outside the job."""
+    bytes_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known about one rank. Checks get this and nothing else."""
+
+    rank: int
+    machine: Machine
+    job: Job
+    step: Step | Missing = NOT_RECORDED
+    loaders: tuple[Loader, ...] | Missing = NOT_RECORDED
+    gc: GarbageCollection | Missing = NOT_RECORDED
+    memory: HostMemory | Missing = NOT_RECORDED
+    cuda_memory: CudaMemory | Missing = NOT_RECORDED
+    ops: OpProfile | Missing = NOT_RECORDED
+    call_sites: tuple[CallSite, ...] | Missing = NOT_RECORDED
+    precision: Precision | Missing = NOT_RECORDED
+    threads: Threads | Missing = NOT_RECORDED
+    host: Host | Missing = NOT_RECORDED
+    own_cost: OwnCost | Missing = NOT_RECORDED
+    probe_faults: tuple[ProbeFault, ...] = ()
+    backend: Backend | Missing = NOT_RECORDED
+    layers: LayerProfile | Missing = NOT_RECORDED
+    hot_lines: tuple[Line, ...] | Missing = NOT_RECORDED
+    """The most expensive first."""
+    concurrency: Concurrency | Missing = NOT_RECORDED
+    library_use: LibraryUse | Missing = NOT_RECORDED
+    cudnn: Cudnn | Missing = NOT_RECORDED
+    device: DeviceTimeline | Missing = NOT_RECORDED
+    counters: Counters | Missing = NO_COUNTERS
+    index_use: tuple[IndexUse, ...] | Missing = NOT_RECORDED
+    debugging: tuple[DebuggingAid, ...] | Missing = NOT_RECORDED
+    code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
+    """The most expensive first."""
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether this rank's parameters live on a CUDA device."""
+        return not isinstance(self.precision, Missing) and any(
+            device.startswith("cuda") for device in self.precision.parameter_devices
+        )
+
+    def felt_ms(self, waited_ms: float) -> float:
+        """Of what the host waits per step, the most that can lengthen it, milliseconds.
+
+        Where a CUDA device computes, a wait costs nothing while the device has work: at most as long as it can have
+        been without any, by the device's timeline and by the kernels in the operator window.
+        """
+        bounds = [waited_ms]
+        if not isinstance(self.device, Missing):
+            bounds.append(self.device.idle_most_ms)
+        kernels = None if isinstance(self.ops, Missing) else self.ops.device_busy_ms
+        if self.on_cuda and kernels is not None and not isinstance(self.step, Missing):
+            bounds.append(self.step.step_ms - kernels)
+        return max(0.0, min(bounds))
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvidence:
+    """All ranks of one run."""
+
+    ranks: tuple[Evidence, ...]
+    """By rank; at least one, with `Missing` parts when no rank was seen."""
+    notes: tuple[str, ...] = ()
+    """What the reader had to skip: cut lines, unknown records."""
+
+    @property
+    def slowest(self) -> Evidence:
+        """The rank with the longest steady step; the first when none has one."""
+        return max(
+            self.ranks,
+            key=lambda e: -1.0 if isinstance(e.step, Missing) else e.step.step_ms,
+        )

@@ -1,0 +1,21 @@
+"""Numbers, names and shapes as the rows of windows and timings have them."""
+
+
+def rounded(value: float) -> float:
+    """To six digits that count: no clock is better, and recordings stay small."""
+    return float(f"{value:.6g}")
+
+
+def milliseconds(ns: float, steps: int = 1) -> float:
+    """Of each of the steps in which `ns` nanoseconds went by."""
+    return rounded(ns / steps / 1e6)
+
+
+def operator(name: str) -> str:
+    """`mm`, for `aten::mm`."""
+    return name[6:] if name.startswith("aten::") else name
+
+
+def shown(shapes) -> str:
+    """`[64, 256] [256, 512]`; scalars and absent arguments are left out."""
+    return " ".join(str(list(shape)) for shape in shapes if shape)

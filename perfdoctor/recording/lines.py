@@ -1,0 +1,88 @@
+"""The user's lines: by the calls and operators that they issue, and by all the time that they take. Per step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Site
+from .indices import IndexUse
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A line in the job's loop that calls something worth knowing, from the call-site window or a wrapper."""
+
+    kind: str
+    """`empty_cache`, `item`, `to_float64`, ..."""
+    site: Site
+    calls_per_step: float
+    ms_per_step: float
+    detail: str = ""
+    by_library: bool = False
+    """Of a scalar read: a library reads for a purpose of its own (torch.distributions checks arguments)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the job, by the operators that it issued in one part of the step. Per step.
+
+    The backward pass is the line of the `backward()` call, an optimizer that of its `step()` call.
+    """
+
+    site: Site
+    part: str
+    """`forward`, `backward`, `optimizer`, `input_wait`, `checkpoint` or `other`."""
+    ops_per_step: float
+    ms_per_step: float
+    """Its operators and the pauses before them. Recorded as they were watched; in evidence in an ordinary step,
+    estimated: the part's length times `share`."""
+    ops_ms: float
+    """In its operators alone, as measured in the window."""
+    share: float
+    """Of the part."""
+    ops_share: float
+    """Of the part's operators, by number."""
+    runs_per_step: float
+    """How often the line ran, estimated; 1 for a line that calls a whole network once."""
+    passes_per_step: float = 0.0
+    """Backward passes that it asked for, or took part in."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLine:
+    """One line of the user's code in one part of the step, Python and all that it calls in libraries. Per step.
+
+    Unlike `Line` it needs no operator: a data set, a simulator or a protocol has such lines too.
+    """
+
+    site: Site
+    part: str
+    """As of `Line`, or `gc`."""
+    called: bool
+    """Whether its function was entered inside the part: what makes a batch, and not the loop that waits for it."""
+    ms_per_step: float
+    """Recorded as it was watched; in evidence in an ordinary step, estimated: the part's length times `share`."""
+    share: float
+    """Of the part; of the making, for the lines of a batch that a worker made."""
+
+
+@dataclass(frozen=True, slots=True)
+class SitesWindow:
+    """All that the call-site window saw."""
+
+    steps: int
+    ops: int
+    """Operators in all of them."""
+    calls: tuple[CallSite, ...]
+    lines: tuple[Line, ...]
+    indices: tuple[IndexUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LinesWindow:
+    """The line window, or one batch that a worker made line by line."""
+
+    lines: tuple[CodeLine, ...]
+    """The largest first."""
+    total_ms: float
+    """Of all lines in all parts."""
