@@ -3,14 +3,14 @@
 What it looks at
 ----------------
 The CPU's flags against what three libraries use: torch's own kernels (elementwise operators), oneDNN (convolutions,
-bfloat16) and MKL (float32 products), each with a knob of its own. Under a variable that caps one of them, the job's own
-largest operators are timed after the job with it and without.
+bfloat16) and MKL (float32 products), each with a knob of its own. Under a variable that limits one of them, the
+job's own largest operators are timed after the job with it and without.
 
 Why it costs time
 -----------------
 A vector instruction does 8 or 16 numbers at once. Scalar kernels of torch were measured 3 to 15 times slower in
 elementwise operators, SSE4.1 in oneDNN 2.7 times in convolutions, AVX2 instead of AVX-512 87 times in bfloat16. The
-knobs are independent: capping torch's kernels leaves matrix products untouched.
+knobs are independent: limiting torch's kernels leaves matrix products untouched.
 
 Example
 -------
@@ -22,7 +22,7 @@ Unset the variable. Where a hypervisor masks instructions, choose another CPU mo
 
 When it stays silent
 --------------------
-When the cap costs less than 5 % of the step, as timed: MKL's variables have no effect on AMD, and AVX2 was measured
+When the limit costs less than 5 % of the step, as timed: MKL's variables have no effect on AMD, and AVX2 was measured
 as fast as AVX-512 for float32. Instructions that the CPU does not have are information, not a finding. A job on a GPU.
 
 Limits
@@ -43,7 +43,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfdoctor.api.causes import cap_cost, in_step
+from perfdoctor.api.causes import in_step, vector_extension_cost
 from perfdoctor.api.findings import (
     Check,
     Confidence,
@@ -61,7 +61,7 @@ from perfdoctor.api.findings import (
     savings,
     severity,
 )
-from perfdoctor.api.quantities import Backend, CapTimings, Cpu, Evidence, Missing, OpProfile, Step
+from perfdoctor.api.quantities import Backend, Cpu, Evidence, Missing, OpProfile, Step, VectorExtensionTimings
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,70 +114,74 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"there is no steady step: {step}")
     if isinstance(backend, Missing):
         return cannot_tell(f"the vector extensions of torch's kernels were not read: {backend}")
-    caps = {name: value for name in _KNOBS if (value := backend.variable(name))}
-    shared = _shared(evidence.machine.cpu, backend, caps)
+    limiting = {name: value for name in _KNOBS if (value := backend.variable(name))}
+    shared = _shared(evidence.machine.cpu, backend, limiting)
     ops = evidence.ops
-    if caps:
+    if limiting:
         if isinstance(ops, Missing):
-            return cannot_tell(f"operators were not profiled, so what the cap costs is not known: {ops}")
-        if isinstance(backend.cap_timings, Missing):
-            return cannot_tell(f"{', '.join(caps)} may cap the vector extensions: {backend.cap_timings}")
-        return _capped(step, ops, backend.cap_timings, limits, shared)
+            return cannot_tell(f"operators were not profiled, so what the limit costs is not known: {ops}")
+        if isinstance(backend.vector_extension_timings, Missing):
+            return cannot_tell(
+                f"{', '.join(limiting)} may limit the vector extensions: {backend.vector_extension_timings}"
+            )
+        return _limited(step, ops, backend.vector_extension_timings, limits, shared)
     masked = None if isinstance(ops, Missing) else _masked(evidence.machine.cpu, step, ops, limits, shared)
     if masked is not None:
         return found(masked, measurements=shared)
     flags = evidence.machine.cpu.flags
     if backend.capability == "DEFAULT" and "avx2" in flags:
         return cannot_tell(
-            "torch's own kernels are scalar although the CPU has AVX2 and no variable caps them: this build has no "
+            "torch's own kernels are scalar although the CPU has AVX2 and no variable limits them: this build has no "
             "others; run the job with the official wheel and compare"
         )
     return clear("torch's kernels use {capability}; the CPU has {flags}", *shared)
 
 
-def _shared(cpu: Cpu, backend: Backend, caps: dict[str, str]) -> tuple[Measurement, ...]:
-    variables = " ".join(f"{name}={value}" for name, value in caps.items())
+def _shared(cpu: Cpu, backend: Backend, limiting: dict[str, str]) -> tuple[Measurement, ...]:
+    variables = " ".join(f"{name}={value}" for name, value in limiting.items())
     return (
         Measurement("capability", backend.capability or "unnamed", "text", "vector extensions of torch's kernels"),
         Measurement("flags", " ".join(cpu.flags) or "none that is known", "text", "extensions of the CPU"),
         Measurement("hypervisor", "yes" if cpu.hypervisor else "no", "text", "virtual machine"),
-        Measurement("variables", variables or "none", "text", "variables that cap it"),
+        Measurement("variables", variables or "none", "text", "variables that limit them"),
     )
 
 
-def _capped(step: Step, ops: OpProfile, timed: CapTimings, limits: Limits, shared: tuple[Measurement, ...]) -> Outcome:
+def _limited(
+    step: Step, ops: OpProfile, timed: VectorExtensionTimings, limits: Limits, shared: tuple[Measurement, ...]
+) -> Outcome:
     """What the variables cost: timed operators by their own ratio, the rest of the operators by half of the mean."""
-    cost = cap_cost(step, ops, timed)
+    cost = vector_extension_cost(step, ops, timed)
     saved, worst = Cost(step, cost.saved_ms), cost.worst
     numbers = (
         *shared,
-        *saved.measured("the cap's cost in timed operators per step"),
-        Measurement("slower", cost.slower, "ratio", "timed operators with the cap over without"),
-        Measurement("free", timed.free_capability or "the CPU's own", "text", "torch's kernels without the cap"),
+        *saved.measured("what the limit costs, in timed operators per step"),
+        Measurement("slower", cost.slower, "ratio", "timed operators with the limit over without"),
+        Measurement("free", timed.full_capability or "the CPU's own", "text", "torch's kernels without the limit"),
     )
     if saved.share < limits.min_share:
         return clear(
             "{variables} costs {cost_ms} per step: timed operators take {slower} of their time without", *numbers
         )
     names = [name for name, _ in timed.variables]
-    worst_slower = worst.capped_milliseconds / max(worst.free_milliseconds, 1e-9)
+    worst_slower = worst.limited_milliseconds / max(worst.full_milliseconds, 1e-9)
     return found(
         Finding(
             id="PD11.capped-by-environment",
             severity=severity(cost.high_ms / step.step_ms, limits.min_share, limits.error_share),
             confidence=Confidence.HIGH,
-            message="{variables} caps the vector extensions: {cost_ms} per step; speed-up {slower} without",
+            message="{variables} limiting the vector extensions: {cost_ms} per step; speed-up {slower} without",
             reasoning="the job's own largest operators were timed after it, with the variables and without, in turns; "
             "{worst} loses most",
             evidence=(
                 *numbers,
                 Measurement("worst", worst.name, "text", "operator that loses most"),
-                Measurement("worst_slower", worst_slower, "ratio", "its time with the cap over without"),
+                Measurement("worst_slower", worst_slower, "ratio", "its time with the limit over without"),
                 Measurement("rounds", timed.rounds, "count", "rounds of timing"),
             ),
             fix=Fix(
-                text="Unset what caps the vector extensions.",
-                remedies=("isa.uncapped",),
+                text="Unset what limiting the vector extensions.",
+                remedies=("vector-extensions.all",),
                 code=f"unset {' '.join(names)}",
                 language="bash",
                 risk="If it was set so that several machines compute the same bits, they no longer will."

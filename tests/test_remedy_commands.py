@@ -21,7 +21,7 @@ TRYING = Options(TypedJob(("train.py",)), trial_seconds=120.0)
 
 
 def test_remedies_are_sorted_into_launch_and_job() -> None:
-    remedies = parse("memory.malloc, threads=1,threads.passive,isa.uncapped")
+    remedies = parse("memory.malloc, threads=1,threads.passive,vector-extensions.all")
     assert remedies.in_job == ("memory.malloc", "threads=1")
     assert remedies.environment["OMP_WAIT_POLICY"] == "PASSIVE" and remedies.environment["MKL_CBWR"] == ""
 
@@ -104,7 +104,14 @@ def test_checks_name_remedies_that_exist() -> None:
     # The beginning of names that are put together ends in a dot.
     begun = {name for name in names if name.endswith(".")}
     names -= begun
-    assert {"gc.no-explicit", "memory.malloc", "threads", "batch.larger", "isa.uncapped", "attention.sdpa"} <= names
+    assert {
+        "gc.no-explicit",
+        "memory.malloc",
+        "threads",
+        "batch.larger",
+        "vector-extensions.all",
+        "attention.sdpa",
+    } <= names
     assert {"gc.every", "memory.jemalloc", "etl.persistent-workers", "etl.worker-threads", "reads.deferred"} <= names
     assert names - {"spin-collapse", "fused"} - catalogue.BY_NAME.keys() == set()
     # What no finding asks for: a change of none, and what is tried of itself.

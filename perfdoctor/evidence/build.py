@@ -50,7 +50,7 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "counters": lambda rank: windows.counters(rank.process),
     "precision": lambda rank: settings.precision(rank.process),
     "threads": lambda rank: settings.threads(rank.process, rank.run.recording.facts.environment),
-    "backend": lambda rank: settings.backend(rank.process, rank.run.recording.cap_timings),
+    "backend": lambda rank: settings.backend(rank.process, rank.run.recording.vector_extension_timings),
     "cudnn": lambda rank: settings.cudnn(rank.process),
     "debugging": lambda rank: settings.debugging(rank.process),
 }

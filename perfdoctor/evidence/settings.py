@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from ..recording.loading import ShapesSeen
 from ..recording.model import ProcessRecording
-from .model import NO_CAP, Backend, CapTimings, Cudnn, DebuggingAid, Missing, Precision, ShapeVariety, Threads
+from .model import (
+    NO_LIMIT,
+    Backend,
+    Cudnn,
+    DebuggingAid,
+    Missing,
+    Precision,
+    ShapeVariety,
+    Threads,
+    VectorExtensionTimings,
+)
 
 _NO_SETTINGS = Missing("the job ended before its second step")
 _THREAD_VARIABLES = ("OMP_", "KMP_", "GOMP_", "MKL_NUM", "OPENBLAS_NUM", "NUMEXPR_")
@@ -43,7 +53,9 @@ def threads(process: ProcessRecording, launch_environment: Mapping[str, str]) ->
     )
 
 
-def backend(process: ProcessRecording, cap_timings: CapTimings | Missing | None) -> Backend | Missing:
+def backend(
+    process: ProcessRecording, vector_extension_timings: VectorExtensionTimings | Missing | None
+) -> Backend | Missing:
     """What one rank computed with."""
     settings, torch = process.settings, process.torch
     if settings is None or torch is None:
@@ -54,7 +66,7 @@ def backend(process: ProcessRecording, cap_timings: CapTimings | Missing | None)
         batch_devices=tuple(sorted({device for seen in process.batches_seen for device in seen.devices})),
         variables=_variables(settings.environment, torch.environment),
         onednn_timings=process.timings.onednn if process.timings else (),
-        cap_timings=_caps(cap_timings),
+        vector_extension_timings=_caps(vector_extension_timings),
         # A `with` around the whole step is still open when the optimizer has stepped, but not when a batch comes.
         onednn_between_steps=found.onednn_between_steps or any(seen.onednn for seen in process.batches_seen),
     )
@@ -67,12 +79,12 @@ def _variables(now: Mapping[str, str], at_import: Mapping[str, str]) -> tuple[tu
     return tuple(sorted(kept.items()))
 
 
-def _caps(timings: CapTimings | Missing | None) -> CapTimings | Missing:
+def _caps(timings: VectorExtensionTimings | Missing | None) -> VectorExtensionTimings | Missing:
     if timings is None:
-        return NO_CAP
+        return NO_LIMIT
     if isinstance(timings, Missing):
-        return Missing(f"what the cap costs was not timed: {timings.reason}")
-    return timings if timings.timings else Missing("what the cap costs was not timed: no operator could be replayed")
+        return Missing(f"what the limit costs was not timed: {timings.reason}")
+    return timings if timings.timings else Missing("what the limit costs was not timed: no operator could be replayed")
 
 
 def cudnn(process: ProcessRecording) -> Cudnn | Missing:

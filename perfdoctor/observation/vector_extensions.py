@@ -1,4 +1,4 @@
-"""What a variable that caps the instruction set costs: the job's own largest operators, with it and without.
+"""What a variable that limits vector extensions costs: the job's own largest operators, with it and without.
 
 ATen, oneDNN and MKL read their variables once per process, so this takes two interpreters. They are the job's
 own, run after it has ended, and take turns, so that a busy neighbour disturbs both alike.
@@ -25,7 +25,7 @@ from ..recording.directory import RunDirectory
 from ..recording.model import ProcessRecording
 from ..recording.operators import OpsWindow, Replay
 from ..recording.reader import read
-from ..recording.vector_extensions import CapTiming, CapTimings
+from ..recording.vector_extensions import VectorExtensionTiming, VectorExtensionTimings
 
 _INJECTED = Path(records.__file__).resolve().parent.parent
 _START_S = 20.0
@@ -41,7 +41,7 @@ _PROGRAM = (
 
 
 def time_vector_extensions(directory: RunDirectory, base: Mapping[str, str]) -> None:
-    """Write timings.json when the job ran on the CPU under a capping variable; do nothing otherwise.
+    """Write timings.json when the job ran on the CPU under a limiting variable; do nothing otherwise.
 
     `base` is the environment that the job was started with. Raises nothing but KeyboardInterrupt: what cannot be
     timed is said in the file.
@@ -51,7 +51,7 @@ def time_vector_extensions(directory: RunDirectory, base: Mapping[str, str]) -> 
     except Exception:  # a damaged recording is the reader's to complain about, when it is judged
         return
     lead = next(iter(ranks), None)
-    variables = {} if lead is None else capping_variables(lead)
+    variables = {} if lead is None else limiting_variables(lead)
     if lead is None or not variables or _on_device(lead):
         return
     try:
@@ -63,10 +63,10 @@ def time_vector_extensions(directory: RunDirectory, base: Mapping[str, str]) -> 
         directory.timings_file.write_text(json.dumps(record, indent=1) + "\n")
 
 
-def capping_variables(process: ProcessRecording) -> dict[str, str]:
+def limiting_variables(process: ProcessRecording) -> dict[str, str]:
     """As they were when the job imported torch."""
     seen = process.torch.environment if process.torch else {}
-    return {name: seen[name] for name in records.CAPS if seen.get(name)}
+    return {name: seen[name] for name in records.VECTOR_EXTENSION_VARIABLES if seen.get(name)}
 
 
 def _on_device(process: ProcessRecording) -> bool:
@@ -74,20 +74,24 @@ def _on_device(process: ProcessRecording) -> bool:
     return any(device != "cpu" for device in devices)
 
 
-def _timed(process: ProcessRecording, variables: Mapping[str, str], base: Mapping[str, str]) -> CapTimings | Missing:
+def _timed(
+    process: ProcessRecording, variables: Mapping[str, str], base: Mapping[str, str]
+) -> VectorExtensionTimings | Missing:
     if process.ops is None:
         return Missing("the operator window was not reached")
     ops = process.ops.replays if isinstance(process.ops, OpsWindow) else ()
     if not ops:
         return Missing("no operator could be replayed")
-    free = {k: v for k, v in base.items() if k not in records.CAPS and not k.startswith("PERFDOCTOR_")}
+    free = {
+        k: v for k, v in base.items() if k not in records.VECTOR_EXTENSION_VARIABLES and not k.startswith("PERFDOCTOR_")
+    }
     free |= {"CUDA_VISIBLE_DEVICES": ""}
     with (
-        _Interpreter(process.header.executable, {**free, **variables}, ops) as capped,
-        _Interpreter(process.header.executable, free, ops) as uncapped,
+        _Interpreter(process.header.executable, {**free, **variables}, ops) as limited,
+        _Interpreter(process.header.executable, free, ops) as full,
     ):
-        starts = [interpreter.answer(_START_S) for interpreter in (capped, uncapped)]
-        rounds = _rounds(capped, uncapped)
+        starts = [interpreter.answer(_START_S) for interpreter in (limited, full)]
+        rounds = _rounds(limited, full)
     capability = process.settings.backend.capability if process.settings else ""
     if capability and starts[0]["capability"] != capability:
         return Missing("the job did not compute with the instruction set that its variables ask for")
@@ -96,18 +100,20 @@ def _timed(process: ProcessRecording, variables: Mapping[str, str], base: Mappin
         pairs = [(with_cap[index], without[index]) for with_cap, without in rounds]
         if not pairs or any(value is None for pair in pairs for value in pair):
             continue
-        capped_us, free_us = (statistics.median(values) for values in zip(*pairs, strict=True))
+        limited_us, full_us = (statistics.median(values) for values in zip(*pairs, strict=True))
         name, shapes = rows.operator(op.name), rows.shown(op.shapes)
-        found.append(CapTiming(name, shapes, op.dtype, op.calls_per_step, capped_us / 1000, free_us / 1000))
-    return CapTimings(tuple(sorted(variables.items())), tuple(found), len(rounds), starts[1]["capability"])
+        found.append(
+            VectorExtensionTiming(name, shapes, op.dtype, op.calls_per_step, limited_us / 1000, full_us / 1000)
+        )
+    return VectorExtensionTimings(tuple(sorted(variables.items())), tuple(found), len(rounds), starts[1]["capability"])
 
 
-def _rounds(capped: _Interpreter, uncapped: _Interpreter) -> list[tuple[Any, Any]]:
+def _rounds(limited: _Interpreter, full: _Interpreter) -> list[tuple[Any, Any]]:
     """Turn by turn; at least one round, and no new one after the time is up."""
     began = time.monotonic()
     found: list[tuple[Any, Any]] = []
     while len(found) < _ROUNDS and (not found or time.monotonic() - began < _ROUNDS_S):
-        found.append((capped.round(), uncapped.round()))
+        found.append((limited.round(), full.round()))
     return found
 
 

@@ -80,5 +80,5 @@ class Machine:
 
     @property
     def usable_cpus(self) -> float:
-        """CPUs that the job may keep busy at once: its affinity, capped by the quota."""
+        """CPUs that the job may keep busy at once: its affinity, limited by the quota."""
         return self.affinity_cpus if self.quota_cpus is None else min(self.affinity_cpus, self.quota_cpus)

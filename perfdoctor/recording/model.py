@@ -41,7 +41,7 @@ from .process import (
 from .run import RunFacts
 from .settings import Settings
 from .trials import Applied, Block, TrialPlan, TrialsBegan
-from .vector_extensions import CapTimings
+from .vector_extensions import VectorExtensionTimings
 
 Ints = npt.NDArray[np.int64]
 
@@ -189,7 +189,7 @@ class Recording:
     facts: RunFacts
     processes: tuple[ProcessRecording, ...]
     problems: tuple[str, ...] = ()
-    cap_timings: CapTimings | Missing | None = None
-    """None when no variable caps the instruction set."""
+    vector_extension_timings: VectorExtensionTimings | Missing | None = None
+    """None when no variable limits vector extensions."""
     trials: TrialPlan | None = None
     """None when no remedy was to be tried."""

@@ -183,7 +183,7 @@ class OpsWindow:
     layers: LayerProfile | Missing
     library_use: LibraryUse | Missing
     replays: tuple[Replay, ...] = ()
-    """Only under a variable that caps the instruction set."""
+    """Only under a variable that limits vector extensions."""
 
 
 @dataclass(frozen=True, slots=True)

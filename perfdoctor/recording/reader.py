@@ -26,7 +26,7 @@ from .model import COLUMNS, KINDS, Columns, Ints, ProcessRecording, Recording
 from .process import BOUNDARIES, Boundary, ProcessHeader
 from .run import RunFacts
 from .trials import Block, TrialPlan
-from .vector_extensions import CapTimings
+from .vector_extensions import VectorExtensionTimings
 
 _HINTS = get_type_hints(ProcessRecording)
 
@@ -260,7 +260,9 @@ def read(directory: RunDirectory) -> Recording:
             continue
         problems.extend(process.problems)
         processes.append(process)
-    return Recording(facts, tuple(processes), tuple(problems), read_cap_timings(directory), read_trial_plan(directory))
+    return Recording(
+        facts, tuple(processes), tuple(problems), read_vector_extension_timings(directory), read_trial_plan(directory)
+    )
 
 
 def read_trial_plan(directory: RunDirectory) -> TrialPlan | None:
@@ -271,10 +273,10 @@ def read_trial_plan(directory: RunDirectory) -> TrialPlan | None:
         return None
 
 
-def read_cap_timings(directory: RunDirectory) -> CapTimings | Missing | None:
-    """timings.json; None when there is none, which says that no variable capped the instruction set."""
+def read_vector_extension_timings(directory: RunDirectory) -> VectorExtensionTimings | Missing | None:
+    """timings.json; None when there is none, which says that no variable limited vector extensions."""
     try:
-        return Decoder().decode(CapTimings | Missing, _json(directory.timings_file))  # type: ignore[arg-type]
+        return Decoder().decode(VectorExtensionTimings | Missing, _json(directory.timings_file))  # type: ignore[arg-type]
     except FileNotFoundError:
         return None
     except (OSError, *Undecodable) as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .base import Missing, Site
 from .libraries import LibraryTiming
-from .vector_extensions import NO_CAP, CapTimings
+from .vector_extensions import NO_LIMIT, VectorExtensionTimings
 
 UNKNOWN_TO_TORCH = Missing("this build of torch does not say")
 NO_CUDA = Missing("the job does not use CUDA")
@@ -89,7 +89,7 @@ class Backend:
     """Allow-listed variables as the job had them; those read when torch is imported, as they were then."""
     onednn_timings: tuple[LibraryTiming, ...] = ()
     """From `FinalTimings`; empty where oneDNN was on."""
-    cap_timings: CapTimings | Missing = NO_CAP
+    vector_extension_timings: VectorExtensionTimings | Missing = NO_LIMIT
     """From timings.json."""
     onednn_between_steps: bool = True
     """False: it is off in the whole process, not only inside some `with`."""

@@ -1,4 +1,4 @@
-"""timings.json: what variables that cap the instruction set cost, timed after the job."""
+"""timings.json: what variables that limit vector extensions cost, timed after the job."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from dataclasses import dataclass
 
 from .base import Missing
 
-NO_CAP = Missing("no variable caps the instruction set")
+NO_LIMIT = Missing("no variable limits vector extensions")
 
 
 @dataclass(frozen=True, slots=True)
-class CapTiming:
-    """One of the job's own operators, timed after the job with the capping variables and without."""
+class VectorExtensionTiming:
+    """One of the job's own operators, timed after the job with the limiting variables and without."""
 
     name: str
     shapes: str
     dtype: str
     calls_per_step: float
-    capped_milliseconds: float
-    free_milliseconds: float
+    limited_milliseconds: float
+    full_milliseconds: float
     """One call."""
 
 
 @dataclass(frozen=True, slots=True)
-class CapTimings:
-    """What variables that cap the instruction set cost on this machine."""
+class VectorExtensionTimings:
+    """What variables that limit vector extensions cost on this machine."""
 
     variables: tuple[tuple[str, str], ...]
-    timings: tuple[CapTiming, ...]
+    timings: tuple[VectorExtensionTiming, ...]
     rounds: int
     """The two interpreters took turns so often; timings are medians."""
-    free_capability: str
+    full_capability: str
     """What torch's own kernels use without the variables."""

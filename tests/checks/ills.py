@@ -21,7 +21,7 @@ from ill_runs.network import dense_embedding, memory_bound, time_loop, too_wide,
 from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
-from ill_runs.vector_extensions import capped, masked
+from ill_runs.vector_extensions import limited, masked
 from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation, unused_gradients
 from samples import H100, healthy, on_gpu, with_
 
@@ -114,7 +114,7 @@ ILL: dict[str, Evidence] = {
     "PD10.anomaly-detection": anomaly_detection(),
     "PD10.slow-update": slow_update(),
     "PD10.round-trip": round_trip(),
-    "PD11.capped-by-environment": capped(),
+    "PD11.capped-by-environment": limited(),
     "PD11.masked-by-hypervisor": masked(),
     "PD12.cpu-contention": crowded(),
     "PD12.throttled": throttled(),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ill_runs.vector_extensions import capped, masked
+from ill_runs.vector_extensions import limited, masked
 from ills import ILL
 from perfdoctor.checks.vector_extensions import CHECK
 from samples import asked, healthy, is_clear, number, on_gpu, with_
@@ -27,7 +27,7 @@ def test_without_steps_or_settings_nothing_is_claimed(part: str) -> None:
 
 
 def test_a_cap_costs_what_was_timed() -> None:
-    finding = _found(capped(slower=4.0, took=12.0))
+    finding = _found(limited(slower=4.0, took=12.0))
     assert number(finding, "cost_ms") == pytest.approx(9.0)
     assert finding.confidence is Confidence.HIGH
     assert finding.fix.code == "unset ATEN_CPU_CAPABILITY"
@@ -38,23 +38,26 @@ def test_a_cap_costs_what_was_timed() -> None:
 
 @pytest.mark.parametrize(("slower", "found"), [(1.0, False), (0.9, False), (1.10, False), (1.2, True)])
 def test_a_cap_without_effect_is_clear_with_its_timing(slower: float, found: bool) -> None:
-    outcome = _examined(capped(slower))
+    outcome = _examined(limited(slower))
     assert (outcome.kind is OutcomeKind.FOUND) is found
     assert found or number(outcome, "cost_ms") >= 0
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"backend__cap_timings": Missing("the interpreter failed")}, {"ops": Missing("the window was not reached")}],
+    [
+        {"backend__vector_extension_timings": Missing("the interpreter failed")},
+        {"ops": Missing("the window was not reached")},
+    ],
 )
 def test_a_cap_without_a_timing_is_an_open_question(changes: dict[str, object]) -> None:
-    outcome = _examined(with_(capped(), **changes))
+    outcome = _examined(with_(limited(), **changes))
     assert outcome.kind is OutcomeKind.CANNOT_TELL
 
 
 def test_bits_that_must_not_change_are_a_risk() -> None:
-    timings = with_(capped().backend.cap_timings, variables=(("MKL_CBWR", "COMPATIBLE"),))  # type: ignore[union-attr]
-    evidence = capped(backend__variables=(("MKL_CBWR", "COMPATIBLE"),), backend__cap_timings=timings)
+    timings = with_(limited().backend.vector_extension_timings, variables=(("MKL_CBWR", "COMPATIBLE"),))  # type: ignore[union-attr]
+    evidence = limited(backend__variables=(("MKL_CBWR", "COMPATIBLE"),), backend__vector_extension_timings=timings)
     assert "same bits" in _found(evidence).fix.risk
 
 

@@ -1,4 +1,4 @@
-"""Libraries switched off, instruction sets capped, CPUs taken by others: found with a timing and a name.
+"""Libraries switched off, vector extensions limited, CPUs taken by others: found with a timing and a name.
 
 The machine may be anybody's, so only names, places and outcomes are asked.
 """
@@ -17,8 +17,8 @@ import pytest
 from running import JOBS, Checked, Perfdoctor, Said
 
 ILL = JOBS / "ill.py"
-CAP = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
-BY_ISA = "PD11.capped-by-environment"
+LIMIT = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
+BY_ENVIRONMENT = "PD11.capped-by-environment"
 BY_NEIGHBOUR = "PD12.cpu-contention"
 BY_HYPERVISOR = "PD12.steal"
 UNMUTED = {"PERFDOCTOR_CHECK_IGNORE": ""}
@@ -109,34 +109,34 @@ def test_the_same_job_with_onednn_left_on_is_clear(perfdoctor: Perfdoctor) -> No
 
 
 @pytest.fixture
-def capped(perfdoctor: Perfdoctor) -> Checked:
+def limited(perfdoctor: Perfdoctor) -> Checked:
     """A job whose environment holds torch and oneDNN back from the CPU's vector extensions."""
-    return perfdoctor.check_once("--steps", "20", ILL, "isa", env=CAP)
+    return perfdoctor.check_once("--steps", "20", ILL, "vector_extensions", env=LIMIT)
 
 
 @pytest.mark.slow
-def test_a_capped_instruction_set_is_found_with_its_timing(capped: Checked) -> None:
-    assert BY_ISA in capped.findings, capped.stdout
-    found = capped.findings[BY_ISA]
+def test_a_capped_instruction_set_is_found_with_its_timing(limited: Checked) -> None:
+    assert BY_ENVIRONMENT in limited.findings, limited.stdout
+    found = limited.findings[BY_ENVIRONMENT]
     assert found["savings"]["low_ms"] > 0
     assert "ATEN_CPU_CAPABILITY" in found["fix"]["code"]
-    timings = json.loads((capped.run / "timings.json").read_text())
-    assert timings["variables"] == CAP
-    assert any(op["capped_us"] > op["free_us"] for op in timings["ops"])
+    timings = json.loads((limited.run / "timings.json").read_text())
+    assert timings["variables"] == LIMIT
+    assert any(op["limited_us"] > op["full_us"] for op in timings["ops"])
 
 
 @pytest.mark.slow
-def test_timings_are_part_of_the_recording(said: Said, tmp_path: Path, capped: Checked) -> None:
-    again = said("report", capped.run, "--output", f"json:{tmp_path / 'again.json'}")
+def test_timings_are_part_of_the_recording(said: Said, tmp_path: Path, limited: Checked) -> None:
+    again = said("report", limited.run, "--output", f"json:{tmp_path / 'again.json'}")
     assert again.code in (0, 1), again.stderr  # 1: there are findings
     report = json.loads((tmp_path / "again.json").read_text())
-    assert BY_ISA in [finding["id"] for check in report["checks"] for finding in check["findings"]]
+    assert BY_ENVIRONMENT in [finding["id"] for check in report["checks"] for finding in check["findings"]]
 
 
 @pytest.mark.slow
 def test_a_neighbour_on_every_cpu_is_named(perfdoctor: Perfdoctor) -> None:
     with _neighbours(len(os.sched_getaffinity(0))) as pids:
-        checked = perfdoctor.check("--seconds", "6", "--steps", "100000", ILL, "isa", env=UNMUTED)
+        checked = perfdoctor.check("--seconds", "6", "--steps", "100000", ILL, "vector_extensions", env=UNMUTED)
     assert BY_NEIGHBOUR in checked.findings, checked.stdout
     text = _texts(checked, BY_NEIGHBOUR)
     assert any(f"neighbour.py ({len(pids)} processes, the busiest pid {pid}, user " in text for pid in pids)
@@ -145,7 +145,7 @@ def test_a_neighbour_on_every_cpu_is_named(perfdoctor: Perfdoctor) -> None:
 @pytest.fixture
 def alone(perfdoctor: Perfdoctor) -> Checked:
     """The job by itself: with nothing in its environment, and no neighbour of ours."""
-    return perfdoctor.check_once("--seconds", "4", "--steps", "100000", ILL, "isa", env=UNMUTED)
+    return perfdoctor.check_once("--seconds", "4", "--steps", "100000", ILL, "vector_extensions", env=UNMUTED)
 
 
 @pytest.mark.slow

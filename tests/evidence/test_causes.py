@@ -9,7 +9,7 @@ from ill_runs.dtype import slow_type
 from ill_runs.etl import collecting_workers, fetch, waiting
 from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.other_processes import crowded, throttled
-from ill_runs.vector_extensions import capped
+from ill_runs.vector_extensions import limited
 from samples import LOADER, healthy, on_gpu, step, with_
 
 from perfdoctor.evidence.causes import Ledger, Signs, compute, in_step, input_wait, lack_of_cpu, thread_gain, type_cost
@@ -393,7 +393,7 @@ def test_without_a_step_there_is_nothing_to_divide() -> None:
     [
         (slow_type("float64"), Cause.TYPES),
         (slow_type("bfloat16", ratio=40.0), Cause.TYPES),
-        (capped(), Cause.VECTOR_CAP),
+        (limited(), Cause.VECTOR_EXTENSIONS),
         (timed_threads(2, {1: 5.0, 2: 10.0}), Cause.THREADS),
     ],
 )
@@ -426,7 +426,7 @@ def test_on_a_device_the_timings_of_types_on_the_host_say_nothing() -> None:
 
 def test_without_the_operator_window_nothing_is_timed() -> None:
     found = _rest(with_(healthy(), ops=GONE))
-    assert _missing(found.savable) == {Cause.THREADS, Cause.TYPES, Cause.VECTOR_CAP}
+    assert _missing(found.savable) == {Cause.THREADS, Cause.TYPES, Cause.VECTOR_EXTENSIONS}
 
 
 def test_half_types_without_a_timing_are_not_said_to_gain() -> None:

@@ -1,4 +1,4 @@
-"""What was read once, joined with what other records say: libraries and devices, cuDNN, caps."""
+"""What was read once, joined with what other records say: libraries and devices, cuDNN, limiting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from recordings import recorded, settings, steps, torch, write, write_run
 
-from perfdoctor.evidence.model import Backend, CapTimings, Convolution, Cudnn, Missing, ShapeVariety
+from perfdoctor.evidence.model import Backend, Convolution, Cudnn, Missing, ShapeVariety, VectorExtensionTimings
 from perfdoctor.evidence.settings import backend, cudnn
 from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.reader import read
@@ -21,14 +21,14 @@ TIMING = {
     "dtype": "float32",
     "shapes": "[64, 4096]",
     "calls_per_step": 2.0,
-    "capped_milliseconds": 8.0,
-    "free_milliseconds": 2.0,
+    "limited_milliseconds": 8.0,
+    "full_milliseconds": 2.0,
 }
 TIMINGS = {
     "variables": [["ATEN_CPU_CAPABILITY", "default"]],
     "timings": [TIMING],
     "rounds": 5,
-    "free_capability": "AVX2",
+    "full_capability": "AVX2",
 }
 
 
@@ -36,7 +36,7 @@ def _process(directory: Path, *records: dict[str, Any], **changes: Any) -> Proce
     return recorded(directory, torch(), settings(**changes), *records, steps(10_000, 20))
 
 
-def _built(process: ProcessRecording, timings: CapTimings | Missing | None = None) -> Backend:
+def _built(process: ProcessRecording, timings: VectorExtensionTimings | Missing | None = None) -> Backend:
     seen = backend(process, timings)
     assert isinstance(seen, Backend)
     return seen
@@ -145,30 +145,30 @@ def test_a_convolution_is_native_by_what_ran_and_else_by_what_torch_chose(
 # timings.json
 
 
-def _read(directory: Path, text: str | None) -> CapTimings | Missing | None:
+def _read(directory: Path, text: str | None) -> VectorExtensionTimings | Missing | None:
     write(directory, torch(), steps(10_000, 20))
     run = write_run(directory)
     if text is not None:
         run.timings_file.write_text(text)
-    return read(run).cap_timings
+    return read(run).vector_extension_timings
 
 
 def test_timings_of_a_cap_are_read_back(tmp_path: Path) -> None:
-    timings = _built(_process(tmp_path), _read(tmp_path, json.dumps({**TIMINGS, "later": 1}))).cap_timings
-    assert isinstance(timings, CapTimings)
+    timings = _built(_process(tmp_path), _read(tmp_path, json.dumps({**TIMINGS, "later": 1}))).vector_extension_timings
+    assert isinstance(timings, VectorExtensionTimings)
     assert timings.variables == (("ATEN_CPU_CAPABILITY", "default"),)
-    assert (timings.timings[0].name, timings.timings[0].capped_milliseconds) == ("gelu", 8.0)
+    assert (timings.timings[0].name, timings.timings[0].limited_milliseconds) == ("gelu", 8.0)
 
 
 def test_without_the_file_there_is_no_cap(tmp_path: Path) -> None:
     assert _read(tmp_path, None) is None
-    assert "no variable" in str(_built(_process(tmp_path)).cap_timings)
+    assert "no variable" in str(_built(_process(tmp_path)).vector_extension_timings)
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{cut", '{"missing": "the interpreter failed"}', json.dumps({**TIMINGS, "timings": []})]
 )
 def test_a_file_without_timings_says_why(tmp_path: Path, text: str) -> None:
-    timings = _built(_process(tmp_path), _read(tmp_path, text)).cap_timings
+    timings = _built(_process(tmp_path), _read(tmp_path, text)).vector_extension_timings
     assert isinstance(timings, Missing)
     assert "not timed" in timings.reason

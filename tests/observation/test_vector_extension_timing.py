@@ -14,7 +14,7 @@ import recordings
 from perfdoctor.observation.vector_extensions import time_vector_extensions
 from perfdoctor.recording.directory import RunDirectory
 
-CAP = {"ATEN_CPU_CAPABILITY": "default"}
+LIMIT = {"ATEN_CPU_CAPABILITY": "default"}
 MATMUL = {
     "name": "aten::gelu",
     "dtype": "float32",
@@ -26,30 +26,30 @@ MATMUL = {
 
 
 def _interpreter(directory: Path, body: str) -> str:
-    """Stands for the job's interpreter: answers as `body` says, twice as slowly under the cap."""
+    """Stands for the job's interpreter: answers as `body` says, twice as slowly under the limit."""
     file = directory / "python"
     file.write_text(
         f"#!{sys.executable}\nimport json, os, sys, time\norder = json.loads(sys.stdin.readline())\n"
-        f"capped = 'ATEN_CPU_CAPABILITY' in os.environ\n{body}\n"
+        f"limited = 'ATEN_CPU_CAPABILITY' in os.environ\n{body}\n"
     )
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
     return str(file)
 
 
 ANSWERS = """
-print(json.dumps({"capability": "DEFAULT" if capped else "AVX2", "can": [True]}), flush=True)
+print(json.dumps({"capability": "DEFAULT" if limited else "AVX2", "can": [True]}), flush=True)
 for line in sys.stdin:
-    print(json.dumps([200.0 if capped else 100.0]), flush=True)
+    print(json.dumps([200.0 if limited else 100.0]), flush=True)
 """
 
 
 def _run(
-    directory: Path, executable: str, cap: dict[str, str] | None = None, devices: Sequence[str] = ("cpu",)
+    directory: Path, executable: str, limit: dict[str, str] | None = None, devices: Sequence[str] = ("cpu",)
 ) -> RunDirectory:
     settings = recordings.settings(precision={"parameter_devices": devices}, backend={"capability": "DEFAULT"})
     records = [
         {"k": "process", "version": 2, "pid": 7, "ppid": 1, "t": 1, "executable": executable},
-        {"k": "torch", "version": "2.13.0", "environment": CAP if cap is None else cap},
+        {"k": "torch", "version": "2.13.0", "environment": LIMIT if limit is None else limit},
         settings,
         {"k": "steps", "first": 0, "n": 3, "t": 30, "wall_us": 10},
         recordings.ops_window(replays=[MATMUL]),
@@ -66,15 +66,15 @@ def _timed(run: RunDirectory) -> dict[str, Any]:
 
 def test_operators_are_timed_with_the_cap_and_without(tmp_path: Path) -> None:
     timed = _timed(_run(tmp_path, _interpreter(tmp_path, ANSWERS)))
-    assert dict(timed["variables"]) == CAP
+    assert dict(timed["variables"]) == LIMIT
     (op,) = timed["timings"]
     assert (op["name"], op["shapes"], op["dtype"]) == ("gelu", "[64, 64]", "float32")
-    assert (op["capped_milliseconds"], op["free_milliseconds"], op["calls_per_step"]) == (0.2, 0.1, 2)
-    assert timed["free_capability"] == "AVX2"
+    assert (op["limited_milliseconds"], op["full_milliseconds"], op["calls_per_step"]) == (0.2, 0.1, 2)
+    assert timed["full_capability"] == "AVX2"
     assert timed["rounds"] >= 1
 
 
-@pytest.mark.parametrize("changes", [{"cap": {}}, {"devices": ["cuda:0"]}])
+@pytest.mark.parametrize("changes", [{"limit": {}}, {"devices": ["cuda:0"]}])
 def test_nothing_is_started_without_a_cap_or_on_a_gpu(tmp_path: Path, changes: dict[str, Any]) -> None:
     run = _run(tmp_path, "/nonexistent", **changes)
     time_vector_extensions(run, os.environ)
@@ -106,5 +106,5 @@ def test_a_directory_that_is_no_recording_is_left_alone(tmp_path: Path) -> None:
 def test_a_real_interpreter_times_a_real_operator(tmp_path: Path) -> None:
     timed = _timed(_run(tmp_path, sys.executable))
     (op,) = timed["timings"]
-    assert op["capped_milliseconds"] > 0
-    assert op["free_milliseconds"] > 0
+    assert op["limited_milliseconds"] > 0
+    assert op["full_milliseconds"] > 0

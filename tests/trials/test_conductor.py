@@ -164,7 +164,7 @@ def test_without_time_nothing_is_begun(ill: Any, tmp_path: Path) -> None:
 
 def test_what_is_read_when_a_process_starts_waits_for_launches(ill: Any, tmp_path: Path) -> None:
     job = RunningJob(tmp_path, lambda remedy: 2000)
-    ill(finding("a", 1, 1, "isa.uncapped", "threads.passive")).prove(job)
+    ill(finding("a", 1, 1, "vector-extensions.all", "threads.passive")).prove(job)
     (first, second) = outcome(tmp_path).single
     assert "launches" in first.reason and "launches" in second.reason and job.orders == []
 

@@ -42,7 +42,7 @@ The rest of the step (`compute`)
 
 What timings say would be saved by another number of threads, by float32 and by all vector instructions are views of the
 same time and not further parts: each is taken of what the one before leaves, the one whose timing held the most of the
-others first (threads were timed in the job's types and under its cap; types under its cap).
+others first (threads were timed in the job's types and under its limit; types under its limit).
 
 `perfdoctor.diagnosis` bills findings through the same `Ledger`.
 """
@@ -53,7 +53,7 @@ from .cpus import SIGNS, Signs, are_bound, lack_of_cpu
 from .ledger import Ledger
 from .overlap import HANDOVER_MS, Overlap, overlap
 from .quiet import with_cpus
-from .timings import CapCost, ThreadGain, TypeCost, cap_cost, in_step, thread_gain, type_cost
+from .timings import ThreadGain, TypeCost, VectorExtensionCost, in_step, thread_gain, type_cost, vector_extension_cost
 from .waiting import REBUILT, Restart, input_wait, restart
 
 __all__ = [
@@ -61,16 +61,15 @@ __all__ = [
     "REBUILT",
     "SIGNS",
     "Bursts",
-    "CapCost",
     "Ledger",
     "Overlap",
     "Restart",
     "Signs",
     "ThreadGain",
     "TypeCost",
+    "VectorExtensionCost",
     "are_bound",
     "bursts",
-    "cap_cost",
     "compute",
     "in_step",
     "input_wait",
@@ -79,5 +78,6 @@ __all__ = [
     "restart",
     "thread_gain",
     "type_cost",
+    "vector_extension_cost",
     "with_cpus",
 ]

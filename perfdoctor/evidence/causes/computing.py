@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..model import Cause, Compute, Evidence, Lack, Missing, Share, Step
 from .cpus import SIGNS, Signs, lack_of_cpu
 from .ledger import Ledger
-from .timings import TypeCost, cap_cost, thread_gain, type_cost
+from .timings import TypeCost, thread_gain, type_cost, vector_extension_cost
 
 _TYPES = ("float64", "float16", "bfloat16")
 
@@ -91,11 +91,11 @@ def _savable(evidence: Evidence) -> tuple[Share, ...]:
     if isinstance(step, Missing):
         return ()
     if isinstance(ops, Missing):
-        causes = (Cause.THREADS, Cause.TYPES, Cause.VECTOR_CAP)
+        causes = (Cause.THREADS, Cause.TYPES, Cause.VECTOR_EXTENSIONS)
         return tuple(Share(cause, ops, "operators were not profiled") for cause in causes)
     threads, backend = thread_gain(evidence), evidence.backend
     types = [cost for dtype in _TYPES if (cost := type_cost(step, ops, dtype)).is_dear]
-    caps = backend if isinstance(backend, Missing) else backend.cap_timings
+    limiting = backend if isinstance(backend, Missing) else backend.vector_extension_timings
     asked: list[tuple[Cause, float | Missing, str]] = [
         (
             Cause.THREADS,
@@ -108,9 +108,9 @@ def _savable(evidence: Evidence) -> tuple[Share, ...]:
             "operators timed in float32",
         ),
         (
-            Cause.VECTOR_CAP,
-            caps if isinstance(caps, Missing) else cap_cost(step, ops, caps).saved_ms,
-            "operators timed without the cap",
+            Cause.VECTOR_EXTENSIONS,
+            limiting if isinstance(limiting, Missing) else vector_extension_cost(step, ops, limiting).saved_ms,
+            "operators timed without the limit",
         ),
     ]
     left, shares = step.working_ms, []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..model import CapTiming, CapTimings, Evidence, Missing, OpProfile, Step, ThreadTiming
+from ..model import Evidence, Missing, OpProfile, Step, ThreadTiming, VectorExtensionTiming, VectorExtensionTimings
 
 _UNTIMED = (1.4, 2.0)
 """float64 over float32 for operators that could not be replayed: bound by memory, where half the bytes take 1/2
@@ -79,29 +79,29 @@ def _saved(ratio: float | None, factor: float) -> float:
     return max(0.0, 1 - 1 / max(1.0, ratio * factor)) if ratio else 0.0
 
 
-# -- a cap on the instruction set -------------------------------------------------------------------------
+# -- a limit on vector extensions -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class CapCost:
-    """What variables that cap the instruction set cost, ms per step."""
+class VectorExtensionCost:
+    """What variables that limit vector extensions cost, ms per step."""
 
     spent_ms: float
     """In the operators that were timed."""
     saved_ms: float
-    """Of that without the cap."""
+    """Of that without the limit."""
     high_ms: float
     """With half as much in the operators that were not timed."""
-    worst: CapTiming
+    worst: VectorExtensionTiming
     """The operator that loses most."""
 
     @property
     def slower(self) -> float:
-        """Timed operators with the cap over without."""
+        """Timed operators with the limit over without."""
         return self.spent_ms / max(self.spent_ms - self.saved_ms, 1e-9) if self.spent_ms > 0 else 1.0
 
 
-def cap_cost(step: Step, ops: OpProfile, timed: CapTimings) -> CapCost:
+def vector_extension_cost(step: Step, ops: OpProfile, timed: VectorExtensionTimings) -> VectorExtensionCost:
     """Timed operators by their own ratio, the rest of the operators by half of the mean."""
     spent_by_op = {(op.name, op.shapes, op.dtype): op.total_ms_per_step for op in ops.ops}
     spent = saved = 0.0
@@ -109,14 +109,16 @@ def cap_cost(step: Step, ops: OpProfile, timed: CapTimings) -> CapCost:
     for timing in timed.timings:
         took = in_step(step, ops, spent_by_op.get((timing.name, timing.shapes, timing.dtype), 0.0))
         less = (
-            took * (1 - timing.free_milliseconds / timing.capped_milliseconds) if timing.capped_milliseconds > 0 else 0
+            took * (1 - timing.full_milliseconds / timing.limited_milliseconds)
+            if timing.limited_milliseconds > 0
+            else 0
         )
         spent, saved = spent + took, saved + less
         if less > most:
             worst, most = timing, less
     saved = max(0.0, saved)
     rest = max(0.0, in_step(step, ops, ops.self_ms_per_step) - spent)
-    return CapCost(
+    return VectorExtensionCost(
         spent_ms=spent,
         saved_ms=saved,
         high_ms=saved + _REST_KEEPS * rest * (saved / spent if spent > 0 else 0.0),

@@ -40,7 +40,7 @@ class Cause(str, Enum):
     """Another number of intra-op threads would save it."""
     TYPES = "types"
     """float32 would save it."""
-    VECTOR_CAP = "vector-cap"
+    VECTOR_EXTENSIONS = "vector-extensions"
     """All of the CPU's vector instructions would save it."""
     UNEXPLAINED = "unexplained"
 

@@ -125,7 +125,7 @@ ENVIRONMENT = (
 )
 """The only environment variables that are ever recorded."""
 
-CAPS = (
+VECTOR_EXTENSION_VARIABLES = (
     "ATEN_CPU_CAPABILITY",
     "ONEDNN_MAX_CPU_ISA",
     "DNNL_MAX_CPU_ISA",

@@ -185,7 +185,7 @@ def recurrent(cured):
         optimizer.step()
 
 
-def isa(cured):
+def vector_extensions(cured):
     """The illness is in the environment."""
     _convolve(contextlib.nullcontext)
 

@@ -1,6 +1,6 @@
 """Times operators that the job used, in an interpreter of its own, round by round.
 
-The launcher runs this twice at once after the job has ended: with the variables that cap the instruction set and
+The launcher runs this twice at once after the job has ended: with the variables that limit vector extensions and
 without, because libraries read them once. First line on stdin: the operators. Every further line asks for one
 round. Answers are lines of JSON on stdout.
 """

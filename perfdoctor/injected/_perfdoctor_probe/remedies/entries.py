@@ -104,9 +104,9 @@ ENTRIES = (
         environment={"OMP_WAIT_POLICY": "PASSIVE"},
     ),
     Entry(
-        "isa.uncapped",
-        "no cap on the CPU's instruction set",
-        environment=dict.fromkeys(records.CAPS, ""),
+        "vector-extensions.all",
+        "all vector extensions of the CPU are used",
+        environment=dict.fromkeys(records.VECTOR_EXTENSION_VARIABLES, ""),
         numerics=True,
         risk=1,
     ),

@@ -100,7 +100,7 @@ class OpsWindow:
         on_cpu = not self.on_device and (seen is None or seen.on_cpu())
         library, *again = _libraries(host, device, seen, on_cpu, steps)
         record = {"profile": profile, "layers": found, "library_use": library}
-        if any(name in os.environ for name in records.CAPS):
+        if any(name in os.environ for name in records.VECTOR_EXTENSION_VARIABLES):
             record["replays"] = onednn.replays(profile["ops"], arguments)
         if not self.on_device:
             self._plan_timings(profile["ops"], arguments, library, again, seen)
