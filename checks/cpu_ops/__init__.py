@@ -4,17 +4,15 @@ What it looks at
 ----------------
 For a step or two, every operator with the line that issued it; every read of a scalar (`.item()`, `float(t)`, an
 f-string, `if t > 0`) and every copy between devices, with its line and duration; and on a GPU the copies that the
-device saw. Lines that go through the model's `state_dict` in every step. What autograd's anomaly detection takes in
-these steps, where it is on. On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` and with
-`fused=True`.
+device saw. Lines that go through the model's `state_dict` in every step. On a CPU one update of the
+job's optimizer, timed as it is, with `foreach=True` and with `fused=True`.
 
 Why it costs time
 -----------------
 A loop over the samples of a batch pays 5 to 20 us of Python and dispatch for every element, where one operator
 on the whole batch pays them once: such loops in losses were 17 to 59 times slower than their vectorised form.
 On a GPU a scalar read makes the host wait until the device has done all that was asked of it, and then the device
-waits for the host. On a CPU a read is cheap, but one per parameter and step adds up. Anomaly detection takes a stack
-trace for every operator: a network of 40 layers took 1.6 ms per step without it and 13.6 ms with it. An optimizer that
+waits for the host. On a CPU a read is cheap, but one per parameter and step adds up. An optimizer that
 is not fused issues ten operators and more for every parameter: for 100 small ones 2.9 ms instead of 0.5 ms.
 
 Example
@@ -23,13 +21,11 @@ Example
         loss = loss + (output[i] - target[i]).pow(2).mean()
     norms = [p.grad.norm().item() for p in model.parameters()]
 
-    torch.autograd.set_detect_anomaly(True)   # since the NaN of last spring
-
 How to fix
 ----------
 Work on whole tensors; stack what must be read and read it once; accumulate on the device (`total += loss.detach()`)
-and read every 50 steps; `torch.where` instead of `if`; create tensors where they are used (`device=`). Switch anomaly
-detection off again; give the optimizer `fused=True`.
+and read every 50 steps; `torch.where` instead of `if`; create tensors where they are used (`device=`). Give the
+optimizer `fused=True`.
 
 When it stays silent
 --------------------
@@ -44,15 +40,14 @@ Limits
 What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window. On a
 GPU the duration of a scalar read is the time that the host waited, not all of which is lost: the prediction starts
 at a tenth. Operators that silently fall back from Apple's MPS to the CPU are not seen. Nothing inside compiled code
-is seen. Of the profiler left on, and of deterministic algorithms, the cost is not measured.
+is seen.
 
 References
 ----------
 - Deeplearning4j, "How to debug performance issues", step 10
 - HarryVolek/PyTorch_Speaker_Verification#33: loops in a loss, 17 to 59 times
 - AWSLabs fvdb-reality-capture#144: one of two `loss.item()` removed, 1.05 to 1.10 times
-- PyTorch, "Performance tuning guide": avoid unnecessary CPU-GPU synchronization, disable debugging APIs
-- Lightning-AI/pytorch-lightning#17359: anomaly detection left on, 2.5 times
+- PyTorch, "Performance tuning guide": avoid unnecessary CPU-GPU synchronization
 """
 
 from __future__ import annotations
@@ -61,7 +56,6 @@ from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, cl
 from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing
 
 from .._shared.lines import key
-from .anomaly import anomaly_detection
 from .device_sync import device_syncs
 from .element_loops import element_loops
 from .limits import Limits
@@ -89,7 +83,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     else:
         read = ScalarReads(evidence, step, reads, lines, limits).findings()
     findings = (
-        *present(anomaly_detection(evidence, step, calls, limits), slow_update(evidence, step, lines, limits)),
+        *present(slow_update(evidence, step, lines, limits)),
         *read,
         *round_trips(step, calls, limits),
         *present(state_copies(step, state, limits)),

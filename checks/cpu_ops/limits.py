@@ -29,7 +29,5 @@ class Limits:
     """Of the step, of what the device can have felt: below, the host was ahead of it anyway."""
     copy_share: float = 0.05
     """Of copies back and forth."""
-    anomaly_share: float = 0.05
-    """Of anomaly detection: one line to take out, so little is worth it."""
     update_share: float = 0.1
     """What another way to update would save, as a note: the loop is what torch does on a CPU unless told otherwise."""

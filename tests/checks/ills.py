@@ -111,7 +111,7 @@ ILL: dict[str, Evidence] = {
     "PD10.element-loop": element_loop(),
     "PD10.scalar-reads": scalar_reads(),
     "PD10.device-sync": device_sync(),
-    "PD10.anomaly-detection": anomaly_detection(),
+    "PD16.anomaly-detection": anomaly_detection(),
     "PD10.slow-update": slow_update(),
     "PD10.round-trip": round_trip(),
     "PD11.capped-by-environment": limited(),

@@ -1,5 +1,5 @@
 # /// clinic
-# expect = ["PD10.anomaly-detection"]
+# expect = ["PD16.anomaly-detection"]
 # stratum = "twins"
 # domain = "tabular"
 # smoke = true
