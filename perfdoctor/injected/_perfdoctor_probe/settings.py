@@ -91,14 +91,21 @@ def torch_settings(optimizer, seen: dict) -> dict:
     if torch.cuda.is_initialized():
         device = torch.cuda.current_device()
         facts["precision"]["compute_capability"] = torch.cuda.get_device_capability(device)
-        # Only the new names: the legacy getters raise once a job has used these.
-        facts["precision"]["tf32_matmul"] = torch.backends.cuda.matmul.fp32_precision == "tf32"
+        facts["precision"]["tf32_matmul"] = tf32_matmul()
         facts["cuda"] = {
             "total_bytes": torch.cuda.get_device_properties(device).total_memory,
             "allocator": torch.cuda.memory.get_allocator_backend(),
         }
         facts["cudnn"] = {**_cudnn(), "enabled_in_forward": seen["cudnn"]}
     return facts
+
+
+def tf32_matmul() -> bool:
+    """Whether products in float32 may use TF32."""
+    matmul = torch.backends.cuda.matmul
+    # By the new name where there is one (torch 2.9): the legacy getter raises once a job has used it.
+    precision = getattr(matmul, "fp32_precision", None)
+    return bool(matmul.allow_tf32) if precision is None else precision == "tf32"
 
 
 def _cudnn() -> dict:
