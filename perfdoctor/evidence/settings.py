@@ -66,7 +66,7 @@ def backend(
         batch_devices=tuple(sorted({device for seen in process.batches_seen for device in seen.devices})),
         variables=_variables(settings.environment, torch.environment),
         onednn_timings=process.timings.onednn if process.timings else (),
-        vector_extension_timings=_caps(vector_extension_timings),
+        vector_extension_timings=_limits(vector_extension_timings),
         # A `with` around the whole step is still open when the optimizer has stepped, but not when a batch comes.
         onednn_between_steps=found.onednn_between_steps or any(seen.onednn for seen in process.batches_seen),
     )
@@ -79,7 +79,7 @@ def _variables(now: Mapping[str, str], at_import: Mapping[str, str]) -> tuple[tu
     return tuple(sorted(kept.items()))
 
 
-def _caps(timings: VectorExtensionTimings | Missing | None) -> VectorExtensionTimings | Missing:
+def _limits(timings: VectorExtensionTimings | Missing | None) -> VectorExtensionTimings | Missing:
     if timings is None:
         return NO_LIMIT
     if isinstance(timings, Missing):
@@ -114,7 +114,7 @@ _AIDS = (
 
 
 def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:
-    """Aids that a variable has switched on and that make every step dearer."""
+    """Aids that are on and that make every step dearer."""
     if process.settings is None:
         return _NO_SETTINGS
     found = []
@@ -122,4 +122,7 @@ def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:
         value = process.settings.environment.get(name, "").lower()
         if value in values or (not values and value not in ("", "0")):
             found.append(DebuggingAid(what, f"unset {name}"))
+    tracer = process.settings.tracer
+    if tracer:
+        found.append(DebuggingAid(f"{tracer}, which Python calls for every line", f"python train.py, without {tracer}"))
     return tuple(found)

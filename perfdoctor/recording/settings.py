@@ -158,6 +158,8 @@ class Settings:
     frameworks: tuple[str, ...] = ()
     trainer: str = ""
     """Whose training loop it is: `lightning`, `transformers`, `accelerate`, or "" for the job's own."""
+    tracer: str = ""
+    """The package whose trace or profile function the training thread runs under: `coverage`, `bdb`; "" for none."""
     compiled: bool = False
     """torch.compile was used."""
     hook_ns: float = 0.0

@@ -36,5 +36,10 @@ def test_a_variable_counts_by_its_value(tmp_path: Path, name: str, value: str, c
     assert len(found) == count
 
 
+def test_what_traces_every_line_is_named(tmp_path: Path) -> None:
+    (aid,) = debugging(recorded(tmp_path, settings(tracer="coverage")))  # type: ignore[misc]
+    assert aid == DebuggingAid("coverage, which Python calls for every line", "python train.py, without coverage")
+
+
 def test_without_settings_nothing_is_known(tmp_path: Path) -> None:
     assert isinstance(debugging(recorded(tmp_path)), Missing)

@@ -12,13 +12,13 @@ DOUBLE = ("double_by_type", "double_by_name", "double_by_tensor")
 
 @pytest.fixture
 def seen(observe: Observer) -> Observed:
-    return observe("knobs.py", "assigned", "called", "untouched", *DOUBLE)
+    return observe("knobs.py", "assigned", "called", "untouched", "traced", *DOUBLE)
 
 
 def test_the_job_does_the_same(seen: Observed) -> None:
     seen.same()
     seen.healthy()
-    assert seen.bare.stdout.count("knobs 1 False") == 2 and seen.bare.stdout.count("knobs 1 True") == 1
+    assert seen.bare.stdout.count("knobs 1 False") == 2 and seen.bare.stdout.count("knobs 1 True") == 2
     assert seen.bare.stdout.count("type torch.float64") == len(DOUBLE)
 
 
@@ -35,6 +35,13 @@ def test_the_line_is_noted(seen: Observed, style: str, threads: str, onednn: str
     assert settings is not None
     assert line_of(settings.threads.set_at) == threads
     assert line_of(settings.backend.onednn_off_at) == onednn
+
+
+@pytest.mark.parametrize(("style", "tracer"), [("untouched", ""), ("traced", "knobs")])
+def test_who_traces_every_line_is_noted(seen: Observed, style: str, tracer: str) -> None:
+    settings = seen.named(style).settings
+    assert settings is not None
+    assert settings.tracer in (tracer, "__main__" if tracer else "")
 
 
 @pytest.mark.parametrize("style", DOUBLE)

@@ -87,6 +87,7 @@ def torch_settings(optimizer, seen: dict) -> dict:
         "gc_enabled": gc.isenabled(),
         "frameworks": [name for name in _FRAMEWORKS if name in sys.modules],
         "trainer": _trainer(),
+        "tracer": _tracer(),
     }
     if torch.cuda.is_initialized():
         device = torch.cuda.current_device()
@@ -133,6 +134,15 @@ def _trainer() -> str:
         return "transformers"
     state = modules.get("accelerate.state")
     return "accelerate" if state is not None and state.AcceleratorState._shared_state else ""
+
+
+def _tracer() -> str:
+    """The package whose function Python calls for every line or call of this thread; "" without one."""
+    traced = sys.gettrace() or sys.getprofile()
+    if traced is None:
+        return ""
+    module = getattr(traced, "__module__", None) or type(traced).__module__
+    return module.partition(".")[0]
 
 
 def _backend(seen: dict) -> dict:
