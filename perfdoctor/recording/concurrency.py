@@ -22,8 +22,8 @@ class ForwardsSeen:
     others: int = 0
     """Forwards of other threads under way as one began, summed over all."""
     busy_us: int = 0
-    alone: tuple[int, ...] = (0, 0, 0, 0)
-    together: tuple[int, ...] = (0, 0, 0, 0)
+    alone: tuple[int, int, int, int] = (0, 0, 0, 0)
+    together: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Measured forwards, that overlapped with none and with others: count, wall, CPU, run delay."""
     least_cpu_us: int = 0
     waiters: int = 0

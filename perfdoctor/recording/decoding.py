@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from types import UnionType
@@ -27,6 +28,17 @@ Record = Mapping[str, Any]
 
 Undecodable = (CattrsError, AttributeError, TypeError, ValueError, KeyError)
 """What `Decoder.decode` raises for a record that is not what its type declares."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """A place as the probe writes it once."""
+
+    id: int
+    file: str
+    line: int
+    function: str
+    via: str = ""
 
 
 class Decoder:
@@ -49,10 +61,11 @@ class Decoder:
         return self._converter.structure(record, kind)
 
     def add_site(self, record: Record) -> None:
-        """A place that later records name by its number."""
-        file, _, function = str(record.get("via", "")).rpartition(":")
+        """A place that later records name by its number. Raises one of `Undecodable`."""
+        numbered = self.decode(_Numbered, record)
+        file, _, function = numbered.via.rpartition(":")
         via = f"{_shortened(file)}:{function}" if file else ""
-        self.sites[record["id"]] = Site(self._relative(record["file"]), record["line"], record["function"], via)
+        self.sites[numbered.id] = Site(self._relative(numbered.file), numbered.line, numbered.function, via)
 
     def _relative(self, file: str) -> str:
         inside = self.cwd and file.startswith(self.cwd.rstrip("/") + "/")

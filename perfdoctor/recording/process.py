@@ -70,7 +70,7 @@ class Collections:
     """Collections since the last such record, by generation."""
 
     step: int
-    counts: tuple[int, ...]
+    counts: tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)

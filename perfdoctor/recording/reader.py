@@ -44,6 +44,10 @@ def _type(kind: str) -> Any:
 
 _NUMBERED = ("first", "t")
 """What a block of steps has besides: the number of the first, and when the last ended."""
+_MOST_ROWS = 1_000_000
+"""In a block, which the probe writes twice a second: more were not written by it, and would fill the memory."""
+_MOST = 1 << 62
+"""Of a number beside the columns: what is computed from it has 64 bits."""
 _TYPES: dict[str, Any] = {"process": ProcessHeader, "boundary": Boundary, **{kind: _type(kind) for kind in KINDS}}
 
 
@@ -74,9 +78,9 @@ class ProcessFile:
         for line in lines:
             try:
                 record = json.loads(line)
-                kind = record["k"]
-                if kind == "window":
-                    kind = f"window {record['name']}"
+                kind = f"window {record['name']}" if record["k"] == "window" else record["k"]
+                if not isinstance(kind, str):
+                    raise TypeError(kind)
             except (ValueError, TypeError, KeyError):
                 self._damaged += 1
                 continue
@@ -95,6 +99,8 @@ class ProcessFile:
             if kind == "torch":
                 self._decoder.cwd = record.get("cwd") or self._decoder.cwd
         elif kind in COLUMNS:
+            if "left_out" in record:
+                self._decoder.decode(dict[str, int], record["left_out"])
             self._blocks.setdefault(kind, []).append(
                 _block(record, COLUMNS[kind], _NUMBERED if kind == "steps" else ())
             )
@@ -167,7 +173,7 @@ class ProcessFile:
         if kind.startswith("window"):
             boundaries = self._all("boundary")
             since = boundaries[-1].step if boundaries else 0
-            found = [(value, record) for value, record in found if record.get("first_step", since) >= since]
+            found = [pair for pair in found if not isinstance(f := pair[1].get("first_step"), int) or f >= since]
         return found[-1][0] if found else None
 
     def _columns(self, kind: str) -> Columns:
@@ -194,6 +200,8 @@ def _block(record: Record, names: Sequence[str], numbers: Sequence[str]) -> dict
     """With its columns as arrays. Raises what `Undecodable` names where they are none, or of different lengths, and
     where one of `numbers` is none."""
     n, *_ = (index(record[name]) for name in ("n", *numbers))
+    if not all(abs(record[name]) < _MOST for name in ("n", *numbers)) or n > _MOST_ROWS:
+        raise ValueError(f"no block has {n} rows")
     block = dict(record, marked=np.asarray(record.get("marked", ()), np.int64))
     for name in names:
         # A column whose entries were all the same was written as one number.
@@ -239,7 +247,14 @@ def read_facts(directory: RunDirectory) -> RunFacts:
         )
     if int(schema[1]) != records.VERSION:
         _refuse(str(directory.path), int(schema[1]))
-    return Decoder().decode(RunFacts, record)
+    try:
+        return Decoder().decode(RunFacts, record)
+    except Undecodable as error:
+        raise PerfdoctorError(
+            f"{directory.path}/run.json is damaged: {error}",
+            slug="not-a-recording",
+            advice="name a directory that `perfdoctor check` wrote (.perfdoctor/runs/...)",
+        ) from error
 
 
 def read(directory: RunDirectory) -> Recording:
