@@ -10,6 +10,9 @@ import types
 import weakref
 from collections.abc import Mapping
 
+import torch
+from torch.utils.data import IterableDataset
+
 from .. import procfs, records, settings
 from ..recorder import columns
 from ..windows.line_clock import LineClock
@@ -47,43 +50,35 @@ _ITERATORS = 1000
 
 def describe_batch(batch) -> "tuple[int, int, list[str], list[str]]":
     """Samples (first dimension of the first tensor), tensor bytes, types and devices of a batch of any nesting."""
-    import torch
-
-    samples = total = leaves = 0
+    samples = total = 0
     dtypes, devices = set(), set()
-    stack = [batch]
-    while stack and leaves < _SIZED_LEAVES:
-        item = stack.pop()
-        leaves += 1
-        if isinstance(item, torch.Tensor):
-            total += item.numel() * item.element_size()
-            dtypes.add(str(item.dtype)[6:])
-            devices.add(str(item.device))
-            if not samples and item.dim():
-                samples = item.shape[0]
-        elif isinstance(item, Mapping):
-            stack.extend(reversed(list(item.values())))
-        elif isinstance(item, (list, tuple)):
-            stack.extend(reversed(item))
+    for tensor in _tensors(batch, _SIZED_LEAVES):
+        total += tensor.numel() * tensor.element_size()
+        dtypes.add(str(tensor.dtype)[6:])
+        devices.add(str(tensor.device))
+        if not samples and tensor.dim():
+            samples = tensor.shape[0]
     return samples, total, sorted(dtypes), sorted(devices)
 
 
 def first_image(batch) -> "tuple | None":
     """Shape of the first tensor of three dimensions or more, a few levels deep: of images, sounds, sequences."""
-    import torch
+    return next((tuple(tensor.shape) for tensor in _tensors(batch, _LEAVES) if tensor.dim() > 2), None)
 
-    stack, leaves = [batch], 0
-    while stack and leaves < _LEAVES:
+
+def _tensors(batch, most: int):
+    """The tensors among the first `most` items of a batch, containers counted too."""
+    stack = [batch]
+    for _ in range(most):
+        if not stack:
+            return
         item = stack.pop()
-        leaves += 1
         if isinstance(item, torch.Tensor):
-            if item.dim() > 2:
-                return tuple(item.shape)
+            yield item
         elif isinstance(item, Mapping):
-            stack.extend(reversed(list(item.values())[:_LEAVES]))
+            stack.extend(reversed(list(item.values())[:most]))
         elif isinstance(item, (list, tuple)):
-            stack.extend(reversed(item[:_LEAVES]))
-    return None
+            stack.extend(reversed(item[:most]))
 
 
 class Loading:
@@ -147,8 +142,6 @@ class Loading:
         """
         if self.ours:
             return
-        import torch.utils.data
-
         dataset = getattr(loader, "dataset", None)
         site = self.sites.here(2)
         first = self.dataset_sites.setdefault(id(dataset), site)
@@ -173,7 +166,7 @@ class Loading:
             persistent_workers=bool(loader.persistent_workers),
             start_method=_start_method(loader),
             collate=getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__),
-            iterable=isinstance(dataset, torch.utils.data.IterableDataset),
+            iterable=isinstance(dataset, IterableDataset),
         )
 
     def iterator_made(self, loader, iterator, took_ns: int) -> None:
