@@ -52,7 +52,7 @@ def boundary(probe):
 
 @broken
 def recorder(probe):
-    probe.recorder.line = fail
+    probe.recorder.record = fail
 
 
 @broken

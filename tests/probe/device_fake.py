@@ -88,9 +88,8 @@ class Records:
     def __init__(self) -> None:
         self.found: list[dict[str, Any]] = []
 
-    def line(self, record: Any) -> None:
-        if isinstance(record, dict):
-            self.found.append(record)
+    def record(self, kind: str, /, **fields: Any) -> None:
+        self.found.append({"k": kind, **fields})
 
 
 class _Silent:
@@ -117,7 +116,7 @@ class Job:
         self.faults: list[tuple[str, str]] = []
         guarded = Guard(lambda hook, error: self.faults.append((hook, str(error))))
         self.loop = Loop(self.records, lambda line: None, lambda *_: None, _Silent(), _Silent(), guarded)
-        self.clock = DeviceClock(self.records, lambda record: record, self.loop, guarded)
+        self.clock = DeviceClock(self.records, self.loop, guarded)
 
     def step(
         self,

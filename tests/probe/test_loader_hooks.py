@@ -14,7 +14,7 @@ from perfdoctor.injected._perfdoctor_probe.timeline import Timeline
 
 def fetched(batches: int) -> tuple[Loading, list[bool]]:
     """`batches` fetches in the training process; for each, whether the collate function was the job's own in it."""
-    loading = Loading(SimpleNamespace(line=lambda text: None), str, None, None, Guard(lambda hook, error: None))
+    loading = Loading(SimpleNamespace(record=lambda kind, **fields: None), None, None, Guard(lambda hook, error: None))
     fetcher = SimpleNamespace(collate_fn=len)
     bare = []
     for _ in range(batches):
@@ -53,9 +53,9 @@ class Sites:
 
 def of_a_worker() -> tuple[Loading, list[dict]]:
     written: list[dict] = []
-    recorder = SimpleNamespace(line=written.append, flush=lambda: None)
+    recorder = SimpleNamespace(record=lambda kind, **fields: written.append({"k": kind, **fields}), flush=lambda: None)
     loop = SimpleNamespace(timeline=Timeline())
-    loading = Loading(recorder, dict, loop, Sites(), Guard(lambda hook, error: None))
+    loading = Loading(recorder, loop, Sites(), Guard(lambda hook, error: None))
     loading.worker = True
     return loading, written
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -31,8 +30,8 @@ class Observed:
         clock = itertools.count(1000, 7).__next__
         for module in (timeline, shortcuts, discovery, concurrency):
             monkeypatch.setattr(module, "_clock", clock)
-        self.lines: list[str] = []
-        recorder = SimpleNamespace(line=self.lines.append)
+        self.lines: list[dict[str, Any]] = []
+        recorder = SimpleNamespace(record=lambda kind, /, **fields: self.lines.append({"k": kind, **fields}))
         sites = SimpleNamespace(here=lambda depth=1: 1)
         self.guard = Guard(lambda hook, error: None)
         self.loop = Loop(
@@ -40,13 +39,13 @@ class Observed:
             lambda line: None,
             lambda optimizer, number: None,
             sites,
-            concurrency.Concurrency(recorder, json.dumps, sites),
+            concurrency.Concurrency(recorder, sites),
             self.guard,
         )
         if not quick:
             self.loop.faults = {"held back"}
         self.was_quick = 0
-        self.loading = loading.Loading(recorder, json.dumps, self.loop, sites, self.guard)
+        self.loading = loading.Loading(recorder, self.loop, sites, self.guard)
         self.roots = discovery.Discovery(self.loop, self.guard, lambda: None)
         self.body: Callable[[], Any] = lambda: None
         above = SimpleNamespace(__call__=lambda module: self.body())
@@ -157,7 +156,7 @@ def test_both_ways_record_the_same(monkeypatch, seed):
     quick, slow = played(monkeypatch, seed, True), played(monkeypatch, seed, False)
     assert quick.was_quick > STEPS // 4
     assert slow.was_quick == 0
-    assert [json.loads(line) | {"t": 0} for line in quick.lines] == [json.loads(line) | {"t": 0} for line in slow.lines]
+    assert [line | {"t": 0} for line in quick.lines] == [line | {"t": 0} for line in slow.lines]
     assert quick.recorded()[:-1] == slow.recorded()[:-1]
     assert not quick.guard.off
 

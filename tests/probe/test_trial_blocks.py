@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfdoctor.injected._perfdoctor_probe import remedies
+from perfdoctor.injected._perfdoctor_probe import records, remedies
 from perfdoctor.injected._perfdoctor_probe.remedies.base import Remedy, UnsuitableError
 from perfdoctor.injected._perfdoctor_probe.remedies.trial import Trials
 
@@ -18,12 +18,15 @@ class Probe:
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
-        self.recorder = SimpleNamespace(line=lambda text: self.lines.append(json.loads(text)), flush=lambda: None)
+        self.recorder = SimpleNamespace(record=self.record, flush=lambda: None)
         self.sent: list[dict[str, Any]] = []
         self.control = SimpleNamespace(send=self.sent.append)
         self.loading = SimpleNamespace(started=0)
         self.loop = SimpleNamespace(samples=0, on_pass=None)
         self.sent_samples = 0
+
+    def record(self, kind: str, /, **fields: Any) -> None:
+        self.lines.append(json.loads(records.encoded({"k": kind, **fields})))
 
 
 class Lamp(Remedy):

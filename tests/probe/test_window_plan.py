@@ -40,8 +40,8 @@ class Recorder:
     def __init__(self) -> None:
         self.records: list[dict] = []
 
-    def line(self, text: str) -> None:
-        self.records.append(json.loads(text))
+    def record(self, kind: str, /, **fields) -> None:
+        self.records.append(json.loads(json.dumps(fields)))
 
     def first(self, name: str) -> list[int]:
         return [record["first_step"] for record in self.records if record["name"] == name]
@@ -53,7 +53,7 @@ def plan() -> tuple[Windows, Recorder]:
         raise error
 
     recorder = Recorder()
-    return Windows(recorder, json.dumps, Window, fault, ["sites", "ops"]), recorder
+    return Windows(recorder, Window, fault, ["sites", "ops"]), recorder
 
 
 def _steps(windows: Windows, first: int, last: int) -> None:

@@ -310,9 +310,7 @@ class Loop:
             if self.kind == "optimizer":
                 return  # another thread has stepped meanwhile, and nothing is stronger
             self.kind = kind
-            self.recorder.line(
-                f'{{"k":"boundary","kind":"{kind}","step":{self.timeline.step},"t":{time.perf_counter_ns()}}}'
-            )
+            self.recorder.record("boundary", kind=kind, step=self.timeline.step, t=time.perf_counter_ns())
         if self.on_kind is not None:
             self.on_kind()
 

@@ -28,8 +28,6 @@ _FLUSH_NS = 500_000_000
 _SETTINGS_STEP = 2
 _EARLY_STEPS = 64
 
-dumps = records.encoded
-
 
 class Probe:
     """One per process."""
@@ -39,16 +37,16 @@ class Probe:
         self.start_ns = start_ns
         guarded = self.guarded = Guard(self.note_fault)
         self.fault = guarded.fault
-        self.sites = sites.Sites(recorder, dumps)
-        self.concurrency = concurrency.Concurrency(recorder, dumps, self.sites)
+        self.sites = sites.Sites(recorder)
+        self.concurrency = concurrency.Concurrency(recorder, self.sites)
         self.loop = Loop(recorder, self.boundary, self.early_step, self.sites, self.concurrency, guarded)
-        self.collector = collector.Collector(recorder, dumps, self.loop, self.sites, guarded)
-        self.calls = Calls(recorder, dumps, self.loop, self.sites, guarded)
+        self.collector = collector.Collector(recorder, self.loop, self.sites, guarded)
+        self.calls = Calls(recorder, self.loop, self.sites, guarded)
         self.anomaly = Anomaly(self.sites, guarded)
-        self.loading = loading.Loading(recorder, dumps, self.loop, self.sites, guarded, self.collector.pauses)
-        self.device_clock = DeviceClock(recorder, dumps, self.loop, guarded)
+        self.loading = loading.Loading(recorder, self.loop, self.sites, guarded, self.collector.pauses)
+        self.device_clock = DeviceClock(recorder, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
-        self.windows = schedule.Windows(recorder, dumps, self.make_window, self.fault, plan)
+        self.windows = schedule.Windows(recorder, self.make_window, self.fault, plan)
         self.profilers = profilers.Profilers(guarded("profilers", self.profiler_starts))
         self.control = None
         # Each with a switch of its own: a boundary is reached from inside other hooks.
@@ -105,12 +103,12 @@ class Probe:
         if self.remedies:
             self.recorder.disable()
             return
-        self.recorder.line(dumps({"k": "torch", **settings.imported()}))
+        self.recorder.record("torch", **settings.imported())
 
     def note_fault(self, hook: str, error: Exception) -> None:
         """A hook was switched off."""
         self.loop.quick = 0
-        self.recorder.line(dumps({"k": "fault", "hook": hook, "error": f"{type(error).__name__}: {error}"[:300]}))
+        self.recorder.record("fault", hook=hook, error=f"{type(error).__name__}: {error}"[:300])
         self.recorder.flush()  # whatever else is broken
         self.loop.timeline.clear()
 
@@ -225,7 +223,7 @@ class Probe:
             from .remedies.trial import Trials
 
             self.trials = Trials(self)
-            self.recorder.line(dumps({"k": "trials", "step": step, "t": time.perf_counter_ns()}))
+            self.recorder.record("trials", step=step, t=time.perf_counter_ns())
             if self.remedies:
                 self.trials.keep(self.remedies, step)
                 self.recorder.disable()  # nobody judges a job that is only run
@@ -277,19 +275,15 @@ class Probe:
     def sample(self) -> None:
         """Queue the counters of this process."""
         loop = self.loop
-        self.recorder.line(
-            dumps(
-                {
-                    "k": "sample",
-                    "t": time.perf_counter_ns(),
-                    "step": loop.timeline.step,
-                    **self.windows.own.without(procfs.counters()),
-                    **settings.cuda_counters(),
-                    "events": loop.timeline.events,
-                    "own_us": (self.own_ns + self.device_clock.own_ns) // 1000,
-                    "window_us": self.windows.own.spent_ns // 1000,
-                }
-            )
+        self.recorder.record(
+            "sample",
+            t=time.perf_counter_ns(),
+            step=loop.timeline.step,
+            **self.windows.own.without(procfs.counters()),
+            **settings.cuda_counters(),
+            events=loop.timeline.events,
+            own_us=(self.own_ns + self.device_clock.own_ns) // 1000,
+            window_us=self.windows.own.spent_ns // 1000,
         )
 
     def flush(self) -> None:
@@ -297,22 +291,17 @@ class Probe:
         line = self.loop.timeline
         rows = line.taken_rows()
         if rows:
-            record = {"k": "steps", "first": line.step - len(rows), "t": line.boundary_ns}
-            if self.windows.marked:
-                record["marked"] = self.windows.marked
-            self.recorder.line(dumps(record | columns(records.STEP_COLUMNS, rows)))
+            numbers = {"first": line.step - len(rows), "t": line.boundary_ns}
+            marked = {"marked": self.windows.marked} if self.windows.marked else {}
+            self.recorder.record("steps", **numbers, **marked, **columns(records.STEP_COLUMNS, rows))
             self.windows.marked.clear()
         if self.loop.eval_with_grad_count:
-            self.recorder.line(
-                dumps(
-                    {
-                        "k": "eval_with_grad",
-                        "step": line.step,
-                        "site": self.loop.eval_with_grad_site,
-                        "count": self.loop.eval_with_grad_count,
-                        "us": self.loop.eval_with_grad_total_ns // 1000,
-                    }
-                )
+            self.recorder.record(
+                "eval_with_grad",
+                step=line.step,
+                site=self.loop.eval_with_grad_site,
+                count=self.loop.eval_with_grad_count,
+                us=self.loop.eval_with_grad_total_ns // 1000,
             )
             self.loop.eval_with_grad_count = self.loop.eval_with_grad_total_ns = 0
         self.loading.flush()
@@ -338,7 +327,7 @@ class Probe:
             # Without an optimizer, the device that is current must do.
             devices = facts["precision"]["parameter_devices"] if optimizer is not None else None
             facts["device_clock"] = self.device_clock.start(devices)
-        self.recorder.line(dumps({"k": "settings", **facts}))
+        self.recorder.record("settings", **facts)
 
     def make_window(self, name: str):
         """A window by name; the modules are loaded when first needed."""
@@ -378,7 +367,7 @@ class Probe:
         began = self.windows.own.begin()
         timings = microbenchmark.round()
         if timings:
-            self.recorder.line(dumps({"k": "batching", "step": step, **timings}))
+            self.recorder.record("batching", step=step, **timings)
         self.windows.marked.append(step)
         self.windows.own.end(began)
 
@@ -405,7 +394,7 @@ class Probe:
             self.trials.abandon()
         self.write_sample()
         # Takes 10 ms per 100,000 objects, so only here, after the last step.
-        self.recorder.line(f'{{"k":"end","tracked_objects":{len(gc.get_objects())}}}')
+        self.recorder.record("end", tracked_objects=len(gc.get_objects()))
         self.write_rows()
         self.time_finally()
 
@@ -438,7 +427,7 @@ def install(recorder, after_fork: list, start_ns: int) -> None:
     began = time.perf_counter_ns()
     probe = Probe(recorder, 0)
     patches.install(probe)
-    recorder.line(dumps({"k": "torch", **settings.imported()}))
+    recorder.record("torch", **settings.imported())
     recorder.flush()  # a job that hangs from here on has imported torch
     atexit.register(_at_exit, probe)
     after_fork.append(probe.after_fork)

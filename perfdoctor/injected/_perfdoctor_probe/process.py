@@ -38,10 +38,15 @@ def _introduce(recorder: Recorder, now_ns: int, forked: bool) -> None:
     argv = getattr(sys, "orig_argv", [])
     module = argv[argv.index("-m") + 1] if "-m" in argv[1:-1] else ""
     # Arguments are left out: they may hold secrets, and the launcher records the command with those masked.
-    recorder.line(
-        f'{{"k":"process","version":{records.VERSION},"pid":{os.getpid()},"ppid":{os.getppid()},"t":{now_ns},'
-        f'"forked":{"true" if forked else "false"},'
-        f'"python":"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}",'
-        f'"executable":{records.quoted(sys.executable or "")},"module":{records.quoted(module)},'
-        f'"cpus":{len(affinity.cpus())}}}'
+    recorder.record(
+        "process",
+        version=records.VERSION,
+        pid=os.getpid(),
+        ppid=os.getppid(),
+        t=now_ns,
+        forked=forked,
+        python=".".join(map(str, sys.version_info[:3])),
+        executable=sys.executable or "",
+        module=module,
+        cpus=len(affinity.cpus()),
     )

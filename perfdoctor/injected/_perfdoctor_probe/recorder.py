@@ -10,7 +10,7 @@ import time
 from . import records
 
 _LIMIT = 4 << 20
-"""Bytes kept when the disk is full; what comes after is dropped and counted."""
+"""Bytes kept when the disk is full; what comes after is dropped."""
 
 
 class Recorder:
@@ -25,8 +25,6 @@ class Recorder:
         self.path = f"{self.run}/{records.file_name(os.getpid(), time.perf_counter_ns())}"
         self.pending: "list[bytes]" = []
         self.size = 0
-        self.written = 0
-        self.dropped = 0
         self.failure = ""
 
     def disable(self) -> None:
@@ -34,12 +32,11 @@ class Recorder:
         self.size = _LIMIT + 1
         self.pending = []
 
-    def line(self, text: str) -> None:
-        """Queue one line, without its newline. Called on any thread."""
+    def record(self, kind: str, /, **fields) -> None:
+        """Queue one record. Called on any thread."""
         if self.size > _LIMIT:
-            self.dropped += 1
             return
-        data = text.encode("ascii", "backslashreplace") + b"\n"
+        data = records.encoded({"k": kind, **fields}).encode("ascii", "backslashreplace") + b"\n"
         self.pending.append(data)
         self.size += len(data)
 
@@ -61,7 +58,6 @@ class Recorder:
             self.failure = ""
         except OSError as error:
             self.failure = f"{type(error).__name__}: {error.strerror}"
-        self.written += done
         rest = data[done:]
         self.pending[:count] = [rest] if rest else []
         self.size -= done

@@ -1,5 +1,10 @@
 """Numbers, names and shapes as the rows of windows and timings have them."""
 
+from math import prod
+
+FLOATING = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
+"""The profiler's names of types -> torch's."""
+
 
 def rounded(value: float) -> float:
     """To six digits that count: no clock is better, and recordings stay small."""
@@ -19,3 +24,8 @@ def operator(name: str) -> str:
 def shown(shapes) -> str:
     """`[64, 256] [256, 512]`; scalars and absent arguments are left out."""
     return " ".join(str(list(shape)) for shape in shapes if shape)
+
+
+def elements(shape) -> int:
+    """Of a tensor; 0 for what is no shape of one (a scalar, an argument that is absent)."""
+    return prod(size if isinstance(size, int) else 0 for size in shape) if shape else 0

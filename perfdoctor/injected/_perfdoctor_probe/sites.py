@@ -15,9 +15,8 @@ def _is_library(filename: str) -> bool:
 class Sites:
     """Gives each place a small number; a place is written to the recording when it is first met."""
 
-    def __init__(self, recorder, dumps) -> None:
+    def __init__(self, recorder) -> None:
         self.recorder = recorder
-        self.dumps = dumps
         self.ids: "dict[tuple, int]" = {}
         self.numbers = itertools.count()
         self.library: "dict[str, bool]" = {}
@@ -77,8 +76,6 @@ class Sites:
             known = self.ids.setdefault(key, number)
             if known != number:  # another thread was here just now
                 return known
-            record = {"k": "site", "id": known, "file": filename, "line": line, "function": function}
-            if via:
-                record["via"] = f"{via[0]}:{via[1]}"
-            self.recorder.line(self.dumps(record))
+            by = {"via": f"{via[0]}:{via[1]}"} if via else {}
+            self.recorder.record("site", id=known, file=filename, line=line, function=function, **by)
         return known

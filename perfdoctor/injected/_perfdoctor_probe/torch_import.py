@@ -3,7 +3,6 @@
 import sys
 import time
 
-from . import records
 from .recorder import Recorder
 
 
@@ -32,8 +31,7 @@ class _TorchFinder:
                 return spec
         if not self.missed:
             self.missed = True
-            self.recorder.line('{"k":"torch","error":"ModuleNotFoundError: No module named \'torch\'"}')
-            self.recorder.flush()
+            self.failed(ModuleNotFoundError("No module named 'torch'"))
         return None
 
     def _shadow(self, loader) -> None:
@@ -63,9 +61,8 @@ class _TorchFinder:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
-    def failed(self, error: BaseException) -> None:
-        reason = records.quoted(f"{type(error).__name__}: {error}"[:300])
-        self.recorder.line(f'{{"k":"torch","error":{reason}}}')
+    def failed(self, error: BaseException, kind: str = "torch", **what: str) -> None:
+        self.recorder.record(kind, **what, error=f"{type(error).__name__}: {error}"[:300])
         self.recorder.flush()
 
     def awake(self) -> None:
@@ -74,9 +71,7 @@ class _TorchFinder:
 
             probe.install(self.recorder, self.after_fork, self.start_ns)
         except Exception as error:
-            reason = records.quoted(f"{type(error).__name__}: {error}"[:300])
-            self.recorder.line(f'{{"k":"fault","hook":"install","error":{reason}}}')
-            self.recorder.flush()
+            self.failed(error, "fault", hook="install")
 
 
 def when_imported(recorder: Recorder, after_fork: list, began_ns: int) -> None:

@@ -7,9 +7,8 @@ import time
 class Calls:
     """Counts and times calls by (kind, site) until the next flush."""
 
-    def __init__(self, recorder, dumps, loop, sites, guarded) -> None:
+    def __init__(self, recorder, loop, sites, guarded) -> None:
         self.recorder = recorder
-        self.dumps = dumps
         self.loop = loop
         self.sites = sites
         self.guarded = guarded
@@ -59,16 +58,6 @@ class Calls:
     def flush(self) -> None:
         """Queue what has been counted since the last call."""
         for (kind, site), (count, took_ns) in self.totals.items():
-            self.recorder.line(
-                self.dumps(
-                    {
-                        "k": "call",
-                        "kind": kind,
-                        "site": site,
-                        "count": count,
-                        "us": took_ns // 1000,
-                        "step": self.loop.timeline.step,
-                    }
-                )
-            )
+            step = self.loop.timeline.step
+            self.recorder.record("call", kind=kind, site=site, count=count, us=took_ns // 1000, step=step)
         self.totals = {}

@@ -18,9 +18,8 @@ class Pauses:
 class Collector:
     """A `gc.callbacks` entry and a wrapper of `gc.collect`."""
 
-    def __init__(self, recorder, dumps, loop, sites, guarded) -> None:
+    def __init__(self, recorder, loop, sites, guarded) -> None:
         self.recorder = recorder
-        self.dumps = dumps
         self.loop = loop
         self.here = guarded("gc.collect", sites.here)
         self.pauses = Pauses()
@@ -53,10 +52,8 @@ class Collector:
         if self.timed:
             self.loop.timeline.leave(parts.GC)
         if generation == 2 or self.site >= 0:
-            self.recorder.line(
-                f'{{"k":"full_gc","step":{self.loop.timeline.step},"us":{took // 1000},'
-                f'"generation":{generation},"collected":{info["collected"]},"site":{self.site}}}'
-            )
+            event = {"generation": generation, "collected": info["collected"], "site": self.site}
+            self.recorder.record("full_gc", step=self.loop.timeline.step, us=took // 1000, **event)
 
     def explicit(self, original):
         """A stand-in for `gc.collect` that notes the line which calls it."""
@@ -93,5 +90,5 @@ class Collector:
     def flush(self) -> None:
         """Queue what has been counted since the last call."""
         if any(self.counts):
-            self.recorder.line(self.dumps({"k": "gc", "step": self.loop.timeline.step, "counts": self.counts}))
+            self.recorder.record("gc", step=self.loop.timeline.step, counts=self.counts)
             self.counts = [0, 0, 0]

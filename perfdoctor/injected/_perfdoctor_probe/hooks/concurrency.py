@@ -60,9 +60,8 @@ class _Seen:
 class Concurrency:
     """Counts root forwards by thread, once there is more than one."""
 
-    def __init__(self, recorder, dumps, sites) -> None:
+    def __init__(self, recorder, sites) -> None:
         self.recorder = recorder
-        self.dumps = dumps
         self.sites = sites
         self.make_microbenchmark = lambda copies: None
         """Gives a `RequestMicrobenchmark`, or None where no forward can be recorded now; set by the probe."""
@@ -196,30 +195,26 @@ class Concurrency:
         if not seen.calls and not seen.backwards:
             return
         shared = sum(1 for ident in seen.modules.values() if ident == 0)
-        self.recorder.line(
-            self.dumps(
-                {
-                    "k": "concurrency",
-                    "step": step,
-                    "us": (_clock() - seen.began_ns) // 1000,
-                    "threads": len(seen.threads),
-                    "shared": shared,
-                    "calls": seen.calls,
-                    "overlapped": seen.overlapped,
-                    "others": seen.others,
-                    "busy_us": seen.busy_ns // 1000,
-                    "alone": _microseconds(seen.alone),
-                    "together": _microseconds(seen.together),
-                    "least_cpu_us": seen.least_cpu_ns // 1000,
-                    "waiters": seen.waiters,
-                    "backlog": seen.backlog.mean(),
-                    "in_training": seen.in_training,
-                    "eval_with_grad": seen.eval_with_grad[0],
-                    "eval_with_grad_us": seen.eval_with_grad[1] // 1000,
-                    "backwards": seen.backwards,
-                    "site": self.site,
-                }
-            )
+        self.recorder.record(
+            "concurrency",
+            step=step,
+            us=(_clock() - seen.began_ns) // 1000,
+            threads=len(seen.threads),
+            shared=shared,
+            calls=seen.calls,
+            overlapped=seen.overlapped,
+            others=seen.others,
+            busy_us=seen.busy_ns // 1000,
+            alone=_microseconds(seen.alone),
+            together=_microseconds(seen.together),
+            least_cpu_us=seen.least_cpu_ns // 1000,
+            waiters=seen.waiters,
+            backlog=seen.backlog.mean(),
+            in_training=seen.in_training,
+            eval_with_grad=seen.eval_with_grad[0],
+            eval_with_grad_us=seen.eval_with_grad[1] // 1000,
+            backwards=seen.backwards,
+            site=self.site,
         )
 
 

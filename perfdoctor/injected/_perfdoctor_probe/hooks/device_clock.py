@@ -103,9 +103,8 @@ class _Step:
 class DeviceClock:
     """Marks steps, and reads what the device made of them. All is called on the training thread."""
 
-    def __init__(self, recorder, dumps, loop, guarded) -> None:
+    def __init__(self, recorder, loop, guarded) -> None:
         self.recorder = recorder
-        self.dumps = dumps
         self.loop = loop
         # A switch of its own: borders are crossed inside other hooks.
         self.border = guarded("device clock", self._border)
@@ -236,10 +235,8 @@ class DeviceClock:
         """Queue what has been read since the last call."""
         if not self.rows and not self.left_out:
             return
-        record = {"k": "device", **columns(records.DEVICE_COLUMNS, self.rows)}
-        if self.left_out:
-            record["left_out"] = self.left_out
-        self.recorder.line(self.dumps(record))
+        left_out = {"left_out": self.left_out} if self.left_out else {}
+        self.recorder.record("device", **columns(records.DEVICE_COLUMNS, self.rows), **left_out)
         self.rows = []
         self.left_out = {}
 

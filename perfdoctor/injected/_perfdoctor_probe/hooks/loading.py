@@ -10,6 +10,9 @@ import types
 import weakref
 from collections.abc import Mapping
 
+import torch
+from torch.utils.data import IterableDataset
+
 from .. import procfs, records, settings
 from ..recorder import columns
 from ..windows.line_clock import LineClock
@@ -47,51 +50,42 @@ _ITERATORS = 1000
 
 def describe_batch(batch) -> "tuple[int, int, list[str], list[str]]":
     """Samples (first dimension of the first tensor), tensor bytes, types and devices of a batch of any nesting."""
-    import torch
-
-    samples = total = leaves = 0
+    samples = total = 0
     dtypes, devices = set(), set()
-    stack = [batch]
-    while stack and leaves < _SIZED_LEAVES:
-        item = stack.pop()
-        leaves += 1
-        if isinstance(item, torch.Tensor):
-            total += item.numel() * item.element_size()
-            dtypes.add(str(item.dtype)[6:])
-            devices.add(str(item.device))
-            if not samples and item.dim():
-                samples = item.shape[0]
-        elif isinstance(item, Mapping):
-            stack.extend(reversed(list(item.values())))
-        elif isinstance(item, (list, tuple)):
-            stack.extend(reversed(item))
+    for tensor in _tensors(batch, _SIZED_LEAVES):
+        total += tensor.numel() * tensor.element_size()
+        dtypes.add(str(tensor.dtype)[6:])
+        devices.add(str(tensor.device))
+        if not samples and tensor.dim():
+            samples = tensor.shape[0]
     return samples, total, sorted(dtypes), sorted(devices)
 
 
 def first_image(batch) -> "tuple | None":
     """Shape of the first tensor of three dimensions or more, a few levels deep: of images, sounds, sequences."""
-    import torch
+    return next((tuple(tensor.shape) for tensor in _tensors(batch, _LEAVES) if tensor.dim() > 2), None)
 
-    stack, leaves = [batch], 0
-    while stack and leaves < _LEAVES:
+
+def _tensors(batch, most: int):
+    """The tensors among the first `most` items of a batch, containers counted too."""
+    stack = [batch]
+    for _ in range(most):
+        if not stack:
+            return
         item = stack.pop()
-        leaves += 1
         if isinstance(item, torch.Tensor):
-            if item.dim() > 2:
-                return tuple(item.shape)
+            yield item
         elif isinstance(item, Mapping):
-            stack.extend(reversed(list(item.values())[:_LEAVES]))
+            stack.extend(reversed(list(item.values())[:most]))
         elif isinstance(item, (list, tuple)):
-            stack.extend(reversed(item[:_LEAVES]))
-    return None
+            stack.extend(reversed(item[:most]))
 
 
 class Loading:
     """Everything the probe knows about the loaders of this process."""
 
-    def __init__(self, recorder, dumps, loop, sites, guarded, pauses: "Pauses | None" = None) -> None:
+    def __init__(self, recorder, loop, sites, guarded, pauses: "Pauses | None" = None) -> None:
         self.recorder = recorder
-        self.dumps = dumps
         self.loop = loop
         self.sites = sites
         self.pauses = pauses or Pauses()
@@ -148,8 +142,6 @@ class Loading:
         """
         if self.ours:
             return
-        import torch.utils.data
-
         dataset = getattr(loader, "dataset", None)
         site = self.sites.here(2)
         first = self.dataset_sites.setdefault(id(dataset), site)
@@ -161,24 +153,20 @@ class Loading:
             length = len(dataset)
         except Exception:  # no length, or one that the user's code refuses to tell
             length = None
-        self.recorder.line(
-            self.dumps(
-                {
-                    "k": "loader",
-                    "id": identity,
-                    "site": first,
-                    "dataset": type(dataset).__name__,
-                    "length": length,
-                    "batch_size": loader.batch_size or getattr(batch_sampler, "batch_size", None),
-                    "num_workers": loader.num_workers,
-                    "prefetch_factor": loader.prefetch_factor,
-                    "pin_memory": bool(loader.pin_memory),
-                    "persistent_workers": bool(loader.persistent_workers),
-                    "start_method": _start_method(loader),
-                    "collate": getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__),
-                    "iterable": isinstance(dataset, torch.utils.data.IterableDataset),
-                }
-            )
+        self.recorder.record(
+            "loader",
+            id=identity,
+            site=first,
+            dataset=type(dataset).__name__,
+            length=length,
+            batch_size=loader.batch_size or getattr(batch_sampler, "batch_size", None),
+            num_workers=loader.num_workers,
+            prefetch_factor=loader.prefetch_factor,
+            pin_memory=bool(loader.pin_memory),
+            persistent_workers=bool(loader.persistent_workers),
+            start_method=_start_method(loader),
+            collate=getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__),
+            iterable=isinstance(dataset, IterableDataset),
         )
 
     def iterator_made(self, loader, iterator, took_ns: int) -> None:
@@ -191,10 +179,8 @@ class Loading:
         if len(self.iterators) > _ITERATORS:
             self.iterators.clear()
         self.iterators[id(iterator)] = [identity, 1, -1]
-        self.recorder.line(
-            f'{{"k":"iter","loader":{identity},"step":{self.loop.timeline.step},"site":{self.sites.here()},'
-            f'"us":{took_ns // 1000}}}'
-        )
+        step, site = self.loop.timeline.step, self.sites.here()
+        self.recorder.record("iter", loader=identity, step=step, site=site, us=took_ns // 1000)
         if self.on_iterator is not None:
             self.on_iterator(iterator)
 
@@ -202,8 +188,7 @@ class Loading:
         """The workers of an iterator are gone."""
         identity = self.iterators.get(id(iterator), (-1,))[0]
         if identity >= 0:
-            step = self.loop.timeline.step
-            self.recorder.line(f'{{"k":"iterend","loader":{identity},"step":{step},"us":{took_ns // 1000}}}')
+            self.recorder.record("iterend", loader=identity, step=self.loop.timeline.step, us=took_ns // 1000)
 
     def drawn_from(self) -> list:
         """The latest iterator of each loader that gave a batch in the step before last or later."""
@@ -248,8 +233,8 @@ class Loading:
         self.sized[identity] = self.sized.get(identity, 0) + 1
         samples, size, dtypes, devices = self.describe(batch) or (0, 0, [], [])
         self.samples[identity] = max(samples, self.samples.get(identity, 0))
-        seen = {"loader": identity, "samples": samples, "bytes": size, "dtypes": dtypes, "devices": devices}
-        self.recorder.line(self.dumps({"k": "batch", **seen, "onednn": settings.onednn_enabled()}))
+        seen = {"samples": samples, "bytes": size, "dtypes": dtypes, "devices": devices}
+        self.recorder.record("batch", loader=identity, **seen, onednn=settings.onednn_enabled())
 
     def _note_shape(self, batch) -> None:
         shape = first_image(batch)
@@ -320,13 +305,13 @@ class Loading:
         """The batch took longer than others: it counts as no fetch."""
         clock, self.lines = self.lines, None
         clock.end()
-        self.recorder.line(self.dumps({"k": "making", **clock.summary(1)}))
+        self.recorder.record("making", **clock.summary(1))
         self._worker_tick()
 
     def worker_began(self, worker_id: int, num_workers: int) -> None:
         """This process turned out to be a data-loader worker."""
         self.worker = True
-        self.recorder.line(f'{{"k":"worker","worker":{worker_id},"ppid":{os.getppid()}}}')
+        self.recorder.record("worker", worker=worker_id, ppid=os.getppid())
 
     def _worker_tick(self) -> None:
         now = time.perf_counter_ns()
@@ -334,9 +319,7 @@ class Loading:
         if self.fetched & (self.fetched - 1) == 0 or now - self.flushed_ns > 500_000_000:
             self.flushed_ns = now
             self.flush()
-            self.recorder.line(
-                self.dumps({"k": "worker_sample", "t": now, "fetched": self.fetched, **procfs.worker_counters()})
-            )
+            self.recorder.record("worker_sample", t=now, fetched=self.fetched, **procfs.worker_counters())
             self.recorder.flush()
 
     # -- out ----------------------------------------------------------------------------------------------
@@ -345,20 +328,15 @@ class Loading:
         """Queue the rows collected since the last call."""
         if self.rows:
             rows = [(*row[:2], row[2] // 1000, *row[3:5], row[5] // 1000, row[6]) for row in self.rows]
-            self._columns("batches", records.BATCH_COLUMNS, rows)
+            self.recorder.record("batches", **columns(records.BATCH_COLUMNS, rows))
             self.rows = []
         if self.fetches:
-            self._columns("fetches", records.FETCH_COLUMNS, self.fetches)
+            self.recorder.record("fetches", **columns(records.FETCH_COLUMNS, self.fetches))
             self.fetches = []
         if self.shapes_sampled > self.shapes_written:
             self.shapes_written = self.shapes_sampled
-            self.recorder.line(
-                f'{{"k":"shapes","step":{self.loop.timeline.step},"sampled":{self.shapes_sampled},'
-                f'"distinct":{len(self.shapes)}}}'
-            )
-
-    def _columns(self, kind: str, names: tuple, rows: list) -> None:
-        self.recorder.line(self.dumps({"k": kind, **columns(names, rows)}))
+            step, distinct = self.loop.timeline.step, len(self.shapes)
+            self.recorder.record("shapes", step=step, sampled=self.shapes_sampled, distinct=distinct)
 
 
 class _TimedCollate:

@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from ..rows import rounded
+from ..rows import elements, rounded
 from . import replay
 
 _NONE = {
@@ -57,7 +57,7 @@ def timings(ops: list, arguments: list, weights: "set[tuple]") -> dict:
             continue
         sizes = [shapes, larger]
         smaller = resized(name, shapes, weights, 1, _LARGER)
-        if smaller is not None and max(map(replay.elements, shapes)) >= _SMALLER_ELEMENTS:
+        if smaller is not None and max(map(elements, shapes)) >= _SMALLER_ELEMENTS:
             sizes.append(smaller)
         try:
             times = replay.in_turns([replay.prepared(name, size, types, concrete) for size in sizes])

@@ -7,6 +7,7 @@ import time
 
 import torch
 
+from ..rows import elements
 from . import onednn, replay
 
 _TIMED = 14
@@ -61,7 +62,7 @@ def timings(ops: list, arguments: list, convolutions: list) -> list:
 
 
 def _is_movable(op: dict, shapes: list) -> bool:
-    return sum(map(replay.elements, shapes)) <= _MOVABLE and replay.call_ms(op) <= _LONG_MS
+    return sum(map(elements, shapes)) <= _MOVABLE and replay.call_ms(op) <= _LONG_MS
 
 
 def _is_timeable(name: str, dtype: str, shapes: list) -> bool:

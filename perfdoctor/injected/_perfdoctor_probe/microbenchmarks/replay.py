@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from ..rows import milliseconds
+from ..rows import FLOATING, elements, milliseconds
 
 _ELEMENTS = 1 << 25
 """Largest operator replayed, in elements of its inputs: 256 MiB in float64."""
@@ -33,8 +33,6 @@ _REPLAYABLE = frozenset(
         "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
     ).split()
 )
-_TORCH_TYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
-"""Names of the profiler -> names of torch."""
 
 
 def alone() -> bool:
@@ -53,13 +51,6 @@ def fits(shapes: list) -> bool:
     return sum(map(elements, shapes)) <= _ELEMENTS
 
 
-def elements(shape) -> int:
-    count = 1 if shape else 0
-    for size in shape:
-        count *= size if isinstance(size, int) else 0
-    return count
-
-
 def call_ms(op: dict) -> float:
     """One call of an operator of the window, milliseconds."""
     return op["total_ms_per_step"] / op["calls_per_step"]
@@ -70,8 +61,8 @@ def prepared(name: str, shapes: list, types: list, concrete: list, dtype=None, l
     of four dimensions with the second of them `last` in memory."""
     values = []
     for shape, kind, constant in zip(shapes, types, concrete):
-        if kind in _TORCH_TYPES:
-            tensor = torch.ones(shape, dtype=dtype or getattr(torch, _TORCH_TYPES[kind]))
+        if kind in FLOATING:
+            tensor = torch.ones(shape, dtype=dtype or getattr(torch, FLOATING[kind]))
             values.append(tensor.contiguous(memory_format=torch.channels_last) if last and len(shape) == 4 else tensor)
         else:
             values.append(constant)

@@ -56,6 +56,9 @@ class Nothing(Remedy):
 class Switch(Remedy):
     """A setting with something to read it and something to set it."""
 
+    wanted: object = True
+    """What it is to be."""
+
     def read(self):
         """What it is now."""
         raise NotImplementedError
@@ -64,15 +67,11 @@ class Switch(Remedy):
         """Make it so."""
         raise NotImplementedError
 
-    def wanted(self):
-        """What it is to be."""
-        raise NotImplementedError
-
     def apply(self) -> None:
         self.before = self.read()
-        if self.before == self.wanted():
+        if self.before == self.wanted:
             raise UnsuitableError("already set")
-        self.set(self.wanted())
+        self.set(self.wanted)
 
     def withdraw(self) -> None:
         if hasattr(self, "before"):

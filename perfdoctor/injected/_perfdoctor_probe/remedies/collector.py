@@ -17,21 +17,17 @@ class NoExplicit(Switch):
     def set(self, value: bool) -> None:
         self.probe.collector.muted = value
 
-    def wanted(self) -> bool:
-        return True
-
 
 class Thresholds(Switch):
     """Collections set off by allocations."""
+
+    wanted = (50_000, 50, 100)
 
     def read(self) -> tuple:
         return gc.get_threshold()
 
     def set(self, value: tuple) -> None:
         gc.set_threshold(*value)
-
-    def wanted(self) -> tuple:
-        return (50_000, 50, 100)
 
 
 class Every(Remedy):

@@ -1,74 +1,43 @@
 """What a remedy says of itself."""
 
+from dataclasses import dataclass, field
 
+
+@dataclass(slots=True, eq=False)
 class Entry:
     """One remedy."""
 
-    __slots__ = (
-        "argument",
-        "by_epoch",
-        "environment",
-        "gpu",
-        "home",
-        "install",
-        "keep",
-        "kind",
-        "name",
-        "numerics",
-        "preload",
-        "reversible",
-        "risk",
-        "slot",
-        "starts_s",
-        "text",
-    )
+    name: str
+    text: str
+    keep: str = ""
+    """The lines that make it permanent, with `{value}` for the number; by default those that set `environment`."""
+    home: str = ""
+    kind: str = ""
+    """Module and class in this package; "" for what needs a new launch."""
+    argument: "int | None" = None
+    """The number after `=` where none is given; None where there is no such number."""
+    environment: "dict[str, str]" = field(default_factory=dict)
+    """Variables that do the same from the start of a launch, "" to unset one."""
+    preload: "tuple[str, ...]" = ()
+    """Libraries, of which a new launch loads the first that the machine has."""
+    install: str = ""
+    """A command that brings one."""
+    numerics: bool = False
+    reversible: bool = True
+    """False where something stays when the change is taken back."""
+    risk: int = 0
+    """0 changes nothing but time and memory, 1 the order of data or of sums, 2 may break the job."""
+    gpu: bool = False
+    slot: str = ""
+    """What it changes, by default what its name says; of several with the same one, only one can be in place."""
+    by_epoch: bool = False
+    """It pays where an epoch begins, so that a trial takes whole epochs."""
+    starts_s: float = 0.0
+    """What its first steps take besides, about."""
 
-    def __init__(
-        self,
-        name: str,
-        text: str,
-        keep: str = "",
-        *,
-        home: str = "",
-        kind: str = "",
-        argument: "int | None" = None,
-        environment: "dict[str, str] | None" = None,
-        preload: "tuple[str, ...]" = (),
-        install: str = "",
-        numerics: bool = False,
-        reversible: bool = True,
-        risk: int = 0,
-        gpu: bool = False,
-        slot: str = "",
-        by_epoch: bool = False,
-        starts_s: float = 0.0,
-    ) -> None:
-        """`home` and `kind`: module and class in this package; "" for what needs a new launch.
-
-        `argument`: the number after `=` where none is given; None where there is no such number. `environment`:
-        variables that do the same from the start of a launch, "" to unset one. `preload`: libraries, of which a new
-        launch loads the first that the machine has; `install`: a command that brings one. `keep`: the lines that make
-        it permanent, with `{value}` for the number; by default those that set `environment`. `reversible`: False where
-        something stays when the change is taken back. `risk`: 0 changes nothing but time and memory, 1 the order of
-        data or of sums, 2 may break the job. `slot`: what it changes; of several with the same one, only one can be in
-        place. `by_epoch`: it pays where an epoch begins, so that a trial takes whole epochs. `starts_s`: what its
-        first steps take besides, about."""
-        self.name = name
-        self.text = text
-        self.keep = keep or _exported(environment or {})
-        self.home = home
-        self.kind = kind
-        self.argument = argument
-        self.environment = environment
-        self.preload = preload
-        self.install = install
-        self.numerics = numerics
-        self.reversible = reversible
-        self.risk = risk
-        self.gpu = gpu
-        self.slot = slot or name
-        self.by_epoch = by_epoch
-        self.starts_s = starts_s
+    def __post_init__(self) -> None:
+        self.keep = self.keep or _exported(self.environment)
+        self.slot = self.slot or self.name
 
     @property
     def caution(self) -> str:

@@ -61,18 +61,14 @@ class CudnnBenchmark(Switch):
     def set(self, value: bool) -> None:
         torch._C._set_cudnn_benchmark(value)
 
-    def wanted(self) -> bool:
-        return True
-
 
 class Tf32(Switch):
     """Only the new names: the old ones raise once a job has used these."""
+
+    wanted = "tf32"
 
     def read(self) -> str:
         return torch.backends.cuda.matmul.fp32_precision
 
     def set(self, value: str) -> None:
         torch.backends.cuda.matmul.fp32_precision = value
-
-    def wanted(self) -> str:
-        return "tf32"

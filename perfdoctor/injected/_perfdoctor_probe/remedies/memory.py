@@ -168,6 +168,3 @@ class EmptyCache(Switch):
 
     def set(self, value: bool) -> None:
         (self.probe.calls.muted.add if value else self.probe.calls.muted.discard)("empty_cache")
-
-    def wanted(self) -> bool:
-        return True

@@ -16,5 +16,6 @@ class Threads(Switch):
     def set(self, value: int) -> None:
         torch.set_num_threads(value)
 
+    @property
     def wanted(self) -> int:
         return max(1, self.value)

@@ -6,7 +6,7 @@ when the queue is empty, the job runs on; with an empty queue no remedy is in pl
 
 import time
 
-from .. import procfs, records, remedies
+from .. import procfs, remedies
 from .base import Remedy, UnsuitableError
 from .throttling import Throttling
 
@@ -68,7 +68,7 @@ class Trials:
                 error = _words(caught)
                 if remedy is not None:
                     remedy.withdraw()
-            self._write({"k": "applied", "remedy": name, "step": step, "error": error})
+            self._write("applied", remedy=name, step=step, error=error)
 
     # -- at a step boundary -------------------------------------------------------------------------------
 
@@ -251,12 +251,12 @@ class Trials:
 
     def _tell(self, command: dict, **measured) -> None:
         named = {name: command.get(name) for name in ("trial", "block", "remedy")}
-        self._write({"k": "block", **named, "t": time.perf_counter_ns(), **measured})
+        self._write("block", **named, t=time.perf_counter_ns(), **measured)
         if self.probe.control is not None:
             self.probe.control.send({"k": "block", "trial": command.get("trial"), "block": command.get("block")})
 
-    def _write(self, record: dict) -> None:
-        self.probe.recorder.line(records.encoded(record))
+    def _write(self, kind: str, **fields) -> None:
+        self.probe.recorder.record(kind, **fields)
         self.probe.recorder.flush()
 
 

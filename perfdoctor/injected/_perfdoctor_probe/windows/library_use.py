@@ -4,10 +4,12 @@ One pass over the host's events: what an operator such as `aten::convolution` ca
 Attention that a model makes by hand is a product, a softmax over its result, and a product with that.
 """
 
+from math import prod
+
 import torch
 
 from ..microbenchmarks.recurrent import replay_of
-from ..rows import milliseconds, operator
+from ..rows import FLOATING, elements, milliseconds, operator
 from . import conv_choice, layers
 
 _KEPT = 40
@@ -27,13 +29,7 @@ _PATIENCE = 300
 """Events after a product within which its softmax and the second product must come; views are events too."""
 _ELEMENTS = 1 << 26
 """Largest convolution that torch is asked about; the tensors are never touched, but reserved."""
-_TORCH_TYPES = {
-    "float": "float32",
-    "double": "float64",
-    "c10::Half": "float16",
-    "c10::BFloat16": "bfloat16",
-    "float32": "float32",
-}
+_TYPES = {**FLOATING, "float32": "float32"}
 
 
 class _Kind:
@@ -221,15 +217,12 @@ class Uses:
         dropout = causal = 0
         if made == "math":
             dropout, causal = concrete[4] or 0.0, bool(concrete[5])
-        batch = 1
-        for size in query[:-2]:
-            batch *= size
         facts = {
             "made": made,
             "kernel": name,
             "layer": layer,
             "dtype": _dtype(event),
-            "sizes": [batch, query[-2], query[-1], key[-2]],
+            "sizes": [prod(query[:-2]), query[-2], query[-1], key[-2]],
             "mask": "add" if event.shapes()[3] else "causal" if causal else "",
             "dropout": float(dropout),
         }
@@ -260,7 +253,7 @@ class Uses:
             products.pop(0)
             return
         shapes = event.shapes()
-        count = _count(shapes[0]) if shapes and shapes[0] else 0
+        count = elements(shapes[0]) if shapes else 0
         for product in reversed(products):
             if count == product.scores and shapes[0][-1] == product.keys:
                 self._on_scores(event, name, shapes, product)
@@ -377,20 +370,13 @@ def _attention(kind: _Kind, titles: dict) -> dict:
     }
 
 
-def _count(shape) -> int:
-    count = 1
-    for size in shape:
-        count *= size if isinstance(size, int) else 0
-    return count
-
-
 def _dtype(event) -> str:
-    return next((_TORCH_TYPES[kind] for kind in event.dtypes() if kind in _TORCH_TYPES), "")
+    return next((_TYPES[kind] for kind in event.dtypes() if kind in _TYPES), "")
 
 
 def _choice(facts: dict) -> str:
     """What torch would choose now, between the steps: `Mkldnn`, `Slow2d`, ... The tensors are never touched."""
-    if _count(facts["input"]) + _count(facts["weight"]) > _ELEMENTS:
+    if elements(facts["input"]) + elements(facts["weight"]) > _ELEMENTS:
         return ""
     try:
         dtype = getattr(torch, facts["dtype"])

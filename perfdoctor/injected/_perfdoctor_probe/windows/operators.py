@@ -3,6 +3,7 @@
 import ctypes
 import os
 from _thread import get_ident
+from math import prod
 from operator import itemgetter
 
 import torch
@@ -12,7 +13,7 @@ from ..hooks.profilers import Profilers
 from ..microbenchmarks import intra_op, onednn, replay
 from ..microbenchmarks.final import FinalMicrobenchmark
 from ..microbenchmarks.update import UpdateMicrobenchmark
-from ..rows import milliseconds, operator, shown
+from ..rows import FLOATING, milliseconds, operator, shown
 from . import device_work, gaps, layers, library_use
 
 _KEPT = 80
@@ -20,10 +21,7 @@ _KEPT = 80
 _SILENT = 99
 _LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
 _DTYPES = {
-    "float": "float32",
-    "double": "float64",
-    "c10::Half": "float16",
-    "c10::BFloat16": "bfloat16",
+    **FLOATING,
     "c10::complex<float>": "complex64",
     "c10::complex<double>": "complex128",
 }
@@ -214,12 +212,7 @@ def summarise(host: list, device: list, steps: int) -> "tuple[dict, list]":
         if name.startswith("aten::"):
             count += 1
             spans.setdefault(thread, []).append((end - duration, end))
-        types = event.dtypes()
-        dtype = ""
-        for kind in types:
-            if kind in _DTYPES:
-                dtype = _DTYPES[kind]
-                break
+        dtype = next((_DTYPES[kind] for kind in event.dtypes() if kind in _DTYPES), "")
         shapes = event.shapes()
         if dtype == "float64" and name in _CONVERSIONS and not shapes[0]:
             dtype = ""
@@ -275,13 +268,6 @@ def summarise(host: list, device: list, steps: int) -> "tuple[dict, list]":
     return profile, arguments
 
 
-def _product(values) -> int:
-    result = 1
-    for value in values:
-        result *= value
-    return result
-
-
 def flops(name: str, shapes: list, concrete: list) -> int:
     """Floating-point operations of one call; a multiply-add is two. 0 for what is bound by memory.
 
@@ -290,32 +276,32 @@ def flops(name: str, shapes: list, concrete: list) -> int:
     """
     try:
         if name in ("aten::mm", "aten::bmm"):
-            return 2 * _product(shapes[0]) * shapes[1][-1]
+            return 2 * prod(shapes[0]) * shapes[1][-1]
         if name in ("aten::addmm", "aten::baddbmm", "aten::_addmm_activation"):
-            return 2 * _product(shapes[1]) * shapes[2][-1]
+            return 2 * prod(shapes[1]) * shapes[2][-1]
         if name == "aten::convolution":
             source, weight = shapes[0], shapes[1]
             if concrete[6]:  # transposed: every input element meets the whole kernel
-                return 2 * _product(source) * _product(weight[1:])
+                return 2 * prod(source) * prod(weight[1:])
             stride, padding, dilation = concrete[3], concrete[4], concrete[5]
             out = 1
             for i, size in enumerate(source[2:]):
                 step, pad, spread = (v[i] if len(v) > 1 else v[0] for v in (stride, padding, dilation))
                 out *= (size + 2 * pad - spread * (weight[2 + i] - 1) - 1) // step + 1
-            return 2 * source[0] * out * _product(weight)
+            return 2 * source[0] * out * prod(weight)
         if name == "aten::convolution_backward":
             wanted = sum(bool(x) for x in concrete[10][:2])
             if concrete[7]:
-                return 2 * _product(shapes[1]) * _product(shapes[2][1:]) * wanted
-            return 2 * _product(shapes[0]) * _product(shapes[2][1:]) * wanted
+                return 2 * prod(shapes[1]) * prod(shapes[2][1:]) * wanted
+            return 2 * prod(shapes[0]) * prod(shapes[2][1:]) * wanted
         if name in ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward"):
-            steps_batch = _product(shapes[0][:2])
-            return 2 * steps_batch * (_product(shapes[1]) + _product(shapes[2])) * (2 if "back" in name else 1)
+            steps_batch = prod(shapes[0][:2])
+            return 2 * steps_batch * (prod(shapes[1]) + prod(shapes[2])) * (2 if "back" in name else 1)
         # The "math" variant is made of operators that are counted by themselves.
         if name.startswith("aten::_scaled_dot_product") and "_math" not in name and len(shapes[0]) == 4:
             backward = "backward" in name
             query, key = shapes[1 if backward else 0], shapes[2 if backward else 1]
-            return (10 if backward else 4) * _product(query) * key[2]
+            return (10 if backward else 4) * prod(query) * key[2]
     except (IndexError, TypeError):
         pass
     return 0

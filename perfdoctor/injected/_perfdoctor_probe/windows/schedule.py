@@ -28,9 +28,8 @@ _ATTEMPTS = 3
 class Windows:
     """The plan of windows and the one that is open."""
 
-    def __init__(self, recorder, dumps, make, fault, plan: "list[str]") -> None:
+    def __init__(self, recorder, make, fault, plan: "list[str]") -> None:
         self.recorder = recorder
-        self.dumps = dumps
         self.make = make
         self.fault = fault
         self.planned = tuple(plan)
@@ -118,7 +117,7 @@ class Windows:
         self.opened_step = step
 
     def _missing(self, name: str, why: str) -> None:
-        self.recorder.line(self.dumps({"k": "window", "name": name, "missing": why}))
+        self.recorder.record("window", name=name, missing=why)
 
     def _close(self, step: int) -> None:
         window, self.open = self.open, None
@@ -131,7 +130,7 @@ class Windows:
             return
         self.microbenchmark = window.microbenchmark or self.microbenchmark
         self.final_microbenchmark = window.final_microbenchmark or self.final_microbenchmark
-        self.recorder.line(self.dumps({"k": "window", "name": window.name, "first_step": self.opened_step, **record}))
+        self.recorder.record("window", name=window.name, first_step=self.opened_step, **record)
 
     def time_threads(self, step: int) -> None:
         """Take a round of thread microbenchmark if one is due: between steps, like the windows themselves."""
@@ -140,7 +139,7 @@ class Windows:
         began = self.own.begin()
         timings = self.microbenchmark.round()
         if timings:
-            self.recorder.line(self.dumps({"k": "threads", "step": step, "timings": timings}))
+            self.recorder.record("threads", step=step, timings=timings)
         self.marked.append(step)
         self.own.end(began)
 
@@ -149,7 +148,7 @@ class Windows:
         waiting, self.final_microbenchmark = self.final_microbenchmark, None
         timings = waiting.timings() if waiting is not None else None
         if timings:
-            self.recorder.line(self.dumps({"k": "timings", **timings}))
+            self.recorder.record("timings", **timings)
             self.recorder.flush()
 
     def abandon(self, step: int, why: str, again: bool) -> None:
