@@ -235,17 +235,17 @@ def gate(
         outputs=tuple(output or ()),
         verbose=verbose,
         settings=Settings(config, fail_on=fail_on, patience=patience, runs=runs),
-        gate=command.GateOptions(
-            tolerance,
-            time_budget,
-            on_inconclusive,
-            schedule,
-            control,
-            steady_memory,
-            setup,
-            max_age,
-            tuple(counter_tolerance or ()),
-        ),
+        gate={
+            "tolerance": tolerance,
+            "time-budget": time_budget,
+            "on-inconclusive": on_inconclusive,
+            "schedule": schedule,
+            "control": control,
+            "steady-memory": steady_memory,
+            "setup": setup,
+            "max-age": max_age,
+        },
+        counter_tolerance=tuple(counter_tolerance or ()),
         self_test=self_test,
     )
     return command.run(options)
@@ -389,13 +389,14 @@ def env(
     python: Annotated[str | None, typer.Option(metavar="PATH", help="Interpreter whose torch to ask.")] = None,
 ) -> None:
     """Describe this machine and the torch that a job would use. Always exits with 0."""
+    import dataclasses
     import json
 
     from .commands.environment import read_environment
     from .launch.command import python_for_jobs
 
     environment = read_environment(python or python_for_jobs())
-    typer.echo(json.dumps(environment.as_dict(), indent=2) if as_json else environment.as_text())
+    typer.echo(json.dumps(dataclasses.asdict(environment), indent=2) if as_json else environment.as_text())
 
 
 def main(argv: list[str] | None = None) -> None:

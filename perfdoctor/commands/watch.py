@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..launch.command import OutputMode
 from ..observation.watch import INTERRUPTED, Progress, output_tail
@@ -196,7 +196,7 @@ def _live(directory: RunDirectory, goal: _Goal) -> Iterator[Show]:
     from rich.live import Live
 
     console = Console(stderr=True)
-    last: list[LiveStatus] = []
+    last: dict[str, Any] = {}
 
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
@@ -205,30 +205,15 @@ def _live(directory: RunDirectory, goal: _Goal) -> Iterator[Show]:
             if progress.trial is not None:
                 console.print(f"perfdoctor: {trial_sentence(progress.trial)}", markup=False, highlight=False)
             if progress.steps:
-                status = _status(
-                    progress,
+                last.update(
                     step=progress.step,
                     step_ms=progress.wall_us / progress.steps / 1000,
                     wait_ms=progress.wait_us / progress.steps / 1000,
                     samples=progress.samples / progress.steps,
                     gc=(progress.gc_count, progress.gc_us / 1000),
-                    lines=lines,
                 )
-                last[:] = [status]
-            elif last:
-                # No step since the last time: its numbers stay.
-                now = _status(progress, step=progress.step, lines=lines)
-                status = replace(
-                    last[0],
-                    phase=now.phase,
-                    cpu_cores=now.cpu_cores,
-                    memory_bytes=now.memory_bytes,
-                    gpu=now.gpu,
-                    elapsed_s=now.elapsed_s,
-                    job_lines=lines,
-                )
-            else:
-                status = _status(progress, step=progress.step, lines=lines)
+            # Without a step since the last time its numbers stay.
+            status = _status(progress, lines=lines, **(last or {"step": progress.step}))
             done, left_s = goal.reached(progress)
             status = replace(status, done=done, left_s=left_s)
             live.update(render_live(status, console.width, console.height), refresh=True)

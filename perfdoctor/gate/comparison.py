@@ -29,7 +29,7 @@ from .decision import Next, Policy, vague, wants
 from .failure import job_failed
 from .interleaving import Launch, Limits, interleave
 from .model import AFTER, BEFORE, Arm, GateResult, Judgement, Verdict
-from .outcome import Gathered, Rules, control_policy, losses_vary, other_configuration, other_losses, outcome
+from .outcome import Gathered, control_policy, losses_vary, other_configuration, other_losses, outcome
 from .plan import has_room, memory_comes_and_goes, why_no_control
 from .rounds import CORE, Rounds, note_launches
 from .samples import Sample, note_samples, ratio_core
@@ -301,11 +301,8 @@ class Comparison:
         return ""
 
     def _verdict(self) -> GateResult:
-        allowed = self.config.gate.counter_tolerance
-        rules = Rules(self.terms.policy, allowed, self.config.budgets, self.terms.fail_on)
-        found = outcome(Gathered(self.first, self.fresh, self.diagnoses, self.controlled), rules)
-        self.notes += found.notes
-        return self._result(found.verdict, found.reason, found.judgements)
+        seen = Gathered(self.first, self.fresh, self.diagnoses, self.controlled)
+        return self._result(*outcome(seen, self.terms.policy, self.config, self.terms.fail_on, self.notes))
 
     def _result(self, verdict: Verdict, said: str, judgements: Sequence[Judgement] = ()) -> GateResult:
         was, now = self.diagnoses[BEFORE], self.diagnoses[AFTER]

@@ -21,7 +21,7 @@ from perfdoctor.commands import baseline as stored
 from perfdoctor.commands import diff, gate
 from perfdoctor.commands.budgets import keep_budgets, needs_counters, require_known_budgets
 from perfdoctor.commands.check import Settings
-from perfdoctor.commands.gate import GateOptions, Options, exit_code
+from perfdoctor.commands.gate import Options, exit_code, with_options
 from perfdoctor.commands.selftest import TRIALS, Trial, problem_of
 from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.config.budgets import Budget
@@ -68,25 +68,35 @@ def test_doubt_can_be_let_through_and_nothing_else() -> None:
 
 def test_options_lie_over_the_settings() -> None:
     given = GateSettings(tolerance=0.1, counter_tolerance={"syncs": 1.0})
-    assert GateOptions().over(given) == given
-    found = GateOptions("8%", "90s", "warn", "abba", True, False, "make", 3, ("allocations=2",)).over(given)
+    assert with_options(given, {"tolerance": None, "setup": None}, ()) == given
+    options = {
+        "tolerance": "8%",
+        "time-budget": "90s",
+        "on-inconclusive": "warn",
+        "schedule": "abba",
+        "control": True,
+        "steady-memory": False,
+        "setup": "make",
+        "max-age": 3,
+    }
+    found = with_options(given, options, ("allocations=2",))
     allowed = {"syncs": 1.0, "allocations": 2.0}
     assert found == GateSettings(0.08, 90, "warn", "abba", "on", "off", "make", 3, allowed)
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "counters"),
     [
-        GateOptions(tolerance="much"),
-        GateOptions(time_budget="-1"),
-        GateOptions(on_inconclusive="ignore"),
-        GateOptions(schedule="both"),
-        GateOptions(counter_tolerance=("syncs",)),
+        ({"tolerance": "much"}, ()),
+        ({"time-budget": "-1"}, ()),
+        ({"on-inconclusive": "ignore"}, ()),
+        ({"schedule": "both"}, ()),
+        ({}, ("syncs",)),
     ],
 )
-def test_invalid_options_are_refused(options: GateOptions) -> None:
+def test_invalid_options_are_refused(options: dict[str, object], counters: tuple[str, ...]) -> None:
     with pytest.raises(PerfdoctorError) as caught:
-        options.over(GateSettings())
+        with_options(GateSettings(), options, counters)
     assert caught.value.slug == "config-wrong-value"
     assert caught.value.message.startswith("invalid --")
 
@@ -163,9 +173,7 @@ def test_no_option_is_forgotten() -> None:
 
 
 def gate_options(*, against: str | None = None, outputs: tuple[str, ...] = ()) -> Options:
-    return Options(
-        TypedJob(("train.py",)), against, None, None, True, False, 2, outputs, False, Settings(), GateOptions()
-    )
+    return Options(TypedJob(("train.py",)), against, None, None, True, False, 2, outputs, False, Settings())
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(Exit.JOB_FAILED, "failed"), (Exit.NOT_MEASURABLE, "not-comparable")])
