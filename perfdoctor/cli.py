@@ -89,10 +89,7 @@ def _root(
         raise typer.Exit
 
 
-@app.command(
-    cls=JobCommand,
-    short_help="Run a training job, find what costs time, and report.",
-)
+@app.command(cls=JobCommand, short_help="Run a training job, find what costs time, and report.")
 def check(
     ctx: typer.Context,
     job: _Job = None,
@@ -153,10 +150,7 @@ def check(
     return command.run(options)
 
 
-@app.command(
-    cls=GateCommand,
-    short_help="Compare a job with what it was, and fail when it is slower.",
-)
+@app.command(cls=GateCommand, short_help="Compare a job with what it was, and fail when it is slower.")
 def gate(
     ctx: typer.Context,
     job: _Job = None,
@@ -257,11 +251,7 @@ _BaselineFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="The
 _STORED = Path("perf-baseline.json")
 
 
-@_baseline.command(
-    "write",
-    cls=JobCommand,
-    short_help="Launch a job and store what it gave.",
-)
+@_baseline.command("write", cls=JobCommand, short_help="Launch a job and store what it gave.")
 def baseline_write(
     ctx: typer.Context,
     job: _Job = None,
@@ -328,10 +318,7 @@ def diff(
     return command.run(before, after, Settings(config), tuple(output or ()), verbose)
 
 
-@app.command(
-    cls=JobCommand,
-    short_help="Run a job to its end with proven remedies, without a change to its code.",
-)
+@app.command(cls=JobCommand, short_help="Run a job to its end with proven remedies, without a change to its code.")
 def run(
     ctx: typer.Context,
     job: _Job = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +25,12 @@ from ..recording.directory import make_parent
 from ..trials.judge import checks_with_limits
 from . import outputs
 from .budgets import require_known_budgets
-from .check import Settings, last_words
+from .check import Settings, show_last_words
 from .progress import say
 from .typed_job import TypedJob
 
 if TYPE_CHECKING:
-    from ..gate.comparison import Program
+    from ..gate.interleaving import Program
     from ..gate.worktrees import Tree, Trees
 
 _REPORTED = (Exit.JOB_FAILED, Exit.NOT_MEASURABLE)
@@ -156,9 +155,8 @@ def _failure(error: PerfdoctorError, before: str) -> GateResult:
     What the job printed last goes to stderr as a whole, its last line into the reports.
     """
     notes = [error.advice]
-    lines = last_words(error.output) if isinstance(error, JobFailedError) and error.output else []
+    lines = show_last_words(error.output) if isinstance(error, JobFailedError) and error.output else []
     if any(lines):
-        print("\n".join(lines), file=sys.stderr)
         notes.append(f"the last line of its output: {next(line for line in reversed(lines) if line.strip())}")
     verdict = Verdict.FAILED if error.exit_code is Exit.JOB_FAILED else Verdict.NOT_COMPARABLE
     return GateResult(verdict, error.message, Arm(before), Arm("this run"), notes=tuple(notes))
@@ -267,7 +265,7 @@ def _against(options: Options, config: Config, paired: Callable[[int, int], None
 
 def _program(job: TypedJob, trees: Trees, tree: Tree) -> Program:
     """One arm's own command, in its own directory."""
-    from ..gate.comparison import Program
+    from ..gate.interleaving import Program
 
     cwd = trees.cwd(tree)
     words = tuple(trees.within(tree, word) for word in job.words)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ..launch.command import OutputMode
 from ..observation.watch import INTERRUPTED, Progress, output_tail
 from ..recording.directory import RunDirectory
-from ..recording.host import HostSample
 from ..report.live import LiveStatus, Pace, goal_bar, life_line, plain_line, render_live
 from ..report.trials import trial_sentence
 
@@ -204,13 +203,14 @@ def _live(directory: RunDirectory, goal: _Goal) -> Iterator[Show]:
             lines = tuple(output_tail(directory.job_output, console.height))
             if progress.trial is not None:
                 console.print(f"perfdoctor: {trial_sentence(progress.trial)}", markup=False, highlight=False)
-            if progress.steps:
+            beat = progress.beat
+            if beat.steps:
                 last.update(
                     step=progress.step,
-                    step_ms=progress.wall_us / progress.steps / 1000,
-                    wait_ms=progress.wait_us / progress.steps / 1000,
-                    samples=progress.samples / progress.steps,
-                    gc=(progress.gc_count, progress.gc_us / 1000),
+                    step_ms=beat.wall_us / beat.steps / 1000,
+                    wait_ms=beat.wait_us / beat.steps / 1000,
+                    samples=beat.samples / beat.steps,
+                    gc=(beat.gc, beat.gc_us / 1000),
                 )
             # Without a step since the last time its numbers stay.
             status = _status(progress, lines=lines, **(last or {"step": progress.step}))
@@ -232,7 +232,9 @@ def _status(
     gc: tuple[int, float] | None = None,
 ) -> LiveStatus:
     rate = 1000 / step_ms if step_ms else None
-    cpu, memory, gpu = _host(progress.host)
+    job = progress.host.job if progress.host else None
+    gpus = (progress.host.gpus if progress.host else None) or ()
+    busy = [gpu.utilisation for gpu in gpus if gpu.utilisation is not None]
     return LiveStatus(
         phase=progress.phase,
         step=step,
@@ -242,18 +244,9 @@ def _status(
         input_wait_ms=wait_ms,
         gc_count=gc[0] if gc else None,
         gc_ms=gc[1] if gc else None,
-        cpu_cores=cpu,
-        memory_bytes=memory,
-        gpu=gpu,
+        cpu_cores=job.cpus if job else None,
+        memory_bytes=job.rss_bytes if job else None,
+        gpu=f"{100 * max(busy):.0f} %" if busy else "",
         elapsed_s=progress.elapsed_s,
         job_lines=lines,
     )
-
-
-def _host(sample: HostSample | None) -> tuple[float | None, int | None, str]:
-    if sample is None:
-        return None, None, ""
-    job = sample.job
-    busy = [gpu.utilisation for gpu in sample.gpus or () if gpu.utilisation is not None]
-    gpu = f"{100 * max(busy):.0f} %" if busy else ""
-    return (job.cpus, job.rss_bytes, gpu) if job else (None, None, gpu)

@@ -117,7 +117,7 @@ def record(
 
 def _say(show: Callable[[Progress], None], elapsed_s: float, phase: str, trial: Trial | None) -> None:
     """What happens once the job has ended."""
-    show(Progress(phase, 0, 0, 0, 0, 0, 0, 0, elapsed_s, None, None, trial, in_trials=True))
+    show(Progress(phase, elapsed_s, trial=trial, in_trials=True))
 
 
 def _write_ending(directory: RunDirectory, ending: Ending, **facts: float | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from baselines import finding, launch
 
-from perfdoctor.config.budgets import Budget
+from perfdoctor.config.rules import Budget
 from perfdoctor.gate.budgets import judge_budgets
 from perfdoctor.gate.model import Assume, Metric, Verdict
 

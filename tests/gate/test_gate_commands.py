@@ -24,8 +24,8 @@ from perfdoctor.commands.check import Settings
 from perfdoctor.commands.gate import Options, exit_code, with_options
 from perfdoctor.commands.selftest import TRIALS, Trial, problem_of
 from perfdoctor.commands.typed_job import TypedJob
-from perfdoctor.config.budgets import Budget
 from perfdoctor.config.gate import GateSettings
+from perfdoctor.config.rules import Budget
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError

@@ -15,7 +15,7 @@ from diagnosis_samples import found_by
 from verdicts import regressions
 
 from perfdoctor.commands.gate_from import read_arm
-from perfdoctor.config.budgets import Budget
+from perfdoctor.config.rules import Budget
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from perfdoctor.gate.model import Assume, Judgement, Verdict
-from perfdoctor.gate.summary import decisive, some
+from perfdoctor.gate.model import Assume, Judgement, Verdict, decisive, some
 
 
 def _judged(name: str, verdict: Verdict = Verdict.REGRESSION, gates: bool = True) -> Judgement:
