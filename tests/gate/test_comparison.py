@@ -203,7 +203,7 @@ def test_a_job_that_runs_foreign_files_is_refused(stage: Stage) -> None:
     assert int(caught.value.exit_code) == 3
 
 
-def test_promises_are_kept_or_not(stage: Stage) -> None:
+def test_budgets_are_kept_or_not(stage: Stage) -> None:
     config = Config(budgets=(Budget("syncs", "error", max=5),))
     broken = stage.hold(config)
     assert broken.verdict is Verdict.REGRESSION

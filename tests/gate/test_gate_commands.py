@@ -101,7 +101,7 @@ def test_invalid_options_are_refused(options: dict[str, object], counters: tuple
     assert caught.value.message.startswith("invalid --")
 
 
-def test_a_promise_about_nothing_is_refused_with_the_nearest_name() -> None:
+def test_a_budget_on_nothing_is_refused_with_the_nearest_name() -> None:
     known = (Budget("syncs", "error", 3), Budget("op:aten::mm", "error", max=1), Budget("PD04", "warn"))
     require_known_budgets(Config(budgets=known))
     for unknown in (Budget("sync", "error", max=1), Budget("PD99", "error")):
@@ -119,7 +119,7 @@ def test_a_promise_about_nothing_is_refused_with_the_nearest_name() -> None:
         require_known_budgets(Config(gate=GateSettings(counter_tolerance={"sync": 1.0})))
 
 
-def test_promises_count_in_every_judged_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_budgets_count_in_every_judged_run(capsys: pytest.CaptureFixture[str]) -> None:
     diagnosis = Diagnosis(samples.with_(samples.healthy(), counters=COUNTED), (), None)
 
     def code(*budgets: Budget) -> int:
@@ -259,7 +259,7 @@ def test_a_new_finding_fails_by_its_level_and_is_explained(launches: Launches, t
     assert launches.gate(file, fail_on="never").verdict is Verdict.PASS
 
 
-def test_a_promise_counts_besides_the_baseline(launches: Launches, tmp_path: Path) -> None:
+def test_a_budget_counts_besides_the_baseline(launches: Launches, tmp_path: Path) -> None:
     file = tmp_path / "perf-baseline.json"
     stored.write(file, COMMAND, Config(), 2, TODAY)
     broken = launches.gate(file, budgets=(Budget("syncs", "error", max=3),))
