@@ -30,7 +30,7 @@ from perfdoctor.config.gate import GateSettings
 from perfdoctor.config.settings import Config
 from perfdoctor.exits import Exit
 from perfdoctor.gate.decision import Next, Policy, decide, trimmed_mean, wants
-from perfdoctor.gate.interleaving import Launch, Limits, interleave
+from perfdoctor.gate.interleaving import Launch, Limits, Program, interleave
 from perfdoctor.gate.model import GateResult, Verdict
 from perfdoctor.gate.plan import SLICES
 from perfdoctor.gate.samples import ratio_all_in, ratio_core
@@ -189,7 +189,11 @@ def record_noise(pairs: int) -> dict[str, list[float]]:
     for number in range(pairs):
         with tempfile.TemporaryDirectory(prefix="perfdoctor-") as runs:
             launches = [
-                Launch(name, name, command, Path.cwd(), RunDirectory.create(Path(runs), name), dict(os.environ))
+                Launch(
+                    name,
+                    Program(name, command, Path.cwd(), dict(os.environ)),
+                    RunDirectory.create(Path(runs), name),
+                )
                 for name in ("was", "now")
             ]
             samples = interleave(launches, Limits(60.0, os.cpu_count() or 1), random.Random())

@@ -89,10 +89,7 @@ def _root(
         raise typer.Exit
 
 
-@app.command(
-    cls=JobCommand,
-    short_help="Run a training job, find what costs time, and report.",
-)
+@app.command(cls=JobCommand, short_help="Run a training job, find what costs time, and report.")
 def check(
     ctx: typer.Context,
     job: _Job = None,
@@ -153,10 +150,7 @@ def check(
     return command.run(options)
 
 
-@app.command(
-    cls=GateCommand,
-    short_help="Compare a job with what it was, and fail when it is slower.",
-)
+@app.command(cls=GateCommand, short_help="Compare a job with what it was, and fail when it is slower.")
 def gate(
     ctx: typer.Context,
     job: _Job = None,
@@ -235,17 +229,17 @@ def gate(
         outputs=tuple(output or ()),
         verbose=verbose,
         settings=Settings(config, fail_on=fail_on, patience=patience, runs=runs),
-        gate=command.GateOptions(
-            tolerance,
-            time_budget,
-            on_inconclusive,
-            schedule,
-            control,
-            steady_memory,
-            setup,
-            max_age,
-            tuple(counter_tolerance or ()),
-        ),
+        gate={
+            "tolerance": tolerance,
+            "time-budget": time_budget,
+            "on-inconclusive": on_inconclusive,
+            "schedule": schedule,
+            "control": control,
+            "steady-memory": steady_memory,
+            "setup": setup,
+            "max-age": max_age,
+        },
+        counter_tolerance=tuple(counter_tolerance or ()),
         self_test=self_test,
     )
     return command.run(options)
@@ -257,11 +251,7 @@ _BaselineFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="The
 _STORED = Path("perf-baseline.json")
 
 
-@_baseline.command(
-    "write",
-    cls=JobCommand,
-    short_help="Launch a job and store what it gave.",
-)
+@_baseline.command("write", cls=JobCommand, short_help="Launch a job and store what it gave.")
 def baseline_write(
     ctx: typer.Context,
     job: _Job = None,
@@ -328,10 +318,7 @@ def diff(
     return command.run(before, after, Settings(config), tuple(output or ()), verbose)
 
 
-@app.command(
-    cls=JobCommand,
-    short_help="Run a job to its end with proven remedies, without a change to its code.",
-)
+@app.command(cls=JobCommand, short_help="Run a job to its end with proven remedies, without a change to its code.")
 def run(
     ctx: typer.Context,
     job: _Job = None,
@@ -389,13 +376,14 @@ def env(
     python: Annotated[str | None, typer.Option(metavar="PATH", help="Interpreter whose torch to ask.")] = None,
 ) -> None:
     """Describe this machine and the torch that a job would use. Always exits with 0."""
+    import dataclasses
     import json
 
     from .commands.environment import read_environment
     from .launch.command import python_for_jobs
 
     environment = read_environment(python or python_for_jobs())
-    typer.echo(json.dumps(environment.as_dict(), indent=2) if as_json else environment.as_text())
+    typer.echo(json.dumps(dataclasses.asdict(environment), indent=2) if as_json else environment.as_text())
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -81,7 +82,7 @@ def test_an_interpreter_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_the_dictionary_is_plain_json(tmp_path: Path) -> None:
     environment = read_environment(_without_torch(tmp_path))
-    as_read = json.loads(json.dumps(environment.as_dict()))
+    as_read = json.loads(json.dumps(dataclasses.asdict(environment)))
     assert as_read["perfdoctor_version"] == VERSION
     assert as_read["torch"] is None
     assert as_read["machine"]["logical_cpus"] == environment.machine.logical_cpus

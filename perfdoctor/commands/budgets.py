@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..config.budgets import EXPECTED, Budget
+from ..config.rules import EXPECTED, Budget
 from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError, did_you_mean

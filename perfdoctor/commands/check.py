@@ -28,8 +28,9 @@ from ..trials import history
 from ..trials.conductor import Conductor
 from ..trials.judge import checks_with_limits, exit_code, judge
 from ..trials.plan import plan
-from . import outputs, remedy_names
+from . import outputs
 from .budgets import keep_budgets, needs_counters, require_known_budgets
+from .run import known
 from .typed_job import TypedJob
 from .watch import watcher
 
@@ -88,7 +89,8 @@ def run(options: Options) -> Exit:
     config = options.settings.resolve()
     command = options.job.command()
     where = outputs.parse(options.outputs)
-    mode = _output_mode(options)
+    on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+    mode = options.job_output or ("live" if on_terminal and options.log_every is None else "passthrough")
     if options.log_every is not None and options.log_every < 1:
         raise PerfdoctorError("--log-every needs a number of steps", slug="log-every", advice="--log-every 10")
     also_try = _also_try(options)
@@ -112,10 +114,9 @@ def run(options: Options) -> Exit:
             record(request, directory, show, conductor, history.facts(os.environ))
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
-            _show_last_words(directory)
-        advice = next_command(diagnosis, directory, str(options.job))
-        full = full_command(directory)
-        outputs.write(diagnosis, where, next_command=advice, full_command=full, verbose=options.verbose)
+            show_last_words(directory.job_output)
+            print(f"perfdoctor: all of the job's output is in {directory.job_output}", file=sys.stderr)
+        _write(diagnosis, directory, str(options.job), where, options.verbose)
     except (Exception, KeyboardInterrupt):
         if directory.run_file.exists():
             print(f"perfdoctor: what was measured is kept: perfdoctor report {_shown(directory)}", file=sys.stderr)
@@ -143,7 +144,7 @@ def _also_try(options: Options) -> tuple[str, ...]:
         raise PerfdoctorError(
             "--trial-seconds needs a number of seconds", slug="trial-seconds", advice="--trial-seconds 120"
         )
-    return tuple(remedy_names.known(name) for name in names)
+    return tuple(known(name) for name in names)
 
 
 def _say_what_is_missing_here() -> None:
@@ -163,15 +164,15 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
     where = outputs.parse(words)
     directory = RunDirectory(run)
     diagnosis = judge(directory, config)
-    job = f"-- {shlex.join(diagnosis.evidence.job.command)}"
-    advice = next_command(diagnosis, directory, job)
-    outputs.write(diagnosis, where, next_command=advice, full_command=full_command(directory), verbose=verbose)
+    _write(diagnosis, directory, f"-- {shlex.join(diagnosis.evidence.job.command)}", where, verbose)
     return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
 
 
-def _output_mode(options: Options) -> OutputMode:
-    on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
-    return options.job_output or ("live" if on_terminal and options.log_every is None else "passthrough")
+def _write(
+    diagnosis: Diagnosis, directory: RunDirectory, job: str, where: Sequence[outputs.Output], verbose: bool
+) -> None:
+    advice, full = next_command(diagnosis, directory, job), f"perfdoctor report -v {_shown(directory)}"
+    outputs.write(diagnosis, where, next_command=advice, full_command=full, verbose=verbose)
 
 
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:
@@ -185,30 +186,20 @@ def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str
     return f"perfdoctor report {_shown(directory)} --output markdown:report.md"
 
 
-def full_command(directory: RunDirectory) -> str:
-    """What shows the whole report of a recording."""
-    return f"perfdoctor report -v {_shown(directory)}"
-
-
 def _shown(directory: RunDirectory) -> str:
     """The run directory as a user would type it."""
     path = os.path.relpath(directory.path)
     return shlex.quote(path if not path.startswith("..") else str(directory.path))
 
 
-def last_words(output: Path) -> list[str]:
-    """The traceback at the end of a job's output, or its last lines; none when it printed nothing."""
+def show_last_words(output: Path) -> list[str]:
+    """What a failed job said last, on stderr too: the traceback at the end of its output, or its last lines."""
     lines = list(output_tail(output, _LAST_WORDS))
     starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    return lines[starts[0] :] if starts else lines[-_FEW_WORDS:]
-
-
-def _show_last_words(directory: RunDirectory) -> None:
-    """What a failed job said last, when its output went to a file: its traceback as a whole, if there is one."""
-    lines = last_words(directory.job_output)
-    if any(lines):
-        print("\n".join(lines), file=sys.stderr)
-    print(f"perfdoctor: all of the job's output is in {directory.job_output}", file=sys.stderr)
+    last = lines[starts[0] :] if starts else lines[-_FEW_WORDS:]
+    if any(last):
+        print("\n".join(last), file=sys.stderr)
+    return last
 
 
 def _explain_failure(diagnosis: Diagnosis, command: commands.Command, job: TypedJob) -> None:

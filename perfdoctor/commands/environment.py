@@ -6,7 +6,6 @@ torch, never this one.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -82,10 +81,6 @@ class Environment:
     torch_absent: str
     """Why there is none, as a clause; "" when there is one."""
     machine: Machine
-
-    def as_dict(self) -> dict[str, object]:
-        """The same as plain JSON values."""
-        return dataclasses.asdict(self)
 
     def as_text(self) -> str:
         """One line per fact, for an issue."""

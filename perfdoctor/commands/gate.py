@@ -6,36 +6,35 @@ import dataclasses
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
-from ..config.choices import OnInconclusive, Schedule
 from ..config.decoding import Place, laid_over
 from ..config.gate import COUNTER, GateSettings
 from ..config.settings import Config
 from ..errors import PerfdoctorError
 from ..exits import Exit
-from ..gate.model import GateResult, Verdict
+from ..gate.failure import JobFailedError
+from ..gate.model import Arm, GateResult, Verdict
 from ..launch import command as commands
 from ..observation.session import signals_as_interrupts
 from ..recording.directory import make_parent
 from ..trials.judge import checks_with_limits
 from . import outputs
 from .budgets import require_known_budgets
-from .check import Settings
-from .gate_failure import REPORTED, as_result
+from .check import Settings, show_last_words
 from .progress import say
 from .typed_job import TypedJob
 
 if TYPE_CHECKING:
-    from ..gate.comparison import Program
+    from ..gate.interleaving import Program
     from ..gate.worktrees import Tree, Trees
 
-V = TypeVar("V")
-
+_REPORTED = (Exit.JOB_FAILED, Exit.NOT_MEASURABLE)
+"""Wrong options are for whoever typed them, and crashes of perfdoctor for its authors."""
 LOCK = Path(tempfile.gettempdir()) / "perfdoctor-gate.lock"
 
 _CODES = {
@@ -65,36 +64,24 @@ class Options:
     outputs: tuple[str, ...]
     verbose: bool
     settings: Settings
-    gate: GateOptions
+    gate: Mapping[str, object] = field(default_factory=dict)
+    """Options over `[gate]`, by its keys; None leaves a setting alone."""
+    counter_tolerance: Sequence[str] = ()
+    """`METRIC=N`."""
     self_test: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GateOptions:
-    """Options over `[gate]`; None leaves a setting alone."""
-
-    tolerance: str | None = None
-    time_budget: str | None = None
-    on_inconclusive: OnInconclusive | None = None
-    schedule: Schedule | None = None
-    control: bool | None = None
-    steady_memory: bool | None = None
-    setup: str | None = None
-    max_age: int | None = None
-    counter_tolerance: Sequence[str] = ()
-
-    def over(self, settings: GateSettings) -> GateSettings:
-        """Raises PerfdoctorError for a value that is not what it should be."""
-        given: dict[str, Any] = {option.name.replace("_", "-"): getattr(self, option.name) for option in fields(self)}
-        allowed = dict(COUNTER.decode(word, Place(key="counter-tolerance")) for word in self.counter_tolerance)
-        given["counter-tolerance"] = {**settings.counter_tolerance, **allowed}
-        return laid_over(settings, given)
+def with_options(settings: GateSettings, options: Mapping[str, object], counters: Sequence[str]) -> GateSettings:
+    """Raises PerfdoctorError for a value that is not what it should be."""
+    allowed = dict(COUNTER.decode(word, Place(key="counter-tolerance")) for word in counters)
+    return laid_over(settings, {**options, "counter-tolerance": {**settings.counter_tolerance, **allowed}})
 
 
 def run(options: Options) -> Exit:
     """Compare, report, and say what the shell gets."""
     config = options.settings.resolve()
-    config = dataclasses.replace(config, gate=options.gate.over(config.gate))
+    gate = with_options(config.gate, options.gate, options.counter_tolerance)
+    config = dataclasses.replace(config, gate=gate)
     where = outputs.parse(options.outputs)
     checks_with_limits(config)
     require_known_budgets(config)
@@ -136,9 +123,9 @@ def run(options: Options) -> Exit:
             else:
                 result = _against(options, config, paired)
     except PerfdoctorError as error:
-        if error.exit_code in REPORTED:
+        if error.exit_code in _REPORTED:
             # A red run of CI shows its reports, not its stderr.
-            failed = as_result(error, str(options.baseline or options.against))
+            failed = _failure(error, str(options.baseline or options.against))
             write(failed, where, command.argv, verbose=options.verbose)
         raise
     return _finish(result, config, where, command.argv, options.verbose)
@@ -160,6 +147,19 @@ def _require_one_comparison(options: Options) -> None:
             slug="gate-from",
             advice="perfdoctor gate --from BEFORE AFTER",
         )
+
+
+def _failure(error: PerfdoctorError, before: str) -> GateResult:
+    """A gate that could not compare anything, as a result like any other: its reports say why.
+
+    What the job printed last goes to stderr as a whole, its last line into the reports.
+    """
+    notes = [error.advice]
+    lines = show_last_words(error.output) if isinstance(error, JobFailedError) and error.output else []
+    if any(lines):
+        notes.append(f"the last line of its output: {next(line for line in reversed(lines) if line.strip())}")
+    verdict = Verdict.FAILED if error.exit_code is Exit.JOB_FAILED else Verdict.NOT_COMPARABLE
+    return GateResult(verdict, error.message, Arm(before), Arm("this run"), notes=tuple(notes))
 
 
 def _finish(
@@ -212,7 +212,6 @@ def _against(options: Options, config: Config, paired: Callable[[int, int], None
     from ..gate import worktrees
     from ..gate.comparison import Comparison, Terms
     from ..gate.decision import Policy
-    from ..gate.model import Arm
 
     gate = config.gate
     make_parent(config.runs)
@@ -266,7 +265,7 @@ def _against(options: Options, config: Config, paired: Callable[[int, int], None
 
 def _program(job: TypedJob, trees: Trees, tree: Tree) -> Program:
     """One arm's own command, in its own directory."""
-    from ..gate.comparison import Program
+    from ..gate.interleaving import Program
 
     cwd = trees.cwd(tree)
     words = tuple(trees.within(tree, word) for word in job.words)

@@ -11,7 +11,6 @@ from ..evidence.model import Missing
 from ..exits import Exit
 from ..gate import baseline as stored
 from ..gate import fingerprint
-from ..gate.from_report import GATE, REPORT, read_report, schema_of
 from ..gate.metrics import metrics
 from ..gate.stored import StoredArm
 from ..recording.directory import RunDirectory
@@ -31,10 +30,10 @@ def read_arm(path: Path, config: Config) -> StoredArm:
             slug="from-unreadable",
             advice="name two recordings (directories in .perfdoctor/runs), baselines, or reports as JSON",
         ) from error
-    schema = schema_of(text)
-    if schema.startswith(REPORT):
-        return StoredArm(str(path), read_report(text, str(path)))
-    if schema.startswith(GATE):
+    schema = stored.schema_of(text)
+    if schema.startswith(stored.REPORT):
+        return StoredArm(str(path), stored.read_report(text, str(path)))
+    if schema.startswith(stored.GATE):
         raise PerfdoctorError(
             f"{path} is the report of a gate, which compared two arms already",
             slug="from-gate",

@@ -155,23 +155,19 @@ def _print(page: RenderableType) -> None:
 
 
 def _text(pages: Pages, name: str) -> str:
+    from rich.console import Console
+
+    from ..report import junit, platforms, sarif
+
     if name == "json":
         return pages.json()
     if name == "markdown":
         return pages.markdown()
-    if name != "console":
-        return _for_programs(pages.sheet(), name)
-    from rich.console import Console
-
-    console = Console(width=100, no_color=True)
-    with console.capture() as capture:
-        console.print(pages.console())
-    return capture.get()
-
-
-def _for_programs(sheet: Sheet, name: str) -> str:
-    from ..report import junit, platforms, sarif
-
+    if name == "console":
+        console = Console(width=100, no_color=True)
+        with console.capture() as capture:
+            console.print(pages.console())
+        return capture.get()
     renderers = {
         "concise": platforms.render_concise,
         "github": platforms.render_github,
@@ -180,4 +176,4 @@ def _for_programs(sheet: Sheet, name: str) -> str:
         "junit": junit.render_junit,
         "sarif": sarif.render_sarif,
     }
-    return renderers[name](sheet)
+    return renderers[name](pages.sheet())

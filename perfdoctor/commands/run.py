@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import PerfdoctorError
+from ..errors import PerfdoctorError, nearest
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..launch import preload
 from ..launch.command import Command
@@ -21,7 +21,6 @@ from ..launch.environment import changed, job_environment
 from ..launch.job import cannot_start
 from ..recording.reader import ProcessFile
 from ..recording.trials import Applied
-from .remedy_names import known
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -34,6 +33,23 @@ class Remedies:
     """Variables of the launch; "" unsets one."""
     in_job: tuple[str, ...]
     """What the probe does once the job trains."""
+
+
+def known(name: str) -> str:
+    """`name`, if it is a remedy's. Raises PerfdoctorError with the nearest one that is."""
+    try:
+        catalogue.parse(name)
+    except catalogue.UnknownRemedyError:
+        base, equals, value = name.partition("=")
+        if base in catalogue.BY_NAME:
+            argument = catalogue.BY_NAME[base].argument
+            wanted = base if argument is None else f"{base}={argument}"
+        else:
+            close = nearest(base, catalogue.BY_NAME)
+            wanted = f"{close}{equals}{value}" if close else ""
+        advice = f"did you mean {wanted}?" if wanted else "perfdoctor explain --remedies lists them all"
+        raise PerfdoctorError(f"unknown remedy {name}", slug="unknown-remedy", advice=advice) from None
+    return name
 
 
 def parse(words: str) -> Remedies:

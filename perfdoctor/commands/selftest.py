@@ -11,8 +11,9 @@ from pathlib import Path
 from ..config.settings import Config
 from ..errors import PerfdoctorError
 from ..exits import Exit
-from ..gate.comparison import Comparison, Program, Terms
+from ..gate.comparison import Comparison, Terms
 from ..gate.decision import Policy
+from ..gate.interleaving import Program
 from ..gate.model import GateResult, Verdict
 from ..launch.command import Command, python_for_jobs
 from .progress import say

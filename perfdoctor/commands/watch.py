@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..launch.command import OutputMode
 from ..observation.watch import INTERRUPTED, Progress, output_tail
 from ..recording.directory import RunDirectory
-from ..recording.host import HostSample
 from ..report.live import LiveStatus, Pace, goal_bar, life_line, plain_line, render_live
 from ..report.trials import trial_sentence
 
@@ -196,7 +195,7 @@ def _live(directory: RunDirectory, goal: _Goal) -> Iterator[Show]:
     from rich.live import Live
 
     console = Console(stderr=True)
-    last: list[LiveStatus] = []
+    last: dict[str, Any] = {}
 
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
@@ -204,31 +203,17 @@ def _live(directory: RunDirectory, goal: _Goal) -> Iterator[Show]:
             lines = tuple(output_tail(directory.job_output, console.height))
             if progress.trial is not None:
                 console.print(f"perfdoctor: {trial_sentence(progress.trial)}", markup=False, highlight=False)
-            if progress.steps:
-                status = _status(
-                    progress,
+            beat = progress.beat
+            if beat.steps:
+                last.update(
                     step=progress.step,
-                    step_ms=progress.wall_us / progress.steps / 1000,
-                    wait_ms=progress.wait_us / progress.steps / 1000,
-                    samples=progress.samples / progress.steps,
-                    gc=(progress.gc_count, progress.gc_us / 1000),
-                    lines=lines,
+                    step_ms=beat.wall_us / beat.steps / 1000,
+                    wait_ms=beat.wait_us / beat.steps / 1000,
+                    samples=beat.samples / beat.steps,
+                    gc=(beat.gc, beat.gc_us / 1000),
                 )
-                last[:] = [status]
-            elif last:
-                # No step since the last time: its numbers stay.
-                now = _status(progress, step=progress.step, lines=lines)
-                status = replace(
-                    last[0],
-                    phase=now.phase,
-                    cpu_cores=now.cpu_cores,
-                    memory_bytes=now.memory_bytes,
-                    gpu=now.gpu,
-                    elapsed_s=now.elapsed_s,
-                    job_lines=lines,
-                )
-            else:
-                status = _status(progress, step=progress.step, lines=lines)
+            # Without a step since the last time its numbers stay.
+            status = _status(progress, lines=lines, **(last or {"step": progress.step}))
             done, left_s = goal.reached(progress)
             status = replace(status, done=done, left_s=left_s)
             live.update(render_live(status, console.width, console.height), refresh=True)
@@ -247,7 +232,9 @@ def _status(
     gc: tuple[int, float] | None = None,
 ) -> LiveStatus:
     rate = 1000 / step_ms if step_ms else None
-    cpu, memory, gpu = _host(progress.host)
+    job = progress.host.job if progress.host else None
+    gpus = (progress.host.gpus if progress.host else None) or ()
+    busy = [gpu.utilisation for gpu in gpus if gpu.utilisation is not None]
     return LiveStatus(
         phase=progress.phase,
         step=step,
@@ -257,18 +244,9 @@ def _status(
         input_wait_ms=wait_ms,
         gc_count=gc[0] if gc else None,
         gc_ms=gc[1] if gc else None,
-        cpu_cores=cpu,
-        memory_bytes=memory,
-        gpu=gpu,
+        cpu_cores=job.cpus if job else None,
+        memory_bytes=job.rss_bytes if job else None,
+        gpu=f"{100 * max(busy):.0f} %" if busy else "",
         elapsed_s=progress.elapsed_s,
         job_lines=lines,
     )
-
-
-def _host(sample: HostSample | None) -> tuple[float | None, int | None, str]:
-    if sample is None:
-        return None, None, ""
-    job = sample.job
-    busy = [gpu.utilisation for gpu in sample.gpus or () if gpu.utilisation is not None]
-    gpu = f"{100 * max(busy):.0f} %" if busy else ""
-    return (job.cpus, job.rss_bytes, gpu) if job else (None, None, gpu)

@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import PerfdoctorError
-from .budgets import read_budgets
 from .decoding import TABLE, Place, decode, keys, reject_unknown
 from .gate import GateSettings
-from .rules import read_rules
+from .rules import read_budgets, read_rules
 from .selection import Selection
 from .settings import Config
 from .suppressions import read_suppressions
@@ -34,10 +33,11 @@ def load(start: Path, explicit: Path | None = None) -> Config:
     """
     start = start.absolute()
     if explicit is None:
-        for directory in (start, *start.parents):
-            config = _from_directory(directory)
-            if config is not None:
-                return config
+        for path in (directory / name for directory in (start, *start.parents) for name in (FILE, PYPROJECT)):
+            # Not Path.is_file(): it raises in a parent directory that may not be searched.
+            found = _from_file(path, path.parent) if os.path.isfile(path) else None  # noqa: PTH113
+            if found is not None:
+                return found
         return Config(runs=start / Config().runs)
     path = start / explicit
     if not os.path.isfile(path):  # noqa: PTH113
@@ -46,35 +46,26 @@ def load(start: Path, explicit: Path | None = None) -> Config:
             slug="config-not-found",
             advice=f"Give `--config` the path of a {FILE} or {PYPROJECT}, or leave it out.",
         )
-    if path.name != PYPROJECT:
-        return build(_parse(_read(path), path), Place(path), start)
-    section = _section(path)
-    if section is None:
+    config = _from_file(path, start)
+    if config is None:
         raise PerfdoctorError(
             f"{path} has no section [tool.perfdoctor]",
             slug="config-no-section",
             advice="Add the section, or leave `--config` out to use the defaults.",
         )
-    return build(section, Place(path, "tool.perfdoctor"), start)
+    return config
 
 
-def _from_directory(directory: Path) -> Config | None:
-    path = directory / FILE
-    # Not Path.is_file(): it raises in a parent directory that may not be searched.
-    if os.path.isfile(path):  # noqa: PTH113
-        return build(_parse(_read(path), path), Place(path), directory)
-    path = directory / PYPROJECT
-    section = _section(path) if os.path.isfile(path) else None  # noqa: PTH113
-    return None if section is None else build(section, Place(path, "tool.perfdoctor"), directory)
-
-
-def _section(path: Path) -> object:
-    """`[tool.perfdoctor]`; None when the file does not have it."""
+def _from_file(path: Path, base: Path) -> Config | None:
+    """None for a pyproject.toml without `[tool.perfdoctor]`."""
     raw = _read(path)
+    if path.name != PYPROJECT:
+        return build(_parse(raw, path), Place(path), base)
     if b"perfdoctor" not in raw:  # somebody else's file, whatever is wrong with it
         return None
     tool = _parse(raw, path).get("tool")
-    return tool.get("perfdoctor") if isinstance(tool, dict) else None
+    section = tool.get("perfdoctor") if isinstance(tool, dict) else None
+    return None if section is None else build(section, Place(path, "tool.perfdoctor"), base)
 
 
 def _read(path: Path) -> bytes:

@@ -1,4 +1,5 @@
-"""`[rules.PD03]`: the level of one check's findings, and its thresholds."""
+"""`[rules.PD03]`: the level of one check's findings, and its thresholds. `[assert]`: budgets, on a metric or on what a
+check may find."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 from ..errors import PerfdoctorError
-from .decoding import FORMS, SCALAR, TABLE, Place, one_of, reject_unknown, unfit
+from .decoding import FORMS, SCALAR, TABLE, Place, decode, one_of, reject_unknown, unfit
 
 if TYPE_CHECKING:
     # Types only: `diagnosis` imports this package, and the command line must start fast.
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 Level = Literal["error", "warning", "note", "off"]
 LimitValue = bool | int | float | str
 """What a threshold can be."""
+
+BudgetLevel = Literal["off", "warn", "error"]
+EXPECTED = '"error" for a check, or ["error", { max = 0.1 }] for a metric; the levels are off, warn and error'
 
 L = TypeVar("L")
 
@@ -71,3 +75,37 @@ def _like(default: object, value: LimitValue, place: Place) -> object:
     if not isinstance(default, bool | int | float | str):
         raise unfit(value, "nothing, because it cannot be set in a file", place)
     return FORMS[type(default)].decode(value, place)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """One entry of `[assert]`."""
+
+    name: str
+    level: BudgetLevel
+    max: float | None = None
+    min: float | None = None
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it is on what a check finds: nothing."""
+        return self.max is None and self.min is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    max: float | None = None
+    min: float | None = None
+
+
+def read_budgets(table: object, place: Place) -> tuple[Budget, ...]:
+    """`PD04 = "error"` or `data_wait_share = ["error", { max = 0.10 }]`. Raises PerfdoctorError."""
+    return tuple(_budget(name, value, place.at(name)) for name, value in TABLE.decode(table, place).items())
+
+
+def _budget(name: str, value: Any, place: Place) -> Budget:
+    entries = value if isinstance(value, list) else [value]
+    if not 1 <= len(entries) <= 2 or entries[0] not in get_args(BudgetLevel):
+        raise unfit(value, EXPECTED, place)
+    limits = decode(_Limits, entries[1], place) if len(entries) == 2 else _Limits()
+    return Budget(name, entries[0], limits.max, limits.min)

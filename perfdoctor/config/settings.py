@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import PerfdoctorError, did_you_mean
-from .budgets import Budget
 from .choices import FailOn
 from .decoding import COUNT, NO_KEY, POSITIVE, Place, laid_over, setting
 from .gate import GateSettings
-from .rules import Rule
+from .rules import Budget, Rule
 from .selection import Selection, is_chosen, split, with_code
 from .suppressions import Suppression, code_of
 

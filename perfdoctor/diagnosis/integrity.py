@@ -11,7 +11,7 @@ from .findings import CheckResult, IntegrityNote, Measurement, OutcomeKind, Seve
 _FEW_STEPS = 20
 """Below, the interval of the step is wider than most findings."""
 _OVERHEAD = 0.01
-"""perfdoctor's own promise for steps of 5 ms and more."""
+"""perfdoctor's own budget for steps of 5 ms and more."""
 
 
 def notes(run: RunEvidence, results: Sequence[CheckResult]) -> tuple[IntegrityNote, ...]:

@@ -74,22 +74,11 @@ def suppression_notes(
     results = tuple(sifted)
     used = {s for result in results for s in result.used}
     lapsed = {s for result in results for s in result.lapsed}
-    notes = [
-        note
-        for suppression in config.suppressions
-        if (note := _note(suppression, used, lapsed, judged, today)) is not None
-    ]
-    comments = dict.fromkeys(comment for result in results for comment in result.malformed)
-    notes += [
-        IntegrityNote(
-            CODE,
-            "malformed-suppression",
-            Severity.WARNING,
-            f"the comment at {comment.place} silences nothing: {comment.problem}",
-        )
-        for comment in comments
-    ]
-    return tuple(notes)
+    notes = [_note(suppression, used, lapsed, judged, today) for suppression in config.suppressions]
+    for comment in dict.fromkeys(comment for result in results for comment in result.malformed):
+        said = f"the comment at {comment.place} silences nothing: {comment.problem}"
+        notes.append(IntegrityNote(CODE, "malformed-suppression", Severity.WARNING, said))
+    return tuple(note for note in notes if note is not None)
 
 
 def _note(

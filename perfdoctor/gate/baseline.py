@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from typing import Any, cast
 
@@ -16,6 +16,8 @@ from .metrics import Metrics
 from .model import Assume, Metric, Unit
 
 SCHEMA = "perfdoctor.baseline/1"
+REPORT = "perfdoctor.report/"
+GATE = "perfdoctor.gate/"
 DIGITS = 4
 """Of a time: more is noise, and noise makes diffs."""
 
@@ -128,11 +130,8 @@ def render(baseline: Baseline) -> str:
             f"{brackets[0]}\n" + ",\n".join(f"    {row}" for row in rows) + f"\n  {brackets[1]}" if rows else brackets
         )
 
-    metrics = [
-        f"{line(name)}: " + line({"assume": m.assume, "label": m.label, "launches": list(m.launches), "unit": m.unit})
-        for name, m in sorted(baseline.metrics.items())
-    ]
-    findings = [line({"fingerprint": f.fingerprint, "id": f.id, "place": f.place}) for f in baseline.findings]
+    metrics = [f"{line(name)}: {line(asdict(metric))}" for name, metric in sorted(baseline.metrics.items())]
+    findings = [line(asdict(finding)) for finding in baseline.findings]
     parts = {
         "configuration": block([f"{line(k)}: {line(v)}" for k, v in sorted(baseline.configuration.items())], "{}"),
         "findings": block(findings, "[]"),
@@ -161,8 +160,8 @@ def parse(text: str, place: str) -> Baseline:
         return Baseline(
             date.fromisoformat(raw["written"]),
             str(raw["job"]),
-            {str(k): str(v) for k, v in raw["configuration"].items()},
-            {str(k): str(v) for k, v in raw["machine"].items()},
+            _texts(raw["configuration"]),
+            _texts(raw["machine"]),
             {
                 str(name): Stored(m["unit"], Assume(m["assume"]), m["label"], tuple(map(_number, m["launches"])))
                 for name, m in raw["metrics"].items()
@@ -175,6 +174,54 @@ def parse(text: str, place: str) -> Baseline:
             slug="not-a-baseline",
             advice="write one with `perfdoctor baseline write SCRIPT`, and resolve merge conflicts by writing it again",
         ) from error
+
+
+# ---------------------------------------------------------------------------------------------------------
+# A report of `perfdoctor check --output json`, as a baseline of one launch
+
+
+def schema_of(text: str) -> str:
+    """What a JSON document says it is; "" when it does not."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return ""
+    return str(document.get("schema", "")) if isinstance(document, dict) else ""
+
+
+def read_report(text: str, place: str) -> Baseline:
+    """Raises PerfdoctorError for a report that holds no launch: one of an older perfdoctor, or cut."""
+    try:
+        document = json.loads(text)
+        launch, job = document["launch"], document["environment"]["job"]
+        return Baseline(
+            date.fromisoformat(str(job["started"])[:10]),
+            place,
+            _texts(launch["configuration"]),
+            _texts(launch["machine"]),
+            {
+                str(name): Stored(metric["unit"], Assume(metric["assume"]), metric["label"], (metric["value"],))
+                for name, metric in launch["metrics"].items()
+                if isinstance(metric["value"], int | float)
+            },
+            tuple(_finding(finding) for check in document["checks"] for finding in check["findings"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PerfdoctorError(
+            f"{place} is a report without the numbers of its launch",
+            slug="report-without-launch",
+            advice="it was written by an older perfdoctor: name the recording instead, a directory in .perfdoctor/runs",
+        ) from error
+
+
+def _finding(finding: Mapping[str, Any]) -> KnownFinding:
+    place = finding.get("location")
+    where = f"{place['file']}::{place['function']}" if place else ""
+    return KnownFinding(str(finding["fingerprint"]), str(finding["id"]), where)
+
+
+def _texts(table: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in table.items()}
 
 
 def _number(value: object) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from ..config.budgets import Budget
+from ..config.rules import Budget
 from ..diagnosis.findings import Finding
 from ..evidence.model import Missing
 from .compare import operators_were_counted
@@ -50,19 +50,16 @@ def _of_metric(budget: Budget, launches: Sequence[Metrics]) -> Judgement:
         numbers = [0.0]
     limits = [f"at most {budget.max:g}"] if budget.max is not None else []
     limits += [f"at least {budget.min:g}"] if budget.min is not None else []
-    said = f"budget: {' and '.join(limits)}"
-    if not numbers:
-        why = next((str(value) for value in values if isinstance(value, Missing)), "not measured")
-        verdict, after = Verdict.INCONCLUSIVE, Missing(why)
-        return Judgement(
-            BUDGET + budget.name, label, unit, assume, Missing("a budget"), after, verdict,
-            f"{said}, but {why}", gates=budget.level == "error",
-        )  # fmt: skip
-    value = median(numbers)
-    broken = (budget.max is not None and value > budget.max) or (budget.min is not None and value < budget.min)
+    after: float | Missing
+    if numbers:
+        after = median(numbers)
+        broken = (budget.max is not None and after > budget.max) or (budget.min is not None and after < budget.min)
+        verdict = Verdict.REGRESSION if broken else Verdict.PASS
+        said = f"; measured {', '.join(f'{number:.4g}' for number in numbers)}"
+    else:
+        after = Missing(next((str(value) for value in values if isinstance(value, Missing)), "not measured"))
+        verdict, said = Verdict.INCONCLUSIVE, f", but {after}"
     return Judgement(
-        BUDGET + budget.name, label, unit, assume, Missing("a budget"), value,
-        Verdict.REGRESSION if broken else Verdict.PASS,
-        f"{said}; measured {', '.join(f'{number:.4g}' for number in numbers)}",
-        gates=budget.level == "error",
+        BUDGET + budget.name, label, unit, assume, Missing("a budget"), after, verdict,
+        f"budget: {' and '.join(limits)}{said}", gates=budget.level == "error",
     )  # fmt: skip

@@ -32,6 +32,8 @@ NOTHING_MORE: Mapping[str, float] = MappingProxyType({})
 
 Launches = Sequence[Mapping[str, Metric]]
 """Metrics by name, of each launch of one arm."""
+Said = tuple[Verdict, str, float, float]
+"""The verdict, its reason, and the metric before and after."""
 
 
 def compare(before: Launches, after: Launches, allowed: Mapping[str, float] = NOTHING_MORE) -> tuple[Judgement, ...]:
@@ -43,38 +45,34 @@ def compare(before: Launches, after: Launches, allowed: Mapping[str, float] = NO
 def _one(name: str, before: Launches, after: Launches, allowed: float) -> Judgement:
     metric = next(launch[name] for launch in (*after, *before) if name in launch)
     old, new = _values(name, before), _values(name, after)
-
-    def judged(verdict: Verdict, reason: str, old_value: float | Missing, new_value: float | Missing) -> Judgement:
-        change = None
-        if not isinstance(old_value, Missing) and not isinstance(new_value, Missing):
-            change = new_value - old_value
-        assume = metric.assume
-        return Judgement(name, metric.title, metric.unit, assume, old_value, new_value, verdict, reason, change)
-
     if isinstance(old, Missing) or isinstance(new, Missing):
         which = [f"{arm}: {value}" for arm, value in (("before", old), ("after", new)) if isinstance(value, Missing)]
-        shown_old = old if isinstance(old, Missing) else median(old)
-        shown_new = new if isinstance(new, Missing) else median(new)
-        return judged(Verdict.NOT_JUDGED, "; ".join(which), shown_old, shown_new)
-    middle_old, middle_new = median(old), median(new)
+        shown_old, shown_new = (value if isinstance(value, Missing) else median(value) for value in (old, new))
+        verdict, reason = Verdict.NOT_JUDGED, "; ".join(which)
+        return Judgement(name, metric.title, metric.unit, metric.assume, shown_old, shown_new, verdict, reason)
     if metric.assume is Assume.EXACT:
-        unsteady = max(old) - min(old) > allowed or max(new) - min(new) > allowed
-        if unsteady:
-            return judged(*_tight(old, new, RSS_MARGIN, 0.0, NOT_EXACT))
-        if name in WORK and middle_new < (1 - COLLAPSE) * middle_old:
-            return judged(
-                Verdict.NOT_COMPARABLE,
-                f"fell by {100 * (1 - middle_new / middle_old):.0f} %: the job does less work than before",
-                middle_old,
-                middle_new,
-            )
-        if middle_new > middle_old + allowed:
-            return judged(Verdict.REGRESSION, "counted exactly", middle_old, middle_new)
-        verdict = Verdict.IMPROVEMENT if middle_new < middle_old else Verdict.PASS
-        return judged(verdict, "counted exactly", middle_old, middle_new)
+        return _judged(metric, _exact(name, old, new, allowed))
     if metric.assume is Assume.TIGHT:
-        return judged(*_tight(old, new, *_margin(name), ""))
-    return judged(Verdict.NOT_JUDGED, "for information", middle_old, middle_new)
+        return _judged(metric, _tight(old, new, *_margin(name), ""))
+    return _judged(metric, (Verdict.NOT_JUDGED, "for information", median(old), median(new)))
+
+
+def _judged(metric: Metric, said: Said) -> Judgement:
+    verdict, reason, before, after = said
+    change = after - before
+    return Judgement(metric.name, metric.title, metric.unit, metric.assume, before, after, verdict, reason, change)
+
+
+def _exact(name: str, old: Sequence[float], new: Sequence[float], allowed: float) -> Said:
+    before, after = median(old), median(new)
+    if max(old) - min(old) > allowed or max(new) - min(new) > allowed:
+        return _tight(old, new, RSS_MARGIN, 0.0, NOT_EXACT)
+    if name in WORK and after < (1 - COLLAPSE) * before:
+        fell = f"fell by {100 * (1 - after / before):.0f} %: the job does less work than before"
+        return Verdict.NOT_COMPARABLE, fell, before, after
+    if after > before + allowed:
+        return Verdict.REGRESSION, "counted exactly", before, after
+    return (Verdict.IMPROVEMENT if after < before else Verdict.PASS), "counted exactly", before, after
 
 
 def compare_pairs(metric: Metric, pairs: Sequence[tuple[float, float]], allowed: float = 0.0) -> Judgement:
@@ -87,14 +85,12 @@ def compare_pairs(metric: Metric, pairs: Sequence[tuple[float, float]], allowed:
     if len(pairs) >= EXACT_PAIRS and max(differences) - min(differences) <= EQUAL:
         verdict = Verdict.PASS if differences[0] >= -EQUAL else Verdict.IMPROVEMENT
         verdict = Verdict.REGRESSION if differences[0] > allowed + EQUAL else verdict
-        before, after, reason = median(old), median(new), f"counted exactly: the same in all {len(pairs)} pairs"
-    else:
-        margin, least = _margin(metric.name)
-        note = NOT_EXACT if len(pairs) >= EXACT_PAIRS else " (too few pairs to be exact)"
-        verdict, reason, before, after = _tight(old, new, margin, max(least, allowed), note)
-    return Judgement(
-        metric.name, metric.title, metric.unit, metric.assume, before, after, verdict, reason, after - before
-    )
+        return _judged(
+            metric, (verdict, f"counted exactly: the same in all {len(pairs)} pairs", median(old), median(new))
+        )
+    margin, least = _margin(metric.name)
+    note = NOT_EXACT if len(pairs) >= EXACT_PAIRS else " (too few pairs to be exact)"
+    return _judged(metric, _tight(old, new, margin, max(least, allowed), note))
 
 
 def _margin(name: str) -> tuple[float, float]:
@@ -122,9 +118,7 @@ def operators_were_counted(launches: Launches) -> bool:
     return any(not isinstance(count, Missing) for count in counts)
 
 
-def _tight(
-    old: Sequence[float], new: Sequence[float], margin: float, least: float, note: str
-) -> tuple[Verdict, str, float, float]:
+def _tight(old: Sequence[float], new: Sequence[float], margin: float, least: float, note: str) -> Said:
     """Medians against a margin; beyond it, no launch of one arm may lie within the other's."""
     before, after = median(old), median(new)
     allowed = max(margin * abs(before), least)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ..config.gate import Control
 from ..config.settings import Config
@@ -19,7 +18,7 @@ from ..errors import PerfdoctorError
 from ..evidence.model import Missing
 from ..exits import Exit
 from ..injected._perfdoctor_probe.remedies import catalogue
-from ..launch.command import Command
+from ..launch.job import write_facts
 from ..monitor.machine import available_bytes, read_machine, write_machine
 from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
@@ -27,12 +26,12 @@ from ..recording.machine import Machine
 from ..trials.judge import judge
 from .decision import Next, Policy, vague, wants
 from .failure import job_failed
-from .interleaving import Launch, Limits, interleave
+from .interleaving import Launch, Limits, Program, interleave
 from .model import AFTER, BEFORE, Arm, GateResult, Judgement, Verdict
-from .outcome import Gathered, Rules, control_policy, losses_vary, other_configuration, other_losses, outcome
+from .outcome import Gathered, control_policy, losses_vary, other_configuration, other_losses, outcome
 from .plan import has_room, memory_comes_and_goes, why_no_control
 from .rounds import CORE, Rounds, note_launches
-from .samples import Sample, note_samples, ratio_core
+from .samples import note_samples, ratio_core
 from .why import explain
 
 CONTROL = "a-a"
@@ -41,16 +40,6 @@ STEADY_MEMORY = catalogue.BY_NAME["memory.malloc"].environment or {}
 """Variables that make glibc keep what is freed."""
 _ABBA_STEPS = 60
 """Steady steps of one launch that runs alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What an arm runs, ready to be launched again and again."""
-
-    title: str
-    command: Command
-    cwd: Path
-    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +160,7 @@ class Comparison:
         for name in names:
             program = self.programs[AFTER if name == AFTER else BEFORE]
             directories[name] = self._directory(name)
-            launches.append(
-                Launch(
-                    name, program.title, program.command, program.cwd, directories[name], program.environment,
-                    windows if name != CONTROL else (),
-                )
-            )  # fmt: skip
+            launches.append(Launch(name, program, directories[name], windows if name != CONTROL else ()))
         samples = interleave(launches, Limits(self.config.patience_s, self.machine.usable_cpus), self.rng)
         was, now = samples[BEFORE], samples[AFTER]
         if len(self.first) == 0:
@@ -192,7 +176,8 @@ class Comparison:
             seen.control.append(ratio_core(was, samples[CONTROL]))
         note_samples(seen, was, now)
         for name, sample in samples.items():
-            _say_it_was_stopped(directories[name], sample)
+            # The recording says how its job ended, as every recording does.
+            write_facts(directories[name], end="stopped", detail=f"after {len(sample.turns)} turns of a gate")
 
     def _abba(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
         """Two launches of each arm in the order ABBA or BAAB, so that a slower slot falls on both."""
@@ -301,11 +286,8 @@ class Comparison:
         return ""
 
     def _verdict(self) -> GateResult:
-        allowed = self.config.gate.counter_tolerance
-        rules = Rules(self.terms.policy, allowed, self.config.budgets, self.terms.fail_on)
-        found = outcome(Gathered(self.first, self.fresh, self.diagnoses, self.controlled), rules)
-        self.notes += found.notes
-        return self._result(found.verdict, found.reason, found.judgements)
+        seen = Gathered(self.first, self.fresh, self.diagnoses, self.controlled)
+        return self._result(*outcome(seen, self.terms.policy, self.config, self.terms.fail_on, self.notes))
 
     def _result(self, verdict: Verdict, said: str, judgements: Sequence[Judgement] = ()) -> GateResult:
         was, now = self.diagnoses[BEFORE], self.diagnoses[AFTER]
@@ -331,10 +313,3 @@ def _threads_within_quota(machine: Machine) -> dict[str, str]:
     if quota is None or quota >= machine.affinity_cpus:
         return {}
     return {"OMP_NUM_THREADS": str(max(1, int(quota)))}
-
-
-def _say_it_was_stopped(directory: RunDirectory, sample: Sample) -> None:
-    """The recording says how its job ended, as every recording does."""
-    from ..launch.job import write_facts
-
-    write_facts(directory, end="stopped", detail=f"after {len(sample.turns)} turns of a gate")

@@ -37,29 +37,36 @@ LEAST_SLICES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """One arm, to be launched afresh."""
+class Program:
+    """What an arm runs, ready to be launched again and again."""
 
-    name: str
     title: str
     """For messages."""
     command: Command
     cwd: Path
-    directory: RunDirectory
     environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One arm, to be launched afresh."""
+
+    name: str
+    program: Program
+    directory: RunDirectory
     windows: tuple[str, ...] = ()
     """To be opened while it warms up."""
 
     def start(self, usable_cpus: float) -> Job:
         """In a process group of its own."""
         return start(
-            self.command,
+            self.program.command,
             self.directory,
             windows=self.windows,
             usable_cpus=usable_cpus,
             output="file",
-            environment=self.environment,
-            cwd=self.cwd,
+            environment=self.program.environment,
+            cwd=self.program.cwd,
             apart=True,
         )
 
@@ -112,7 +119,7 @@ class _Running:
         """The one that takes turns. Raises PerfdoctorError for a job of several."""
         ranks = self.seen.server.ranks
         if len(ranks) > 1:
-            said = f"{self.launch.title}: a job of several ranks cannot take turns"
+            said = f"{self.launch.program.title}: a job of several ranks cannot take turns"
             raise JobFailedError(said, slug="several-ranks", advice="--schedule abba")
         return ranks[0] if ranks else None
 
@@ -158,7 +165,7 @@ class _Running:
         status = self.status()
         if status is None or (status == 0 and self.rank() is not None):
             return
-        name, output = self.launch.title, self.launch.directory.job_output
+        name, output = self.launch.program.title, self.launch.directory.job_output
         if status == 0:
             raise JobFailedError(
                 f"{name}: the job ended without a step",
@@ -226,7 +233,7 @@ class _Turns:
                 if one.turn() is not None and not one.stopped:
                     one.pause()
             if time.monotonic() > deadline:
-                titles = ", ".join(one.launch.title for one in late)
+                titles = ", ".join(one.launch.program.title for one in late)
                 raise JobFailedError(
                     f"no step within {self.limits.patience_s:g} s: {titles}",
                     slug="no-step",
@@ -281,13 +288,13 @@ class _Turns:
             one.must_run()
             if time.monotonic() > deadline:
                 raise JobFailedError(
-                    f"{one.launch.title}: no step for {self.limits.patience_s:g} s",
+                    f"{one.launch.program.title}: no step for {self.limits.patience_s:g} s",
                     slug="no-step",
                     advice="wait longer with --patience SECONDS",
                 )
 
     def _too_short(self) -> JobFailedError:
-        ended = [one.launch.title for one in self.running if one.status() is not None]
+        ended = [one.launch.program.title for one in self.running if one.status() is not None]
         return JobFailedError(
             f"{', '.join(ended) or 'the job'}: ended before there were enough steps",
             slug="too-few-steps",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..evidence.model import Evidence, Missing
+from ..evidence.model import Evidence, Missing, Step
 from .model import Assume, Metric, Unit
 
 T = TypeVar("T")
@@ -24,26 +24,25 @@ def _of(whole: T | Missing, take: Callable[[T], Value]) -> Value:
     return whole if isinstance(whole, Missing) else take(whole)
 
 
+def _per_ms(value: float, step: Step) -> float:
+    """A number of the mean step, over its length in ms."""
+    return value / step.step_ms if step.step_ms else 0.0
+
+
 def _part(name: str) -> Take:
     """A part of the step, as a share of it."""
-    return lambda e: _of(e.step, lambda s: float(getattr(s.parts, name)) / s.step_ms if s.step_ms else 0.0)
+    return lambda e: _of(e.step, lambda step: _per_ms(float(getattr(step.parts, name)), step))
 
 
 def _h2d_share(evidence: Evidence) -> Value:
     """By the profiler, in one launch: no pairs of launches to judge it by, while the copies are counted exactly."""
     if not isinstance(evidence.step, Missing) and not isinstance(evidence.ops, Missing) and not evidence.on_cuda:
         return Missing("nothing runs on a CUDA device")
-    return _of(
-        evidence.step,
-        lambda step: _of(evidence.ops, lambda ops: ops.device_copies_ms / step.step_ms if step.step_ms else 0.0),
-    )
+    return _of(evidence.step, lambda step: _of(evidence.ops, lambda ops: _per_ms(ops.device_copies_ms, step)))
 
 
 def _samples_per_s(evidence: Evidence) -> Value:
-    return _of(
-        evidence.step,
-        lambda step: _of(step.samples, lambda samples: 1000 * samples / step.step_ms if step.step_ms else 0.0),
-    )
+    return _of(evidence.step, lambda step: _of(step.samples, lambda samples: _per_ms(1000 * samples, step)))
 
 
 def _number(part: str, name: str) -> Take:
@@ -82,6 +81,10 @@ _COUNTERS: tuple[tuple[str, Unit, str], ...] = (
 COUNTED = tuple(name for name, _, _ in _COUNTERS)
 """Those of the counters window."""
 
+_TORCH_PEAKS = (
+    ("allocated", "peak of torch's allocator on the device"),
+    ("reserved", "peak that torch reserved on the device"),
+)
 _COPYING = "copies to the device, share of the step (kernels may run meanwhile)"
 
 _TABLE: tuple[tuple[str, Unit, Assume, str, Take], ...] = (
@@ -92,19 +95,9 @@ _TABLE: tuple[tuple[str, Unit, Assume, str, Take], ...] = (
     *((name, unit, Assume.EXACT, label, _number("counters", name)) for name, unit, label in _COUNTERS),
     ("loader_processes", "count", Assume.EXACT, "data-loader workers", _workers),
     ("peak_rss_bytes", "bytes", Assume.TIGHT, "peak memory", _number("memory", "peak_rss_bytes")),
-    (
-        "torch_peak_allocated_bytes",
-        "bytes",
-        Assume.TIGHT,
-        "peak of torch's allocator on the device",
-        _number("cuda_memory", "peak_allocated_bytes"),
-    ),
-    (
-        "torch_peak_reserved_bytes",
-        "bytes",
-        Assume.TIGHT,
-        "peak that torch reserved on the device",
-        _number("cuda_memory", "peak_reserved_bytes"),
+    *(
+        (f"torch_peak_{kind}_bytes", "bytes", Assume.TIGHT, label, _number("cuda_memory", f"peak_{kind}_bytes"))
+        for kind, label in _TORCH_PEAKS
     ),
     *(
         (name, "count", Assume.TIGHT, f"garbage collections of generation {n} per 100 steps", _collected(n))

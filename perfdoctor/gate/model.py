@@ -149,3 +149,26 @@ def overall(judgements: Sequence[Judgement]) -> Verdict:
     """The verdict of a whole gate: the gravest of those that count; inconclusive when nothing was judged."""
     counted = [j.verdict for j in judgements if j.gates and j.verdict is not Verdict.NOT_JUDGED]
     return max(counted, key=lambda verdict: verdict.gravity, default=Verdict.INCONCLUSIVE)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What every kind of gate says alike in its one sentence
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are: "peak memory, kernels per step and 2 more"."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def decisive(verdict: Verdict, judgements: Sequence[Judgement], most: int, worse: str = "worse") -> list[str]:
+    """What made the verdict: metrics by name, then budgets, which may be about too little of something and are
+    therefore named apart. `worse` says how a metric regressed."""
+    metric = {Verdict.REGRESSION: worse, Verdict.IMPROVEMENT: "better"}.get(verdict, "not certain")
+    budget = "outside budget" if verdict is Verdict.REGRESSION else "budget not judged"
+    deciding = [j for j in judgements if j.gates and j.verdict is verdict]
+    named = {
+        metric: [j.label for j in deciding if not j.is_budget],
+        budget: [j.label for j in deciding if j.is_budget],
+    }
+    return [f"{intro}: {some(labels, most)}" for intro, labels in named.items() if labels]

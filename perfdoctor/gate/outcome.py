@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import median
 
-from ..config.budgets import Budget
+from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
 from ..evidence.model import Missing
 from . import fingerprint
@@ -26,17 +26,6 @@ Diagnoses = Mapping[str, Sequence[Diagnosis]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What a verdict is made by."""
-
-    policy: Policy
-    counter_tolerance: Mapping[str, float] = field(default_factory=dict)
-    budgets: Sequence[Budget] = ()
-    fail_on: str | None = None
-    """Level from which on a finding that is certainly new fails; None for never."""
-
-
-@dataclass(frozen=True, slots=True)
 class Gathered:
     """What a comparison gave."""
 
@@ -45,16 +34,6 @@ class Gathered:
     diagnoses: Diagnoses
     controlled: bool
     """Whether the arm before has run against its A/A control."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What is said about it."""
-
-    verdict: Verdict
-    reason: str
-    judgements: tuple[Judgement, ...]
-    notes: tuple[str, ...]
 
 
 def other_configuration(diagnoses: Diagnoses) -> str:
@@ -81,40 +60,42 @@ def control_policy(policy: Policy) -> Policy:
     return replace(policy, first=policy.first - 1, most=policy.most - 1)
 
 
-def outcome(seen: Gathered, rules: Rules) -> Outcome:
-    """All that is judged, and the verdict."""
-    notes: list[str] = []
+def outcome(
+    seen: Gathered, policy: Policy, config: Config, fail_on: str | None, notes: list[str]
+) -> tuple[Verdict, str, list[Judgement]]:
+    """The verdict, its reason, and all that is judged; what else the reader should know goes into `notes`.
+
+    `fail_on`: the level from which on a finding that is certainly new fails; None for never.
+    """
+    allowed = config.gate.counter_tolerance
     everything = seen.first + seen.fresh
-    decisions = decide(seen.first.ratios, seen.fresh.ratios, rules.policy)
+    decisions = decide(seen.first.ratios, seen.fresh.ratios, policy)
     if seen.controlled:
-        decisions = _with_control(decisions, everything.control, rules.policy, notes)
+        decisions = _with_control(decisions, everything.control, policy, notes)
     judgements = [timed(name, everything, decision) for name, decision in decisions.items()]
     judgements += [
-        share("data_wait_share", "wait for data", everything.waits, rules.policy),
-        share("gc_share", "garbage collection", everything.collections, rules.policy),
+        share("data_wait_share", "wait for data", everything.waits, policy),
+        share("gc_share", "garbage collection", everything.collections, policy),
     ]
     before, after = (_launches(seen, arm) for arm in (BEFORE, AFTER))
     if _counted_elsewhere(seen.diagnoses):
         notes.append("counters were taken at other steps on each arm, so they were not compared")
         before, after = (_without_counters(launches) for launches in (before, after))
-    counted = [
-        *compare(before, after, rules.counter_tolerance),
-        *_collections(everything, rules.counter_tolerance),
-    ]
+    counted = [*compare(before, after, allowed), *_collections(everything, allowed)]
     # Only the step time must be certain: what is known besides is told.
     judgements += [replace(j, gates=j.verdict is not Verdict.INCONCLUSIVE) for j in counted]
     now = seen.diagnoses[AFTER]
-    if rules.fail_on:
-        judgements += new_findings((), certain(seen.diagnoses[BEFORE], now, rules.fail_on))
+    if fail_on:
+        judgements += new_findings((), certain(seen.diagnoses[BEFORE], now, fail_on))
     launches = [metrics(diagnosis.evidence) for diagnosis in now]
-    judgements += judge_budgets(rules.budgets, launches, now[0].ranked if now else ())
+    judgements += judge_budgets(config.budgets, launches, now[0].ranked if now else ())
     verdict = overall(judgements)
     delay = median(everything.delays) if everything.delays else 0.0
     if delay > _BUSY:
         notes.append(
             f"a busy machine: the job waited for a CPU for {100 * delay:.0f} % of its time (median over launches)"
         )
-    return Outcome(verdict, reason(verdict, judgements, decisions), tuple(judgements), tuple(notes))
+    return verdict, reason(verdict, judgements, decisions), judgements
 
 
 def _with_control(

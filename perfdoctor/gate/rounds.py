@@ -14,8 +14,7 @@ from ..exits import Exit
 from .decision import Decision, Policy, decide_share, estimate
 from .findings import FINDING
 from .metrics import metrics
-from .model import Assume, Judgement, Verdict
-from .summary import decisive, some
+from .model import Assume, Judgement, Verdict, decisive, some
 
 CORE, ALL_IN = "step_time.core", "step_time.all_in"
 _LABELS = {CORE: "uncontended step", ALL_IN: "step with everything in it"}

@@ -20,8 +20,7 @@ from .decision import trimmed_mean
 from .findings import in_all, new_findings
 from .fingerprint import differences, losses_differ, torch_minor
 from .metrics import COUNTED, STEP_TIME, Metrics
-from .model import Arm, Assume, GateResult, Judgement, Metric, Verdict, Why, overall
-from .summary import decisive
+from .model import Arm, Assume, GateResult, Judgement, Metric, Verdict, Why, decisive, overall
 from .why import explain, explain_alone
 
 LEAST_LAUNCHES = 8

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..recording.directory import OWN_DIRECTORY
 from .git import git
-from .summary import some
+from .model import some
 
 _NOT_LINKED = (OWN_DIRECTORY, ".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist")
 _COMPILED = (".so", ".pyd")

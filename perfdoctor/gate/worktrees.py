@@ -5,6 +5,7 @@ Both lie side by side under names of the same length, for the length of a path m
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
@@ -141,12 +142,10 @@ def prepared(ref: str, *, merge_base: bool, setup: str, python: str, where: Path
         yield replace(found, before=_own_paths(found, found.before), after=_own_paths(found, found.after))
     finally:
         for name in arms:
-            subprocess.run(
-                ["git", "worktree", "remove", "--force", str(where / name)],
-                cwd=repository, capture_output=True, check=False,
-            )  # fmt: skip
+            with contextlib.suppress(PerfdoctorError):
+                git("worktree", "remove", "--force", str(where / name), cwd=repository)
         shutil.rmtree(where, ignore_errors=True)
-        subprocess.run(["git", "worktree", "prune"], cwd=repository, capture_output=True, check=False)
+        _remove_left(repository, where.parent)
 
 
 def _remove_left(repository: Path, runs: Path) -> None:
@@ -155,7 +154,8 @@ def _remove_left(repository: Path, runs: Path) -> None:
         number = left.name.removeprefix("trees-")
         if number.isdecimal() and not Path(f"/proc/{number}").exists():
             shutil.rmtree(left, ignore_errors=True)
-    subprocess.run(["git", "worktree", "prune"], cwd=repository, capture_output=True, check=False)
+    with contextlib.suppress(PerfdoctorError):
+        git("worktree", "prune", cwd=repository)
 
 
 def _own_paths(trees: Trees, tree: Tree) -> Tree:

@@ -39,9 +39,8 @@ class JobProcesses:
     def end(self, job: int, grace_s: float) -> None:
         """SIGTERM to every descendant, SIGKILL to those left after `grace_s`. `job` is left for its owner to reap."""
         _send(self.living(), signal.SIGTERM)
-        if self._gone(job, grace_s, kill=False):
-            return
-        self._gone(job, _KILL_PATIENCE_S, kill=True)
+        if not self._gone(job, grace_s, kill=False):
+            self._gone(job, _KILL_PATIENCE_S, kill=True)
 
     def _gone(self, job: int, patience_s: float, kill: bool) -> bool:
         deadline = time.monotonic() + patience_s

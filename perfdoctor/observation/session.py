@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -117,22 +117,15 @@ def record(
 
 def _say(show: Callable[[Progress], None], elapsed_s: float, phase: str, trial: Trial | None) -> None:
     """What happens once the job has ended."""
-    show(Progress(phase, 0, 0, 0, 0, 0, 0, 0, elapsed_s, None, None, trial, in_trials=True))
+    show(Progress(phase, elapsed_s, trial=trial, in_trials=True))
 
 
 def _write_ending(directory: RunDirectory, ending: Ending, **facts: float | None) -> None:
     if not directory.run_file.exists():
         return  # the job never started
+    ended = asdict(ending)
     try:
-        write_facts(
-            directory,
-            end=ending.kind,
-            exit_code=ending.exit_code,
-            signal=ending.signal,
-            detail=ending.detail,
-            problems=ending.problems,
-            **facts,
-        )
+        write_facts(directory, end=ended.pop("kind"), **ended, **facts)
     except OSError as error:
         print(f"perfdoctor: how the job ended could not be recorded: {error.strerror}", file=sys.stderr)
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..diagnosis.measured import Trial
@@ -58,16 +58,11 @@ class Progress:
     """How it goes, for a live view. Rates cover the time since the last one."""
 
     phase: str
-    step: int
-    steps: int
-    wall_us: int
-    wait_us: int
-    samples: int
-    gc_count: int
-    gc_us: int
     elapsed_s: float
-    host: HostSample | None
-    rows: ProcessFile | None
+    step: int = 0
+    beat: Beat = field(default_factory=Beat)
+    host: HostSample | None = None
+    rows: ProcessFile | None = None
     """The lead rank's file, as far as read."""
     trial: Trial | None = None
     """One that has just ended."""
@@ -106,19 +101,13 @@ class _Watch:
 
     def progress(self, phase: str = "") -> Progress:
         """Everything since the last call, summed over the lead rank's beats."""
-        lead = self.server.ranks[0] if self.server.ranks else None
-        beat = lead.beat if lead else Beat()
-        if lead:
-            lead.beat = Beat()
+        beat = Beat()
+        for lead in self.server.ranks[:1]:
+            beat, lead.beat = lead.beat, Beat()
         return Progress(
             phase=phase or self._phase(),
             step=max(0, self.step),
-            steps=beat.steps,
-            wall_us=beat.wall_us,
-            wait_us=beat.wait_us,
-            samples=beat.samples,
-            gc_count=beat.gc,
-            gc_us=beat.gc_us,
+            beat=beat,
             elapsed_s=time.monotonic() - self.job.started,
             host=self.sampler.latest,
             rows=self.lead,

@@ -85,14 +85,10 @@ def undisturbed(pairs: Sequence[Pair]) -> list[Pair]:
     """Those in which the job had its CPU as usual in both blocks. What is usual is judged for each kind apart: a
     remedy may itself change how often the job waits for a CPU."""
     limits = {}
-    for kind in (False, True):
-        shares = [_delay_share(_block(pair, kind)) for pair in pairs]
+    for kind in ("without", "with_remedy"):
+        shares = [_delay_share(getattr(pair, kind)) for pair in pairs]
         limits[kind] = max(_CONTENDED, _UNUSUAL * float(np.median(shares))) if shares else _CONTENDED
-    return [pair for pair in pairs if all(_delay_share(_block(pair, kind)) <= limits[kind] for kind in limits)]
-
-
-def _block(pair: Pair, with_remedy: bool) -> Block:
-    return pair.with_remedy if with_remedy else pair.without
+    return [pair for pair in pairs if all(_delay_share(getattr(pair, kind)) <= limits[kind] for kind in limits)]
 
 
 def _delay_share(block: Block) -> float:

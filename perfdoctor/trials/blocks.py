@@ -97,7 +97,7 @@ class Size:
 def orders(pairs: int, draw: random.Random) -> list[bool]:
     """Whether the remedy comes first, for each pair: as often as not, in random order.
 
-    What drifts (a heap that grows, a neighbour that comes) is then on both sides alike.
+    What drifts (a heap that grows, a neighbour that comes) is then in blocks of both kinds alike.
     """
     first = [index % 2 == 0 for index in range(pairs)]
     draw.shuffle(first)

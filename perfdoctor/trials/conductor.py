@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from typing import Any
 
 from ..config.settings import Config
 from ..diagnosis.measured import COMBINED, Trial
@@ -209,10 +210,7 @@ class Conductor:
                 if without is None or treated is None:
                     break
                 pairs.append((without, treated))
-            self.planned = [
-                replace(p, why_not="", launches=tuple(pairs)) if p.trial == planned.trial else p for p in self.planned
-            ]
-            self._write()
+            self._note(planned.trial, why_not="", launches=tuple(pairs))
             say(f"tried {planned.remedy}", self._trial(planned.trial))
 
     def close(self) -> None:
@@ -274,8 +272,7 @@ class Conductor:
                 break
         alive = job.alive()
         if not alive:
-            self.planned = [replace(p, broke=True) if p.trial == number else p for p in self.planned]
-            self._write()
+            self._note(number, broke=True)
         if alive and again and self._was_disturbed(job, number):
             job.say(f"{one.remedy} was disturbed: it goes on after the others", None)
         else:
@@ -295,8 +292,8 @@ class Conductor:
 
     # -- on disk ------------------------------------------------------------------------------------------
 
-    def _note(self, number: int, why_not: str) -> None:
-        self.planned = [replace(p, why_not=why_not) if p.trial == number else p for p in self.planned]
+    def _note(self, number: int, **known: Any) -> None:
+        self.planned = [replace(p, **known) if p.trial == number else p for p in self.planned]
         self._write()
 
     def _trials(self) -> Sequence[Trial]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from written_config import written
 
-from perfdoctor.config.budgets import Budget
 from perfdoctor.config.gate import GateSettings, seconds_of, share_of
+from perfdoctor.config.rules import Budget
 from perfdoctor.errors import PerfdoctorError
 
 

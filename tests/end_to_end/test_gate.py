@@ -13,7 +13,7 @@ from running import Perfdoctor
 
 from perfdoctor.config.settings import Config
 from perfdoctor.errors import PerfdoctorError
-from perfdoctor.gate.interleaving import Launch, Limits, interleave, one_gate_at_a_time
+from perfdoctor.gate.interleaving import Launch, Limits, Program, interleave, one_gate_at_a_time
 from perfdoctor.gate.metrics import metrics
 from perfdoctor.launch.command import Command
 from perfdoctor.monitor.machine import read_machine, write_machine
@@ -79,7 +79,7 @@ def test_two_copies_take_turns_and_one_call_more_is_counted_exactly(tmp_path):
         write_machine(read_machine(), directory.machine_file)
         command = Command((sys.executable, str(TRIAL), "--workers", "1", *options), "trial")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        launches.append(Launch(name, name, command, tmp_path, directory, environment, ("counters",)))
+        launches.append(Launch(name, Program(name, command, tmp_path, environment), directory, ("counters",)))
     samples = interleave(launches, Limits(patience_s=60, usable_cpus=2, slices=12), random.Random(1))
     assert [len(samples[name].turns) for name in ("was", "now")] == [12, 12]
     was, now = (metrics(judge(c.directory, Config()).evidence) for c in launches)

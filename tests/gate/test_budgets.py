@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from baselines import finding, launch
 
-from perfdoctor.config.budgets import Budget
+from perfdoctor.config.rules import Budget
 from perfdoctor.gate.budgets import judge_budgets
 from perfdoctor.gate.model import Assume, Metric, Verdict
 
@@ -24,7 +24,7 @@ from perfdoctor.gate.model import Assume, Metric, Verdict
         (Budget("PD03", "error"), Verdict.PASS),
     ],
 )
-def test_each_promise_is_judged(budget: Budget, verdict: Verdict) -> None:
+def test_each_budget_is_judged(budget: Budget, verdict: Verdict) -> None:
     (found,) = judge_budgets([budget], [launch(), launch()], [finding()])
     assert found.verdict is verdict
     assert found.gates

@@ -66,7 +66,7 @@ def test_a_small_job_may_grow_by_some_mebibytes_however_small_it_was(mebibytes: 
     assert one([launch(peak_rss_bytes=before)] * 3, [launch(peak_rss_bytes=after)] * 3).verdict is verdict
 
 
-def test_what_one_side_lacks_is_not_judged_and_the_reason_is_said() -> None:
+def test_what_one_arm_lacks_is_not_judged_and_the_reason_is_said() -> None:
     found = one([launch(syncs=Missing("no window"))], [launch(syncs=9.0)])
     assert found.verdict is Verdict.NOT_JUDGED
     assert "before: no window" in found.reason

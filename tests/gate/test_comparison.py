@@ -15,15 +15,15 @@ from counted import COUNTED
 from diagnosis_samples import found_by
 from verdicts import regressions
 
-from perfdoctor.config.budgets import Budget
+from perfdoctor.config.rules import Budget
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Confidence, Diagnosis, Finding
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.model import Evidence, Missing
 from perfdoctor.gate import comparison
-from perfdoctor.gate.comparison import AFTER, BEFORE, CONTROL, STEADY_MEMORY, Comparison, Program, Terms
+from perfdoctor.gate.comparison import AFTER, BEFORE, CONTROL, STEADY_MEMORY, Comparison, Terms
 from perfdoctor.gate.decision import Policy
-from perfdoctor.gate.interleaving import Launch
+from perfdoctor.gate.interleaving import Launch, Program
 from perfdoctor.gate.model import GateResult, Verdict
 from perfdoctor.gate.rounds import CORE
 from perfdoctor.gate.samples import Sample
@@ -58,7 +58,7 @@ class Stage:
     def interleave(self, launches: Sequence[Launch], *_: Any) -> dict[str, Sample]:
         self.launches += 1
         self.windows.append(launches[0].windows)
-        faults = 0 if STEADY_MEMORY.items() <= launches[0].environment.items() else self.faults(self.launches)
+        faults = 0 if STEADY_MEMORY.items() <= launches[0].program.environment.items() else self.faults(self.launches)
         self.arms.append(len(launches))
         samples = {}
         for one in launches:
@@ -203,7 +203,7 @@ def test_a_job_that_runs_foreign_files_is_refused(stage: Stage) -> None:
     assert int(caught.value.exit_code) == 3
 
 
-def test_promises_are_kept_or_not(stage: Stage) -> None:
+def test_budgets_are_kept_or_not(stage: Stage) -> None:
     config = Config(budgets=(Budget("syncs", "error", max=5),))
     broken = stage.hold(config)
     assert broken.verdict is Verdict.REGRESSION

@@ -21,11 +21,11 @@ from perfdoctor.commands import baseline as stored
 from perfdoctor.commands import diff, gate
 from perfdoctor.commands.budgets import keep_budgets, needs_counters, require_known_budgets
 from perfdoctor.commands.check import Settings
-from perfdoctor.commands.gate import GateOptions, Options, exit_code
+from perfdoctor.commands.gate import Options, exit_code, with_options
 from perfdoctor.commands.selftest import TRIALS, Trial, problem_of
 from perfdoctor.commands.typed_job import TypedJob
-from perfdoctor.config.budgets import Budget
 from perfdoctor.config.gate import GateSettings
+from perfdoctor.config.rules import Budget
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
@@ -68,30 +68,40 @@ def test_doubt_can_be_let_through_and_nothing_else() -> None:
 
 def test_options_lie_over_the_settings() -> None:
     given = GateSettings(tolerance=0.1, counter_tolerance={"syncs": 1.0})
-    assert GateOptions().over(given) == given
-    found = GateOptions("8%", "90s", "warn", "abba", True, False, "make", 3, ("allocations=2",)).over(given)
+    assert with_options(given, {"tolerance": None, "setup": None}, ()) == given
+    options = {
+        "tolerance": "8%",
+        "time-budget": "90s",
+        "on-inconclusive": "warn",
+        "schedule": "abba",
+        "control": True,
+        "steady-memory": False,
+        "setup": "make",
+        "max-age": 3,
+    }
+    found = with_options(given, options, ("allocations=2",))
     allowed = {"syncs": 1.0, "allocations": 2.0}
     assert found == GateSettings(0.08, 90, "warn", "abba", "on", "off", "make", 3, allowed)
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "counters"),
     [
-        GateOptions(tolerance="much"),
-        GateOptions(time_budget="-1"),
-        GateOptions(on_inconclusive="ignore"),
-        GateOptions(schedule="both"),
-        GateOptions(counter_tolerance=("syncs",)),
+        ({"tolerance": "much"}, ()),
+        ({"time-budget": "-1"}, ()),
+        ({"on-inconclusive": "ignore"}, ()),
+        ({"schedule": "both"}, ()),
+        ({}, ("syncs",)),
     ],
 )
-def test_invalid_options_are_refused(options: GateOptions) -> None:
+def test_invalid_options_are_refused(options: dict[str, object], counters: tuple[str, ...]) -> None:
     with pytest.raises(PerfdoctorError) as caught:
-        options.over(GateSettings())
+        with_options(GateSettings(), options, counters)
     assert caught.value.slug == "config-wrong-value"
     assert caught.value.message.startswith("invalid --")
 
 
-def test_a_promise_about_nothing_is_refused_with_the_nearest_name() -> None:
+def test_a_budget_on_nothing_is_refused_with_the_nearest_name() -> None:
     known = (Budget("syncs", "error", 3), Budget("op:aten::mm", "error", max=1), Budget("PD04", "warn"))
     require_known_budgets(Config(budgets=known))
     for unknown in (Budget("sync", "error", max=1), Budget("PD99", "error")):
@@ -109,7 +119,7 @@ def test_a_promise_about_nothing_is_refused_with_the_nearest_name() -> None:
         require_known_budgets(Config(gate=GateSettings(counter_tolerance={"sync": 1.0})))
 
 
-def test_promises_count_in_every_judged_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_budgets_count_in_every_judged_run(capsys: pytest.CaptureFixture[str]) -> None:
     diagnosis = Diagnosis(samples.with_(samples.healthy(), counters=COUNTED), (), None)
 
     def code(*budgets: Budget) -> int:
@@ -163,9 +173,7 @@ def test_no_option_is_forgotten() -> None:
 
 
 def gate_options(*, against: str | None = None, outputs: tuple[str, ...] = ()) -> Options:
-    return Options(
-        TypedJob(("train.py",)), against, None, None, True, False, 2, outputs, False, Settings(), GateOptions()
-    )
+    return Options(TypedJob(("train.py",)), against, None, None, True, False, 2, outputs, False, Settings())
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(Exit.JOB_FAILED, "failed"), (Exit.NOT_MEASURABLE, "not-comparable")])
@@ -251,7 +259,7 @@ def test_a_new_finding_fails_by_its_level_and_is_explained(launches: Launches, t
     assert launches.gate(file, fail_on="never").verdict is Verdict.PASS
 
 
-def test_a_promise_counts_besides_the_baseline(launches: Launches, tmp_path: Path) -> None:
+def test_a_budget_counts_besides_the_baseline(launches: Launches, tmp_path: Path) -> None:
     file = tmp_path / "perf-baseline.json"
     stored.write(file, COMMAND, Config(), 2, TODAY)
     broken = launches.gate(file, budgets=(Budget("syncs", "error", max=3),))

@@ -183,7 +183,7 @@ def test_the_order_of_pairs_and_the_names_of_metrics_do_not_matter() -> None:
     assert len({d.verdict for d in decide(pair, pair, POLICY).values()}) == 1
 
 
-def test_swapping_the_sides_changes_the_sign_only() -> None:
+def test_swapping_the_arms_changes_the_sign_only() -> None:
     values = list(np.random.default_rng(6).normal(0.03, 0.02, 10))
     one, other = estimate(values), estimate([-v for v in values])
     assert one.mean == pytest.approx(-other.mean)

@@ -15,7 +15,7 @@ from diagnosis_samples import found_by
 from verdicts import regressions
 
 from perfdoctor.commands.gate_from import read_arm
-from perfdoctor.config.budgets import Budget
+from perfdoctor.config.rules import Budget
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.errors import PerfdoctorError
@@ -125,7 +125,7 @@ def test_new_findings_fail_only_when_asked_for() -> None:
     assert any("how grave" in note for note in unknown.notes)
 
 
-def test_promises_count_here_too() -> None:
+def test_budgets_count_here_too() -> None:
     config = Config(budgets=(Budget("syncs", "error", max=5), Budget("PD04", "error")))
     broken = decide(of(baseline()), of(baseline()), config)
     assert broken.verdict is Verdict.REGRESSION
@@ -136,10 +136,10 @@ def test_a_report_holds_what_is_compared(tmp_path: Path) -> None:
     diagnosis = Diagnosis(counted(allocated_bytes=12_345_678_901.0), (), None)
     file = tmp_path / "report.json"
     file.write_text(render_json(diagnosis))
-    side = read_arm(file, Config())
-    assert side.content.metrics["allocated_bytes"].launches == (12_345_678_901,)
-    assert side.content.configuration["batch size"] == "32"
-    assert decide(side, side).verdict is Verdict.PASS
+    arm = read_arm(file, Config())
+    assert arm.content.metrics["allocated_bytes"].launches == (12_345_678_901,)
+    assert arm.content.configuration["batch size"] == "32"
+    assert decide(arm, arm).verdict is Verdict.PASS
     old = json.loads(file.read_text())
     del old["launch"]
     file.write_text(json.dumps(old))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from perfdoctor.gate.model import Assume, Judgement, Verdict
-from perfdoctor.gate.summary import decisive, some
+from perfdoctor.gate.model import Assume, Judgement, Verdict, decisive, some
 
 
 def _judged(name: str, verdict: Verdict = Verdict.REGRESSION, gates: bool = True) -> Judgement:
@@ -13,7 +12,7 @@ def test_names_beyond_the_most_are_counted() -> None:
     assert some(["a", "b", "c", "d"], 2) == "a, b and 2 more"
 
 
-def test_a_broken_promise_is_named_apart_from_what_got_worse() -> None:
+def test_a_broken_budget_is_named_apart_from_what_got_worse() -> None:
     judgements = [_judged("copies"), _judged("assert:samples_per_s"), _judged("kernels")]
     assert decisive(Verdict.REGRESSION, judgements, 3, "higher") == [
         "higher: copies, kernels",

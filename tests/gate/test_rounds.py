@@ -55,7 +55,7 @@ def test_a_share_that_cannot_be_told_is_shown_only(after: float, verdict: Verdic
     assert judged.change == pytest.approx(after - 0.2)
 
 
-def test_the_sentence_names_the_step_what_is_higher_what_is_new_and_what_was_promised() -> None:
+def test_the_sentence_names_the_step_what_is_higher_what_is_new_and_what_is_outside_its_budget() -> None:
     def counted(name: str, label: str) -> Judgement:
         return Judgement(name, label, "count", Assume.EXACT, 1, 2, Verdict.REGRESSION, "counted exactly", 1)
 

@@ -63,7 +63,7 @@ def test_collections_are_counted_for_each_generation_per_100_steps() -> None:
     assert sample([10.0, 10.0], steps=10, gen0=4, gen1=2, gen2=1).collections == (40.0, 20.0, 10.0)
 
 
-def test_a_pair_is_noted_before_first_and_the_busier_side_counts() -> None:
+def test_a_pair_is_noted_before_first_and_the_busier_arm_counts() -> None:
     seen = Rounds()
     was = sample([10.0] * 5, wait_ns=5 * MS, gc_ns=0, gen0=1, rss_kb=100, delay_ns=10 * MS)
     now = sample([12.0] * 5, wait_ns=0, gc_ns=6 * MS, gen0=2, rss_kb=300, delay_ns=30 * MS)

@@ -1,4 +1,4 @@
-"""Two sides of a repository as directories."""
+"""Two arms of a repository as directories."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def clean(root: Path) -> None:
     assert not (root / ".perfdoctor" / "runs" / "trees-1").exists()
 
 
-def test_each_side_has_its_own_files_and_the_same_data(repository: Path) -> None:
+def test_each_arm_has_its_own_files_and_the_same_data(repository: Path) -> None:
     with prepared(repository) as trees:
         assert (trees.before.root / "train.py").read_text() == "print('one')\n"
         assert (trees.after.root / "train.py").read_text() == "print('two')\n"
@@ -123,7 +123,7 @@ def test_paths_into_the_repository_lead_into_each_side(
         assert trees.cwd(trees.after) == trees.after.root
 
 
-def test_files_of_another_side_are_found(repository: Path) -> None:
+def test_files_of_another_arm_are_found(repository: Path) -> None:
     with prepared(repository) as trees:
         own, other = f"{trees.before.root}/train.py", f"{trees.after.root}/train.py"
         installed = f"{repository}/package/__init__.py"
@@ -152,7 +152,7 @@ def test_no_repository_no_ref_and_no_common_ancestor_say_what_to_do(
     clean(repository)
 
 
-def test_a_set_up_command_runs_in_each_side_and_its_failure_is_shown(
+def test_a_set_up_command_runs_in_each_arm_and_its_failure_is_shown(
     repository: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (repository / ".gitignore").write_text("data/\n*.so\n")

@@ -17,7 +17,7 @@ from perfdoctor.observation.watch import INTERRUPTED, Progress
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.report.live import Pace, life_line
 
-PROGRESS = Progress("observing", 57, 0, 0, 0, 0, 0, 0, 12.0, None, None, done=0.25)
+PROGRESS = Progress("observing", 12.0, 57, done=0.25)
 
 
 class Clock:
