@@ -59,15 +59,12 @@ from perfdoctor.api.findings import Check, Finding, Outcome, cannot_tell, clear,
 from perfdoctor.api.quantities import Backend, Evidence, LibraryUse, Missing, Step
 
 from . import channels_last
+from .algorithms import benchmark_off, benchmark_on_new_shapes, deterministic
 from .attention import attention
-from .benchmark import benchmark_off, benchmark_on_new_shapes
-from .case import Case
-from .channels_first import channels_first
-from .deterministic import deterministic
+from .case import Case, Limits
 from .done_by import done_by, measured
-from .limits import Limits
+from .memory_layout import channels_first, scattered_weights
 from .onednn_disabled import onednn_disabled
-from .scattered_weights import scattered_weights
 from .unused import unused
 
 

@@ -6,7 +6,7 @@ from perfdoctor.api.findings import Finding
 from perfdoctor.api.quantities import Backend, Evidence, Missing, Site, Step
 
 from .._shared.onednn import onednn_off
-from .limits import Limits
+from .case import Limits
 
 
 def onednn_disabled(evidence: Evidence, step: Step, backend: Backend, limits: Limits) -> Finding | None:

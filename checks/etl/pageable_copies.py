@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Part, location, milliseconds, share
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
-from .limits import Limits
+from .waiting import Limits
 
 
 def pageable_copies(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:

@@ -9,10 +9,8 @@ from perfdoctor.api.causes import in_step
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, milliseconds, savings, share
 from perfdoctor.api.quantities import IndexUse, Missing
 
-from .case import Case
-from .classes import head_and_targets, seen_targets
+from .case import Case, Limits, head_and_targets, seen_targets
 from .layer_table import title
-from .limits import Limits
 
 _LOSSES = (
     "_log_softmax",

@@ -7,10 +7,9 @@ import math
 from perfdoctor.api.findings import Confidence, Cost, Finding, Measurement, location
 from perfdoctor.api.quantities import Missing
 
-from .blocked import timed_operators
-from .concurrent_forwards import Forwards
+from .case import Forwards, Limits
 from .fixes import fewer_threads
-from .limits import Limits
+from .locks import timed_operators
 
 
 def oversubscribed_teams(case: Forwards, limits: Limits) -> Finding | None:

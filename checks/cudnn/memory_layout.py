@@ -1,4 +1,4 @@
-"""Half-precision convolutions on tensors with their channels first, which tensor cores do not read."""
+"""How tensors and weights lie in memory: channels first, recurrent weights in pieces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TENSOR_CORES = (7, 0)
 
 
 def channels_first(case: Case) -> Finding | None:
-    """By the device's time in them."""
+    """Half-precision convolutions on tensors with their channels first, which tensor cores do not read."""
     precision = case.evidence.precision
     capability = None if isinstance(precision, Missing) else precision.compute_capability
     if capability is None or capability < _TENSOR_CORES:
@@ -41,4 +41,27 @@ def channels_first(case: Case) -> Finding | None:
         "the device's time in these convolutions; 8 to 35 % was measured elsewhere, not in this run",
         Measurement("convolutions", len(some), "count", "kinds of convolution"),
         milliseconds("turning_ms", turning, "transposing tensors, per step"),
+    )
+
+
+_COPIES_SAVE = (0.5, 1.0)
+
+
+def scattered_weights(case: Case) -> Finding | None:
+    """By the copies that cuDNN asks for in every call."""
+    some = [one for one in case.use.recurrent if one.copies_ms > 0]
+    return case.finding(
+        "rnn-weights-scattered",
+        "scattered weights of recurrent layers are copied in every call: {cost_ms} per step ({cost_share})",
+        "`aten::_cudnn_rnn` copied them in {layers:layer}: they no longer lie in one chunk of memory, as after "
+        "`deepcopy`, a tied weight or a parametrization",
+        min(case.step.step_ms, sum(one.copies_ms for one in some)),
+        _COPIES_SAVE,
+        Fix(
+            text="Put them into one piece again, once, after the model is on its device.",
+            code="for module in model.modules():\n    if isinstance(module, torch.nn.RNNBase):\n"
+            "        module.flatten_parameters()",
+        ),
+        "the measured time of the copies on the host's clock",
+        Measurement("layers", len(some), "count", "recurrent layers"),
     )

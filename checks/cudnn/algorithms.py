@@ -1,4 +1,4 @@
-"""`torch.backends.cudnn.benchmark`: on although shapes keep changing, or off although they do not."""
+"""The algorithms that cuDNN may choose from: tried for each shape or not, and only deterministic ones."""
 
 from __future__ import annotations
 
@@ -64,5 +64,29 @@ def benchmark_off(case: Case) -> Finding | None:
         "the device's time in convolutions; nothing to 30 % was reported, not measured in this run",
         Measurement("distinct", shapes.distinct, "count", "shapes seen"),
         Measurement("sampled", shapes.sampled, "count", "batches looked at"),
+        note=True,
+    )
+
+
+_DETERMINISTIC_COSTS = (0.05, 0.2)
+"""Of convolution time: reports of 10 to 20 % of training (ADD-GCN#13, lerobot#3102)."""
+
+
+def deterministic(case: Case) -> Finding | None:
+    """By the device's time in convolutions."""
+    if not case.cudnn.deterministic:
+        return None
+    return case.finding(
+        "deterministic",
+        "convolutions take {cost_ms} per step ({cost_share}) with cuDNN's deterministic algorithms only",
+        "`torch.backends.cudnn.deterministic` is True",
+        case.ms(case.by_cudnn),
+        _DETERMINISTIC_COSTS,
+        Fix(
+            text="Switch it off where runs need not repeat each other to the bit.",
+            code="torch.backends.cudnn.deterministic = False",
+            risk="Two runs with one seed no longer agree to the last digit.",
+        ),
+        "the device's time in convolutions; 5 to 20 % was reported, not measured in this run",
         note=True,
     )
