@@ -58,14 +58,12 @@ from perfdoctor.api.causes import in_step
 from perfdoctor.api.findings import Check, Finding, Outcome, cannot_tell, clear, found, not_applicable, present
 from perfdoctor.api.quantities import Backend, Evidence, LibraryUse, Missing, Step
 
-from . import channels_last
 from .algorithms import benchmark_off, benchmark_on_new_shapes, deterministic
 from .attention import attention
 from .case import Case, Limits
-from .done_by import done_by, measured
+from .done_by import channels_last_words, done_by, measured
 from .memory_layout import channels_first, scattered_weights
-from .onednn_disabled import onednn_disabled
-from .unused import unused
+from .unused import onednn_disabled, unused
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -98,7 +96,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if not use.on_device and untimed_ms / step.step_ms >= limits.min_share:
         return cannot_tell(f"attention that is not fused takes much of the step, and {untimed[0].timing}")
     unseen = "; inside compiled functions nothing was seen" if evidence.job.compiled else ""
-    return clear(done_by(use) + channels_last.words(shared) + unseen, *shared)
+    return clear(done_by(use) + channels_last_words(shared) + unseen, *shared)
 
 
 def _on_gpu(evidence: Evidence, step: Step, use: LibraryUse, backend: Backend, limits: Limits) -> tuple[Finding, ...]:

@@ -48,8 +48,7 @@ from perfdoctor.api.quantities import Evidence, Missing
 
 from .case import Case, Limits
 from .mixed import conversions, needless_grad_scaler
-from .slow_type import slow_type
-from .tensor_cores import tensor_cores_unused
+from .slow_type import slow_type, tensor_cores_unused
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

@@ -56,7 +56,7 @@ from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, n
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
 from .causes import waiting
-from .pageable_copies import pageable_copies
+from .handover import pageable_copies
 from .restarts import restarted_workers
 from .waiting import Case, Limits
 

@@ -50,8 +50,7 @@ from perfdoctor.api.quantities import Evidence, Missing
 
 from .case import MIN_MEASURED, Forwards, Limits
 from .evaluation import grad_in_threads, train_mode_shared
-from .locks import lock_bound, serialised
-from .teams import oversubscribed_teams
+from .waits import lock_bound, oversubscribed_teams, serialised
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
