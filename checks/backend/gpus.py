@@ -11,7 +11,6 @@ from perfdoctor.api.findings import (
     Severity,
     milliseconds,
     savings,
-    severity,
     share,
 )
 from perfdoctor.api.quantities import Missing
@@ -63,7 +62,7 @@ def data_parallel(case: Case) -> Finding | None:
     low, high = (part * step.parts.compute for part in _DATA_PARALLEL_SAVES)
     return Finding(
         id="PD01.data-parallel",
-        severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
+        severity=Cost(step, high).severity(limits.min_share, limits.error_share),
         confidence=Confidence.LOW,
         message="nn.DataParallel drives {gpus:GPU} from the threads of one process",
         reasoning="it copies the model to every GPU in each step, and its threads share one interpreter lock",

@@ -52,8 +52,7 @@ from perfdoctor.api.quantities import Evidence, Missing
 
 from .case import Case, Limits
 from .growth import growth
-from .larger import mergeable_accumulation, too_small
-from .too_large import too_large
+from .sizes import mergeable_accumulation, too_large, too_small
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

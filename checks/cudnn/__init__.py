@@ -58,12 +58,11 @@ from perfdoctor.api.causes import in_step
 from perfdoctor.api.findings import Check, Finding, Outcome, cannot_tell, clear, found, not_applicable, present
 from perfdoctor.api.quantities import Backend, Evidence, LibraryUse, Missing, Step
 
-from .algorithms import benchmark_off, benchmark_on_new_shapes, deterministic
 from .attention import attention
 from .case import Case, Limits
 from .done_by import channels_last_words, done_by, measured
-from .memory_layout import channels_first, scattered_weights
 from .unused import onednn_disabled, unused
+from .usage import benchmark_off, benchmark_on_new_shapes, channels_first, deterministic, scattered_weights
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

@@ -57,8 +57,8 @@ from perfdoctor.api.quantities import Evidence, Missing, Step
 
 from .causes import waiting
 from .handover import pageable_copies
-from .restarts import restarted_workers
 from .waiting import Case, Limits
+from .workers import restarted_workers
 
 _MINE_ITSELF = 0.25
 """From this share outside forward, backward and optimizer on, a loop without loader may be making batches there."""

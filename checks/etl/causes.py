@@ -11,9 +11,8 @@ from perfdoctor.api.quantities import MAKING, WITHOUT_CPU, Cause, Fetch, Missing
 from .handover import handover
 from .making import costly_part
 from .no_cpu_left import no_cpu_left
-from .restarts import rebuilt_iterator
 from .waiting import Case, fetch_measurements
-from .workers import too_few_workers, uneven_batches, worker_collections
+from .workers import rebuilt_iterator, too_few_workers, uneven_batches, worker_collections
 
 _WORTH = 0.5
 """Workers must win back half of the wait, between best and worst case, or their cost is not worth it."""

@@ -65,9 +65,8 @@ from perfdoctor.api.quantities import Cause, Evidence, Missing
 from .case import Case, Limits
 from .embeddings import dense_embedding_gradient
 from .memory_bound import memory_bound_layers
-from .oversized import oversized_head, oversized_layers
+from .oversized import oversized_head, oversized_layers, unused_outputs
 from .time_loop import time_loops
-from .unused_outputs import unused_outputs
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

@@ -11,7 +11,6 @@ from perfdoctor.api.findings import (
     Part,
     location,
     savings,
-    severity,
     share,
 )
 from perfdoctor.api.quantities import CallSite, CudaMemory, Missing, Step
@@ -59,7 +58,7 @@ def _finding(name: str, memory: CudaMemory, step: Step, limits: Limits, calls: f
     message, text, code = _FOUND[name]
     return Finding(
         id=f"PD08.{name}",
-        severity=severity(low / step.step_ms, limits.min_share, limits.error_share),
+        severity=Cost(step, low).severity(limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
         message=message,
         reasoning="an allocation that reaches the driver waits for the device; {fragmentation} of the reserved memory "

@@ -12,7 +12,6 @@ from perfdoctor.api.findings import (
     location,
     milliseconds,
     savings,
-    severity,
     share,
 )
 from perfdoctor.api.quantities import Evidence, HostMemory, Missing, Step
@@ -50,7 +49,7 @@ def grad_in_evaluation(evidence: Evidence, memory: HostMemory, step: Step, limit
     may_be_walked = "; if a later one runs through it, it costs more than this"
     return Finding(
         id="PD08.grad-in-evaluation",
-        severity=severity(high / step.step_ms, limits.min_share, 2.0),
+        severity=Cost(step, high).severity(limits.min_share, 2.0),
         confidence=Confidence.MEDIUM,
         message="{forwards:forward pass} with gradients in evaluation: {forward_ms} per step",
         reasoning="the model was in `eval()` mode with gradients on, and no backward pass came before the next "
@@ -105,7 +104,7 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
     model = min(roots or layers.idle, key=lambda layer: layer.order)
     return Finding(
         id="PD08.unused-gradients",
-        severity=severity(high / step.step_ms, limits.min_share, limits.error_share),
+        severity=Cost(step, high).severity(limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
         message="the backward pass spends {backward_ms} per step ({backward_share}) in a model without an optimizer",
         reasoning="{model}'s parameters require gradients and get them, its input requires none, and none of its "
