@@ -59,7 +59,6 @@ from perfdoctor.api.findings import (
     milliseconds,
     not_applicable,
     savings,
-    severity,
 )
 from perfdoctor.api.quantities import Backend, Cpu, Evidence, Missing, OpProfile, Step, VectorExtensionTimings
 
@@ -168,7 +167,7 @@ def _limited(
     return found(
         Finding(
             id="PD11.capped-by-environment",
-            severity=severity(cost.high_ms / step.step_ms, limits.min_share, limits.error_share),
+            severity=Cost(step, cost.high_ms).severity(limits.min_share, limits.error_share),
             confidence=Confidence.HIGH,
             message="{variables} limiting the vector extensions: {cost_ms} per step; speed-up {slower} without",
             reasoning="the job's own largest operators were timed after it, with the variables and without, in turns; "

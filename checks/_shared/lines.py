@@ -1,10 +1,10 @@
-"""Lines of code as findings compare and write them."""
+"""Lines of code as findings compare and write them, and recurrent cells, which Python calls once per time step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing, Site
+from perfdoctor.api.quantities import CallSite, Evidence, Layer, Line, Missing, Site
 
 PYTHON_PARTS = ("forward", "other")
 """The parts of a step in which the job's own Python issues the operators."""
@@ -32,3 +32,15 @@ def places(lines: Sequence[Line]) -> str:
     here = max(lines, key=lambda line: line.ms_per_step).site.file
     ordered = sorted({(line.site.file != here, line.site.file, line.site.line) for line in lines})
     return ", ".join(f"{file}:{line}" if elsewhere else str(line) for elsewhere, file, line in ordered)
+
+
+CELLS = {"LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
+"""Kind of a cell -> the layer that runs it over a whole sequence."""
+_AS_OFTEN = 1.5
+"""Times by which a line's runs, which are estimated, and a cell's calls, which are counted, may differ."""
+
+
+def runs_as_often(line: Line, cell: Layer) -> bool:
+    """Whether a line may be the one that calls a cell."""
+    fewer, more = sorted((line.runs_per_step, cell.calls_per_step))
+    return more <= _AS_OFTEN * fewer

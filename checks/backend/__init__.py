@@ -59,11 +59,8 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import Evidence, Missing
 
 from .._shared.onednn import onednn_off
-from .case import USED, Case
-from .data_parallel import data_parallel
-from .idle_gpus import idle_gpus
-from .limits import Limits
-from .part_on_cpu import part_on_cpu
+from .case import USED, Case, Limits
+from .gpus import data_parallel, idle_gpus, part_on_cpu
 from .slow_blas import slow_blas
 from .unused_gpu import is_hidden, not_handed_over, unused, unused_gpu
 

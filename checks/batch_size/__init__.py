@@ -50,12 +50,9 @@ from __future__ import annotations
 from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found
 from perfdoctor.api.quantities import Evidence, Missing
 
-from .case import Case
+from .case import Case, Limits
 from .growth import growth
-from .limits import Limits
-from .mergeable_accumulation import mergeable_accumulation
-from .too_large import too_large
-from .too_small import too_small
+from .sizes import mergeable_accumulation, too_large, too_small
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

@@ -12,7 +12,6 @@ from perfdoctor.api.findings import (
     milliseconds,
     present,
     savings,
-    severity,
 )
 from perfdoctor.api.quantities import CallSite, Evidence, Step
 
@@ -39,7 +38,7 @@ def _device_sync(evidence: Evidence, step: Step, call: CallSite, limits: Limits)
     low, high = (min(felt.ms, fraction * cost.ms) for fraction in _WAIT_LOST)
     return Finding(
         id="PD10.device-sync",
-        severity=severity(high / step.step_ms, limits.read_share, limits.error_share),
+        severity=Cost(step, high).severity(limits.read_share, limits.error_share),
         confidence=Confidence.MEDIUM,
         message="this line makes the host wait for the GPU {reads:time} per step: {cost_ms} ({cost_share})",
         reasoning="reading a scalar waits for everything that the device was asked to do; until the host has asked for "

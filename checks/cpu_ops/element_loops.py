@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import Evidence, Layer, Line, Missing, Step
 
-from .._shared.cells import CELLS, runs_as_often
-from .._shared.lines import PYTHON_PARTS, key, places
+from .._shared.lines import CELLS, PYTHON_PARTS, key, places, runs_as_often
 from .limits import Limits
 
 _VECTORISED = (0.92, 0.98)

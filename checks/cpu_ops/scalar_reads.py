@@ -63,7 +63,7 @@ class ScalarReads:
         """The lines of a loop whose every run ends in a read: what it reads is made one by one, too. None where a
         library reads (torch.distributions checks its arguments): the line is not about the read then."""
         line = self._line(call.site)
-        if line is None or _is_librarys(call) or not _reads_every_run(call, line):
+        if line is None or call.by_library or not _reads_every_run(call, line):
             return []
         return self._beside(line)
 
@@ -105,7 +105,7 @@ class ScalarReads:
     def _beside(self, line: Line) -> list[Line]:
         """The line and those of its function that run as often: a loop over parameters, of which one line reads. Not
         those that call a network or a library: an agent's steps end in a read, too."""
-        librarys = {key(call.site) for call in self.reads if _is_librarys(call)}
+        librarys = {key(call.site) for call in self.reads if call.by_library}
         return [line] + [
             one
             for one in self.lines
@@ -125,12 +125,6 @@ def about_reads(cost: Cost, *reads: CallSite) -> tuple[Measurement, ...]:
         Measurement("reads", sum(read.calls_per_step for read in reads), "count", "scalar reads per step"),
         milliseconds("reads_ms", sum(read.ms_per_step for read in reads), "in the reads themselves"),
     )
-
-
-def _is_librarys(call: CallSite) -> bool:
-    """Whether a library reads for a purpose of its own; older recordings know only what issued a line's first
-    operator."""
-    return call.by_library or call.site.via.startswith("torch/distributions/")
 
 
 def _reads_every_run(call: CallSite, line: Line) -> bool:

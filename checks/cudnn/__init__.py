@@ -58,17 +58,11 @@ from perfdoctor.api.causes import in_step
 from perfdoctor.api.findings import Check, Finding, Outcome, cannot_tell, clear, found, not_applicable, present
 from perfdoctor.api.quantities import Backend, Evidence, LibraryUse, Missing, Step
 
-from . import channels_last
 from .attention import attention
-from .benchmark import benchmark_off, benchmark_on_new_shapes
-from .case import Case
-from .channels_first import channels_first
-from .deterministic import deterministic
-from .done_by import done_by, measured
-from .limits import Limits
-from .onednn_disabled import onednn_disabled
-from .scattered_weights import scattered_weights
-from .unused import unused
+from .case import Case, Limits
+from .done_by import channels_last_words, done_by, measured
+from .unused import onednn_disabled, unused
+from .usage import benchmark_off, benchmark_on_new_shapes, channels_first, deterministic, scattered_weights
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -101,7 +95,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if not use.on_device and untimed_ms / step.step_ms >= limits.min_share:
         return cannot_tell(f"attention that is not fused takes much of the step, and {untimed[0].timing}")
     unseen = "; inside compiled functions nothing was seen" if evidence.job.compiled else ""
-    return clear(done_by(use) + channels_last.words(shared) + unseen, *shared)
+    return clear(done_by(use) + channels_last_words(shared) + unseen, *shared)
 
 
 def _on_gpu(evidence: Evidence, step: Step, use: LibraryUse, backend: Backend, limits: Limits) -> tuple[Finding, ...]:

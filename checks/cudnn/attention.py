@@ -8,7 +8,7 @@ from perfdoctor.api.causes import in_step
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, savings, severity
 from perfdoctor.api.quantities import Attention, Evidence, LibraryUse, Missing, OpProfile, Site, Step
 
-from .limits import Limits
+from .case import Limits
 
 _SPREAD = 0.15
 """Of a measured timing: it is taken from single calls with warm caches."""

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, savings, severity
 from perfdoctor.api.quantities import Convolution, Cudnn, Evidence, LibraryUse, Missing, Recurrent, Site, Step
 
-from .limits import Limits
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds, as shares of the steady step."""
+
+    min_share: float = 0.05
+    """What a fix must be predicted to save, in the middle of its range; below, one line of code is not worth it."""
+    error_share: float = 0.25
+    """A judgement: a quarter of the step for a line of code."""
+    convolution_share: float = 0.50
+    """Share of the step in convolutions from which on trying cuDNN's algorithms is advised."""
 
 
 @dataclass(frozen=True, slots=True)

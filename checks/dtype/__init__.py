@@ -46,12 +46,9 @@ from perfdoctor.api.causes import in_step, type_cost
 from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, milliseconds, present
 from perfdoctor.api.quantities import Evidence, Missing
 
-from .case import Case
-from .conversions import conversions
-from .grad_scaler import needless_grad_scaler
-from .limits import Limits
-from .slow_type import slow_type
-from .tensor_cores import tensor_cores_unused
+from .case import Case, Limits
+from .mixed import conversions, needless_grad_scaler
+from .slow_type import slow_type, tensor_cores_unused
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

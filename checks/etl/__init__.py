@@ -56,10 +56,9 @@ from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, n
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
 from .causes import waiting
-from .limits import Limits
-from .pageable_copies import pageable_copies
-from .restarted_workers import restarted_workers
-from .waiting import Case
+from .handover import pageable_copies
+from .waiting import Case, Limits
+from .workers import restarted_workers
 
 _MINE_ITSELF = 0.25
 """From this share outside forward, backward and optimizer on, a loop without loader may be making batches there."""

@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfdoctor.api.causes import Bursts, bursts, input_wait, overlap, with_cpus
-from perfdoctor.api.findings import Confidence, Finding, Measurement, present
+from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, present
 from perfdoctor.api.quantities import MAKING, WITHOUT_CPU, Cause, Fetch, Missing
 
-from .costly_part import costly_part
 from .handover import handover
+from .making import costly_part
 from .no_cpu_left import no_cpu_left
-from .rebuilt_iterator import rebuilt_iterator
-from .too_few_workers import too_few_workers
-from .uneven_batches import uneven_batches
-from .unexplained import unexplained
 from .waiting import Case, fetch_measurements
-from .worker_collections import worker_collections
+from .workers import rebuilt_iterator, too_few_workers, uneven_batches, worker_collections
 
 _WORTH = 0.5
 """Workers must win back half of the wait, between best and worst case, or their cost is not worth it."""
@@ -77,3 +73,21 @@ def _for_want_of_cpus(case: Case, fetch: Fetch) -> tuple[Finding, ...]:
     saved = replace(own.savings, share=own.savings.ceiling_ms / case.step.step_ms)
     own = replace(own, confidence=Confidence.MEDIUM, savings=saved)
     return no_cpu_left(case, fetch, min(case.wait, split.blamed_ms)), own
+
+
+def unexplained(case: Case, reasoning: str, *extra: Measurement) -> Finding:
+    """The whole wait is the bound."""
+    return case.finding(
+        "input-wait",
+        "",
+        reasoning,
+        Fix(
+            text="Time the data set's `__getitem__`, `collate_fn` and the sampler where they run.",
+            remedies=("etl.replay",),
+        ),
+        "upper bound only: the whole wait",
+        low=0.0,
+        high=case.wait,
+        extra=extra,
+        confidence=Confidence.LOW,
+    )

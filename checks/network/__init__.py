@@ -62,14 +62,11 @@ from perfdoctor.api.causes import compute
 from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, not_applicable, present
 from perfdoctor.api.quantities import Cause, Evidence, Missing
 
-from .case import Case
+from .case import Case, Limits
 from .embeddings import dense_embedding_gradient
-from .limits import Limits
 from .memory_bound import memory_bound_layers
-from .oversized_head import oversized_head
-from .oversized_layer import oversized_layers
+from .oversized import oversized_head, oversized_layers, unused_outputs
 from .time_loop import time_loops
-from .unused_outputs import unused_outputs
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

@@ -1,14 +1,55 @@
-"""What every finding about layers needs."""
+"""What every finding about layers needs, and from where on one is worth a finding."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from perfdoctor.api.findings import Cost, Measurement, Severity
-from perfdoctor.api.quantities import Evidence, Layer, LayerProfile, Missing, Step
+from perfdoctor.api.quantities import Evidence, IndexUse, Layer, LayerProfile, Missing, Step
 
 from .layer_table import figures
-from .limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds, as shares of the steady step unless they say otherwise."""
+
+    min_share: float = 0.10
+    """A network is not rebuilt for less."""
+    error_share: float = 0.50
+    """A judgement: half of the step in one cause."""
+    slow_share: float = 0.30
+    """Share of the step from which on a layer is asked whether it computes for that long."""
+    slow_factor: float = 3.0
+    """Its time share over its FLOP share: layers of one network differ by two in efficiency, shapes apart."""
+    slow_min_ms: float = 1.0
+    """Below, a layer is cheap whatever its share: a small network has no large layers."""
+    oversized_share: float = 0.50
+    """Forward, backward and update. The largest layer of a sane network is often above: its width must say the same."""
+    oversized_weight: float = 0.60
+    """Share of the parameters or FLOPs that an oversized layer holds."""
+    oversized_width: float = 4.0
+    """Its longer side over the median of the other layers': a transformer's widest is 4 times its narrowest."""
+    oversized_warning: float = 0.60
+    """Share of the step from which on an oversized layer is more than a note."""
+    unused_outputs: float = 0.5
+    """Share of a head's outputs above the highest class that any target named."""
+    unused_targets: int = 50
+    """Targets to have seen before their highest says something."""
+    unused_chance: float = 1e-6
+    """That a vocabulary sorted by frequency shows no word beyond the highest by chance: by Zipf's law the rarer half of
+    50,000 words is 6 % of a text, so 220 targets are needed to call it unused, and 13 for all but 30 words."""
+    unused_classes: int = 8
+    """Different classes among them: data sorted by class shows one or two of them in the profiled steps. Of fewer than
+    200 targets a quarter must differ."""
+    head_outputs: int = 10_000
+    """The guide's figure for a head of which all outputs are used, or nobody knows; it must also cost."""
+    head_share: float = 0.30
+    """Cut cross-entropy and the like pay from a third of the step on."""
+    cell_calls: int = 8
+    """Calls of a recurrent cell per step: fewer time steps gain nothing from a fused layer."""
+    table_touched: float = 0.10
+    """Share of a table's rows in a batch, above which a sparse gradient saves little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +84,24 @@ class Case:
     def shared(self) -> tuple[Measurement, ...]:
         """What every outcome shows."""
         return figures(self.profile, self.step, self.parameters)
+
+
+def head_and_targets(case: Case) -> tuple[Layer, IndexUse] | None:
+    """The `Linear` that has an output for each class of a loss, and the targets of that loss; the widest of them."""
+    if isinstance(case.evidence.index_use, Missing):
+        return None
+    pairs = [
+        (layer, use)
+        for use in case.evidence.index_use
+        for layer in case.profile.layers
+        if use.kind == "target" and layer.kind == "Linear" and layer.weight_shape[:1] == (use.size,)
+    ]
+    return max(pairs, key=lambda pair: (pair[1].size, pair[0].order), default=None)
+
+
+def seen_targets(targets: IndexUse) -> tuple[Measurement, ...]:
+    """What was seen of the classes."""
+    return (
+        Measurement("highest", targets.highest, "count", "highest class among the targets"),
+        Measurement("distinct", targets.distinct, "count", "different classes among the targets"),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, milliseconds
 from perfdoctor.api.quantities import Evidence, Job, Layer, Missing
 
-from .._shared.cells import CELLS
+from .._shared.lines import CELLS
 from .._shared.wording import in_words_of
 from .case import Case
 from .layer_table import LESS, about, shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location
 from perfdoctor.api.quantities import Evidence, Layer, Missing, Site
 
-from .._shared.cells import CELLS, runs_as_often
+from .._shared.lines import CELLS, runs_as_often
 from .case import Case
 from .layer_table import about
 

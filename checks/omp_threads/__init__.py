@@ -49,11 +49,9 @@ from perfdoctor.api.causes import Signs, lack_of_cpu, thread_gain
 from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, present
 from perfdoctor.api.quantities import Evidence, Missing
 
-from .case import Case
-from .crowded_ranks import crowded_ranks
-from .limits import Limits
+from .case import Case, Limits
 from .pinned_workers import pinned_workers
-from .thread_count import thread_count
+from .thread_count import crowded_ranks, thread_count
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

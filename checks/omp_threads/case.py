@@ -1,14 +1,26 @@
-"""What every finding about the number of threads needs."""
+"""What every finding about the number of threads needs, and from where on another is worth a finding."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfdoctor.api.causes import ThreadGain
+from perfdoctor.api.causes import SIGNS, ThreadGain
 from perfdoctor.api.findings import Fix, Measurement, milliseconds, share
 from perfdoctor.api.quantities import Evidence, Lack, Missing, Step, Threads
 
-from .limits import Limits
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds."""
+
+    min_share: float = 0.10
+    """Share of the step that another number of threads would save, from timed operators: their noise is 5 %."""
+    error_share: float = 0.25
+    """A judgement: far above what the choice between two sane numbers of threads is worth."""
+    run_delay: float = SIGNS.delay_share
+    """Share of its runnable time that the job waits for a CPU, from which on CPUs are contended."""
+    throttled: float = SIGNS.throttled
+    """Share of quota periods in which the job was throttled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,14 +48,10 @@ from perfdoctor.api.causes import Signs, compute, lack_of_cpu
 from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, present
 from perfdoctor.api.quantities import Evidence, Missing
 
-from .case import Case
-from .contention import contention
-from .limits import Limits
+from .case import Case, Limits
+from .cpu import contention, steal, throttled
+from .gpu import shared_gpu, throttled_gpu
 from .memory import memory_pressure
-from .quota import throttled
-from .shared_gpu import shared_gpu
-from .steal import steal
-from .throttled_gpu import throttled_gpu
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

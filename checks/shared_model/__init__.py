@@ -48,13 +48,9 @@ from __future__ import annotations
 from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, not_applicable, present
 from perfdoctor.api.quantities import Evidence, Missing
 
-from .concurrent_forwards import MIN_MEASURED, Forwards
-from .graphs import grad_in_threads
-from .limits import Limits
-from .lock_bound import lock_bound
-from .serialised import serialised
-from .teams import oversubscribed_teams
-from .training_mode import train_mode_shared
+from .case import MIN_MEASURED, Forwards, Limits
+from .evaluation import grad_in_threads, train_mode_shared
+from .waits import lock_bound, oversubscribed_teams, serialised
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

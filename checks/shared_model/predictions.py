@@ -9,7 +9,7 @@ from perfdoctor.api.findings import Fix
 from perfdoctor.api.quantities import Missing, RequestTiming
 
 from . import fixes
-from .concurrent_forwards import Forwards
+from .case import Forwards
 
 _HANDOVER_MS = (0.02, 0.1)
 """A request's way through a queue and a future: 0.08 ms measured on two cores with four clients. It is a judgement

@@ -48,11 +48,9 @@ from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, cl
 from perfdoctor.api.quantities import Evidence, HostMemory, Missing, Step
 
 from .allocator_churn import allocator_churn
-from .cuda_allocator import cuda_allocator
-from .emptied_cache import emptied_cache
-from .evaluation import grad_in_evaluation
+from .cuda_allocator import cuda_allocator, emptied_cache
+from .gradients import grad_in_evaluation, unused_gradients
 from .limits import Limits
-from .unused_gradients import unused_gradients
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

@@ -1,9 +1,19 @@
-"""What the CUDA allocator asks of the driver in steady state; each such call synchronises the device."""
+"""What the CUDA allocator asks of the driver in steady state, and `empty_cache` in the loop."""
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, savings, severity, share
-from perfdoctor.api.quantities import CudaMemory, Missing, Step
+from perfdoctor.api.findings import (
+    Confidence,
+    Cost,
+    Finding,
+    Fix,
+    Measurement,
+    Part,
+    location,
+    savings,
+    share,
+)
+from perfdoctor.api.quantities import CallSite, CudaMemory, Missing, Step
 
 from .limits import Limits
 
@@ -48,7 +58,7 @@ def _finding(name: str, memory: CudaMemory, step: Step, limits: Limits, calls: f
     message, text, code = _FOUND[name]
     return Finding(
         id=f"PD08.{name}",
-        severity=severity(low / step.step_ms, limits.min_share, limits.error_share),
+        severity=Cost(step, low).severity(limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
         message=message,
         reasoning="an allocation that reaches the driver waits for the device; {fragmentation} of the reserved memory "
@@ -62,4 +72,33 @@ def _finding(name: str, memory: CudaMemory, step: Step, limits: Limits, calls: f
         ),
         fix=Fix(text=text, code=code, language="bash", remedies=("memory.cuda-alloc-conf",)),
         savings=savings(step, low, high, "driver calls per step at 0.1 to 1 ms each, a figure from public traces"),
+    )
+
+
+def emptied_cache(call: CallSite, step: Step, limits: Limits) -> Finding | None:
+    """None for a line that costs little."""
+    cost = Cost(step, call.ms_per_step)
+    if cost.share < limits.min_share:
+        return None
+    return Finding(
+        id="PD08.empty-cache",
+        severity=cost.severity(limits.min_share, limits.error_share),
+        confidence=Confidence.HIGH,
+        message="`torch.cuda.empty_cache()` in the loop takes {cost_ms} per step ({cost_share})",
+        reasoning="it returns memory to the driver that the next step asks for again, {calls:time} per step",
+        evidence=(
+            *cost.measured("the calls per step"),
+            Measurement("calls", call.calls_per_step, "count", "calls per step"),
+        ),
+        location=location(call.site),
+        fix=Fix(
+            text="Take the call out of the loop; torch reuses what it holds.",
+            code="# torch.cuda.empty_cache()  # not needed; for fragmentation, before Python starts:\n"
+            "# export PYTORCH_ALLOC_CONF=expandable_segments:True",
+            risk="Other processes on the GPU see less free memory.",
+            remedies=("memory.empty-cache",),
+        ),
+        savings=savings(
+            step, cost.ms, 2 * cost.ms, "the measured calls, and as much again for allocating anew", part=Part.OTHER
+        ),
     )

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..gate.model import GateResult, Verdict
-from .gate_content import MARKS, prepare_gate
+from .gate_words import MARKS, prepare_gate
 from .terminal import Page
 
 _STYLES = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..gate.model import GateResult
-from .gate_content import Group, prepare_gate
+from .gate_words import Group, prepare_gate
 from .markdown import cell, prose
 
 MARKER = "<!-- perfdoctor gate -->"

@@ -1,6 +1,9 @@
-"""A gate in words: the verdict, and one sentence for each judgement."""
+"""A gate in words: verdict and judgements as sentences, and in groups for the renderers, the same ones summed up."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..evidence.model import Missing
 from ..gate.model import Assume, GateResult, Judgement, Unit, Verdict
@@ -74,3 +77,141 @@ def judged(judgement: Judgement) -> str:
     moved = change(judgement)
     how = f" ({moved})" if moved else ""
     return wording.sentence(wording.clean(f"{judgement.label}: {before} before, {after} now{how}: {judgement.reason}"))
+
+
+MARKS = {
+    Verdict.PASS: "✓",
+    Verdict.IMPROVEMENT: "↑",
+    Verdict.REGRESSION: "✗",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.NOT_COMPARABLE: "☠",
+    Verdict.IDENTICAL: "=",
+    Verdict.FAILED: "☠",
+    Verdict.NOT_JUDGED: "-",
+}
+_GROUPS: tuple[tuple[str, tuple[Assume, ...]], ...] = (
+    ("Times", (Assume.TIMED,)),
+    ("Shares of the step", (Assume.SHARE,)),
+    ("Counted per step", (Assume.EXACT,)),
+    ("Memory and collections", (Assume.TIGHT,)),
+    ("For information", (Assume.INFO,)),
+)
+_BUDGETS = "Budgets"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One judgement in words."""
+
+    mark: str
+    label: str
+    before: str
+    after: str
+    change: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Judgements of one kind."""
+
+    title: str
+    lines: tuple[Line, ...]
+    rest: str
+    """What is left out: `48 more are the same`; "" when nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateContent:
+    """All that a renderer draws."""
+
+    headline: str
+    arms: str
+    groups: tuple[Group, ...]
+    parts: tuple[tuple[str, str, str, str], ...]
+    """Part of the step, before, after, difference."""
+    why_title: str
+    why: tuple[str, ...]
+    notes: tuple[str, ...]
+    recordings: tuple[str, ...]
+
+
+def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
+    """With `verbose`, what is the same is listed too."""
+    why = result.why
+    pairs = max((len(values) for values in result.pairs.values()), default=0)
+    measured = f", {wording.plural(pairs, 'pair')} of launches" if pairs else ""
+    took = f" in {wording.elapsed(result.seconds)}" if result.seconds else ""
+    return GateContent(
+        headline(result),
+        wording.clean(f"before: {result.before.name} · now: {result.after.name}{measured}{took}"),
+        tuple(_groups(result.judgements, verbose, bool(pairs))),
+        tuple(
+            (
+                name.replace("_", " "),
+                wording.duration(old),
+                wording.duration(new),
+                f"{'+' if new >= old else '-'}{wording.duration(abs(new - old))}",
+            )
+            for name, old, new in (why.parts if why else ())
+        ),
+        "Why (parts of the step: one launch of each arm)"
+        if result.verdict is Verdict.REGRESSION
+        else "What else differs",
+        tuple(
+            wording.clean(text)
+            for text in (
+                *(why.counters if why else ()),
+                *(f"new finding: {text}" for text in (why.findings if why else ())),
+                *(f"no longer found: {text}" for text in (why.gone if why else ())),
+            )
+        ),
+        tuple(wording.clean(note) for note in result.notes),
+        tuple(
+            wording.clean(f"{name}: {arm.recording}")
+            for name, arm in (("before", result.before), ("now", result.after))
+            if arm.recording
+        ),
+    )
+
+
+def _groups(judgements: Sequence[Judgement], verbose: bool, paired: bool) -> list[Group]:
+    found = []
+    budgets = [j for j in judgements if j.is_budget]
+    measured = [j for j in judgements if not j.is_budget]
+    for title, kinds in _GROUPS:
+        mine = [j for j in measured if j.assume in kinds]
+        folds = not verbose and Assume.EXACT in kinds
+        shown = [j for j in mine if _is_told(j, folds, verbose)]
+        same = sum(j.verdict is Verdict.PASS for j in mine if j not in shown)
+        unseen = len(mine) - len(shown) - same
+        rest = [wording.plural(same, "is the same", "are the same")] if same else []
+        rest += [f"{unseen} could not be compared (--verbose says why)"] if unseen else []
+        if mine:
+            if Assume.TIMED in kinds and paired:
+                title += " (the change is that within pairs of launches)"
+            found.append(Group(title, tuple(_line(j) for j in shown), "; ".join(rest)))
+    if budgets:
+        found.append(Group(_BUDGETS, tuple(_line(j) for j in budgets), ""))
+    return found
+
+
+def _is_told(judgement: Judgement, folds: bool, verbose: bool) -> bool:
+    if verbose:
+        return True
+    if judgement.verdict is Verdict.NOT_JUDGED:
+        return judgement.change is not None and not (folds and judgement.change == 0)
+    return not (folds and judgement.verdict is Verdict.PASS)
+
+
+def _line(judgement: Judgement) -> Line:
+    decided = judgement.verdict is not Verdict.NOT_JUDGED
+    reason = judgement.reason if judgement.gates or not decided else f"{judgement.reason} (shown only)"
+    return Line(
+        MARKS[judgement.verdict],
+        wording.clean(judgement.label),
+        number(judgement.before, judgement.unit),
+        number(judgement.after, judgement.unit),
+        change(judgement),
+        wording.clean(reason),
+    )

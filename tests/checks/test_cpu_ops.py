@@ -276,7 +276,7 @@ def test_what_a_library_reads_for_itself_does_not_make_the_line_a_loop_of_reads(
     assert ids(examine(by_hand, CHECK.limits)) == ["PD10.scalar-reads"]
     assert not isinstance(by_hand.call_sites, Missing)
     (call,) = (one for one in by_hand.call_sites if one.kind == "scalar_read")
-    inside = replace(call, site=replace(call.site, via="torch/distributions/categorical.py:__init__"))
+    inside = replace(call, by_library=True)
     assert is_clear(examine(with_(by_hand, call_sites=(inside,)), CHECK.limits))
 
 

@@ -1,8 +1,8 @@
-"""Other processes on every CPU that the job may use."""
+"""CPU time that others take: processes on the same CPUs, the control group's quota, other virtual machines."""
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, share
 from perfdoctor.api.quantities import Cause, Machine, Missing
 
 from .case import OUTSIDE, WAITED, Case
@@ -63,3 +63,62 @@ def _half(machine: Machine) -> str:
     """Of the CPUs that the job may use, as `taskset` writes them."""
     last = max(1, machine.affinity_cpus // 2) - 1
     return f"0-{last}" if last else "0"
+
+
+def throttled(case: Case) -> Finding | None:
+    """When it is not the job's own number of threads that exceeds the quota (PD13)."""
+    lack, periods = case.lack, case.host.throttled_share
+    if isinstance(periods, Missing) or not lack.throttled or lack.team_too_large:
+        return None
+    cost = case.worth(min(max(case.thread_delay_ms, lack.stopped_ms), case.step.working_ms))
+    if cost is None:
+        return None
+    return Finding(
+        id="PD12.throttled",
+        severity=case.severity(cost),
+        confidence=Confidence.HIGH,
+        message="the CPU quota throttles the job in {periods} of its periods: {cost_ms} per step ({cost_share})",
+        reasoning="the control group may use {quota:CPU}, and what runs in it, workers and other programs included, "
+        "wants more",
+        evidence=(
+            share("periods", periods, "of quota periods throttled"),
+            *cost.measured("stopped per step"),
+            Measurement("quota", case.evidence.machine.usable_cpus, "count", "CPUs that the quota allows"),
+            *case.shared(),
+        ),
+        fix=Fix(
+            text="Raise the container's CPU limit, or run less beside the training in it: fewer workers, no other "
+            "programs.",
+            code="docker update --cpus 8 NAME  # or resources.limits.cpu in Kubernetes",
+            language="bash",
+        ),
+        savings=cost.savings(WAITED, "the measured time without a CPU, or the time that the group was stopped"),
+    )
+
+
+def steal(case: Case) -> Finding | None:
+    """By the stolen part of the time that something wanted a CPU: an idle CPU is never stolen."""
+    host, step = case.host, case.step
+    if host.steal_share <= case.limits.steal_share:
+        return None
+    seen = host.job_cpus + host.others_cpus + host.idle_cpus
+    stolen = seen * host.steal_share / max(1e-9, 1 - host.steal_share)
+    part = stolen / max(1e-9, stolen + host.job_cpus + host.others_cpus)
+    cost = case.worth(min(part * step.cpu_ms, step.working_ms))
+    if cost is None:
+        return None
+    return Finding(
+        id="PD12.steal",
+        severity=case.severity(cost),
+        confidence=Confidence.MEDIUM,
+        message="the hypervisor steals {steal} of the CPU time: about {cost_ms} per step ({cost_share})",
+        reasoning="the kernel counts stolen time; which virtual machine got it cannot be seen from inside this one",
+        evidence=(*cost.measured("stolen per step, estimated"), *case.shared()),
+        fix=Fix(
+            text="Use an instance type with CPUs of its own (not a burstable one whose credits are spent), or another "
+            "host."
+        ),
+        savings=cost.savings(
+            WAITED, "the stolen share of the CPU time that was wanted, of the training thread's CPU time"
+        ),
+    )

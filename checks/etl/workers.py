@@ -1,0 +1,187 @@
+"""Workers that cannot keep up: too few, held up by slow batches or collections, or started anew too often."""
+
+from __future__ import annotations
+
+from perfdoctor.api.causes import HANDOVER_MS, Bursts, Overlap, restart
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds, savings
+from perfdoctor.api.quantities import Cause, Fetch, Job, Loader, Missing, Step
+
+from .._shared.loader_fixes import persistent_workers, prefetch, workers
+from .making import CHEAPER, doing, picks_samples_singly, told
+from .waiting import Case, Limits, fetch_measurements
+
+
+def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Finding:
+    """By the model of overlap."""
+    low, high = model.saved_with(wanted)
+    where, line = told(fetch)
+    singly = picks_samples_singly(case, fetch)
+    otherwise = (
+        "pick the whole batch with one index, which needs no worker"
+        if singly
+        else f"make the batch cheaper: {CHEAPER[case.split.blamed][0]}"
+    )
+    return case.finding(
+        "too-few-workers",
+        "its {workers:worker} cannot keep up" if case.loader.num_workers else "batches are made between the steps",
+        f"a batch takes {{make_ms}} to make, mostly {doing(case)}, while training takes {{train_ms}}; "
+        f"{{wanted:worker}} would make batches during training{where}",
+        workers(case.evidence.job, wanted, otherwise),
+        "overlap model: the step cannot be shorter than training, than making a batch shared among the workers, or "
+        "than their CPU time on the usable CPUs; plus 0.3 to 2 ms for handing a batch over",
+        low=low,
+        high=high,
+        lanes=wanted,
+        extra=(
+            *fetch_measurements(fetch),
+            milliseconds("train_ms", model.train_ms, "the rest of the step"),
+            Measurement("wanted", wanted, "count", "workers that would keep up"),
+            *line,
+        ),
+    )
+
+
+_REPEATS = 0.5
+"""Of the saving that the played queue shows: slow batches may come closer together than they did."""
+
+
+def uneven_batches(case: Case, uneven: Bursts) -> Finding:
+    """By the loader's queue, played through."""
+    part = 1 - uneven.ahead_ms / uneven.now_ms
+    return case.finding(
+        "uneven-batches",
+        "one slow batch in 20 holds up the others",
+        "its {workers:worker} keep up on average, and most batches take about {typical_ms}, but one in 20 takes "
+        "{slow_ms} and more, and the loop takes batches in order; with {prefetch:batch} ahead for each worker the wait "
+        "would be {ahead_ms}",
+        prefetch(case.evidence.job, uneven.factor),
+        "the loader's queue played through with the times that its batches took, with {now:batch} ahead for each "
+        "worker and with {prefetch}",
+        low=_REPEATS * part * case.wait,
+        high=part * case.wait,
+        extra=(
+            milliseconds("slow_ms", uneven.slow_ms, "making a batch, 95th percentile"),
+            milliseconds("typical_ms", uneven.typical_ms, "making a batch, median"),
+            milliseconds("now_ms", uneven.now_ms, "wait per step, played through as it is"),
+            milliseconds("ahead_ms", uneven.ahead_ms, "wait per step, played through with more ahead"),
+            Measurement("now", case.loader.prefetch_factor or 2, "count", "batches ahead for each worker"),
+            Measurement("prefetch", uneven.factor, "count", "batches ahead that would do"),
+        ),
+        confidence=Confidence.MEDIUM,
+    )
+
+
+_WITHOUT_CALL = (0.85, 1.0)
+"""Of collections that a line asks for: up to 15 % come back, as Python's own."""
+_CALMER = (0.5, 0.95)
+"""Of collections that Python starts, saved by thresholds of 50,000."""
+
+
+def worker_collections(case: Case, fetch: Fetch) -> Finding:
+    """Neither more workers nor a cheaper data set."""
+    loader, asked = case.loader, fetch.gc_line is not None
+    spared = min(case.wait, fetch.gc_ms * loader.steady_batches_per_step / max(1, loader.num_workers))
+    least, most = _WITHOUT_CALL if asked else _CALMER
+    return case.finding(
+        "worker-collections",
+        "garbage collections take {gc_ms} of each batch",
+        "a line that runs in the workers calls `gc.collect()`, which walks every object that Python tracks; tensors "
+        "do not need it"
+        if asked
+        else "making a batch takes {make_ms}; the data set makes so many containers (lists, dicts, objects) that "
+        "Python keeps looking for cycles, and walks all that the worker inherited from the training process",
+        Fix(
+            text="Take the call out of the data set and `collate_fn`."
+            if asked
+            else "Freeze what the workers inherit, and raise their collector's thresholds.",
+            code="def collate(samples):\n    return torch.stack(samples)  # without gc.collect()"
+            if asked
+            else "def calm(worker_id):\n    gc.freeze()\n    gc.set_threshold(50_000, 50, 100)\n\n"
+            "loader = DataLoader(dataset, ..., worker_init_fn=calm)",
+            risk="Reference cycles in the workers, and the memory they hold, live longer.",
+        ),
+        "the measured pauses, shared among the workers"
+        + ("; at most 15 % remain as automatic collections" if asked else "; thresholds of 50,000 save half or more"),
+        low=least * min(spared, case.part(Cause.GC)),
+        high=most * spared,
+        extra=(*fetch_measurements(fetch), milliseconds("gc_ms", fetch.gc_ms, "collections while a batch is made")),
+        at=fetch.gc_line,
+    )
+
+
+_RESTART_SAVED = (0.7, 0.98)
+"""Of what starting workers anew costs; a first batch from warm ones remains. A program of 1.3x won back all of it."""
+
+
+def restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> Finding | None:
+    """None where nothing restarts them, or it costs little. Their start is rarely in the steady step: a part alone."""
+    start = restart(loader, step)
+    if start is None or start.cost_ms / step.step_ms < limits.min_share:
+        return None
+    cost = Cost(step, start.cost_ms)
+    # Where epochs are so short that their starts are part of the usual step, the wait holds them.
+    part, ceiling = (Part.INPUT_WAIT, start.in_wait_ms) if start.is_regular else (Part.EPOCH, cost.ms)
+    return Finding(
+        id="PD03.workers-restarted",
+        severity=cost.severity(limits.min_share, limits.error_share),
+        confidence=Confidence.HIGH,
+        message="each epoch restarts its {workers:worker}, which costs {cost_ms} per step ({cost_share})",
+        reasoning="an epoch's first batch waits until the workers run and have made it: {anew_ms} for "
+        "{batches:batch}; the start method is {start_method}, and nothing keeps the workers from one epoch to the next",
+        evidence=(
+            Measurement("workers", loader.num_workers, "count", "workers"),
+            milliseconds("anew_ms", loader.iterator_ms, "starting workers, getting the first batch, and ending them"),
+            milliseconds("end_ms", loader.iterator_end_ms, "of which ending them"),
+            Measurement("batches", loader.batches_per_iterator, "count", "batches per epoch"),
+            *cost.measured("that per step", "on top of the steady step" if part is Part.EPOCH else "of the step"),
+            Measurement("start_method", loader.start_method or "fork", "text", "start method"),
+        ),
+        location=location(loader.site),
+        fix=persistent_workers(job, loader.made),
+        savings=savings(
+            step,
+            _RESTART_SAVED[0] * ceiling,
+            _RESTART_SAVED[1] * ceiling,
+            "the measured start of an epoch, of which a warm worker's first batch remains, and its workers' end",
+            ceiling=ceiling,
+            part=part,
+        ),
+    )
+
+
+_REBUILDING = 0.9
+"""A judgement: what a first batch finds cold in caches and memory may be cold for the next one too."""
+
+
+def rebuilt_iterator(case: Case) -> Finding:
+    """A new one for each batch, by the measured start of an iterator."""
+    loader = case.loader
+    per_step = loader.iterator_ms * loader.steady_batches_per_step
+    ceiling = min(case.wait, per_step) or case.wait
+    stays = HANDOVER_MS[0] * loader.steady_batches_per_step
+    if not loader.num_workers and not isinstance(loader.fetch, Missing):
+        stays = loader.fetch.total_ms * loader.steady_batches_per_step
+    saved = max(0.0, ceiling - stays)
+    return case.finding(
+        "iterator-rebuilt",
+        "each batch builds a new iterator",
+        "{iterators:iterator} delivered {batches_per_iterator:batch} each; every one shuffles the whole data set "
+        "and starts workers, if there are any",
+        Fix(
+            text="Build the iterator once and draw from it; start again when it is exhausted.",
+            code="batches = iter(loader)\nfor step in range(steps):\n    try:\n        batch = next(batches)\n"
+            "    except StopIteration:\n        batches = iter(loader)\n        batch = next(batches)",
+            risk="Each epoch then sees every sample once, which `next(iter(loader))` did not guarantee.",
+        ),
+        "the measured time of building an iterator, getting its first batch and ending its workers, less making that "
+        "batch; what freeing an old iterator without workers takes comes on top",
+        low=_REBUILDING * saved,
+        high=saved,
+        extra=(
+            Measurement("iterators", loader.iterators, "count", "iterators"),
+            Measurement("batches_per_iterator", loader.batches_per_iterator, "count", "batches per iterator"),
+            milliseconds("iterator_start_ms", loader.iterator_start_ms, "iterator and its first batch"),
+            milliseconds("iterator_end_ms", loader.iterator_end_ms, "ending its workers"),
+        ),
+        at=loader.iterated_at,
+    )
