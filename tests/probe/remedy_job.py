@@ -125,7 +125,7 @@ class Job:
         """All that remedies may touch, but for the numbers in tensors."""
         loading, iterator = self.loading, self.iterator
         return {
-            "gc": (gc.get_threshold(), gc.get_freeze_count(), gc.isenabled(), self.collector.muted),
+            "gc": (gc.get_threshold(), gc.get_freeze_count() > 0, gc.isenabled(), self.collector.muted),
             "muted": set(self.calls.muted),
             "threads": torch.get_num_threads(),
             "onednn": (torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled()),
