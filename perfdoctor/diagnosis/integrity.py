@@ -77,7 +77,7 @@ def _overhead(evidence: Evidence) -> list[IntegrityNote]:
             "PD93",
             "own-overhead",
             Severity.NOTE,
-            "perfdoctor's hooks took {hooks} a step, {share} of it: steps this short are measured less exactly",
+            "perfdoctor's hooks took {hooks} per step, {share} of it: steps this short are measured less exactly",
             (
                 Measurement("hooks", cost.hooks_us_per_step / 1000, "ms"),
                 Measurement("share", share, "share"),

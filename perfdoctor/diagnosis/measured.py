@@ -29,7 +29,7 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Of a factor: 1.5 is "1.5x as fast"."""
+    """Of a speed-up: 1.5 is "1.5x"."""
 
     low: float
     high: float
@@ -42,7 +42,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How many times as fast the job's steps are with the remedy, per sample."""
+    """Speed-up of the job's steps with the remedy, per sample."""
 
     factor: float
     low: float

@@ -85,7 +85,7 @@ def _predicted(findings: Sequence[Finding], step_ms: float) -> Range | None:
 
 
 def factors(low_ms: float, high_ms: float, step_ms: float) -> Range | None:
-    """How many times as fast a step becomes that is so much shorter."""
+    """Speed-up of a step that is so much shorter."""
     if step_ms <= 0 or high_ms <= 0:
         return None
     return Range(*(step_ms / max(step_ms - saved, step_ms / _LARGEST_FACTOR) for saved in (low_ms, high_ms)))
