@@ -130,7 +130,7 @@ class Job:
             "threads": torch.get_num_threads(),
             "onednn": (torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled()),
             "cudnn": (torch._C._set_cudnn_enabled, torch._C._get_cudnn_enabled(), torch._C._get_cudnn_benchmark()),
-            "tf32": torch.backends.cuda.matmul.fp32_precision,
+            "tf32": getattr(torch.backends.cuda.matmul, "fp32_precision", None),
             "anomaly": [(getattr(torch, name), getattr(torch._C, name)()) for name in ANOMALY],
             "anomaly switch": torch.set_anomaly_enabled,
             "types": (torch.get_default_dtype(), torch.is_autocast_enabled("cpu")),

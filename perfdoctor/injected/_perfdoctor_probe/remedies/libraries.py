@@ -68,7 +68,10 @@ class Tf32(Switch):
     wanted = "tf32"
 
     def read(self) -> str:
-        return torch.backends.cuda.matmul.fp32_precision
+        precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+        if precision is None:
+            raise UnsuitableError("it needs torch 2.9 or newer")
+        return precision
 
     def set(self, value: str) -> None:
         torch.backends.cuda.matmul.fp32_precision = value
