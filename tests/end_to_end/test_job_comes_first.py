@@ -112,7 +112,7 @@ def test_a_job_that_will_not_leave_is_killed(perfdoctor: Perfdoctor) -> None:
 @pytest.mark.slow
 def test_a_neighbour_started_by_the_same_shell_is_left_alone(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
     """`perfdoctor check ... > >(tee log)`: bash makes `tee` a child of perfdoctor."""
-    command = shlex.join([sys.executable, "-m", "perfdoctor", "check", "--steps", "20", str(JOBS / "train.py")])
+    command = shlex.join([sys.executable, "-m", "perfdoctor", "check", "-v", "--steps", "20", str(JOBS / "train.py")])
     subprocess.run(
         ["bash", "-c", f"{command} > >(cat > log; echo complete >> log)"],
         env=perfdoctor.environment,

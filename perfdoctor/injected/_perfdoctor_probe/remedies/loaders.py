@@ -179,7 +179,8 @@ class PinMemory(_Clone):
     """Page-locked batches, which the device can fetch by itself."""
 
     def settings(self, loader) -> dict:
-        if not torch.accelerator.is_available():
+        # torch.accelerator is there since 2.6.
+        if not getattr(torch, "accelerator", torch.cuda).is_available():
             raise UnsuitableError("there is no device to copy to")
         if loader.pin_memory:
             raise UnsuitableError("already set")
