@@ -14,7 +14,7 @@ KEPT = Path(__file__).parent.parent / "recordings"
 
 
 def test_the_demo() -> None:
-    """sample_configs/demo_train.py on two busy cores, recorded by version 0.1.0 and rewritten in format 2."""
+    """sample_configs/demo_train.py on two cores."""
     diagnosis = judge(RunDirectory(KEPT / "demo"), Config())
     step = diagnosis.evidence.step
     assert not isinstance(step, Missing)
