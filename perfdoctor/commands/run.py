@@ -68,7 +68,7 @@ def parse(words: str) -> Remedies:
                 )
             environment |= preload.preloading(library, {**os.environ, **environment})
         elif entry.launches:
-            environment |= entry.environment or {}
+            environment |= entry.environment
         elif not entry.keep:
             raise PerfdoctorError(
                 f"{entry.name} cannot be applied to a job: {entry.text}",

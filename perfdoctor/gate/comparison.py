@@ -36,7 +36,7 @@ from .why import explain
 
 CONTROL = "a-a"
 """The A/A control, in names of directories: as long as those of the other arms."""
-STEADY_MEMORY = catalogue.BY_NAME["memory.malloc"].environment or {}
+STEADY_MEMORY = catalogue.BY_NAME["memory.malloc"].environment
 """Variables that make glibc keep what is freed."""
 _ABBA_STEPS = 60
 """Steady steps of one launch that runs alone."""

@@ -60,7 +60,8 @@ class ProcessFile:
         self._offset = 0
         self._tail = b""
         self._decoder = Decoder(cwd)
-        self._decoded: dict[str, list[tuple[Any, Record]]] = {}
+        self._decoded: dict[str, list[tuple[Any, object]]] = {}
+        """Values, and the first step of a window."""
         self._blocks: dict[str, list[dict[str, Any]]] = {}
         """Of columns, as arrays."""
         self._damaged = 0
@@ -95,7 +96,9 @@ class ProcessFile:
         if kind == "site":
             self._decoder.add_site(record)
         elif kind in _TYPES:
-            self._decoded.setdefault(kind, []).append((self._decoder.decode(_TYPES[kind], record), record))
+            self._decoded.setdefault(kind, []).append(
+                (self._decoder.decode(_TYPES[kind], record), record.get("first_step"))
+            )
             if kind == "torch":
                 self._decoder.cwd = record.get("cwd") or self._decoder.cwd
         elif kind in COLUMNS:
@@ -173,7 +176,7 @@ class ProcessFile:
         if kind.startswith("window"):
             boundaries = self._all("boundary")
             since = boundaries[-1].step if boundaries else 0
-            found = [pair for pair in found if not isinstance(f := pair[1].get("first_step"), int) or f >= since]
+            found = [pair for pair in found if not isinstance(pair[1], int) or pair[1] >= since]
         return found[-1][0] if found else None
 
     def _columns(self, kind: str) -> Columns:

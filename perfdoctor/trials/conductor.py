@@ -200,7 +200,7 @@ class Conductor:
             if entry.preload and not library:
                 self._note(planned.trial, why_not=f"this machine has no lib{entry.preload[0]}")
                 continue
-            variables = preload.preloading(library, launcher.base) if library else entry.environment or {}
+            variables = preload.preloading(library, launcher.base) if library else entry.environment
             pairs: list[tuple[float, float]] = []
             while len(pairs) < _MOST_LAUNCHES and 2 * self.launch_s < self.budget.left:
                 say(f"trying {planned.remedy}: launch {2 * len(pairs) + 1}", None)
