@@ -94,7 +94,7 @@ def test_the_first_library_that_the_machine_has_is_taken() -> None:
 def test_checks_name_remedies_that_exist() -> None:
     """Read from the sources, because a finding is made only from evidence of an ill job."""
     names = {
-        constant.value.partition("=")[0]
+        constant.value.rpartition("+")[2].partition("=")[0]
         for path in (Path(__file__).parent.parent / "checks").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.keyword) and node.arg == "remedies"

@@ -8,18 +8,20 @@ from perfdoctor.api.quantities import Job
 from .wording import in_words_of
 
 
-def workers(job: Job, count: int, otherwise: str) -> Fix:
-    """More workers; `otherwise`: the other way, as a clause."""
+def workers(job: Job, count: int, otherwise: str, *, one_thread: bool = False) -> Fix:
+    """More workers; `otherwise`: the other way, as a clause; `one_thread`: and training on one thread, since only both
+    together help."""
     code = in_words_of(
         job,
         f"DataLoader(dataset, ..., num_workers={count}, persistent_workers=True)",
         transformers=f"TrainingArguments(..., dataloader_num_workers={count}, dataloader_persistent_workers=True)",
     )
+    fitting = ", and train on one thread: workers and a team of threads would take each other's CPUs" * one_thread
     return Fix(
-        text=f"Let worker processes make the batches while the model trains. Or {otherwise}.",
-        code=code,
+        text=f"Let worker processes make the batches while the model trains{fitting}. Or {otherwise}.",
+        code="torch.set_num_threads(1)\n" * one_thread + code,
         risk="Each worker holds a copy of the data set object, and draws its own random numbers.",
-        remedies=(f"etl.workers={count}",),
+        remedies=(f"etl.workers={count}" + "+threads=1" * one_thread,),
     )
 
 

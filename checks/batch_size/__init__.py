@@ -28,9 +28,9 @@ make the fixed part smaller.
 
 When it stays silent
 --------------------
-When even four times the batch would have a speed-up below 1.1x per sample. From 32 samples on it says what a
-larger batch would give as a note only: batch size is a choice of optimisation first. Samples that are sequences
-are counted in tokens too.
+When even four times the batch would have a speed-up below 1.1x per sample. What a larger batch would give is an
+opportunity, never an alarm: batch size is a choice of optimisation first. So is merging micro-batches of 32 samples
+and more; samples that are sequences are counted in tokens too.
 
 Limits
 ------

@@ -62,7 +62,8 @@ def mergeable_accumulation(case: Case) -> Finding | None:
 
 
 def too_small(case: Case) -> Finding | None:
-    """By what the step would take with so many more samples that memory has room for them."""
+    """By what the step would take with so many more samples that memory has room for them: an opportunity, because the
+    size is a choice of optimisation first."""
     limits = case.limits
     factor = limits.factor if case.has_room(limits.factor) else 2
     low, high = case.grows.saved(factor)
@@ -72,7 +73,7 @@ def too_small(case: Case) -> Finding | None:
     timed = not isinstance(case.ops.batch_timings, Missing)
     return Finding(
         id="PD05.batch-too-small",
-        severity=Severity.NOTE if case.usual else case.severity(low, limits.warning_share),
+        severity=Severity.NOTE,
         confidence=Confidence.LOW if case.evidence.on_cuda else Confidence.MEDIUM,
         message="{fixed} per step ({fixed_share}) is fixed overhead, independent of the batch size"
         + (" of {batch}" if case.batch else ""),

@@ -33,9 +33,9 @@ When it stays silent
 --------------------
 When the fused kernel, timed in this job with its shapes, mask and dropout, is not faster: short sequences, bfloat16
 on some CPUs, and dropout on a CPU, for which torch has no fused kernel. When oneDNN is off in the whole process: that
-is PD01's. What channels last would save a CPU is a number beside what is clear: the layout is torch's own choice, and
-`check --trial --try layout.channels-last` tells what it is worth. When torch's own kernel was taken for the type
-(float64): that is PD07's. Small convolutions and depthwise ones are native on purpose.
+is PD01's. What channels last would save is an opportunity, never an alarm: the layout is torch's own choice. When
+torch's own kernel was taken for the type (float64): that is PD07's. Small convolutions and depthwise ones are native
+on purpose.
 
 Limits
 ------
@@ -60,7 +60,8 @@ from perfdoctor.api.quantities import Backend, Evidence, LibraryUse, Missing, St
 
 from .attention import attention
 from .case import Case, Limits
-from .done_by import channels_last_words, done_by, measured
+from .channels_last import channels_last
+from .done_by import done_by, measured
 from .unused import onednn_disabled, unused
 from .usage import benchmark_off, benchmark_on_new_shapes, channels_first, deterministic, scattered_weights
 
@@ -83,7 +84,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if evidence.on_cuda:
         library = _on_gpu(evidence, step, use, backend, limits)
     else:
-        library = present(onednn_disabled(evidence, step, backend, limits))
+        library = present(
+            onednn_disabled(evidence, step, backend, limits) or channels_last(step, ops, use, limits.min_share)
+        )
     findings = (*library, *attention(evidence, step, ops, use, limits))
     shared = measured(evidence, step, ops, use)
     if findings:
@@ -95,7 +98,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if not use.on_device and untimed_ms / step.step_ms >= limits.min_share:
         return cannot_tell(f"attention that is not fused takes much of the step, and {untimed[0].timing}")
     unseen = "; inside compiled functions nothing was seen" if evidence.job.compiled else ""
-    return clear(done_by(use) + channels_last_words(shared) + unseen, *shared)
+    return clear(done_by(use) + unseen, *shared)
 
 
 def _on_gpu(evidence: Evidence, step: Step, use: LibraryUse, backend: Backend, limits: Limits) -> tuple[Finding, ...]:

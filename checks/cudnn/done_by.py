@@ -41,7 +41,6 @@ def measured(evidence: Evidence, step: Step, ops: OpProfile, use: LibraryUse) ->
             Measurement(f"{name}_calls", round(calls, 1), "count", f"{name} per step"),
             share(f"{name}_share", spent / step.step_ms if step.step_ms > 0 else 0.0, "of the step"),
         ]
-    found += channels_last(evidence, step, use)
     found.append(Measurement("by", _by(evidence, use), "text", "done by"))
     found.append(Measurement("attention_by", _attention_by(use), "text", "attention"))
     return tuple(found)
@@ -87,28 +86,3 @@ def _why_it_stays(row: Attention) -> str:
     if row.dropout:
         return " (no fused kernel for dropout on a CPU)"
     return "" if row.timing.fused_ms < row.timing.now_ms else " (the fused kernel is slower)"
-
-
-_WORTH_A_WORD = 0.05
-"""Of the step."""
-
-
-def channels_last(evidence: Evidence, step: Step, use: LibraryUse) -> tuple[Measurement, ...]:
-    """What channels last would save a CPU: the job's operators on images, timed both ways.
-
-    Empty where nothing was timed, or oneDNN did not do the work.
-
-    A number beside what is clear, and no finding: the other layout is torch's own choice, nothing in the job is wrong,
-    and where a convolution's tensors lie in memory can make it a third slower by itself.
-    """
-    ops, timings = evidence.ops, use.layout_timings
-    if isinstance(ops, Missing) or not timings or any(one.native for one in use.convolutions) or step.step_ms <= 0:
-        return ()
-    saved = sum(in_step(step, ops, timing.ms_per_step * (1 - timing.last_ms / timing.first_ms)) for timing in timings)
-    return (share("channels_last_saves", max(0.0, saved) / step.step_ms, "of the step, saved by channels last"),)
-
-
-def channels_last_words(found: tuple[Measurement, ...]) -> str:
-    """For the line that says what did the work; "" where it would save little."""
-    worth = [one for one in found if one.name == "channels_last_saves" and float(one.value) >= _WORTH_A_WORD]
-    return "; tensors with their channels last would save about {channels_last_saves}" if worth else ""

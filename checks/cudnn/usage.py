@@ -126,6 +126,7 @@ def channels_first(case: Case) -> Finding | None:
         "the device's time in these convolutions; 8 to 35 % was measured elsewhere, not in this run",
         Measurement("convolutions", len(some), "count", "kinds of convolution"),
         milliseconds("turning_ms", turning, "transposing tensors, per step"),
+        note=True,
     )
 
 

@@ -9,10 +9,10 @@ from perfdoctor.api.findings import (
     Finding,
     Fix,
     Measurement,
+    Severity,
     location,
     milliseconds,
     savings,
-    severity,
     share,
 )
 from perfdoctor.api.quantities import Missing, Site
@@ -167,7 +167,8 @@ def tensor_cores_unused(case: Case) -> Finding | None:
     tf32 = capability >= (8, 0)
     return Finding(
         id="PD07.tensor-cores-unused",
-        severity=severity(cost.share * _TENSOR_SAVES[1], case.limits.min_share, case.limits.error_share),
+        # float32 is the default, and fewer bits of mantissa are a choice.
+        severity=Severity.NOTE,
         confidence=Confidence.MEDIUM,
         message="float32 matrix arithmetic takes at least {cost_ms} per step and leaves the tensor cores unused",
         reasoning="neither autocast nor TF32 was on in the forward pass, and the device has compute capability "

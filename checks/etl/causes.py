@@ -12,10 +12,7 @@ from .handover import handover
 from .making import costly_part
 from .no_cpu_left import no_cpu_left
 from .waiting import Case, fetch_measurements
-from .workers import rebuilt_iterator, too_few_workers, uneven_batches, worker_collections
-
-_WORTH = 0.5
-"""Workers must win back half of the wait, between best and worst case, or their cost is not worth it."""
+from .workers import WORTH, more_workers, rebuilt_iterator, too_few_workers, uneven_batches, worker_collections
 
 
 def waiting(case: Case) -> tuple[Finding, ...]:
@@ -48,15 +45,13 @@ def _cause(case: Case) -> Finding | None:
         return handover(case, fetch, model)
     if blamed is Cause.GC:
         return worker_collections(case, fetch)
-    wanted = model.workers()
-    if wanted > case.loader.num_workers and sum(model.saved_with(wanted)) / 2 >= _WORTH * case.split.blamed_ms:
-        return too_few_workers(case, fetch, model, wanted)
-    return costly_part(case, fetch, model)
+    more = more_workers(case, model)
+    return costly_part(case, fetch, model) if more is None else too_few_workers(case, fetch, model, more)
 
 
 def _explains(uneven: Bursts, blamed_ms: float) -> bool:
     """Whether the wait comes from slow batches in between, and working further ahead would take half of it away."""
-    return uneven.now_ms >= _WORTH * blamed_ms and uneven.ahead_ms <= (1 - _WORTH) * uneven.now_ms
+    return uneven.now_ms >= WORTH * blamed_ms and uneven.ahead_ms <= (1 - WORTH) * uneven.now_ms
 
 
 def _for_want_of_cpus(case: Case, fetch: Fetch) -> tuple[Finding, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.causes import HANDOVER_MS, Bursts, Overlap, restart
+from dataclasses import dataclass
+
+from perfdoctor.api.causes import HANDOVER_MS, Bursts, Overlap, one_thread_takes, restart
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds, savings
 from perfdoctor.api.quantities import Cause, Fetch, Job, Loader, Missing, Step
 
@@ -10,10 +12,42 @@ from .._shared.loader_fixes import persistent_workers, prefetch, workers
 from .making import CHEAPER, doing, picks_samples_singly, told
 from .waiting import Case, Limits, fetch_measurements
 
+WORTH = 0.5
+"""Of the wait: what a setting must win back to be worth its own cost."""
 
-def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Finding:
-    """By the model of overlap."""
+
+@dataclass(frozen=True, slots=True)
+class MoreWorkers:
+    """What more workers would give, by the model of overlap; milliseconds per step."""
+
+    count: int
+    low_ms: float
+    high_ms: float
+    one_thread: bool = False
+    """Beside training on one thread: it has several now, and the workers would take their CPUs."""
+
+
+def more_workers(case: Case, model: Overlap) -> MoreWorkers | None:
+    """None where they would not win back half of the wait, between best and worst case, or not be sure to help beside
+    fewer threads: their cost is not worth it."""
+    wanted = model.workers()
     low, high = model.saved_with(wanted)
+    if wanted > case.loader.num_workers and (low + high) / 2 >= WORTH * case.split.blamed_ms:
+        return MoreWorkers(wanted, low, high)
+    times = one_thread_takes(case.evidence)
+    if isinstance(times, Missing) or not model.is_crowded(wanted):
+        return None
+    # Operators that were not timed take no longer than now at best.
+    best, worst = (model.with_one_thread(factor) for factor in ((1 + times) / 2, times))
+    wanted = best.workers()
+    low, high = worst.saved_with(wanted)[0], best.saved_with(wanted)[1]
+    if wanted <= case.loader.num_workers or low < case.limits.min_share * case.step.step_ms:
+        return None
+    return MoreWorkers(wanted, low, high, one_thread=True)
+
+
+def too_few_workers(case: Case, fetch: Fetch, model: Overlap, more: MoreWorkers) -> Finding:
+    """By the model of overlap."""
     where, line = told(fetch)
     singly = picks_samples_singly(case, fetch)
     otherwise = (
@@ -25,17 +59,19 @@ def too_few_workers(case: Case, fetch: Fetch, model: Overlap, wanted: int) -> Fi
         "too-few-workers",
         "its {workers:worker} cannot keep up" if case.loader.num_workers else "batches are made between the steps",
         f"a batch takes {{make_ms}} to make, mostly {doing(case)}, while training takes {{train_ms}}; "
-        f"{{wanted:worker}} would make batches during training{where}",
-        workers(case.evidence.job, wanted, otherwise),
+        f"{{wanted:worker}} would make batches during training{', if that left them a CPU' * more.one_thread}{where}",
+        workers(case.evidence.job, more.count, otherwise, one_thread=more.one_thread),
         "overlap model: the step cannot be shorter than training, than making a batch shared among the workers, or "
-        "than their CPU time on the usable CPUs; plus 0.3 to 2 ms for handing a batch over",
-        low=low,
-        high=high,
-        lanes=wanted,
+        "than their CPU time on the usable CPUs; plus 0.3 to 2 ms for handing a batch over"
+        + "; training on one thread by its operators, timed so"
+        * more.one_thread,
+        low=more.low_ms,
+        high=more.high_ms,
+        lanes=more.count,
         extra=(
             *fetch_measurements(fetch),
             milliseconds("train_ms", model.train_ms, "the rest of the step"),
-            Measurement("wanted", wanted, "count", "workers that would keep up"),
+            Measurement("wanted", more.count, "count", "workers that would keep up"),
             *line,
         ),
     )

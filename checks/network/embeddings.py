@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from perfdoctor.api.causes import in_step
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, share
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, milliseconds, share
 from perfdoctor.api.quantities import Evidence, Layer, Missing, Site
 
 from .case import Case
@@ -63,7 +63,8 @@ def _finding(case: Case, tables: list[_Table]) -> Finding:
     touched, rows = sum(table.touched for table in tables), sum(table.layer.weight_shape[0] for table in tables)
     return Finding(
         id="PD09.dense-embedding-gradient",
-        severity=case.severity(cost),
+        # Nothing is wrong: sparse gradients train a little differently.
+        severity=Severity.NOTE,
         confidence=Confidence.HIGH,
         message="dense gradients of "
         + ("{tables} embedding tables, {layer}," if len(tables) > 1 else "the embedding table {layer}")

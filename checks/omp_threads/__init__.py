@@ -26,7 +26,8 @@ binding variables (OMP_PROC_BIND) from the data-loader workers.
 When it stays silent
 --------------------
 When the present number is within 10 % of the best that was timed, whatever the settings say: 16 threads on two
-idle CPUs were measured to cost only 4 %.
+idle CPUs were measured to cost only 4 %. More threads than the job or its caller chose are an opportunity, and only
+where CPUs idle that they would take.
 
 Limits
 ------

@@ -52,6 +52,11 @@ class Case:
         return None if isinstance(self.lack.job_share, Missing) else self.lack.job_share
 
     @property
+    def idle(self) -> float | None:
+        """CPUs of the machine that nobody used; None where that is not known."""
+        return None if isinstance(self.evidence.host, Missing) else self.evidence.host.idle_cpus
+
+    @property
     def throttled(self) -> float:
         host = self.evidence.host
         if isinstance(host, Missing) or isinstance(host.throttled_share, Missing):
@@ -69,6 +74,7 @@ class Case:
             Measurement("threads", self.threads.intra_op, "count", "intra-op threads"),
             Measurement("ranks", self.ranks, "count", "ranks on this machine"),
             Measurement("usable", self.usable, "count", "usable CPUs"),
+            *(() if self.idle is None else (Measurement("idle", round(self.idle, 1), "count", "CPUs idle"),)),
             *(() if self.delay is None else (share("delay", self.delay, "of its runnable time waiting for a CPU"),)),
             *found_timings,
         )

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings, share
+from perfdoctor.api.findings import (
+    Confidence,
+    Cost,
+    Finding,
+    Fix,
+    Measurement,
+    Severity,
+    location,
+    milliseconds,
+    savings,
+    share,
+)
 from perfdoctor.api.quantities import Cause, Missing
 
 from .case import Case, fewer_threads
 
 _TIMING_KEEPS = (0.5, 1.0)
 """Share of the timed operators' gain that the whole step keeps: small operators scale less than large ones."""
+
+_IDLE = 0.5
+"""Of the CPUs that more threads would take: where workers or neighbours have them, the threads wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +36,13 @@ class _Words:
 
 
 def thread_count(case: Case) -> Finding | None:
-    """None where fewer threads than CPUs were chosen by the job or its caller: that is their decision."""
+    """More threads than the job or its caller chose are an opportunity: there may be a reason, which is not seen."""
     gain, threads, limits = case.gain, case.threads, case.limits
-    if isinstance(gain, Missing) or (gain.best.threads > threads.intra_op and not threads.torchrun_default):
+    if isinstance(gain, Missing):
+        return None
+    more = gain.best.threads - threads.intra_op
+    chosen = more > 0 and not threads.torchrun_default
+    if chosen and (case.idle is None or case.idle < _IDLE * case.ranks * more):
         return None
     cost = Cost(case.step, gain.saved_ms)
     if gain.best.threads == threads.intra_op or cost.share < limits.min_share:
@@ -32,7 +50,7 @@ def thread_count(case: Case) -> Finding | None:
     words = _words(case, gain.best.threads)
     return Finding(
         id=words.id,
-        severity=cost.severity(limits.min_share, limits.error_share),
+        severity=Severity.NOTE if chosen else cost.severity(limits.min_share, limits.error_share),
         confidence=Confidence.HIGH if gain.fraction > 0.3 else Confidence.MEDIUM,
         message=words.message + ": operators have a speed-up of {slower} with {best}",
         reasoning=words.reasoning,
@@ -53,6 +71,13 @@ def thread_count(case: Case) -> Finding | None:
 
 
 def _words(case: Case, best: int) -> _Words:
+    if best > case.threads.intra_op and not case.threads.torchrun_default:
+        return _Words(
+            "PD13.idle-cpus",
+            "{threads:thread computes|threads compute} on {usable:usable CPU}, of which {idle} idle",
+            "the largest operators were timed with each number of threads while the job ran",
+            fewer_threads(case, best),
+        )
     if best > case.threads.intra_op:
         return _Words(
             "PD13.torchrun-single-thread",

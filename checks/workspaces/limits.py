@@ -11,9 +11,6 @@ class Limits:
 
     min_share: float = 0.05
     """Share of the step: below, raising thresholds is not worth the memory it keeps."""
-    churn_warning: float = 0.08
-    """Page faults come and go from launch to launch: two healthy programs had none in one and 5 to 7 % in the next, and
-    a warning that does the same is none."""
     error_share: float = 0.20
     """A judgement; the step that gained 1.77x had 43 %."""
     max_retries_per_step: float = 0.01

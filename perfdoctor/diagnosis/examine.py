@@ -17,6 +17,7 @@ from .findings import (
     Combined,
     Diagnosis,
     Finding,
+    Measurement,
     Outcome,
     OutcomeKind,
     Part,
@@ -27,6 +28,9 @@ from .findings import (
 from .integrity import notes
 from .suppress import CommentLookup, Sifted, sift, suppression_notes
 
+WORTH = 0.05 / 1.05
+"""Of the step, saved: a speed-up of 1.05x. An ill saves it even at the lower end of its range, and what does not do so
+in the middle of its range is not worth a reader's time."""
 _EXPLAINED = 0.5
 """A general fix of which less than this is left, once causes with a name are billed, is no cause of its own."""
 
@@ -46,7 +50,7 @@ def examine(run: RunEvidence, checks: Sequence[tuple[Check[Any], Any]], rules: R
     wanted = [(check, limits) for check, limits in checks if is_selected(check.code, rules.config)]
     results, sifted = [], []
     for check, limits in wanted:
-        outcome = _outcome(check, limits, run, slowest)
+        outcome = _weighed(_outcome(check, limits, run, slowest), slowest.step)
         kept = sift(outcome.findings, rules.config, rules.today, rules.comment)
         sifted.append(kept)
         results.append(CheckResult(check.code, check.name, check.title, _without(outcome, kept), kept.suppressed))
@@ -118,6 +122,25 @@ def _ranks(group: Sequence[tuple[Evidence, Finding]], total: int) -> str:
     return "ranks " + ", ".join(map(str, numbers))
 
 
+def _weighed(outcome: Outcome, step: Step | Missing) -> Outcome:
+    """Alarms for what is surely worth a fix, opportunities for what may be, and nothing below: a job at the threshold
+    is not alarmed in one launch and clear in the next. What no saving could be predicted for stays an opportunity."""
+    if outcome.kind is not OutcomeKind.FOUND or isinstance(step, Missing):
+        return outcome
+    kept = []
+    for finding in outcome.findings:
+        saved, least = finding.savings, WORTH * step.step_ms
+        if saved.high_ms > 0 and saved.low_ms + saved.high_ms < 2 * least:
+            continue
+        kept.append(finding if saved.low_ms >= least else replace(finding, severity=Severity.NOTE))
+    if kept:
+        return replace(outcome, findings=tuple(kept))
+    best = max(outcome.findings, key=lambda finding: finding.savings.low_ms + finding.savings.high_ms)
+    gain = Measurement("best_gain", best.savings.high_ms / step.step_ms, "share", "of the step, saved at most")
+    reason = f"nothing that would be a speed-up of 1.05x: {best.id} would save {{best_gain}} at most"
+    return Outcome(OutcomeKind.CLEAR, reason, (gain, *outcome.measurements))
+
+
 # -- billing ----------------------------------------------------------------------------------------------
 
 
@@ -138,7 +161,7 @@ _POOL = {
 
 def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]:
     """Cap the ceilings so that no millisecond is billed twice: in order of rank, but a cause before a fix that
-    would help against anything. When alarming causes explain most of what that would save, it is a note."""
+    would help against anything. When ills explain most of what that would save, it is an opportunity."""
     if isinstance(evidence.step, Missing):
         return results
     ledgers, alarms = ({pool: Ledger(ms) for pool, ms in _pools(evidence.step).items()} for _ in range(2))
@@ -147,8 +170,7 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
         ceiling, pool = finding.savings.ceiling_ms, _POOL[finding.savings.part]
         scale = ledgers[pool].take(ceiling) / ceiling if ceiling > 0 else 1.0
         billed = finding if scale == 1.0 else replace(finding, savings=_scaled(finding, scale))
-        alarming = finding.severity is not Severity.NOTE
-        beside_alarms = alarms[pool].take(ceiling) / ceiling if ceiling > 0 and alarming else 1.0
+        beside_alarms = 1.0 if finding.is_opportunity or ceiling <= 0 else alarms[pool].take(ceiling) / ceiling
         explained = finding.savings.general and beside_alarms < _EXPLAINED
         capped[finding.key] = replace(billed, severity=Severity.NOTE) if explained else billed
     return [result.changed(lambda finding: capped[finding.key]) for result in results]

@@ -20,7 +20,11 @@ Unit = Literal["ms", "us", "s", "share", "count", "bytes", "bytes/s", "ratio", "
 
 
 class Severity(str, Enum):
-    """How much the finding costs, by measurement; the order is that of `rank`."""
+    """How much the finding costs, by measurement; the order is that of `rank`.
+
+    A note is an opportunity: nothing in the job is wrong, or its fix may be worth little, but it was timed or predicted
+    to be faster otherwise. It raises no alarm, whatever `--fail-on` says.
+    """
 
     ERROR = "error"
     WARNING = "warning"
@@ -141,6 +145,11 @@ class Finding:
     """Why this cause and not another."""
     rank_note: str = ""
     """Which ranks have it, when there are several: "all ranks", "rank 3 only"."""
+
+    @property
+    def is_opportunity(self) -> bool:
+        """Whether it is one; else it is an ill, time lost to something wrong, and raises an alarm."""
+        return self.severity is Severity.NOTE
 
     @property
     def fingerprint(self) -> str:
@@ -300,14 +309,24 @@ class Diagnosis:
 
     @property
     def ranked(self) -> tuple[Finding, ...]:
-        """All findings, the largest predicted saving first."""
+        """All findings, ills first, and the largest predicted saving first among either."""
         return ranked(self.checks)
+
+    @property
+    def ills(self) -> tuple[Finding, ...]:
+        """Time lost to something wrong, the largest predicted saving first."""
+        return tuple(finding for finding in self.ranked if not finding.is_opportunity)
+
+    @property
+    def opportunities(self) -> tuple[Finding, ...]:
+        """What would make the job faster though nothing is wrong, the largest predicted saving first."""
+        return tuple(finding for finding in self.ranked if finding.is_opportunity)
 
     @property
     def unexplained(self) -> Unexplained | None:
         """The part of the steady step that no finding explains; None without a step.
 
-        A note about what would help whatever the time goes into does not say what it goes into.
+        An opportunity that would help whatever the time goes into does not say what it goes into.
         """
         step = self.evidence.step
         if isinstance(step, Missing) or step.step_ms <= 0:
@@ -315,22 +334,20 @@ class Diagnosis:
         explained = sum(
             finding.savings.ceiling_ms
             for finding in self.ranked
-            if finding.savings.part is not Part.EPOCH
-            and not (finding.savings.general and finding.severity is Severity.NOTE)
+            if finding.savings.part is not Part.EPOCH and not (finding.savings.general and finding.is_opportunity)
         )
         rest = max(0.0, step.step_ms - explained)
         return Unexplained(rest, rest / step.step_ms)
 
 
 def ranked(results: Sequence[CheckResult]) -> tuple[Finding, ...]:
-    """All findings, notes last, by the middle of what they are predicted to save: a note may promise much, but nothing
-    in the job is wrong."""
+    """All findings, opportunities last, by the middle of what they are predicted to save."""
     return tuple(sorted((finding for result in results for finding in result.outcome.findings), key=_rank))
 
 
 def _rank(finding: Finding) -> tuple[bool, float, float, str]:
     saved = finding.savings
-    return finding.severity is Severity.NOTE, -(saved.low_ms + saved.high_ms), -saved.share, finding.id
+    return finding.is_opportunity, -(saved.low_ms + saved.high_ms), -saved.share, finding.id
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ..config.settings import Config
-from ..diagnosis.measured import COMBINED, Trial
+from ..diagnosis.measured import Trial
 from ..evidence import steady
 from ..evidence.model import Evidence, Missing
 from ..evidence.untouched import untouched
@@ -175,7 +175,7 @@ class Conductor:
     def _for_together(self, singles: Sequence[str], size: Size) -> float:
         """Seconds kept for what helps, together, where they fit in beside the single trials: gains do not multiply, so
         that only this trial says what a user gets."""
-        entries = [catalogue.parse(remedy)[0] for remedy in singles]
+        entries = [entry for remedy in singles for entry in catalogue.entries(remedy)]
         if len({entry.slot for entry in entries if entry.combinable}) < 2:
             return 0.0
         shortest = size.within(0.0)
@@ -183,7 +183,7 @@ class Conductor:
         return shortest.least_s if singles_s + shortest.least_s < self.budget.left else 0.0
 
     def _needed_s(self, remedy: str, size: Size) -> float:
-        return size.least_s + max(catalogue.parse(name)[0].starts_s for name in remedy.split(COMBINED))
+        return size.least_s + max(entry.starts_s for entry in catalogue.entries(remedy))
 
     def launch(self, launcher: Launcher, say: Callable[[str, Trial | None], None]) -> None:
         """After the job has ended: what needs launches of its own, as many pairs as there is time for."""
@@ -230,7 +230,7 @@ class Conductor:
     def _try(self, job: RunningJob, number: int, one: Wanted, size: Size, share_s: float, again: bool = False) -> bool:
         """Go on with it, if it was begun before; `again`: whether there may be another time. Returns whether the job is
         there for another one."""
-        entries = [catalogue.parse(name)[0] for name in one.remedy.split(COMBINED)]
+        entries = catalogue.entries(one.remedy)
         if any(entry.by_epoch for entry in entries):
             size = self.epoch
             if not size.steps:

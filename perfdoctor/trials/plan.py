@@ -30,7 +30,7 @@ class Wanted:
     @property
     def launches(self) -> bool:
         """Whether it needs a launch of its own: it is a variable that is read when the process starts."""
-        return catalogue.parse(self.remedy)[0].launches
+        return any(entry.launches for entry in catalogue.entries(self.remedy))
 
 
 def plan(
@@ -44,12 +44,12 @@ def plan(
     for finding in diagnosis.ranked:
         for name in finding.fix.remedies:
             try:
-                entry, _ = catalogue.parse(name)
+                entries = catalogue.entries(name)
             except catalogue.UnknownRemedyError:
                 continue
-            if entry.gpu and not diagnosis.evidence.on_cuda:
+            if any(entry.gpu for entry in entries) and not diagnosis.evidence.on_cuda:
                 continue
-            if entry.preload and not present(entry.preload):
+            if any(entry.preload and not present(entry.preload) for entry in entries):
                 continue
             by_remedy.setdefault(name, []).append(finding)
     for name in also:
@@ -60,8 +60,8 @@ def plan(
     ]
 
     def order(one: Wanted) -> tuple[bool, bool, float]:
-        entry, _ = catalogue.parse(one.remedy)
-        return entry.risk >= RISKY, one.launches, -(one.predicted.middle if one.predicted else 1.0)
+        risk = max(entry.risk for entry in catalogue.entries(one.remedy))
+        return risk >= RISKY, one.launches, -(one.predicted.middle if one.predicted else 1.0)
 
     return tuple(sorted(wanted, key=order))
 
@@ -103,9 +103,10 @@ def together(trials: Sequence[Trial]) -> str:
     chosen: list[str] = []
     taken: set[str] = set()
     for trial in helped:
-        entry, _ = catalogue.parse(trial.remedy)
-        if entry.combinable and not trial.per_sample and entry.slot not in taken:
-            taken.add(entry.slot)
+        entries = catalogue.entries(trial.remedy)
+        slots = {entry.slot for entry in entries}
+        if all(entry.combinable for entry in entries) and not trial.per_sample and not slots & taken:
+            taken |= slots
             chosen.append(trial.remedy)
     return COMBINED.join(chosen) if len(chosen) > 1 else ""
 
@@ -114,6 +115,10 @@ def predicted_together(diagnosis: Diagnosis, chosen: str) -> Range | None:
     """What all findings together are predicted to save, if all of them have a remedy among the `chosen`."""
     names = set(chosen.split(COMBINED))
     saved = diagnosis.combined
-    if saved is None or not all(names.intersection(finding.fix.remedies) for finding in diagnosis.ranked):
+    if saved is None or not all(_is_among(finding, names) for finding in diagnosis.ranked):
         return None
     return factors(saved.low_ms, saved.high_ms, saved.step_ms)
+
+
+def _is_among(finding: Finding, names: set[str]) -> bool:
+    return any(names.issuperset(remedy.split(COMBINED)) for remedy in finding.fix.remedies)

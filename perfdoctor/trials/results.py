@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..diagnosis.findings import Diagnosis, Finding, Fix, Measurement, Severity
+from ..diagnosis.examine import combined
+from ..diagnosis.findings import Combined, Diagnosis, Finding, Fix, Measurement, Severity
 from ..diagnosis.measured import COMBINED, Gain, Range, Trial, Trials, Verdict
+from ..evidence.model import Missing
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..recording.model import Recording
 from ..recording.trials import Block, PlannedTrial
@@ -83,21 +85,44 @@ def _of_launches(pairs: Sequence[tuple[float, float]]) -> tuple[Verdict, Gain | 
 
 
 def with_trials(diagnosis: Diagnosis, trials: Trials | None) -> Diagnosis:
-    """The diagnosis with its trials; advice that measured as harmful or useless is taken back."""
+    """The diagnosis with its trials: what was measured takes the place of what was predicted, and advice that measured
+    as harmful or useless is taken back."""
+    step = diagnosis.evidence.step
     if trials is None:
         return diagnosis
+    if isinstance(step, Missing):
+        return replace(diagnosis, trials=trials)
     checks = tuple(
-        result.changed(lambda finding: _corrected(finding, trials.of(finding.fingerprint)))
+        result.changed(lambda finding: _corrected(finding, trials.of(finding.fingerprint), step.step_ms))
         for result in diagnosis.checks
     )
-    return replace(diagnosis, checks=checks, trials=trials)
+    together = combined(checks, diagnosis.evidence)
+    if trials.together is not None and trials.together.gain is not None:
+        together = Combined(*_saved(trials.together.gain, step.step_ms), step_ms=step.step_ms)
+    return replace(diagnosis, checks=checks, trials=trials, combined=together)
 
 
-def _corrected(finding: Finding, trials: Sequence[Trial]) -> Finding:
-    """The finding without its advice, where every remedy of it was measured and none can help."""
+def _saved(gain: Gain, step_ms: float) -> tuple[float, float]:
+    """Milliseconds of a step at the ends of the interval; nothing below a gain of one."""
+    return step_ms * max(0.0, 1 - 1 / gain.low), step_ms * max(0.0, 1 - 1 / gain.high)
+
+
+def _corrected(finding: Finding, trials: Sequence[Trial], step_ms: float) -> Finding:
+    """The finding with what its best remedy measured; without advice, where all were tried and none can help."""
     gains = [trial.gain for trial in trials if trial.gain is not None]
     if not gains or len(gains) < len(trials) or not all(gain.no_use for gain in gains):
-        return finding
+        to_keep = [trial.gain for trial in trials if trial.gain is not None and trial.keep]
+        if not to_keep:
+            return finding
+        low, high = _saved(max(to_keep, key=lambda gain: gain.factor), step_ms)
+        measured = replace(
+            finding.savings,
+            low_ms=low,
+            high_ms=high,
+            ceiling_ms=max(high, finding.savings.ceiling_ms),
+            method="measured by a trial on the running job",
+        )
+        return replace(finding, savings=measured, severity=finding.severity if low > 0 else Severity.NOTE)
     best = max(gains, key=lambda gain: gain.factor)
     hurts = verdict_of(best) is Verdict.HURT
     text = (

@@ -13,7 +13,7 @@ from ill_runs.cpu_ops import (
     slow_update,
     state_copies,
 )
-from ill_runs.cudnn import convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
+from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
 from ill_runs.dtype import conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
 from ill_runs.gc import automatic_collections, explicit_collections
@@ -58,6 +58,7 @@ ILL: dict[str, Evidence] = {
     "PD02.benchmark-on-new-shapes": convolving_on_gpu(cudnn__shapes=ShapeVariety(100, 60, 30)),
     "PD02.deterministic": convolving_on_gpu(cudnn__deterministic=True),
     "PD02.channels-first": half_on_gpu(),
+    "PD02.channels-last": channels_first(saved=10.0),
     "PD02.rnn-weights-scattered": scattered(),
     "PD03.too-few-workers": waiting(20.0, fetch((19.0, 1.0)), train_ms=10.0, num_workers=0),
     "PD03.storage": waiting(14.6, fetch((60.0, 1.0)), num_workers=16),
@@ -125,6 +126,7 @@ ILL: dict[str, Evidence] = {
     "PD12.gpu-shared": shared_gpu(),
     "PD12.gpu-throttled": on_gpu(host__gpu_throttled_share=0.9, host__gpu_throttled_clock=0.5),
     "PD13.too-many-threads": timed_threads(16, {1: 10.0, 2: 6.0, 16: 12.0}),
+    "PD13.idle-cpus": timed_threads(1, {1: 10.0, 2: 6.0}),
     "PD13.torchrun-single-thread": timed_threads(
         1, {1: 10.0, 4: 3.0}, cpus=8, threads__torchrun_default=True, job__local_ranks=2, job__world_size=2
     ),

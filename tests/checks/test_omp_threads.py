@@ -103,8 +103,15 @@ def test_a_small_gain_is_less_certain() -> None:
 # Too few
 
 
-def test_fewer_threads_than_cpus_are_the_jobs_own_choice() -> None:
-    outcome = _examined(timed_threads(1, {1: 10.0, 2: 6.0}))
+def test_more_threads_than_the_job_chose_are_an_opportunity_while_cpus_idle() -> None:
+    finding = _found(ILL["PD13.idle-cpus"])
+    assert finding.is_opportunity and number(finding, "best") == 2
+    assert finding.fix.remedies == ("threads=2",)
+
+
+@pytest.mark.parametrize("host", [{"host__idle_cpus": 0.3}, {"host": Missing("no sample")}])
+def test_where_no_cpu_idles_fewer_threads_are_the_jobs_own_choice(host: dict[str, Any]) -> None:
+    outcome = _examined(timed_threads(1, {1: 10.0, 2: 6.0}, **host))
     assert is_clear(outcome)
     assert number(outcome, "timed") == pytest.approx(10.0 / 6.0)  # and the timing of it is shown
 

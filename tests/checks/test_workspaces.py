@@ -8,7 +8,7 @@ from ills import ILL
 from perfdoctor.checks.workspaces import CHECK
 from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part
 from perfdoctor.evidence.model import Evidence, Missing, Site
 
 _examined, _found = asked(CHECK)
@@ -50,8 +50,7 @@ def test_without_steps_or_counters_nothing_is_claimed(part: str) -> None:
 def test_page_faults_are_found_with_the_variables_to_set() -> None:
     finding = _found(ILL["PD08.allocator-churn"])
     assert finding.id == "PD08.allocator-churn"
-    assert finding.severity is Severity.ERROR
-    assert finding.confidence is Confidence.HIGH
+    assert finding.is_opportunity and finding.confidence is Confidence.HIGH
     assert finding.savings.part is Part.COMPUTE
     for variable in ("MALLOC_MMAP_THRESHOLD_=", "MALLOC_TRIM_THRESHOLD_=", "MALLOC_TOP_PAD_="):
         assert variable in finding.fix.code
@@ -67,20 +66,9 @@ def test_the_measured_gain_of_the_thresholds_lies_in_the_predicted_range() -> No
     assert saved.high_ms >= 881.0 * (1 - 1 / 1.77) * 0.99
 
 
-@pytest.mark.parametrize(
-    ("faults_ms", "severity"),
-    [
-        (1.2, None),
-        (1.3, Severity.NOTE),
-        (1.9, Severity.NOTE),
-        (2.1, Severity.WARNING),
-        (4.9, Severity.WARNING),
-        (5.1, Severity.ERROR),
-    ],
-)
-def test_faults_count_by_what_they_cost(faults_ms: float, severity: Severity | None) -> None:
-    outcome = _examined(churn(faults_ms))
-    assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
+@pytest.mark.parametrize(("faults_ms", "count"), [(1.2, 0), (1.3, 1), (5.1, 1)])
+def test_faults_count_by_what_they_may_cost(faults_ms: float, count: int) -> None:
+    assert len(_examined(churn(faults_ms)).findings) == count
 
 
 def test_system_time_from_reading_files_is_not_the_allocators() -> None:

@@ -149,9 +149,27 @@ def test_checks_stand_in_the_order_of_their_codes() -> None:
     assert [result.code for result in _examined(late, early).checks] == ["PD03", "PD42"]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "kind"),
+    [
+        (1.5, 3.0, "ill"),  # of 30 ms: 1.05x even at worst
+        (1.3, 3.0, "opportunity"),
+        (0.0, 2.9, "opportunity"),
+        (0.0, 2.8, ""),  # 1.05x at best, 1.02x in the middle
+        (0.0, 0.0, "opportunity"),  # no saving could be predicted
+    ],
+)
+def test_what_is_surely_worth_a_fix_alarms_and_what_may_be_is_an_opportunity(
+    low: float, high: float, kind: str
+) -> None:
+    diagnosis = _examined(_finds("PD03", _finding("PD03.x", 6.0, low, high)))
+    assert [len(diagnosis.ills), len(diagnosis.opportunities)] == [kind == "ill", kind == "opportunity"]
+    assert (diagnosis.checks[0].outcome.kind is OutcomeKind.CLEAR) == (not kind)
+
+
 def test_a_note_comes_last_however_much_it_promises() -> None:
     note = replace(_finding("PD05.x", 9.0), severity=Severity.NOTE)
-    diagnosis = _examined(_finds("PD05", note), _finds("PD03", _finding("PD03.x", 1.0), _finding("PD03.y", 2.0)))
+    diagnosis = _examined(_finds("PD05", note), _finds("PD03", _finding("PD03.x", 2.0), _finding("PD03.y", 3.0)))
     assert [finding.id for finding in diagnosis.ranked] == ["PD03.y", "PD03.x", "PD05.x"]
 
 

@@ -89,3 +89,32 @@ def test_waiting_for_a_cpu_is_not_work() -> None:
 def test_large_batches_take_longer_to_hand_over() -> None:
     assert _of(fetch(batch_bytes=0.0)).handover_ms == (pytest.approx(0.3), pytest.approx(2.0))
     assert _of(fetch(batch_bytes=100 << 20)).handover_ms == (pytest.approx(10.3), pytest.approx(52.0))
+
+
+TEAM = {"usable_cpus": 2.0, "train_cpu_ms": 20.0}
+"""Two threads on two CPUs."""
+
+
+def test_a_worker_takes_a_cpu_from_a_team_of_threads() -> None:
+    """Evenly shared CPUs would give 20 ms; the team keeps 40 % of its speed meanwhile, or nothing of it."""
+    model = _model(**TEAM)
+    assert model.is_crowded(1)
+    assert model.step_with(1) == (pytest.approx(10 + 0.6 * 20 + 0.3), pytest.approx(1.1 * 30 + 2.0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"usable_cpus": 4.0},  # a CPU is left for the worker
+        {"make_cpu_ms": 1.0},  # a worker that waits for storage takes none
+        {"train_cpu_ms": 10.0},  # training has no team: the scheduler shares the CPUs
+    ],
+)
+def test_what_has_its_cpus_is_not_crowded(changes: dict[str, Any]) -> None:
+    assert not _model(**{**TEAM, **changes}).is_crowded(1)
+
+
+def test_training_on_one_thread_leaves_a_cpu_for_the_worker() -> None:
+    model = _model(**TEAM).with_one_thread(1.5)
+    assert not model.is_crowded(1)
+    assert model.step_with(1)[0] == pytest.approx(20.0 + 0.3)

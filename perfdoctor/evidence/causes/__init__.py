@@ -53,7 +53,16 @@ from .cpus import SIGNS, Signs, are_bound, lack_of_cpu
 from .ledger import Ledger
 from .overlap import HANDOVER_MS, Overlap, overlap
 from .quiet import with_cpus
-from .timings import ThreadGain, TypeCost, VectorExtensionCost, in_step, thread_gain, type_cost, vector_extension_cost
+from .timings import (
+    ThreadGain,
+    TypeCost,
+    VectorExtensionCost,
+    in_step,
+    one_thread_takes,
+    thread_gain,
+    type_cost,
+    vector_extension_cost,
+)
 from .waiting import REBUILT, Restart, input_wait, restart
 
 __all__ = [
@@ -74,6 +83,7 @@ __all__ = [
     "in_step",
     "input_wait",
     "lack_of_cpu",
+    "one_thread_takes",
     "overlap",
     "restart",
     "thread_gain",

@@ -99,7 +99,7 @@ def _savable(evidence: Evidence) -> tuple[Share, ...]:
     asked: list[tuple[Cause, float | Missing, str]] = [
         (
             Cause.THREADS,
-            threads if isinstance(threads, Missing) else threads.saved_ms,
+            threads if isinstance(threads, Missing) else threads.lost_ms,
             "the largest operators timed with other numbers of threads",
         ),
         (

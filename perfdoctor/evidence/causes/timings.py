@@ -133,10 +133,17 @@ def vector_extension_cost(step: Step, ops: OpProfile, timed: VectorExtensionTimi
 class ThreadGain:
     """The largest operators with the present number of threads, and with the best that may be advised."""
 
+    threads: int
+    """The present number."""
     now_ms: float
     best: ThreadTiming
     saved_ms: float
     """Per step, if all of it gains what they do."""
+
+    @property
+    def lost_ms(self) -> float:
+        """What the present threads lose to each other: nothing where more of them would be faster."""
+        return self.saved_ms if self.best.threads < self.threads else 0.0
 
     @property
     def times(self) -> float:
@@ -147,6 +154,16 @@ class ThreadGain:
     def fraction(self) -> float:
         """Of their time, that the best number saves."""
         return 1 - self.best.milliseconds / self.now_ms
+
+
+def one_thread_takes(evidence: Evidence) -> float | Missing:
+    """What the largest operators take on one thread, over what they take now; 1 at least."""
+    gain = thread_gain(evidence)
+    if isinstance(gain, Missing):
+        return gain
+    assert not isinstance(evidence.ops, Missing)
+    alone = next((timing.milliseconds for timing in evidence.ops.thread_timings if timing.threads == 1), 0.0)
+    return max(1.0, alone / gain.now_ms) if alone else Missing("operators were not timed on one thread")
 
 
 def thread_gain(evidence: Evidence) -> ThreadGain | Missing:
@@ -162,4 +179,4 @@ def thread_gain(evidence: Evidence) -> ThreadGain | Missing:
     cpus = math.ceil(max(1.0, evidence.machine.usable_cpus))
     most = max(threads.intra_op, cpus // max(1, evidence.job.local_ranks))
     best = min((p for p in ops.thread_timings if p.threads <= most), key=lambda timing: timing.milliseconds)
-    return ThreadGain(now, best, (1 - best.milliseconds / now) * step.working_ms)
+    return ThreadGain(threads.intra_op, now, best, (1 - best.milliseconds / now) * step.working_ms)

@@ -18,6 +18,8 @@ _ROUND_MS = 6.0
 """Operators are chosen, the largest first, until one of each takes this long."""
 _OPS = 6
 _ROUNDS = 10
+_FEW = (2, 4)
+"""Threads that small operators may gain from where as many as there are CPUs would hold each other up."""
 _PAUSE_NS = 500_000_000
 _SHARE = 25
 """A round waits until 25 times what the last took has passed: with spinning threads beside a busy neighbour an
@@ -61,18 +63,14 @@ class ThreadMicrobenchmark:
 
 
 def _wanted(threads: int) -> "set[int]":
-    """As many as there are CPUs for this rank, if the job has more, or has one because torchrun chose that.
-
-    The launcher says how many CPUs there are (it knows the quota). Fewer threads than CPUs are otherwise taken
-    as meant.
-    """
+    """As many as there are CPUs for this rank, and a few of them where the job has fewer: the launcher says how many
+    there are (it knows the quota)."""
     try:
         cpus = float(os.environ["PERFDOCTOR_CPUS"])
     except (KeyError, ValueError):
         cpus = len(affinity.cpus())
     usable = max(1, int(cpus / max(1, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))))
-    by_torchrun = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("OMP_NUM_THREADS") == "1"
-    return {usable} if threads > usable or by_torchrun else set()
+    return {usable, *(few for few in _FEW if threads < few < usable)}
 
 
 def _chosen(ops: list, arguments: list) -> list:

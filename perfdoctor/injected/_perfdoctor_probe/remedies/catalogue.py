@@ -6,7 +6,10 @@
 from .entries import ENTRIES
 from .entry import Entry
 
-__all__ = ["BY_NAME", "ENTRIES", "Entry", "UnknownRemedyError", "described", "kept", "parse"]
+__all__ = ["BY_NAME", "COMBINED", "ENTRIES", "Entry", "UnknownRemedyError", "described", "entries", "kept", "parse"]
+
+COMBINED = "+"
+"""Between the names of remedies that are in place together."""
 
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 
@@ -26,6 +29,11 @@ def parse(name: str) -> "tuple[Entry, int | None]":
     if entry.argument is None or not text.isdecimal():
         raise UnknownRemedyError(name)
     return entry, int(text)
+
+
+def entries(name: str) -> "tuple[Entry, ...]":
+    """Of remedies in place together, or of one. Raises UnknownRemedyError."""
+    return tuple(parse(one)[0] for one in name.split(COMBINED))
 
 
 def described(name: str) -> str:

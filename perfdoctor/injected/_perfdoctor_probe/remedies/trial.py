@@ -7,12 +7,12 @@ when the queue is empty, the job runs on; with an empty queue no remedy is in pl
 import time
 
 from .. import procfs, remedies
+from . import catalogue
 from .base import Remedy, UnsuitableError
 from .throttling import Throttling
 
 _COUNTERS = ("delay_us", "throttled_us")
 """Run delay of the training thread, throttling of the process's control groups: a block's record has their growth."""
-_COMBINED = "+"
 
 
 class Trials:
@@ -198,7 +198,7 @@ class Trials:
         # What one remedy needs to take hold, the job needs to be itself again.
         self.calming = max([remedy.settle for remedy in self.remedies], default=0)
         self._withdraw()
-        for one in remedies.ordered(name.split(_COMBINED)) if name else ():
+        for one in remedies.ordered(name.split(catalogue.COMBINED)) if name else ():
             remedy = remedies.make(one, self.probe)
             # First, so that one that fails half-way is taken back too.
             self.remedies.append(remedy)

@@ -1,0 +1,55 @@
+"""Images whose channels lie last in memory, where a CPU's convolutions are faster so."""
+
+from __future__ import annotations
+
+from perfdoctor.api.causes import in_step
+from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, Severity, milliseconds, savings, share
+from perfdoctor.api.quantities import LibraryUse, OpProfile, Step
+
+_KEEPS = (0.5, 1.1)
+"""Of what timed operators save: those that were not timed may turn tensors back, and where a convolution's tensors
+lie in memory can make it a third slower by itself."""
+
+
+def channels_last(step: Step, ops: OpProfile, use: LibraryUse, min_share: float) -> Finding | None:
+    """By the job's operators on images, timed both ways; None where oneDNN did not do the work.
+
+    An opportunity: the other layout is torch's own choice, and nothing in the job is wrong.
+    """
+    if not use.layout_timings or any(one.native for one in use.convolutions) or step.step_ms <= 0:
+        return None
+    first = sum(timing.ms_per_step for timing in use.layout_timings)
+    last = sum(timing.ms_per_step * timing.last_ms / timing.first_ms for timing in use.layout_timings)
+    saved = in_step(step, ops, first - last)
+    if saved < min_share * step.step_ms:
+        return None
+    return Finding(
+        id="PD02.channels-last",
+        severity=Severity.NOTE,
+        confidence=Confidence.MEDIUM,
+        message="operators on images have a speed-up of {ratio} with channels last: {saved_ms} per step "
+        "({saved_share})",
+        reasoning="{kinds:operator} on images, {first_ms} per step, timed in the job's process with their channels "
+        "first, as now, and last",
+        evidence=(
+            Measurement("ratio", first / last, "ratio", "channels first over channels last, timed"),
+            milliseconds("saved_ms", saved, "saved by channels last, per step"),
+            share("saved_share", saved / step.step_ms, "of the step"),
+            milliseconds("first_ms", first, "in these operators per step"),
+            Measurement("kinds", len(use.layout_timings), "count", "operators timed"),
+        ),
+        fix=Fix(
+            text="Keep model and images in the channels-last format.",
+            code="model = model.to(memory_format=torch.channels_last)\n"
+            "images = images.to(memory_format=torch.channels_last)  # each batch",
+            risk="Operators without a kernel for it turn tensors back; `view` on such tensors can fail, `reshape` does "
+            "not.",
+            remedies=("layout.channels-last",),
+        ),
+        savings=savings(
+            step,
+            _KEEPS[0] * saved,
+            _KEEPS[1] * saved,
+            "the job's own operators on images timed in its process in both layouts; half of that to a tenth more",
+        ),
+    )
