@@ -60,10 +60,6 @@ class Selection:
         """A column of the steady steps."""
         return self.rows[name][self.mask]
 
-    def holds(self, step: int) -> bool:
-        """Whether an event in step number `step` belongs to the steady span."""
-        return self.first <= step < self.last
-
     def per_step(self, name: str) -> float | None:
         """Growth of a `Sample` counter per step; None without two samples, or when they lack it."""
         if self.samples is None:

@@ -20,7 +20,7 @@ from ..evidence import steady
 from ..evidence.model import Evidence, Missing
 from ..evidence.untouched import untouched
 from ..injected._perfdoctor_probe.remedies import catalogue
-from ..launch import preload
+from ..launch.environment import found_library, preloading
 from ..observation.relaunch import STEPS, Launcher
 from ..observation.running_job import RunningJob
 from ..recording.directory import RunDirectory
@@ -110,7 +110,7 @@ class Conductor:
             return
         job.say("judging what was seen", None)
         diagnosis = judge(self.directory, self.config)
-        wanted = plan(diagnosis, self.also, preload.find)
+        wanted = plan(diagnosis, self.also, found_library)
         self.planned = [_planned(number, one, _NOT_REACHED) for number, one in enumerate(wanted, 1)]
         more = opportunity(diagnosis, wanted)
         self.problem = "" if wanted or more is not None else "no finding names a fix that can be tried"
@@ -196,11 +196,11 @@ class Conductor:
                 self._note(planned.trial, why_not=f"it needs about {needed:.0f} s of launches (--trial-seconds)")
                 continue
             entry, _ = catalogue.parse(planned.remedy)
-            library = preload.find(entry.preload)
+            library = found_library(entry.preload)
             if entry.preload and not library:
                 self._note(planned.trial, why_not=f"this machine has no lib{entry.preload[0]}")
                 continue
-            variables = preload.preloading(library, launcher.base) if library else entry.environment
+            variables = preloading(library, launcher.base) if library else entry.environment
             pairs: list[tuple[float, float]] = []
             while len(pairs) < _MOST_LAUNCHES and 2 * self.launch_s < self.budget.left:
                 say(f"trying {planned.remedy}: launch {2 * len(pairs) + 1}", None)
