@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
-from ..recording.concurrency import ForwardsSeen
 from ..recording.model import ProcessRecording
+from ..recording.process import ForwardsSeen
 from .model import NO_QUEUE, Concurrency, Missing, RequestTiming, Site
 from .steady import Selection
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ..recording.counters import NO_COUNTERS, Counters
-from ..recording.indices import IndexUse
-from ..recording.lines import LinesWindow, SitesWindow
+from ..recording.lines import IndexUse, LinesWindow, SitesWindow
 from ..recording.model import ProcessRecording
-from ..recording.operators import OpsWindow
+from ..recording.operators import NO_COUNTERS, Counters, OpsWindow
 from .model import Missing
 
 T = TypeVar("T")

@@ -22,11 +22,10 @@ from ..injected._perfdoctor_probe import records
 from .base import Missing
 from .decoding import Decoder, Record, Undecodable
 from .directory import RunDirectory
-from .model import COLUMNS, KINDS, Columns, Ints, ProcessRecording, Recording
+from .model import COLUMNS, KINDS, Columns, Ints, ProcessRecording, Recording, RunFacts
+from .operators import VectorExtensionTimings
 from .process import BOUNDARIES, Boundary, ProcessHeader
-from .run import RunFacts
 from .trials import Block, TrialPlan
-from .vector_extensions import VectorExtensionTimings
 
 _HINTS = get_type_hints(ProcessRecording)
 

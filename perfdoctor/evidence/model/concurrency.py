@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...recording.base import Missing, Site
-from ...recording.concurrency import RequestTiming
+from ...recording.operators import RequestTiming
 
 NO_QUEUE = Missing("no queue of requests was seen")
 ONE_THREAD = Missing("only one thread calls a model")
