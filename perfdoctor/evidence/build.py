@@ -9,11 +9,10 @@ from typing import Any, Literal, cast
 from ..recording.host import HostRecording
 from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
-from . import concurrency, device, garbage, lines, loading, memory, operators, settings, steady, windows
+from . import concurrency, device, garbage, lines, loading, memory, settings, steady, windows
 from .host import build_host, build_monitor_cpus
 from .model import Evidence, Host, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
-from .steady import Selection
-from .untouched import untouched
+from .steady import Selection, untouched
 
 _EndKind = Literal["finished", "stopped", "crashed", "killed", "interrupted", "timeout", "unknown"]
 
@@ -40,9 +39,9 @@ class _Rank:
 
 _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "step": lambda rank: rank.step,
-    "ops": lambda rank: operators.profile(rank.process),
-    "layers": lambda rank: operators.layers(rank.process, rank.step),
-    "library_use": lambda rank: operators.library_use(rank.process),
+    "ops": lambda rank: windows.profile(rank.process),
+    "layers": lambda rank: windows.layers(rank.process, rank.step),
+    "library_use": lambda rank: windows.library_use(rank.process),
     "call_sites": lambda rank: lines.call_sites(rank.process),
     "hot_lines": lambda rank: lines.hot_lines(rank.process, rank.step),
     "code_lines": lambda rank: lines.code_lines(rank.process, rank.step),

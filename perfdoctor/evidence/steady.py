@@ -1,8 +1,9 @@
-"""The steady step: which steps count (`select`), and where their time goes (`measure`)."""
+"""The steady step: which steps count (`untouched`, `select`), and where their time goes (`measure`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,27 @@ class Selection:
         if first is None or last is None or last < first:  # a thread's counters start anew with a new thread
             return None
         return float(last - first) / (self.samples[1].step - self.samples[0].step)
+
+
+def untouched(process: ProcessRecording) -> ProcessRecording:
+    """`process` up to the step from which remedies were tried, so far as the job ran as it is; all of it when none was.
+
+    All that happened in a step is cut. What is known once (settings, windows, timings, batches' sizes) is kept: it was
+    taken before.
+    """
+    if process.trials is None:
+        return process
+    end = process.trials.step
+    return replace(process, **{f.name: _before(end, getattr(process, f.name)) for f in fields(process)})
+
+
+def _before(end: int, records: Any) -> Any:
+    if isinstance(records, Columns):
+        return records.where(records["step"] < end) if "step" in records.arrays else records
+    if not isinstance(records, tuple) or not hasattr(next(iter(records), None), "step"):
+        return records
+    # A sample is taken between two steps.
+    return tuple(one for one in records if one.step < end + isinstance(one, Sample))
 
 
 def warmup_length(wall_us: Ints) -> int:

@@ -18,7 +18,6 @@ from ..config.settings import Config
 from ..diagnosis.measured import COMBINED, Trial
 from ..evidence import steady
 from ..evidence.model import Evidence, Missing
-from ..evidence.untouched import untouched
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..launch.environment import found_library, preloading
 from ..observation.relaunch import STEPS, Launcher
@@ -117,7 +116,7 @@ class Conductor:
         self._write()
         file = job.read()
         process = file.recording() if file is not None else None
-        selection = steady.select(untouched(process)) if process is not None else Missing("no rank")
+        selection = steady.select(steady.untouched(process)) if process is not None else Missing("no rank")
         if isinstance(selection, Missing) or self.problem:
             return
         walls = selection.column("wall_us") / 1000
