@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from ..recording.host import HostRecording
 from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
 from . import concurrency, device, garbage, lines, loading, memory, settings, steady, windows
 from .host import build_host, build_monitor_cpus
-from .model import Evidence, Host, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
+from .model import EndKind, Evidence, Host, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
 from .steady import Selection, untouched
-
-_EndKind = Literal["finished", "stopped", "crashed", "killed", "interrupted", "timeout", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
     facts = recording.facts
     with_torch = [p for p in recording.processes if p.torch is not None and p.torch.version]
     lead = next(iter([*ranks, *with_torch]), None)
-    torch = lead.torch if lead else None
+    torch, settled = (lead.torch, lead.settings) if lead else (None, None)
     roles = [p.role for p in recording.processes]
     return Job(
         command=facts.command,
@@ -107,15 +105,15 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
         torch_version=torch.version if torch else "",
         torch_build=_torch_build(torch.cuda, torch.hip) if torch else "",
         started=facts.started,
-        end=JobEnd(cast(_EndKind, facts.end), facts.exit_code, facts.signal, facts.detail),
+        end=JobEnd(cast(EndKind, facts.end), facts.exit_code, facts.signal, facts.detail),
         world_size=max((rank.world_size for rank in ranks), default=1),
         local_ranks=len(ranks),
         workers=roles.count("worker"),
         helpers=roles.count("helper"),
-        frameworks=_frameworks(lead),
-        trainer=lead.settings.trainer if lead and lead.settings else "",
+        frameworks=settled.frameworks if settled else (),
+        trainer=settled.trainer if settled else "",
         environment=tuple(sorted(facts.environment.items())),
-        compiled=bool(lead and lead.settings and lead.settings.compiled),
+        compiled=bool(settled and settled.compiled),
     )
 
 
@@ -123,10 +121,6 @@ def _torch_build(cuda: str | None, hip: str | None) -> str:
     if cuda:
         return "cu" + cuda.replace(".", "")
     return f"rocm{hip}" if hip else "cpu"
-
-
-def _frameworks(process: ProcessRecording | None) -> tuple[str, ...]:
-    return process.settings.frameworks if process and process.settings else ()
 
 
 def _rank(run: _Run, process: ProcessRecording) -> Evidence:

@@ -23,7 +23,7 @@ _RUN = 5
 _REGULAR_SHARE = 0.2
 """What happens in more than a fifth of the steps is how this loop works, not an irregularity."""
 _BURSTY = ("input_wait", "gc", "checkpoint")
-_SMOOTH = ("forward", "backward", "optimizer")
+SMOOTH = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +143,14 @@ def select(process: ProcessRecording) -> Selection | Missing:
 
 def measure(process: ProcessRecording, selection: Selection) -> Step:
     """The steady step of a selection."""
-    ms = {name: selection.column(f"{name}_us") / 1000 for name in ("wall", "cpu", *_BURSTY, *_SMOOTH)}
-    other = ms["wall"] - sum(ms[name] for name in (*_BURSTY, *_SMOOTH))
+    ms = {name: selection.column(f"{name}_us") / 1000 for name in ("wall", "cpu", *_BURSTY, *SMOOTH)}
+    other = ms["wall"] - sum(ms[name] for name in (*_BURSTY, *SMOOTH))
     # Threads that share an interpreter run by turns: a thousand short forwards, then one that waits for its turn.
     by_turns = any(record.threads > 1 for record in process.forwards_seen)
     typical = _mean if by_turns else trimmed_mean
     parts = Parts(
         **{name: float(ms[name].mean()) for name in _BURSTY},
-        **{name: typical(ms[name]) for name in _SMOOTH},
+        **{name: typical(ms[name]) for name in SMOOTH},
         other=max(0.0, typical(other)),
     )
     step_ms = parts.total

@@ -13,7 +13,6 @@ from ..recording.operators import NO_COUNTERS, Counters, OpsWindow, ThreadRound
 from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming
 
 T = TypeVar("T")
-_REMEDY = "let the job run for {} steps or more"
 
 
 def operators(process: ProcessRecording) -> OpsWindow | Missing:
@@ -96,7 +95,7 @@ def layers(process: ProcessRecording, step: Step | Missing) -> LayerProfile | Mi
 
 def _seen(window: T | Missing | None, name: str, steps: int) -> T | Missing:
     if window is None:
-        return Missing(f"the {name} window was not reached", _REMEDY.format(steps))
+        return Missing(f"the {name} window was not reached", f"let the job run for {steps} steps or more")
     if isinstance(window, Missing):
         return Missing(f"the {name} window could not open: {window.reason}")
     return window

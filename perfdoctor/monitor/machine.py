@@ -21,6 +21,7 @@ from ..recording.machine import Machine
 from .cgroup import Cgroups
 from .devices import count_device_nodes, read_cpu, read_cpu_model, read_pci_gpus
 from .gpu import NvmlGpus
+from .processes import read_or_none
 
 FAULT_ROUNDS = 3
 FAULT_CHUNKS = 32
@@ -121,11 +122,7 @@ def container_image(root: Path = Path("/"), environment: Mapping[str, str] = os.
     Podman writes the image's id into the container, GitLab its name into a variable; Docker tells nobody inside.
     `none` outside of a container.
     """
-    try:
-        text = (root / "run/.containerenv").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    found = re.search(r'^imageid="(\w+)"', text, re.MULTILINE)
+    found = re.search(r'^imageid="(\w+)"', read_or_none(root / "run/.containerenv") or "", re.MULTILINE)
     if found:
         return found[1][:12]
     if environment.get("CI_JOB_IMAGE"):

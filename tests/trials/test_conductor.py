@@ -69,8 +69,8 @@ class RunningJob:
         file.refresh()
         return file
 
-    def blocks(self) -> tuple[Block, ...]:
-        return self.read().blocks()
+    def blocks(self, trial: int) -> list[Block]:
+        return [block for block in self.read().blocks() if block.trial == trial]
 
     def order(self, *commands: Mapping[str, Any]) -> None:
         for number, command in enumerate(commands):
