@@ -11,7 +11,7 @@ from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
 from . import concurrency, device, garbage, lines, loading, memory, settings, steady, windows
 from .host import build_host, build_monitor_cpus
-from .model import EndKind, Evidence, Host, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
+from .model import EndKind, Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
 from .steady import Selection, untouched
 
 
@@ -60,7 +60,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "cuda_memory": lambda rank, steps: memory.cuda(rank.process, steps),
     "concurrency": lambda rank, steps: concurrency.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
-    "host": lambda rank, steps: _host(rank, steps),
+    "host": lambda rank, steps: build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus),
     "own_cost": lambda rank, steps: _own_cost(rank, steps),
 }
 """Those that need the steady steps: without any, they are missing for the same reason."""
@@ -144,10 +144,6 @@ def _nobody(run: _Run) -> Evidence:
 
 def _evidence(run: _Run, rank: int, faults: tuple[ProbeFault, ...], parts: Mapping[str, Any]) -> Evidence:
     return Evidence(rank=rank, machine=run.machine, job=run.job, probe_faults=faults, **parts)
-
-
-def _host(rank: _Rank, steps: Selection) -> Host | Missing:
-    return build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus)
 
 
 def _own_cost(rank: _Rank, steps: Selection) -> OwnCost:
