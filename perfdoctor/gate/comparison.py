@@ -19,7 +19,8 @@ from ..evidence.model import Missing
 from ..exits import Exit
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..launch.job import write_facts
-from ..monitor.machine import available_bytes, read_machine, write_machine
+from ..monitor.machine import read_machine, write_machine
+from ..monitor.system import read_available_bytes
 from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
 from ..recording.machine import Machine
@@ -262,7 +263,7 @@ class Comparison:
         self.diagnoses = {BEFORE: [], AFTER: []}
 
     def _available_bytes(self) -> float:
-        return min(available_bytes(), self.machine.memory_bytes)
+        return min(read_available_bytes(), self.machine.memory_bytes)
 
     # -- the A/A control ----------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..diagnosis.findings import Check
+from ..diagnosis.integrity import PAGES
 from ..diagnosis.thresholds import thresholds
-from ..diagnosis.trust import PAGES
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
