@@ -22,6 +22,7 @@ from ..gate.model import Arm, GateResult, Verdict
 from ..launch import command as commands
 from ..observation.session import signals_as_interrupts
 from ..recording.directory import make_parent
+from ..report.gate_words import SHOWN
 from ..trials.judge import checks_with_limits
 from . import outputs
 from .budgets import require_known_budgets
@@ -36,17 +37,6 @@ if TYPE_CHECKING:
 _REPORTED = (Exit.JOB_FAILED, Exit.NOT_MEASURABLE)
 """Wrong options are for whoever typed them, and crashes of perfdoctor for its authors."""
 LOCK = Path(tempfile.gettempdir()) / "perfdoctor-gate.lock"
-
-_CODES = {
-    Verdict.PASS: Exit.OK,
-    Verdict.IMPROVEMENT: Exit.OK,
-    Verdict.IDENTICAL: Exit.OK,
-    Verdict.REGRESSION: Exit.FINDINGS,
-    Verdict.NOT_COMPARABLE: Exit.NOT_MEASURABLE,
-    Verdict.INCONCLUSIVE: Exit.NOT_MEASURABLE,
-    Verdict.NOT_JUDGED: Exit.OK,
-    Verdict.FAILED: Exit.JOB_FAILED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +165,7 @@ def exit_code(result: GateResult) -> Exit:
     """What the shell gets for a gate."""
     if result.verdict is Verdict.INCONCLUSIVE and not result.fail_on_doubt:
         return Exit.OK
-    return _CODES[result.verdict]
+    return SHOWN[result.verdict].exit_code
 
 
 def write_baseline(job: TypedJob, file: Path, launches: int, settings: Settings) -> Exit:

@@ -37,14 +37,6 @@ MARKS = {
 }
 SEVERITY_MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.NOTE: "i"}
 
-OUTCOME_WORDS = {
-    OutcomeKind.FOUND: "found",
-    OutcomeKind.CLEAR: "clear",
-    OutcomeKind.NOT_APPLICABLE: "not applicable",
-    OutcomeKind.CANNOT_TELL: "cannot tell",
-    OutcomeKind.CRASHED: "crashed",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class SliceText:
@@ -242,7 +234,7 @@ def summary(diagnosis: Diagnosis) -> str:
         parts.append(f"{silenced} suppressed")
     for kind in (OutcomeKind.NOT_APPLICABLE, OutcomeKind.CANNOT_TELL, OutcomeKind.CRASHED):
         if kinds[kind]:
-            parts.append(f"{kinds[kind]} {OUTCOME_WORDS[kind]}")
+            parts.append(f"{kinds[kind]} {_words(kind)}")
     return ", ".join(parts)
 
 
@@ -273,7 +265,7 @@ def _check_text(result: CheckResult) -> CheckText:
     return CheckText(
         result=result,
         mark=_mark(outcome),
-        outcome=OUTCOME_WORDS[outcome.kind],
+        outcome=_words(outcome.kind),
         text=_check_sentence(result),
         measurements=_pairs(outcome.measurements),
     )
@@ -294,6 +286,10 @@ def _check_sentence(result: CheckResult) -> str:
     if result.suppressed:
         parts.append(f"{wording.plural(len(result.suppressed), 'finding')} suppressed")
     return ", ".join(parts)
+
+
+def _words(kind: OutcomeKind) -> str:
+    return kind.value.replace("-", " ")
 
 
 def _mark(outcome: Outcome) -> str:

@@ -142,7 +142,7 @@ def quantity(measurement: Measurement) -> str:
     value = measurement.value
     if isinstance(value, str) or measurement.unit == "text":
         return str(value)
-    return _FORMATS[measurement.unit](value) if abs(value) < _LARGEST else "unknown"
+    return FORMATS[measurement.unit](value) if abs(value) < _LARGEST else "unknown"
 
 
 def duration(ms: float, digits: int = MEASURED_DIGITS) -> str:
@@ -355,7 +355,7 @@ def _clock(ms: float) -> str:
     return f"{seconds // 60} min {seconds % 60:02d} s"
 
 
-_FORMATS: dict[str, Callable[[float], str]] = {
+FORMATS: dict[str, Callable[[float], str]] = {
     "ms": duration,
     "us": lambda value: duration(value / 1000),
     "s": lambda value: duration(value * 1000),
@@ -366,3 +366,4 @@ _FORMATS: dict[str, Callable[[float], str]] = {
     "ratio": ratio,
     "flops": flops,
 }
+"""By unit."""
