@@ -85,9 +85,9 @@ def run(options: Options) -> Exit:
     _require_one_comparison(options)
     if options.stored is not None:
         from ..gate.stored import judge as judge_stored
-        from . import gate_from
+        from .baseline import read_arm
 
-        before, after = (gate_from.read_arm(path, config) for path in options.stored)
+        before, after = (read_arm(path, config) for path in options.stored)
         result = judge_stored(
             before,
             after,
