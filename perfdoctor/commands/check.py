@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..config import files
@@ -46,7 +46,7 @@ class Settings:
 
     config: Path | None = None
     select: Sequence[str] | None = None
-    ignore: Sequence[str] | None = None
+    ignore: Sequence[str] = ()
     fail_on: FailOn | None = None
     steps: int | None = None
     seconds: float | None = None
@@ -55,16 +55,8 @@ class Settings:
 
     def resolve(self) -> Config:
         """The configuration in force. Raises PerfdoctorError."""
-        config = files.load(Path.cwd(), self.config).merged(
-            select=self.select,
-            ignore=self.ignore or (),
-            fail_on=self.fail_on,
-            steps=self.steps,
-            seconds=self.seconds,
-            patience=self.patience,
-            runs=self.runs,
-        )
-        return config.with_codes(codes())
+        given = asdict(self)
+        return files.load(Path.cwd(), given.pop("config")).merged(**given).with_codes(codes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +163,20 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
 def _write(
     diagnosis: Diagnosis, directory: RunDirectory, job: str, where: Sequence[outputs.Output], verbose: bool
 ) -> None:
+    """Every report of a diagnosis."""
+    from ..report.console import render_console
+    from ..report.jsonreport import render_json
+    from ..report.markdown import render_markdown
+    from ..report.sheet import diagnosis_sheet
+
     advice, full = next_command(diagnosis, directory, job), f"perfdoctor report -v {_shown(directory)}"
-    outputs.write(diagnosis, where, next_command=advice, full_command=full, verbose=verbose)
+    pages = outputs.Pages(
+        console=lambda: render_console(diagnosis, next_command=advice, full_command=full, verbose=verbose),
+        markdown=lambda: render_markdown(diagnosis, next_command=advice),
+        json=lambda: render_json(diagnosis),
+        sheet=lambda: diagnosis_sheet(diagnosis),
+    )
+    outputs.write(pages, where)
 
 
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:

@@ -195,7 +195,7 @@ def write(result: GateResult, where: Sequence[outputs.Output], argv: Sequence[st
         json=lambda: render_gate_json(result, int(exit_code(result))),
         sheet=lambda: gate_sheet(result, script_of(argv[1:] or argv)),
     )
-    outputs.write_pages(pages, where)
+    outputs.write(pages, where)
 
 
 def _against(options: Options, config: Config, paired: Callable[[int, int], None]) -> GateResult:
