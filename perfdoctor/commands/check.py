@@ -30,6 +30,7 @@ from ..trials.judge import checks_with_limits, exit_code, judge
 from ..trials.plan import plan
 from . import outputs
 from .budgets import keep_budgets, needs_counters, require_known_budgets
+from .progress import say
 from .run import known
 from .typed_job import TypedJob
 from .watch import watcher
@@ -107,11 +108,11 @@ def run(options: Options) -> Exit:
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             show_last_words(directory.job_output)
-            print(f"perfdoctor: all of the job's output is in {directory.job_output}", file=sys.stderr)
+            say(f"all of the job's output is in {directory.job_output}")
         _write(diagnosis, directory, str(options.job), where, options.verbose)
     except (Exception, KeyboardInterrupt):
         if directory.run_file.exists():
-            print(f"perfdoctor: what was measured is kept: perfdoctor report {_shown(directory)}", file=sys.stderr)
+            say(f"what was measured is kept: perfdoctor report {_shown(directory)}")
         raise
     _explain_failure(diagnosis, command, options.job)
     return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
@@ -142,10 +143,9 @@ def _also_try(options: Options) -> tuple[str, ...]:
 def _say_what_is_missing_here() -> None:
     """perfdoctor is made for Linux; elsewhere it says what it cannot see rather than staying silent about it."""
     if sys.platform != "linux":
-        print(
-            f"perfdoctor: on {sys.platform} the job cannot be ended early (it runs to its own end), and run delay, "
-            "page faults, CPU quotas and neighbours are not seen: several checks will say that they cannot tell",
-            file=sys.stderr,
+        say(
+            f"on {sys.platform} the job cannot be ended early (it runs to its own end), and run delay, "
+            "page faults, CPU quotas and neighbours are not seen: several checks will say that they cannot tell"
         )
 
 

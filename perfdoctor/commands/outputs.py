@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import PerfdoctorError
+from .progress import say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -121,7 +122,7 @@ def _add_to_step_summary(pages: Pages) -> None:
         with Path(summary).open("ab") as file:
             file.write(data)
     except OSError as error:
-        print(f"perfdoctor: the step summary could not be written: {error.strerror}", file=sys.stderr)
+        say(f"the step summary could not be written: {error.strerror}")
 
 
 def _print(page: RenderableType) -> None:

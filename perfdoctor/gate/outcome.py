@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -86,10 +86,11 @@ def outcome(
         share("data_wait_share", "wait for data", [pair.both("wait_share") for pair in pairs], policy),
         share("gc_share", "garbage collection", [pair.both("gc_share") for pair in pairs], policy),
     ]
-    before, after = (_launches(seen, arm) for arm in (BEFORE, AFTER))
+    kinds = {Assume.EXACT, Assume.TIGHT}
     if _counted_elsewhere(seen.diagnoses):
         notes.append("counters were taken at other steps on each arm, so they were not compared")
-        before, after = (_without_counters(launches) for launches in (before, after))
+        kinds.remove(Assume.EXACT)
+    before, after = (_launches(seen, arm, kinds) for arm in (BEFORE, AFTER))
     counted = [*compare(before, after, allowed), *_collections(pairs, allowed)]
     # Only the step time must be certain: what is known besides is told.
     judgements += [replace(j, gates=j.verdict is not Verdict.INCONCLUSIVE) for j in counted]
@@ -120,13 +121,13 @@ def _with_control(
     return {n: d if d.verdict is doubt else Decision(doubt, d.seen, said) for n, d in decisions.items()}
 
 
-def _launches(seen: Gathered, arm: str) -> list[Metrics]:
+def _launches(seen: Gathered, arm: str, kinds: Collection[Assume]) -> list[Metrics]:
     """What is counted and what memory was, launch by launch."""
     elsewhere = {"peak_rss_bytes", *(COLLECTIONS if seen.first[0].before.collections else ())}
     found = []
     for diagnosis in seen.diagnoses[arm]:
         wanted = metrics(diagnosis.evidence)
-        names = [name for name, metric in wanted.items() if metric.assume in (Assume.EXACT, Assume.TIGHT)]
+        names = [name for name, metric in wanted.items() if metric.assume in kinds]
         if not isinstance(wanted[H2D_SHARE].value, Missing):
             names.append(H2D_SHARE)
         found.append({name: wanted[name] for name in names if name not in elsewhere})
@@ -142,10 +143,6 @@ def _counted_elsewhere(diagnoses: Diagnoses) -> bool:
     """Counters count only where all launches counted the same steps."""
     counters = [diagnosis.evidence.counters for arm in diagnoses.values() for diagnosis in arm]
     return len({(c.first_step, c.steps) for c in counters if not isinstance(c, Missing)}) > 1
-
-
-def _without_counters(launches: Sequence[Metrics]) -> list[Metrics]:
-    return [{n: m for n, m in launch.items() if m.assume is not Assume.EXACT} for launch in launches]
 
 
 def _collections(pairs: Sequence[Pair], allowed: Mapping[str, float]) -> list[Judgement]:

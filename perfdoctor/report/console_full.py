@@ -33,10 +33,8 @@ def full_report(content: Content) -> list[RenderableType]:
     blocks: list[RenderableType] = []
     if content.anatomy:
         blocks += [heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
-    if content.device:
-        blocks += [Text(content.device), Text()]
-    if content.whereabouts:
-        blocks += [Text(content.whereabouts), Text()]
+    for text in filter(None, (content.device, content.whereabouts)):
+        blocks += [Text(text), Text()]
     if content.findings:
         blocks.append(heading(content.order))
         for finding in content.findings:

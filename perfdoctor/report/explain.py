@@ -15,17 +15,6 @@ from ..diagnosis.trust import PAGES
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-SECTIONS = (
-    "What it looks at",
-    "Why it costs time",
-    "Example",
-    "How to fix",
-    "When it stays silent",
-    "Limits",
-    "References",
-)
-"""The sections of every check's docstring, in this order; each title is underlined with dashes."""
-
 THRESHOLDS = "Thresholds"
 """The section that is made from the check's limits."""
 TEXT_WIDTH = 80
@@ -60,13 +49,6 @@ def parse(docstring: str) -> Explanation:
         for (start, after), end in zip(starts, ends, strict=True)
     )
     return Explanation(_block(lines[: starts[0][0]] if starts else lines), sections)
-
-
-def missing_sections(docstring: str) -> tuple[str, ...]:
-    """The fixed sections that are absent, empty or out of order."""
-    wanted = [s.title for s in parse(docstring).sections if s.title in SECTIONS and s.body]
-    in_order = iter(wanted)
-    return tuple(title for title in SECTIONS if title not in in_order)
 
 
 def explained(docstring: str, check: Check[Any]) -> Explanation:

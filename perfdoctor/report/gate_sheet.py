@@ -20,9 +20,13 @@ def gate_sheet(result: GateResult, script: str) -> Sheet:
         Case("verdict", "the whole gate", SHOWN[result.verdict].status, _whole(result)),
         *(Case(j.name, j.label, _status(j), judged(j)) for j in shown),
     ]
-    notices = [_notice(j, script) for j in shown if SHOWN[j.verdict].level]
+    notices = [
+        _notice(j.name, level if j.gates else "note", judged(j), script)
+        for j in shown
+        if (level := SHOWN[j.verdict].level)
+    ]
     if SHOWN[result.verdict].status is Status.ERROR and not notices:
-        notices = [_made("gate.verdict", SHOWN[result.verdict].level, _whole(result), script)]
+        notices = [_notice("verdict", SHOWN[result.verdict].level, _whole(result), script)]
     order = ("error", "warning", "note")
     notices.sort(key=lambda notice: order.index(notice.level))
     rules = {
@@ -43,11 +47,7 @@ def _status(judgement: Judgement) -> Status:
     return status if judgement.gates or status is Status.PASSED else Status.SKIPPED
 
 
-def _notice(judgement: Judgement, script: str) -> Notice:
-    level = SHOWN[judgement.verdict].level if judgement.gates else "note"
-    return _made(f"gate.{judgement.name}", level, judged(judgement), script)
-
-
-def _made(rule: str, level: str, message: str, script: str) -> Notice:
+def _notice(name: str, level: str, message: str, script: str) -> Notice:
+    rule = f"gate.{name}"
     fingerprint = hashlib.sha256(f"{rule}\0{script}".encode()).hexdigest()[:32]
     return Notice(rule, level, message, "", Location(script, 1), fingerprint)
