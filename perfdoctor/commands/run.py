@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from ..launch.environment import changed, found_library, job_environment, preloa
 from ..launch.job import cannot_start
 from ..recording.reader import ProcessFile
 from ..recording.trials import Applied
+from .progress import say
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -95,7 +95,7 @@ def run(command: Command, words: str) -> int:
             base = job_environment(base, directory, ()) | {"PERFDOCTOR_APPLY": ",".join(remedies.in_job)}
         status = _run(command, base)
         for line in _what_failed(directory, remedies.in_job):
-            print(f"perfdoctor: {line}", file=sys.stderr)
+            say(line)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     return 128 - status if status < 0 else status

@@ -25,8 +25,7 @@ from perfdoctor.gate.comparison import AFTER, BEFORE, CONTROL, STEADY_MEMORY, Co
 from perfdoctor.gate.decision import Policy
 from perfdoctor.gate.interleaving import Launch, Program
 from perfdoctor.gate.model import GateResult, Verdict
-from perfdoctor.gate.rounds import CORE
-from perfdoctor.gate.samples import Sample
+from perfdoctor.gate.samples import CORE, Sample
 from perfdoctor.launch.command import Command
 from perfdoctor.launch.control import Turn
 from perfdoctor.launch.job import Ending, write_facts
