@@ -11,43 +11,39 @@ class _HeldOn(Remedy):
     The job's own wishes are noted meanwhile, and are what holds afterwards.
     """
 
-    setter = getter = ""
+    library = ""
+    """As `torch.backends` calls it."""
 
     def apply(self) -> None:
-        self.wish = getattr(torch._C, self.getter)()
-        self.original = getattr(torch._C, self.setter)
-        if not self.available():
+        if not getattr(torch.backends, self.library).is_available():
             raise UnsuitableError("this build of torch lacks it")
+        setter = f"_set_{self.library}_enabled"
+        self.wish = getattr(torch._C, f"_get_{self.library}_enabled")()
+        self.original = getattr(torch._C, setter)
 
         def note(value) -> None:
             self.wish = value
 
-        note.__name__ = self.setter
+        note.__name__ = setter
         self.original(True)
-        setattr(torch._C, self.setter, note)
+        self.changes.put(torch._C, setter, note)
 
     def withdraw(self) -> None:
+        super().withdraw()
         if hasattr(self, "original"):
-            setattr(torch._C, self.setter, self.original)
             self.original(self.wish)
 
 
 class OneDnnOn(_HeldOn):
     """oneDNN."""
 
-    setter, getter = "_set_mkldnn_enabled", "_get_mkldnn_enabled"
-
-    def available(self) -> bool:
-        return torch.backends.mkldnn.is_available()
+    library = "mkldnn"
 
 
 class CudnnOn(_HeldOn):
     """cuDNN."""
 
-    setter, getter = "_set_cudnn_enabled", "_get_cudnn_enabled"
-
-    def available(self) -> bool:
-        return torch.backends.cudnn.is_available()
+    library = "cudnn"
 
 
 class CudnnBenchmark(Switch):

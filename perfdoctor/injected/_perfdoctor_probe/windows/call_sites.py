@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import timeline as parts
+from ..changes import Changes
 from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
 from ..rows import milliseconds, rounded
 from . import indices
@@ -238,35 +239,18 @@ def _library_on(result) -> bool:
     return result.device.type != "cuda" or bool(torch._C._get_cudnn_enabled())
 
 
-class _Flags:
-    """Notes who calls `torch.backends.mkldnn.flags()`, or cuDNN's, so that the library is off: its default."""
+def _noting(watch: _Watch, original, library: str):
+    """A stand-in for `torch.backends.mkldnn.flags`, or cuDNN's: notes who calls it so that the library is off, which is
+    its default."""
 
-    def __init__(self, watch: _Watch) -> None:
-        self.watch = watch
-        self.replaced: list = []
+    @functools.wraps(original)
+    def flags(*args, **kwargs):
+        if not (args[0] if args else kwargs.get("enabled", False)):
+            key = ("library_flags", watch.sites.here(), library, False)
+            watch.found.setdefault(key, [0, 0])[0] += 1
+        return original(*args, **kwargs)
 
-    def open(self) -> None:
-        for library, module in (("onednn", torch.backends.mkldnn), ("cudnn", torch.backends.cudnn)):
-            original = module.flags
-            module.flags = stand_in = self._noting(original, library)
-            self.replaced.append((module, stand_in, original))
-
-    def close(self) -> None:
-        for module, stand_in, original in self.replaced:
-            if module.flags is stand_in:
-                module.flags = original
-
-    def _noting(self, original, library: str):
-        watch = self.watch
-
-        @functools.wraps(original)
-        def flags(*args, **kwargs):
-            if not (args[0] if args else kwargs.get("enabled", False)):
-                key = ("library_flags", watch.sites.here(), library, False)
-                watch.found.setdefault(key, [0, 0])[0] += 1
-            return original(*args, **kwargs)
-
-        return flags
+    return flags
 
 
 class SitesWindow:
@@ -281,7 +265,7 @@ class SitesWindow:
         self.anomaly = anomaly
         self.compiled = compiled
         self.watch = None
-        self.flags = None
+        self.changes = Changes()
         self.inference = False
 
     def obstacle(self) -> str:
@@ -295,8 +279,8 @@ class SitesWindow:
     def open(self) -> None:
         self.inference = torch.is_inference_mode_enabled()
         self.watch = _Watch(self.sites, self.loop, self.anomaly)
-        self.flags = _Flags(self.watch)
-        self.flags.open()
+        for library, module in (("onednn", torch.backends.mkldnn), ("cudnn", torch.backends.cudnn)):
+            self.changes.put(module, "flags", _noting(self.watch, module.flags, library))
         self.watch.anomaly.open()
         self.watch.__enter__()
 
@@ -319,7 +303,7 @@ class SitesWindow:
 
     def abandon(self) -> None:
         """Leave the mode."""
-        self.flags.close()
+        self.changes.take_back()
         self.watch.anomaly.close()
         self.watch.__exit__(None, None, None)
 

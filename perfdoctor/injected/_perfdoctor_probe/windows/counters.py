@@ -10,6 +10,7 @@ import sys
 
 import torch
 
+from ..changes import Changes
 from .operators import _QuietKineto, divided, flops
 
 STEPS = 4
@@ -35,7 +36,7 @@ class CountersWindow:
         self.profile = None
         self.roots: list = []
         """What backward passes started from, kept until the profiler is off: reading one is an operator too."""
-        self.original = self.stand_in = None
+        self.changes = Changes()
         self.log_level = _log_level()
         self.level_before = 0
 
@@ -65,8 +66,7 @@ class CountersWindow:
 
     def abandon(self) -> None:
         """Stop counting."""
-        if torch.autograd._engine_run_backward is self.stand_in:
-            torch.autograd._engine_run_backward = self.original
+        self.changes.take_back()
         with _QuietKineto():
             self.profile.__exit__(None, None, None)
         if self.log_level is not None:
@@ -85,8 +85,7 @@ class CountersWindow:
         return {"steps": steps, **found, "losses": losses, **compilations()}
 
     def _note_roots(self) -> None:
-        original = self.original = torch.autograd._engine_run_backward
-        roots = self.roots
+        original, roots = torch.autograd._engine_run_backward, self.roots
 
         def run_backward(*args, **kwargs):
             try:
@@ -97,7 +96,7 @@ class CountersWindow:
                 pass
             return original(*args, **kwargs)
 
-        torch.autograd._engine_run_backward = self.stand_in = run_backward
+        self.changes.put(torch.autograd, "_engine_run_backward", run_backward)
 
 
 def _log_level():
