@@ -85,7 +85,7 @@ ENTRIES = (
         "threads",
         "intra-op threads: {value}",
         "torch.set_num_threads({value})",
-        home="threads.Threads",
+        home="libraries.Threads",
         argument=1,
         numerics=True,
         risk=1,

@@ -1,4 +1,4 @@
-"""Libraries that torch computes with: oneDNN, cuDNN, and TF32."""
+"""What torch computes with: oneDNN, cuDNN, TF32, and intra-op threads."""
 
 import torch
 
@@ -71,3 +71,19 @@ class Tf32(Switch):
 
     def set(self, value: str) -> None:
         torch.backends.cuda.matmul.fp32_precision = value
+
+
+class Threads(Switch):
+    """`torch.set_num_threads`."""
+
+    settle = 3
+
+    def read(self) -> int:
+        return torch.get_num_threads()
+
+    def set(self, value: int) -> None:
+        torch.set_num_threads(value)
+
+    @property
+    def wanted(self) -> int:
+        return max(1, self.value)
