@@ -17,6 +17,7 @@ from ..changes import Changes
 from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
 from ..rows import milliseconds, rounded
 from . import indices
+from .line_clock import PARTS
 
 _LOOKUPS = 3000
 """Stack walks for telling operators in one window; each costs 2 to 5 us."""
@@ -26,24 +27,21 @@ _KEPT = 60
 """Lines kept, the largest by time."""
 _LONGEST_PAUSE_NS = 300_000
 """Between two operators of one line; a longer pause is a wait for something, not Python at work."""
-_SCALAR_READS = {"aten::_local_scalar_dense"}
 _OF_TENSORS = ("torch/_tensor.py", "torch/_tensor_str.py")
 """Files in which `float()`, an f-string or `print` of the job's becomes a read."""
-_CONVERSIONS = {"aten::_to_copy", "aten::copy_"}
-_ARITHMETIC = {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"}
-_SOFTMAX = {"aten::_softmax", "aten::_safe_softmax"}
-_PARTS = {
-    parts.INPUT: "input_wait",
-    parts.FORWARD: "forward",
-    parts.LOSS: "forward",
-    parts.BACKWARD: "backward",
-    parts.OPTIMIZER: "optimizer",
-    parts.CHECKPOINT: "checkpoint",
-}
+_PARTS = {**PARTS, parts.GC: "other"}
 _SEARCHES = "anomaly"
 """The kind of what autograd's anomaly detection calls."""
 _NOT_THE_JOBS = "profiler"
 """The kind of what torch's optimizers call for a profiler that is not there."""
+_KINDS = {
+    "aten::_local_scalar_dense": "scalar_read",
+    **dict.fromkeys(SEARCH, _SEARCHES),
+    **dict.fromkeys(("aten::_to_copy", "aten::copy_"), "convert"),
+    **dict.fromkeys(("aten::_softmax", "aten::_safe_softmax"), "softmax"),
+    **dict.fromkeys(indices.OPERATORS, "indices"),
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"), "arithmetic"),
+}
 _clock = time.perf_counter_ns
 
 
@@ -140,7 +138,7 @@ class _Watch(TorchDispatchMode):
     def _part(self) -> str:
         if torch._C._current_graph_task_id() >= 0:
             return "backward"
-        return _PARTS.get(self.loop.timeline.stack[-1], "other")
+        return _PARTS[self.loop.timeline.stack[-1]]
 
     def _note(self, func, kind: str, args, result, took: int) -> None:
         detail = ""
@@ -217,19 +215,7 @@ class _Watch(TorchDispatchMode):
 
 def _kind(func) -> str:
     name = func._schema.name
-    if name.startswith("profiler::"):
-        return _NOT_THE_JOBS
-    if name in _SCALAR_READS:
-        return "scalar_read"
-    if name in SEARCH:
-        return _SEARCHES
-    if name in _CONVERSIONS:
-        return "convert"
-    if name in _SOFTMAX:
-        return "softmax"
-    if name in indices.OPERATORS:
-        return "indices"
-    return "arithmetic" if name in _ARITHMETIC else ""
+    return _NOT_THE_JOBS if name.startswith("profiler::") else _KINDS.get(name, "")
 
 
 def _library_on(result) -> bool:
