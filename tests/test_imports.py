@@ -44,7 +44,7 @@ NARROWER: dict[str, tuple[str, ...]] = {
     "perfdoctor.recording": (RECORDS, *BASICS),
     "perfdoctor.launch": (RECORDS, "perfdoctor.recording.directory", *BASICS),
     "perfdoctor.monitor": (RECORDS, "perfdoctor.recording.machine", "perfdoctor.recording.host", *BASICS),
-    "perfdoctor.evidence": ("perfdoctor.recording",),
+    "perfdoctor.evidence": ("perfdoctor.recording", "perfdoctor.launch.masking"),
     "perfdoctor.config": BASICS,
     "perfdoctor.diagnosis": ("perfdoctor.evidence.model", "perfdoctor.evidence.causes", "perfdoctor.config", *BASICS),
     "perfdoctor.api": ("perfdoctor.diagnosis.findings", "perfdoctor.evidence.model", "perfdoctor.evidence.causes"),

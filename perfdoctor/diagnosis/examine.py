@@ -186,12 +186,12 @@ def _scaled(finding: Finding, scale: float) -> Savings:
 
 
 def combined(results: Sequence[CheckResult], evidence: Evidence) -> Combined | None:
-    """All fixes together. Within a pool they act on what the others left; between pools they add up, except that
-    what is to run beside the rest of the step (loading, in workers) needs enough of that rest to be left.
+    """All fixes of ills together. Within a pool they act on what the others left; between pools they add up, except
+    that what is to run beside the rest of the step (loading, in workers) needs enough of that rest to be left.
 
     What is saved at the start of an epoch is not part of the steady step and stays out.
     """
-    findings = ranked(results)
+    findings = [finding for finding in ranked(results) if not finding.is_opportunity]
     if isinstance(evidence.step, Missing) or not findings:
         return None
     pools = _pools(evidence.step) | {"epoch": 0.0}

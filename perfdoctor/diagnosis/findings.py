@@ -276,7 +276,7 @@ class IntegrityNote:
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """What all fixes together save, per steady step; never the plain sum of the findings' savings."""
+    """What all fixes of ills together save, per steady step; never the plain sum of their savings."""
 
     low_ms: float
     high_ms: float
@@ -301,7 +301,7 @@ class Diagnosis:
     checks: tuple[CheckResult, ...]
     """In code order."""
     combined: Combined | None
-    """None without findings or without a step."""
+    """None without ills or without a step."""
     integrity: tuple[IntegrityNote, ...] = ()
     trials: Trials | None = None
     """None when no remedy was tried."""

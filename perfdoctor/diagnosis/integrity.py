@@ -11,6 +11,16 @@ from .findings import CheckResult, IntegrityNote, Measurement, OutcomeKind, Seve
 
 _FEW_STEPS = 20
 """Below, the interval of the step is wider than most findings."""
+_DRIFT = 0.2
+"""Growth of the step over the run from which on its mean is that of no moment."""
+_APART = 0.3
+"""Between mean and median: a few steps then take much of the time."""
+_REGULAR = 0.5
+"""Of the time after the warm-up in steady steps: below, the report is about the smaller part of the job."""
+DOUBTS = ("mostly-irregular", "drifting-steps", "uneven-steps", "machine-taken-away")
+"""Names of the notes with which the verdict begins."""
+_STOLEN = 0.1
+"""Of the CPU time, by the hypervisor: what PD12 calls a finding."""
 _OVERHEAD = 0.01
 """perfdoctor's own budget for steps of 5 ms and more."""
 
@@ -18,7 +28,7 @@ _OVERHEAD = 0.01
 def notes(run: RunEvidence, results: Sequence[CheckResult]) -> tuple[IntegrityNote, ...]:
     """Everything that limits what the numbers are worth."""
     evidence = run.slowest
-    asked = (_steps(evidence), _contention(evidence), _overhead(evidence), _debugging(evidence))
+    asked = (_steps(evidence), *_doubts(evidence), _contention(evidence), _overhead(evidence), _debugging(evidence))
     found = [note for note in asked if note is not None]
     found += [
         IntegrityNote("PD94", "check-crashed", Severity.ERROR, f"{result.code} {result.name} crashed")
@@ -46,6 +56,53 @@ def _steps(evidence: Evidence) -> IntegrityNote | None:
         "only {steps:steady step was|steady steps were} seen; let the job run longer for firmer numbers",
         (Measurement("steps", step.count, "count"),),
     )
+
+
+def _doubts(evidence: Evidence) -> tuple[IntegrityNote | None, ...]:
+    """Why the steady step may not stand for the job: the verdict begins with them."""
+    step, host = evidence.step, evidence.host
+    if isinstance(step, Missing):
+        return ()
+    stolen = 0.0 if isinstance(host, Missing) else host.steal_share
+    return (
+        _doubt(
+            step.regular_share < _REGULAR,
+            "PD97",
+            "mostly-irregular",
+            "only {regular} of the time after the warm-up lies in steady steps, which this report is about; "
+            "{irregular} went into {steps:step} that held something else (an epoch's start, validation, a checkpoint)",
+            Measurement("regular", step.regular_share, "share"),
+            Measurement("irregular", step.irregular_s, "s"),
+            Measurement("steps", step.irregular, "count"),
+        ),
+        _doubt(
+            abs(step.slope) >= _DRIFT,
+            "PD98",
+            "drifting-steps",
+            f"the steps got {{slope}} {'slower' if step.slope > 0 else 'faster'} over the run, so that their mean is "
+            "that of no moment",
+            Measurement("slope", abs(step.slope), "share"),
+        )
+        or _doubt(
+            abs(step.step_ms - step.median_ms) >= _APART * step.median_ms,
+            "PD98",
+            "uneven-steps",
+            "the steps differ: their mean is {mean}, their median {median}, so that a few take much of the time",
+            Measurement("mean", step.step_ms, "ms"),
+            Measurement("median", step.median_ms, "ms"),
+        ),
+        _doubt(
+            stolen >= _STOLEN,
+            "PD92",
+            "machine-taken-away",
+            "the hypervisor took {stolen} of the CPU time, so that every duration is too long",
+            Measurement("stolen", stolen, "share"),
+        ),
+    )
+
+
+def _doubt(holds: bool, code: str, name: str, message: str, *numbers: Measurement) -> IntegrityNote | None:
+    return IntegrityNote(code, name, Severity.WARNING, message, numbers) if holds else None
 
 
 def _contention(evidence: Evidence) -> IntegrityNote | None:
@@ -149,5 +206,17 @@ PAGES: dict[str, Page] = {
         "A variable has switched on an aid for debugging that makes every step dearer: Python's development mode, a "
         "debugging allocator, tracemalloc, a wait after every CUDA kernel, checks of every collective.",
         "Unset the variable that the report names, unless it is needed.",
+    ),
+    "PD97": Page(
+        "mostly no steady steps",
+        "More than half of the time after the warm-up went into steps that held something else: an epoch's start, "
+        "validation, a checkpoint. The step and its findings are about the smaller part of the job.",
+        "Look at what lies between the steps: fewer checkpoints and validations, or what they do.",
+    ),
+    "PD98": Page(
+        "steps that are not alike",
+        "The steps got slower or faster over the run by a fifth and more, or a few of them take so long that mean and "
+        "median part by 30 %. The steady step is then the mean of different things.",
+        "Let it run longer (--steps 500), and look at the steps over time in the JSON report.",
     ),
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from ..launch.masking import masked
 from ..recording.host import HostRecording
 from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
@@ -97,6 +98,7 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
     with_torch = [p for p in recording.processes if p.torch is not None and p.torch.version]
     lead = next(iter([*ranks, *with_torch]), None)
     torch, settled = (lead.torch, lead.settings) if lead else (None, None)
+    failures = [p.failure.error for p in recording.processes if p.failure is not None]
     roles = [p.role for p in recording.processes]
     return Job(
         command=facts.command,
@@ -105,7 +107,7 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
         torch_version=torch.version if torch else "",
         torch_build=_torch_build(torch.cuda, torch.hip) if torch else "",
         started=facts.started,
-        end=JobEnd(cast(EndKind, facts.end), facts.exit_code, facts.signal, facts.detail),
+        end=JobEnd(cast(EndKind, facts.end), facts.exit_code, facts.signal, facts.detail, _first_line(failures)),
         world_size=max((rank.world_size for rank in ranks), default=1),
         local_ranks=len(ranks),
         workers=roles.count("worker"),
@@ -115,6 +117,11 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
         environment=tuple(sorted(facts.environment.items())),
         compiled=bool(settled and settled.compiled),
     )
+
+
+def _first_line(failures: Sequence[str]) -> str:
+    """Of the first failure, without secrets."""
+    return " ".join(masked(failures[0].split("\n", 1)[0].split(" "))) if failures else ""
 
 
 def _torch_build(cuda: str | None, hip: str | None) -> str:

@@ -168,6 +168,7 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
         warmup=selection.warmup,
         windowed=selection.windowed,
         irregular=int(selection.irregular.sum()),
+        irregular_s=float(selection.rows["wall_us"][selection.irregular].sum()) / 1e6,
         irregular_ms=float(extra) / max(1, selection.span),
         step_ms=step_ms,
         parts=parts,

@@ -29,6 +29,7 @@ from .process import (
     Call,
     Collections,
     EvalWithGradSeen,
+    Failure,
     ForwardsSeen,
     FullCollection,
     ProbeFault,
@@ -102,6 +103,8 @@ class ProcessRecording:
     """Of a worker: one batch, line by line."""
     timings: FinalTimings | None
     end: ProcessEnd | None
+    failure: Failure | None
+    """None where it ended otherwise."""
     faults: tuple[ProbeFault, ...]
     trials: TrialsBegan | None
     """None where no remedy was tried."""
@@ -158,6 +161,7 @@ KINDS: Mapping[str, str] = {
     "making": "making",
     "timings": "timings",
     "end": "end",
+    "failure": "failure",
     "fault": "faults",
     "trials": "trials",
     "block": "blocks",

@@ -167,6 +167,14 @@ class ProcessEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """The exception that ended the process."""
+
+    error: str
+    """Its type and message, at most 300 characters: `ValueError: ...`."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeFault:
     """A hook that raised and was switched off."""
 

@@ -204,7 +204,7 @@ def _block(record: Record, names: Sequence[str], numbers: Sequence[str]) -> dict
     n, *_ = (index(record[name]) for name in ("n", *numbers))
     if not all(abs(record[name]) < _MOST for name in ("n", *numbers)) or n > _MOST_ROWS:
         raise ValueError(f"no block has {n} rows")
-    block = dict(record, marked=np.asarray(record.get("marked", ()), np.int64))
+    block = dict(record, marked=np.asarray(record.get("marked", ()), np.int64).ravel())
     for name in names:
         # A column whose entries were all the same was written as one number.
         value = record.get(name, 0)

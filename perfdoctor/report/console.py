@@ -9,7 +9,7 @@ from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from ..diagnosis.findings import Confidence, Diagnosis, OutcomeKind, Severity
+from ..diagnosis.findings import Confidence, Diagnosis, OutcomeKind
 from . import wording
 from .anatomy import Slice
 from .console_full import full_report, trial_table
@@ -30,7 +30,8 @@ from .terminal import (
 from .trials import TrialsText
 
 MOST_LINES = 6
-"""Of a finding. Three of them, the step and the rest then fit a screen of 50 lines."""
+"""Of an ill. Three of them, the step and the rest then fit a screen of 50 lines."""
+_MOST_OF_OPPORTUNITY = 4
 _MOST_MESSAGE = 3
 _MOST_FIX = 2
 _LABEL = 6
@@ -60,9 +61,9 @@ def _brief_report(content: Content) -> list[RenderableType]:
     blocks += [Text(text) for text in (content.device, content.whereabouts) if text]
     if blocks:
         blocks.append(Text())
-    if content.findings:
-        blocks.append(heading(content.order))
-        for finding in content.findings:
+    for section in content.sections:
+        blocks.append(heading(section.heading))
+        for finding in section.findings:
             blocks += [_Finding(finding), Text()]
     if content.trials is not None:
         blocks += [heading("What trials of the fixes measured"), *_trials(content.trials), Text()]
@@ -104,7 +105,7 @@ def _anatomy(anatomy: tuple[SliceText, ...]) -> list[RenderableType]:
 
 
 class _Finding:
-    """What it costs, the line that does it, what the fix gives, and the fix. Of a note, what it says."""
+    """What it costs, the line that does it, what the fix gives, and the fix."""
 
     def __init__(self, text: FindingText) -> None:
         self.text = text
@@ -113,31 +114,30 @@ class _Finding:
         text, finding = self.text, self.text.finding
         number = f"{text.number}.".ljust(INDENT - 1) + " "
         width = options.max_width - len(number)
-        style, is_note = SEVERITY_STYLES[finding.severity], finding.severity is Severity.NOTE
+        style, offered = SEVERITY_STYLES[finding.severity], finding.is_opportunity
         body: list[tuple[str, list[Text]]] = []
         if text.place:
             where = Text.assemble(text.place, "  ", (text.line, "cyan"), no_wrap=True)
             where.truncate(width - _LABEL, overflow="ellipsis")
             body.append(("where", [where]))
-        if not is_note:
-            body.append(("gain", fitted(console, Text(text.gain), width - _LABEL, 2)))
-            if text.measured:
-                body.append(("tried", fitted(console, Text(text.measured), width - _LABEL, 1)))
+        body.append(("gain", fitted(console, Text(text.gain), width - _LABEL, 1 if offered else 2)))
+        if text.measured:
+            body.append(("tried", fitted(console, Text(text.measured), width - _LABEL, 1)))
         used = sum(len(lines) for _, lines in body)
-        room = MOST_LINES - used - (0 if is_note else 1)
+        limit = _MOST_OF_OPPORTUNITY if offered else MOST_LINES
+        room = limit - used - 1
         ranks = f" ({text.ranks})" if text.ranks else ""
         doubt = "" if finding.confidence is Confidence.HIGH else f", {finding.confidence.value} confidence"
         head = Text.assemble(
             (f"[{text.mark}]", style),
             " ",
             (finding.id, style),
-            (f" ({finding.severity.value}{doubt}): ", "dim"),
+            (f" ({text.kind}{doubt}): ", "dim"),
             (f"{text.message}{ranks}", "bold"),
         )
         message = fitted(console, head, width, max(1, min(room, _MOST_MESSAGE)))
-        if not is_note:
-            most = min(_MOST_FIX, MOST_LINES - used - len(message))
-            body.append(("fix", _fix(console, text, width - _LABEL, most)))
+        most = min(_MOST_FIX, max(1, limit - used - len(message)))
+        body.append(("fix", _fix(console, text, width - _LABEL, most)))
         yield from _beside(Text(number), message)
         for label, lines in body:
             yield from _beside(Text.assemble(" " * len(number), (f"{label:<{_LABEL}}", "dim")), lines)

@@ -35,9 +35,9 @@ def full_report(content: Content) -> list[RenderableType]:
         blocks += [heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
     for text in filter(None, (content.device, content.whereabouts)):
         blocks += [Text(text), Text()]
-    if content.findings:
-        blocks.append(heading(content.order))
-        for finding in content.findings:
+    for section in content.sections:
+        blocks.append(heading(section.heading))
+        for finding in section.findings:
             blocks += [_finding(finding), Text()]
     if content.trials is not None:
         blocks += [heading("What trials of the fixes measured"), *_trials(content.trials), Text()]

@@ -81,6 +81,11 @@ class FindingText:
     """What the best of them measured; "" where none did."""
 
     @property
+    def kind(self) -> str:
+        """`error`, `warning` or `opportunity`."""
+        return "opportunity" if self.finding.is_opportunity else self.finding.severity.value
+
+    @property
     def place(self) -> str:
         """`train.py:41`."""
         return place(self.finding.location, function=False)
@@ -100,6 +105,14 @@ class CheckText:
 
 
 @dataclass(frozen=True, slots=True)
+class Section:
+    """Findings of one kind."""
+
+    heading: str
+    findings: tuple[FindingText, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Content:
     """Everything that a report says, in the order in which it says it."""
 
@@ -112,9 +125,8 @@ class Content:
     """Whether the host or the CUDA device bounds the step; "" in a job without CUDA."""
     whereabouts: str
     """Where the time goes that no finding explains; "" when the findings explain most of it."""
-    order: str
-    """The heading of the findings: in which order they come."""
-    findings: tuple[FindingText, ...]
+    sections: tuple[Section, ...]
+    """Ills, then opportunities; those that there are."""
     trials: TrialsText | None
     """None when no remedy was tried."""
     overlap: str
@@ -145,8 +157,7 @@ def prepare(diagnosis: Diagnosis) -> Content:
         anatomy=() if isinstance(step, Missing) else anatomy_text(diagnosis.evidence, step),
         device="" if isinstance(step, Missing) else device_sentence(diagnosis.evidence),
         whereabouts=whereabouts(diagnosis),
-        order=_order(diagnosis),
-        findings=tuple(finding_text(number, finding, diagnosis) for number, finding in enumerate(diagnosis.ranked, 1)),
+        sections=_sections(diagnosis),
         trials=trials_text(diagnosis),
         overlap=_overlap(diagnosis),
         accuracy=accuracy(diagnosis.past) if diagnosis.ranked and diagnosis.trials is None else "",
@@ -159,7 +170,9 @@ def prepare(diagnosis: Diagnosis) -> Content:
         trust=trust_rows(diagnosis.evidence),
         alarms=alarm_rows(diagnosis.evidence),
         trust_brief=trust_brief(diagnosis.evidence),
-        notes=tuple((SEVERITY_MARKS[note.severity], worded_note(note)) for note in diagnosis.integrity),
+        notes=tuple(
+            (SEVERITY_MARKS[note.severity], replace(note, message=wording.noted(note))) for note in diagnosis.integrity
+        ),
         environment=environment_rows(diagnosis.evidence),
         summary=summary(diagnosis),
     )
@@ -216,13 +229,15 @@ def finding_text(number: int, finding: Finding, diagnosis: Diagnosis) -> Finding
 def summary(diagnosis: Diagnosis) -> str:
     """The count of it all: "8 of 13 checks clear, 2 findings (1 error, 1 warning), 3 not applicable"."""
     kinds = Counter(result.outcome.kind for result in diagnosis.checks)
-    severities = Counter(finding.severity for finding in diagnosis.ranked)
+    severities = Counter(finding.severity for finding in diagnosis.ills)
     counted = [wording.plural(severities[s], s.value) for s in Severity if severities[s]]
-    findings = wording.plural(len(diagnosis.ranked), "finding")
+    findings = wording.plural(len(diagnosis.ills), "finding")
     parts = [
         f"{kinds[OutcomeKind.CLEAR]} of {wording.plural(len(diagnosis.checks), 'check')} clear",
         f"{findings} ({', '.join(counted)})" if counted else "no findings",
     ]
+    if diagnosis.opportunities:
+        parts.append(wording.plural(len(diagnosis.opportunities), "opportunity", "opportunities"))
     silenced = sum(len(result.suppressed) for result in diagnosis.checks)
     if silenced:
         parts.append(f"{silenced} suppressed")
@@ -236,20 +251,26 @@ def _basis(method: str) -> str:
     return f"Basis: {method.strip().rstrip('.')}." if method.strip() else ""
 
 
-def _order(diagnosis: Diagnosis) -> str:
-    kinds = {finding.severity is Severity.NOTE for finding in diagnosis.ranked}
-    return "What to fix, largest saving first" + (", notes last" if len(kinds) > 1 else "")
+def _sections(diagnosis: Diagnosis) -> tuple[Section, ...]:
+    texts = [finding_text(number, finding, diagnosis) for number, finding in enumerate(diagnosis.ranked, 1)]
+    kinds = {
+        "What to fix, largest saving first": [text for text in texts if not text.finding.is_opportunity],
+        "Opportunities: nothing is wrong, but this may be faster here": [
+            text for text in texts if text.finding.is_opportunity
+        ],
+    }
+    return tuple(Section(heading, tuple(some)) for heading, some in kinds.items() if some)
 
 
 def _overlap(diagnosis: Diagnosis) -> str:
-    if len(diagnosis.ranked) < 2:
+    if len(diagnosis.ills) < 2:
         return ""
     text = "The estimates overlap, do not add them"
     after = combined(diagnosis)
     if not after or diagnosis.combined is None:
         return f"{text}."
     now = wording.duration(diagnosis.combined.step_ms)
-    number = len(diagnosis.ranked)
+    number = len(diagnosis.ills)
     fixes = "both fixes" if number == 2 else f"all {number} fixes"
     return f"{text}: {fixes} together would bring the step from {now} to {after}."
 
@@ -290,11 +311,6 @@ def _mark(outcome: Outcome) -> str:
     if outcome.findings:
         return SEVERITY_MARKS[max((f.severity for f in outcome.findings), key=lambda s: s.rank)]
     return MARKS.get(outcome.kind, "!")
-
-
-def worded_note(note: IntegrityNote) -> IntegrityNote:
-    """The note with the numbers in its message."""
-    return replace(note, message=wording.sentence(wording.clean(wording.fill_reason(note.message, note.measurements))))
 
 
 def _pairs(measurements: tuple[Measurement, ...]) -> tuple[tuple[str, str], ...]:

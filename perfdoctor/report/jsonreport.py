@@ -145,11 +145,13 @@ class Report:
     checks: tuple[CheckReport, ...]
     """Every check that was asked, in the order of their codes."""
     ranked: tuple[str, ...]
-    """Fingerprints of the findings, the largest predicted saving first."""
+    """Fingerprints of the findings, ills before opportunities, the largest predicted saving first among either."""
+    opportunities: tuple[str, ...]
+    """Which of them are opportunities: nothing is wrong, or the fix may be worth little."""
     unexplained: Unexplained | None
     """None where the findings explain the step, or there is no step."""
     combined: Combined | None
-    """All fixes together, never the sum of the findings' savings; None without findings or without a step."""
+    """All fixes of ills together, never the sum of their savings; None without ills or without a step."""
     trials: Trials | None
     """What trials of remedies measured (`perfdoctor check --trial`); None when none was asked for."""
     environment: Environment
@@ -191,6 +193,7 @@ def _report(diagnosis: Diagnosis) -> Report:
         hot_lines=_hot_lines(evidence.hot_lines),
         checks=tuple(_check(result) for result in diagnosis.checks),
         ranked=tuple(finding.fingerprint for finding in diagnosis.ranked),
+        opportunities=tuple(finding.fingerprint for finding in diagnosis.opportunities),
         unexplained=diagnosis.unexplained,
         combined=diagnosis.combined,
         trials=diagnosis.trials,

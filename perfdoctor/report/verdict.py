@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
 
-from ..diagnosis.findings import Diagnosis, OutcomeKind, Part, Severity
+from ..diagnosis.findings import Diagnosis, OutcomeKind, Part
+from ..diagnosis.integrity import DOUBTS
 from ..diagnosis.measured import Verdict
 from ..evidence.model import CodeLine, Evidence, Line, Missing, Parts, Step
 from . import wording
@@ -31,22 +31,27 @@ _PART_WORDS = {
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    """Where the steady step goes and what it could be, in one sentence."""
+    """What speaks against the numbers; then where the steady step goes and what it could be, in one sentence."""
+    doubts = [wording.noted(note) for note in diagnosis.integrity if note.name in DOUBTS]
+    return " ".join([*doubts, _verdict(diagnosis)])
+
+
+def _verdict(diagnosis: Diagnosis) -> str:
     step = diagnosis.evidence.step
     if isinstance(step, Missing):
         return _without_step(diagnosis, step)
     bound = bound_by(diagnosis.evidence)
     subject = _subject(diagnosis).rstrip(",") + bound if bound else _subject(diagnosis)
     takes = f"{subject} takes {wording.duration(step.step_ms)}"
-    if any(finding.severity is not Severity.NOTE for finding in diagnosis.ranked):
-        part = diagnosis.ranked[0].savings.part
+    if diagnosis.ills:
+        part = diagnosis.ills[0].savings.part
         spent = _spent(step.parts, part)
         if spent > 0:
             takes += f", of which {_amount(spent, step)} is {_words(part, diagnosis.evidence.on_cuda)}"
         return f"{takes}; {_prospect(diagnosis)}."
     # In a step that the device bounds, whatever the host does beside computing costs nothing.
     large = "" if device_bounds(diagnosis.evidence) else _unexplained(step)
-    return f"{takes}{large}{', but' if large else ';'} {_nothing_found(diagnosis, bool(large))}{_noted(diagnosis)}."
+    return f"{takes}{large}{', but' if large else ';'} {_nothing_found(diagnosis, bool(large))}{_offered(diagnosis)}."
 
 
 def combined(diagnosis: Diagnosis) -> str:
@@ -132,7 +137,9 @@ def _line(line: tuple[str, float], step: Step) -> str:
 
 
 def _without_step(diagnosis: Diagnosis, step: Missing) -> str:
-    text = f"No steady step was measured: {wording.clean(step.reason)}"
+    exception = diagnosis.evidence.job.end.exception
+    failed = f"The job failed with {wording.clean(exception)}, and no" if exception else "No"
+    text = f"{failed} steady step was measured: {wording.clean(step.reason)}"
     if step.remedy:
         text += f"; {wording.clean(step.remedy)}"
     if diagnosis.ranked:
@@ -167,18 +174,21 @@ def _amount(ms: float, step: Step) -> str:
     return f"{wording.duration(ms)} ({wording.share(ms / step.step_ms if step.step_ms else 0.0)})"
 
 
-def _noted(diagnosis: Diagnosis) -> str:
-    """What notes alone would give: choices, not causes."""
-    if not diagnosis.ranked:
+def _offered(diagnosis: Diagnosis) -> str:
+    """The most that an opportunity may give: several exclude each other as often as not."""
+    offered, step = diagnosis.opportunities, diagnosis.evidence.step
+    if not offered or isinstance(step, Missing):
         return ""
-    if not combined(diagnosis):
-        return f" ({wording.plural(len(diagnosis.ranked), 'note')} below)"
-    return f", though {_prospect(diagnosis, 'note')}"
+    best = max(offered, key=lambda finding: finding.savings.high_ms).savings
+    of = "the best: " if len(offered) > 1 else ""
+    gain = f" ({of}{wording.speed_up(best.low_ms, best.high_ms, step.step_ms)})" if best.high_ms > 0 else ""
+    there = wording.plural(len(offered), "opportunity is", "opportunities are")
+    return f"; {there} below{gain}{proven(diagnosis)}"
 
 
-def _prospect(diagnosis: Diagnosis, what: Literal["fix", "note"] = "fix") -> str:
-    number = len(diagnosis.ranked)
-    fixes = f"the {what} below" if number == 1 else f"the {wording.plural(number, what)} below"
+def _prospect(diagnosis: Diagnosis) -> str:
+    number = len(diagnosis.ills)
+    fixes = "the fix below" if number == 1 else f"the {wording.plural(number, 'fix')} below"
     after = combined(diagnosis)
     prospect = f"would bring it to {after}" if after else "would save no time that this run could predict"
     return f"{fixes} {prospect}{proven(diagnosis)}"

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ..diagnosis.findings import Finding, Measurement, Savings
+from ..diagnosis.findings import Finding, IntegrityNote, Measurement, Savings
 
 MEASURED_DIGITS = 3
 PREDICTED_DIGITS = 2
@@ -72,6 +72,11 @@ def fill_reason(text: str, measurements: tuple[Measurement, ...]) -> str:
     Without any it may quote an exception or a file name, braces and all.
     """
     return fill(text, measurements) if measurements else text
+
+
+def noted(note: IntegrityNote) -> str:
+    """Its message, with its numbers."""
+    return sentence(clean(fill_reason(note.message, note.measurements)))
 
 
 def filled(finding: Finding) -> Finding:

@@ -112,10 +112,11 @@ def together(trials: Sequence[Trial]) -> str:
 
 
 def predicted_together(diagnosis: Diagnosis, chosen: str) -> Range | None:
-    """What all findings together are predicted to save, if all of them have a remedy among the `chosen`."""
+    """What all ills together are predicted to save, if all of them have a remedy among the `chosen`, and no other
+    finding has."""
     names = set(chosen.split(COMBINED))
     saved = diagnosis.combined
-    if saved is None or not all(_is_among(finding, names) for finding in diagnosis.ranked):
+    if saved is None or any(_is_among(finding, names) is finding.is_opportunity for finding in diagnosis.ranked):
         return None
     return factors(saved.low_ms, saved.high_ms, saved.step_ms)
 

@@ -264,6 +264,7 @@ def step(parts: Parts, **changes: Any) -> Step:
         warmup=5,
         windowed=8,
         irregular=0,
+        irregular_s=0.0,
         irregular_ms=0.0,
         step_ms=whole,
         parts=parts,

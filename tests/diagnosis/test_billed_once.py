@@ -54,6 +54,7 @@ def _step(rng: np.random.Generator) -> Step:
         # More than the step has room for, too: counters and trimmed means need not agree.
         cpu_ms=float(rng.uniform(0, 1.3)) * whole,
         run_delay_ms=GONE if rng.random() < 0.1 else float(rng.uniform(0, 0.8)) * whole,
+        irregular_s=0.0,
         irregular_ms=_scale(rng),
     )
 

@@ -14,7 +14,7 @@ from perfdoctor.evidence.model import Missing, Parts, Step
 from perfdoctor.recording.lines import LinesWindow
 
 STEP = Step(
-    *("optimizer", 50, 1.0, 5, 4, 0, 0.0, 20.0, Parts(input_wait=12.0, forward=6.0, other=2.0)),
+    *("optimizer", 50, 1.0, 5, 4, 0, 0.0, 0.0, 20.0, Parts(input_wait=12.0, forward=6.0, other=2.0)),
     *(20.0, 0.1, 19.0, 21.0, 18.0, 18.0, 0.0, 1.0, 32.0, 1.0),
 )
 ROWS = (

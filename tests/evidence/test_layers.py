@@ -14,7 +14,7 @@ from perfdoctor.evidence.windows import layers
 
 NO_STEP = Missing("too few steps")
 STEP = Step(
-    *("optimizer", 50, 1.0, 5, 4, 0, 0.0, 20.0, Parts(input_wait=2.0, forward=6.0, backward=8.0, other=4.0)),
+    *("optimizer", 50, 1.0, 5, 4, 0, 0.0, 0.0, 20.0, Parts(input_wait=2.0, forward=6.0, backward=8.0, other=4.0)),
     *(20.0, 0.1, 19.0, 21.0, 18.0, 18.0, 0.0, 1.0, 32.0, 1.0),
 )
 LAYER = {

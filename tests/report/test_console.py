@@ -47,12 +47,19 @@ def test_the_whole_report_comes_in_the_promised_order() -> None:
     )
 
 
-def test_the_heading_says_so_where_notes_come_last() -> None:
+@pytest.mark.parametrize("verbose", [False, True])
+def test_opportunities_have_a_section_of_their_own(verbose: bool) -> None:
     both = samples.two_findings()
     first, second = both.ranked
     mixed = samples.with_findings(both, first, replace(second, severity=Severity.NOTE))
-    assert "What to fix, largest saving first, notes last" in shown(mixed)
-    assert "notes last" not in shown(both)
+    assert_order(
+        shown(mixed, verbose=verbose),
+        "What to fix, largest saving first",
+        first.id,
+        "Opportunities: nothing",
+        second.id,
+    )
+    assert "Opportunities" not in shown(both, verbose=verbose)
 
 
 def test_a_finding_shows_place_cause_evidence_saving_fix_and_risk_in_order() -> None:
@@ -167,7 +174,7 @@ def findings_of(text: str) -> list[list[str]]:
             found.append([line])
         elif found and found[-1] and line.startswith("   "):
             found[-1].append(line)
-        elif found and line:
+        elif found and line and not line.startswith("Opportunities"):
             break
     return found
 
@@ -221,12 +228,13 @@ def test_short_code_is_the_fix_with_its_sentence_where_both_fit() -> None:
     assert fix_of(Fix("use it", "for it in them:\n    do(it)\ndone()")) == ["Use it."]
 
 
-def test_a_note_says_what_it_is_and_no_more() -> None:
+def test_an_opportunity_is_told_in_four_lines() -> None:
     both = samples.two_findings()
     noted = samples.with_findings(both, both.ranked[0], replace(both.ranked[1], severity=Severity.NOTE))
     _, note = findings_of(shown(noted))
-    assert "[i] PD04.explicit-collect (note, medium confidence): gc.collect() runs 0.5 times per step" in note[0]
-    assert not any(line.startswith(("   gain", "   fix")) for line in note)
+    assert "[i] PD04.explicit-collect (opportunity, medium confidence): gc.collect() runs 0.5" in note[0]
+    assert [line.split()[0] for line in note if line.startswith("   ") and line[3] != " "][-2:] == ["gain", "fix"]
+    assert len(note) <= 5
 
 
 def test_what_limits_trust_stays_visible() -> None:

@@ -72,18 +72,18 @@ def noted(diagnosis: Diagnosis, *, saved_ms: float = 12.0, general: bool = True)
     return replace(with_findings(diagnosis, note), combined=together)
 
 
-def test_a_note_is_no_cause() -> None:
+def test_an_opportunity_is_no_cause() -> None:
     """What a larger batch would give is a choice: the time still goes to none of the checks."""
     text = verdict(noted(slow()))
     assert "of which 12.0 ms (60 %) is other code in the loop, but none of the checks" in text
-    assert "though the note below would bring it to 8 to 14 ms" in text
+    assert "1 opportunity is below (speed-up 1.4x to 2.5x)" in text
     assert whereabouts(noted(slow())).startswith("Beside the findings, the largest part of the step is other code")
     assert whereabouts(noted(slow(), general=False)) == ""
 
 
-def test_a_note_that_predicts_nothing_is_counted() -> None:
+def test_an_opportunity_that_predicts_nothing_is_counted() -> None:
     assert "none of the checks" in verdict(noted(slow(), saved_ms=0.0))
-    assert verdict(noted(slow(), saved_ms=0.0)).endswith("(1 note below).")
+    assert verdict(noted(slow(), saved_ms=0.0)).endswith("1 opportunity is below.")
 
 
 def test_an_alarm_beside_a_note_is_the_verdict() -> None:

@@ -19,6 +19,8 @@ class JobEnd:
     signal: int | None = None
     detail: str = ""
     """More about it, such as the kernel's out-of-memory count."""
+    exception: str = ""
+    """What nobody caught, by its type and the first line of its message; "" where nothing was seen."""
 
 
 @dataclass(frozen=True, slots=True)

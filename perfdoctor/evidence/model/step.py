@@ -58,6 +58,8 @@ class Step:
     """Steps left out because a window (profiler, call sites) was open or just closed."""
     irregular: int
     """Steps left out because they held something else: an epoch's start, a validation run."""
+    irregular_s: float
+    """Their summed wall time."""
     irregular_ms: float
     """Time in irregular steps beyond a steady step each, divided by all steps after the warm-up."""
     step_ms: float
@@ -81,6 +83,11 @@ class Step:
     """From the start of the process to the end of its first step."""
     slope: float = 0.0
     """Relative growth of the step over the steady span: 0.1 means 10 % slower at its end."""
+
+    @property
+    def regular_share(self) -> float:
+        """Of the time after the warm-up, windows apart, that was in steady steps."""
+        return self.seconds / (self.seconds + self.irregular_s) if self.seconds > 0 else 0.0
 
     @property
     def working_ms(self) -> float:

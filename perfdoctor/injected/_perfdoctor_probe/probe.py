@@ -404,6 +404,9 @@ class _NotCompiled:
             torch._C._dynamo.eval_frame.set_eval_frame(self.before)
 
 
+_LONGEST_ERROR = 300
+
+
 def unit_cost_ns() -> float:
     """Nanoseconds of one enter-and-leave of the timeline in this process: the timing of one hook event."""
     line = Timeline()
@@ -430,6 +433,10 @@ def install(recorder, after_fork: list, start_ns: int) -> None:
 def _at_exit(probe: Probe) -> None:
     """The ordinary way out. Nothing depends on it: a killed job has lost half a second of rows at most."""
     try:
+        # The interpreter keeps what nobody caught, whether or not it is interactive.
+        error = getattr(sys, "last_value", None)
+        if error is not None and not isinstance(error, StopJob):
+            probe.recorder.record("failure", error=f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
         if not probe.retired and (probe.loop.timeline.step or probe.recorder.pending):
             probe.leave()
     except Exception:
