@@ -10,6 +10,7 @@ from ill_runs.cpu_ops import (
     element_loop,
     round_trip,
     scalar_reads,
+    sequential_loop,
     slow_update,
     state_copies,
 )
@@ -109,6 +110,7 @@ ILL: dict[str, Evidence] = {
     "PD10.state-copies": state_copies(),
     "PD09.time-loop": time_loop(),
     "PD10.element-loop": element_loop(),
+    "PD10.sequential-loop": sequential_loop("state"),
     "PD10.scalar-reads": scalar_reads(),
     "PD10.device-sync": device_sync(),
     "PD16.anomaly-detection": anomaly_detection(),

@@ -49,7 +49,7 @@ def _carried(source: str) -> list[str]:
         ("while True:\n    a = policy(env.state)  #<\n    env.step(a)", ["env"]),
         ("for t in range(9):\n    a = policy(sim.observe())  #<\n    sim.apply(a)", ["sim"]),
         (
-            "for t in range(9):\n    with no_grad():\n        a = policy(obs)  #<\n    obs, *_ = env.step(a.numpy())",
+            "for t in range(9):\n    with no_grad():\n        a = policy(obs)  #<\n    obs, *_ = env.step(a)",
             ["obs"],
         ),
         ("while err > eps:\n    z = g(x)  #<\n    err = norm(f(z) - err)", ["err"]),
