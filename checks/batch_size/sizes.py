@@ -19,6 +19,14 @@ from .._shared.loader_fixes import batch_size
 from .case import Case
 
 
+def _code(case: Case, count: int, accumulate: int | None = None) -> str:
+    """Of the loader that there is; where the loop makes its batches itself, their size alone."""
+    if case.loader or case.evidence.job.trainer:
+        return batch_size(case.evidence.job, count, accumulate)
+    after = {None: "", 1: "  # and optimizer.step() after each"}
+    return f"batch_size = {count}" + after.get(accumulate, f"  # and optimizer.step() after {accumulate} of them")
+
+
 def mergeable_accumulation(case: Case) -> Finding | None:
     """By the fixed overhead of forward and backward, which every micro-batch pays."""
     merged, limits, batch = case.micro_batches, case.limits, case.batch or 1
@@ -46,9 +54,7 @@ def mergeable_accumulation(case: Case) -> Finding | None:
         location=location(at),
         fix=Fix(
             text="Accumulate over fewer, larger micro-batches: the step sees the same samples.",
-            code=batch_size(case.evidence.job, batch * merged, accumulate=1)
-            if case.loader
-            else f"batch_size = {batch * merged}  # and optimizer.step() after each",
+            code=_code(case, batch * merged, accumulate=1),
             risk="Batch normalisation sees larger batches; memory for activations grows with the micro-batch.",
         ),
         savings=savings(
@@ -90,7 +96,7 @@ def too_small(case: Case) -> Finding | None:
         fix=Fix(
             text="Try a larger batch. It means fewer steps per epoch: raise the learning rate with it (linearly for "
             "SGD, with the square root for Adam), and compare the validation loss after the same number of epochs.",
-            code=batch_size(case.evidence.job, (case.batch or 1) * factor),
+            code=_code(case, (case.batch or 1) * factor),
             risk="A larger batch trains differently and may generalise worse; it takes more memory.",
             remedies=(f"batch.larger={factor}",),
         ),
@@ -145,7 +151,7 @@ def too_large(case: Case) -> Finding | None:
         fix=Fix(
             text="Accumulate gradients over quarters of the batch: the step sees the same samples. If the kernel's "
             "share is large, change the allocator first (PD08).",
-            code=batch_size(case.evidence.job, max(1, (case.batch or 1) // pieces), accumulate=pieces),
+            code=_code(case, max(1, (case.batch or 1) // pieces), accumulate=pieces),
             risk="Batch normalisation sees smaller batches.",
         ),
         savings=savings(

@@ -1,11 +1,12 @@
-"""Python between the operators: element loops, scalar reads, and trips between host and device.
+"""Python between the operators: loops, scalar reads, and trips between host and device.
 
 What it looks at
 ----------------
 For a step or two, every operator with the line that issued it; every read of a scalar (`.item()`, `float(t)`, an
 f-string, `if t > 0`) and every copy between devices, with its line and duration; and on a GPU the copies that the
 device saw. Lines that go through the model's `state_dict` in every step. On a CPU one update of the
-job's optimizer, timed as it is, with `foreach=True` and with `fused=True`.
+job's optimizer, timed as it is, with `foreach=True` and with `fused=True`. The source of the loop around a line that
+runs often: what an iteration needs from the one before.
 
 Why it costs time
 -----------------
@@ -23,24 +24,28 @@ Example
 
 How to fix
 ----------
-Work on whole tensors; stack what must be read and read it once; accumulate on the device (`total += loss.detach()`)
-and read every 50 steps; `torch.where` instead of `if`; create tensors where they are used (`device=`). Give the
-optimizer `fused=True`.
+Work on whole tensors; where an iteration needs the one before (a rollout, a simulation), several environments or
+sequences at once, or the body compiled; stack what must be read and read it once; accumulate on the device
+(`total += loss.detach()`) and read every 50 steps; `torch.where` instead of `if`; create tensors where they are used
+(`device=`). Give the optimizer `fused=True`.
 
 When it stays silent
 --------------------
 One `loss.item()` per step on a CPU; a line that calls a whole network once, however many operators that issues; reads
 by torch's own optimizers; anything below its share of the step; on a GPU, reads in a step that the device bounds: it
-has work while the host waits. Layers called one after another are not a loop
-over elements unless they come by the dozen and each issues small operators. An optimizer whose update was not timed:
-not one of torch's own, not on the CPU, or in a job that compiles.
+has work while the host waits. Layers called one after another are not a loop over elements unless they come by the
+dozen and each issues small operators. A loop whose iterations need one another (`h = cell(x[t], h)`, or a policy that
+acts on the state of `env.step()`) is an opportunity at most, without a number. An optimizer whose update was not
+timed: not one of torch's own, not on the CPU, or in a job that compiles.
 
 Limits
 ------
 What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window. On a
 GPU the duration of a scalar read is the time that the host waited, not all of which is lost: the prediction starts
 at a tenth. Operators that silently fall back from Apple's MPS to the CPU are not seen. Nothing inside compiled code
-is seen.
+is seen. What an iteration needs is read from the source of one function and of the methods of its class; what a
+function changes in its arguments, or an object behind another name, is not seen. Where the source cannot be read, a
+loop is taken for one over elements.
 
 References
 ----------

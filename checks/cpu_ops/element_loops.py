@@ -1,11 +1,21 @@
-"""Python loops over elements: a line that runs once for each, and issues small operators every time."""
+"""Python loops: a line that runs once for each element, or time step, and issues small operators every time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
+from perfdoctor.api.findings import (
+    Confidence,
+    Cost,
+    Finding,
+    Fix,
+    Measurement,
+    Severity,
+    location,
+    milliseconds,
+    savings,
+)
 from perfdoctor.api.quantities import Evidence, Layer, Line, Missing, Step
 
 from .._shared.lines import CELLS, PYTHON_PARTS, key, places, runs_as_often
@@ -24,7 +34,8 @@ _ONE_FILE = 0.25
 def element_loops(
     evidence: Evidence, step: Step, lines: Iterable[Line], told: set[tuple[str, int]], limits: Limits
 ) -> list[Finding]:
-    """Loops among the lines but for those that were `told`, the dearest first."""
+    """Loops among the lines but for those that were `told`, the dearest first. Those whose iterations need one another
+    are an opportunity at most: no whole tensor holds what they compute."""
     sizes, cells = _batch_sizes(evidence), _cells(evidence)
     many = [
         line
@@ -34,7 +45,11 @@ def element_loops(
         and _is_repeated(line, sizes, limits)
         and not any(_calls_cell(line, cell) for cell in cells)
     ]
-    return [finding for loop in _grouped(many) if (finding := _finding(step, loop, limits)) is not None]
+    apart, in_turn = ([line for line in many if _is_sequential(line) is one] for one in (False, True))
+    return [
+        *(finding for loop in _grouped(apart) if (finding := _finding(step, loop, limits)) is not None),
+        *(finding for loop in _grouped(in_turn) if (finding := _sequential(step, loop, limits)) is not None),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +77,10 @@ class _Loop:
     @property
     def op_us(self) -> float:
         return 1000 * sum(line.ops_ms for line in self.lines) / self.ops if self.ops else 0.0
+
+
+def _is_sequential(line: Line) -> bool:
+    return line.loop is not None and bool(line.loop.carries)
 
 
 def _batch_sizes(evidence: Evidence) -> tuple[int, ...]:
@@ -120,7 +139,7 @@ def _run_together(one: Line, other: Line) -> bool:
 def _finding(step: Step, loop: _Loop, limits: Limits) -> Finding | None:
     backward = _backward_ms(step, loop)
     cost = Cost(step, loop.ms + backward)
-    if loop.op_us > limits.small_op_us or cost.share < limits.loop_share:
+    if not _is_costly(loop, cost, limits):
         return None
     sure = loop.ms + _BACKWARD_SURE * backward
     low, high = (fraction * spent for fraction, spent in zip(_VECTORISED, (sure, cost.ms), strict=True))
@@ -128,23 +147,17 @@ def _finding(step: Step, loop: _Loop, limits: Limits) -> Finding | None:
         id="PD10.element-loop",
         severity=cost.severity(limits.loop_share, limits.error_share),
         confidence=Confidence.HIGH if loop.ms / step.step_ms >= limits.loop_share else Confidence.MEDIUM,
-        message="a Python loop runs this line {runs:time} per step: {cost_ms} ({cost_share})",
+        message=f"{_named(loop)} runs this line {{runs:time}} per step: {{cost_ms}} ({{cost_share}})",
         reasoning="it issues {ops:small operator} per step, each called from Python for {op_us} of work; the same on "
         "whole tensors takes a few calls",
-        evidence=(
-            *cost.measured("the loop per step, with its part of the backward pass"),
-            milliseconds("loop_ms", loop.ms, "the loop itself"),
-            milliseconds("backward_ms", backward, "its part of the backward pass"),
-            Measurement("runs", round(loop.runs), "count", "runs per step"),
-            Measurement("ops", round(loop.ops), "count", "operators per step"),
-            Measurement("op_us", loop.op_us, "us", "one of its operators"),
-            Measurement("lines", places(loop.lines), "text", "its lines"),
-        ),
+        evidence=_measured(loop, cost, backward),
         location=location(loop.main.site),
         fix=Fix(
-            text="Compute on whole tensors instead of one element after another; where the elements need different "
-            "code, `torch.vmap` or `torch.where`.",
-            code="loss = (output - target).pow(2).mean(dim=1).sum()  # instead of a sum over samples",
+            text=f"Compute on whole tensors {'instead of' if loop.main.loop is None else 'what `{loop}` does for'} one "
+            "element after another; where the elements need different code, `torch.vmap` or `torch.where`.",
+            code="loss = (output - target).pow(2).mean(dim=1).sum()  # instead of a sum over samples"
+            if loop.main.loop is None
+            else "",
             risk="Sums are taken in another order, so the last digits of results may differ.",
         ),
         savings=savings(
@@ -155,6 +168,58 @@ def _finding(step: Step, loop: _Loop, limits: Limits) -> Finding | None:
             "and 85 to 100 % of its share of the backward pass",
             ceiling=cost.ms,
         ),
+    )
+
+
+def _sequential(step: Step, loop: _Loop, limits: Limits) -> Finding | None:
+    backward = _backward_ms(step, loop)
+    cost = Cost(step, loop.ms + backward)
+    if loop.main.loop is None or not _is_costly(loop, cost, limits):
+        return None
+    return Finding(
+        id="PD10.sequential-loop",
+        severity=Severity.NOTE,
+        confidence=Confidence.MEDIUM,
+        message=f"{_named(loop)} runs this line {{runs:time}} per step in turn: {{cost_ms}} ({{cost_share}})",
+        reasoning="each iteration needs `{carries}` of the one before, so they cannot be computed at once; it issues "
+        "{ops:small operator} per step, each called from Python for {op_us} of work",
+        evidence=(
+            *_measured(loop, cost, backward),
+            Measurement("carries", ", ".join(loop.main.loop.carries), "text", "from the iteration before"),
+        ),
+        location=location(loop.main.site),
+        fix=Fix(
+            text="Let each iteration do more: step several independent environments or sequences at once, with one "
+            "row of `{carries}` for each. Where there are none, `torch.compile` or `torch.jit.script` may take "
+            "Python out of the body, if that is tensors only.",
+            risk="Several environments at once collect other data; compiling takes minutes at the start.",
+        ),
+        savings=savings(
+            step, 0.0, 0.0, "not predicted: it depends on how many run at once", ceiling=cost.ms, general=True
+        ),
+    )
+
+
+def _is_costly(loop: _Loop, cost: Cost, limits: Limits) -> bool:
+    return loop.op_us <= limits.small_op_us and cost.share >= limits.loop_share
+
+
+def _named(loop: _Loop) -> str:
+    return "a Python loop" if loop.main.loop is None else "the loop `{loop}` (line {loop_line})"
+
+
+def _measured(loop: _Loop, cost: Cost, backward: float) -> tuple[Measurement, ...]:
+    seen = loop.main.loop
+    return (
+        *cost.measured("the loop per step, with its part of the backward pass"),
+        milliseconds("loop_ms", loop.ms, "the loop itself"),
+        milliseconds("backward_ms", backward, "its part of the backward pass"),
+        Measurement("runs", round(loop.runs), "count", "runs per step"),
+        Measurement("ops", round(loop.ops), "count", "operators per step"),
+        Measurement("op_us", loop.op_us, "us", "one of its operators"),
+        Measurement("lines", places(loop.lines), "text", "its lines"),
+        *(() if seen is None else (Measurement("loop", seen.header, "text"),)),
+        *(() if seen is None else (Measurement("loop_line", str(seen.line), "text", "line of the loop"),)),
     )
 
 

@@ -89,10 +89,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
 
 def _without_loader(step: Step) -> Outcome:
     if step.parts.other / step.step_ms < _MINE_ITSELF:
-        return not_applicable("the loop draws from no DataLoader, and little time passes outside the model")
+        return not_applicable("no loader feeds the loop, and little time passes outside the model")
     return cannot_tell(
-        "the loop draws from no DataLoader, so the making of its batches cannot be told from the other code "
-        "outside the model; draw them from a DataLoader to have it measured"
+        "no loader feeds the loop, so making its data cannot be told from the other code outside the model"
     )
 
 

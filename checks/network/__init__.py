@@ -28,16 +28,20 @@ Example
 
 How to fix
 ----------
-Give the head as many outputs as there are classes; pool before flattening; narrow the layer, and compare the
-validation loss; give large tables `sparse=True`; use `nn.LSTM` or `nn.GRU` for whole sequences; sample the softmax of
-a very wide head; let what waits for memory work on less, or `torch.compile` fuse what issues several operators.
+Give the head as many outputs as there are classes; replace large kernels by several of 3; pool before flattening;
+narrow the layer, and compare the validation loss; give large tables `sparse=True`; use `nn.LSTM` or `nn.GRU` for whole
+sequences; sample the softmax of a very wide head; let what waits for memory work on less, or `torch.compile` fuse what
+issues several operators.
 
 When it stays silent
 --------------------
-The guide's figures (layers, kernel sizes, channels, hidden sizes, parameters) are shown, never alarmed: networks
-of a hundred layers are ordinary today. The largest layer of a sane network often takes more than half of the
-step; it is named only if it is also many times wider than its neighbours. A head whose classes the targets use is as
-wide as it has to be: a language model with a real vocabulary gets a note at most.
+The guide's figures (layers, kernel sizes, channels, hidden sizes, parameters) are shown, never alarmed: networks of a
+hundred layers are ordinary today. The largest layer of a sane network often takes more than half of the step; it is
+named only if it is also many times wider than its neighbours. How wide the data is (what the first layer is fed with)
+is a given. A convolution that takes and computes most of the step is an opportunity where its kernel, its channels or
+the points that it is computed at are why; a large kernel is more where its arithmetic is also many times its
+neighbours'. A head whose classes the targets use is as wide as it has to be: a language model with a real vocabulary
+gets a note at most.
 
 Limits
 ------
@@ -63,6 +67,7 @@ from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, n
 from perfdoctor.api.quantities import Cause, Evidence, Missing
 
 from .case import Case, Limits
+from .convolutions import dominant_convolutions
 from .embeddings import dense_embedding_gradient
 from .memory_bound import memory_bound_layers
 from .oversized import oversized_head, oversized_layers, unused_outputs
@@ -83,7 +88,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     # A layer is named once, by what says most about it.
     findings = [*present(dense_embedding_gradient(case)), *time_loops(case)]
     findings += present(unused_outputs(case) or oversized_head(case))
-    for some in (oversized_layers, memory_bound_layers):
+    for some in (oversized_layers, dominant_convolutions, memory_bound_layers):
         named = {finding.evidence[0].value for finding in findings}
         findings += [finding for finding in some(case) if finding.evidence[0].value not in named]
     if findings:

@@ -32,6 +32,11 @@ class Limits:
     """Its longer side over the median of the other layers': a transformer's widest is 4 times its narrowest."""
     oversized_warning: float = 0.60
     """Share of the step from which on an oversized layer is more than a note."""
+    convolution_excess: float = 2.5
+    """Kernel, channels or places over what is usual: 2.8 are a kernel of 5 x 5 instead of 3 x 3."""
+    convolution_flops: float = 8.0
+    """Its arithmetic over that of the other convolutions (median), from which on a large kernel is more than a note:
+    four times is what doubled channels cost, or a halved stride."""
     unused_outputs: float = 0.5
     """Share of a head's outputs above the highest class that any target named."""
     unused_targets: int = 50

@@ -38,6 +38,8 @@ def _oversized(case: Case, layer: Layer, weighted: list[Layer]) -> Finding | Non
     cost = Cost(case.step, layer.ms + update)
     if case.sure_share(cost.ms) < limits.oversized_share or not others or layer.kind.startswith("Embedding"):
         return None
+    if _is_given(layer, weighted):
+        return None
     held = layer.parameters / max(1, case.parameters)
     usual = statistics.median(others)
     if max(held, layer.flop_share) < limits.oversized_weight or layer.width < limits.oversized_width * usual:
@@ -73,6 +75,20 @@ def _oversized(case: Case, layer: Layer, weighted: list[Layer]) -> Finding | Non
     )
 
 
+def _is_given(layer: Layer, weighted: list[Layer]) -> bool:
+    """Whether its width is the data's, at either end of the network, or a few of that side by side enter it."""
+    first = min(weighted, key=lambda layer: layer.order)
+    if first.kind.startswith("Embedding"):
+        return False
+    data = first.weight_shape[1]
+    if len(first.weight_shape) == 2 and first.input_shape[-1:] == first.weight_shape[:1]:  # kept the other way round
+        data = first.weight_shape[0]
+    entering = layer.width == layer.weight_shape[1]
+    return layer.width in {count * data for count in range(1, _SIDE_BY_SIDE + 1 if entering else 2)}
+
+
+_SIDE_BY_SIDE = 4
+"""Copies of the data's width that graph layers concatenate, at most: a node beside its neighbours."""
 _APPROXIMATE = (0.3, 0.8)
 """A sampled or adaptive softmax computes 10 to 30 % of the outputs; the rest stays."""
 

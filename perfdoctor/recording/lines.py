@@ -23,6 +23,18 @@ class CallSite:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """The loop of the user's that makes a line run many times per step."""
+
+    line: int
+    """Its first, in the file of the function that it is in."""
+    header: str
+    """`for t in range(steps)`, cut short where it is long."""
+    carries: tuple[str, ...] = ()
+    """What the line needs from the iteration before (`state`); empty where iterations could be computed together."""
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """One line of the job, by the operators that it issued in one part of the step. Per step.
 
@@ -46,6 +58,8 @@ class Line:
     """How often the line ran, estimated; 1 for a line that calls a whole network once."""
     passes_per_step: float = 0.0
     """Backward passes that it asked for, or took part in."""
+    loop: Loop | None = None
+    """Only of a line that runs often, and of a loop whose source could be read."""
 
 
 @dataclass(frozen=True, slots=True)

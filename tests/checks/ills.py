@@ -10,6 +10,7 @@ from ill_runs.cpu_ops import (
     element_loop,
     round_trip,
     scalar_reads,
+    sequential_loop,
     slow_update,
     state_copies,
 )
@@ -17,7 +18,7 @@ from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onedn
 from ill_runs.dtype import conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
 from ill_runs.gc import automatic_collections, explicit_collections
-from ill_runs.network import dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
+from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
 from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
@@ -102,6 +103,7 @@ ILL: dict[str, Evidence] = {
     ),
     "PD08.alloc-retries": cuda_allocator(alloc_retries_per_step=0.2, device_allocs_per_step=4.0),
     "PD09.oversized-layer": too_wide(),
+    "PD09.dominant-convolution": convolution(),
     "PD09.unused-outputs": unused_outputs(),
     "PD09.oversized-head": wide_head(),
     "PD09.memory-bound-layer": memory_bound(),
@@ -110,6 +112,7 @@ ILL: dict[str, Evidence] = {
     "PD10.state-copies": state_copies(),
     "PD09.time-loop": time_loop(),
     "PD10.element-loop": element_loop(),
+    "PD10.sequential-loop": sequential_loop("state"),
     "PD10.scalar-reads": scalar_reads(),
     "PD10.device-sync": device_sync(),
     "PD16.anomaly-detection": anomaly_detection(),

@@ -3,12 +3,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ill_runs.cpu_ops import LOSS_LINE, READ_LINE, device_sync, element_loop, round_trip, scalar_reads, state_copies
+from ill_runs.cpu_ops import (
+    LOSS_LINE,
+    READ_LINE,
+    device_sync,
+    element_loop,
+    round_trip,
+    scalar_reads,
+    sequential_loop,
+    state_copies,
+)
 from ill_runs.network import time_loop
 from perfdoctor.checks.cpu_ops import CHECK, examine
 from samples import DEVICE_BOUND, HOT_LINES, healthy, ids, is_clear, number, only, with_
 
-from perfdoctor.diagnosis.findings import Finding, OutcomeKind, Part
+from perfdoctor.diagnosis.findings import Finding, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import CallSite, Evidence, Line, Missing, Site
 
 
@@ -137,6 +146,37 @@ def test_a_line_whose_first_operator_is_no_cells_may_still_be_the_cell(
     layers = tuple(replace(one, forward_ms=forward_ms) for one in run.layers.layers)  # type: ignore[union-attr]
     ran = with_(run, hot_lines=(sliced,), layers__layers=layers)
     assert len(_ids(ran)) == count
+
+
+def test_a_loop_whose_iterations_need_one_another_is_not_told_to_use_whole_tensors() -> None:
+    finding = _found(sequential_loop("state", "done"))
+    assert finding.id == "PD10.sequential-loop"
+    assert finding.severity is Severity.NOTE
+    assert "whole tensors" not in finding.fix.text and not finding.fix.code
+    assert finding.savings.high_ms == 0  # none that a run could predict
+    assert finding.savings.ceiling_ms == pytest.approx(4.8 + 8.4)
+    assert {m.value for m in finding.evidence if m.name == "carries"} == {"state, done"}
+
+
+def test_a_sequential_loop_is_worth_telling_from_the_same_share_on() -> None:
+    assert _ids(sequential_loop("h", share=0.11)) == []
+    assert _ids(sequential_loop("h", op_us=51.0)) == []
+    assert _ids(with_(sequential_loop("h", runs=31.0), loaders=())) == []
+
+
+def test_the_fix_speaks_of_the_loop_that_was_seen() -> None:
+    finding = _found(sequential_loop())
+    assert finding.id == "PD10.element-loop"
+    assert "`{loop}`" in finding.fix.text and "`{loop}` (line {loop_line})" in finding.message
+    assert not finding.fix.code
+
+
+def test_lines_before_and_after_the_state_are_a_loop_of_their_own() -> None:
+    """`e = embed(x[t])` could be computed for all time steps, `h = cell(e, h)` could not."""
+    run = sequential_loop("h")
+    first, *others = run.hot_lines  # type: ignore[misc]
+    free = replace(first, loop=replace(first.loop, carries=()))
+    assert _ids(with_(run, hot_lines=(free, *others))) == ["PD10.element-loop", "PD10.sequential-loop"]
 
 
 # ---------------------------------------------------------------------------------------------------------

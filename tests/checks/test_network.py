@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from ill_runs.network import (
+    convolution,
     dense_embedding,
     layer,
     memory_bound,
@@ -99,6 +100,94 @@ def test_gates_are_not_width(kind: str, gates: int) -> None:
 def test_a_network_of_one_layer_has_no_neighbours_to_compare_with() -> None:
     alone = with_(healthy(), layers__layers=(layer(share=0.9, weight_shape=(512, 65536)),))
     assert _ids(alone) == []
+
+
+@pytest.mark.parametrize(
+    ("width", "outputs", "given"),
+    [
+        (1433, 16, True),  # a graph network on bags of words
+        (2 * 1433, 16, True),  # a node's beside its neighbours'
+        (16, 1433, True),  # back to the data
+        (5 * 1433, 16, False),
+        (16, 1434, False),
+        (16, 2 * 1433, False),  # twice as wide as the data inside the network
+    ],
+)
+def test_the_width_of_the_data_is_given(width: int, outputs: int, given: bool) -> None:
+    first = layer("Linear", 0.02, 0.02, weight_shape=(16, 1433), order=0, name="first")
+    large = layer("Linear", 0.8, 0.9, weight_shape=(outputs, width), order=1, name="large")
+    small = [layer("Linear", 0.02, 0.02, weight_shape=(16, 16), order=order, name=f"{order}") for order in (2, 3, 4)]
+    assert _ids(with_(healthy(), layers__layers=(large, first, *small))) == ["PD09.oversized-layer"] * (not given)
+
+
+@pytest.mark.parametrize(("weight", "data"), [((16, 1433), (2708, 1433)), ((1433, 16), (2708, 1433))])
+def test_the_first_layer_is_fed_with_the_data_whichever_way_its_weight_is_kept(
+    weight: tuple[int, int], data: tuple[int, int]
+) -> None:
+    first = layer("GraphConv", 0.8, 0.9, weight_shape=weight, input_shape=data, order=0, name="first")
+    last = layer("GraphConv", 0.05, 0.05, weight_shape=(7, 16), input_shape=(2708, 16), order=1, name="last")
+    assert _ids(with_(healthy(), layers__layers=(first, last))) == []
+
+
+def test_a_table_does_not_say_how_wide_the_data_is() -> None:
+    run = too_wide(side=2048)
+    table = layer("Embedding", 0.05, 0.0, weight_shape=(1000, 512), input_shape=(32, 2048), order=-1, name="table")
+    assert _ids(run) == []
+    assert _ids(with_(run, layers__layers=(*run.layers.layers, table))) == ["PD09.oversized-layer"]  # type: ignore[union-attr]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# One convolution that takes most of the step
+
+
+def test_a_large_kernel_is_ill_where_its_arithmetic_is_far_beyond_its_neighbours() -> None:
+    finding = only(examine(convolution(), CHECK.limits))
+    assert finding.id == "PD09.dominant-convolution"
+    assert finding.severity is Severity.ERROR
+    assert number(finding, "excess") == 25  # 15 x 15 over 3 x 3
+    assert number(finding, "of_usual") == pytest.approx(40)
+    # At least with seven of 3 x 3 that take twice the time per operation, at most with one.
+    assert finding.savings.low_ms == pytest.approx(0.61 * 25 * (1 - 2 * 7 / 25))
+    assert finding.savings.high_ms == pytest.approx(0.61 * 25 * 24 / 25)
+    assert "groups" in finding.fix.text
+
+
+def test_neighbours_that_compute_nearly_as_much_make_it_an_opportunity() -> None:
+    finding = only(examine(convolution(flops=0.55, usual=0.15), CHECK.limits))
+    assert finding.severity is Severity.NOTE
+
+
+@pytest.mark.parametrize(
+    ("weight", "factor"),
+    [((32, 32, 5, 5), "kernel"), ((96, 96, 3, 3), "channels"), ((32, 32, 3, 3), "places"), ((64, 1, 9, 9), "places")],
+)
+def test_what_makes_a_convolution_dominant_is_told(weight: tuple[int, ...], factor: str) -> None:
+    flops = {"kernel": 0.5, "channels": 0.5, "places": 0.8}[factor]
+    usual = {"kernel": 0.2, "channels": 0.06, "places": 0.06}[factor]
+    finding = only(examine(convolution(*weight, flops=flops, usual=usual), CHECK.limits))
+    assert finding.severity is Severity.NOTE
+    assert next(m.label for m in finding.evidence if m.name == "excess") == factor
+    assert (finding.savings.high_ms > 0) is (factor == "kernel")  # no number where none is known
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        convolution(share=0.49),
+        convolution(flops=0.49),
+        convolution(32, 32, 3, 3, flops=0.5, usual=0.25),  # one of several alike
+        convolution(64, 32, 3, 3, flops=0.5, usual=0.25),
+    ],
+    ids=["cheap", "little-arithmetic", "alike", "twice-as-wide"],
+)
+def test_a_convolution_in_proportion_is_no_finding(run: Evidence) -> None:
+    assert _ids(run) == []
+
+
+def test_a_large_kernel_alone_in_its_network_is_an_opportunity() -> None:
+    run = convolution()
+    alone = with_(run, layers__layers=run.layers.layers[:1])
+    assert only(examine(alone, CHECK.limits)).severity is Severity.NOTE
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -352,6 +441,7 @@ def test_a_recurrent_layer_for_whole_sequences_is_none(shape: tuple[int, ...], c
     "illness",
     [
         "PD09.oversized-layer",
+        "PD09.dominant-convolution",
         "PD09.unused-outputs",
         "PD09.oversized-head",
         "PD09.memory-bound-layer",

@@ -155,5 +155,33 @@ def loop():
     return model
 
 
+class World:
+    """A state that each action changes."""
+
+    def __init__(self):
+        self.state = torch.zeros(8)
+
+    def step(self, action):
+        self.state = 0.9 * self.state + action
+        return self.state.detach()
+
+
+def rollout():
+    """A policy acts 30 times per step, each time on what the last action led to."""
+    policy = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.01)
+    for _ in range(loops.STEPS):
+        world = World()
+        seen, rewards = world.state, []
+        for _ in range(30):
+            action = policy(seen).tanh()
+            seen = world.step(action)
+            rewards.append(action.sum())
+        optimizer.zero_grad()
+        sum(rewards).backward()
+        optimizer.step()
+    return policy
+
+
 if __name__ == "__main__":
     loops.main({name: value for name, value in globals().items() if name in sys.argv[1:]})

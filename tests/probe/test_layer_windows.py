@@ -11,7 +11,7 @@ from perfdoctor.recording.lines import Line, SitesWindow
 from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.operators import OpsWindow
 
-STYLES = ("shared", "recomputed", "raises", "functional", "own_hooks", "beside", "loop")
+STYLES = ("shared", "recomputed", "raises", "functional", "own_hooks", "beside", "loop", "rollout")
 
 
 @pytest.fixture
@@ -120,3 +120,16 @@ def test_reads_of_torchs_optimizer_are_told_from_the_jobs(seen):
     reads = {call.detail: call.calls_per_step for call in sites(process).calls if call.kind == "scalar_read"}
     assert reads["other"] == 2
     assert reads["optimizer"] > 0
+
+
+def test_the_loop_around_a_line_is_told_with_what_its_iterations_need(seen):
+    loss = line(seen.named("loop"), "output[i].pow(2).mean()", "forward").loop
+    assert loss is not None and (loss.header, loss.carries) == ("for i in range(40)", ())
+    rollout = seen.named("rollout")
+    acts = line(rollout, "policy(seen)", "forward").loop
+    assert acts is not None and acts.header == "for _ in range(30)" and "seen" in acts.carries
+    # Inside the method: the loop is where it is called from, the state its object's.
+    moves = line(rollout, "0.9 * self.state", "forward").loop
+    assert moves is not None and (moves.line, moves.carries) == (acts.line, ("self.state",))
+    # The loop over steps is none.
+    assert all(one.loop is None for one in sites(rollout).lines if "optimizer" in line_of(one.site))

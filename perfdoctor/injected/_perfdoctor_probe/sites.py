@@ -5,6 +5,7 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_CONTAINERS = os.path.join("torch", "nn", "modules", "container.py")
 _LIBRARIES = os.path.dirname(os.__file__) + os.sep
 
 
@@ -38,6 +39,16 @@ class Sites:
         if found[0] < 0:
             frame = sys._current_frames().get(thread)
             return self._walk(frame) if frame is not None else found
+        return found
+
+    def stack(self, frame) -> "list[tuple[str, int, str]]":
+        """File, line and function of the user's frames, the innermost first, and of torch's `Sequential`."""
+        found = []
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if name.endswith(_CONTAINERS) or not self.is_library(name):
+                found.append((name, frame.f_lineno, frame.f_code.co_name))
+            frame = frame.f_back
         return found
 
     def at(self, code, line: int) -> int:

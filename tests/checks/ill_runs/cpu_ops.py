@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import HOT_LINES, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import CallSite, Evidence, Line, Parts, Site, UpdateTiming
+from perfdoctor.evidence.model import CallSite, Evidence, Line, Loop, Parts, Site, UpdateTiming
 
 LOSS_LINE = Site("train.py", 50, "sample_loss")
 
@@ -25,6 +25,14 @@ def element_loop(runs: float = 256.0, share: float = 0.6, op_us: float = 4.0, **
         for i, part in enumerate((0.7, 0.3))
     )
     return with_(healthy(), hot_lines=(*lines, *HOT_LINES))
+
+
+def sequential_loop(*carries: str, **changes: Any) -> Evidence:
+    """The same loop with its source read: what an iteration needs of the one before."""
+    run = element_loop(**changes)
+    loop = Loop(48, "for t in range(256)", carries)
+    looped = [with_(line, loop=loop) if line.runs_per_step > 1 else line for line in run.hot_lines]  # type: ignore[union-attr]
+    return with_(run, hot_lines=tuple(looped))
 
 
 def state_copies(copying_ms: float = 3.0) -> Evidence:

@@ -57,6 +57,16 @@ def unused_outputs(
     )
 
 
+def convolution(*weight: int, share: float = 0.61, flops: float = 0.8, usual: float = 0.02) -> Evidence:
+    """A convolution of this weight among three of 32 channels and 3 x 3, each with so much of the arithmetic."""
+    big = layer("Conv2d", share, flops, weight_shape=weight or (32, 32, 15, 15), order=3, name="wide")
+    small = [
+        layer("Conv2d", 0.05, usual, weight_shape=(32, 32, 3, 3), order=order, name=f"small{order}")
+        for order in (0, 1, 4)
+    ]
+    return with_(healthy(), layers__layers=(big, *small))
+
+
 def memory_bound(share: float = 0.4, flops: float = 0.02, kind: str = "BatchNorm2d", **changes: Any) -> Evidence:
     return with_layer(layer(kind, share, flops, **{"weight_shape": (), "parameters": 128, **changes}))
 

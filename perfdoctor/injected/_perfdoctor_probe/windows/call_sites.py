@@ -6,6 +6,7 @@ noted one by one.
 """
 
 import functools
+import sys
 import time
 from _thread import get_ident
 
@@ -18,6 +19,7 @@ from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
 from ..rows import milliseconds, rounded
 from . import indices
 from .line_clock import PARTS
+from .loops import Loops
 
 _LOOKUPS = 3000
 """Stack walks for telling operators in one window; each costs 2 to 5 us."""
@@ -25,6 +27,8 @@ _WALKS = 2000
 """Stack walks for all others until only every 3rd operator's is taken; as many again until every 7th, ..."""
 _KEPT = 60
 """Lines kept, the largest by time."""
+_LOOPED = 8
+"""Runs of a line per step from which on the loop around it is looked for."""
 _LONGEST_PAUSE_NS = 300_000
 """Between two operators of one line; a longer pause is a wait for something, not Python at work."""
 _OF_TENSORS = ("torch/_tensor.py", "torch/_tensor_str.py")
@@ -48,9 +52,10 @@ _clock = time.perf_counter_ns
 class _Line:
     """What one line issued in one part of the step."""
 
-    __slots__ = ("calls", "ops", "passes", "pause_ns", "places", "spent_ns")
+    __slots__ = ("calls", "ops", "passes", "pause_ns", "places", "spent_ns", "stack")
 
-    def __init__(self) -> None:
+    def __init__(self, stack: list) -> None:
+        self.stack = stack
         self.ops = self.spent_ns = self.pause_ns = self.calls = 0
         self.places: set = set()
         self.passes: set = set()
@@ -77,6 +82,7 @@ class _Watch(TorchDispatchMode):
         """Operators, their time and the pauses before them, since the last walk: they go to the next one's line."""
         self.least_pause_ns = _LONGEST_PAUSE_NS
         self.last_call = None
+        self.loops = Loops(sites.stack(sys._getframe(1)))
         self.left_ns = _clock()
 
     @classmethod
@@ -121,7 +127,7 @@ class _Watch(TorchDispatchMode):
         key = (site, self._part())
         line = self.lines.get(key)
         if line is None:
-            line = self.lines[key] = _Line()
+            line = self.lines[key] = _Line(self.sites.stack(sys._getframe(2)))
         line.ops += pending[0]
         line.spent_ns += pending[1]
         line.pause_ns += pending[2]
@@ -201,7 +207,8 @@ class _Watch(TorchDispatchMode):
                 "ops_ms": milliseconds(line.spent_ns, steps),
                 "share": rounded(self._ns(line) / spent[part]) if spent[part] else 0.0,
                 "ops_share": rounded(line.ops / ops[part]) if ops[part] else 0.0,
-                "runs_per_step": rounded(line.calls / max(1, len(line.places)) / steps),
+                "runs_per_step": rounded(runs := line.calls / max(1, len(line.places)) / steps),
+                "loop": self.loops.around(line.stack) if runs >= _LOOPED else None,
                 "passes_per_step": len(line.passes) / steps,
             }
             for (site, part), line in largest

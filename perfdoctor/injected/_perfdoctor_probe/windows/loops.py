@@ -1,0 +1,101 @@
+"""The loop around a line that runs many times per step, and what its iterations need of each other."""
+
+import ast
+import sys
+
+from . import dependence
+
+_HEADER = 60
+"""Characters kept of a loop's first line."""
+_UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError)
+
+
+class Loops:
+    """Finds loops in the files that stacks lead through; each is read once."""
+
+    def __init__(self, boundary: "list[tuple[str, int, str]]") -> None:
+        """`boundary`: the stack at the end of a step; a loop around that runs once per step, and is none here."""
+        self.trees: dict = {}
+        self.boundary = boundary
+        self.steps: "set[tuple[str, int]] | None" = None
+
+    def around(self, stack: "list[tuple[str, int, str]]") -> "dict | None":
+        """The innermost loop of a step around a line; None without one, and where the source cannot be read.
+
+        `stack`: file, line and function of the frames that lead to the line, the innermost first.
+        """
+        try:
+            return self._around(stack)
+        except _UNREADABLE:
+            return None
+
+    def _around(self, stack: list) -> "dict | None":
+        if self.steps is None:
+            self.steps = {
+                (file, loop.lineno)
+                for file, line, function in self.boundary
+                for loop in self._loops(file, line, function)[1]
+            }
+        state: "list[str]" = []
+        for file, line, function in stack:
+            scope, loops = self._loops(file, line, function)
+            modules, owners = self.trees[file][1:]
+            of_class = dependence.methods(owners.get(id(scope)))
+            inside = [loop for loop in loops if isinstance(loop, ast.While) or _body_starts(loop) <= line]
+            if inside:
+                loop = inside[0]
+                if (file, loop.lineno) in self.steps:
+                    return None
+                return {
+                    "line": loop.lineno,
+                    "header": _header(loop),
+                    "carries": state or dependence.carried(loop, line, modules, of_class)[:3],
+                }
+            if not state and isinstance(scope, ast.FunctionDef):
+                # What an object keeps from call to call; a function's own names are new in each.
+                found = dependence.carried(scope, line, modules, of_class)
+                state = [name for name in found if name.startswith("self.")][:3]
+        return None
+
+    def _loops(self, file: str, line: int, function: str) -> "tuple[ast.AST, list]":
+        """The function that a line is in, and its loops around that line, the innermost first."""
+        if file not in self.trees:
+            with open(file, "rb") as source:
+                tree = ast.parse(source.read())
+            owners = {
+                id(one): owner for owner in ast.walk(tree) if isinstance(owner, ast.ClassDef) for one in owner.body
+            }
+            self.trees[file] = tree, dependence.imported(tree), owners
+        scope = self.trees[file][0]
+        kinds = [ast.For, ast.AsyncFor, ast.While]
+        # Before Python 3.12 a comprehension has a frame of its own.
+        if sys.version_info >= (3, 12) or function.endswith(("comp>", "genexpr>")):
+            kinds += dependence.COMPREHENSIONS
+        found: list = []
+        nodes = list(ast.iter_child_nodes(scope))
+        while nodes:
+            node = nodes.pop()
+            if getattr(node, "lineno", line) <= line <= getattr(node, "end_lineno", line):
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                    scope, found = node, []
+                elif isinstance(node, tuple(kinds)) and line <= _body_ends(node):
+                    found.append(node)
+                nodes.extend(ast.iter_child_nodes(node))
+        return scope, sorted(found, key=lambda loop: (-loop.lineno, -loop.col_offset))
+
+
+def _body_starts(loop) -> int:
+    return loop.lineno if isinstance(loop, dependence.COMPREHENSIONS) else loop.body[0].lineno
+
+
+def _body_ends(loop) -> int:
+    return loop.end_lineno if isinstance(loop, dependence.COMPREHENSIONS) else loop.body[-1].end_lineno
+
+
+def _header(loop) -> str:
+    if isinstance(loop, ast.While):
+        text = f"while {ast.unparse(loop.test)}"
+    else:
+        (first, *_) = getattr(loop, "generators", [loop])
+        text = f"for {ast.unparse(first.target)} in {ast.unparse(first.iter)}"
+    return text if len(text) <= _HEADER else text[: _HEADER - 3] + "..."
