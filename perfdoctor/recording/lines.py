@@ -46,6 +46,10 @@ class Line:
     """How often the line ran, estimated; 1 for a line that calls a whole network once."""
     passes_per_step: float = 0.0
     """Backward passes that it asked for, or took part in."""
+    faults_per_step: float = 0.0
+    """Page faults of the process in its operators and in the pauses before them, as counted in the window."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of tensors that it made while the loop was in none of the model's passes."""
 
 
 @dataclass(frozen=True, slots=True)

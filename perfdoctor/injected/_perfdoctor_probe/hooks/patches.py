@@ -54,6 +54,10 @@ class Changes:
             if part not in kept:
                 undo()
 
+    def take_back_only(self, part: str) -> None:
+        """One part is as before."""
+        self.take_back({other for other, *_ in (*self.made, *self.undone)} - {part})
+
 
 def install(probe) -> None:
     """Put everything in place; called once per process, right after `import torch`.
@@ -77,6 +81,7 @@ def install(probe) -> None:
         _anomaly,
         _double,
         _knobs,
+        _makers,
         _profilers,
         _compile,
         _watch,
@@ -276,7 +281,7 @@ def _grad_scaler(probe) -> None:
 
     def made(self) -> None:
         if self.is_enabled():
-            probe.scaler_site = probe.sites.here()
+            probe.noted["scaler"] = probe.sites.place()
 
     made = probe.guarded("grad_scaler", made)
 
@@ -309,8 +314,8 @@ def _anomaly(probe) -> None:
 
 def _double(probe) -> None:
     def asked() -> None:
-        if probe.double_site in (None, -1):
-            probe.double_site = probe.sites.here(2)
+        if probe.noted.get("double") is None:
+            probe.noted["double"] = probe.sites.place(2)
 
     def asked_in(words) -> None:
         # A type, or a tensor that has it.
@@ -340,22 +345,47 @@ def _double(probe) -> None:
 
 
 def _knobs(probe) -> None:
-    """Lines that set the number of threads, or switch oneDNN off."""
+    """Lines that set the number of threads, switch oneDNN off, or tell cuDNN how to work."""
     import torch.backends.mkldnn as mkldnn
 
     def threads_set() -> None:
-        probe.threads_site = probe.sites.here(2)
+        probe.noted["threads"] = probe.sites.place(2)
 
     def onednn_set() -> None:
         if not torch._C._get_mkldnn_enabled():
-            probe.onednn_site = probe.sites.here(2)
+            probe.noted["onednn"] = probe.sites.place(2)
+
+    def cudnn_set(name: str) -> None:
+        probe.noted[f"cudnn.{name}"] = probe.sites.place(2)
 
     places = [(torch, "set_num_threads", threads_set), (mkldnn, "set_flags", onednn_set)]
-    enabled = vars(type(mkldnn)).get("enabled")  # what assigning to `torch.backends.mkldnn.enabled` goes through
-    if enabled is not None:
-        places.append((enabled, "setter", onednn_set))
+    settings = [(mkldnn, "enabled", onednn_set)]
+    for name in ("enabled", "benchmark", "deterministic"):
+        settings.append((torch.backends.cudnn, name, functools.partial(cudnn_set, name)))
+    for module, name, done in settings:
+        setting = vars(type(module)).get(name)  # what assigning to `torch.backends.mkldnn.enabled` goes through
+        if setting is not None:
+            places.append((setting, "setter", done))
     for owner, name, done in places:
         probe.changes.put("knobs", owner, name, _followed(getattr(owner, name), probe.guarded("knobs", done)))
+
+
+def _makers(probe) -> None:
+    """Lines that make modules and optimizers."""
+    note = probe.guarded("makers", probe.sites.note_made)
+    for kind in (torch.nn.Module, torch.optim.Optimizer):
+        probe.changes.put("makers", kind, "__init__", _begun(kind.__init__, note))
+
+
+def _begun(original, note):
+    """An `__init__`, and before it `note` of the object."""
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        note(self)
+        original(self, *args, **kwargs)
+
+    return __init__
 
 
 def _profilers(probe) -> None:

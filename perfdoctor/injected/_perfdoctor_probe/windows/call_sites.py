@@ -12,6 +12,7 @@ from _thread import get_ident
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .. import procfs
 from .. import timeline as parts
 from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
 from ..rows import milliseconds, rounded
@@ -39,6 +40,10 @@ _PARTS = {
     parts.OPTIMIZER: "optimizer",
     parts.CHECKPOINT: "checkpoint",
 }
+_MAKING = ("other", "input_wait")
+"""Parts of a step in which the loop makes its batch."""
+_SHAPES = 16
+"""Of the tensors that a line makes: a loop over parameters has more, and makes no batch."""
 _SEARCHES = "anomaly"
 """The kind of what autograd's anomaly detection calls."""
 _NOT_THE_JOBS = "profiler"
@@ -49,13 +54,15 @@ _clock = time.perf_counter_ns
 class _Line:
     """What one line issued in one part of the step."""
 
-    __slots__ = ("calls", "ops", "passes", "pause_ns", "places", "spent_ns")
+    __slots__ = ("calls", "faults", "ops", "passes", "pause_ns", "places", "shapes", "spent_ns")
 
     def __init__(self) -> None:
-        self.ops = self.spent_ns = self.pause_ns = self.calls = 0
+        self.ops = self.spent_ns = self.pause_ns = self.calls = self.faults = 0
         self.places: set = set()
         self.passes: set = set()
         """The backward passes in which it issued something, by their number."""
+        self.shapes: set = set()
+        """Of the tensors that it made, where that may be a batch."""
 
 
 class _Watch(TorchDispatchMode):
@@ -76,6 +83,8 @@ class _Watch(TorchDispatchMode):
         self.stride = 1
         self.pending = [0, 0, 0]
         """Operators, their time and the pauses before them, since the last walk: they go to the next one's line."""
+        self.page_faults = procfs.PageFaults()
+        self.faults = self.page_faults.read()
         self.least_pause_ns = _LONGEST_PAUSE_NS
         self.last_call = None
         self.left_ns = _clock()
@@ -98,7 +107,7 @@ class _Watch(TorchDispatchMode):
         result = func(*args, **kwargs)
         took = _clock() - began
         try:
-            self._note_line(took, pause)
+            self._note_line(took, pause, result)
             if kind:
                 self._note(func, kind, args, result, took)
         except Exception:  # a tensor subclass without dtype, say: this call is not counted
@@ -106,7 +115,7 @@ class _Watch(TorchDispatchMode):
         self.left_ns = _clock()
         return result
 
-    def _note_line(self, took: int, pause: int) -> None:
+    def _note_line(self, took: int, pause: int, result) -> None:
         pending = self.pending
         pending[0] += 1
         pending[1] += took
@@ -126,6 +135,11 @@ class _Watch(TorchDispatchMode):
         line.ops += pending[0]
         line.spent_ns += pending[1]
         line.pause_ns += pending[2]
+        faults = self.page_faults.read()
+        line.faults += faults - self.faults
+        self.faults = faults
+        if key[1] in _MAKING and len(line.shapes) < _SHAPES and isinstance(result, torch.Tensor):
+            line.shapes.add(tuple(result.shape))
         if key[1] == "backward":
             line.passes.add(torch._C._current_graph_task_id())
         if place is not None:
@@ -204,6 +218,8 @@ class _Watch(TorchDispatchMode):
                 "ops_share": rounded(line.ops / ops[part]) if ops[part] else 0.0,
                 "runs_per_step": rounded(line.calls / max(1, len(line.places)) / steps),
                 "passes_per_step": len(line.passes) / steps,
+                "faults_per_step": line.faults / steps,
+                "shapes": [list(shape) for shape in line.shapes],
             }
             for (site, part), line in largest
             if site >= 0
