@@ -33,16 +33,22 @@ def forward_line(evidence: Evidence) -> Site | None:
     return next((line.site for line in lines if line.part == "forward"), None) or model_call(evidence)
 
 
-def model(evidence: Evidence) -> Layer | None:
+def _model(evidence: Evidence) -> Layer | None:
     """The first module that the loop calls itself."""
     layers = () if isinstance(evidence.layers, Missing) else evidence.layers.layers
     return min((layer for layer in layers if not layer.name), key=lambda layer: layer.order, default=None)
 
 
 def model_call(evidence: Evidence) -> Site | None:
-    """The line that calls it."""
-    first = model(evidence)
-    return None if first is None else first.called_at
+    """The line that calls the model."""
+    model = _model(evidence)
+    return None if model is None else model.called_at
+
+
+def model_place(evidence: Evidence) -> Site | None:
+    """The line that makes the model, else the one that calls it."""
+    model = _model(evidence)
+    return None if model is None else model.place
 
 
 def asked_for(evidence: Evidence, calls: Sequence[CallSite]) -> Sequence[CallSite]:

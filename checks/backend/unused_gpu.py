@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from perfdoctor.api.causes import in_step
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
-from perfdoctor.api.quantities import Backend, Machine, OpProfile, Site
+from perfdoctor.api.quantities import Backend, Machine, OpProfile
 
-from .._shared.lines import model
+from .._shared.lines import model_place
 from .case import Case
 
 _GPU_SAVES = (0.8, 0.99)
@@ -181,7 +181,7 @@ def unused_gpu(case: Case, ops: OpProfile, there: Accelerator) -> Finding:
                 "architectures", " ".join(case.backend.arch_list) or "none", "text", "architectures in the build"
             ),
         ),
-        location=location(_model(case)) if there.fault in _OF_THE_JOB else None,
+        location=location(model_place(case.evidence)) if there.fault in _OF_THE_JOB else None,
         fix=there.fix,
         savings=savings(
             step,
@@ -196,11 +196,6 @@ def unused_gpu(case: Case, ops: OpProfile, there: Accelerator) -> Finding:
 
 _OF_THE_JOB = ("model-on-cpu", "accelerator-unused")
 """What the program does; the others are the installation's."""
-
-
-def _model(case: Case) -> Site | None:
-    first = model(case.evidence)
-    return None if first is None else first.place
 
 
 def _dotted(version: tuple[int, int] | None) -> str:

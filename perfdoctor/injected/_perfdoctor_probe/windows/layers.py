@@ -96,8 +96,7 @@ class Layers:
                 number, backend = len(self.modules), conv_choice.in_forward(module, inputs)
                 row = [number, module, 0, shape, _channels_last(inputs), backend, self.aside, self.idle]
                 known = self.modules[id(module)] = row
-                if self.sites is not None:
-                    self.calls[id(module)] = self.sites.here()
+                self.calls[id(module)] = self._caller()
                 if not self.stack:
                     self.roots.append(module)
             # A model that is evaluated and trained in one step stands aside in neither.
@@ -117,6 +116,13 @@ class Layers:
             span.__exit__(None, None, None)
             if entered is module:
                 return
+
+    def _caller(self) -> int:
+        """The line that leads to the call of a module. In a library's `forward` that is the line that leads to it."""
+        outer = self.stack[-1][0] if self.stack else None
+        if outer is not None and not self._is_users(outer):
+            return self.calls[id(outer)]
+        return self.sites.here() if self.sites is not None else -1
 
     def _is_idle(self, module) -> bool:
         if id(module) in self.known_idle:
