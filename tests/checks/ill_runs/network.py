@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from samples import LAYERS, healthy, with_
+from samples import HOT_LINES, LAYERS, healthy, with_
 
-from perfdoctor.evidence.model import Evidence, IndexUse, Layer, Op, Site
+from perfdoctor.evidence.model import Evidence, IndexUse, Layer, Line, Op, Site
 
 
 def layer(kind: str = "Linear", share: float = 0.6, flops: float = 0.6, **changes: Any) -> Layer:
@@ -84,4 +84,8 @@ def dense_embedding(
 
 def time_loop(calls: float = 100.0, share: float = 0.6, kind: str = "LSTMCell") -> Evidence:
     cell = layer(kind, share, 0.3, calls_per_step=calls, name="cell")
-    return with_layer(cell)
+    line = Line(
+        Site("train.py", 25, "forward", "torch/nn/modules/rnn.py:forward"),
+        *("forward", 10 * calls, 7.0, 3.0, 0.9, 0.95, calls),
+    )
+    return with_layer(cell, hot_lines=(line, *HOT_LINES))
