@@ -20,6 +20,37 @@ def function(site: Site) -> tuple[str, str]:
     return site.file, site.function
 
 
+def layer_place(evidence: Evidence, name: str, kind: str) -> Site | None:
+    """Where a layer is called, else where it is made, by its name and class."""
+    layers = () if isinstance(evidence.layers, Missing) else evidence.layers.layers
+    found = next((layer for layer in layers if (layer.name, layer.kind) == (name, kind)), None)
+    return None if found is None else found.called_at or found.made_at
+
+
+def forward_line(evidence: Evidence) -> Site | None:
+    """The dearest line of the forward pass, else the one that calls the model."""
+    lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
+    return next((line.site for line in lines if line.part == "forward"), None) or model_call(evidence)
+
+
+def _model(evidence: Evidence) -> Layer | None:
+    """The first module that the loop calls itself."""
+    layers = () if isinstance(evidence.layers, Missing) else evidence.layers.layers
+    return min((layer for layer in layers if not layer.name), key=lambda layer: layer.order, default=None)
+
+
+def model_call(evidence: Evidence) -> Site | None:
+    """The line that calls the model."""
+    model = _model(evidence)
+    return None if model is None else model.called_at
+
+
+def model_place(evidence: Evidence) -> Site | None:
+    """The line that makes the model, else the one that calls it."""
+    model = _model(evidence)
+    return None if model is None else model.place
+
+
 def asked_for(evidence: Evidence, calls: Sequence[CallSite]) -> Sequence[CallSite]:
     """Without those that the backward pass makes in return for others, unless there are no others."""
     lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines

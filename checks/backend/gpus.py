@@ -9,12 +9,14 @@ from perfdoctor.api.findings import (
     Fix,
     Measurement,
     Severity,
+    location,
     milliseconds,
     savings,
     share,
 )
 from perfdoctor.api.quantities import Missing
 
+from .._shared.lines import model_place
 from .._shared.wording import in_words_of
 from .case import Case
 
@@ -39,6 +41,7 @@ def part_on_cpu(case: Case) -> Finding | None:
             milliseconds("idle_ms", idle.ms, "without a kernel on the device, per step"),
             *case.used(),
         ),
+        location=location(model_place(case.evidence)),
         fix=Fix(
             text="Move the whole model; a module kept in a plain list or made after `.to()` is left behind.",
             code="model = model.to(device)  # before the optimizer; submodules in nn.ModuleList, not in a list",
@@ -67,6 +70,7 @@ def data_parallel(case: Case) -> Finding | None:
         message="nn.DataParallel drives {gpus:GPU} from the threads of one process",
         reasoning="it copies the model to every GPU in each step, and its threads share one interpreter lock",
         evidence=(Measurement("gpus", len(host.gpus_in_use), "count", "GPUs in use"), *case.used()),
+        location=location(model_place(case.evidence)),
         fix=Fix(
             text="Use DistributedDataParallel, one process for each GPU.",
             code=in_words_of(

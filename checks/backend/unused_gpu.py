@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api.causes import in_step
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, milliseconds, savings
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import Backend, Machine, OpProfile
 
+from .._shared.lines import model_place
 from .case import Case
 
 _GPU_SAVES = (0.8, 0.99)
@@ -180,6 +181,7 @@ def unused_gpu(case: Case, ops: OpProfile, there: Accelerator) -> Finding:
                 "architectures", " ".join(case.backend.arch_list) or "none", "text", "architectures in the build"
             ),
         ),
+        location=location(model_place(case.evidence)) if there.fault in _OF_THE_JOB else None,
         fix=there.fix,
         savings=savings(
             step,
@@ -190,6 +192,10 @@ def unused_gpu(case: Case, ops: OpProfile, there: Accelerator) -> Finding:
             ceiling=cost.ms,
         ),
     )
+
+
+_OF_THE_JOB = ("model-on-cpu", "accelerator-unused")
+"""What the program does; the others are the installation's."""
 
 
 def _dotted(version: tuple[int, int] | None) -> str:

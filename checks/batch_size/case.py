@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from perfdoctor.api.findings import Measurement, Severity, milliseconds, severity, share
 from perfdoctor.api.quantities import Evidence, Line, Loader, Missing, OpProfile, Site, Step
 
+from .._shared.lines import model_call
 from .growth import Growth
 
 
@@ -139,7 +140,14 @@ class Case:
 
     @property
     def place(self) -> Site | Missing | None:
-        return None if self.loader is None else self.loader.site
+        """Where the size of a batch is decided: the line that makes the loader. In a loop that makes its batches
+        itself the one that makes them, by their shape, else the one that gives them to the network."""
+        if self.loader is not None:
+            return self.loader.site
+        lines = self.evidence.hot_lines
+        sizes = self.first_input
+        making = [] if isinstance(lines, Missing) or not sizes else [line for line in lines if sizes in line.shapes]
+        return max(making, key=lambda line: line.ops_ms).site if making else model_call(self.evidence)
 
     def severity(self, saved_ms: float, warning: float) -> Severity:
         """By what is saved of the time that the step had a CPU."""

@@ -33,7 +33,7 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits:
     Never more than a note: it is torch's own choice, and nothing in the job is wrong.
     """
     ops = evidence.ops
-    timing = Missing("no operators") if isinstance(ops, Missing) else ops.update
+    timing, made_at = (Missing("no operators"), None) if isinstance(ops, Missing) else (ops.update, ops.optimizer_at)
     if isinstance(timing, Missing) or timing.made not in _DOES:
         return None
     # The plainest first: where two ways are as fast, one line of the fix is enough.
@@ -47,7 +47,7 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits:
     saved = min(spent * (1 - faster[best] / timing.now_ms), spent - faster[best] / timing.part)
     if saved / step.step_ms < limits.update_share:
         return None
-    at = max((line for line in lines if line.part == "optimizer"), key=lambda line: line.ms_per_step, default=None)
+    steps = max((line for line in lines if line.part == "optimizer"), key=lambda line: line.ms_per_step, default=None)
     timed = ", ".join(f"{{{name}_ms}} with `{name}=True`" for name in ways)
     in_job = ", and in the job, with its memory at hand, the loop takes less"
     return Finding(
@@ -68,7 +68,7 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits:
             *((share("part", timing.part, "of the elements timed"),) if timing.part < 1 else ()),
             *(milliseconds(f"{name}_ms", ms, f"timed with `{name}=True`") for name, ms in ways.items()),
         ),
-        location=location(at.site) if at is not None else None,
+        location=location(made_at or (steps.site if steps is not None else None)),
         fix=Fix(
             text="Have it update all tensors in one operator."
             if best == "fused"

@@ -8,6 +8,7 @@ from perfdoctor.api.causes import in_step
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, savings, severity
 from perfdoctor.api.quantities import Attention, Evidence, LibraryUse, Missing, OpProfile, Site, Step
 
+from .._shared.lines import forward_line, layer_place
 from .case import Limits
 
 _SPREAD = 0.15
@@ -128,10 +129,14 @@ def _title(one: Attention) -> str:
 
 
 def _site(evidence: Evidence, some: list[Attention]) -> Site | None:
-    """The line of its softmax."""
+    """The line of its softmax; where batches differ in length, the dearest softmax. Else that of its layer."""
     sizes = {f"{one.queries}x{one.keys}" for one in some}
     calls = () if isinstance(evidence.call_sites, Missing) else evidence.call_sites
-    return next((call.site for call in calls if call.kind == "softmax" and call.detail in sizes), None)
+    softmax = sorted((call for call in calls if call.kind == "softmax"), key=lambda call: call.detail not in sizes)
+    return next(
+        (call.site for call in softmax),
+        layer_place(evidence, some[0].layer, some[0].module) or forward_line(evidence),
+    )
 
 
 def _by_hand(some: list[Attention]) -> _Words:

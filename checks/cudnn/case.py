@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, savings, severity
 from perfdoctor.api.quantities import Convolution, Cudnn, Evidence, LibraryUse, Missing, Recurrent, Site, Step
 
+from .._shared.lines import layer_place, model_call
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -45,6 +47,14 @@ class Case:
         calls = () if isinstance(self.evidence.call_sites, Missing) else self.evidence.call_sites
         return next((call.site for call in calls if call.kind == "library_off" and call.detail == "cudnn"), None)
 
+    @property
+    def dearest_at(self) -> Site | None:
+        """The line that calls the convolution or recurrent layer that takes longest."""
+        every: tuple[Convolution | Recurrent, ...] = (*self.use.convolutions, *self.use.recurrent)
+        dearest = max(every, key=lambda one: one.ms_per_step, default=None)
+        known = None if dearest is None else layer_place(self.evidence, dearest.layer, dearest.module)
+        return known or model_call(self.evidence)
+
     def finding(
         self,
         name: str,
@@ -56,8 +66,10 @@ class Case:
         method: str,
         *more: Measurement,
         note: bool = False,
+        at: Site | None = None,
     ) -> Finding | None:
-        """None where the fix is not worth it: by the middle of what it saves, a note by the most."""
+        """None where the fix is not worth it: by the middle of what it saves, a note by the most. `at`: the line, else
+        that of the dearest convolution or recurrent layer."""
         cost, limits = Cost(self.step, cost_ms), self.limits
         low, high = (fraction * cost_ms for fraction in fractions)
         saved_share = (high if note else (low + high) / 2) / self.step.step_ms
@@ -70,7 +82,7 @@ class Case:
             message=message,
             reasoning=reasoning,
             evidence=(*cost.measured("of device time per step"), *more),
-            location=location(self.switched_off_at),
+            location=location(at or self.dearest_at),
             fix=fix,
             savings=savings(self.step, low, high, method),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Finding, Fix, Measurement
 from perfdoctor.api.quantities import Backend, Convolution, Evidence, Missing, Site, Step
 
+from .._shared.lines import forward_line
 from .._shared.onednn import onednn_off
 from .case import Case, Limits
 
@@ -30,6 +31,7 @@ def unused(case: Case) -> Finding | None:
         Measurement("version", str(case.cudnn.version) if case.cudnn.version else "none", "text", "cuDNN"),
         Measurement("chosen", _chosen(convolutions), "text", "what torch chose for them in the forward pass"),
         Measurement("error", case.cudnn.error or "nothing", "text", "what cuDNN said"),
+        at=case.switched_off_at or (None if case.cudnn.enabled else case.cudnn.enabled_at),
     )
 
 
@@ -110,14 +112,13 @@ def onednn_disabled(evidence: Evidence, step: Step, backend: Backend, limits: Li
         message="oneDNN is off inside the forward pass",
         reasoning=f"`torch.backends.mkldnn.enabled` was True between the steps, and False {where}; `flags()` switches "
         "it off unless it is called with `enabled=True`",
-        at=_line_switched_off(evidence),
+        at=_line_switched_off(evidence, backend),
     )
 
 
-def _line_switched_off(evidence: Evidence) -> Site | None:
+def _line_switched_off(evidence: Evidence, backend: Backend) -> Site | None:
     """Who switched it off; else a convolution that ran meanwhile, else the costliest line of the forward pass."""
     calls = () if isinstance(evidence.call_sites, Missing) else evidence.call_sites
-    lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
     about = [call for call in calls if call.detail == "onednn"]
     off = [call.site for kind in ("library_flags", "library_off") for call in about if call.kind == kind]
-    return next(iter([*off, *(line.site for line in lines if line.part == "forward")]), None)
+    return next(iter(off), backend.onednn_off_at or forward_line(evidence))

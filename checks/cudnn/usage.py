@@ -38,6 +38,7 @@ def benchmark_on_new_shapes(case: Case) -> Finding | None:
         share("new", new, "of the batches in the second half"),
         Measurement("distinct", shapes.distinct, "count", "shapes seen"),
         Measurement("sampled", shapes.sampled, "count", "batches looked at"),
+        at=case.cudnn.benchmark_at,
     )
 
 
@@ -89,6 +90,7 @@ def deterministic(case: Case) -> Finding | None:
         ),
         "the device's time in convolutions; 5 to 20 % was reported, not measured in this run",
         note=True,
+        at=case.cudnn.deterministic_at,
     )
 
 

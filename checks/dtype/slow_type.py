@@ -17,7 +17,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Missing, Site
 
-from .._shared.lines import asked_for
+from .._shared.lines import asked_for, forward_line, model_call
 from .._shared.wording import in_words_of
 from .case import Case
 
@@ -48,7 +48,7 @@ def slow_type(case: Case, dtype: str) -> Finding | None:
             *((Measurement("timed", timing.timed, "count", "operators timed in both types"),) if timing.timed else ()),
             case.parameters,
         ),
-        location=location(_cause(case, dtype) or _first_line(case, dtype)),
+        location=location(_place(case, dtype)),
         fix=_fix(case, dtype),
         savings=savings(
             case.step, timing.low_ms, timing.high_ms, _method(timing.timed, dtype), ceiling=timing.ceiling_ms
@@ -76,16 +76,20 @@ def _double_on_cuda(case: Case) -> Finding | None:
             share("flop_share", flop_share, "of the floating-point operations"),
             milliseconds("cost_ms", cost.ms, "of device time per step, at least"),
         ),
-        location=location(_cause(case, "float64") or _first_line(case, "float64")),
+        location=location(_place(case, "float64")),
         fix=_fix(case, "float64"),
         savings=cost.savings((0.5, 0.95), "float64 runs at 1/2 (data centre) to 1/64 (consumer) of the float32 rate"),
     )
 
 
-def _cause(case: Case, dtype: str) -> Site | None:
-    """The line that made torch's default type or the model float64."""
-    asked = dtype == "float64" and (case.precision.default_dtype == "float64" or case.is_double)
-    return case.precision.double_site if asked else None
+def _place(case: Case, dtype: str) -> Site | None:
+    """The line that made torch's default type or the model float64, unless a trainer did; else the first that computes
+    so. Where the whole model does, and no line was seen to, the dearest of the forward pass."""
+    whole = dtype == "float64" and (case.precision.default_dtype == "float64" or case.is_double)
+    asked = case.precision.double_site if whole else None
+    if asked is not None and not (asked.via and case.evidence.job.trainer == "lightning"):
+        return asked
+    return _first_line(case, dtype) or asked or (forward_line(case.evidence) if whole else None)
 
 
 def _first_line(case: Case, dtype: str) -> Site | None:
@@ -177,6 +181,7 @@ def tensor_cores_unused(case: Case) -> Finding | None:
             milliseconds("cost_ms", cost.ms, "float32 matrix arithmetic per step at peak rate"),
             Measurement("flops", flops, "flops", "float32 operations per step"),
         ),
+        location=location(model_call(case.evidence)),
         fix=Fix(
             text="Use autocast" + (", or allow TF32 in matrix products." if tf32 else "."),
             code=in_words_of(

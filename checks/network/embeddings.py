@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from perfdoctor.api.causes import in_step
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, milliseconds, share
-from perfdoctor.api.quantities import Evidence, Layer, Missing, Site
+from perfdoctor.api.quantities import Evidence, Layer, Missing
 
 from .case import Case
 from .layer_table import title
 
 _GRADIENTS = ("embedding_dense_backward", "_embedding_bag_dense_backward")
-_TABLES = "nn/modules/sparse.py"
-"""Where torch keeps the modules of tables."""
 _NAMED = 0.02
 """Share of the step from which on a table is one of those that cost too much together."""
 _SPARSE_SAVES = (0.7, 1.0)
@@ -84,7 +82,7 @@ def _finding(case: Case, tables: list[_Table]) -> Finding:
             Measurement("rows", rows, "count", "rows"),
             Measurement("weights", sum(table.layer.parameters for table in tables), "count", "parameters"),
         ),
-        location=location(_lookup(case.evidence)),
+        location=location(tables[0].layer.place),
         fix=Fix(
             text="Give the table sparse gradients, and an optimizer that takes them (SGD, Adagrad, SparseAdam) for it "
             "alone.",
@@ -98,13 +96,6 @@ def _finding(case: Case, tables: list[_Table]) -> Finding:
             _SPARSE_SAVES, "the measured gradient, and the share of the optimizer's time; 70 to 100 % of them"
         ),
     )
-
-
-def _lookup(evidence: Evidence) -> Site | None:
-    """The dearest line that looks rows up in a table through `nn.Embedding` or `nn.EmbeddingBag`."""
-    lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
-    lookups = [line for line in lines if line.part == "forward" and _TABLES in line.site.via]
-    return max(lookups, key=lambda line: line.ms_per_step).site if lookups else None
 
 
 def _touched(evidence: Evidence, table: Layer) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, milliseconds
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, milliseconds
 from perfdoctor.api.quantities import Evidence, Job, Layer, Missing
 
 from .._shared.lines import CELLS
@@ -69,6 +69,7 @@ def _finding(case: Case, layer: Layer) -> Finding:
             Measurement("input", shape(layer.input_shape) or "no tensor", "text", "input"),
             milliseconds("arithmetic_ms", layer.ms - excess.ms, "its share of the arithmetic"),
         ),
+        location=location(layer.place),
         fix=_fewer_drawn() if draws else _fused(job) if layer.own else _less_moved(job),
         savings=excess.savings(
             _POOLED if pictures else LESS,

@@ -14,6 +14,7 @@ from perfdoctor.api.findings import (
     Fix,
     Measurement,
     Severity,
+    location,
     milliseconds,
     present,
     savings,
@@ -60,6 +61,7 @@ def _oversized(case: Case, layer: Layer, weighted: list[Layer]) -> Finding | Non
             Measurement("width", layer.width, "count", "its longer side"),
             Measurement("usual", usual, "count", "longer side of the other layers, median"),
         ),
+        location=location(layer.place),
         fix=Fix(
             text="Shrink what enters the layer (pool before flattening) or its width, step by step, as long as the "
             "validation loss keeps up.",
@@ -118,6 +120,7 @@ def oversized_head(case: Case) -> Finding | None:
             Measurement("outputs", last.weight_shape[0], "count", "outputs"),
             *(() if targets is None else seen_targets(targets)),
         ),
+        location=location(last.place),
         fix=Fix(
             text="Do not compute all outputs in training: use an adaptive or sampled softmax, fewer classes, or on a "
             "GPU a cross-entropy that is fused with the layer.",
@@ -186,6 +189,7 @@ def unused_outputs(case: Case) -> Finding | None:
             milliseconds("update_ms", update_ms, "optimizer, by the layer's share of the parameters"),
             share("unused", targets.unused_share, "of the outputs"),
         ),
+        location=location(head.place),
         fix=Fix(
             text="Give the layer one output for each class that the data has.",
             code="classes = int(labels.max()) + 1  # over the whole data set\nself.head = nn.Linear(inputs, classes)",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location
-from perfdoctor.api.quantities import Evidence, Layer, Missing, Site
+from perfdoctor.api.quantities import Layer
 
-from .._shared.lines import CELLS, runs_as_often
+from .._shared.lines import CELLS
 from .case import Case
 from .layer_table import about
 
@@ -57,7 +57,7 @@ def _time_loop(case: Case, cell: Layer, fused: str) -> Finding:
             else f"`nn.{fused}` has no fused kernel on a CPU, but needs no Python per time step"
         ),
         evidence=(*about(cell, case.step), Measurement("calls", cell.calls_per_step, "count", "calls per step")),
-        location=location(_loop_line(case.evidence, cell)),
+        location=location(cell.called_at),
         fix=Fix(
             text=f"Run whole sequences through `nn.{fused}`; if steps feed back into their input, shorten the sequence "
             "that is trained at once.",
@@ -70,14 +70,3 @@ def _time_loop(case: Case, cell: Layer, fused: str) -> Finding:
             + ("30 to 80 % of it" if in_one else "up to 40 % of it"),
         ),
     )
-
-
-def _loop_line(evidence: Evidence, cell: Layer) -> Site | None:
-    """The line that issues most in the forward pass, in a cell or running as often as it is called."""
-    lines = evidence.hot_lines
-    if isinstance(lines, Missing):
-        return None
-    forward = [line for line in lines if line.part == "forward"]
-    as_often = [line for line in forward if runs_as_often(line, cell)]
-    of_cells = [line for line in forward if "rnn.py" in line.site.via] or as_often
-    return max(of_cells, key=lambda line: line.ops_per_step).site if of_cells else None

@@ -64,7 +64,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     faults_ms = memory.minor_faults * fault_ns / 1e6 if fault_ns else 0.0
     shared = _shared(memory, faults_ms, step)
     findings = present(
-        allocator_churn(memory, step, faults_ms, limits),
+        allocator_churn(evidence, memory, step, faults_ms, limits),
         *(emptied_cache(call, step, limits) for call in memory.empty_cache),
         grad_in_evaluation(evidence, memory, step, limits),
         unused_gradients(evidence, step, limits),

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, milliseconds, savings, share
-from perfdoctor.api.quantities import HostMemory, Step
+from perfdoctor.api.findings import (
+    Confidence,
+    Cost,
+    Finding,
+    Fix,
+    Measurement,
+    Severity,
+    location,
+    milliseconds,
+    savings,
+    share,
+)
+from perfdoctor.api.quantities import Evidence, HostMemory, Missing, Site, Step
 
 from .limits import Limits
 
@@ -17,7 +28,9 @@ _MALLOC = (
 )
 
 
-def allocator_churn(memory: HostMemory, step: Step, faults_ms: float, limits: Limits) -> Finding | None:
+def allocator_churn(
+    evidence: Evidence, memory: HostMemory, step: Step, faults_ms: float, limits: Limits
+) -> Finding | None:
     """Page faults that cost time, as far as the kernel's own time bears them out.
 
     An opportunity: the allocator's thresholds are its own choice, and nothing in the job is wrong. Faults also come and
@@ -45,6 +58,7 @@ def allocator_churn(memory: HostMemory, step: Step, faults_ms: float, limits: Li
             Measurement("allocator", memory.allocator, "text", "allocator"),
             Measurement("settings", ", ".join(name for name, _ in memory.malloc_settings) or "nothing", "text", "set"),
         ),
+        location=location(_faulting(evidence)),
         fix=_allocator_fix(memory),
         savings=savings(
             step,
@@ -53,6 +67,21 @@ def allocator_churn(memory: HostMemory, step: Step, faults_ms: float, limits: Li
             "page faults times the timing of one, measured on this machine, within the kernel's CPU time",
         ),
     )
+
+
+_ASKED_FOR = 0.1
+"""Of all faults: what the lines outside the backward pass must have for one of them to stand for the finding."""
+
+
+def _faulting(evidence: Evidence) -> Site | None:
+    """The line whose operators fault most memory in. The line that asks for the backward pass says nothing of whose
+    memory it is, so it is named only where nearly all faults are there."""
+    lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
+    forward = [line for line in lines if line.part != "backward"]
+    if sum(line.faults_per_step for line in forward) < _ASKED_FOR * sum(line.faults_per_step for line in lines):
+        forward = list(lines)
+    worst = max(forward, key=lambda line: line.faults_per_step, default=None)
+    return worst.site if worst is not None and worst.faults_per_step > 0 else None
 
 
 def _allocator_fix(memory: HostMemory) -> Fix:

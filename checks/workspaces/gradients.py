@@ -100,8 +100,7 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
     low, high = without_graph(forward, backward.ms)
     if backward.ms <= 0 or high / step.step_ms < limits.min_share:
         return None
-    roots = [layer for layer in layers.idle if layer.called_at is not None]
-    model = min(roots or layers.idle, key=lambda layer: layer.order)
+    model = min(layers.idle, key=lambda layer: layer.order)
     return Finding(
         id="PD08.unused-gradients",
         severity=Cost(step, high).severity(limits.min_share, limits.error_share),

@@ -53,8 +53,11 @@ def _eval_with_grad(process: ProcessRecording, selection: Selection) -> EvalWith
     seen = [record for record in process.eval_with_grad if record.step > selection.first]
     if not seen:
         return None
+    spent: dict[Site | Missing, int] = defaultdict(int)
+    for record in seen:
+        spent[record.site] += record.us
     return EvalWithGrad(
-        site=seen[-1].site,
+        site=max(spent, key=lambda site: spent[site]),
         forwards=sum(record.count for record in seen),
         forward_ms=sum(record.us for record in seen) / 1000 / selection.span,
     )

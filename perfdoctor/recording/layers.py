@@ -41,13 +41,20 @@ class Layer:
     idle: bool = False
     """The same of a model in training mode, because no optimizer updates any of its parameters."""
     called_at: Site | None = None
-    """Where the loop calls it; None for a module inside another."""
+    """The innermost line of the user's in its first call: in a `forward` of the user's, or in the loop."""
+    made_at: Site | None = None
+    """The line that made it; None for a copy of a module, and for one that was loaded whole."""
     own: bool = False
     """Its `forward` is in the user's code."""
 
     @property
     def ms(self) -> float:
         return self.forward_ms + self.backward_ms
+
+    @property
+    def place(self) -> Site | None:
+        """Where to change it: the line that made it, else the one that calls it."""
+        return self.made_at or self.called_at
 
     @property
     def width(self) -> int:

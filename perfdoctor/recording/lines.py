@@ -60,6 +60,10 @@ class Line:
     """Backward passes that it asked for, or took part in."""
     loop: Loop | None = None
     """Only of a line that runs often, and of a loop whose source could be read."""
+    faults_per_step: float = 0.0
+    """Page faults of the process in its operators and in the pauses before them, as counted in the window."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of tensors that it made while the loop was in none of the model's passes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import NOT_TIMED, Missing
+from .base import NOT_TIMED, Missing, Site
 from .layers import LayerProfile
 from .libraries import Attention, LayoutTiming, LibraryTiming, LibraryUse, Recurrent
 
@@ -181,6 +181,8 @@ class OpProfile:
     stray_ms: float = 0.0
     """Time without a CPU that may all have fallen into one kind of operator: what takes no longer than this may take
     nothing. Longer waits spread over all of them."""
+    optimizer_at: Site | None = None
+    """The line that made the job's first optimizer."""
 
     def flops(self, dtype: str | None = None) -> float:
         """FLOPs per step, of one type or of all."""

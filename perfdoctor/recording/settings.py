@@ -129,6 +129,10 @@ class Cudnn:
     """What cuDNN said when it was loaded: a version that does not match, a GPU that it does not know."""
     enabled_in_forward: bool | None = None
     """At the end of a forward, where `torch.backends.cudnn.flags()` may have switched it off; None: not seen."""
+    enabled_at: Site | None = None
+    """The line that set `torch.backends.cudnn.enabled` last; None where none did."""
+    benchmark_at: Site | None = None
+    deterministic_at: Site | None = None
     shapes: ShapeVariety | Missing = FEW_SHAPES
     """From `ShapesSeen`."""
 

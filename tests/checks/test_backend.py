@@ -8,7 +8,7 @@ from perfdoctor.checks.backend.unused_gpu import is_supported
 from samples import H100, asked, healthy, ids, is_clear, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Location, Outcome, OutcomeKind, Severity
-from perfdoctor.evidence.model import Missing, PciGpu, Site
+from perfdoctor.evidence.model import LayerProfile, Missing, PciGpu, Site
 from perfdoctor.report import wording
 
 _examined, _found = asked(CHECK)
@@ -139,6 +139,18 @@ def test_parameters_on_both_sides_count_by_the_time_the_gpu_stands_idle() -> Non
     assert finding.savings.low_ms == 0
     busy = with_(ILL["PD01.part-on-cpu"], ops__device_busy_ms=24.0)
     assert is_clear(_examined(busy))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("PD01.model-on-cpu", 9), ("PD01.part-on-cpu", 9), ("PD01.data-parallel", 9), ("PD01.cpu-only-build", None)],
+)
+def test_the_line_is_the_one_that_makes_the_model_unless_the_installation_is_wrong(name: str, line: int | None) -> None:
+    layers = healthy().layers
+    assert isinstance(layers, LayerProfile)
+    model = with_(layers.layers[0], name="", order=-1, made_at=Site("train.py", 9, "main"))
+    location = _found(with_(ILL[name], layers=with_(layers, layers=(model, *layers.layers)))).location
+    assert (location and location.line) == line
 
 
 def test_idle_gpus_are_a_note_without_a_prediction() -> None:

@@ -8,8 +8,8 @@ from ills import ILL
 from perfdoctor.checks.batch_size import CHECK
 from samples import FETCH, HOT_LINES, LAYERS, asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Line, Missing, Op, Parts, Site
+from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Evidence, LayerProfile, Line, Missing, Op, Parts, Site
 
 _examined, _found = asked(CHECK)
 
@@ -69,6 +69,12 @@ def test_without_a_loader_the_first_input_says_how_many_samples_there_are() -> N
     evidence = with_(small_batch(step__samples=Missing("no loader")), loaders=Missing("no loader was seen"))
     assert number(_examined(evidence), "batch") == 32
     assert _found(evidence).location is None
+    assert isinstance(evidence.layers, LayerProfile)
+    network = replace(evidence.layers.layers[0], name="", order=-1, called_at=Site("train.py", 41, "main"))
+    fed = with_(evidence, layers__layers=(network, *evidence.layers.layers))
+    assert _found(fed).location == Location("train.py", 41, "main")
+    taken = Line(Site("train.py", 38, "batches"), "other", 2.0, 0.4, 0.2, 0.05, 0.05, 1.0, shapes=((32, 512),))
+    assert _found(with_(fed, hot_lines=(*HOT_LINES, taken))).location == Location("train.py", 38, "batches")
 
 
 def test_a_wait_in_the_forward_pass_is_no_reason_for_a_larger_batch() -> None:

@@ -16,8 +16,18 @@ from perfdoctor.checks import backend
 from perfdoctor.checks.cudnn import CHECK, examine
 from samples import ATTENTION, CONVOLUTION, RECURRENT, asked, healthy, ids, is_clear, number, on_gpu, only, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Outcome, OutcomeKind, Severity
-from perfdoctor.evidence.model import AttentionTiming, CallSite, Evidence, LibraryUse, Missing, Op, ShapeVariety, Site
+from perfdoctor.diagnosis.findings import Confidence, Location, Outcome, OutcomeKind, Severity
+from perfdoctor.evidence.model import (
+    AttentionTiming,
+    CallSite,
+    Evidence,
+    LayerProfile,
+    LibraryUse,
+    Missing,
+    Op,
+    ShapeVariety,
+    Site,
+)
 from perfdoctor.report import wording
 
 NOTHING = LibraryUse((), (), ())
@@ -167,6 +177,22 @@ def test_the_line_is_the_switchs_or_of_convolutions_that_ran_without_it() -> Non
     other = _found(onednn_off_inside(call_sites=Missing("no window"))).location
     assert other is not None
     assert other.line == 20  # the forward's costliest
+    set_at = with_(
+        onednn_off_inside(call_sites=Missing("no window")), backend__onednn_off_at=Site("train.py", 3, "main")
+    )
+    assert _found(set_at).location == Location("train.py", 3, "main")
+
+
+def test_on_a_gpu_the_line_is_the_switchs_else_the_one_that_calls_the_dearest_layer() -> None:
+    layers = healthy().layers
+    assert isinstance(layers, LayerProfile)
+    layer = with_(
+        layers.layers[0], name=CONVOLUTION.layer, kind=CONVOLUTION.module, called_at=Site("model.py", 30, "forward")
+    )
+    native = convolving_on_gpu("slow_conv2d_forward", layers__layers=(layer,))
+    assert _found(native).location == Location("model.py", 30, "forward")
+    switched = with_(native, cudnn__enabled=False, cudnn__enabled_at=Site("train.py", 4, "main"))
+    assert _found(switched).location == Location("train.py", 4, "main")
 
 
 def _native_lstm(native_ms: float, onednn_ms: float) -> Evidence:
@@ -196,6 +222,18 @@ def test_attention_by_hand_costs_what_was_timed_both_ways() -> None:
     assert finding.location is not None
     assert (finding.location.file, finding.location.line) == ("model.py", 17)
     assert "scaled_dot_product_attention(q, k, v)" in finding.fix.code
+
+
+def test_attention_without_its_own_softmax_has_the_dearest_else_the_line_of_its_layer() -> None:
+    unseen = unfused(took=12.0, ratio=2.0)
+    longer = CallSite("softmax", Site("model.py", 17, "forward"), 2.0, 3.0, "999x999")
+    assert _found(with_(unseen, call_sites=(longer,))).location == Location("model.py", 17, "forward")
+    unseen = with_(unseen, call_sites=())
+    assert _found(unseen).location == Location("train.py", 20, "forward")
+    assert not isinstance(unseen.layers, Missing) and not isinstance(unseen.library_use, Missing)
+    made = unseen.library_use.attention[0]
+    layer = with_(unseen.layers.layers[0], name=made.layer, kind=made.module, called_at=Site("model.py", 30, "forward"))
+    assert _found(with_(unseen, layers__layers=(layer,))).location == Location("model.py", 30, "forward")
 
 
 @pytest.mark.parametrize(("took", "ratio", "count"), [(2.0, 2.0, 0), (3.0, 2.0, 1), (20.0, 1.05, 0), (20.0, 0.3, 0)])

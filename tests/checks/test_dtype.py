@@ -8,7 +8,7 @@ from ills import ILL
 from perfdoctor.checks.dtype import CHECK
 from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import CallSite, Missing, Site
 
 _examined, _found = asked(CHECK)
@@ -121,8 +121,18 @@ def test_where_float64_comes_from_is_told_apart(changes: dict[str, Any], reason:
     assert code in finding.fix.code
 
 
-def test_without_the_call_sites_float64_has_no_line() -> None:
-    assert _found(slow_type("float64", call_sites=Missing("the window was not reached"))).location is None
+def test_a_model_in_float64_without_a_line_of_its_own_is_its_forward_pass() -> None:
+    unseen = slow_type("float64", call_sites=Missing("the window was not reached"))
+    assert _found(unseen).location == Location("train.py", 20, "forward")
+    neither = Missing("the window was not reached")
+    assert _found(with_(unseen, hot_lines=neither, layers=neither)).location is None
+
+
+def test_a_trainer_that_makes_the_model_float64_has_the_line_that_computes_so() -> None:
+    fit = Site("train.py", 60, "main", "lightning/pytorch/plugins/precision/double.py:convert_module")
+    asked = slow_type("float64", precision__double_site=fit)
+    assert _found(asked).location == Location("train.py", 60, "main")  # from_pretrained(dtype=...), say
+    assert _found(with_(asked, job__trainer="lightning")).location == Location("train.py", 40, "forward")
 
 
 @pytest.mark.parametrize(("share", "severity"), [(0.06, None), (0.07, Severity.WARNING), (0.5, Severity.ERROR)])

@@ -6,7 +6,7 @@ import pytest
 from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation, unused_gradients
 from ills import ILL
 from perfdoctor.checks.workspaces import CHECK
-from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
+from samples import HOT_LINES, asked, healthy, ids, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part
 from perfdoctor.evidence.model import Evidence, Missing, Site
@@ -54,6 +54,15 @@ def test_page_faults_are_found_with_the_variables_to_set() -> None:
     assert finding.savings.part is Part.COMPUTE
     for variable in ("MALLOC_MMAP_THRESHOLD_=", "MALLOC_TRIM_THRESHOLD_=", "MALLOC_TOP_PAD_="):
         assert variable in finding.fix.code
+
+
+@pytest.mark.parametrize(("forward", "line"), [(600.0, 20), (100.0, 42), (0.0, None)])
+def test_page_faults_are_those_of_the_line_that_allocates_most(forward: float, line: int | None) -> None:
+    backward, dearest, *others = HOT_LINES
+    faults = 4000.0 if forward else 0.0
+    lines = (with_(backward, faults_per_step=faults), with_(dearest, faults_per_step=forward), *others)
+    location = _found(churn(hot_lines=lines)).location
+    assert (location and location.line) == line
 
 
 def test_the_measured_gain_of_the_thresholds_lies_in_the_predicted_range() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perfdoctor.recording.base import Site
+from perfdoctor.recording.layers import LayerProfile
 from perfdoctor.recording.lines import SitesWindow
+from perfdoctor.recording.operators import OpsWindow
 
 
 @pytest.mark.slow
@@ -24,6 +26,11 @@ def test_lightning(observe):
     assert isinstance(seen.rank.call_sites, SitesWindow)
     places = [line.site for line in seen.rank.call_sites.lines] + [loader.site for loader in seen.rank.loaders]
     assert any(isinstance(place, Site) and place.file.endswith("loops.py") for place in places)
+    assert isinstance(seen.rank.ops, OpsWindow) and isinstance(seen.rank.ops.layers, LayerProfile)
+    (model,) = [layer for layer in seen.rank.ops.layers.layers if layer.kind == "Net"]
+    assert [site and site.function for site in (model.called_at, model.made_at)] == ["training_step", "__init__"]
+    assert seen.rank.ops.profile.optimizer_at is not None
+    assert seen.rank.ops.profile.optimizer_at.function == "configure_optimizers"
 
 
 @pytest.mark.slow

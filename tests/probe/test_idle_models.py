@@ -15,6 +15,9 @@ class Sites:
     def here(self) -> int:
         return 7
 
+    def made_at(self, made: object) -> int:
+        return 9
+
     def is_library(self, filename: str) -> bool:
         return filename != __file__
 

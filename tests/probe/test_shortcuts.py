@@ -118,7 +118,7 @@ class Observed:
         line = self.loop.timeline
         root = self.roots.found[nn.Linear]
         counts = (line.step, line.events, line.micro, line.mark, line.boundary_ns, self.loop.samples, root.calls)
-        eval_with_grad = self.loop.eval_with_grad_count, self.loop.eval_with_grad_total_ns
+        eval_with_grad = dict(self.loop.eval_with_grad)
         return line.rows, line.stack, line.spent, counts, eval_with_grad, root.spent_ns, self.loading.rows, self.lines
 
 

@@ -75,8 +75,8 @@ class Loop:
         self.forward_began_ns = 0
         self.eval_with_grad_ns = 0
         self.eval_with_grad_site = -1
-        self.eval_with_grad_count = 0
-        self.eval_with_grad_total_ns = 0
+        self.eval_with_grad: "dict[int, list[int]]" = {}
+        """Forwards in evaluation mode whose graph nobody used, and their nanoseconds, by line."""
 
     # -- whose loop it is ---------------------------------------------------------------------------------
 
@@ -191,8 +191,9 @@ class Loop:
         line = self.timeline
         if self.eval_with_grad_ns:
             # The forward before this one recorded a graph in evaluation mode and no backward pass used it.
-            self.eval_with_grad_count += 1
-            self.eval_with_grad_total_ns += self.eval_with_grad_ns
+            total = self.eval_with_grad.setdefault(self.eval_with_grad_site, [0, 0])
+            total[0] += 1
+            total[1] += self.eval_with_grad_ns
             self.eval_with_grad_ns = 0
         if has_parameters:
             if self.forwards == 0:
@@ -202,8 +203,7 @@ class Loop:
             if useless_graph:
                 self.quick = 0
                 self.eval_with_grad_ns = took_ns
-                if self.eval_with_grad_site < 0:
-                    self.eval_with_grad_site = self.sites.here(2)
+                self.eval_with_grad_site = self.sites.here(2)
             if self.kind != "optimizer":
                 self._count_forward()
         if line.stack[-1] in _BEFORE_LOSS:

@@ -69,6 +69,9 @@ class Probe:
         self.start_trials = guarded("trials", self._start_trials)
         self.try_remedies = guarded("trials", self._try_remedies)
         self.concurrency.make_microbenchmark = guarded("request microbenchmark", self._make_request_microbenchmark)
+        self.noted: "dict[str, tuple | None]" = {}
+        """Where something was first, or last, done, by name; None where the stack showed no line. What was done before
+        a fork holds in the child too."""
         self.reset()
 
     def reset(self) -> None:
@@ -79,8 +82,6 @@ class Probe:
         self.own_ns = self.sent_samples = 0
         self.autocast = ""
         self.onednn = self.cudnn = None
-        self.scaler_site = self.double_site = self.threads_site = self.onednn_site = None
-        """Where something was first, or last, done; None where it was not, -1 where the stack showed no line."""
         self.optimizer = None
         self.without_optimizer = False
         """Whether the settings were written before any optimizer was seen: a rollout came first."""
@@ -295,15 +296,9 @@ class Probe:
             marked = {"marked": self.windows.marked} if self.windows.marked else {}
             self.recorder.record("steps", **numbers, **marked, **columns(records.STEP_COLUMNS, rows))
             self.windows.marked.clear()
-        if self.loop.eval_with_grad_count:
-            self.recorder.record(
-                "eval_with_grad",
-                step=line.step,
-                site=self.loop.eval_with_grad_site,
-                count=self.loop.eval_with_grad_count,
-                us=self.loop.eval_with_grad_total_ns // 1000,
-            )
-            self.loop.eval_with_grad_count = self.loop.eval_with_grad_total_ns = 0
+        for site, (count, ns) in self.loop.eval_with_grad.items():
+            self.recorder.record("eval_with_grad", step=line.step, site=site, count=count, us=ns // 1000)
+        self.loop.eval_with_grad.clear()
         self.loading.flush()
         self.collector.flush()
         self.calls.flush()
@@ -314,8 +309,8 @@ class Probe:
     def _write_settings(self) -> None:
         optimizer = self.optimizer() if self.optimizer is not None else None
         self.without_optimizer = self.optimizer is None
-        noted = ("autocast", "onednn", "cudnn", "scaler_site", "double_site", "threads_site", "onednn_site")
-        seen = {name: getattr(self, name) for name in noted}
+        seen = {name: getattr(self, name) for name in ("autocast", "onednn", "cudnn")}
+        seen["sites"] = {name: self.sites.number(place) for name, place in self.noted.items()}
         seen["data_parallel"] = self.discovery.data_parallel()
         with _NotCompiled():
             facts = settings.torch_settings(optimizer, seen)
@@ -370,6 +365,7 @@ class Probe:
             self.windows.abandon(self.loop.timeline.step, "the job uses torch.compile", again=False)
         elif window is not None and window.name == "ops":
             window.forget_layers("the job uses torch.compile, which would trace the hooks")
+        self.forget_makers()
         self.make_hooks_traceable()
         self.discovery.compiling()
 

@@ -79,6 +79,18 @@ def counters() -> dict:
     }
 
 
+class PageFaults:
+    """Minor page faults of the whole process, all threads. A reading costs about 2 us."""
+
+    def __init__(self) -> None:
+        self.usage = _Rusage()
+        self.at = ctypes.byref(self.usage)
+
+    def read(self) -> int:
+        _held.getrusage(0, self.at)
+        return self.usage.minflt
+
+
 def read_bytes() -> int:
     """Through system calls, since the process started; 0 where the system does not say."""
     for line in _read("/proc/self/io").splitlines():

@@ -69,9 +69,9 @@ def torch_settings(optimizer, seen: dict) -> dict:
             "parameter_dtypes": held["dtypes"],
             "parameter_devices": sorted(device for device, _ in held["devices"]),
             "autocast_dtype": seen["autocast"],
-            "grad_scaler": seen["scaler_site"] is not None,
-            "grad_scaler_site": seen["scaler_site"],
-            "double_site": seen["double_site"],
+            "grad_scaler": "scaler" in seen["sites"],
+            "grad_scaler_site": seen["sites"].get("scaler"),
+            "double_site": seen["sites"].get("double"),
             **_native("bf16"),
             **_native("fp16"),
         },
@@ -79,7 +79,7 @@ def torch_settings(optimizer, seen: dict) -> dict:
             "intra_op": torch.get_num_threads(),
             "inter_op": torch.get_num_interop_threads(),
             "openmp_runtimes": found["pools"],
-            "set_at": seen["threads_site"],
+            "set_at": seen["sites"].get("threads"),
         },
         "backend": {**_backend(seen), "parameters_by_device": held["devices"]},
         "environment": environment(),
@@ -97,7 +97,13 @@ def torch_settings(optimizer, seen: dict) -> dict:
             "total_bytes": torch.cuda.get_device_properties(device).total_memory,
             "allocator": torch.cuda.memory.get_allocator_backend(),
         }
-        facts["cudnn"] = {**_cudnn(), "enabled_in_forward": seen["cudnn"]}
+        facts["cudnn"] = {
+            **_cudnn(),
+            "enabled_in_forward": seen["cudnn"],
+            "enabled_at": seen["sites"].get("cudnn.enabled"),
+            "benchmark_at": seen["sites"].get("cudnn.benchmark"),
+            "deterministic_at": seen["sites"].get("cudnn.deterministic"),
+        }
     return facts
 
 
@@ -157,7 +163,7 @@ def _backend(seen: dict) -> dict:
         "onednn_built": bool(torch.backends.mkldnn.is_available()),
         "onednn_enabled": enabled and seen["onednn"] is not False,
         "onednn_between_steps": enabled,
-        "onednn_off_at": seen["onednn_site"],
+        "onednn_off_at": seen["sites"].get("onednn"),
         "acl": False,
         "capability": torch.backends.cpu.get_cpu_capability(),
         "xpu_built": False,

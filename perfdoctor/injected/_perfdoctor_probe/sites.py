@@ -1,16 +1,52 @@
-"""Places in the user's code: from a stack to the first line that is not a library's."""
+"""Places in the user's code: from a stack to the innermost line that is not a library's.
+
+Where all of a job's code is installed (`python -m package`, a console script, a thread or worker of such a job), the
+package that stands outermost on the stack is the user's: that is the one that was asked to run. Its own frames count
+then, in all of the process. Packages that run other people's code (trainers, clusters, command lines) are never it.
+"""
 
 import itertools
 import os
 import sys
+import weakref
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _CONTAINERS = os.path.join("torch", "nn", "modules", "container.py")
 _LIBRARIES = os.path.dirname(os.__file__) + os.sep
+_SCRIPTS = os.path.dirname(sys.executable or os.sep) + os.sep
+_PACKAGES = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
+_RUNNERS = frozenset(
+    "torch functorch lightning lightning_fabric pytorch_lightning transformers accelerate deepspeed ray pyspark ignite "
+    "fastai composer joblib cloudpickle hydra click typer fire absl jsonargparse tyro IPython ipykernel pytest _pytest "
+    "pluggy coverage debugpy".split()
+)
+"""Packages that call what is the user's, so that they stand outside of it on a stack."""
+
+
+def _installed(filename: str) -> str:
+    """Where an installed file lies below the folder of packages; "" for any other file."""
+    for folder in _PACKAGES:
+        if folder in filename:
+            return filename.rpartition(folder)[2]
+    return ""
 
 
 def _is_library(filename: str) -> bool:
-    return filename.startswith((_LIBRARIES, "<")) or "site-packages" in filename or "dist-packages" in filename
+    return filename.startswith((_LIBRARIES, _HERE, "<")) or bool(_installed(filename)) or _is_script(filename)
+
+
+def _is_script(filename: str) -> bool:
+    """Whether an installer wrote it to start a package: `bin/torchrun`, without a suffix."""
+    return filename.startswith(_SCRIPTS) and not filename.endswith(".py")
+
+
+def _application(filename: str) -> str:
+    """The package that an installed file belongs to, as a folder or the file itself; "" for one that runs others."""
+    inside = _installed(filename)
+    package, _, rest = inside.partition(os.sep)
+    if not inside or package.partition(".")[0] in _RUNNERS:
+        return ""
+    return filename[: len(filename) - len(rest)]
 
 
 class Sites:
@@ -21,13 +57,25 @@ class Sites:
         self.ids: "dict[tuple, int]" = {}
         self.numbers = itertools.count()
         self.library: "dict[str, bool]" = {}
+        self.adopted = ""
+        """The installed package whose code is the user's."""
+        self.own = False
+        """Whether a line of the user's has been met."""
+        self.makers: "dict[int, tuple]" = {}
+        """Of modules and optimizers, by `id()`: a weak reference, and the place that made it."""
+        self.makings: "dict[type, set[int]]" = {}
+        """The code of a class's `__init__`, and of those above it, by `id()`."""
 
     def here(self, depth: int = 1) -> int:
         """The id of the innermost user line that leads to the frame `depth` levels up.
 
-        Falls back to the outermost library line when no user line is on the stack (`python -m package`).
+        Falls back to the outermost library line when no user line is on the stack; -1 where that is Python's own.
         """
-        return self._walk(sys._getframe(depth + 1))[0]
+        return self.number(self.place(depth + 1))
+
+    def place(self, depth: int = 1) -> "tuple | None":
+        """The same as something that a forked process can still make an id of, with `number`."""
+        return self._find(sys._getframe(depth + 1))[0]
 
     def call(self, depth: int, thread: int) -> "tuple[int, object, tuple | None]":
         """The same as `here`, with where in that line's bytecode, and the library's function nearest to `depth` that
@@ -35,11 +83,12 @@ class Sites:
 
         A thread of the autograd engine has no Python stack: there the line is the one that `thread` is in.
         """
-        found = self._walk(sys._getframe(depth + 1))
-        if found[0] < 0:
+        place, where, via = self._find(sys._getframe(depth + 1))
+        if place is None:
             frame = sys._current_frames().get(thread)
-            return self._walk(frame) if frame is not None else found
-        return found
+            if frame is not None:
+                place, where, via = self._find(frame)
+        return self.number(place), where, via
 
     def stack(self, frame) -> "list[tuple[str, int, str]]":
         """File, line and function of the user's frames, the innermost first, and of torch's `Sequential`."""
@@ -53,33 +102,65 @@ class Sites:
 
     def at(self, code, line: int) -> int:
         """The id of a line of `code`, a function's."""
-        return self._id(code.co_filename, line, code.co_name, None)
+        return self.number((code.co_filename, line, code.co_name, None))
 
-    def _walk(self, frame) -> "tuple[int, object, tuple | None]":
-        via = None
-        last = None
+    def note_made(self, made) -> None:
+        """An object is being made: its class's `__init__` leads to the caller."""
+        kind = type(made)
+        makings = self.makings.get(kind)
+        if makings is None:
+            found = (getattr(vars(base).get("__init__"), "__code__", None) for base in kind.__mro__)
+            makings = self.makings[kind] = {id(code) for code in found if code is not None}
+        frame = sys._getframe(1)
+        remaining = set(makings)
+        # Each once: what makes an object may itself be an `__init__` of the same class.
+        while frame is not None and (id(frame.f_code) in remaining or frame.f_code.co_filename.startswith(_HERE)):
+            remaining.discard(id(frame.f_code))
+            frame = frame.f_back
+        self.makers[id(made)] = weakref.ref(made), self._find(frame)[0]
+
+    def made_at(self, made) -> int:
+        """The id of the line that made a module or an optimizer; -1 for a copy, which nothing made."""
+        known = self.makers.get(id(made))
+        return self.number(known[1]) if known is not None and known[0]() is made else -1
+
+    def _find(self, start) -> "tuple[tuple | None, object, tuple | None]":
+        via = last = None
+        application = ""
+        frame = start
         while frame is not None:
             code = frame.f_code
             filename = code.co_filename
             if not filename.startswith(_HERE):
                 if not self.is_library(filename):
-                    number = self._id(filename, frame.f_lineno, code.co_name, via)
-                    return number, (id(frame), frame.f_lasti), via
+                    self.own = True
+                    return (filename, frame.f_lineno, code.co_name, via), (id(frame), frame.f_lasti), via
                 if not filename.startswith("<"):
-                    last = (filename, frame.f_lineno, code.co_name)
                     if via is None:
                         via = (filename, code.co_name)
+                    if _installed(filename) or not filename.startswith(_LIBRARIES):
+                        last = (filename, frame.f_lineno, code.co_name)
+                        application = _application(filename) or application
             frame = frame.f_back
-        return self._id(*last, via) if last else -1, None, via
+        if application and not self.own:
+            self.adopted = application
+            self.library.clear()
+            return self._find(start)
+        return ((*last, via) if last else None), None, via
 
     def is_library(self, filename: str) -> bool:
         """Whether a file is ours, torch's or anybody's but the user's."""
         library = self.library.get(filename)
         if library is None:
-            library = self.library[filename] = filename.startswith(_HERE) or _is_library(filename)
+            adopted = self.adopted and filename.startswith(self.adopted)
+            library = self.library[filename] = not adopted and _is_library(filename)
         return library
 
-    def _id(self, filename: str, line: int, function: str, via) -> int:
+    def number(self, place: "tuple | None") -> int:
+        """The id of a place; -1 for none."""
+        if place is None:
+            return -1
+        filename, line, function, via = place
         key = (filename, line, function)
         known = self.ids.get(key)
         if known is None:

@@ -22,6 +22,8 @@ def layer(kind: str = "Linear", share: float = 0.6, flops: float = 0.6, **change
             "time_share": share,
             "flop_share": flops,
             "flops_per_step": flops * 4e8,
+            "made_at": Site("model.py", 5, "__init__"),
+            "called_at": Site("model.py", 12, "forward"),
             **changes,
         },
     )
@@ -82,12 +84,10 @@ def dense_embedding(
     )
     name = "_embedding_bag_dense_backward" if bag else "embedding_dense_backward"
     gradient = Op(name, "float32", "[1000, 64]", 1.0, cost_ms, cost_ms, 0.0)
-    lookup = Site("train.py", 31, "forward", "torch/nn/modules/sparse.py:forward")
     run = with_layer(
         first,
         ops__ops=(gradient, *healthy().ops.ops),  # type: ignore[union-attr]
         precision__parameter_dtypes=(("float32", round(tables * rows * 64 / 0.9)),),
-        hot_lines=(*HOT_LINES, Line(lookup, "forward", 2.0, 0.4, 0.2, 0.05, 0.05, 1.0)),
     )
     return with_(run, layers__layers=(*run.layers.layers, *others))  # type: ignore[union-attr]
 

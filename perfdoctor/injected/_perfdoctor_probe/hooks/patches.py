@@ -48,6 +48,7 @@ def install(probe) -> None:
         _anomaly,
         _double,
         _knobs,
+        _makers,
         _profilers,
         _compile,
         _watch,
@@ -251,7 +252,7 @@ def _grad_scaler(probe) -> None:
 
     def made(scaler) -> None:
         if scaler.is_enabled():
-            probe.scaler_site = probe.sites.here()
+            probe.noted["scaler"] = probe.sites.place()
 
     init = _followed(scaler.__init__, probe.guarded("grad_scaler", made), _SELF)
     probe.changes.put(scaler, "__init__", init, "grad_scaler")
@@ -266,8 +267,8 @@ def _anomaly(probe) -> None:
 
 def _double(probe) -> None:
     def asked() -> None:
-        if probe.double_site in (None, -1):
-            probe.double_site = probe.sites.here(2)
+        if probe.noted.get("double") is None:
+            probe.noted["double"] = probe.sites.place(2)
 
     def asked_in(*words) -> None:
         # A type, or a tensor that has it. The module itself is among the words too.
@@ -286,22 +287,40 @@ def _double(probe) -> None:
 
 
 def _knobs(probe) -> None:
-    """Lines that set the number of threads, or switch oneDNN off."""
+    """Lines that set the number of threads, switch oneDNN off, or tell cuDNN how to work."""
     import torch.backends.mkldnn as mkldnn
 
     def threads_set() -> None:
-        probe.threads_site = probe.sites.here(2)
+        probe.noted["threads"] = probe.sites.place(2)
 
     def onednn_set() -> None:
         if not torch._C._get_mkldnn_enabled():
-            probe.onednn_site = probe.sites.here(2)
+            probe.noted["onednn"] = probe.sites.place(2)
+
+    def cudnn_set(name: str) -> None:
+        probe.noted[f"cudnn.{name}"] = probe.sites.place(2)
 
     places = [(torch, "set_num_threads", threads_set), (mkldnn, "set_flags", onednn_set)]
-    enabled = vars(type(mkldnn)).get("enabled")  # what assigning to `torch.backends.mkldnn.enabled` goes through
-    if enabled is not None:
-        places.append((enabled, "setter", onednn_set))
+    settings = [(mkldnn, "enabled", onednn_set)]
+    for name in ("enabled", "benchmark", "deterministic"):
+        settings.append((torch.backends.cudnn, name, functools.partial(cudnn_set, name)))
+    for module, name, done in settings:
+        setting = vars(type(module)).get(name)  # what assigning to `torch.backends.mkldnn.enabled` goes through
+        if setting is not None:
+            places.append((setting, "setter", done))
     for owner, name, done in places:
         probe.changes.put(owner, name, _followed(getattr(owner, name), probe.guarded("knobs", done)), "knobs")
+
+
+def _makers(probe) -> None:
+    """Lines that make modules and optimizers."""
+    note = probe.guarded("makers", probe.sites.note_made)
+    makers = Changes()
+    for kind in (torch.nn.Module, torch.optim.Optimizer):
+        makers.put(kind, "__init__", _followed(kind.__init__, note, _SELF))
+    probe.changes.when_undone(makers.take_back, "makers")
+    # A module may be made in code that is compiled: nothing of ours may be traced.
+    probe.forget_makers = makers.take_back
 
 
 def _profilers(probe) -> None:

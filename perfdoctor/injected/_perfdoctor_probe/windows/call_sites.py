@@ -13,6 +13,7 @@ from _thread import get_ident
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .. import procfs
 from .. import timeline as parts
 from ..changes import Changes
 from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
@@ -34,6 +35,10 @@ _LONGEST_PAUSE_NS = 300_000
 _OF_TENSORS = ("torch/_tensor.py", "torch/_tensor_str.py")
 """Files in which `float()`, an f-string or `print` of the job's becomes a read."""
 _PARTS = {**PARTS, parts.GC: "other"}
+_MAKING = ("other", "input_wait")
+"""Parts of a step in which the loop makes its batch."""
+_SHAPES = 16
+"""Of the tensors that a line makes: a loop over parameters has more, and makes no batch."""
 _SEARCHES = "anomaly"
 """The kind of what autograd's anomaly detection calls."""
 _NOT_THE_JOBS = "profiler"
@@ -52,14 +57,16 @@ _clock = time.perf_counter_ns
 class _Line:
     """What one line issued in one part of the step."""
 
-    __slots__ = ("calls", "ops", "passes", "pause_ns", "places", "spent_ns", "stack")
+    __slots__ = ("calls", "faults", "ops", "passes", "pause_ns", "places", "shapes", "spent_ns", "stack")
 
     def __init__(self, stack: list) -> None:
         self.stack = stack
-        self.ops = self.spent_ns = self.pause_ns = self.calls = 0
+        self.ops = self.spent_ns = self.pause_ns = self.calls = self.faults = 0
         self.places: set = set()
         self.passes: set = set()
         """The backward passes in which it issued something, by their number."""
+        self.shapes: set = set()
+        """Of the tensors that it made, where that may be a batch."""
 
 
 class _Watch(TorchDispatchMode):
@@ -80,6 +87,8 @@ class _Watch(TorchDispatchMode):
         self.stride = 1
         self.pending = [0, 0, 0]
         """Operators, their time and the pauses before them, since the last walk: they go to the next one's line."""
+        self.page_faults = procfs.PageFaults()
+        self.faults = self.page_faults.read()
         self.least_pause_ns = _LONGEST_PAUSE_NS
         self.last_call = None
         self.loops = Loops(sites.stack(sys._getframe(1)))
@@ -103,7 +112,7 @@ class _Watch(TorchDispatchMode):
         result = func(*args, **kwargs)
         took = _clock() - began
         try:
-            self._note_line(took, pause)
+            self._note_line(took, pause, result)
             if kind:
                 self._note(func, kind, args, result, took)
         except Exception:  # a tensor subclass without dtype, say: this call is not counted
@@ -111,7 +120,7 @@ class _Watch(TorchDispatchMode):
         self.left_ns = _clock()
         return result
 
-    def _note_line(self, took: int, pause: int) -> None:
+    def _note_line(self, took: int, pause: int, result) -> None:
         pending = self.pending
         pending[0] += 1
         pending[1] += took
@@ -131,6 +140,11 @@ class _Watch(TorchDispatchMode):
         line.ops += pending[0]
         line.spent_ns += pending[1]
         line.pause_ns += pending[2]
+        faults = self.page_faults.read()
+        line.faults += faults - self.faults
+        self.faults = faults
+        if key[1] in _MAKING and len(line.shapes) < _SHAPES and isinstance(result, torch.Tensor):
+            line.shapes.add(tuple(result.shape))
         if key[1] == "backward":
             line.passes.add(torch._C._current_graph_task_id())
         if place is not None:
@@ -210,6 +224,8 @@ class _Watch(TorchDispatchMode):
                 "runs_per_step": rounded(runs := line.calls / max(1, len(line.places)) / steps),
                 "loop": self.loops.around(line.stack) if runs >= _LOOPED else None,
                 "passes_per_step": len(line.passes) / steps,
+                "faults_per_step": line.faults / steps,
+                "shapes": [list(shape) for shape in line.shapes],
             }
             for (site, part), line in largest
             if site >= 0

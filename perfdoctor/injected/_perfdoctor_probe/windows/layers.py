@@ -56,7 +56,7 @@ class Layers:
         self.idle = False
         """Whether the outermost module under way has parameters that want gradients, and no optimizer updates them."""
         self.calls: "dict[int, int]" = {}
-        """The line that calls a root, as a site, by its `id()`."""
+        """The innermost line of the user's in the first call of a module, as a site, by its `id()`."""
         self.thread = get_ident()
         self.modules: "dict[int, list]" = {}
         """By `id()`: index, module, calls, input shape, channels last, backend, aside, idle."""
@@ -96,9 +96,9 @@ class Layers:
                 number, backend = len(self.modules), conv_choice.in_forward(module, inputs)
                 row = [number, module, 0, shape, _channels_last(inputs), backend, self.aside, self.idle]
                 known = self.modules[id(module)] = row
+                self.calls[id(module)] = self._caller()
                 if not self.stack:
                     self.roots.append(module)
-                    self.calls[id(module)] = self.sites.here() if self.sites is not None else -1
             # A model that is evaluated and trained in one step stands aside in neither.
             known[6], known[7] = known[6] and self.aside, known[7] and self.idle
             known[2] += 1
@@ -116,6 +116,13 @@ class Layers:
             span.__exit__(None, None, None)
             if entered is module:
                 return
+
+    def _caller(self) -> int:
+        """The line that leads to the call of a module. In a library's `forward` that is the line that leads to it."""
+        outer = self.stack[-1][0] if self.stack else None
+        if outer is not None and not self._is_users(outer):
+            return self.calls[id(outer)]
+        return self.sites.here() if self.sites is not None else -1
 
     def _is_idle(self, module) -> bool:
         if id(module) in self.known_idle:
@@ -169,6 +176,7 @@ class Layers:
                     "aside": aside,
                     "idle": idle and learns,
                     "called_at": self.calls.get(id(module)),
+                    "made_at": self.sites.made_at(module) if self.sites is not None else None,
                     "own": self._is_users(module),
                     **_parameters(module),
                 }

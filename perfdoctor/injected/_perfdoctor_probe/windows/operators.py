@@ -114,6 +114,8 @@ class OpsWindow(ProfilerWindow):
         host, device = self.events()
         profile, arguments = summarise(host, device, steps)
         profile["stray_ms"] = stray_ms
+        if self.sites is not None and self.optimizer is not None:
+            profile["optimizer_at"] = self.sites.made_at(self.optimizer)
         seen, self.layers = self.layers, None
         if seen is not None:
             found = seen.summary(host, device, flops, steps, stray_ms)
