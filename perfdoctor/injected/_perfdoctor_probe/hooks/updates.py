@@ -1,7 +1,7 @@
 """Whether what a backward pass differentiated has been updated since: where steps end in a job without an optimizer.
 
-One leaf of the autograd graph stands for all parameters, because looking at one costs a microsecond or two. An update in
-place moves its version counter, `p.data = ...` its memory, and functional code lets go of it for a new one.
+One leaf of the autograd graph stands for all parameters, because looking at one costs a microsecond or two. An update
+in place moves its version counter, `p.data = ...` its memory, and functional code lets go of it for a new one.
 An update through `p.data` moves nothing, but the gradients are reset then, which moves theirs.
 """
 
