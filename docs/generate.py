@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from perfdoctor.config.settings import Config
+from perfdoctor.diagnosis.integrity import PAGES
 from perfdoctor.diagnosis.registry import discover
-from perfdoctor.diagnosis.trust import PAGES
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.report.console import render_console
 from perfdoctor.report.explain import explain_markdown, trust_markdown
@@ -60,7 +60,8 @@ def _source(module: str) -> str:
 def trust() -> str:
     """The page about what limits the numbers of a run."""
     head = (
-        "<!-- Made by `make docs` from perfdoctor/diagnosis/trust.py; `perfdoctor explain PD92` prints the same. -->\n"
+        "<!-- Made by `make docs` from perfdoctor/diagnosis/integrity.py; "
+        "`perfdoctor explain PD92` prints the same. -->\n"
         "\n# How far to trust a run\n\nWhat a report says under this title is no finding about the job, but about the "
         "numbers themselves.\n"
     )

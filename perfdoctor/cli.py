@@ -145,7 +145,7 @@ def check(
         log_every=log_every,
         outputs=tuple(output or ()),
         verbose=verbose,
-        settings=command.Settings(config, select, ignore, fail_on, steps, seconds, patience, runs),
+        settings=command.Settings(config, select, ignore or (), fail_on, steps, seconds, patience, runs),
     )
     return command.run(options)
 
@@ -351,7 +351,7 @@ def report(
     """Judge a recording again, without running the job and without torch."""
     from .commands import check as command
 
-    settings = command.Settings(config, select, ignore, fail_on)
+    settings = command.Settings(config, select, ignore or (), fail_on)
     return command.report(run, settings, tuple(output or ()), verbose)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.commands import explain
-from perfdoctor.diagnosis import trust
+from perfdoctor.diagnosis import integrity
 from perfdoctor.diagnosis.registry import discover
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -69,6 +69,6 @@ def test_every_check_is_found_by_a_symptom() -> None:
 def test_every_code_that_limits_a_run_is_explained() -> None:
     sources = (DOCS.parent / "perfdoctor" / "diagnosis").glob("*.py")
     codes = {code for path in sources for code in re.findall(r'"(PD9\d)"', path.read_text())}
-    assert codes == set(trust.PAGES)
+    assert codes == set(integrity.PAGES)
     for code in codes:
         assert explain.render(code.lower(), False, "text").startswith(f"{code}: ")

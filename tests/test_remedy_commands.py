@@ -15,7 +15,7 @@ from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
 from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
-from perfdoctor.launch import preload
+from perfdoctor.launch.environment import found_library, preloading
 
 TRYING = Options(TypedJob(("train.py",)), trial_seconds=120.0)
 
@@ -76,9 +76,9 @@ def test_every_remedy_that_can_be_applied_is_listed() -> None:
 
 def test_a_library_is_preloaded_in_front_of_what_the_job_preloads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_PRELOAD", "libown.so")
-    monkeypatch.setattr(preload, "find", lambda libraries: f"lib{libraries[0]}.so.2")
+    monkeypatch.setattr("perfdoctor.commands.run.found_library", lambda libraries: f"lib{libraries[0]}.so.2")
     assert parse("memory.jemalloc").environment == {"LD_PRELOAD": "libjemalloc.so.2:libown.so"}
-    monkeypatch.setattr(preload, "find", lambda libraries: "")
+    monkeypatch.setattr("perfdoctor.commands.run.found_library", lambda libraries: "")
     with pytest.raises(PerfdoctorError) as caught:
         parse("memory.tcmalloc")
     assert "no libtcmalloc_minimal" in str(caught.value) and "apt install" in caught.value.advice
@@ -86,9 +86,9 @@ def test_a_library_is_preloaded_in_front_of_what_the_job_preloads(monkeypatch: p
 
 def test_the_first_library_that_the_machine_has_is_taken() -> None:
     known = {"tcmalloc": "libtcmalloc.so.4"}
-    assert preload.find(("tcmalloc_minimal", "tcmalloc"), known.get) == "libtcmalloc.so.4"
-    assert preload.find(("jemalloc",), known.get) == ""
-    assert preload.preloading("libx.so", {}) == {"LD_PRELOAD": "libx.so"}
+    assert found_library(("tcmalloc_minimal", "tcmalloc"), known.get) == "libtcmalloc.so.4"
+    assert found_library(("jemalloc",), known.get) == ""
+    assert preloading("libx.so", {}) == {"LD_PRELOAD": "libx.so"}
 
 
 def test_checks_name_remedies_that_exist() -> None:

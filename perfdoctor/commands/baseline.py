@@ -1,4 +1,4 @@
-"""`perfdoctor baseline` and `perfdoctor gate --baseline`: stored numbers instead of a second checkout."""
+"""`perfdoctor baseline`, and `perfdoctor gate` with `--baseline` or `--from`: stored numbers, not a second checkout."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
+from ..exits import Exit
 from ..gate import baseline as stored
 from ..gate import fingerprint
 from ..gate.failure import JobFailedError, job_failed
@@ -65,16 +66,16 @@ def launch(command: Command, config: Config, count: int) -> tuple[list[Diagnosis
 def write(file: Path, command: Command, config: Config, launches: int, today: date) -> None:
     """Launch the job and write the file."""
     diagnoses, _ = launch(command, config, launches)
-    file.write_text(stored.render(_made(diagnoses, command, today)))
+    file.write_text(stored.render(_made(diagnoses, command.name, today)))
     say(f"{file} holds {wording.plural(launches, 'launch')}; commit it")
 
 
-def _made(diagnoses: Sequence[Diagnosis], command: Command, today: date) -> stored.Baseline:
+def _made(diagnoses: Sequence[Diagnosis], job: str, written: date) -> stored.Baseline:
     first = diagnoses[0].evidence
     findings = {f.fingerprint: f for d in diagnoses for f in of_the_job(d.ranked)}
     return stored.make(
-        today,
-        command.name,
+        written,
+        job,
         fingerprint.configuration(first),
         fingerprint.machine(first),
         [metrics(d.evidence) for d in diagnoses],
@@ -135,10 +136,53 @@ def gate_against(file: Path, command: Command, config: Config, launches: int, to
     before = StoredArm(str(file), read(file))
     diagnoses, directory = launch(command, config, launches)
     values = [metrics(diagnosis.evidence) for diagnosis in diagnoses]
-    after = StoredArm("this run", _made(diagnoses, command, today), diagnoses, str(directory.path), values)
+    after = StoredArm("this run", _made(diagnoses, command.name, today), diagnoses, str(directory.path), values)
     result = judge_stored(before, after, config, today=today, fail_on=config.fail_on)
     note = {
         Verdict.NOT_COMPARABLE: "if that is meant, write the baseline again",
         Verdict.IMPROVEMENT: "`perfdoctor baseline write` keeps the improvement",
     }.get(result.verdict)
     return replace(result, notes=(*result.notes, note)) if note else result
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Two arms that are stored: `gate --from BEFORE AFTER`
+
+
+def read_arm(path: Path, config: Config) -> StoredArm:
+    """A recording, a baseline or a report as JSON. Raises PerfdoctorError for anything else."""
+    if path.is_dir():
+        return _recording(path, config)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise PerfdoctorError(
+            f"cannot read {path}: {why}",
+            slug="from-unreadable",
+            advice="name two recordings (directories in .perfdoctor/runs), baselines, or reports as JSON",
+        ) from error
+    schema = stored.schema_of(text)
+    if schema.startswith(stored.REPORT):
+        return StoredArm(str(path), stored.read_report(text, str(path)))
+    if schema.startswith(stored.GATE):
+        raise PerfdoctorError(
+            f"{path} is the report of a gate, which compared two arms already",
+            slug="from-gate",
+            advice="name the recordings that it kept (`before` and `after`, `recording`), or one baseline each",
+        )
+    return StoredArm(str(path), stored.parse(text, str(path)))
+
+
+def _recording(path: Path, config: Config) -> StoredArm:
+    diagnosis = judge(RunDirectory(path), config)
+    evidence = diagnosis.evidence
+    if isinstance(evidence.step, Missing):
+        raise PerfdoctorError(
+            f"{path} has nothing to compare: {evidence.step}",
+            slug="no-step",
+            advice="name the recording of a run that made steps",
+            exit_code=Exit.NOT_MEASURABLE,
+        )
+    content = _made([diagnosis], path.name, date.fromisoformat(evidence.job.started[:10]))
+    return StoredArm(str(path), content, (diagnosis,))

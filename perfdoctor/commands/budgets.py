@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from ..config.rules import EXPECTED, Budget
@@ -11,6 +10,7 @@ from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError, did_you_mean
 from ..exits import Exit, worst
 from ..gate.metrics import COUNTED, NAMES
+from .progress import say
 
 
 def require_known_budgets(config: Config) -> None:
@@ -63,7 +63,7 @@ def keep_budgets(diagnosis: Diagnosis, config: Config) -> Exit:
         if judgement.verdict is Verdict.PASS:
             continue
         level = "error" if judgement.gates else "warning"
-        print(f"perfdoctor: {level}: {judged(judgement)}", file=sys.stderr)
+        say(f"{level}: {judged(judgement)}")
         if judgement.gates:
             codes.append(Exit.FINDINGS if judgement.verdict is Verdict.REGRESSION else Exit.NOT_MEASURABLE)
     return worst(*codes)

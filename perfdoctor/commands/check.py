@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..config import files
@@ -30,6 +30,7 @@ from ..trials.judge import checks_with_limits, exit_code, judge
 from ..trials.plan import plan
 from . import outputs
 from .budgets import keep_budgets, needs_counters, require_known_budgets
+from .progress import say
 from .run import known
 from .typed_job import TypedJob
 from .watch import watcher
@@ -46,7 +47,7 @@ class Settings:
 
     config: Path | None = None
     select: Sequence[str] | None = None
-    ignore: Sequence[str] | None = None
+    ignore: Sequence[str] = ()
     fail_on: FailOn | None = None
     steps: int | None = None
     seconds: float | None = None
@@ -55,16 +56,8 @@ class Settings:
 
     def resolve(self) -> Config:
         """The configuration in force. Raises PerfdoctorError."""
-        config = files.load(Path.cwd(), self.config).merged(
-            select=self.select,
-            ignore=self.ignore or (),
-            fail_on=self.fail_on,
-            steps=self.steps,
-            seconds=self.seconds,
-            patience=self.patience,
-            runs=self.runs,
-        )
-        return config.with_codes(codes())
+        given = asdict(self)
+        return files.load(Path.cwd(), given.pop("config")).merged(**given).with_codes(codes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +108,11 @@ def run(options: Options) -> Exit:
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             show_last_words(directory.job_output)
-            print(f"perfdoctor: all of the job's output is in {directory.job_output}", file=sys.stderr)
+            say(f"all of the job's output is in {directory.job_output}")
         _write(diagnosis, directory, str(options.job), where, options.verbose)
     except (Exception, KeyboardInterrupt):
         if directory.run_file.exists():
-            print(f"perfdoctor: what was measured is kept: perfdoctor report {_shown(directory)}", file=sys.stderr)
+            say(f"what was measured is kept: perfdoctor report {_shown(directory)}")
         raise
     _explain_failure(diagnosis, command, options.job)
     return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
@@ -150,10 +143,9 @@ def _also_try(options: Options) -> tuple[str, ...]:
 def _say_what_is_missing_here() -> None:
     """perfdoctor is made for Linux; elsewhere it says what it cannot see rather than staying silent about it."""
     if sys.platform != "linux":
-        print(
-            f"perfdoctor: on {sys.platform} the job cannot be ended early (it runs to its own end), and run delay, "
-            "page faults, CPU quotas and neighbours are not seen: several checks will say that they cannot tell",
-            file=sys.stderr,
+        say(
+            f"on {sys.platform} the job cannot be ended early (it runs to its own end), and run delay, "
+            "page faults, CPU quotas and neighbours are not seen: several checks will say that they cannot tell"
         )
 
 
@@ -171,8 +163,20 @@ def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -
 def _write(
     diagnosis: Diagnosis, directory: RunDirectory, job: str, where: Sequence[outputs.Output], verbose: bool
 ) -> None:
+    """Every report of a diagnosis."""
+    from ..report.console import render_console
+    from ..report.jsonreport import render_json
+    from ..report.markdown import render_markdown
+    from ..report.sheet import diagnosis_sheet
+
     advice, full = next_command(diagnosis, directory, job), f"perfdoctor report -v {_shown(directory)}"
-    outputs.write(diagnosis, where, next_command=advice, full_command=full, verbose=verbose)
+    pages = outputs.Pages(
+        console=lambda: render_console(diagnosis, next_command=advice, full_command=full, verbose=verbose),
+        markdown=lambda: render_markdown(diagnosis, next_command=advice),
+        json=lambda: render_json(diagnosis),
+        sheet=lambda: diagnosis_sheet(diagnosis),
+    )
+    outputs.write(pages, where)
 
 
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:

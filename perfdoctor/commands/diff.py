@@ -29,10 +29,11 @@ def run(before: Path, after: Path, settings: Settings, words: Sequence[str], ver
         replace(j, verdict=Verdict.NOT_JUDGED, change=_relative(j), gates=False, reason="")
         for j in compare([metrics(was.evidence)], [metrics(now.evidence)])
     ]
-    unlike = fingerprint.differences(
-        fingerprint.configuration(was.evidence), fingerprint.configuration(now.evidence)
-    ) + fingerprint.differences(fingerprint.machine(was.evidence), fingerprint.machine(now.evidence))
-    notes = [f"not the same: {difference}" for difference in unlike]
+    notes = [
+        f"not the same: {difference}"
+        for facts in (fingerprint.configuration, fingerprint.machine)
+        for difference in fingerprint.differences(facts(was.evidence), facts(now.evidence))
+    ]
     result = GateResult(
         Verdict.NOT_JUDGED,
         "one launch of each arm does not say what is chance; `perfdoctor gate` decides",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ..diagnosis.integrity import PAGES
 from ..diagnosis.registry import Registered, discover
-from ..diagnosis.trust import PAGES
 from ..errors import PerfdoctorError, nearest
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..report.explain import explain_markdown, explain_text, trust_markdown, trust_text

@@ -22,6 +22,7 @@ from ..gate.model import Arm, GateResult, Verdict
 from ..launch import command as commands
 from ..observation.session import signals_as_interrupts
 from ..recording.directory import make_parent
+from ..report.gate_words import SHOWN
 from ..trials.judge import checks_with_limits
 from . import outputs
 from .budgets import require_known_budgets
@@ -36,17 +37,6 @@ if TYPE_CHECKING:
 _REPORTED = (Exit.JOB_FAILED, Exit.NOT_MEASURABLE)
 """Wrong options are for whoever typed them, and crashes of perfdoctor for its authors."""
 LOCK = Path(tempfile.gettempdir()) / "perfdoctor-gate.lock"
-
-_CODES = {
-    Verdict.PASS: Exit.OK,
-    Verdict.IMPROVEMENT: Exit.OK,
-    Verdict.IDENTICAL: Exit.OK,
-    Verdict.REGRESSION: Exit.FINDINGS,
-    Verdict.NOT_COMPARABLE: Exit.NOT_MEASURABLE,
-    Verdict.INCONCLUSIVE: Exit.NOT_MEASURABLE,
-    Verdict.NOT_JUDGED: Exit.OK,
-    Verdict.FAILED: Exit.JOB_FAILED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +85,9 @@ def run(options: Options) -> Exit:
     _require_one_comparison(options)
     if options.stored is not None:
         from ..gate.stored import judge as judge_stored
-        from . import gate_from
+        from .baseline import read_arm
 
-        before, after = (gate_from.read_arm(path, config) for path in options.stored)
+        before, after = (read_arm(path, config) for path in options.stored)
         result = judge_stored(
             before,
             after,
@@ -175,7 +165,7 @@ def exit_code(result: GateResult) -> Exit:
     """What the shell gets for a gate."""
     if result.verdict is Verdict.INCONCLUSIVE and not result.fail_on_doubt:
         return Exit.OK
-    return _CODES[result.verdict]
+    return SHOWN[result.verdict].exit_code
 
 
 def write_baseline(job: TypedJob, file: Path, launches: int, settings: Settings) -> Exit:
@@ -205,7 +195,7 @@ def write(result: GateResult, where: Sequence[outputs.Output], argv: Sequence[st
         json=lambda: render_gate_json(result, int(exit_code(result))),
         sheet=lambda: gate_sheet(result, script_of(argv[1:] or argv)),
     )
-    outputs.write_pages(pages, where)
+    outputs.write(pages, where)
 
 
 def _against(options: Options, config: Config, paired: Callable[[int, int], None]) -> GateResult:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
+from .progress import say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,28 +80,7 @@ class Pages:
     sheet: Callable[[], Sheet]
 
 
-def write(
-    diagnosis: Diagnosis, outputs: Sequence[Output], *, next_command: str, full_command: str, verbose: bool
-) -> None:
-    """Render and write every report of a diagnosis; `full_command` shows the console's whole one later."""
-
-    from ..report.console import render_console
-    from ..report.jsonreport import render_json
-    from ..report.markdown import render_markdown
-    from ..report.sheet import diagnosis_sheet
-
-    pages = Pages(
-        console=lambda: render_console(
-            diagnosis, next_command=next_command, full_command=full_command, verbose=verbose
-        ),
-        markdown=lambda: render_markdown(diagnosis, next_command=next_command),
-        json=lambda: render_json(diagnosis),
-        sheet=lambda: diagnosis_sheet(diagnosis),
-    )
-    write_pages(pages, outputs)
-
-
-def write_pages(pages: Pages, outputs: Sequence[Output]) -> None:
+def write(pages: Pages, outputs: Sequence[Output]) -> None:
     """Write every report; with `github`, the whole one goes into the step's summary too."""
     for output in outputs:
         if output.format == "console" and output.path is None:
@@ -143,7 +122,7 @@ def _add_to_step_summary(pages: Pages) -> None:
         with Path(summary).open("ab") as file:
             file.write(data)
     except OSError as error:
-        print(f"perfdoctor: the step summary could not be written: {error.strerror}", file=sys.stderr)
+        say(f"the step summary could not be written: {error.strerror}")
 
 
 def _print(page: RenderableType) -> None:

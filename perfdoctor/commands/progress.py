@@ -1,4 +1,4 @@
-"""One line of progress, out of the way of reports."""
+"""One line for the user, out of the way of reports."""
 
 from __future__ import annotations
 

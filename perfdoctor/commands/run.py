@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,12 +14,12 @@ from pathlib import Path
 
 from ..errors import PerfdoctorError, nearest
 from ..injected._perfdoctor_probe.remedies import catalogue
-from ..launch import preload
 from ..launch.command import Command
-from ..launch.environment import changed, job_environment
+from ..launch.environment import changed, found_library, job_environment, preloading
 from ..launch.job import cannot_start
 from ..recording.reader import ProcessFile
 from ..recording.trials import Applied
+from .progress import say
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -59,14 +58,14 @@ def parse(words: str) -> Remedies:
     for name in filter(None, (word.strip() for word in words.split(","))):
         entry, _ = catalogue.parse(known(name))
         if entry.preload:
-            library = preload.find(entry.preload)
+            library = found_library(entry.preload)
             if not library:
                 raise PerfdoctorError(
                     f"{entry.name}: this machine has no lib{entry.preload[0]}",
                     slug="no-library",
                     advice=f"install it, for example: {entry.install}",
                 )
-            environment |= preload.preloading(library, {**os.environ, **environment})
+            environment |= preloading(library, {**os.environ, **environment})
         elif entry.launches:
             environment |= entry.environment
         elif not entry.keep:
@@ -96,7 +95,7 @@ def run(command: Command, words: str) -> int:
             base = job_environment(base, directory, ()) | {"PERFDOCTOR_APPLY": ",".join(remedies.in_job)}
         status = _run(command, base)
         for line in _what_failed(directory, remedies.in_job):
-            print(f"perfdoctor: {line}", file=sys.stderr)
+            say(line)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     return 128 - status if status < 0 else status

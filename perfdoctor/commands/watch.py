@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..launch.command import OutputMode
@@ -15,6 +14,7 @@ from ..observation.watch import INTERRUPTED, Progress, output_tail
 from ..recording.directory import RunDirectory
 from ..report.live import LiveStatus, Pace, goal_bar, life_line, plain_line, render_live
 from ..report.trials import trial_sentence
+from .progress import say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -138,7 +138,7 @@ def _every(seconds: float, line: Callable[[], str]) -> Iterator[None]:
 
     def write() -> None:
         while not over.wait(seconds):
-            print(f"perfdoctor: {line()}", file=sys.stderr, flush=True)
+            say(line())
 
     writer = threading.Thread(target=write, name="perfdoctor-life", daemon=True)
     writer.start()
@@ -151,9 +151,9 @@ def _every(seconds: float, line: Callable[[], str]) -> Iterator[None]:
 
 def _note_interrupt(progress: Progress) -> None:
     if progress.trial is not None:
-        print(f"perfdoctor: {trial_sentence(progress.trial)}", file=sys.stderr, flush=True)
+        say(trial_sentence(progress.trial))
     if progress.phase == INTERRUPTED:
-        print(f"perfdoctor: {INTERRUPTED}", file=sys.stderr, flush=True)
+        say(INTERRUPTED)
 
 
 class _Lines:
@@ -176,17 +176,16 @@ class _Lines:
             start += self.every
             self.printed += self.every
             gc_us = rows["gc_us"][chosen]
-            status = _status(
-                progress,
-                step=self.printed,
+            pace = _pace(
+                self.printed,
                 step_ms=float(rows["wall_us"][chosen].mean()) / 1000,
                 wait_ms=float(rows["input_wait_us"][chosen].mean()) / 1000,
                 samples=samples,
                 # Steps with a collection: few have more than one.
-                gc=(int((gc_us > 0).sum()), float(gc_us.sum()) / 1000),
-                lines=(),
+                gc=int((gc_us > 0).sum()),
+                gc_ms=float(gc_us.sum()) / 1000,
             )
-            print(plain_line(status), file=sys.stderr, flush=True)
+            print(plain_line(_status(progress, **pace)), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -200,53 +199,47 @@ def _live(directory: RunDirectory, goal: _Goal) -> Iterator[Show]:
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
         def show(progress: Progress) -> None:
+            nonlocal last
             lines = tuple(output_tail(directory.job_output, console.height))
             if progress.trial is not None:
                 console.print(f"perfdoctor: {trial_sentence(progress.trial)}", markup=False, highlight=False)
             beat = progress.beat
             if beat.steps:
-                last.update(
-                    step=progress.step,
-                    step_ms=beat.wall_us / beat.steps / 1000,
-                    wait_ms=beat.wait_us / beat.steps / 1000,
-                    samples=beat.samples / beat.steps,
-                    gc=(beat.gc, beat.gc_us / 1000),
-                )
+                each_ms, wait_ms = beat.wall_us / beat.steps / 1000, beat.wait_us / beat.steps / 1000
+                last = _pace(progress.step, each_ms, wait_ms, beat.samples / beat.steps, beat.gc, beat.gc_us / 1000)
             # Without a step since the last time its numbers stay.
-            status = _status(progress, lines=lines, **(last or {"step": progress.step}))
             done, left_s = goal.reached(progress)
-            status = replace(status, done=done, left_s=left_s)
+            known = last or {"step": progress.step}
+            status = _status(progress, job_lines=lines, done=done, left_s=left_s, **known)
             live.update(render_live(status, console.width, console.height), refresh=True)
 
         yield show
 
 
-def _status(
-    progress: Progress,
-    *,
-    step: int,
-    lines: tuple[str, ...],
-    step_ms: float | None = None,
-    wait_ms: float | None = None,
-    samples: float | None = None,
-    gc: tuple[int, float] | None = None,
-) -> LiveStatus:
-    rate = 1000 / step_ms if step_ms else None
+def _status(progress: Progress, **known: Any) -> LiveStatus:
+    """What is seen from outside, and what else is `known`."""
     job = progress.host.job if progress.host else None
     gpus = (progress.host.gpus if progress.host else None) or ()
     busy = [gpu.utilisation for gpu in gpus if gpu.utilisation is not None]
     return LiveStatus(
         phase=progress.phase,
-        step=step,
-        step_ms=step_ms,
-        samples_per_s=samples * rate if samples and rate else None,
-        batches_per_s=rate,
-        input_wait_ms=wait_ms,
-        gc_count=gc[0] if gc else None,
-        gc_ms=gc[1] if gc else None,
         cpu_cores=job.cpus if job else None,
         memory_bytes=job.rss_bytes if job else None,
         gpu=f"{100 * max(busy):.0f} %" if busy else "",
         elapsed_s=progress.elapsed_s,
-        job_lines=lines,
+        **known,
     )
+
+
+def _pace(step: int, step_ms: float, wait_ms: float, samples: float | None, gc: int, gc_ms: float) -> dict[str, Any]:
+    """What is known of the steps up to `step`: means, and the collections in them."""
+    rate = 1000 / step_ms if step_ms else None
+    return {
+        "step": step,
+        "step_ms": step_ms,
+        "samples_per_s": samples * rate if samples and rate else None,
+        "batches_per_s": rate,
+        "input_wait_ms": wait_ms,
+        "gc_count": gc,
+        "gc_ms": gc_ms,
+    }

@@ -17,8 +17,7 @@ from ..errors import PerfdoctorError
 from .decoding import TABLE, Place, decode, keys, reject_unknown
 from .gate import GateSettings
 from .rules import read_budgets, read_rules
-from .selection import Selection
-from .settings import Config
+from .settings import Config, Selection
 from .suppressions import read_suppressions
 
 FILE = "perfdoctor.toml"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 from ..errors import PerfdoctorError
-from .decoding import FORMS, SCALAR, TABLE, Place, decode, one_of, reject_unknown, unfit
+from .decoding import FORMS, NO_KEY, SCALAR, TABLE, Place, decode, one_of, reject_unknown, setting, unfit
 
 if TYPE_CHECKING:
     # Types only: `diagnosis` imports this package, and the command line must start fast.
@@ -81,8 +81,8 @@ def _like(default: object, value: LimitValue, place: Place) -> object:
 class Budget:
     """One entry of `[assert]`."""
 
-    name: str
-    level: BudgetLevel
+    name: str = setting("", key=NO_KEY)
+    level: BudgetLevel = setting("error", key=NO_KEY)
     max: float | None = None
     min: float | None = None
 
@@ -90,12 +90,6 @@ class Budget:
     def is_check(self) -> bool:
         """Whether it is on what a check finds: nothing."""
         return self.max is None and self.min is None
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    max: float | None = None
-    min: float | None = None
 
 
 def read_budgets(table: object, place: Place) -> tuple[Budget, ...]:
@@ -107,5 +101,5 @@ def _budget(name: str, value: Any, place: Place) -> Budget:
     entries = value if isinstance(value, list) else [value]
     if not 1 <= len(entries) <= 2 or entries[0] not in get_args(BudgetLevel):
         raise unfit(value, EXPECTED, place)
-    limits = decode(_Limits, entries[1], place) if len(entries) == 2 else _Limits()
-    return Budget(name, entries[0], limits.max, limits.min)
+    limits = decode(Budget, entries[1], place) if len(entries) == 2 else Budget()
+    return dataclasses.replace(limits, name=name, level=entries[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,42 @@ from .choices import FailOn
 from .decoding import COUNT, NO_KEY, POSITIVE, Place, laid_over, setting
 from .gate import GateSettings
 from .rules import Budget, Rule
-from .selection import Selection, is_chosen, split, with_code
 from .suppressions import Suppression, code_of
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """One source's choice of checks by code, prefix of a code, name, or full finding id, as ruff decides it; see
+    `is_selected`."""
+
+    select: tuple[str, ...] | None = None
+    """None leaves the earlier sources' choice as it is, except for what the other two name."""
+    extend_select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    source: Path | None = setting(None, key=NO_KEY)
+    """None for the command line and the defaults."""
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """All that is named."""
+        return (*(self.select or ()), *self.extend_select, *self.ignore)
+
+    def decide(self, code_or_id: str, so_far: bool) -> bool:
+        """Whether it is selected after this source, when it was `so_far` before."""
+        chosen = _longest_match((*(self.select or ()), *self.extend_select), code_or_id)
+        ignored = _longest_match(self.ignore, code_or_id)
+        if chosen == ignored == 0:
+            return so_far and self.select is None
+        return chosen > ignored
+
+    def with_codes(self, codes: Mapping[str, str]) -> Selection:
+        """The same, with codes in place of the checks' names."""
+        return dataclasses.replace(
+            self,
+            select=None if self.select is None else tuple(with_code(entry, codes) for entry in self.select),
+            extend_select=tuple(with_code(entry, codes) for entry in self.extend_select),
+            ignore=tuple(with_code(entry, codes) for entry in self.ignore),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +120,43 @@ class Config:
 
 
 def is_selected(code_or_id: str, config: Config) -> bool:
-    """Whether a check (by code) or a finding (by full id) is wanted. One whose level is "off" never is."""
-    return config.rule(code_of(code_or_id)).level != "off" and is_chosen(code_or_id, config.selections)
+    """Whether a check (by code) or a finding (by full id) is wanted. One whose level is "off" never is.
+
+    The later selection overrules the earlier. Within one the longest matching prefix wins, and `ignore` wins a tie; a
+    full id matches only itself. A check is wanted when any of its findings can be.
+    """
+    if config.rule(code_of(code_or_id)).level == "off":
+        return False
+    asked = {code_or_id}
+    if code_or_id == code_of(code_or_id):
+        asked |= {
+            entry for selection in config.selections for entry in selection.entries if code_of(entry) == code_or_id
+        }
+    return any(_decide(entry, config.selections) for entry in asked)
+
+
+def _decide(code_or_id: str, selections: Iterable[Selection]) -> bool:
+    selected = False
+    for selection in selections:
+        selected = selection.decide(code_or_id, selected)
+    return selected
+
+
+def _longest_match(entries: Iterable[str], code_or_id: str) -> int:
+    """Length of the longest entry that names it; 0 for none."""
+    code = code_of(code_or_id)
+    return max((len(e) for e in entries if e == code_or_id or ("." not in e and code.startswith(e))), default=0)
+
+
+def split(options: Sequence[str]) -> tuple[str, ...]:
+    """Codes that may be joined by commas."""
+    return tuple(code for option in options for part in option.split(",") if (code := part.strip()))
+
+
+def with_code(code_or_id: str, codes: Mapping[str, str]) -> str:
+    """`PD03.too-few-workers` of `etl.too-few-workers`."""
+    name, dot, finding = code_or_id.partition(".")
+    return f"{codes.get(name, name)}{dot}{finding}"
 
 
 def require_known_codes(config: Config, known: Collection[str]) -> None:

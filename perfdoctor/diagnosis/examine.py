@@ -46,7 +46,7 @@ def examine(run: RunEvidence, checks: Sequence[tuple[Check[Any], Any]], rules: R
     wanted = [(check, limits) for check, limits in checks if is_selected(check.code, rules.config)]
     results, sifted = [], []
     for check, limits in wanted:
-        outcome = _outcome(check, limits, run, slowest)
+        outcome = _merged([(evidence, _run(check, limits, evidence)) for evidence in run.ranks], slowest)
         kept = sift(outcome.findings, rules.config, rules.today, rules.comment)
         sifted.append(kept)
         results.append(CheckResult(check.code, check.name, check.title, _without(outcome, kept), kept.suppressed))
@@ -67,10 +67,6 @@ def _without(outcome: Outcome, sifted: Sifted) -> Outcome:
     if sifted.kept:
         return replace(outcome, findings=sifted.kept)
     return Outcome(OutcomeKind.CLEAR, "all its findings are suppressed", outcome.measurements)
-
-
-def _outcome(check: Check[Any], limits: Any, run: RunEvidence, slowest: Evidence) -> Outcome:
-    return _merged([(evidence, _run(check, limits, evidence)) for evidence in run.ranks], slowest)
 
 
 def _run(check: Check[Any], limits: Any, evidence: Evidence) -> Outcome:

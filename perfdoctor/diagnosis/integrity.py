@@ -1,8 +1,9 @@
-"""How far to trust this run: codes PD90 and up."""
+"""How far to trust this run: the codes from PD90 on, and what they mean; what findings mean stands in their checks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..evidence.causes import SIGNS
 from ..evidence.model import Evidence, Missing, RunEvidence
@@ -17,7 +18,8 @@ _OVERHEAD = 0.01
 def notes(run: RunEvidence, results: Sequence[CheckResult]) -> tuple[IntegrityNote, ...]:
     """Everything that limits what the numbers are worth."""
     evidence = run.slowest
-    found = [*_steps(evidence), *_contention(evidence), *_overhead(evidence), *_debugging(evidence)]
+    asked = (_steps(evidence), _contention(evidence), _overhead(evidence), _debugging(evidence))
+    found = [note for note in asked if note is not None]
     found += [
         IntegrityNote("PD94", "check-crashed", Severity.ERROR, f"{result.code} {result.name} crashed")
         for result in results
@@ -31,74 +33,121 @@ def notes(run: RunEvidence, results: Sequence[CheckResult]) -> tuple[IntegrityNo
     return tuple(found)
 
 
-def _steps(evidence: Evidence) -> list[IntegrityNote]:
+def _steps(evidence: Evidence) -> IntegrityNote | None:
     step = evidence.step
     if isinstance(step, Missing):
-        return [IntegrityNote("PD90", "too-few-steps", Severity.ERROR, str(step))]
+        return IntegrityNote("PD90", "too-few-steps", Severity.ERROR, str(step))
     if step.count >= _FEW_STEPS:
-        return []
-    return [
-        IntegrityNote(
-            "PD90",
-            "too-few-steps",
-            Severity.WARNING,
-            "only {steps:steady step was|steady steps were} seen; let the job run longer for firmer numbers",
-            (Measurement("steps", step.count, "count"),),
-        )
-    ]
+        return None
+    return IntegrityNote(
+        "PD90",
+        "too-few-steps",
+        Severity.WARNING,
+        "only {steps:steady step was|steady steps were} seen; let the job run longer for firmer numbers",
+        (Measurement("steps", step.count, "count"),),
+    )
 
 
-def _contention(evidence: Evidence) -> list[IntegrityNote]:
+def _contention(evidence: Evidence) -> IntegrityNote | None:
     host = evidence.host
     if isinstance(host, Missing):
-        return []
+        return None
     delay = host.job_run_delay_share
     starved = not isinstance(delay, Missing) and delay > SIGNS.delay_share
     crowded = host.others_cpus >= SIGNS.others_cpus and host.idle_cpus < SIGNS.idle_cpus
     if not starved and not crowded:
-        return []
+        return None
     measurements = [Measurement("others_cpus", round(host.others_cpus, 2), "count", "cores used by other processes")]
     message = "the machine was contended: other processes used {others_cpus:core}"
     if not isinstance(delay, Missing):
         measurements.append(Measurement("delay", delay, "share", "of its runnable time the job waited for a CPU"))
         message += ", and the job waited for a CPU for {delay} of its runnable time"
-    return [IntegrityNote("PD92", "contended-machine", Severity.WARNING, message, tuple(measurements))]
+    return IntegrityNote("PD92", "contended-machine", Severity.WARNING, message, tuple(measurements))
 
 
-def _overhead(evidence: Evidence) -> list[IntegrityNote]:
+def _overhead(evidence: Evidence) -> IntegrityNote | None:
     cost, step = evidence.own_cost, evidence.step
     if isinstance(cost, Missing) or isinstance(step, Missing):
-        return []
+        return None
     share = cost.hooks_us_per_step / 1000 / step.step_ms
     if share <= _OVERHEAD:
-        return []
-    return [
-        IntegrityNote(
-            "PD93",
-            "own-overhead",
-            Severity.NOTE,
-            "perfdoctor's hooks took {hooks} per step, {share} of it: steps this short are measured less exactly",
-            (
-                Measurement("hooks", cost.hooks_us_per_step / 1000, "ms"),
-                Measurement("share", share, "share"),
-            ),
-        )
-    ]
+        return None
+    return IntegrityNote(
+        "PD93",
+        "own-overhead",
+        Severity.NOTE,
+        "perfdoctor's hooks took {hooks} per step, {share} of it: steps this short are measured less exactly",
+        (
+            Measurement("hooks", cost.hooks_us_per_step / 1000, "ms"),
+            Measurement("share", share, "share"),
+        ),
+    )
 
 
-def _debugging(evidence: Evidence) -> list[IntegrityNote]:
+def _debugging(evidence: Evidence) -> IntegrityNote | None:
     aids = evidence.debugging
     if isinstance(aids, Missing) or not aids:
-        return []
-    return [
-        IntegrityNote(
-            "PD96",
-            "debugging-on",
-            Severity.WARNING,
-            "debugging is on, and what it costs is in every number of this report: {aids}. Switch it off: {off}",
-            (
-                Measurement("aids", ", ".join(aid.name for aid in aids), "text"),
-                Measurement("off", "; ".join(f"`{aid.off}`" for aid in aids), "text"),
-            ),
-        )
-    ]
+        return None
+    return IntegrityNote(
+        "PD96",
+        "debugging-on",
+        Severity.WARNING,
+        "debugging is on, and what it costs is in every number of this report: {aids}. Switch it off: {off}",
+        (
+            Measurement("aids", ", ".join(aid.name for aid in aids), "text"),
+            Measurement("off", "; ".join(f"`{aid.off}`" for aid in aids), "text"),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One code of the part "How far to trust this run"."""
+
+    title: str
+    meaning: str
+    advice: str
+    """What the reader can do."""
+
+
+PAGES: dict[str, Page] = {
+    "PD90": Page(
+        "too few steps",
+        "Fewer than 20 steady steps were seen, or none that can be used: warm-up and profiled steps are left out. The "
+        "interval of the step is then wider than most findings.",
+        "Let the job run longer: --steps 200 or --seconds 60, and enough epochs.",
+    ),
+    "PD91": Page(
+        "a suppression that does not do what it says",
+        "An entry under [[suppress]] or a `# perfdoctor: ignore` comment is malformed, has expired, or matches nothing "
+        "in this run. What has expired is reported again.",
+        "Mend or remove the line that the report names.",
+    ),
+    "PD92": Page(
+        "a contended machine",
+        "Other processes kept CPUs busy, or the job waited for one. Steps are then longer and noisier than the job's "
+        "own; PD12 says by how much and, where it can be seen, by whom.",
+        "Run it again when the machine is quiet, or read shares rather than milliseconds.",
+    ),
+    "PD93": Page(
+        "perfdoctor's own overhead",
+        "The hooks took more than 1 % of the step. That happens with steps of a few milliseconds and less.",
+        "Nothing needs to be done; parts of such short steps are a little too long in the report.",
+    ),
+    "PD94": Page(
+        "a check crashed",
+        "A check raised an exception. The other checks are not affected; the exit code is 5.",
+        "Report it with the traceback on stderr and the output of `perfdoctor env`.",
+    ),
+    "PD95": Page(
+        "an incomplete recording",
+        "A file of the recording is missing, cut off or unreadable, as happens when a process is killed.",
+        "Read the note: it says what is missing. What was recorded before counts.",
+    ),
+    "PD96": Page(
+        "debugging is on",
+        "A variable has switched on an aid for debugging that makes every step dearer: Python's development mode, a "
+        "debugging allocator, tracemalloc, a wait after every CUDA kernel, checks of every collective.",
+        "Unset the variable that the report names, unless it is needed.",
+    ),
+}

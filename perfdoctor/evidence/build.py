@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from ..recording.host import HostRecording
 from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
-from . import concurrency, device, garbage, lines, loading, memory, operators, settings, steady, windows
+from . import concurrency, device, garbage, lines, loading, memory, settings, steady, windows
 from .host import build_host, build_monitor_cpus
-from .model import Evidence, Host, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
-from .steady import Selection
-from .untouched import untouched
-
-_EndKind = Literal["finished", "stopped", "crashed", "killed", "interrupted", "timeout", "unknown"]
+from .model import EndKind, Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
+from .steady import Selection, untouched
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +37,9 @@ class _Rank:
 
 _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "step": lambda rank: rank.step,
-    "ops": lambda rank: operators.profile(rank.process),
-    "layers": lambda rank: operators.layers(rank.process, rank.step),
-    "library_use": lambda rank: operators.library_use(rank.process),
+    "ops": lambda rank: windows.profile(rank.process),
+    "layers": lambda rank: windows.layers(rank.process, rank.step),
+    "library_use": lambda rank: windows.library_use(rank.process),
     "call_sites": lambda rank: lines.call_sites(rank.process),
     "hot_lines": lambda rank: lines.hot_lines(rank.process, rank.step),
     "code_lines": lambda rank: lines.code_lines(rank.process, rank.step),
@@ -63,7 +60,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "cuda_memory": lambda rank, steps: memory.cuda(rank.process, steps),
     "concurrency": lambda rank, steps: concurrency.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
-    "host": lambda rank, steps: _host(rank, steps),
+    "host": lambda rank, steps: build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus),
     "own_cost": lambda rank, steps: _own_cost(rank, steps),
 }
 """Those that need the steady steps: without any, they are missing for the same reason."""
@@ -99,7 +96,7 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
     facts = recording.facts
     with_torch = [p for p in recording.processes if p.torch is not None and p.torch.version]
     lead = next(iter([*ranks, *with_torch]), None)
-    torch = lead.torch if lead else None
+    torch, settled = (lead.torch, lead.settings) if lead else (None, None)
     roles = [p.role for p in recording.processes]
     return Job(
         command=facts.command,
@@ -108,15 +105,15 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
         torch_version=torch.version if torch else "",
         torch_build=_torch_build(torch.cuda, torch.hip) if torch else "",
         started=facts.started,
-        end=JobEnd(cast(_EndKind, facts.end), facts.exit_code, facts.signal, facts.detail),
+        end=JobEnd(cast(EndKind, facts.end), facts.exit_code, facts.signal, facts.detail),
         world_size=max((rank.world_size for rank in ranks), default=1),
         local_ranks=len(ranks),
         workers=roles.count("worker"),
         helpers=roles.count("helper"),
-        frameworks=_frameworks(lead),
-        trainer=lead.settings.trainer if lead and lead.settings else "",
+        frameworks=settled.frameworks if settled else (),
+        trainer=settled.trainer if settled else "",
         environment=tuple(sorted(facts.environment.items())),
-        compiled=bool(lead and lead.settings and lead.settings.compiled),
+        compiled=bool(settled and settled.compiled),
     )
 
 
@@ -124,10 +121,6 @@ def _torch_build(cuda: str | None, hip: str | None) -> str:
     if cuda:
         return "cu" + cuda.replace(".", "")
     return f"rocm{hip}" if hip else "cpu"
-
-
-def _frameworks(process: ProcessRecording | None) -> tuple[str, ...]:
-    return process.settings.frameworks if process and process.settings else ()
 
 
 def _rank(run: _Run, process: ProcessRecording) -> Evidence:
@@ -151,10 +144,6 @@ def _nobody(run: _Run) -> Evidence:
 
 def _evidence(run: _Run, rank: int, faults: tuple[ProbeFault, ...], parts: Mapping[str, Any]) -> Evidence:
     return Evidence(rank=rank, machine=run.machine, job=run.job, probe_faults=faults, **parts)
-
-
-def _host(rank: _Rank, steps: Selection) -> Host | Missing:
-    return build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus)
 
 
 def _own_cost(rank: _Rank, steps: Selection) -> OwnCost:

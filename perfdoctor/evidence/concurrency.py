@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
-from ..recording.concurrency import ForwardsSeen
 from ..recording.model import ProcessRecording
+from ..recording.process import ForwardsSeen
 from .model import NO_QUEUE, Concurrency, Missing, RequestTiming, Site
 from .steady import Selection
 
@@ -26,7 +26,7 @@ def build(process: ProcessRecording, selection: Selection) -> Concurrency | Miss
     calls = sum(record.calls for record in seen)
     threads = max((record.threads for record in seen), default=1)
     if not calls or threads < 2:
-        return _one_thread(selection)
+        return Concurrency(forwards=int(selection.column("micro").sum()))
     together, alone = _total(seen, "together"), _total(seen, "alone")
     busy_us = max(1, sum(record.busy_us for record in seen))
     least = [r.least_cpu_us for r in seen if r.together[0] + r.alone[0] >= _FEW and r.least_cpu_us]
@@ -61,32 +61,6 @@ def build(process: ProcessRecording, selection: Selection) -> Concurrency | Miss
         site=next((record.site for record in seen if isinstance(record.site, Site)), _NO_SITE),
         timing=_timing(process.request_rounds),
         backlog=median(queued) if queued else NO_QUEUE,
-    )
-
-
-def _one_thread(selection: Selection) -> Concurrency:
-    nothing = Missing("only one thread calls a model")
-    return Concurrency(
-        threads=1,
-        shared=False,
-        forwards=int(selection.column("micro").sum()),
-        overlapped_share=0.0,
-        in_flight=1.0,
-        wall_ms=0.0,
-        measured=0,
-        cpu_ms=0.0,
-        least_cpu_ms=0.0,
-        blocked_share=0.0,
-        delay_share=0.0,
-        blocked_alone_share=nothing,
-        occupied_share=0.0,
-        waiters=0.0,
-        in_training=0,
-        eval_with_grad=0,
-        eval_with_grad_share=0.0,
-        backwards=0,
-        site=nothing,
-        timing=nothing,
     )
 
 

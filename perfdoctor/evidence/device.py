@@ -8,10 +8,9 @@ from ..recording.model import ProcessRecording
 from ..recording.operators import OpsWindow
 from .model import DeviceParts, DeviceTimeline, Missing, Step
 from .stats import trimmed_mean
-from .steady import MIN_STEADY, Selection
+from .steady import MIN_STEADY, SMOOTH, Selection
 
 HOOK = "device clock"
-_SMOOTH = ("forward", "backward", "optimizer")
 
 
 def timeline(process: ProcessRecording, selection: Selection, step: Step | Missing) -> DeviceTimeline | Missing:
@@ -29,12 +28,12 @@ def timeline(process: ProcessRecording, selection: Selection, step: Step | Missi
             "let the job run for 60 steps or more",
         )
     ms = {name: column[steady] / 1000 for name, column in process.device.arrays.items()}
-    other = ms["total_us"] - sum(ms[f"{name}_us"] for name in ("input_wait", *_SMOOTH))
+    other = ms["total_us"] - sum(ms[f"{name}_us"] for name in ("input_wait", *SMOOTH))
     return DeviceTimeline(
         steps=count,
         parts=DeviceParts(
             input_wait=float(ms["input_wait_us"].mean()),
-            **{name: trimmed_mean(ms[f"{name}_us"]) for name in _SMOOTH},
+            **{name: trimmed_mean(ms[f"{name}_us"]) for name in SMOOTH},
             other=max(0.0, trimmed_mean(other)),
         ),
         idle_most_ms=float(ms["idle_most_us"].mean()),

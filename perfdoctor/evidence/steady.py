@@ -1,8 +1,9 @@
-"""The steady step: which steps count (`select`), and where their time goes (`measure`)."""
+"""The steady step: which steps count (`untouched`, `select`), and where their time goes (`measure`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ _RUN = 5
 _REGULAR_SHARE = 0.2
 """What happens in more than a fifth of the steps is how this loop works, not an irregularity."""
 _BURSTY = ("input_wait", "gc", "checkpoint")
-_SMOOTH = ("forward", "backward", "optimizer")
+SMOOTH = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,6 @@ class Selection:
         """A column of the steady steps."""
         return self.rows[name][self.mask]
 
-    def holds(self, step: int) -> bool:
-        """Whether an event in step number `step` belongs to the steady span."""
-        return self.first <= step < self.last
-
     def per_step(self, name: str) -> float | None:
         """Growth of a `Sample` counter per step; None without two samples, or when they lack it."""
         if self.samples is None:
@@ -72,6 +69,27 @@ class Selection:
         if first is None or last is None or last < first:  # a thread's counters start anew with a new thread
             return None
         return float(last - first) / (self.samples[1].step - self.samples[0].step)
+
+
+def untouched(process: ProcessRecording) -> ProcessRecording:
+    """`process` up to the step from which remedies were tried, so far as the job ran as it is; all of it when none was.
+
+    All that happened in a step is cut. What is known once (settings, windows, timings, batches' sizes) is kept: it was
+    taken before.
+    """
+    if process.trials is None:
+        return process
+    end = process.trials.step
+    return replace(process, **{f.name: _before(end, getattr(process, f.name)) for f in fields(process)})
+
+
+def _before(end: int, records: Any) -> Any:
+    if isinstance(records, Columns):
+        return records.where(records["step"] < end) if "step" in records.arrays else records
+    if not isinstance(records, tuple) or not hasattr(next(iter(records), None), "step"):
+        return records
+    # A sample is taken between two steps.
+    return tuple(one for one in records if one.step < end + isinstance(one, Sample))
 
 
 def warmup_length(wall_us: Ints) -> int:
@@ -125,14 +143,14 @@ def select(process: ProcessRecording) -> Selection | Missing:
 
 def measure(process: ProcessRecording, selection: Selection) -> Step:
     """The steady step of a selection."""
-    ms = {name: selection.column(f"{name}_us") / 1000 for name in ("wall", "cpu", *_BURSTY, *_SMOOTH)}
-    other = ms["wall"] - sum(ms[name] for name in (*_BURSTY, *_SMOOTH))
+    ms = {name: selection.column(f"{name}_us") / 1000 for name in ("wall", "cpu", *_BURSTY, *SMOOTH)}
+    other = ms["wall"] - sum(ms[name] for name in (*_BURSTY, *SMOOTH))
     # Threads that share an interpreter run by turns: a thousand short forwards, then one that waits for its turn.
     by_turns = any(record.threads > 1 for record in process.forwards_seen)
     typical = _mean if by_turns else trimmed_mean
     parts = Parts(
         **{name: float(ms[name].mean()) for name in _BURSTY},
-        **{name: typical(ms[name]) for name in _SMOOTH},
+        **{name: typical(ms[name]) for name in SMOOTH},
         other=max(0.0, typical(other)),
     )
     step_ms = parts.total

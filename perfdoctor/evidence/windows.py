@@ -1,18 +1,18 @@
-"""What a window saw, or why nothing can be said of it."""
+"""What a window saw, or why nothing can be said of it; operators, libraries and layers joined with what was timed after
+it, in an ordinary step."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
-from ..recording.counters import NO_COUNTERS, Counters
-from ..recording.indices import IndexUse
-from ..recording.lines import LinesWindow, SitesWindow
+from ..recording.lines import IndexUse, LinesWindow, SitesWindow
 from ..recording.model import ProcessRecording
-from ..recording.operators import OpsWindow
-from .model import Missing
+from ..recording.operators import NO_COUNTERS, Counters, OpsWindow, ThreadRound
+from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming
 
 T = TypeVar("T")
-_REMEDY = "let the job run for {} steps or more"
 
 
 def operators(process: ProcessRecording) -> OpsWindow | Missing:
@@ -41,9 +41,61 @@ def index_use(process: ProcessRecording) -> tuple[IndexUse, ...] | Missing:
     return window if isinstance(window, Missing) else window.indices
 
 
+def profile(process: ProcessRecording) -> OpProfile | Missing:
+    """Operators, with all timings of them."""
+    window = operators(process)
+    if isinstance(window, Missing):
+        return window
+    found = replace(window.profile, thread_timings=_thread_timings(process.thread_rounds))
+    timed = process.timings
+    if timed is None:
+        return found
+    return replace(found, timings=timed.dtype, batch_timings=timed.batch, update=timed.update)
+
+
+def _thread_timings(rounds: Sequence[ThreadRound]) -> tuple[ThreadTiming, ...]:
+    """Means over the rounds that timed every number of threads: they lie seconds apart, and neighbours come and go."""
+    times = [{timing.threads: timing.milliseconds for timing in one.timings} for one in rounds]
+    counts = sorted({threads for one in times for threads in one})
+    whole = [one for one in times if len(one) == len(counts)]
+    return tuple(
+        ThreadTiming(threads, sum(one[threads] for one in whole) / len(whole), len(whole))
+        for threads in counts
+        if whole
+    )
+
+
+def library_use(process: ProcessRecording) -> LibraryUse | Missing:
+    """Which library did what, with the timings of it."""
+    window = operators(process)
+    found = window if isinstance(window, Missing) else window.library_use
+    if isinstance(found, Missing) or process.timings is None:
+        return found
+    timed = process.timings
+    return replace(found, recurrent=timed.recurrent, attention=timed.attention, layout_timings=timed.layout)
+
+
+def layers(process: ProcessRecording, step: Step | Missing) -> LayerProfile | Missing:
+    """The modules. The profiler makes work longer: they never fill more than an ordinary step has room for."""
+    window = operators(process)
+    found = window if isinstance(window, Missing) else window.layers
+    if isinstance(found, Missing) or isinstance(step, Missing) or found.total_ms <= 0:
+        return found
+    scale = min(1.0, (step.step_ms - step.parts.input_wait - step.parts.gc) / found.total_ms)
+    return replace(
+        found,
+        layers=tuple(
+            replace(layer, forward_ms=layer.forward_ms * scale, backward_ms=layer.backward_ms * scale)
+            for layer in found.layers
+        ),
+        total_ms=found.total_ms * scale,
+        stray_ms=found.stray_ms * scale,
+    )
+
+
 def _seen(window: T | Missing | None, name: str, steps: int) -> T | Missing:
     if window is None:
-        return Missing(f"the {name} window was not reached", _REMEDY.format(steps))
+        return Missing(f"the {name} window was not reached", f"let the job run for {steps} steps or more")
     if isinstance(window, Missing):
         return Missing(f"the {name} window could not open: {window.reason}")
     return window

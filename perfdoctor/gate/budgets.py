@@ -10,7 +10,7 @@ from ..diagnosis.findings import Finding
 from ..evidence.model import Missing
 from .compare import operators_were_counted
 from .metrics import Metrics
-from .model import BUDGET, Assume, Judgement, Verdict
+from .model import BUDGET, Assume, Judgement, Metric, Verdict
 
 
 def judge_budgets(
@@ -41,11 +41,9 @@ def _of_check(budget: Budget, findings: Sequence[Finding]) -> Judgement:
 
 def _of_metric(budget: Budget, launches: Sequence[Metrics]) -> Judgement:
     metrics = [launch[budget.name] for launch in launches if budget.name in launch]
-    values = [metric.value for metric in metrics]
+    values = [one.value for one in metrics]
     numbers = [value for value in values if not isinstance(value, Missing)]
-    label = metrics[0].title if metrics else budget.name
-    unit = metrics[0].unit if metrics else "count"
-    assume = metrics[0].assume if metrics else Assume.INFO
+    metric = metrics[0] if metrics else Metric(budget.name, "count", Assume.INFO, Missing(""), budget.name)
     if not metrics and budget.name.startswith("op:") and operators_were_counted(launches):
         numbers = [0.0]
     limits = [f"at most {budget.max:g}"] if budget.max is not None else []
@@ -60,6 +58,6 @@ def _of_metric(budget: Budget, launches: Sequence[Metrics]) -> Judgement:
         after = Missing(next((str(value) for value in values if isinstance(value, Missing)), "not measured"))
         verdict, said = Verdict.INCONCLUSIVE, f", but {after}"
     return Judgement(
-        BUDGET + budget.name, label, unit, assume, Missing("a budget"), after, verdict,
+        BUDGET + budget.name, metric.title, metric.unit, metric.assume, Missing("a budget"), after, verdict,
         f"budget: {' and '.join(limits)}{said}", gates=budget.level == "error",
     )  # fmt: skip

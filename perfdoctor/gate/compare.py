@@ -32,8 +32,8 @@ NOTHING_MORE: Mapping[str, float] = MappingProxyType({})
 
 Launches = Sequence[Mapping[str, Metric]]
 """Metrics by name, of each launch of one arm."""
-Said = tuple[Verdict, str, float, float]
-"""The verdict, its reason, and the metric before and after."""
+Said = tuple[Verdict, str]
+"""The verdict and its reason."""
 
 
 def compare(before: Launches, after: Launches, allowed: Mapping[str, float] = NOTHING_MORE) -> tuple[Judgement, ...]:
@@ -51,16 +51,15 @@ def _one(name: str, before: Launches, after: Launches, allowed: float) -> Judgem
         verdict, reason = Verdict.NOT_JUDGED, "; ".join(which)
         return Judgement(name, metric.title, metric.unit, metric.assume, shown_old, shown_new, verdict, reason)
     if metric.assume is Assume.EXACT:
-        return _judged(metric, _exact(name, old, new, allowed))
+        return _judged(metric, old, new, _exact(name, old, new, allowed))
     if metric.assume is Assume.TIGHT:
-        return _judged(metric, _tight(old, new, *_margin(name), ""))
-    return _judged(metric, (Verdict.NOT_JUDGED, "for information", median(old), median(new)))
+        return _judged(metric, old, new, _tight(old, new, *_margin(name), ""))
+    return _judged(metric, old, new, (Verdict.NOT_JUDGED, "for information"))
 
 
-def _judged(metric: Metric, said: Said) -> Judgement:
-    verdict, reason, before, after = said
-    change = after - before
-    return Judgement(metric.name, metric.title, metric.unit, metric.assume, before, after, verdict, reason, change)
+def _judged(metric: Metric, old: Sequence[float], new: Sequence[float], said: Said) -> Judgement:
+    before, after = median(old), median(new)
+    return Judgement(metric.name, metric.title, metric.unit, metric.assume, before, after, *said, after - before)
 
 
 def _exact(name: str, old: Sequence[float], new: Sequence[float], allowed: float) -> Said:
@@ -69,10 +68,10 @@ def _exact(name: str, old: Sequence[float], new: Sequence[float], allowed: float
         return _tight(old, new, RSS_MARGIN, 0.0, NOT_EXACT)
     if name in WORK and after < (1 - COLLAPSE) * before:
         fell = f"fell by {100 * (1 - after / before):.0f} %: the job does less work than before"
-        return Verdict.NOT_COMPARABLE, fell, before, after
+        return Verdict.NOT_COMPARABLE, fell
     if after > before + allowed:
-        return Verdict.REGRESSION, "counted exactly", before, after
-    return (Verdict.IMPROVEMENT if after < before else Verdict.PASS), "counted exactly", before, after
+        return Verdict.REGRESSION, "counted exactly"
+    return (Verdict.IMPROVEMENT if after < before else Verdict.PASS), "counted exactly"
 
 
 def compare_pairs(metric: Metric, pairs: Sequence[tuple[float, float]], allowed: float = 0.0) -> Judgement:
@@ -85,12 +84,10 @@ def compare_pairs(metric: Metric, pairs: Sequence[tuple[float, float]], allowed:
     if len(pairs) >= EXACT_PAIRS and max(differences) - min(differences) <= EQUAL:
         verdict = Verdict.PASS if differences[0] >= -EQUAL else Verdict.IMPROVEMENT
         verdict = Verdict.REGRESSION if differences[0] > allowed + EQUAL else verdict
-        return _judged(
-            metric, (verdict, f"counted exactly: the same in all {len(pairs)} pairs", median(old), median(new))
-        )
+        return _judged(metric, old, new, (verdict, f"counted exactly: the same in all {len(pairs)} pairs"))
     margin, least = _margin(metric.name)
     note = NOT_EXACT if len(pairs) >= EXACT_PAIRS else " (too few pairs to be exact)"
-    return _judged(metric, _tight(old, new, margin, max(least, allowed), note))
+    return _judged(metric, old, new, _tight(old, new, margin, max(least, allowed), note))
 
 
 def _margin(name: str) -> tuple[float, float]:
@@ -125,6 +122,6 @@ def _tight(old: Sequence[float], new: Sequence[float], margin: float, least: flo
     said = f"medians over launches, {len(old)} before and {len(new)} now; margin {100 * margin:.0f} %{note}"
     if after - before > allowed:
         if min(new) > max(old):
-            return Verdict.REGRESSION, said, before, after
-        return Verdict.INCONCLUSIVE, f"{said}; the launches overlap", before, after
-    return (Verdict.IMPROVEMENT if before - after > allowed else Verdict.PASS), said, before, after
+            return Verdict.REGRESSION, said
+        return Verdict.INCONCLUSIVE, f"{said}; the launches overlap"
+    return (Verdict.IMPROVEMENT if before - after > allowed else Verdict.PASS), said

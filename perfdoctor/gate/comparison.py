@@ -19,7 +19,8 @@ from ..evidence.model import Missing
 from ..exits import Exit
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..launch.job import write_facts
-from ..monitor.machine import available_bytes, read_machine, write_machine
+from ..monitor.machine import read_machine, write_machine
+from ..monitor.system import read_available_bytes
 from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
 from ..recording.machine import Machine
@@ -28,10 +29,9 @@ from .decision import Next, Policy, vague, wants
 from .failure import job_failed
 from .interleaving import Launch, Limits, Program, interleave
 from .model import AFTER, BEFORE, Arm, GateResult, Judgement, Verdict
-from .outcome import Gathered, control_policy, losses_vary, other_configuration, other_losses, outcome
+from .outcome import Gathered, against_itself, control_policy, losses_vary, other_configuration, other_losses, outcome
 from .plan import has_room, memory_comes_and_goes, why_no_control
-from .rounds import CORE, Rounds, note_launches
-from .samples import note_samples, ratio_core
+from .samples import CORE, Pair, of_launches, of_turns, ratios
 from .why import explain
 
 CONTROL = "a-a"
@@ -78,7 +78,8 @@ class Comparison:
         self.rng = random.Random(terms.seed)
         self.began = time.monotonic()
         self.longest_s = 0.0
-        self.first, self.fresh = Rounds(), Rounds()
+        self.first: list[Pair] = []
+        self.fresh: list[Pair] = []
         self.diagnoses: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
         self.kept: dict[str, str] = {BEFORE: "", AFTER: ""}
         self.notes: list[str] = []
@@ -105,7 +106,7 @@ class Comparison:
             done = len(self.first)
             settled = done >= policy.first and (done - policy.first) % policy.more == 0
             if settled or not self._time_left():
-                want = wants(self.first.ratios, CORE, policy, self._time_left())
+                want = wants(ratios(self.first), CORE, policy, self._time_left())
                 if self._control_is_vague() and self._time_left():
                     want = Next.MORE
         if want is Next.CONFIRM:
@@ -119,7 +120,7 @@ class Comparison:
     def _time_left(self) -> bool:
         return time.monotonic() - self.began + self.longest_s < self.terms.time_budget_s
 
-    def _pair(self, seen: Rounds) -> None:
+    def _pair(self, seen: list[Pair]) -> None:
         began = time.monotonic()
         number = len(self.first) + len(self.fresh) + 1
         # Findings need the windows of a report; whether they are certain, a second launch with them.
@@ -153,7 +154,7 @@ class Comparison:
         write_machine(self.machine, directory.machine_file)
         return directory
 
-    def _turns(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
+    def _turns(self, seen: list[Pair], windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
         # An A/A control makes a pair half as long again: it goes once enough is known about it.
         names = (BEFORE, AFTER, CONTROL) if self._control_is_vague() else (BEFORE, AFTER)
         launches = []
@@ -172,14 +173,12 @@ class Comparison:
                     advice='the package is installed from one place for both arms: --setup "pip install -e ."',
                     exit_code=Exit.NOT_MEASURABLE,
                 )
-        if CONTROL in samples:
-            seen.control.append(ratio_core(was, samples[CONTROL]))
-        note_samples(seen, was, now)
+        seen.append(of_turns(was, now, samples.get(CONTROL)))
         for name, sample in samples.items():
             # The recording says how its job ended, as every recording does.
             write_facts(directories[name], end="stopped", detail=f"after {len(sample.turns)} turns of a gate")
 
-    def _abba(self, seen: Rounds, windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
+    def _abba(self, seen: list[Pair], windows: tuple[str, ...], directories: dict[str, RunDirectory]) -> None:
         """Two launches of each arm in the order ABBA or BAAB, so that a slower slot falls on both."""
         outer, inner = self.rng.sample([BEFORE, AFTER], 2)
         found: dict[str, list[Diagnosis]] = {BEFORE: [], AFTER: []}
@@ -203,7 +202,7 @@ class Comparison:
             found[name].append(judge(directory, self.config))
             if directories[name] is not directory:
                 shutil.rmtree(directory.path, ignore_errors=True)
-        note_launches(seen, found[BEFORE], found[AFTER])
+        seen.append(of_launches(found[BEFORE], found[AFTER]))
 
     # -- what the first pair decides ----------------------------------------------------------------------
 
@@ -217,7 +216,7 @@ class Comparison:
             self.longest_s,
             (policy.first, policy.first + policy.fresh),
             self.terms.time_budget_s - (time.monotonic() - self.began),
-            max(self.first.rss[0]),
+            max(self.first[0].both("peak_rss_bytes")),
             self._available_bytes(),
             on_device,
         )
@@ -227,10 +226,11 @@ class Comparison:
 
     def _decide_on_memory(self) -> None:
         """Once a pair shows page faults; the first one may have none because of the windows in it."""
-        if self.memory_decided or not self.first.faults or not self._time_left():
+        if self.memory_decided or not self._time_left():
             return
-        faults, memory = max(self.first.faults[-1]), self.diagnoses[BEFORE][0].evidence.memory
-        if not memory_comes_and_goes(faults, min(self.first.core_ms[-1])):
+        pair, memory = self.first[-1], self.diagnoses[BEFORE][0].evidence.memory
+        faults = max(pair.both("faults"))
+        if not memory_comes_and_goes(faults, min(pair.both("core_ms"))):
             return
         self.memory_decided = True
         noisy = f"memory that comes and goes ({faults:,.0f} page faults per step) makes launches differ by chance"
@@ -238,7 +238,7 @@ class Comparison:
             self.notes.append(f"{noisy}; --steady-memory makes it stay, in both arms")
         elif isinstance(memory, Missing) or memory.malloc_settings:
             self.notes.append(f"{noisy}; the job has settings of its own for that, which were left alone")
-        elif not has_room(3 if self.controlled else 2, max(self.first.rss[-1]), self._available_bytes()):
+        elif not has_room(3 if self.controlled else 2, max(pair.both("peak_rss_bytes")), self._available_bytes()):
             self.notes.append(f"{noisy}; there is little memory, so it was left alone: --steady-memory insists")
         else:
             self.terms.say(f"{noisy}: it is made to stay, in both arms, from a new start")
@@ -258,16 +258,16 @@ class Comparison:
         """Nothing that was measured so far counts, recordings included: their parts of the step would not agree."""
         for directory in self.kept.values():
             shutil.rmtree(directory, ignore_errors=True)
-        self.first = Rounds()
+        self.first = []
         self.diagnoses = {BEFORE: [], AFTER: []}
 
     def _available_bytes(self) -> float:
-        return min(available_bytes(), self.machine.memory_bytes)
+        return min(read_available_bytes(), self.machine.memory_bytes)
 
     # -- the A/A control ----------------------------------------------------------------------------------
 
     def _control_is_vague(self) -> bool:
-        return self.controlled and vague(self.first.control, control_policy(self.terms.policy))
+        return self.controlled and vague(against_itself(self.first), control_policy(self.terms.policy))
 
     # -- judgement ----------------------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class Comparison:
             tuple(judgements),
             why,
             tuple(dict.fromkeys(self.notes)),
-            (self.first + self.fresh).ratios,
+            ratios([*self.first, *self.fresh]),
             time.monotonic() - self.began,
         )
 

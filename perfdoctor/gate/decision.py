@@ -217,9 +217,9 @@ SHARE_LEAST = 0.05
 
 def decide_share(differences: Sequence[float], after: float, policy: Policy) -> Decision:
     """A share of the step, after minus before, per pair of launches: `differences` are fractions of 1."""
-    if len(differences) < policy.first:
-        return Decision(Verdict.INCONCLUSIVE, None, "too few pairs of launches")
-    seen = estimate(differences)
+    seen = estimate(differences) if len(differences) >= 4 else None
+    if seen is None or len(differences) < policy.first:
+        return Decision(Verdict.INCONCLUSIVE, seen, "too few pairs of launches")
     if seen.mean >= SHARE_RISE and seen.mean - seen.bound(policy.alpha) > 0 and after >= SHARE_LEAST:
         return Decision(Verdict.REGRESSION, seen, f"a rise of {100 * SHARE_RISE:.0f} points or more")
     if seen.mean + seen.bound(0.05) < SHARE_RISE or after + seen.bound(0.05) < SHARE_LEAST:

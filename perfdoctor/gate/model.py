@@ -50,30 +50,27 @@ class Metric:
         return self.label or self.name.replace("_", " ")
 
 
-_ORDER = ("not-judged", "identical", "pass", "improvement", "inconclusive", "regression", "not-comparable", "failed")
-
-
 class Verdict(str, Enum):
-    """How a comparison, or a whole gate, ended."""
+    """How a comparison, or a whole gate, ended. In order of gravity."""
 
-    PASS = "pass"
-    IMPROVEMENT = "improvement"
-    REGRESSION = "regression"
-    INCONCLUSIVE = "inconclusive"
-    """Too noisy, or too few launches: shown as such, never as a pass."""
-    NOT_COMPARABLE = "not-comparable"
-    """The two arms do not do the same work, or one of them is broken."""
-    IDENTICAL = "identical"
-    """Both arms run the very same files, so nothing was measured."""
-    FAILED = "failed"
-    """The job failed on one arm: there is nothing to compare, only why."""
     NOT_JUDGED = "not-judged"
     """Information only, or missing on one arm."""
+    IDENTICAL = "identical"
+    """Both arms run the very same files, so nothing was measured."""
+    PASS = "pass"
+    IMPROVEMENT = "improvement"
+    INCONCLUSIVE = "inconclusive"
+    """Too noisy, or too few launches: shown as such, never as a pass."""
+    REGRESSION = "regression"
+    NOT_COMPARABLE = "not-comparable"
+    """The two arms do not do the same work, or one of them is broken."""
+    FAILED = "failed"
+    """The job failed on one arm: there is nothing to compare, only why."""
 
     @property
     def gravity(self) -> int:
         """The larger one wins in a whole gate. A broken arm hides everything; a regression wins over doubt."""
-        return _ORDER.index(self.value)
+        return list(Verdict).index(self)
 
 
 @dataclass(frozen=True, slots=True)

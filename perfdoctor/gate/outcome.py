@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -12,12 +13,15 @@ from ..evidence.model import Missing
 from . import fingerprint
 from .budgets import judge_budgets
 from .compare import compare, compare_pairs
-from .decision import Decision, Policy, decide
-from .findings import certain, new_findings
+from .decision import Decision, Policy, decide, decide_share
+from .findings import FINDING, certain, new_findings
 from .metrics import COLLECTIONS, H2D_SHARE, Metrics, collections_metric, metrics
-from .model import AFTER, BEFORE, Assume, Judgement, Metric, Verdict, overall
-from .rounds import CORE, Rounds, reason, share, timed
+from .model import AFTER, BEFORE, Assume, Judgement, Metric, Unit, Verdict, decisive, overall, some
+from .samples import ALL_IN, CORE, Pair, ratios
 
+_LABELS = {CORE: "uncontended step", ALL_IN: "step with everything in it"}
+_NAMED = 3
+"""Metrics in the gate's one sentence; the report lists them all."""
 _BUSY = 0.05
 """Wait for a CPU, as a share of the job's time, that a reader of the verdict should know of."""
 
@@ -29,8 +33,8 @@ Diagnoses = Mapping[str, Sequence[Diagnosis]]
 class Gathered:
     """What a comparison gave."""
 
-    first: Rounds
-    fresh: Rounds
+    first: Sequence[Pair]
+    fresh: Sequence[Pair]
     diagnoses: Diagnoses
     controlled: bool
     """Whether the arm before has run against its A/A control."""
@@ -55,6 +59,11 @@ def other_losses(diagnoses: Diagnoses) -> str:
     return fingerprint.losses_differ(diagnoses[BEFORE][0].evidence, diagnoses[AFTER][0].evidence)
 
 
+def against_itself(pairs: Sequence[Pair]) -> list[float]:
+    """The log-ratios of the A/A control, of the pairs that had one."""
+    return [pair.control for pair in pairs if pair.control is not None]
+
+
 def control_policy(policy: Policy) -> Policy:
     """For the arm before against its A/A control: the first pair may have had none."""
     return replace(policy, first=policy.first - 1, most=policy.most - 1)
@@ -68,20 +77,21 @@ def outcome(
     `fail_on`: the level from which on a finding that is certainly new fails; None for never.
     """
     allowed = config.gate.counter_tolerance
-    everything = seen.first + seen.fresh
-    decisions = decide(seen.first.ratios, seen.fresh.ratios, policy)
+    pairs = [*seen.first, *seen.fresh]
+    decisions = decide(ratios(seen.first), ratios(seen.fresh), policy)
     if seen.controlled:
-        decisions = _with_control(decisions, everything.control, policy, notes)
-    judgements = [timed(name, everything, decision) for name, decision in decisions.items()]
+        decisions = _with_control(decisions, against_itself(pairs), policy, notes)
+    judgements = [timed(name, pairs, decision) for name, decision in decisions.items()]
     judgements += [
-        share("data_wait_share", "wait for data", everything.waits, policy),
-        share("gc_share", "garbage collection", everything.collections, policy),
+        share("data_wait_share", "wait for data", [pair.both("wait_share") for pair in pairs], policy),
+        share("gc_share", "garbage collection", [pair.both("gc_share") for pair in pairs], policy),
     ]
-    before, after = (_launches(seen, arm) for arm in (BEFORE, AFTER))
+    kinds = {Assume.EXACT, Assume.TIGHT}
     if _counted_elsewhere(seen.diagnoses):
         notes.append("counters were taken at other steps on each arm, so they were not compared")
-        before, after = (_without_counters(launches) for launches in (before, after))
-    counted = [*compare(before, after, allowed), *_collections(everything, allowed)]
+        kinds.remove(Assume.EXACT)
+    before, after = (_launches(seen, arm, kinds) for arm in (BEFORE, AFTER))
+    counted = [*compare(before, after, allowed), *_collections(pairs, allowed)]
     # Only the step time must be certain: what is known besides is told.
     judgements += [replace(j, gates=j.verdict is not Verdict.INCONCLUSIVE) for j in counted]
     now = seen.diagnoses[AFTER]
@@ -90,7 +100,7 @@ def outcome(
     launches = [metrics(diagnosis.evidence) for diagnosis in now]
     judgements += judge_budgets(config.budgets, launches, now[0].ranked if now else ())
     verdict = overall(judgements)
-    delay = median(everything.delays) if everything.delays else 0.0
+    delay = median(max(pair.both("delay_share")) for pair in pairs)
     if delay > _BUSY:
         notes.append(
             f"a busy machine: the job waited for a CPU for {100 * delay:.0f} % of its time (median over launches)"
@@ -102,28 +112,28 @@ def _with_control(
     decisions: dict[str, Decision], control: Sequence[float], policy: Policy, notes: list[str]
 ) -> dict[str, Decision]:
     """What is said about times, unless the A/A control fails."""
-    against_itself = decide({CORE: control}, {}, control_policy(policy))[CORE]
-    if against_itself.verdict is Verdict.PASS:
+    itself = decide({CORE: control}, {}, control_policy(policy))[CORE]
+    if itself.verdict is Verdict.PASS:
         notes.append("A/A control: the arm before passes against a second copy of itself")
         return decisions
-    said = f"the A/A control fails: the arm before differs from a second copy of itself: {against_itself.reason}"
+    said = f"the A/A control fails: the arm before differs from a second copy of itself: {itself.reason}"
     doubt = Verdict.INCONCLUSIVE
     return {n: d if d.verdict is doubt else Decision(doubt, d.seen, said) for n, d in decisions.items()}
 
 
-def _launches(seen: Gathered, arm: str) -> list[Metrics]:
+def _launches(seen: Gathered, arm: str, kinds: Collection[Assume]) -> list[Metrics]:
     """What is counted and what memory was, launch by launch."""
-    elsewhere = {"peak_rss_bytes", *(COLLECTIONS if seen.first.counts else ())}
+    elsewhere = {"peak_rss_bytes", *(COLLECTIONS if seen.first[0].before.collections else ())}
     found = []
     for diagnosis in seen.diagnoses[arm]:
         wanted = metrics(diagnosis.evidence)
-        names = [name for name, metric in wanted.items() if metric.assume in (Assume.EXACT, Assume.TIGHT)]
+        names = [name for name, metric in wanted.items() if metric.assume in kinds]
         if not isinstance(wanted[H2D_SHARE].value, Missing):
             names.append(H2D_SHARE)
         found.append({name: wanted[name] for name in names if name not in elsewhere})
     # Launches with a profiler in them hold more memory.
-    clean = (seen.first.rss[2:] + seen.fresh.rss) or seen.first.rss
-    peaks = [pair[0 if arm == BEFORE else 1] for pair in clean]
+    clean = [*seen.first[2:], *seen.fresh] or seen.first
+    peaks = [(pair.before if arm == BEFORE else pair.after).peak_rss_bytes for pair in clean]
     return found + [
         {"peak_rss_bytes": Metric("peak_rss_bytes", "bytes", Assume.TIGHT, peak, "peak memory")} for peak in peaks
     ]
@@ -135,16 +145,71 @@ def _counted_elsewhere(diagnoses: Diagnoses) -> bool:
     return len({(c.first_step, c.steps) for c in counters if not isinstance(c, Missing)}) > 1
 
 
-def _without_counters(launches: Sequence[Metrics]) -> list[Metrics]:
-    return [{n: m for n, m in launch.items() if m.assume is not Assume.EXACT} for launch in launches]
-
-
-def _collections(everything: Rounds, allowed: Mapping[str, float]) -> list[Judgement]:
+def _collections(pairs: Sequence[Pair], allowed: Mapping[str, float]) -> list[Judgement]:
     """Over the same steps of each pair; launches that run alone are judged by their recordings."""
-    if not everything.counts:
+    if not pairs[0].before.collections:
         return []
-    found = []
-    for generation, name in enumerate(COLLECTIONS):
-        pairs = [(was[generation], now[generation]) for was, now in everything.counts]
-        found.append(compare_pairs(collections_metric(generation, 0.0), pairs, allowed.get(name, 0.0)))
-    return found
+    counts = [zip(pair.before.collections, pair.after.collections, strict=True) for pair in pairs]
+    return [
+        compare_pairs(collections_metric(generation, 0.0), both, allowed.get(COLLECTIONS[generation], 0.0))
+        for generation, both in enumerate(zip(*counts, strict=True))
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Times and shares as judgements, and all of them in one sentence
+
+
+def timed(name: str, pairs: Sequence[Pair], decision: Decision) -> Judgement:
+    """A step time; only that of the uncontended step makes a whole gate inconclusive."""
+    both = [pair.both("core_ms" if name == CORE else "all_in_ms") for pair in pairs]
+    return _judged(name, _LABELS[name], "ms", Assume.TIMED, both, decision)
+
+
+def share(name: str, label: str, pairs: Sequence[tuple[float, float]], policy: Policy) -> Judgement:
+    """A share of the step, before and after in each pair."""
+    decision = decide_share([now - was for was, now in pairs], median(now for _, now in pairs), policy)
+    return _judged(name, label, "share", Assume.SHARE, pairs, decision)
+
+
+def _judged(
+    name: str, label: str, unit: Unit, assume: Assume, pairs: Sequence[tuple[float, float]], decision: Decision
+) -> Judgement:
+    change = low = high = None
+    if (seen := decision.seen) is not None:
+        width = seen.bound(0.025)
+        change, low, high = seen.mean, seen.mean - width, seen.mean + width
+        if assume is Assume.TIMED:  # a log-ratio
+            change, low, high = math.expm1(change), math.expm1(low), math.expm1(high)
+    return Judgement(
+        name, label, unit, assume, median(was for was, _ in pairs), median(now for _, now in pairs),
+        decision.verdict, decision.reason, change, low, high,
+        gates=name == CORE or decision.verdict is not Verdict.INCONCLUSIVE,
+    )  # fmt: skip
+
+
+def reason(verdict: Verdict, judgements: Sequence[Judgement], decisions: Mapping[str, Decision]) -> str:
+    """The whole gate in one sentence."""
+    worse = [j for j in judgements if j.gates and j.verdict is Verdict.REGRESSION]
+    step = next(j for j in judgements if j.name == CORE)
+    if verdict is Verdict.REGRESSION:
+        times = [j for j in worse if j.assume is Assume.TIMED and j.change is not None]
+        new = [j.name.partition(":")[2] for j in worse if j.name.startswith(FINDING)]
+        others = [j for j in worse if j not in times and not j.name.startswith(FINDING)]
+        parts = [f"the {times[0].label} is {100 * (times[0].change or 0):.1f} % slower"] if times else []
+        parts += decisive(verdict, others, _NAMED, "higher")
+        if new:
+            parts.append(f"new: {', '.join(new)}")
+        return "; ".join(parts)
+    if verdict is Verdict.NOT_COMPARABLE:
+        broken = next(j for j in judgements if j.verdict is Verdict.NOT_COMPARABLE)
+        return f"{broken.label} {broken.reason}"
+    if verdict is Verdict.IMPROVEMENT:
+        if decisions[CORE].verdict is Verdict.IMPROVEMENT and step.change is not None:
+            return f"the {step.label} is {-100 * step.change:.1f} % faster"
+        better = [j.label for j in judgements if j.verdict is Verdict.IMPROVEMENT]
+        return f"no slower, and lower: {some(better, _NAMED)}"
+    doubtful = [j for j in judgements if j.gates and j.verdict is Verdict.INCONCLUSIVE and j.name != CORE]
+    if doubtful and decisions[CORE].verdict is not Verdict.INCONCLUSIVE:
+        return f"not certain: {doubtful[0].label}: {doubtful[0].reason}"
+    return decisions[CORE].reason

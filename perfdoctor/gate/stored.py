@@ -20,8 +20,8 @@ from .decision import trimmed_mean
 from .findings import in_all, new_findings
 from .fingerprint import differences, losses_differ, torch_minor
 from .metrics import COUNTED, STEP_TIME, Metrics
-from .model import Arm, Assume, GateResult, Judgement, Metric, Verdict, Why, decisive, overall
-from .why import explain, explain_alone
+from .model import Arm, Assume, GateResult, Judgement, Metric, Verdict, decisive, overall
+from .why import explain
 
 LEAST_LAUNCHES = 8
 """For times: fewer do not say how much they vary."""
@@ -99,7 +99,9 @@ def judge(
         verdict = Verdict.INCONCLUSIVE
         said = "neither counters nor times could be compared, and memory alone says too little"
         notes.append("`perfdoctor baseline write` and the recordings of a gate have counters")
-    why = _why(before, after, judgements) if verdict is Verdict.REGRESSION else None
+    why = None
+    if verdict is Verdict.REGRESSION and after.diagnoses:
+        why = explain(next(iter(before.diagnoses), None), after.diagnoses[0], judgements)
     return GateResult(verdict, said, *arms, tuple(judgements), why, tuple(notes))
 
 
@@ -187,13 +189,6 @@ def _enough(judgements: Sequence[Judgement]) -> bool:
         j.gates and j.verdict is not Verdict.NOT_JUDGED and (j.assume is Assume.TIMED or j.name in COUNTED)
         for j in judgements
     )
-
-
-def _why(before: StoredArm, after: StoredArm, judgements: Sequence[Judgement]) -> Why | None:
-    if not after.diagnoses:
-        return None
-    now = after.diagnoses[0]
-    return explain(before.diagnoses[0], now, judgements) if before.diagnoses else explain_alone(now, judgements)
 
 
 def _reason(verdict: Verdict, judgements: Sequence[Judgement]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..diagnosis.findings import Diagnosis, Finding
 from ..evidence.model import CallSite, Evidence, Missing
+from .findings import FINDING
 from .model import Judgement, Verdict, Why
 
 LEAST_SHARE = 0.01
@@ -13,8 +14,14 @@ LEAST_SHARE = 0.01
 MOST_COUNTERS = 12
 
 
-def explain(before: Diagnosis, after: Diagnosis, judgements: Sequence[Judgement]) -> Why:
-    """Parts of the step that moved, counters that rose and where, findings that came and went."""
+def explain(before: Diagnosis | None, after: Diagnosis, judgements: Sequence[Judgement]) -> Why:
+    """Parts of the step that moved, counters that rose and where, findings that came and went.
+
+    Against stored numbers `before` is None: there are no parts of a step, and no lines to compare with.
+    """
+    if before is None:
+        rose = {j.name for j in judgements if j.verdict is Verdict.REGRESSION and j.gates}
+        return Why((), _called_more(judgements), tuple(_said(f) for f in after.ranked if f"{FINDING}{f.id}" in rose))
     was, now = ({f.fingerprint: f for f in d.ranked} for d in (before, after))
     return Why(
         _parts(before.evidence, after.evidence),
@@ -22,14 +29,6 @@ def explain(before: Diagnosis, after: Diagnosis, judgements: Sequence[Judgement]
         tuple(_said(f) for key, f in now.items() if key not in was),
         tuple(_said(f) for key, f in was.items() if key not in now),
     )
-
-
-def explain_alone(after: Diagnosis, judgements: Sequence[Judgement]) -> Why:
-    """The same against stored numbers: no parts of a step, no lines to compare with."""
-    rose = [j for j in judgements if j.verdict is Verdict.REGRESSION and j.gates and j.name.startswith("finding:")]
-    ids = {j.name.partition(":")[2] for j in rose}
-    new = tuple(_said(finding) for finding in after.ranked if finding.id in ids)
-    return Why((), _called_more(judgements), new)
 
 
 def _parts(before: Evidence, after: Evidence) -> tuple[tuple[str, float, float], ...]:

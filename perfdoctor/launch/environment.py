@@ -1,8 +1,10 @@
-"""The job's environment: the caller's, with one directory in front of PYTHONPATH and three variables of ours."""
+"""The job's environment: the caller's, with one directory in front of PYTHONPATH and three variables of ours; and what
+another launch changes in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes.util
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..injected._perfdoctor_probe import records
@@ -35,3 +37,14 @@ def changed(base: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, st
 def recorded(base: Mapping[str, str]) -> dict[str, str]:
     """The variables of `base` that a recording may hold."""
     return {name: base[name] for name in records.ENVIRONMENT if name in base}
+
+
+def found_library(names: Sequence[str], look: Callable[[str], str | None] = ctypes.util.find_library) -> str:
+    """The first of these that this machine has, by the name that the loader knows it under; "" for none."""
+    return next((found for name in names if (found := look(name))), "")
+
+
+def preloading(library: str, base: Mapping[str, str]) -> dict[str, str]:
+    """The variable that loads `library` (another allocator) in front of what the job preloads anyway."""
+    before = base.get("LD_PRELOAD", "")
+    return {"LD_PRELOAD": f"{library}:{before}" if before else library}

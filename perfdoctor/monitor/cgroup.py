@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from ..recording.host import Throttling
+from .processes import read_or_none
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ class _Level:
     unified: bool
 
     def read(self, name: str) -> str | None:
-        return _read(self.path / name)
+        return read_or_none(self.path / name)
 
 
 class Cgroups:
@@ -51,7 +52,7 @@ class Cgroups:
     def __init__(self, root: Path = Path("/")) -> None:
         """`root` is where the filesystem starts; a test puts a small tree there."""
         self._root = root
-        self._mounts = _parse_mounts(_read(root / "proc/self/mountinfo") or "", root)
+        self._mounts = _parse_mounts(read_or_none(root / "proc/self/mountinfo") or "", root)
         self._membership: dict[int | None, str] = {}
 
     def quota_cpus(self, pid: int | None = None) -> float | None:
@@ -107,7 +108,7 @@ class Cgroups:
 
     def _membership_text(self, pid: int | None) -> str:
         """Read anew each time: `systemd-run --scope` moves the process after it has started."""
-        text = _read(self._root / "proc" / ("self" if pid is None else str(pid)) / "cgroup")
+        text = read_or_none(self._root / "proc" / ("self" if pid is None else str(pid)) / "cgroup")
         if text:
             self._membership[pid] = text
         return self._membership.get(pid, "")
@@ -215,10 +216,3 @@ def _parse_mounts(text: str, root: Path) -> tuple[_Mount, ...]:
 def _unescape(path: str) -> str:
     """Blanks and backslashes are octal in `mountinfo`."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import platform
 from pathlib import Path
 
 from ..recording.machine import Cpu, PciGpu
+from .processes import read_or_none
 
 PCI_VENDORS = {0x10DE: "nvidia", 0x8086: "intel", 0x1002: "amd"}
 _DISPLAY_CLASS = 0x03
@@ -66,11 +66,10 @@ def read_cpu(root: Path) -> Cpu:
 def _cpuinfo(root: Path) -> dict[str, str]:
     """What /proc/cpuinfo says first of each name; nothing where it cannot be read."""
     found: dict[str, str] = {}
-    with contextlib.suppress(OSError):
-        for line in (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if value.strip():
-                found.setdefault(name.strip(), value.strip())
+    for line in (read_or_none(root / "proc/cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if value.strip():
+            found.setdefault(name.strip(), value.strip())
     return found
 
 
@@ -96,8 +95,8 @@ def count_device_nodes(root: Path) -> int:
 
 def _hex(path: Path) -> int | None:
     try:
-        return int(path.read_text(encoding="ascii"), 16)
-    except (OSError, ValueError):
+        return int(read_or_none(path) or "", 16)
+    except ValueError:
         return None
 
 

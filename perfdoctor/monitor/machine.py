@@ -8,8 +8,10 @@ import json
 import mmap
 import os
 import platform
+import re
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -17,14 +19,19 @@ import psutil
 from ..injected._perfdoctor_probe import records
 from ..recording.machine import Machine
 from .cgroup import Cgroups
-from .container import container_image
 from .devices import count_device_nodes, read_cpu, read_cpu_model, read_pci_gpus
 from .gpu import NvmlGpus
+from .processes import read_or_none
 
 FAULT_ROUNDS = 3
 FAULT_CHUNKS = 32
 FAULT_CHUNK_BYTES = 1 << 20
 """A round maps 32 MiB: 8192 faults take 2 to 15 ms. The median ignores the chunks that were preempted."""
+
+
+NO_CONTAINER = "none"
+UNKNOWN_IMAGE = "a container that does not say its image"
+_MARKS = ("run/.containerenv", ".dockerenv")
 
 
 def read_machine(root: Path = Path("/"), gpus: NvmlGpus | None = None) -> Machine:
@@ -59,11 +66,6 @@ def read_machine(root: Path = Path("/"), gpus: NvmlGpus | None = None) -> Machin
         cpu=read_cpu(root),
         container=container_image(root),
     )
-
-
-def available_bytes() -> int:
-    """Memory that a program could still get without swapping."""
-    return int(psutil.virtual_memory().available)
 
 
 def write_machine(machine: Machine, path: Path) -> None:
@@ -112,6 +114,21 @@ def _chunk_ns(area: mmap.mmap, start: int) -> int:
         area[every_page] = ones
         marks.append(time.perf_counter_ns() - begin)
     return marks[0] - marks[1]
+
+
+def container_image(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> str:
+    """The image of the container that this runs in, as far as a process inside can know.
+
+    Podman writes the image's id into the container, GitLab its name into a variable; Docker tells nobody inside.
+    `none` outside of a container.
+    """
+    found = re.search(r'^imageid="(\w+)"', read_or_none(root / "run/.containerenv") or "", re.MULTILINE)
+    if found:
+        return found[1][:12]
+    if environment.get("CI_JOB_IMAGE"):
+        return environment["CI_JOB_IMAGE"]
+    inside = any((root / mark).exists() for mark in _MARKS) or "KUBERNETES_SERVICE_HOST" in environment
+    return UNKNOWN_IMAGE if inside else NO_CONTAINER
 
 
 def _libc() -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,14 @@ def read_text(path: str) -> str:
     finally:
         os.close(descriptor)
     return b"".join(pieces).decode(errors="replace")
+
+
+def read_or_none(path: Path) -> str | None:
+    """A whole small file without blanks around it; None where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
 
 
 def read_stat(pid: int, proc: str = "/proc") -> ProcessStat | None:

@@ -7,9 +7,7 @@ import time
 from pathlib import Path
 
 from ..recording.host import CpuSample
-from .processes import TICKS_PER_SECOND, read_text
-
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+from .processes import PAGE_BYTES, TICKS_PER_SECOND, read_text
 
 
 class CpuClock:

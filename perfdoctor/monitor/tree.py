@@ -20,9 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..recording.host import JobSample
-from .processes import TICKS_PER_SECOND, ProcessStat, read_stat, read_text
-
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+from .processes import PAGE_BYTES, TICKS_PER_SECOND, ProcessStat, read_stat, read_text
 
 
 @dataclass(slots=True)

@@ -45,10 +45,10 @@ class RunningJob:
             for rank in list(self.server.ranks):
                 self.server.send(rank, {**command, **(together if index == 0 else {})})
 
-    def blocks(self) -> Sequence[Block]:
-        """All blocks on disk."""
+    def blocks(self, trial: int) -> Sequence[Block]:
+        """The blocks of one trial on disk."""
         file = self.read()
-        return file.blocks() if file is not None else ()
+        return [block for block in file.blocks() if block.trial == trial] if file is not None else []
 
     def timed(self, patience_s: float) -> bool:
         """Have the job's operators timed now. False when it did not happen in time."""

@@ -23,9 +23,8 @@ from ..injected._perfdoctor_probe import records, rows
 from ..recording.base import Missing
 from ..recording.directory import RunDirectory
 from ..recording.model import ProcessRecording
-from ..recording.operators import OpsWindow, Replay
+from ..recording.operators import OpsWindow, Replay, VectorExtensionTiming, VectorExtensionTimings
 from ..recording.reader import read
-from ..recording.vector_extensions import VectorExtensionTiming, VectorExtensionTimings
 
 _INJECTED = Path(records.__file__).resolve().parent.parent
 _START_S = 20.0

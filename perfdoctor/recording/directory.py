@@ -26,35 +26,28 @@ OWN_DIRECTORY = ".perfdoctor"
 """Made by perfdoctor in the working directory; the user chooses others."""
 
 
+class _File:
+    """A file of a run directory, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, directory: RunDirectory, _: type) -> Path:
+        return directory.path / self.name
+
+
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
     """One recording on disk."""
 
     path: Path
 
-    @property
-    def run_file(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def machine_file(self) -> Path:
-        return self.path / "machine.json"
-
-    @property
-    def host_file(self) -> Path:
-        return self.path / "host.jsonl"
-
-    @property
-    def timings_file(self) -> Path:
-        return self.path / "timings.json"
-
-    @property
-    def trials_file(self) -> Path:
-        return self.path / "trials.json"
-
-    @property
-    def job_output(self) -> Path:
-        return self.path / "job.out"
+    run_file = _File("run.json")
+    machine_file = _File("machine.json")
+    host_file = _File("host.jsonl")
+    timings_file = _File("timings.json")
+    trials_file = _File("trials.json")
+    job_output = _File("job.out")
 
     def process_files(self) -> Iterator[Path]:
         """The probe's files, oldest process first as far as names tell."""

@@ -6,7 +6,7 @@ What a record holds is declared in the modules beside this one, which checks may
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from ..injected._perfdoctor_probe import records
 from .base import Missing
-from .concurrency import ForwardsSeen, RequestTiming
-from .counters import Counters
 from .lines import LinesWindow, SitesWindow
 from .loading import (
     BatchSeen,
@@ -26,11 +24,12 @@ from .loading import (
     WorkerHeader,
     WorkerSample,
 )
-from .operators import FinalTimings, OpsWindow, ThreadRound
+from .operators import Counters, FinalTimings, OpsWindow, RequestTiming, ThreadRound, VectorExtensionTimings
 from .process import (
     Call,
     Collections,
     EvalWithGradSeen,
+    ForwardsSeen,
     FullCollection,
     ProbeFault,
     ProcessEnd,
@@ -38,10 +37,8 @@ from .process import (
     Sample,
     TorchImport,
 )
-from .run import RunFacts
 from .settings import Settings
 from .trials import Applied, Block, TrialPlan, TrialsBegan
-from .vector_extensions import VectorExtensionTimings
 
 Ints = npt.NDArray[np.int64]
 
@@ -180,6 +177,28 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 def _number(text: str | None, otherwise: int) -> int:
     """RANK and WORLD_SIZE are anybody's to set; only a launcher's numbers count."""
     return int(text) if text is not None and text.isdecimal() else otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """run.json: what was started and how it ended, by the launcher."""
+
+    command: tuple[str, ...] = ()
+    """Secrets masked."""
+    cwd: str = ""
+    started: str = ""
+    """ISO 8601, UTC."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Allow-listed variables as the launcher found them."""
+    end: str = "unknown"
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+    problems: tuple[str, ...] = ()
+    """What the launcher knows to be missing from the recording."""
+    past_error: float | None = None
+    """Median of how far predictions were off on this machine before; None while too few are known."""
+    past_trials: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""The operator window: operators by type and shape, and what they would take otherwise. Per step, milliseconds."""
+"""The operator window: operators by type and shape, and what they would take otherwise; and the counters window, what a
+few steps do, counted. Per step, milliseconds."""
 
 from __future__ import annotations
 
@@ -8,6 +9,11 @@ from typing import Any
 from .base import NOT_TIMED, Missing
 from .layers import LayerProfile
 from .libraries import Attention, LayoutTiming, LibraryTiming, LibraryUse, Recurrent
+
+NO_LIMIT = Missing("no variable limits vector extensions")
+NO_COUNTERS = Missing(
+    "this run was not asked to count", "record it with `perfdoctor gate` or `perfdoctor baseline write`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,31 @@ class UpdateTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestTiming:
+    """The operators of one of the job's own forwards, timed in its process: on their own shapes, and as one batch."""
+
+    copies: int
+    """Requests in the batch."""
+    ops: int
+    """Operators of one forward."""
+    timed: int
+    """Those of them that could be timed."""
+    one_ms: float
+    batch_ms: float
+    """CPU time of one thread, the least over the rounds."""
+    threads: int
+    """Intra-op threads of the job."""
+    team_ms: float
+    single_ms: float
+    """One forward's operators by the clock beside the job's other threads: with all intra-op threads, with one."""
+    rounds: int = 1
+
+    def of(self, requests: float) -> float:
+        """Milliseconds of a batch of so many requests, on the line through the two that were timed."""
+        return self.one_ms + max(0.0, self.batch_ms - self.one_ms) / max(1, self.copies - 1) * (requests - 1)
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceWork:
     """One CUDA device in the operator window."""
 
@@ -200,3 +231,57 @@ class FinalTimings:
     """In the place of those of the window."""
     attention: tuple[Attention, ...] = ()
     """Likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorExtensionTiming:
+    """One of the job's own operators, timed after the job with the limiting variables and without."""
+
+    name: str
+    shapes: str
+    dtype: str
+    calls_per_step: float
+    limited_milliseconds: float
+    full_milliseconds: float
+    """One call."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorExtensionTimings:
+    """timings.json: what variables that limit vector extensions cost on this machine, timed after the job."""
+
+    variables: tuple[tuple[str, str], ...]
+    timings: tuple[VectorExtensionTiming, ...]
+    rounds: int
+    """The two interpreters took turns so often; timings are medians."""
+    full_capability: str
+    """What torch's own kernels use without the variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The counters window, per step: the same in every launch of a job that does the same work."""
+
+    first_step: int
+    """The step that it began at: two launches are comparable when they counted the same steps."""
+    steps: int
+    aten_ops: float
+    """All ATen operators, those that others call included."""
+    calls: tuple[tuple[str, float], ...]
+    """Operators that no other operator called, by name."""
+    syncs: float
+    """Reads of a scalar: `.item()`, `if tensor:`, and what optimizers do."""
+    conversions: float
+    """Copies to another type or device."""
+    copies: float
+    flops: float
+    allocations: float | Missing
+    allocated_bytes: float | Missing
+    kernels: float | Missing
+    host_to_device: float | Missing
+    device_to_host: float | Missing
+    losses: tuple[float, ...]
+    """What the backward passes started from, in order."""
+    graphs: int | Missing
+    """Graphs that torch.compile made until the window closed."""
+    graph_breaks: int | Missing

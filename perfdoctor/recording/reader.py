@@ -22,11 +22,10 @@ from ..injected._perfdoctor_probe import records
 from .base import Missing
 from .decoding import Decoder, Record, Undecodable
 from .directory import RunDirectory
-from .model import COLUMNS, KINDS, Columns, Ints, ProcessRecording, Recording
+from .model import COLUMNS, KINDS, Columns, Ints, ProcessRecording, Recording, RunFacts
+from .operators import VectorExtensionTimings
 from .process import BOUNDARIES, Boundary, ProcessHeader
-from .run import RunFacts
 from .trials import Block, TrialPlan
-from .vector_extensions import VectorExtensionTimings
 
 _HINTS = get_type_hints(ProcessRecording)
 
@@ -217,16 +216,18 @@ def _block(record: Record, names: Sequence[str], numbers: Sequence[str]) -> dict
 
 def _refuse(what: str, version: object) -> NoReturn:
     """Say that another version of perfdoctor wrote it."""
-    if isinstance(version, int) and version > records.VERSION:
-        raise PerfdoctorError(
-            f"{what} was written by a newer perfdoctor (format {version}, this one reads {records.VERSION})",
-            slug="newer-recording",
-            advice="upgrade perfdoctor: pip install --upgrade perfdoctor",
-        )
+    newer = isinstance(version, int) and version > records.VERSION
+    age, article = ("newer", "a") if newer else ("older", "an")
     raise PerfdoctorError(
-        f"{what} was written by an older perfdoctor (format {version}, this one reads {records.VERSION})",
-        slug="older-recording",
-        advice="record the job again",
+        f"{what} was written by {article} {age} perfdoctor (format {version}, this one reads {records.VERSION})",
+        slug=f"{age}-recording",
+        advice="upgrade perfdoctor: pip install --upgrade perfdoctor" if newer else "record the job again",
+    )
+
+
+def _not_ours(what: str, slug: str = "not-a-recording") -> PerfdoctorError:
+    return PerfdoctorError(
+        what, slug=slug, advice="name a directory that `perfdoctor check` wrote (.perfdoctor/runs/...)"
     )
 
 
@@ -235,29 +236,17 @@ def read_facts(directory: RunDirectory) -> RunFacts:
     try:
         record = json.loads(directory.run_file.read_text())
     except (OSError, ValueError) as error:
-        raise PerfdoctorError(
-            f"{directory.path} is not a perfdoctor recording: "
-            f"{'run.json is damaged' if isinstance(error, ValueError) else 'there is no run.json in it'}",
-            slug="not-a-recording",
-            advice="name a directory that `perfdoctor check` wrote (.perfdoctor/runs/...)",
-        ) from error
+        why = "run.json is damaged" if isinstance(error, ValueError) else "there is no run.json in it"
+        raise _not_ours(f"{directory.path} is not a perfdoctor recording: {why}") from error
     schema = re.fullmatch(r"perfdoctor\.run/(\d+)", str(record.get("schema"))) if isinstance(record, dict) else None
     if schema is None:
-        raise PerfdoctorError(
-            f"{directory.path}/run.json belongs to another program",
-            slug="foreign-recording",
-            advice="name a directory that `perfdoctor check` wrote (.perfdoctor/runs/...)",
-        )
+        raise _not_ours(f"{directory.path}/run.json belongs to another program", "foreign-recording")
     if int(schema[1]) != records.VERSION:
         _refuse(str(directory.path), int(schema[1]))
     try:
         return Decoder().decode(RunFacts, record)
     except Undecodable as error:
-        raise PerfdoctorError(
-            f"{directory.path}/run.json is damaged: {error}",
-            slug="not-a-recording",
-            advice="name a directory that `perfdoctor check` wrote (.perfdoctor/runs/...)",
-        ) from error
+        raise _not_ours(f"{directory.path}/run.json is damaged: {error}") from error
 
 
 def read(directory: RunDirectory) -> Recording:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .base import Missing, Site
 from .libraries import LibraryTiming
-from .vector_extensions import NO_LIMIT, VectorExtensionTimings
+from .operators import NO_LIMIT, VectorExtensionTimings
 
 UNKNOWN_TO_TORCH = Missing("this build of torch does not say")
 NO_CUDA = Missing("the job does not use CUDA")

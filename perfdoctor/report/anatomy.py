@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..evidence.model import Parts
 
@@ -11,29 +12,27 @@ SMALLEST_SHARE = 0.005
 
 REST = "rest"
 
-LABELS = {
-    "input_wait": "waiting for data",
-    "forward": "forward pass",
-    "backward": "backward pass",
-    "optimizer": "optimizer step",
-    "checkpoint": "saving checkpoints",
-    "gc": "garbage collection",
-    "other": "other code in the loop",
-    REST: "rest",
-}
-"""What each part of the step is called in a report."""
 
-GLYPHS = {
-    "input_wait": "█",
-    "forward": "▓",
-    "backward": "▒",
-    "optimizer": "░",
-    "checkpoint": "▚",
-    "gc": "╳",
-    "other": "─",
-    REST: "·",
+class Look(NamedTuple):
+    """What a part of the step is called in a report, and how it is drawn."""
+
+    label: str
+    glyph: str
+    """One character, so that a bar reads without colour."""
+    style: str
+    """Of that character on a terminal."""
+
+
+LOOKS = {
+    "input_wait": Look("waiting for data", "█", "red"),
+    "forward": Look("forward pass", "▓", "green"),
+    "backward": Look("backward pass", "▒", "cyan"),
+    "optimizer": Look("optimizer step", "░", "blue"),
+    "checkpoint": Look("saving checkpoints", "▚", "magenta"),
+    "gc": Look("garbage collection", "╳", "yellow"),
+    "other": Look("other code in the loop", "─", "white"),
+    REST: Look("rest", "·", "dim"),
 }
-"""One character per part, so that a bar reads without colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +41,10 @@ class Slice:
 
     part: str
     """A field of `Parts`, or `REST`."""
-    label: str
+    look: Look
     ms: float
     share: float
     """Of the step."""
-
-    @property
-    def glyph(self) -> str:
-        return GLYPHS[self.part]
 
 
 def dissect(parts: Parts) -> tuple[Slice, ...]:
@@ -59,11 +54,11 @@ def dissect(parts: Parts) -> tuple[Slice, ...]:
         return ()
     shares = {name: ms / total for name, ms in parts.as_dict().items()}
     slices = [
-        Slice(name, LABELS[name], value * total, value) for name, value in shares.items() if value >= SMALLEST_SHARE
+        Slice(name, LOOKS[name], value * total, value) for name, value in shares.items() if value >= SMALLEST_SHARE
     ]
     rest = sum(value for value in shares.values() if 0 < value < SMALLEST_SHARE)
     if rest > 0:
-        slices.append(Slice(REST, LABELS[REST], rest * total, rest))
+        slices.append(Slice(REST, LOOKS[REST], rest * total, rest))
     return tuple(slices)
 
 

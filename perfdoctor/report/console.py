@@ -17,7 +17,6 @@ from .content import CheckText, Content, FindingText, SliceText, prepare
 from .terminal import (
     INDENT,
     MARK_STYLES,
-    PART_STYLES,
     SEVERITY_STYLES,
     Bar,
     Line,
@@ -87,12 +86,12 @@ def _anatomy(anatomy: tuple[SliceText, ...]) -> list[RenderableType]:
     pieces: tuple[Slice, ...] = tuple(row.piece for row in anatomy)
     label, time, share = (
         max(len(text) for text in texts)
-        for texts in zip(*((row.piece.label, row.time, row.share) for row in anatomy), strict=True)
+        for texts in zip(*((row.piece.look.label, row.time, row.share) for row in anatomy), strict=True)
     )
     parts = [
         Text.assemble(
-            (row.piece.glyph, PART_STYLES[row.piece.part]),
-            f" {row.piece.label:<{label}} {row.time:>{time}} {row.share:>{share}}",
+            (row.piece.look.glyph, row.piece.look.style),
+            f" {row.piece.look.label:<{label}} {row.time:>{time}} {row.share:>{share}}",
             (f"  on the device {row.device}" if row.device else "", "dim"),
         )
         for row in anatomy

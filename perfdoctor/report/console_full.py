@@ -16,7 +16,6 @@ from .terminal import (
     INDENT,
     LABEL_WIDTH,
     MARK_STYLES,
-    PART_STYLES,
     SEVERITY_STYLES,
     Bar,
     Code,
@@ -34,10 +33,8 @@ def full_report(content: Content) -> list[RenderableType]:
     blocks: list[RenderableType] = []
     if content.anatomy:
         blocks += [heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
-    if content.device:
-        blocks += [Text(content.device), Text()]
-    if content.whereabouts:
-        blocks += [Text(content.whereabouts), Text()]
+    for text in filter(None, (content.device, content.whereabouts)):
+        blocks += [Text(text), Text()]
     if content.findings:
         blocks.append(heading(content.order))
         for finding in content.findings:
@@ -67,9 +64,9 @@ def _anatomy(anatomy: tuple[SliceText, ...]) -> list[RenderableType]:
     if any(row.device for row in anatomy):
         legend.add_column(justify="right")
     for row in anatomy:
-        mark = Text(row.piece.glyph, style=PART_STYLES[row.piece.part])
+        mark = Text(row.piece.look.glyph, style=row.piece.look.style)
         device = [Text(f"on the device {row.device}", style="dim")] if row.device else []
-        legend.add_row(mark, Text(row.piece.label), Text(row.time), Text(row.share), *device)
+        legend.add_row(mark, Text(row.piece.look.label), Text(row.time), Text(row.share), *device)
     return [Bar(tuple(row.piece for row in anatomy)), legend, Text()]
 
 

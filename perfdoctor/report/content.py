@@ -37,14 +37,6 @@ MARKS = {
 }
 SEVERITY_MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.NOTE: "i"}
 
-OUTCOME_WORDS = {
-    OutcomeKind.FOUND: "found",
-    OutcomeKind.CLEAR: "clear",
-    OutcomeKind.NOT_APPLICABLE: "not applicable",
-    OutcomeKind.CANNOT_TELL: "cannot tell",
-    OutcomeKind.CRASHED: "crashed",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class SliceText:
@@ -83,9 +75,9 @@ class FindingText:
     fix: str
     code: str
     risk: str
-    tried: tuple[str, ...] = ()
+    tried: tuple[str, ...]
     """What became of the trials of its remedies, a sentence each."""
-    measured: str = ""
+    measured: str
     """What the best of them measured; "" where none did."""
 
     @property
@@ -147,29 +139,20 @@ class Content:
 def prepare(diagnosis: Diagnosis) -> Content:
     """The diagnosis in words."""
     step = diagnosis.evidence.step
-    step_ms = None if isinstance(step, Missing) else step.step_ms
     return Content(
         verdict=verdict(diagnosis),
-        step="" if step_ms is None else wording.duration(step_ms),
+        step="" if isinstance(step, Missing) else wording.duration(step.step_ms),
         anatomy=() if isinstance(step, Missing) else anatomy_text(diagnosis.evidence, step),
         device="" if isinstance(step, Missing) else device_sentence(diagnosis.evidence),
         whereabouts=whereabouts(diagnosis),
         order=_order(diagnosis),
-        findings=tuple(
-            replace(
-                finding_text(i, f, step_ms),
-                tried=tried(diagnosis, f),
-                measured=best_measured(diagnosis, f),
-                line=source_line(f.location, diagnosis.evidence.job),
-            )
-            for i, f in enumerate(diagnosis.ranked, 1)
-        ),
+        findings=tuple(finding_text(number, finding, diagnosis) for number, finding in enumerate(diagnosis.ranked, 1)),
         trials=trials_text(diagnosis),
         overlap=_overlap(diagnosis),
         accuracy=accuracy(diagnosis.past) if diagnosis.ranked and diagnosis.trials is None else "",
         checks=tuple(_check_text(result) for result in diagnosis.checks),
         suppressed=tuple(
-            (finding_text(0, s.finding, step_ms), wording.clean(s.reason))
+            (finding_text(0, s.finding, diagnosis), wording.clean(s.reason))
             for result in diagnosis.checks
             for s in result.suppressed
         ),
@@ -204,16 +187,17 @@ def place(location: Location | None, *, function: bool = True) -> str:
     return wording.clean(f"{location.file}:{location.line}{inside}")
 
 
-def finding_text(number: int, finding: Finding, step_ms: float | None) -> FindingText:
+def finding_text(number: int, finding: Finding, diagnosis: Diagnosis) -> FindingText:
     """One finding in words. Message, reasoning, method and all of the fix are templates over the evidence."""
-    worded = wording.filled(finding)
+    worded, step = wording.filled(finding), diagnosis.evidence.step
+    step_ms = None if isinstance(step, Missing) else step.step_ms
     return FindingText(
         number=number,
         finding=finding,
         mark=SEVERITY_MARKS[finding.severity],
         message=wording.sentence(worded.message),
         where=place(finding.location),
-        line="",
+        line=source_line(finding.location, diagnosis.evidence.job),
         ranks=worded.rank_note,
         reasoning=wording.sentence(worded.reasoning),
         evidence=_pairs(finding.evidence),
@@ -224,6 +208,8 @@ def finding_text(number: int, finding: Finding, step_ms: float | None) -> Findin
         fix=wording.sentence(worded.fix.text),
         code=textwrap.dedent(worded.fix.code).strip("\n"),
         risk=wording.sentence(worded.fix.risk),
+        tried=tried(diagnosis, finding),
+        measured=best_measured(diagnosis, finding),
     )
 
 
@@ -242,7 +228,7 @@ def summary(diagnosis: Diagnosis) -> str:
         parts.append(f"{silenced} suppressed")
     for kind in (OutcomeKind.NOT_APPLICABLE, OutcomeKind.CANNOT_TELL, OutcomeKind.CRASHED):
         if kinds[kind]:
-            parts.append(f"{kinds[kind]} {OUTCOME_WORDS[kind]}")
+            parts.append(f"{kinds[kind]} {_words(kind)}")
     return ", ".join(parts)
 
 
@@ -273,7 +259,7 @@ def _check_text(result: CheckResult) -> CheckText:
     return CheckText(
         result=result,
         mark=_mark(outcome),
-        outcome=OUTCOME_WORDS[outcome.kind],
+        outcome=_words(outcome.kind),
         text=_check_sentence(result),
         measurements=_pairs(outcome.measurements),
     )
@@ -294,6 +280,10 @@ def _check_sentence(result: CheckResult) -> str:
     if result.suppressed:
         parts.append(f"{wording.plural(len(result.suppressed), 'finding')} suppressed")
     return ", ".join(parts)
+
+
+def _words(kind: OutcomeKind) -> str:
+    return kind.value.replace("-", " ")
 
 
 def _mark(outcome: Outcome) -> str:

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..diagnosis.findings import Check
+from ..diagnosis.integrity import PAGES
 from ..diagnosis.thresholds import thresholds
-from ..diagnosis.trust import PAGES
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
-
-SECTIONS = (
-    "What it looks at",
-    "Why it costs time",
-    "Example",
-    "How to fix",
-    "When it stays silent",
-    "Limits",
-    "References",
-)
-"""The sections of every check's docstring, in this order; each title is underlined with dashes."""
 
 THRESHOLDS = "Thresholds"
 """The section that is made from the check's limits."""
@@ -61,13 +51,6 @@ def parse(docstring: str) -> Explanation:
     return Explanation(_block(lines[: starts[0][0]] if starts else lines), sections)
 
 
-def missing_sections(docstring: str) -> tuple[str, ...]:
-    """The fixed sections that are absent, empty or out of order."""
-    wanted = [s.title for s in parse(docstring).sections if s.title in SECTIONS and s.body]
-    in_order = iter(wanted)
-    return tuple(title for title in SECTIONS if title not in in_order)
-
-
 def explained(docstring: str, check: Check[Any]) -> Explanation:
     """The docstring's sections, and the thresholds that the configuration can change."""
     explanation = parse(docstring)
@@ -84,23 +67,26 @@ def _toml(value: object) -> str:
 
 def explain_text(docstring: str, check: Check[Any]) -> str:
     """The page for a terminal: no line of prose over `TEXT_WIDTH` columns, code as it is."""
-    explanation = explained(docstring, check)
-    blocks = [_heading(check)]
-    if explanation.summary:
-        blocks.append(wrapped(explanation.summary))
-    for section in explanation.sections:
-        blocks.append(f"{section.title}\n{textwrap.indent(wrapped(section.body, TEXT_WIDTH - 2), '  ')}")
-    return "\n\n".join(blocks) + "\n"
+
+    def section(title: str, body: str) -> str:
+        return f"{title}\n{textwrap.indent(wrapped(body, TEXT_WIDTH - 2), '  ')}"
+
+    return _page(docstring, check, "", wrapped, section)
 
 
 def explain_markdown(docstring: str, check: Check[Any]) -> str:
     """The page for the docs: indented code becomes a fence, everything else is Markdown already."""
+    return _page(docstring, check, "# ", _as_markdown, lambda title, body: f"## {title}\n\n{_as_markdown(body)}")
+
+
+def _page(
+    docstring: str, check: Check[Any], mark: str, prose: Callable[[str], str], section: Callable[[str, str], str]
+) -> str:
     explanation = explained(docstring, check)
-    blocks = [f"# {_heading(check)}"]
+    blocks = [f"{mark}{check.code} {check.name}: {check.title}"]
     if explanation.summary:
-        blocks.append(_as_markdown(explanation.summary))
-    for section in explanation.sections:
-        blocks.append(f"## {section.title}\n\n{_as_markdown(section.body)}")
+        blocks.append(prose(explanation.summary))
+    blocks += [section(one.title, one.body) for one in explanation.sections]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -114,10 +100,6 @@ def trust_markdown(code: str) -> str:
     """The same as a section of the docs."""
     page = PAGES[code]
     return f"## {code}: {page.title}\n\n{page.meaning}\n\n{page.advice}\n"
-
-
-def _heading(check: Check[Any]) -> str:
-    return f"{check.code} {check.name}: {check.title}"
 
 
 def _block(lines: list[str]) -> str:

@@ -8,32 +8,22 @@ from rich.table import Table
 from rich.text import Text
 
 from ..gate.model import GateResult, Verdict
-from .gate_words import MARKS, prepare_gate
+from .gate_words import SHOWN, prepare_gate
 from .terminal import Page
 
-_STYLES = {
-    Verdict.REGRESSION: "bold red",
-    Verdict.NOT_COMPARABLE: "bold red",
-    Verdict.FAILED: "bold red",
-    Verdict.INCONCLUSIVE: "bold yellow",
-    Verdict.IMPROVEMENT: "bold green",
-    Verdict.PASS: "bold green",
-    Verdict.IDENTICAL: "bold green",
-    Verdict.NOT_JUDGED: "bold",
-}
 _MARK_STYLES = {"✗": "bold red", "☠": "bold red", "?": "bold yellow", "✓": "green", "↑": "green"}
 
 
 def render_gate_console(result: GateResult, *, verbose: bool = False) -> RenderableType:
     """The whole gate."""
     content = prepare_gate(result, verbose)
-    blocks: list[RenderableType] = [Text(content.headline, style=_STYLES[result.verdict]), Text(content.arms)]
+    blocks: list[RenderableType] = [Text(content.headline, style=SHOWN[result.verdict].style), Text(content.arms)]
     if content.groups:
         blocks.append(Text())
     for number, group in enumerate(content.groups):
         blocks.append(Text(group.title, style="bold"))
         table = Table.grid(padding=(0, 2, 0, 0))
-        fine = [] if verbose or number == 0 else [line for line in group.lines if line.mark == MARKS[Verdict.PASS]]
+        fine = [] if verbose or number == 0 else [line for line in group.lines if line.mark == SHOWN[Verdict.PASS].mark]
         for line in group.lines:
             if line in fine:
                 continue

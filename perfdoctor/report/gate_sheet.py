@@ -7,27 +7,9 @@ import hashlib
 from ..diagnosis.findings import Location
 from ..gate.model import GateResult, Judgement, Verdict
 from . import wording
-from .gate_words import headline, judged
+from .gate_words import SHOWN, headline, judged
 from .sheet import Case, Notice, Rule, Sheet, Status
 
-_STATUS = {
-    Verdict.PASS: Status.PASSED,
-    Verdict.IMPROVEMENT: Status.PASSED,
-    Verdict.IDENTICAL: Status.PASSED,
-    Verdict.REGRESSION: Status.FAILED,
-    Verdict.INCONCLUSIVE: Status.ERROR,
-    Verdict.NOT_COMPARABLE: Status.ERROR,
-    Verdict.FAILED: Status.ERROR,
-    Verdict.NOT_JUDGED: Status.SKIPPED,
-}
-_LEVELS = {
-    Verdict.REGRESSION: "error",
-    Verdict.NOT_COMPARABLE: "error",
-    Verdict.FAILED: "error",
-    Verdict.INCONCLUSIVE: "warning",
-    Verdict.IMPROVEMENT: "note",
-}
-_UNDECIDED = (Verdict.FAILED, Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE)
 _HELP = "docs/gate.md says how each metric is compared."
 
 
@@ -35,12 +17,16 @@ def gate_sheet(result: GateResult, script: str) -> Sheet:
     """`script` is the file that the job runs: a slower step has no line of its own."""
     shown = [j for j in result.judgements if not (j.name.startswith("op:") and j.verdict is Verdict.PASS)]
     cases = [
-        Case("verdict", "the whole gate", _STATUS[result.verdict], _whole(result)),
+        Case("verdict", "the whole gate", SHOWN[result.verdict].status, _whole(result)),
         *(Case(j.name, j.label, _status(j), judged(j)) for j in shown),
     ]
-    notices = [_notice(j, script) for j in shown if j.verdict in _LEVELS]
-    if result.verdict in _UNDECIDED and not notices:
-        notices = [_made("gate.verdict", _LEVELS[result.verdict], _whole(result), script)]
+    notices = [
+        _notice(j.name, level if j.gates else "note", judged(j), script)
+        for j in shown
+        if (level := SHOWN[j.verdict].level)
+    ]
+    if SHOWN[result.verdict].status is Status.ERROR and not notices:
+        notices = [_notice("verdict", SHOWN[result.verdict].level, _whole(result), script)]
     order = ("error", "warning", "note")
     notices.sort(key=lambda notice: order.index(notice.level))
     rules = {
@@ -56,16 +42,12 @@ def _whole(result: GateResult) -> str:
 
 
 def _status(judgement: Judgement) -> Status:
-    status = _STATUS[judgement.verdict]
+    status = SHOWN[judgement.verdict].status
     # What cannot fail the gate fails no test case either.
     return status if judgement.gates or status is Status.PASSED else Status.SKIPPED
 
 
-def _notice(judgement: Judgement, script: str) -> Notice:
-    level = _LEVELS[judgement.verdict] if judgement.gates else "note"
-    return _made(f"gate.{judgement.name}", level, judged(judgement), script)
-
-
-def _made(rule: str, level: str, message: str, script: str) -> Notice:
+def _notice(name: str, level: str, message: str, script: str) -> Notice:
+    rule = f"gate.{name}"
     fingerprint = hashlib.sha256(f"{rule}\0{script}".encode()).hexdigest()[:32]
     return Notice(rule, level, message, "", Location(script, 1), fingerprint)

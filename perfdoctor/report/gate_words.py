@@ -4,48 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..evidence.model import Missing
-from ..gate.model import Assume, GateResult, Judgement, Unit, Verdict
+from ..exits import Exit
+from ..gate.model import Assume, GateResult, Judgement, Unit, Verdict, Why
 from . import wording
+from .sheet import Status
 
-WORDS = {
-    Verdict.PASS: "PASS",
-    Verdict.IMPROVEMENT: "IMPROVEMENT",
-    Verdict.REGRESSION: "REGRESSION",
-    Verdict.INCONCLUSIVE: "INCONCLUSIVE",
-    Verdict.NOT_COMPARABLE: "NOT COMPARABLE",
-    Verdict.IDENTICAL: "IDENTICAL",
-    Verdict.FAILED: "FAILED",
-    Verdict.NOT_JUDGED: "not judged",
+
+class Shown(NamedTuple):
+    """What a verdict is to people, to other programs, and to the shell."""
+
+    mark: str
+    style: str
+    """Of a headline on a terminal."""
+    status: Status
+    level: str
+    """Of a notice; "" where there is none."""
+    exit_code: Exit
+
+
+SHOWN = {
+    Verdict.PASS: Shown("✓", "bold green", Status.PASSED, "", Exit.OK),
+    Verdict.IMPROVEMENT: Shown("↑", "bold green", Status.PASSED, "note", Exit.OK),
+    Verdict.IDENTICAL: Shown("=", "bold green", Status.PASSED, "", Exit.OK),
+    Verdict.REGRESSION: Shown("✗", "bold red", Status.FAILED, "error", Exit.FINDINGS),
+    Verdict.INCONCLUSIVE: Shown("?", "bold yellow", Status.ERROR, "warning", Exit.NOT_MEASURABLE),
+    Verdict.NOT_COMPARABLE: Shown("☠", "bold red", Status.ERROR, "error", Exit.NOT_MEASURABLE),
+    Verdict.FAILED: Shown("☠", "bold red", Status.ERROR, "error", Exit.JOB_FAILED),
+    Verdict.NOT_JUDGED: Shown("-", "bold", Status.SKIPPED, "", Exit.OK),
 }
 
 
 def headline(result: GateResult) -> str:
     """`REGRESSION: the uncontended step is 6.1 % slower [4.9, 7.2]; 2 counters rose`."""
-    return f"{WORDS[result.verdict]}: {wording.clean(result.reason)}"
+    word = result.verdict.value.replace("-", " ")
+    word = word if result.verdict is Verdict.NOT_JUDGED else word.upper()
+    return f"{word}: {wording.clean(result.reason)}"
 
 
 def number(value: float | Missing, unit: Unit) -> str:
     """A value with its unit; a dash for what was not measured."""
     if isinstance(value, Missing):
         return "–"
-    if unit == "bytes":
-        return wording.size(value)
-    if unit == "ms":
-        return wording.duration(value)
-    if unit == "s":
-        return wording.duration(1000 * value)
-    if unit == "share":
-        return wording.share(value)
-    if unit == "flops":
-        return wording.flops(value)
-    return wording.rate(value) if unit == "samples/s" else exactly(value)
+    return _FORMATS[unit](value)
 
 
 def exactly(value: float) -> str:
     """A counter in full: `12,480`, `12.5`."""
     return f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+_FORMATS = {**wording.FORMATS, "count": exactly, "samples/s": wording.rate}
 
 
 def change(judgement: Judgement) -> str:
@@ -79,24 +90,13 @@ def judged(judgement: Judgement) -> str:
     return wording.sentence(wording.clean(f"{judgement.label}: {before} before, {after} now{how}: {judgement.reason}"))
 
 
-MARKS = {
-    Verdict.PASS: "✓",
-    Verdict.IMPROVEMENT: "↑",
-    Verdict.REGRESSION: "✗",
-    Verdict.INCONCLUSIVE: "?",
-    Verdict.NOT_COMPARABLE: "☠",
-    Verdict.IDENTICAL: "=",
-    Verdict.FAILED: "☠",
-    Verdict.NOT_JUDGED: "-",
+_TITLES = {
+    Assume.TIMED: "Times",
+    Assume.SHARE: "Shares of the step",
+    Assume.EXACT: "Counted per step",
+    Assume.TIGHT: "Memory and collections",
+    Assume.INFO: "For information",
 }
-_GROUPS: tuple[tuple[str, tuple[Assume, ...]], ...] = (
-    ("Times", (Assume.TIMED,)),
-    ("Shares of the step", (Assume.SHARE,)),
-    ("Counted per step", (Assume.EXACT,)),
-    ("Memory and collections", (Assume.TIGHT,)),
-    ("For information", (Assume.INFO,)),
-)
-_BUDGETS = "Budgets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class GateContent:
 
 def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
     """With `verbose`, what is the same is listed too."""
-    why = result.why
+    why = result.why or Why()
     pairs = max((len(values) for values in result.pairs.values()), default=0)
     measured = f", {wording.plural(pairs, 'pair')} of launches" if pairs else ""
     took = f" in {wording.elapsed(result.seconds)}" if result.seconds else ""
@@ -153,7 +153,7 @@ def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
                 wording.duration(new),
                 f"{'+' if new >= old else '-'}{wording.duration(abs(new - old))}",
             )
-            for name, old, new in (why.parts if why else ())
+            for name, old, new in why.parts
         ),
         "Why (parts of the step: one launch of each arm)"
         if result.verdict is Verdict.REGRESSION
@@ -161,9 +161,9 @@ def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
         tuple(
             wording.clean(text)
             for text in (
-                *(why.counters if why else ()),
-                *(f"new finding: {text}" for text in (why.findings if why else ())),
-                *(f"no longer found: {text}" for text in (why.gone if why else ())),
+                *why.counters,
+                *(f"new finding: {text}" for text in why.findings),
+                *(f"no longer found: {text}" for text in why.gone),
             )
         ),
         tuple(wording.clean(note) for note in result.notes),
@@ -178,21 +178,20 @@ def prepare_gate(result: GateResult, verbose: bool = False) -> GateContent:
 def _groups(judgements: Sequence[Judgement], verbose: bool, paired: bool) -> list[Group]:
     found = []
     budgets = [j for j in judgements if j.is_budget]
-    measured = [j for j in judgements if not j.is_budget]
-    for title, kinds in _GROUPS:
-        mine = [j for j in measured if j.assume in kinds]
-        folds = not verbose and Assume.EXACT in kinds
+    for kind, title in _TITLES.items():
+        mine = [j for j in judgements if j.assume is kind and not j.is_budget]
+        folds = not verbose and kind is Assume.EXACT
         shown = [j for j in mine if _is_told(j, folds, verbose)]
         same = sum(j.verdict is Verdict.PASS for j in mine if j not in shown)
         unseen = len(mine) - len(shown) - same
         rest = [wording.plural(same, "is the same", "are the same")] if same else []
         rest += [f"{unseen} could not be compared (--verbose says why)"] if unseen else []
         if mine:
-            if Assume.TIMED in kinds and paired:
+            if kind is Assume.TIMED and paired:
                 title += " (the change is that within pairs of launches)"
             found.append(Group(title, tuple(_line(j) for j in shown), "; ".join(rest)))
     if budgets:
-        found.append(Group(_BUDGETS, tuple(_line(j) for j in budgets), ""))
+        found.append(Group("Budgets", tuple(_line(j) for j in budgets), ""))
     return found
 
 
@@ -208,7 +207,7 @@ def _line(judgement: Judgement) -> Line:
     decided = judgement.verdict is not Verdict.NOT_JUDGED
     reason = judgement.reason if judgement.gates or not decided else f"{judgement.reason} (shown only)"
     return Line(
-        MARKS[judgement.verdict],
+        SHOWN[judgement.verdict].mark,
         wording.clean(judgement.label),
         number(judgement.before, judgement.unit),
         number(judgement.after, judgement.unit),

@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from ..diagnosis.findings import Finding, Measurement, Savings
 from ..diagnosis.thresholds import field_docstrings
 from ..evidence.model import DeviceTimeline, Job, Machine, Missing
+from ..gate.model import GateResult
 
 _Names = Mapping[type, tuple[str, ...]]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -23,8 +24,9 @@ DIGITS = 9
 
 _COMPUTED: _Names = {Finding: ("fingerprint",), Machine: ("usable_cpus",), DeviceTimeline: ("total_ms", "bound")}
 """Properties that are written like fields."""
-_LEFT_OUT: _Names = {Job: ("end",), Savings: ("lanes", "general")}
-"""How a job ended stands in another place; how findings share one saving is nobody else's business."""
+_LEFT_OUT: _Names = {Job: ("end",), Savings: ("lanes", "general"), GateResult: ("fail_on_doubt",)}
+"""How a job ended stands in another place; how findings share one saving is nobody else's business; the exit code says
+what doubt comes to."""
 _MAY_BE_NULL: _Names = {Measurement: ("value",)}
 """Numbers that need not be finite."""
 _TABLE = tuple[tuple[str, str], ...]

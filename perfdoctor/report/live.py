@@ -52,21 +52,21 @@ def plain_line(status: LiveStatus) -> str:
     "ETL: 0.2 ms; iteration 120; iteration time: 23.1 ms; samples/sec: 1385.3; batches/sec: 43.3;
     GC: 2 (1.4 ms); CPU: 1.0 cores; memory: 412 MiB"
     """
-    parts: list[str] = []
-    if status.step == 0:
-        parts.append(f"{status.phase} ({wording.elapsed(status.elapsed_s)})")
-    if status.input_wait_ms is not None:
-        parts.append(f"ETL: {wording.plain_ms(status.input_wait_ms)}")
-    if status.step > 0:
-        parts.append(f"iteration {status.step}")
-    if status.step_ms is not None:
-        parts.append(f"iteration time: {wording.plain_ms(status.step_ms)}")
-    if status.samples_per_s is not None:
-        parts.append(f"samples/sec: {wording.rate(status.samples_per_s)}")
-    if status.batches_per_s is not None:
-        parts.append(f"batches/sec: {wording.rate(status.batches_per_s)}")
-    parts += [f"{name}: {value}" for name, value in (("GC", _gc(status)), *_resources(status)) if value]
-    return wording.clean("; ".join(parts))
+    parts = [
+        "" if status.step else f"{status.phase} ({wording.elapsed(status.elapsed_s)})",
+        _told("ETL: {}", status.input_wait_ms, wording.plain_ms),
+        f"iteration {status.step}" if status.step else "",
+        _told("iteration time: {}", status.step_ms, wording.plain_ms),
+        _told("samples/sec: {}", status.samples_per_s, wording.rate),
+        _told("batches/sec: {}", status.batches_per_s, wording.rate),
+        *(f"{name}: {value}" for name, value in (("GC", _gc(status)), *_resources(status)) if value),
+    ]
+    return wording.clean("; ".join(filter(None, parts)))
+
+
+def _told(template: str, value: float | None, worded: Callable[[float], str]) -> str:
+    """The template with the value in words; "" where it is not known."""
+    return "" if value is None else template.format(worded(value))
 
 
 def render_live(status: LiveStatus, width: int, height: int) -> RenderableType:
@@ -146,22 +146,19 @@ def _shown(line: str) -> str:
 
 
 def _panel_rows(status: LiveStatus) -> list[tuple[str, str]]:
-    speed = []
-    if status.step_ms is not None:
-        speed.append(f"{wording.duration(status.step_ms)} per step")
-    if status.samples_per_s is not None:
-        speed.append(f"{wording.count(status.samples_per_s)} samples/s")
-    if status.batches_per_s is not None:
-        speed.append(f"{wording.count(status.batches_per_s)} batches/s")
-    costs = []
-    if status.input_wait_ms is not None:
-        costs.append(f"waiting for data {wording.duration(status.input_wait_ms)} per step")
-    if gc := _gc(status):
-        costs.append(f"garbage collections {gc}")
+    speed = [
+        _told("{} per step", status.step_ms, wording.duration),
+        _told("{} samples/s", status.samples_per_s, wording.count),
+        _told("{} batches/s", status.batches_per_s, wording.count),
+    ]
+    costs = [
+        _told("waiting for data {} per step", status.input_wait_ms, wording.duration),
+        f"garbage collections {gc}" if (gc := _gc(status)) else "",
+    ]
     rows = [
         ("step", wording.count(status.step) if status.step else "none yet"),
-        ("speed", ", ".join(speed)),
-        ("cost", ", ".join(costs)),
+        ("speed", ", ".join(filter(None, speed))),
+        ("cost", ", ".join(filter(None, costs))),
         ("use", ", ".join(f"{name} {value}" for name, value in _resources(status) if value)),
     ]
     return [(label, wording.clean(text)) for label, text in rows if text]
@@ -177,7 +174,7 @@ def _gc(status: LiveStatus) -> str:
 
 def _resources(status: LiveStatus) -> tuple[tuple[str, str], ...]:
     return (
-        ("CPU", "" if status.cpu_cores is None else wording.cores(status.cpu_cores)),
-        ("memory", "" if status.memory_bytes is None else wording.size(status.memory_bytes)),
+        ("CPU", _told("{}", status.cpu_cores, wording.cores)),
+        ("memory", _told("{}", status.memory_bytes, wording.size)),
         ("GPU", status.gpu),
     )

@@ -33,15 +33,9 @@ def render_markdown(diagnosis: Diagnosis, *, next_command: str) -> str:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(
-        prose=prose,
-        cell=cell,
-        code=code,
-        code_cell=code_cell,
-        fenced=fenced,
-        chart_label=chart_label,
-        number=wording.plain_number,
-    )
+    environment.filters["number"] = wording.plain_number
+    for function in (prose, cell, code, code_cell, fenced, chart_label):
+        environment.filters[function.__name__] = function
     text = environment.get_template(TEMPLATE).render(
         report=prepare(diagnosis),
         command=wording.clean(shlex.join(diagnosis.evidence.job.command)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import asdict
 
 from .sheet import Notice, Sheet
 
@@ -70,27 +71,15 @@ def render_concise(sheet: Sheet) -> str:
 
 
 def render_jsonl(sheet: Sheet) -> str:
-    """One JSON object per line: a summary, then cases, then notices. Within version 1 fields are only added."""
+    """One JSON object per line: a summary, then cases, then notices, both with the fields of their classes, those of a
+    place among them. Within version 1 fields are only added."""
     rows: list[dict[str, object]] = [
         {"type": "summary", "schema": "perfdoctor.lines/1", "kind": sheet.kind, "verdict": sheet.verdict}
     ]
-    rows += [
-        {"type": "case", "id": case.id, "title": case.title, "status": case.status.value, "text": case.text}
-        for case in sheet.cases
-    ]
-    rows += [
-        {
-            "type": "notice",
-            "rule": notice.rule,
-            "level": notice.level,
-            "message": notice.message,
-            "advice": notice.advice,
-            "file": notice.location.file,
-            "line": notice.location.line,
-            "function": notice.location.function,
-            "fingerprint": notice.fingerprint,
-            "suppressed": notice.suppressed,
-        }
-        for notice in sheet.notices
-    ]
+    rows += [{"type": "case", **asdict(case)} for case in sheet.cases]
+    for notice in sheet.notices:
+        row: dict[str, object] = {"type": "notice"}
+        for name, value in asdict(notice).items():
+            row |= value if name == "location" else {name: value}
+        rows.append(row)
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -9,7 +9,6 @@ from ..version import VERSION
 from .sheet import Notice, Sheet, Status
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_LEVELS = {"error": "error", "warning": "warning", "note": "note"}
 
 
 def render_sarif(sheet: Sheet) -> str:
@@ -57,7 +56,7 @@ def _result(notice: Notice, numbers: dict[str, int]) -> dict[str, object]:
     result: dict[str, object] = {
         "ruleId": notice.rule,
         "ruleIndex": numbers[notice.rule],
-        "level": _LEVELS[notice.level],
+        "level": notice.level,
         "message": {"text": f"{notice.message} {notice.advice}".strip()},
         "locations": [location],
         # Neither line nor value goes into it, so a finding stays the same one when the file grows.

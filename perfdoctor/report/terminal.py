@@ -36,16 +36,6 @@ MARK_STYLES = {
     "i": "bold blue",
     "=": "dim",
 }
-PART_STYLES = {
-    "input_wait": "red",
-    "forward": "green",
-    "backward": "cyan",
-    "optimizer": "blue",
-    "checkpoint": "magenta",
-    "gc": "yellow",
-    "other": "white",
-    "rest": "dim",
-}
 
 
 class Page:
@@ -88,7 +78,7 @@ class Bar:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         line = Text(no_wrap=True)
         for piece, n in zip(self.slices, cells(self.slices, options.max_width), strict=True):
-            line.append(piece.glyph * n, style=PART_STYLES[piece.part])
+            line.append(piece.look.glyph * n, style=piece.look.style)
         yield line
 
 

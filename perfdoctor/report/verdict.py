@@ -10,7 +10,7 @@ from ..diagnosis.findings import Diagnosis, OutcomeKind, Part, Severity
 from ..diagnosis.measured import Verdict
 from ..evidence.model import CodeLine, Evidence, Line, Missing, Parts, Step
 from . import wording
-from .anatomy import LABELS
+from .anatomy import LOOKS
 from .device import bound_by, device_bounds
 
 UNEXPLAINED_SHARE = 0.2
@@ -23,8 +23,8 @@ HOTTEST = 3
 """Lines named there."""
 
 _PART_WORDS = {
-    Part.INPUT_WAIT: LABELS["input_wait"],
-    Part.GC: LABELS["gc"],
+    Part.INPUT_WAIT: LOOKS["input_wait"].label,
+    Part.GC: LOOKS["gc"].label,
     Part.COMPUTE: "computing (forward, backward and optimizer)",
     Part.OTHER: "outside forward, backward and optimizer",
 }
@@ -89,10 +89,10 @@ def whereabouts(diagnosis: Diagnosis) -> str:
     device = device_bounds(diagnosis.evidence)
     if device is not None:
         name, ms = max(device.parts.as_dict().items(), key=lambda item: item[1])
-        return f"{beside} of the step on the device is {LABELS[name]}, {_amount(ms, step)}."
+        return f"{beside} of the step on the device is {LOOKS[name].label}, {_amount(ms, step)}."
     name, ms = max(step.parts.as_dict().items(), key=lambda item: item[1])
     hottest = wording.listing([_line(line, step) for line in _merged(lines)[:HOTTEST]])
-    text = f"{beside} of the step is {LABELS[name]}, {_amount(ms, step)}; the hottest lines are {hottest}."
+    text = f"{beside} of the step is {LOOKS[name].label}, {_amount(ms, step)}; the hottest lines are {hottest}."
     return f"{text}{_outside(step, lines)}"
 
 
@@ -104,7 +104,7 @@ def _outside(step: Step, lines: Sequence[Line | CodeLine]) -> str:
     if ms < UNEXPLAINED_SHARE * step.step_ms or not its_own or its_own[0][0] in hottest:
         return ""
     places = wording.listing([_line(line, step) for line in its_own])
-    return f" Of {LABELS[name]}, {_amount(ms, step)}, most is at {places}."
+    return f" Of {LOOKS[name].label}, {_amount(ms, step)}, most is at {places}."
 
 
 def _largest_outside(step: Step) -> tuple[str, float]:
@@ -189,7 +189,7 @@ def _unexplained(step: Step) -> str:
     if step.step_ms <= 0 or step.step_ms - step.parts.compute < UNEXPLAINED_SHARE * step.step_ms:
         return ""
     name, ms = _largest_outside(step)
-    return f", of which {_amount(ms, step)} is {LABELS[name]}"
+    return f", of which {_amount(ms, step)} is {LOOKS[name].label}"
 
 
 def _nothing_found(diagnosis: Diagnosis, unexplained: bool) -> str:

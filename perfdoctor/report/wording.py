@@ -142,7 +142,7 @@ def quantity(measurement: Measurement) -> str:
     value = measurement.value
     if isinstance(value, str) or measurement.unit == "text":
         return str(value)
-    return _FORMATS[measurement.unit](value) if abs(value) < _LARGEST else "unknown"
+    return FORMATS[measurement.unit](value) if abs(value) < _LARGEST else "unknown"
 
 
 def duration(ms: float, digits: int = MEASURED_DIGITS) -> str:
@@ -182,13 +182,13 @@ def share(fraction: float) -> str:
         return "0 %"
     if percent < 0.05:
         return f"{sign}<0.1 %"
-    return f"{sign}{percent:.1f} %" if percent < 9.95 else f"{sign}{_thousands(round(percent))} %"
+    return f"{sign}{percent:.1f} %" if percent < 9.95 else f"{sign}{round(percent):,d} %"
 
 
 def count(number: float) -> str:
     """Whole numbers with thousands separators; others with three digits, trailing zeros dropped."""
     if isinstance(number, int) or (abs(number) >= 1000):
-        return _thousands(round(number))
+        return f"{round(number):,d}"
     return _significant(number, MEASURED_DIGITS)
 
 
@@ -285,15 +285,11 @@ def interval(factor: float, low: float, high: float) -> str:
 def saving(savings: Savings, step_ms: float | None) -> str:
     """What a fix is predicted to give: "speed-up 1.8x to 2.1x, saves 11 to 13 ms per step of the 14.2 ms that ..."."""
     costs_more = savings.ceiling_ms > savings.high_ms * 1.005
-    return _gain(savings, step_ms, f" of the {duration(savings.ceiling_ms)} that this costs" if costs_more else "")
+    return gain(savings, step_ms, f" of the {duration(savings.ceiling_ms)} that this costs" if costs_more else "")
 
 
-def gain(savings: Savings, step_ms: float | None) -> str:
+def gain(savings: Savings, step_ms: float | None, of_what: str = "") -> str:
     """The same in short: "speed-up 1.8x to 2.1x, saves 11 to 13 ms per step"."""
-    return _gain(savings, step_ms, "")
-
-
-def _gain(savings: Savings, step_ms: float | None, of_what: str) -> str:
     if savings.high_ms <= 0:
         return f"nothing {_BESIDE_OTHERS}" if savings.claimed > 0 else "none that this run could predict"
     text = f"saves {span(savings.low_ms, savings.high_ms)} per step{of_what}"
@@ -337,10 +333,6 @@ def _significant(value: float, digits: int) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _thousands(number: int) -> str:
-    return f"{number:,d}"
-
-
 def _time_unit(ms: float) -> tuple[str, float]:
     """The unit for a time and its milliseconds."""
     if ms >= 1000:
@@ -355,7 +347,7 @@ def _clock(ms: float) -> str:
     return f"{seconds // 60} min {seconds % 60:02d} s"
 
 
-_FORMATS: dict[str, Callable[[float], str]] = {
+FORMATS: dict[str, Callable[[float], str]] = {
     "ms": duration,
     "us": lambda value: duration(value / 1000),
     "s": lambda value: duration(value * 1000),
@@ -366,3 +358,4 @@ _FORMATS: dict[str, Callable[[float], str]] = {
     "ratio": ratio,
     "flops": flops,
 }
+"""By unit."""

@@ -18,14 +18,13 @@ from ..config.settings import Config
 from ..diagnosis.measured import COMBINED, Trial
 from ..evidence import steady
 from ..evidence.model import Evidence, Missing
-from ..evidence.untouched import untouched
 from ..injected._perfdoctor_probe.remedies import catalogue
-from ..launch import preload
+from ..launch.environment import found_library, preloading
 from ..observation.relaunch import STEPS, Launcher
 from ..observation.running_job import RunningJob
 from ..recording.directory import RunDirectory
 from ..recording.reader import read
-from ..recording.trials import Block, PlannedTrial, TrialPlan
+from ..recording.trials import PlannedTrial, TrialPlan
 from . import history
 from .analyse import LEAST_LAUNCHES, MOST_PAIRS, measured, pairs_of, precise_enough, undisturbed
 from .blocks import LEAST_PAIRS, SETTLE, Size, block_steps, orders
@@ -46,7 +45,6 @@ _LEAST_SILENCE_S = 20.0
 _LAUNCHED_S = 4.0
 """Of a launch after its first step: two seconds of steps, what they are rounded up to, and its end."""
 _MOST_LAUNCHES = 6
-_NOT_REACHED = "not reached within the time budget"
 _SCHEMA = "perfdoctor.trials/1"
 
 
@@ -110,14 +108,14 @@ class Conductor:
             return
         job.say("judging what was seen", None)
         diagnosis = judge(self.directory, self.config)
-        wanted = plan(diagnosis, self.also, preload.find)
-        self.planned = [_planned(number, one, _NOT_REACHED) for number, one in enumerate(wanted, 1)]
+        wanted = plan(diagnosis, self.also, found_library)
+        self.planned = [_planned(number, one) for number, one in enumerate(wanted, 1)]
         more = opportunity(diagnosis, wanted)
         self.problem = "" if wanted or more is not None else "no finding names a fix that can be tried"
         self._write()
         file = job.read()
         process = file.recording() if file is not None else None
-        selection = steady.select(untouched(process)) if process is not None else Missing("no rank")
+        selection = steady.select(steady.untouched(process)) if process is not None else Missing("no rank")
         if isinstance(selection, Missing) or self.problem:
             return
         walls = selection.column("wall_us") / 1000
@@ -144,12 +142,12 @@ class Conductor:
         if chosen and job.alive():
             self.together = len(wanted) + 1
             one = Wanted(chosen, (), predicted_together(diagnosis, chosen))
-            self.planned.append(_planned(self.together, one, _NOT_REACHED))
+            self.planned.append(_planned(self.together, one))
             self._try(job, self.together, one, size, self.budget.left)
         # Nobody asked for it, so nobody misses it where the time is short.
         if more is not None and self._needed_s(more.remedy, size) < self.budget.left and job.alive():
             number = len(self.planned) + 1
-            self.planned.append(_planned(number, more, _NOT_REACHED))
+            self.planned.append(_planned(number, more))
             self._try(job, number, more, size, self.budget.left)
         elif not wanted:
             self.problem = "no finding names a fix that can be tried"
@@ -196,11 +194,11 @@ class Conductor:
                 self._note(planned.trial, why_not=f"it needs about {needed:.0f} s of launches (--trial-seconds)")
                 continue
             entry, _ = catalogue.parse(planned.remedy)
-            library = preload.find(entry.preload)
+            library = found_library(entry.preload)
             if entry.preload and not library:
                 self._note(planned.trial, why_not=f"this machine has no lib{entry.preload[0]}")
                 continue
-            variables = preload.preloading(library, launcher.base) if library else entry.environment
+            variables = preloading(library, launcher.base) if library else entry.environment
             pairs: list[tuple[float, float]] = []
             while len(pairs) < _MOST_LAUNCHES and 2 * self.launch_s < self.budget.left:
                 say(f"trying {planned.remedy}: launch {2 * len(pairs) + 1}", None)
@@ -223,7 +221,7 @@ class Conductor:
 
     def _was_disturbed(self, job: RunningJob, number: int) -> bool:
         """Whether enough pairs of blocks were seen, and too few of them tell anything."""
-        blocks = [block for block in job.blocks() if block.trial == number]
+        blocks = job.blocks(number)
         failed = any(block.error for block in blocks)
         return not failed and len(pairs_of(blocks)) >= LEAST_PAIRS and measured(blocks)[1] is None
 
@@ -236,7 +234,7 @@ class Conductor:
             if not size.steps:
                 self._note(number, why_not="it pays where an epoch begins, and no two epochs were seen")
                 return job.alive()
-        blocks: Sequence[Block] = [block for block in job.blocks() if block.trial == number]
+        blocks = job.blocks(number)
         size = size.within(share_s)
         needed_s = self._needed_s(one.remedy, size)
         if needed_s > self.budget.left and not blocks:
@@ -261,7 +259,7 @@ class Conductor:
                     break
                 sent += self._send(job, number, one.remedy, sent, size)
             job.wait()
-            now = [block for block in job.blocks() if block.trial == number]
+            now = job.blocks(number)
             if any(block.error for block in now):
                 break
             if len(now) > len(blocks):
@@ -314,6 +312,6 @@ class Conductor:
         temporary.replace(self.directory.trials_file)
 
 
-def _planned(number: int, one: Wanted, why_not: str) -> PlannedTrial:
+def _planned(number: int, one: Wanted) -> PlannedTrial:
     predicted = (one.predicted.low, one.predicted.high) if one.predicted else None
-    return PlannedTrial(number, one.remedy, one.findings, predicted, why_not)
+    return PlannedTrial(number, one.remedy, one.findings, predicted, why_not="not reached within the time budget")

@@ -251,28 +251,7 @@ DEVICE_BOUND = DeviceTimeline(
 )
 
 
-ONE_THREAD = Concurrency(
-    threads=1,
-    shared=False,
-    forwards=200,
-    overlapped_share=0.0,
-    in_flight=1.0,
-    wall_ms=0.0,
-    measured=0,
-    cpu_ms=0.0,
-    least_cpu_ms=0.0,
-    blocked_share=0.0,
-    delay_share=0.0,
-    blocked_alone_share=Missing("only one thread calls a model"),
-    occupied_share=0.0,
-    waiters=0.0,
-    in_training=0,
-    eval_with_grad=0,
-    eval_with_grad_share=0.0,
-    backwards=0,
-    site=Missing("only one thread calls a model"),
-    timing=Missing("only one thread calls a model"),
-)
+ONE_THREAD = Concurrency(forwards=200)
 
 
 def step(parts: Parts, **changes: Any) -> Step:

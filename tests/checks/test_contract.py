@@ -14,13 +14,13 @@ from types import ModuleType
 import pytest
 from ills import ILL
 from samples import empty, healthy, on_gpu
+from sections import missing_sections
 
 from perfdoctor.diagnosis.findings import Check, Finding, Measurement, OutcomeKind
 from perfdoctor.diagnosis.registry import Registered, discover
 from perfdoctor.diagnosis.thresholds import thresholds
 from perfdoctor.evidence.model import Evidence, Missing
 from perfdoctor.report import wording
-from perfdoctor.report.explain import missing_sections
 
 GUIDE = {
     "PD01": "backend",

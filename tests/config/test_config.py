@@ -8,8 +8,7 @@ from written_config import written
 
 from perfdoctor.config.files import FILE, PYPROJECT, TOP_KEYS, load
 from perfdoctor.config.rules import Rule
-from perfdoctor.config.selection import Selection
-from perfdoctor.config.settings import Config
+from perfdoctor.config.settings import Config, Selection
 from perfdoctor.config.suppressions import Suppression
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit

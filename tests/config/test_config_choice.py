@@ -10,8 +10,7 @@ from written_config import written
 
 from perfdoctor.config.files import FILE
 from perfdoctor.config.rules import Rule
-from perfdoctor.config.selection import Selection
-from perfdoctor.config.settings import Config, is_selected, require_known_codes
+from perfdoctor.config.settings import Config, Selection, is_selected, require_known_codes
 from perfdoctor.errors import PerfdoctorError
 
 KNOWN = ("PD03", "PD04", "PD07", "PD13", "ACME01")

@@ -10,8 +10,7 @@ import pytest
 from samples import empty, step, with_
 
 from perfdoctor.config.rules import Rule
-from perfdoctor.config.selection import Selection
-from perfdoctor.config.settings import Config
+from perfdoctor.config.settings import Config, Selection
 from perfdoctor.config.suppressions import MalformedComment, Suppression
 from perfdoctor.diagnosis.examine import Rules, examine
 from perfdoctor.diagnosis.findings import (

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sections import SECTIONS, missing_sections
 
 from perfdoctor.diagnosis.findings import OutcomeKind
 from perfdoctor.diagnosis.registry import discover
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
-from perfdoctor.report.explain import SECTIONS, missing_sections
 
 Install = Callable[..., None]
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.config.rules import Rule
-from perfdoctor.config.selection import Selection
-from perfdoctor.config.settings import Config
+from perfdoctor.config.settings import Config, Selection
 from perfdoctor.config.suppressions import MalformedComment, Suppression, inline_suppression, match
 from perfdoctor.diagnosis.findings import Confidence, Finding, Fix, Location, Savings, Severity, SuppressedFinding
 from perfdoctor.diagnosis.suppress import Sifted, sift, suppression_notes

@@ -10,7 +10,7 @@ from recordings import no_window, ops_window, recorded, sites_window, torch
 
 from perfdoctor.evidence.lines import hot_lines
 from perfdoctor.evidence.model import LayerProfile, Missing, Parts, Step
-from perfdoctor.evidence.operators import layers
+from perfdoctor.evidence.windows import layers
 
 NO_STEP = Missing("too few steps")
 STEP = Step(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from recordings import Record, no_window, ops_window, recorded, steps, torch
 
-from perfdoctor.evidence import operators
+from perfdoctor.evidence import windows
 from perfdoctor.evidence.model import (
     BatchTiming,
     BatchTimings,
@@ -60,7 +60,7 @@ ATTENTION = {
 
 
 def _profile(tmp_path: Path, *timings: Record, **profile: Any) -> OpProfile:
-    found = operators.profile(recorded(tmp_path, torch(), steps(10_000, 20), ops_window(**profile), *timings))
+    found = windows.profile(recorded(tmp_path, torch(), steps(10_000, 20), ops_window(**profile), *timings))
     assert isinstance(found, OpProfile)
     return found
 
@@ -107,7 +107,7 @@ def test_timings_of_threads_are_means_over_the_whole_rounds(tmp_path: Path) -> N
 
 
 def _use(tmp_path: Path, *records: Record) -> LibraryUse | Missing:
-    return operators.library_use(recorded(tmp_path, torch(), steps(10_000, 20), *records))
+    return windows.library_use(recorded(tmp_path, torch(), steps(10_000, 20), *records))
 
 
 def test_timings_of_libraries_take_the_place_of_the_rows_of_the_window(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from recordings import MACHINE, Record
 from perfdoctor.evidence import steady
 from perfdoctor.evidence.build import build
 from perfdoctor.evidence.model import Missing
-from perfdoctor.evidence.untouched import untouched
+from perfdoctor.evidence.steady import untouched
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.host import HostRecording
 from perfdoctor.recording.reader import read

@@ -25,8 +25,7 @@ from perfdoctor.gate.comparison import AFTER, BEFORE, CONTROL, STEADY_MEMORY, Co
 from perfdoctor.gate.decision import Policy
 from perfdoctor.gate.interleaving import Launch, Program
 from perfdoctor.gate.model import GateResult, Verdict
-from perfdoctor.gate.rounds import CORE
-from perfdoctor.gate.samples import Sample
+from perfdoctor.gate.samples import CORE, Sample
 from perfdoctor.launch.command import Command
 from perfdoctor.launch.control import Turn
 from perfdoctor.launch.job import Ending, write_facts
@@ -232,14 +231,14 @@ def test_one_noisy_a_a_control_hides_no_counter(stage: Stage) -> None:
 
 
 def test_an_a_a_control_joins_by_itself_where_there_is_room(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "available_bytes", lambda: 64 << 30)
+    monkeypatch.setattr(comparison, "read_available_bytes", lambda: 64 << 30)
     monkeypatch.setattr(comparison, "why_no_control", lambda *given: "" if given[4] > 1 << 30 else "no memory")
     stage.factor = lambda name, launch: 1.0 + wobble(launch) * (name == AFTER)
     result = stage.hold(control="auto")
     assert result.verdict is Verdict.PASS
     assert stage.arms == [2] + [3] * 7
     assert any("passes against a second copy of itself" in note for note in result.notes)
-    monkeypatch.setattr(comparison, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(comparison, "read_available_bytes", lambda: 1 << 20)
     stage.arms.clear()
     alone = stage.hold(control="auto")
     assert stage.arms == [2] * 8
@@ -261,7 +260,7 @@ def test_an_a_a_control_leaves_once_it_is_certain(stage: Stage) -> None:
 
 
 def test_memory_that_comes_and_goes_is_made_to_stay(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "available_bytes", lambda: 64 << 30)
+    monkeypatch.setattr(comparison, "read_available_bytes", lambda: 64 << 30)
     # Faults make launches of one program differ; without them only the slowdown is left.
     stage.faults = lambda launch: 1000 * (launch > 1)
     noise = {1: 0.2, 2: -0.2}
@@ -277,7 +276,7 @@ def test_memory_that_comes_and_goes_is_made_to_stay(stage: Stage, monkeypatch: p
 
 
 def test_memory_is_made_to_stay_however_late_it_shows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "available_bytes", lambda: 64 << 30)
+    monkeypatch.setattr(comparison, "read_available_bytes", lambda: 64 << 30)
     stage.faults = lambda launch: 1000 * (launch == 8)
     assert stage.hold(steady_memory="auto").verdict is Verdict.PASS
     assert stage.launches == 16
@@ -308,7 +307,7 @@ def test_memory_that_stays_is_left_alone(stage: Stage) -> None:
 def test_memory_is_left_alone_with_a_reason(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, asked: str, available_gib: int, changes: dict[str, Any], said: str
 ) -> None:
-    monkeypatch.setattr(comparison, "available_bytes", lambda: available_gib << 30)
+    monkeypatch.setattr(comparison, "read_available_bytes", lambda: available_gib << 30)
     stage.faults = lambda launch: 1000
     stage.evidence = {name: samples.with_(evidence(), **changes) for name in (BEFORE, AFTER)}
     result = stage.hold(steady_memory=asked)

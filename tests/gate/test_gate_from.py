@@ -14,7 +14,7 @@ from counted import COUNTED
 from diagnosis_samples import found_by
 from verdicts import regressions
 
-from perfdoctor.commands.gate_from import read_arm
+from perfdoctor.commands.baseline import read_arm
 from perfdoctor.config.rules import Budget
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis

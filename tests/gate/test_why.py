@@ -12,7 +12,7 @@ from diagnosis_samples import found_by
 from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.evidence.model import CallSite, Missing, Parts, Site
 from perfdoctor.gate.model import Assume, Judgement, Verdict
-from perfdoctor.gate.why import explain, explain_alone
+from perfdoctor.gate.why import explain
 
 ROSE = Judgement("op:aten::item", "item", "count", Assume.EXACT, 8.0, 9.0, Verdict.REGRESSION, "counted", 1.0)
 SAME = Judgement("op:aten::mm", "mm", "count", Assume.EXACT, 8.0, 8.0, Verdict.PASS, "counted", 0.0)
@@ -69,6 +69,6 @@ def test_what_was_not_seen_explains_nothing() -> None:
 
 def test_against_stored_numbers_only_what_failed_is_told() -> None:
     new = Judgement("finding:PD10.item", "x", "count", Assume.EXACT, 0, 1, Verdict.REGRESSION, "new", 1)
-    why = explain_alone(diagnosis(finding(), finding("PD10.item")), [new, ROSE])
+    why = explain(None, diagnosis(finding(), finding("PD10.item")), [new, ROSE])
     assert why.findings == ("PD10.item at train.py:3",)
     assert why.counters == ("aten::item +1 per step",)

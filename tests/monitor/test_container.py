@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from perfdoctor.monitor.container import NONE, UNKNOWN, container_image
+from perfdoctor.monitor.machine import NO_CONTAINER, UNKNOWN_IMAGE, container_image
 
 
 def test_outside_of_a_container_there_is_none(tmp_path: Path) -> None:
-    assert container_image(tmp_path, {}) == NONE
+    assert container_image(tmp_path, {}) == NO_CONTAINER
 
 
 def test_podman_says_which_image(tmp_path: Path) -> None:
@@ -27,4 +27,4 @@ def test_gitlab_names_it(tmp_path: Path) -> None:
 def test_docker_and_kubernetes_do_not(tmp_path: Path, variables: dict[str, str]) -> None:
     if not variables:
         (tmp_path / ".dockerenv").touch()
-    assert container_image(tmp_path, variables) == UNKNOWN
+    assert container_image(tmp_path, variables) == UNKNOWN_IMAGE

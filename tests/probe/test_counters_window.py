@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfdoctor.recording.counters import Counters
+from perfdoctor.recording.operators import Counters
 
 STEPS = 4
 

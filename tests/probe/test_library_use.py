@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.autograd.profiler import profile
 
-from perfdoctor.evidence.operators import library_use
+from perfdoctor.evidence.windows import library_use
 from perfdoctor.injected._perfdoctor_probe.windows.library_use import Uses
 from perfdoctor.injected._perfdoctor_probe.windows.operators import divided
 from perfdoctor.recording.base import Missing

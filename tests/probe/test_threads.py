@@ -7,8 +7,8 @@ import json
 import pytest
 
 from perfdoctor.recording.base import Site
-from perfdoctor.recording.concurrency import ForwardsSeen
 from perfdoctor.recording.model import ProcessRecording
+from perfdoctor.recording.process import ForwardsSeen
 
 pytestmark = pytest.mark.timeout(450)
 

@@ -13,8 +13,8 @@ import pytest
 from perfdoctor.launch.command import Command
 from perfdoctor.launch.control import ControlServer, Rank, Turn
 from perfdoctor.launch.job import Job, start
-from perfdoctor.recording.counters import Counters
 from perfdoctor.recording.directory import RunDirectory
+from perfdoctor.recording.operators import Counters
 from perfdoctor.recording.reader import ProcessFile
 
 pytestmark = pytest.mark.e2e

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sections import SECTIONS, missing_sections
+
 from perfdoctor.diagnosis.findings import Check, cannot_tell
 from perfdoctor.diagnosis.thresholds import Threshold, thresholds
-from perfdoctor.report.explain import SECTIONS, explain_markdown, explain_text, missing_sections, parse
+from perfdoctor.report.explain import explain_markdown, explain_text, parse
 
 DOC = """Time that the loop waits for data.
 

@@ -17,7 +17,7 @@ import sarif_om
 from gate_samples import FAILED, RESULTS
 from public_schemas import SARIF, require_valid
 
-from perfdoctor.commands.outputs import SUMMARY_BYTES, Output, Pages, write_pages
+from perfdoctor.commands.outputs import SUMMARY_BYTES, Output, Pages, write
 from perfdoctor.diagnosis.findings import Location, SuppressedFinding, cannot_tell
 from perfdoctor.gate.model import Verdict
 from perfdoctor.report.gate_sheet import gate_sheet
@@ -204,9 +204,9 @@ def test_github_also_gets_the_whole_report_as_its_summary(
     summary = tmp_path / "summary"
     summary.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    write_pages(pages("the report\n"), [Output("github", None)])
+    write(pages("the report\n"), [Output("github", None)])
     assert summary.read_text() == "before\nthe report\n"
     assert "::notice" in capsys.readouterr().out
-    write_pages(pages("ä line\n" * 500_000), [Output("github", None)])
+    write(pages("ä line\n" * 500_000), [Output("github", None)])
     assert SUMMARY_BYTES - 100 < len(summary.read_bytes()) < 1 << 20
     assert "(cut:" in summary.read_text()

@@ -262,7 +262,7 @@ def test_small_parts_are_merged_and_nothing_is_lost() -> None:
 
 
 def bar(slices: tuple[anatomy.Slice, ...], width: int) -> str:
-    return "".join(piece.glyph * n for piece, n in zip(slices, anatomy.cells(slices, width), strict=True))
+    return "".join(piece.look.glyph * n for piece, n in zip(slices, anatomy.cells(slices, width), strict=True))
 
 
 @pytest.mark.parametrize("width", [1, 5, 7, 8, 40, 80, 121])

@@ -69,8 +69,8 @@ class RunningJob:
         file.refresh()
         return file
 
-    def blocks(self) -> tuple[Block, ...]:
-        return self.read().blocks()
+    def blocks(self, trial: int) -> list[Block]:
+        return [block for block in self.read().blocks() if block.trial == trial]
 
     def order(self, *commands: Mapping[str, Any]) -> None:
         for number, command in enumerate(commands):
@@ -208,7 +208,7 @@ def test_without_epochs_what_pays_by_the_epoch_is_not_tried(ill: Any, tmp_path: 
 def test_a_library_that_is_not_there_is_left_out_unless_it_is_asked_for(
     ill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conductor.preload, "find", lambda libraries: "")
+    monkeypatch.setattr(conductor, "found_library", lambda libraries: "")
     conducted = ill(finding("a", 1, 1, "gc.thresholds", "memory.jemalloc"), also=("memory.tcmalloc",))
     conducted.prove(RunningJob(tmp_path, lambda remedy: 2000))
     conducted.launch_s = 0.001

@@ -51,8 +51,7 @@ from .bursts import Bursts, bursts
 from .computing import compute
 from .cpus import SIGNS, Signs, are_bound, lack_of_cpu
 from .ledger import Ledger
-from .overlap import HANDOVER_MS, Overlap, overlap
-from .quiet import with_cpus
+from .overlap import HANDOVER_MS, Overlap, overlap, with_cpus
 from .timings import ThreadGain, TypeCost, VectorExtensionCost, in_step, thread_gain, type_cost, vector_extension_cost
 from .waiting import REBUILT, Restart, input_wait, restart
 

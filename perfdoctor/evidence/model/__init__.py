@@ -10,10 +10,7 @@ one hold what is derived from several records.
 from __future__ import annotations
 
 from ...recording.base import *
-from ...recording.concurrency import RequestTiming as RequestTiming
-from ...recording.counters import *
 from ...recording.host import GpuProcess as GpuProcess
-from ...recording.indices import *
 from ...recording.layers import *
 from ...recording.libraries import *
 from ...recording.lines import *
@@ -21,7 +18,6 @@ from ...recording.machine import *
 from ...recording.operators import *
 from ...recording.process import ProbeFault as ProbeFault
 from ...recording.settings import *
-from ...recording.vector_extensions import *
 from .causes import *
 from .concurrency import *
 from .device import *

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 from ...recording.base import Missing
+from .step import Divided
 
 Bound = Literal["device", "host", "both"]
 
@@ -17,7 +18,7 @@ BUSY = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceParts:
+class DeviceParts(Divided):
     """The step on the device, milliseconds: from the event at a part's beginning to the one at its end.
 
     A part holds the work that the host asked for in it, and the time in which the device had none because the host
@@ -29,14 +30,6 @@ class DeviceParts:
     backward: float = 0.0
     optimizer: float = 0.0
     other: float = 0.0
-
-    @property
-    def total(self) -> float:
-        return sum(self.as_dict().values())
-
-    def as_dict(self) -> dict[str, float]:
-        """Part name -> milliseconds, by the names of `Parts`."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)

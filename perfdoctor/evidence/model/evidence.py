@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...recording.base import Missing
-from ...recording.counters import NO_COUNTERS, Counters
-from ...recording.indices import IndexUse
 from ...recording.layers import LayerProfile
 from ...recording.libraries import LibraryUse
-from ...recording.lines import CallSite, CodeLine, Line
+from ...recording.lines import CallSite, CodeLine, IndexUse, Line
 from ...recording.machine import Machine
-from ...recording.operators import OpProfile
+from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
 from ...recording.settings import Backend, Cudnn, Precision, Threads
 from .concurrency import Concurrency

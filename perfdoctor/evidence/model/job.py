@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+EndKind = Literal["finished", "stopped", "crashed", "killed", "interrupted", "timeout", "unknown"]
+
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
     """How the job ended."""
 
-    kind: Literal["finished", "stopped", "crashed", "killed", "interrupted", "timeout", "unknown"]
+    kind: EndKind
     """`stopped`: by perfdoctor, with enough evidence. `crashed`: exit code other than 0. `killed`: by a signal
     that perfdoctor did not send. `timeout`: no step, or no progress, for `--patience` seconds."""
     exit_code: int | None = None

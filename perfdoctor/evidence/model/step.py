@@ -9,7 +9,20 @@ from ...recording.process import BoundaryKind
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Divided:
+    """A step in parts, milliseconds: each field is one."""
+
+    @property
+    def total(self) -> float:
+        return sum(self.as_dict().values())
+
+    def as_dict(self) -> dict[str, float]:
+        """Part name -> milliseconds, in the order of the anatomy bar."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts(Divided):
     """Where the steady step goes on the host clock, milliseconds; the sum is `Step.step_ms`."""
 
     input_wait: float = 0.0
@@ -21,17 +34,9 @@ class Parts:
     other: float = 0.0
 
     @property
-    def total(self) -> float:
-        return sum(self.as_dict().values())
-
-    @property
     def compute(self) -> float:
         """Forward, backward and optimizer."""
         return self.forward + self.backward + self.optimizer
-
-    def as_dict(self) -> dict[str, float]:
-        """Part name -> milliseconds, in the order of the anatomy bar."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)

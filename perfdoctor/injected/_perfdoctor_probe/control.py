@@ -23,7 +23,8 @@ class Control:
             try:
                 # Through /proc the name stays short: a socket address holds 107 bytes, a run directory may not.
                 connection.connect(f"/proc/self/fd/{directory}/control.sock")
-                connection.setblocking(False)
+                # Whatever default timeout the job has set; who does not want to wait says so at each call.
+                connection.setblocking(True)
             except OSError:
                 connection.close()
                 return
@@ -34,34 +35,37 @@ class Control:
 
     def send(self, message: dict) -> None:
         """Drop the message rather than wait: the launcher may be busy."""
+        self._send(message, socket.MSG_DONTWAIT)
+
+    def tell(self, message: dict) -> bool:
+        """Send, and wait until there is room: what takes turns must not lose a message. False when nobody is there."""
+        self._send(message, 0)
+        return self.socket is not None
+
+    def _send(self, message: dict, flags: int) -> None:
         if self.socket is None:
             return
         try:
-            self.socket.send(json.dumps(message, separators=(",", ":")).encode())
+            self.socket.send(json.dumps(message, separators=(",", ":")).encode(), flags)
         except BlockingIOError:
             pass
         except OSError:
             self.close()
 
-    def tell(self, message: dict) -> bool:
-        """Send, and wait until there is room: what takes turns must not lose a message. False when nobody is there."""
-        if self.socket is None:
-            return False
-        try:
-            self.socket.setblocking(True)
-            self.socket.send(json.dumps(message, separators=(",", ":")).encode())
-            self.socket.setblocking(False)
-        except OSError:
-            self.close()
-        return self.socket is not None
-
     def wait(self) -> "dict | None":
         """The next command, however long it takes; None when the launcher is gone."""
+        return self._received(0)
+
+    def commands(self) -> "list[dict]":
+        """What has come down since the last call."""
+        return list(iter(lambda: self._received(socket.MSG_DONTWAIT), None))
+
+    def _received(self, flags: int) -> "dict | None":
         while self.socket is not None:
             try:
-                self.socket.setblocking(True)
-                data = self.socket.recv(_LARGEST)
-                self.socket.setblocking(False)
+                data = self.socket.recv(_LARGEST, flags)
+            except BlockingIOError:
+                break
             except OSError:
                 data = b""
             if not data:
@@ -72,26 +76,6 @@ class Control:
             except ValueError:
                 continue
         return None
-
-    def commands(self) -> "list[dict]":
-        """What has come down since the last call."""
-        found = []
-        while self.socket is not None:
-            try:
-                data = self.socket.recv(_LARGEST)
-            except BlockingIOError:
-                break
-            except OSError:
-                self.close()
-                break
-            if not data:
-                self.close()
-                break
-            try:
-                found.append(json.loads(data))
-            except ValueError:
-                continue
-        return found
 
     def close(self) -> None:
         """Let go; the job runs on."""

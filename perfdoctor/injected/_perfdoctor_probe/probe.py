@@ -362,15 +362,7 @@ class Probe:
         return RequestMicrobenchmark(copies)
 
     def _time_requests(self, step: int) -> None:
-        microbenchmark = self.concurrency.microbenchmark
-        if microbenchmark is None or not microbenchmark.is_due(time.perf_counter_ns()):
-            return
-        began = self.windows.own.begin()
-        timings = microbenchmark.round()
-        if timings:
-            self.recorder.record("batching", step=step, **timings)
-        self.windows.marked.append(step)
-        self.windows.own.end(began)
+        self.windows.take_round("batching", self.concurrency.microbenchmark, step)
 
     def compiling(self) -> None:
         """torch.compile is about to be called: it compiles nothing inside a dispatch mode, and would trace hooks."""

@@ -120,9 +120,13 @@ def libraries() -> dict:
 
 def mapped() -> "set[str]":
     """Paths of the shared libraries in this process."""
+    return {line.rpartition(" ")[2] for line in text("/proc/self/maps").splitlines() if ".so" in line}
+
+
+def text(path: str) -> str:
+    """All of a file, however long; "" where it cannot be read."""
     try:
-        with open("/proc/self/maps") as maps:
-            text = maps.read()
+        with open(path) as file:
+            return file.read()
     except OSError:
-        return set()
-    return {line.rpartition(" ")[2] for line in text.splitlines() if ".so" in line}
+        return ""

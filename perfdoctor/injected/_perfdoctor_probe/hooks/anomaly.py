@@ -9,6 +9,8 @@ import time
 
 import torch
 
+from ..changes import Changes
+
 _TRACES = "torch.fx.traceback"
 """The module whose `format_stack` autograd calls for each node; imported at the first of them."""
 SEARCH = ("aten::isnan", "aten::_is_any_true")
@@ -45,18 +47,15 @@ class AnomalyWatch:
         self.searching = False
         self.place = -1
         """A line of the loop, in case that of the switch is not known."""
-        self.module = self.stand_in = self.original = None
+        self.changes = Changes()
 
     def open(self) -> None:
-        self.module = sys.modules.get(_TRACES)
-        self.original = getattr(self.module, "format_stack", None)
-        if self.original is not None:
-            self.stand_in = self.module.format_stack = self._timed(self.original)
+        module = sys.modules.get(_TRACES)
+        if hasattr(module, "format_stack"):
+            self.changes.put(module, "format_stack", self._timed(module.format_stack))
 
     def close(self) -> None:
-        if self.stand_in is not None and self.module.format_stack is self.stand_in:
-            self.module.format_stack = self.original
-        self.stand_in = None
+        self.changes.take_back()
 
     def _timed(self, original):
         def format_stack():

@@ -178,9 +178,7 @@ class Discovery:
     def compiling(self) -> None:
         """torch.compile is about to be called: nothing of ours may be traced."""
         self.compiled = True
-        self.settle()
-        for kind in list(self.classes):
-            self._unpatch(kind)
+        self.retire()
         from torch._dynamo import trace_rules
         from torch._dynamo.eval_frame import OptimizedModule
 

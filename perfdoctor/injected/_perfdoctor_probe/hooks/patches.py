@@ -17,42 +17,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .. import settings
 from .. import timeline as parts
+from ..changes import Changes
 from . import shortcuts
 from .discovery import Discovery
 
 _clock = time.perf_counter_ns
-_ABSENT = object()
-
-
-class Changes:
-    """What was put in the place of what, so that it can be put back."""
-
-    def __init__(self) -> None:
-        self.made: "list[tuple]" = []
-        self.undone: "list[tuple]" = []
-
-    def put(self, part: str, owner, name: str, stand_in) -> None:
-        """Have `owner.name` be `stand_in`."""
-        before = vars(owner).get(name, _ABSENT)
-        setattr(owner, name, stand_in)
-        self.made.append((part, owner, name, vars(owner)[name], before))
-
-    def when_undone(self, part: str, undo) -> None:
-        """Call `undo` when the part is taken back."""
-        self.undone.append((part, undo))
-
-    def take_back(self, kept: "set[str]") -> None:
-        """Everything is as before, but for the `kept` parts, and for what others have changed since."""
-        for part, owner, name, ours, before in reversed(self.made):
-            if part in kept or vars(owner).get(name) is not ours:
-                continue
-            if before is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
-        for part, undo in self.undone:
-            if part not in kept:
-                undo()
+_SELF = slice(1)
+"""The object whose method it is."""
 
 
 def install(probe) -> None:
@@ -87,6 +58,29 @@ def install(probe) -> None:
             probe.fault(part.__name__[1:], error)
 
 
+def _announced(original, began, arguments=slice(0)):
+    """`original`, and `began` before each call, with these of its positional arguments."""
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        began(*args[arguments])
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _followed(original, done, arguments=slice(0)):
+    """`original`, and `done` after each call that returned, with these of its arguments."""
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        result = original(*args, **kwargs)
+        done(*(*args, *kwargs.values())[arguments])
+        return result
+
+    return call
+
+
 def _optimizer(probe) -> None:
     began, ended = shortcuts.optimizer_hooks(probe.loop, probe.guarded)
     handles = [register_optimizer_step_pre_hook(began), register_optimizer_step_post_hook(ended)]
@@ -119,7 +113,7 @@ def _optimizer(probe) -> None:
         for handle in handles:
             handle.hooks_dict_ref()[handle.id] = _nothing
 
-    probe.changes.when_undone("optimizer", leave)
+    probe.changes.when_undone(leave, "optimizer")
 
 
 def _nothing(optimizer, args, kwargs) -> None:
@@ -132,7 +126,7 @@ def _backward(probe) -> None:
     original = torch.autograd._engine_run_backward
     run_backward = shortcuts.backward(probe.loop, probe.guarded, original)
     functools.update_wrapper(run_backward, original)
-    probe.changes.put("backward", torch.autograd, "_engine_run_backward", run_backward)
+    probe.changes.put(torch.autograd, "_engine_run_backward", run_backward, "backward")
 
 
 def _loaders(probe) -> None:
@@ -141,13 +135,8 @@ def _loaders(probe) -> None:
     iterating = probe.guarded("iterator", loop.iterator_wanted)
     iterator_made = probe.guarded("iterator", loading.iterator_made)
     iterator_arrived = probe.guarded("iterator", loop.iterator_arrived)
-    original_init = dataloader.DataLoader.__init__
     original_iter = dataloader.DataLoader.__iter__
     original_next = dataloader._BaseDataLoaderIter.__next__
-
-    def init(self, *args, **kwargs):
-        original_init(self, *args, **kwargs)
-        made(self)
 
     def iterate(self):
         timed = iterating()
@@ -163,17 +152,12 @@ def _loaders(probe) -> None:
     following = shortcuts.following(
         loop, loading, probe.guarded, original_next, dataloader._MultiProcessingDataLoaderIter
     )
-    for stand_in, original, name in (
-        (init, original_init, "__init__"),
-        (iterate, original_iter, "__iter__"),
-        (following, original_next, "__next__"),
-    ):
+    for stand_in, original in ((iterate, original_iter), (following, original_next)):
         functools.update_wrapper(stand_in, original)
-        stand_in.__name__ = name
     put = probe.changes.put
-    put("loaders", dataloader.DataLoader, "__init__", init)
-    put("loaders", dataloader.DataLoader, "__iter__", iterate)
-    put("batches", dataloader._BaseDataLoaderIter, "__next__", following)
+    put(dataloader.DataLoader, "__init__", _followed(dataloader.DataLoader.__init__, made, _SELF), "loaders")
+    put(dataloader.DataLoader, "__iter__", iterate, "loaders")
+    put(dataloader._BaseDataLoaderIter, "__next__", following, "batches")
 
 
 def _iterator_ends(probe) -> None:
@@ -196,22 +180,14 @@ def _iterator_ends(probe) -> None:
             arrived()
             ended(self, clock() - began)
 
-    probe.changes.put("iterators", kind, "_shutdown_workers", shutdown)
+    probe.changes.put(kind, "_shutdown_workers", shutdown, "iterators")
 
 
 def _workers(probe) -> None:
-    loading = probe.loading
-    began = probe.guarded("worker", loading.worker_began)
-    original_loop = worker._worker_loop
-
-    @functools.wraps(original_loop)
-    def worker_loop(*args, **kwargs):
-        # Positions of worker_id and num_workers in torch's own signature.
-        began(*args[10:12])
-        return original_loop(*args, **kwargs)
-
-    probe.changes.put("workers", worker, "_worker_loop", worker_loop)
-
+    began = probe.guarded("worker", probe.loading.worker_began)
+    # Positions of worker_id and num_workers in torch's own signature.
+    worker_loop = _announced(worker._worker_loop, began, slice(10, 12))
+    probe.changes.put(worker, "_worker_loop", worker_loop, "workers")
     for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
         _fetch(probe, kind)
 
@@ -232,7 +208,7 @@ def _fetch(probe, kind) -> None:
         after(self)
         return batch
 
-    probe.changes.put("workers", kind, "fetch", timed)
+    probe.changes.put(kind, "fetch", timed, "workers")
 
 
 def _transport(probe) -> None:
@@ -246,17 +222,17 @@ def _transport(probe) -> None:
         received(len(data), _clock() - began)
         return value
 
-    probe.changes.put("transport", pickler, "loads", staticmethod(loads))
+    probe.changes.put(pickler, "loads", staticmethod(loads), "transport")
 
 
 def _pauses(probe) -> None:
     callback = probe.guarded("gc", probe.collector.callback)
     gc.callbacks.append(callback)
-    probe.changes.when_undone("pauses", lambda: gc.callbacks.remove(callback))
+    probe.changes.when_undone(lambda: gc.callbacks.remove(callback), "pauses")
 
 
 def _collector(probe) -> None:
-    probe.changes.put("collector", gc, "collect", probe.collector.explicit(gc.collect))
+    probe.changes.put(gc, "collect", probe.collector.explicit(gc.collect), "collector")
 
 
 def _calls(probe) -> None:
@@ -265,46 +241,27 @@ def _calls(probe) -> None:
     empty_cache = wrap("empty_cache", torch.cuda.empty_cache)
     # Each under both its names, because pickle looks a function up where it says it was defined.
     for owner in (torch, torch.serialization):
-        put("calls", owner, "save", save)
+        put(owner, "save", save, "calls")
     for owner in (torch.cuda, torch.cuda.memory):
-        put("calls", owner, "empty_cache", empty_cache)
+        put(owner, "empty_cache", empty_cache, "calls")
 
 
 def _grad_scaler(probe) -> None:
     scaler = torch.amp.grad_scaler.GradScaler
-    original = scaler.__init__
 
-    def made(self) -> None:
-        if self.is_enabled():
+    def made(scaler) -> None:
+        if scaler.is_enabled():
             probe.scaler_site = probe.sites.here()
 
-    made = probe.guarded("grad_scaler", made)
-
-    @functools.wraps(original)
-    def init(self, *args, **kwargs):
-        original(self, *args, **kwargs)
-        made(self)
-
-    probe.changes.put("grad_scaler", scaler, "__init__", init)
-
-
-def _followed(original, done):
-    """`original`, and `done` after each call that returned."""
-
-    @functools.wraps(original)
-    def call(*args, **kwargs):
-        result = original(*args, **kwargs)
-        done()
-        return result
-
-    return call
+    init = _followed(scaler.__init__, probe.guarded("grad_scaler", made), _SELF)
+    probe.changes.put(scaler, "__init__", init, "grad_scaler")
 
 
 def _anomaly(probe) -> None:
     switched = probe.guarded("anomaly", probe.anomaly.switched)
     # Not what makes a `detect_anomaly`: that warns, and names the line that called it.
     for kind, name in ((torch.autograd.detect_anomaly, "__enter__"), (torch.autograd.set_detect_anomaly, "__init__")):
-        probe.changes.put("anomaly", kind, name, _followed(getattr(kind, name), switched))
+        probe.changes.put(kind, name, _followed(getattr(kind, name), switched), "anomaly")
 
 
 def _double(probe) -> None:
@@ -312,31 +269,20 @@ def _double(probe) -> None:
         if probe.double_site in (None, -1):
             probe.double_site = probe.sites.here(2)
 
-    def asked_in(words) -> None:
-        # A type, or a tensor that has it.
-        if any(word is torch.float64 or getattr(word, "dtype", None) is torch.float64 for word in words):
+    def asked_in(*words) -> None:
+        # A type, or a tensor that has it. The module itself is among the words too.
+        kinds = (word.dtype if isinstance(word, torch.Tensor) else word for word in words)
+        if any(kind is torch.float64 for kind in kinds):
             asked()
 
     asked, asked_in = probe.guarded("double", asked), probe.guarded("double", asked_in)
-    set_default = torch.set_default_dtype
-
-    @functools.wraps(set_default)
-    def set_default_dtype(d, /):
-        set_default(d)
-        if d is torch.float64:
-            asked()
-
-    probe.changes.put("double", torch, "set_default_dtype", set_default_dtype)
-    probe.changes.put("double", torch.nn.Module, "double", _followed(torch.nn.Module.double, asked))
-    convert = torch.nn.Module.to
-
-    @functools.wraps(convert)
-    def to(self, *args, **kwargs):
-        module = convert(self, *args, **kwargs)
-        asked_in((*args, *kwargs.values()))
-        return module
-
-    probe.changes.put("double", torch.nn.Module, "to", to)
+    module = torch.nn.Module
+    for owner, name, stand_in in (
+        (torch, "set_default_dtype", _followed(torch.set_default_dtype, asked_in, slice(None))),
+        (module, "double", _followed(module.double, asked)),
+        (module, "to", _followed(module.to, asked_in, slice(None))),
+    ):
+        probe.changes.put(owner, name, stand_in, "double")
 
 
 def _knobs(probe) -> None:
@@ -355,50 +301,27 @@ def _knobs(probe) -> None:
     if enabled is not None:
         places.append((enabled, "setter", onednn_set))
     for owner, name, done in places:
-        probe.changes.put("knobs", owner, name, _followed(getattr(owner, name), probe.guarded("knobs", done)))
+        probe.changes.put(owner, name, _followed(getattr(owner, name), probe.guarded("knobs", done)), "knobs")
 
 
 def _profilers(probe) -> None:
     import torch.autograd.profiler as module
 
     starts = probe.guarded("profilers", probe.profilers.starts)
-
-    def announced(original):
-        @functools.wraps(original)
-        def call(*args, **kwargs):
-            starts()
-            return original(*args, **kwargs)
-
-        return call
-
     for name in ("_prepare_profiler", "_enable_profiler"):
-        probe.changes.put("profilers", module, name, announced(getattr(module, name)))
+        probe.changes.put(module, name, _announced(getattr(module, name), starts), "profilers")
 
 
 def _compile(probe) -> None:
-    compiling = probe.guarded("compile", probe.compiling)
-    module_compiled = probe.guarded("compile", probe.discovery.module_compiled)
-    original = torch.compile
-    original_method = torch.nn.Module.compile
-
-    @functools.wraps(original)
-    def compile(*args, **kwargs):
-        compiling()
-        return original(*args, **kwargs)
-
-    @functools.wraps(original_method)
-    def compile_method(self, *args, **kwargs):
-        result = original_method(self, *args, **kwargs)
-        module_compiled(self)
-        return result
-
-    probe.changes.put("compile", torch, "compile", compile)
-    probe.changes.put("compile", torch.nn.Module, "compile", compile_method)
+    module = torch.nn.Module
+    compiled = _followed(module.compile, probe.guarded("compile", probe.discovery.module_compiled), _SELF)
+    probe.changes.put(torch, "compile", _announced(torch.compile, probe.guarded("compile", probe.compiling)), "compile")
+    probe.changes.put(module, "compile", compiled, "compile")
 
 
 def _watch(probe) -> None:
     probe.discovery.watch()
-    probe.changes.when_undone("watch", probe.discovery.retire)
+    probe.changes.when_undone(probe.discovery.retire, "watch")
 
 
 def _note_autocast(probe) -> None:

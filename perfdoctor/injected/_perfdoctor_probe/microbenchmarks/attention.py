@@ -122,19 +122,16 @@ class _Replay:
         allowed = torch._C._get_flash_sdp_enabled()
         torch._C._set_sdp_use_flash(flash)
         try:
-            return self._dot_product()
+            return torch.nn.functional.scaled_dot_product_attention(
+                self.query,
+                self.key,
+                self.value,
+                attn_mask=None if self.causal else self.mask,
+                dropout_p=self.dropout,
+                is_causal=self.causal,
+            )
         finally:
             torch._C._set_sdp_use_flash(allowed)
-
-    def _dot_product(self):
-        return torch.nn.functional.scaled_dot_product_attention(
-            self.query,
-            self.key,
-            self.value,
-            attn_mask=None if self.causal else self.mask,
-            dropout_p=self.dropout,
-            is_causal=self.causal,
-        )
 
 
 def _choice(record: dict, sizes: tuple) -> str:

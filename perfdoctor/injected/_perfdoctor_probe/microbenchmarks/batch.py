@@ -6,8 +6,6 @@ larger batch would give. Elementwise operators are not timed: theirs is the laun
 Runs after the job's last step, on tensors of its own and within a time limit.
 """
 
-import time
-
 import torch
 
 from ..rows import elements, rounded
@@ -45,35 +43,27 @@ def timings(ops: list, arguments: list, weights: "set[tuple]") -> dict:
 
     `weights` are the shapes of the parameters: those do not grow with the batch.
     """
-    began = time.perf_counter_ns()
-    found = []
-    for op, (name, shapes, types, concrete) in zip(ops, arguments):
-        if len(found) == _TIMED or time.perf_counter_ns() - began > _LIMIT_NS:
-            break
+
+    def timed(op: dict, name: str, shapes: list, types: list, concrete: list) -> "dict | None":
         took_ms = replay.call_ms(op)
         factor = _LARGER if took_ms < _LONG_MS else _LONG_LARGER
         larger = resized(name, shapes, weights, factor, 1)
         if took_ms > _TOO_LONG_MS or larger is None or not replay.replayable(name, larger):
-            continue
+            return None
         sizes = [shapes, larger]
         smaller = resized(name, shapes, weights, 1, _LARGER)
         if smaller is not None and max(map(elements, shapes)) >= _SMALLER_ELEMENTS:
             sizes.append(smaller)
-        try:
-            times = replay.in_turns([replay.prepared(name, size, types, concrete) for size in sizes])
-        except Exception:  # not replayable with plain arguments: no timing, no harm
-            continue
-        found.append(
-            {
-                "name": op["name"],
-                "shapes": op["shapes"],
-                "calls_per_step": op["calls_per_step"],
-                "milliseconds": times[0],
-                "factor": factor,
-                "larger_milliseconds": times[1],
-                "smaller_milliseconds": times[2] if len(times) > 2 else None,
-            }
-        )
+        times = replay.in_turns([replay.prepared(name, size, types, concrete) for size in sizes])
+        return {
+            "calls_per_step": op["calls_per_step"],
+            "milliseconds": times[0],
+            "factor": factor,
+            "larger_milliseconds": times[1],
+            "smaller_milliseconds": times[2] if len(times) > 2 else None,
+        }
+
+    found = replay.rows(ops, arguments, _TIMED, _LIMIT_NS, timed)
     return {"ops": found, "smaller": _LARGER, **_machine()} if found else _NONE
 
 

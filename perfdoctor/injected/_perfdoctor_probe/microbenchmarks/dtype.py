@@ -1,7 +1,5 @@
 """What the job's own operators would cost in float32: the same shapes, timed both ways after the last step."""
 
-import time
-
 import torch
 
 from . import replay
@@ -14,29 +12,13 @@ _TYPES = ("float64", "float16", "bfloat16")
 
 def timings(ops: list, arguments: list) -> list:
     """For the largest operators not in float32: a call as it is and in float32."""
-    began = time.perf_counter_ns()
-    found = []
-    for op, (name, shapes, types, concrete) in zip(ops, arguments):
-        if len(found) == _TIMED or time.perf_counter_ns() - began > _LIMIT_NS:
-            break
-        if op["dtype"] not in _TYPES or not replay.replayable(name, shapes):
-            continue
-        try:
-            native, single = replay.in_turns(
-                [
-                    replay.prepared(name, shapes, types, concrete, dtype)
-                    for dtype in (getattr(torch, op["dtype"]), torch.float32)
-                ]
-            )
-        except Exception:  # not replayable with plain arguments: no timing, no harm
-            continue
-        found.append(
-            {
-                "name": op["name"],
-                "shapes": op["shapes"],
-                "dtype": op["dtype"],
-                "milliseconds": native,
-                "float32_milliseconds": single,
-            }
-        )
-    return found
+    return replay.rows(ops, arguments, _TIMED, _LIMIT_NS, _timed)
+
+
+def _timed(op: dict, name: str, shapes: list, types: list, concrete: list) -> "dict | None":
+    if op["dtype"] not in _TYPES or not replay.replayable(name, shapes):
+        return None
+    dtypes = getattr(torch, op["dtype"]), torch.float32
+    ways = [replay.prepared(name, shapes, types, concrete, dtype) for dtype in dtypes]
+    native, single = replay.in_turns(ways)
+    return {"dtype": op["dtype"], "milliseconds": native, "float32_milliseconds": single}

@@ -39,13 +39,13 @@ class ThreadMicrobenchmark:
         """Whether a round may be taken now; never again once the job has changed its number of threads."""
         return self.left > 0 and now_ns >= self.due_ns and replay.alone()
 
-    def round(self) -> "list[dict]":
-        """A `ThreadTiming` for each number; empty for the first round, which starts threads and loads kernels."""
+    def round(self) -> "dict | None":
+        """A `ThreadTiming` for each number; None for the first round, which starts threads and loads kernels."""
         first = self.left == _ROUNDS
         self.left -= 1
         if torch.get_num_threads() != self.threads:
             self.left = 0
-            return []
+            return None
         began = time.perf_counter_ns()
         found = []
         try:
@@ -57,7 +57,7 @@ class ThreadMicrobenchmark:
             torch.set_num_threads(self.threads)
         now = time.perf_counter_ns()
         self.due_ns = now + (0 if first else max(_PAUSE_NS, _SHARE * (now - began)))
-        return [] if first else found
+        return None if first else {"timings": found}
 
 
 def _wanted(threads: int) -> "set[int]":

@@ -3,8 +3,6 @@
 Timed after the job's last step, on tensors of its own. Elementwise operators take the same either way.
 """
 
-import time
-
 import torch
 
 from ..rows import elements
@@ -39,26 +37,21 @@ def timings(ops: list, arguments: list, convolutions: list) -> list:
     first = any(row["channels_last"] is False and row["dtype"] in _TYPES for row in convolutions)
     if not first or onednn.any_native(row["kernel"] for row in convolutions):
         return []
-    began = time.perf_counter_ns()
-    found, least_ms = [], 0.0
-    for op, (name, shapes, types, concrete) in zip(ops, arguments):
-        if len(found) == _TIMED or time.perf_counter_ns() - began > _LIMIT_NS:
-            break
+    least_ms = 0.0
+
+    def timed(op: dict, name: str, shapes: list, types: list, concrete: list) -> "dict | None":
+        nonlocal least_ms
         spent_ms = op["total_ms_per_step"]
         if not _is_timeable(name, op["dtype"], shapes) or spent_ms < least_ms:
-            continue
+            return None
         least_ms = least_ms or _LEAST_PART * spent_ms
-        try:
-            with torch.autocast("cpu", enabled=False):
-                places = replay.PLACES if _is_movable(op, shapes) else 1
-                ways = [[_call(name, shapes, types, concrete, last) for last in (False, True)] for _ in range(places)]
-                first, last = replay.in_places(ways, _PLACE_NS)
-        except Exception:  # not replayable with plain arguments: no timing, no harm
-            continue
-        told = {"name": op["name"], "shapes": op["shapes"], "ms_per_step": spent_ms}
-        if first > 0:
-            found.append({**told, "first_ms": first, "last_ms": last})
-    return found
+        with torch.autocast("cpu", enabled=False):
+            places = replay.PLACES if _is_movable(op, shapes) else 1
+            ways = [[_call(name, shapes, types, concrete, last) for last in (False, True)] for _ in range(places)]
+            first, last = replay.in_places(ways, _PLACE_NS)
+        return {"ms_per_step": spent_ms, "first_ms": first, "last_ms": last} if first > 0 else None
+
+    return replay.rows(ops, arguments, _TIMED, _LIMIT_NS, timed)
 
 
 def _is_movable(op: dict, shapes: list) -> bool:

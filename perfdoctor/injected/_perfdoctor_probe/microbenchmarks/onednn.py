@@ -3,8 +3,6 @@
 Runs after the job's last step, on tensors of its own; the switch is put back, for whatever the job does afterwards.
 """
 
-import time
-
 import torch
 
 from . import replay
@@ -32,23 +30,17 @@ def timings(ops: list, arguments: list, enabled: "bool | None") -> list:
     now = bool(torch._C._get_mkldnn_enabled())
     if not any_native(op["name"] for op in ops) and now and enabled is not False:
         return []
-    began = time.perf_counter_ns()
-    found = []
-    for op, (name, shapes, types, concrete) in zip(ops, arguments):
-        if len(found) == _TIMED or time.perf_counter_ns() - began > _LIMIT_NS:
-            break
-        dtype = op["dtype"]
-        wanted = name in _CONVOLUTIONS and dtype in ("float32", "bfloat16")
-        wanted = wanted or (name in _PRODUCTS and dtype == "bfloat16")
-        if not wanted or not replay.replayable(name, shapes):
-            continue
-        try:
-            off, on = off_and_on([replay.prepared(name, shapes, types, concrete)])
-        except Exception:  # not replayable with plain arguments: no timing, no harm
-            continue
-        told = {"name": op["name"], "shapes": op["shapes"], "dtype": dtype}
-        found.append({**told, "native_milliseconds": off, "onednn_milliseconds": on})
-    return found
+    return replay.rows(ops, arguments, _TIMED, _LIMIT_NS, _timed)
+
+
+def _timed(op: dict, name: str, shapes: list, types: list, concrete: list) -> "dict | None":
+    dtype = op["dtype"]
+    wanted = name in _CONVOLUTIONS and dtype in ("float32", "bfloat16")
+    wanted = wanted or (name in _PRODUCTS and dtype == "bfloat16")
+    if not wanted or not replay.replayable(name, shapes):
+        return None
+    off, on = off_and_on([replay.prepared(name, shapes, types, concrete)])
+    return {"dtype": dtype, "native_milliseconds": off, "onednn_milliseconds": on}
 
 
 def off_and_on(calls: list) -> "list[float]":

@@ -56,6 +56,23 @@ def call_ms(op: dict) -> float:
     return op["total_ms_per_step"] / op["calls_per_step"]
 
 
+def rows(ops: list, arguments: list, most: int, limit_ns: int, timed) -> "list[dict]":
+    """What `timed(op, name, shapes, types, concrete)` says of the first operators, the largest, until there are `most`
+    rows or the time is up. It gives None for an operator that it leaves out."""
+    began = time.perf_counter_ns()
+    found: "list[dict]" = []
+    for op, called in zip(ops, arguments):
+        if len(found) == most or time.perf_counter_ns() - began > limit_ns:
+            break
+        try:
+            row = timed(op, *called)
+        except Exception:  # not replayable with plain arguments: no timing, no harm
+            continue
+        if row is not None:
+            found.append({"name": op["name"], "shapes": op["shapes"], **row})
+    return found
+
+
 def prepared(name: str, shapes: list, types: list, concrete: list, dtype=None, last: bool = False):
     """A call of the operator with arguments like the profiled ones; tensors of `dtype`, or of their own type, those
     of four dimensions with the second of them `last` in memory."""

@@ -48,7 +48,6 @@ class Recording(TorchDispatchMode):
         super().__init__()
         self.thread = get_ident()
         self.ops = 0
-        self.cpu_only = True
         self.noted: "dict[tuple, list]" = {}
         self.inference = torch.is_inference_mode_enabled()
         self.__enter__()

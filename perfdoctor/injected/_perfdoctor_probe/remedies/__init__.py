@@ -18,4 +18,5 @@ def make(name: str, probe):
     entry, value = catalogue.parse(name)
     if entry.launches:
         raise catalogue.UnknownRemedyError(f"{name} needs a new launch")
-    return getattr(importlib.import_module(f".{entry.home}", __name__), entry.kind)(probe, value)
+    module, _, kind = entry.home.partition(".")
+    return getattr(importlib.import_module(f".{module}", __name__), kind)(probe, value)

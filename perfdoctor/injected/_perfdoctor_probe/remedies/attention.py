@@ -37,7 +37,8 @@ class Sdpa(_AtTheBorder):
         self.hook([module for root in roots for module in root.modules() if module is root or any(module.children())])
         layers = {layer for root in roots for layer in root.modules() if isinstance(layer, MultiheadAttention)}
         for layer in layers:
-            self.handles.append(layer.register_forward_pre_hook(self._without_weights, with_kwargs=True))
+            hook = layer.register_forward_pre_hook(self._without_weights, with_kwargs=True)
+            self.changes.when_undone(hook.remove)
 
     def withdraw(self) -> None:
         super().withdraw()
@@ -58,17 +59,16 @@ class Sdpa(_AtTheBorder):
             return (*args[:4], False, *args[5:]), kwargs
         return args, {**kwargs, "need_weights": False}
 
+    def around(self):
+        return self.mode
+
     def enter(self, module, args, kwargs):
-        if not self.depth:
-            self.mode.__enter__()
-        self.depth += 1
+        super().enter(module, args, kwargs)
         self.inside.append(_checkpoint())
 
     def leave(self, module, args, kwargs, output):
-        self.depth -= 1
+        super().leave(module, args, kwargs, output)
         self.inside.pop()
-        if not self.depth:
-            self.mode.__exit__(None, None, None)
         return output.value() if isinstance(output, Scores) else None
 
     def recomputed(self) -> bool:

@@ -2,6 +2,8 @@
 
 import gc
 
+from ..changes import Changes
+
 
 class UnsuitableError(Exception):
     """The remedy cannot be applied to this job; says why, for the report."""
@@ -23,6 +25,7 @@ class Remedy:
     def __init__(self, probe, value: "int | None" = None) -> None:
         self.probe = probe
         self.value = value
+        self.changes = Changes()
 
     def apply(self) -> None:
         """Make the change. Raises `UnsuitableError` where it makes no sense."""
@@ -30,7 +33,7 @@ class Remedy:
 
     def withdraw(self) -> None:
         """Take it back."""
-        raise NotImplementedError
+        self.changes.take_back()
 
     def at_step(self) -> None:
         """What the change does itself after each step while it is in place."""
@@ -47,9 +50,6 @@ class Nothing(Remedy):
     """The change that is none: a trial of it shows what trials claim by chance."""
 
     def apply(self) -> None:
-        pass
-
-    def withdraw(self) -> None:
         pass
 
 

@@ -12,8 +12,7 @@ class Entry:
     keep: str = ""
     """The lines that make it permanent, with `{value}` for the number; by default those that set `environment`."""
     home: str = ""
-    kind: str = ""
-    """Module and class in this package; "" for what needs a new launch."""
+    """Module and class in this package, `module.Class`; "" for what needs a new launch."""
     argument: "int | None" = None
     """The number after `=` where none is given; None where there is no such number."""
     environment: "dict[str, str]" = field(default_factory=dict)

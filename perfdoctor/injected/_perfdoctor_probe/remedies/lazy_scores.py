@@ -84,55 +84,49 @@ class Scores:
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         first = args[0] if args else None
+        after = None
         if isinstance(first, Scores):
             after = first._taken(function, args[1:], kwargs)
-            if after is not None:
-                return after
         elif len(args) == 2 and isinstance(args[1], Scores) and function in (*_ADDED, *_SCALED):
             after = args[1]._taken(function, (first,), kwargs)
-            if after is not None:
-                return after
         elif function is torch.einsum and len(args) == 3 and isinstance(args[1], Scores):
             after = args[1]._summed(first, args[2])
-            if after is not None:
-                return after
-        args, kwargs = _values(args), _values(kwargs)
-        return function(*args, **kwargs)
+        return function(*_value(args), **_value(kwargs)) if after is None else after
 
     def _taken(self, function, args, kwargs):
         """What `function` makes of it; None where it makes something else."""
         if self._tensor is not None:
             return None
-        if function in _SOFTMAX and not self._soft:
+        if self._soft:
+            return self._after_softmax(function, args, kwargs)
+        if function in _SOFTMAX:
             dim = kwargs.get("dim", args[0] if args else None)
             of_type = kwargs.get("dtype")
             if dim in (-1, self._queries.dim() - 1) and of_type in (None, self._queries.dtype):
                 return self._next(function, args, kwargs, _soft=True)
-        elif function in _DROPOUT and self._soft and not self._dropout:
-            rate = kwargs.get("p", args[0] if args else 0.5)
-            training = kwargs.get("training", args[1] if len(args) > 1 else True)
-            if not kwargs.get("inplace", False):
-                return self._next(function, args, kwargs, _dropout=float(rate) if training else 0.0)
-        elif function in _PRODUCTS and self._soft and len(args) == 1 and type(args[0]) is torch.Tensor:
-            return self._attended(args[0])
-        elif not self._soft and len(args) == 1 and not kwargs and self._mask is None and _is_number(args[0]):
+        elif self._mask is not None or kwargs:
+            return None
+        elif function in _MASKED and len(args) == 2:
+            if args[0].dtype == torch.bool and _is_number(args[1]) and args[1] <= _HIDDEN:
+                return self._next(function, args, kwargs, _mask=~args[0])
+        elif len(args) == 1 and _is_number(args[0]):
             if function in _SCALED:
                 return self._next(function, args, kwargs, _scale=self._scale * args[0])
             if function in _DIVIDED:
                 return self._next(function, args, kwargs, _scale=self._scale / args[0])
-        elif function in _ADDED and not self._soft and len(args) == 1 and not kwargs and self._mask is None:
-            if type(args[0]) is torch.Tensor and args[0].dtype == self._queries.dtype:
-                return self._next(function, args, kwargs, _mask=args[0])
-        elif (
-            function in _MASKED
-            and not self._soft
-            and len(args) == 2
-            and self._mask is None
-            and args[0].dtype == torch.bool
-            and _is_number(args[1])
-            and args[1] <= _HIDDEN
-        ):
-            return self._next(function, args, kwargs, _mask=~args[0])
+        elif function in _ADDED and len(args) == 1 and type(args[0]) is torch.Tensor:
+            alike = args[0].dtype == self._queries.dtype
+            return self._next(function, args, kwargs, _mask=args[0]) if alike else None
+        return None
+
+    def _after_softmax(self, function, args, kwargs):
+        if function in _DROPOUT and not self._dropout:
+            rate = kwargs.get("p", args[0] if args else 0.5)
+            training = kwargs.get("training", args[1] if len(args) > 1 else True)
+            if not kwargs.get("inplace", False):
+                return self._next(function, args, kwargs, _dropout=float(rate) if training else 0.0)
+        elif function in _PRODUCTS and len(args) == 1 and type(args[0]) is torch.Tensor:
+            return self._attended(args[0])
         return None
 
     def _summed(self, equation, values):
@@ -187,16 +181,10 @@ def _is_number(value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _values(arguments):
-    """`arguments` with tensors in place of scores, a level deep."""
-    if isinstance(arguments, dict):
-        return {name: _value(item) for name, item in arguments.items()}
-    return tuple(_value(item) for item in arguments)
-
-
 def _value(item):
+    """With tensors in place of scores, in containers too."""
     if isinstance(item, Scores):
         return item.value()
-    if type(item) in (list, tuple):
-        return type(item)(_value(inner) for inner in item)
-    return item
+    if type(item) is dict:
+        return {name: _value(inner) for name, inner in item.items()}
+    return type(item)(_value(inner) for inner in item) if type(item) in (list, tuple) else item

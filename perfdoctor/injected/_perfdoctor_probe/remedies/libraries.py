@@ -1,4 +1,4 @@
-"""Libraries that torch computes with: oneDNN, cuDNN, and TF32."""
+"""What torch computes with: oneDNN, cuDNN, TF32, and intra-op threads."""
 
 import torch
 
@@ -11,43 +11,39 @@ class _HeldOn(Remedy):
     The job's own wishes are noted meanwhile, and are what holds afterwards.
     """
 
-    setter = getter = ""
+    library = ""
+    """As `torch.backends` calls it."""
 
     def apply(self) -> None:
-        self.wish = getattr(torch._C, self.getter)()
-        self.original = getattr(torch._C, self.setter)
-        if not self.available():
+        if not getattr(torch.backends, self.library).is_available():
             raise UnsuitableError("this build of torch lacks it")
+        setter = f"_set_{self.library}_enabled"
+        self.wish = getattr(torch._C, f"_get_{self.library}_enabled")()
+        self.original = getattr(torch._C, setter)
 
         def note(value) -> None:
             self.wish = value
 
-        note.__name__ = self.setter
+        note.__name__ = setter
         self.original(True)
-        setattr(torch._C, self.setter, note)
+        self.changes.put(torch._C, setter, note)
 
     def withdraw(self) -> None:
+        super().withdraw()
         if hasattr(self, "original"):
-            setattr(torch._C, self.setter, self.original)
             self.original(self.wish)
 
 
 class OneDnnOn(_HeldOn):
     """oneDNN."""
 
-    setter, getter = "_set_mkldnn_enabled", "_get_mkldnn_enabled"
-
-    def available(self) -> bool:
-        return torch.backends.mkldnn.is_available()
+    library = "mkldnn"
 
 
 class CudnnOn(_HeldOn):
     """cuDNN."""
 
-    setter, getter = "_set_cudnn_enabled", "_get_cudnn_enabled"
-
-    def available(self) -> bool:
-        return torch.backends.cudnn.is_available()
+    library = "cudnn"
 
 
 class CudnnBenchmark(Switch):
@@ -75,3 +71,19 @@ class Tf32(Switch):
 
     def set(self, value: str) -> None:
         torch.backends.cuda.matmul.fp32_precision = value
+
+
+class Threads(Switch):
+    """`torch.set_num_threads`."""
+
+    settle = 3
+
+    def read(self) -> int:
+        return torch.get_num_threads()
+
+    def set(self, value: int) -> None:
+        torch.set_num_threads(value)
+
+    @property
+    def wanted(self) -> int:
+        return max(1, self.value)

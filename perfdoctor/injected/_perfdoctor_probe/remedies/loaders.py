@@ -116,21 +116,7 @@ class _Clone(_Elsewhere):
         raise NotImplementedError
 
     def source(self, loader, iterator) -> tuple:
-        clone = self.clone(loader)
-        loading = self.probe.loading
-        state = torch.get_rng_state()
-        loading.ours = True
-        try:
-            other = iter(clone)
-        finally:
-            loading.ours = False
-            torch.set_rng_state(state)
-        # The workers are to end now, not when the collector comes by.
-        return other._next_data, getattr(other, "_shutdown_workers", _nothing)
-
-    def clone(self, loader):
-        arguments = like(loader)
-        arguments.update(self.settings(loader))
+        arguments = {**like(loader), **self.settings(loader)}
         workers = arguments["num_workers"]
         if not workers:
             arguments.update(prefetch_factor=None, timeout=0, multiprocessing_context=None)
@@ -139,13 +125,15 @@ class _Clone(_Elsewhere):
         # A fresh queue is filled while nothing is waited for; until it is used up, the steps say too little.
         self.settle = 2 * workers * (arguments["prefetch_factor"] or 1) + 2
         loading = self.probe.loading
+        state = torch.get_rng_state()
         loading.ours = True
         try:
-            return DataLoader(loader.dataset, **arguments)
-        except (TypeError, ValueError) as error:
-            raise UnsuitableError(f"torch refuses such a loader: {error}") from error
+            other = iter(_made(arguments))
         finally:
             loading.ours = False
+            torch.set_rng_state(state)
+        # The workers are to end now, not when the collector comes by.
+        return other._next_data, getattr(other, "_shutdown_workers", _nothing)
 
 
 class Workers(_Clone):
@@ -204,28 +192,25 @@ class Larger(_Clone):
 
 
 def like(loader) -> dict:
-    """The arguments that would make such a loader again, but for its data set. Random order is drawn anew."""
-    arguments = {
-        "num_workers": loader.num_workers,
-        "collate_fn": loader.collate_fn,
-        "pin_memory": loader.pin_memory,
-        "timeout": loader.timeout,
-        "worker_init_fn": loader.worker_init_fn,
-        "multiprocessing_context": loader.multiprocessing_context,
-        "prefetch_factor": loader.prefetch_factor,
-        "persistent_workers": False,
-    }
-    if loader.batch_size is not None:
-        arguments.update(batch_size=loader.batch_size, drop_last=loader.drop_last)
-        if not isinstance(loader.dataset, torch.utils.data.IterableDataset):
-            arguments["sampler"] = samplers.copied(loader.sampler)
-    elif loader.batch_sampler is not None:
-        arguments["batch_sampler"] = samplers.copied(loader.batch_sampler)
+    """The arguments that would make such a loader again, from what it was made with. Random order is drawn anew."""
+    arguments = {**vars(loader), "persistent_workers": False}
+    if loader.batch_size is None and loader.batch_sampler is not None:
+        drawn, others = "batch_sampler", ("batch_size", "drop_last", "sampler")
     else:
-        arguments.update(batch_size=None)
-        if not isinstance(loader.dataset, torch.utils.data.IterableDataset):
-            arguments["sampler"] = samplers.copied(loader.sampler)
+        drawn, others = "sampler", ("batch_sampler",)
+    for name in others:
+        del arguments[name]
+    sampler = arguments.pop(drawn)
+    if not isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        arguments[drawn] = samplers.copied(sampler)
     return arguments
+
+
+def _made(arguments: dict) -> DataLoader:
+    try:
+        return DataLoader(**arguments)
+    except (TypeError, ValueError) as error:
+        raise UnsuitableError(f"torch refuses such a loader: {error}") from error
 
 
 def _nothing() -> None:

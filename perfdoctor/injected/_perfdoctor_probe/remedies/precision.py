@@ -4,6 +4,8 @@ A real fix would convert the data once, where it is made; here each batch is con
 less than the fix gives.
 """
 
+import contextlib
+
 import torch
 from torch.optim import Optimizer
 
@@ -48,29 +50,35 @@ class _AtTheBorder(Remedy):
     """Hooks before and after the forward of each root module."""
 
     settle = 3
+    depth = 0
 
     def __deepcopy__(self, memo: dict) -> "_AtTheBorder":
         # A copy of the model, such as an average of its weights, has the same hooks.
         return self
 
     def hook(self, roots: list) -> None:
-        self.handles = []
         for module in roots:
-            self.handles.append(module.register_forward_pre_hook(self.enter, with_kwargs=True))
+            self.changes.when_undone(module.register_forward_pre_hook(self.enter, with_kwargs=True).remove)
             # Also after an exception: what `enter` set must not stay.
-            self.handles.append(module.register_forward_hook(self.leave, with_kwargs=True, always_call=True))
-        self.depth = 0
+            hook = module.register_forward_hook(self.leave, with_kwargs=True, always_call=True)
+            self.changes.when_undone(hook.remove)
 
-    def withdraw(self) -> None:
-        for handle in getattr(self, "handles", ()):
-            handle.remove()
-        self.handles = []
+    def around(self):
+        """A context for the outermost call."""
+        return contextlib.nullcontext()
 
     def enter(self, module, args, kwargs):
-        raise NotImplementedError
+        """What is returned replaces the arguments."""
+        if not self.depth:
+            self.context = self.around()
+            self.context.__enter__()
+        self.depth += 1
 
     def leave(self, module, args, kwargs, output):
-        raise NotImplementedError
+        """What is returned replaces the output."""
+        self.depth -= 1
+        if not self.depth:
+            self.context.__exit__(None, None, None)
 
 
 class _OnCopies(_AtTheBorder):
@@ -139,24 +147,24 @@ class Float32(_OnCopies):
     def copied(self, tensor):
         return tensor.float() if tensor.dtype in _OTHER_FLOATS else tensor.clone()
 
+    @contextlib.contextmanager
+    def around(self):
+        autocast = [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
+        default = torch.get_default_dtype()
+        for device in autocast:
+            torch.set_autocast_enabled(device, False)
+        torch.set_default_dtype(torch.float32)
+        yield
+        torch.set_default_dtype(default)
+        for device in autocast:
+            torch.set_autocast_enabled(device, True)
+
     def enter(self, module, args, kwargs):
-        if not self.depth:
-            self.autocast = [(device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")]
-            for device, on in self.autocast:
-                if on:
-                    torch.set_autocast_enabled(device, False)
-            self.default = torch.get_default_dtype()
-            torch.set_default_dtype(torch.float32)
-        self.depth += 1
+        super().enter(module, args, kwargs)
         return converted(args, torch.float32), converted(kwargs, torch.float32)
 
     def leave(self, module, args, kwargs, output):
-        self.depth -= 1
-        if not self.depth:
-            torch.set_default_dtype(self.default)
-            for device, on in self.autocast:
-                if on:
-                    torch.set_autocast_enabled(device, True)
+        super().leave(module, args, kwargs, output)
         return converted(output, self.kind)
 
 
@@ -170,16 +178,11 @@ class Autocast(_AtTheBorder):
         self.device = next(roots[0].parameters()).device.type
         self.hook(roots)
 
-    def enter(self, module, args, kwargs):
-        if not self.depth:
-            self.context = torch.autocast(self.device, torch.bfloat16)
-            self.context.__enter__()
-        self.depth += 1
+    def around(self):
+        return torch.autocast(self.device, torch.bfloat16)
 
     def leave(self, module, args, kwargs, output):
-        self.depth -= 1
-        if not self.depth:
-            self.context.__exit__(None, None, None)
+        super().leave(module, args, kwargs, output)
         return converted(output, torch.float32)
 
 
@@ -204,10 +207,8 @@ class ChannelsLast(_OnCopies):
         return tensor.clone(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor.clone()
 
     def enter(self, module, args, kwargs):
+        super().enter(module, args, kwargs)
         return _channels_last(args), _channels_last(kwargs)
-
-    def leave(self, module, args, kwargs, output):
-        return None
 
 
 def _channels_last(value):

@@ -9,7 +9,6 @@ from .base import Remedy, UnsuitableError, living
 
 _READS = ("item", "__float__", "__int__")
 """What an `if` asks (`__bool__`) keeps its answer: it would take the loop elsewhere."""
-_ABSENT = object()
 
 
 class Deferred(Remedy):
@@ -27,9 +26,8 @@ class Deferred(Remedy):
             raise UnsuitableError("the model is not on a GPU, so a read waits for nothing")
         self.latest: dict = {}
         self.given = 0
-        self.before = [(name, vars(torch.Tensor).get(name, _ABSENT)) for name in _READS]
         for name in _READS:
-            setattr(torch.Tensor, name, self._stand_in(getattr(torch.Tensor, name)))
+            self.changes.put(torch.Tensor, name, self._stand_in(getattr(torch.Tensor, name)))
 
     def _stand_in(self, original):
         def read(tensor):
@@ -47,14 +45,6 @@ class Deferred(Remedy):
             return original(before)
 
         return read
-
-    def withdraw(self) -> None:
-        for name, before in getattr(self, "before", ()):
-            if before is _ABSENT:
-                delattr(torch.Tensor, name)
-            else:
-                setattr(torch.Tensor, name, before)
-        self.before = []
 
     def lost(self) -> str:
         return "" if self.given else "no line of the loop read a scalar from the device twice"

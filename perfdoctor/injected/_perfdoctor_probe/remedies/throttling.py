@@ -6,6 +6,8 @@ Kernel documentation: admin-guide/cgroup-v2.rst (`throttled_usec`), scheduler/sc
 
 import os
 
+from .. import procfs
+
 _MOUNTS = ("/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup")
 """Where distributions and container runtimes mount the CPU controller; the last one is that of v2."""
 
@@ -35,13 +37,13 @@ class Throttling:
     """Reads the counters. About 15 us for each level."""
 
     def __init__(self, files: "list[str] | None" = None) -> None:
-        self.files = stat_files(_text("/proc/self/cgroup")) if files is None else files
+        self.files = stat_files(procfs.text("/proc/self/cgroup")) if files is None else files
 
     def total_us(self) -> "int | None":
         """Summed over CPUs and groups; None where no group has a quota, or nobody says so."""
         total = None
         for file in self.files:
-            counters = dict(line.split()[:2] for line in _text(file).splitlines() if line.count(" ") == 1)
+            counters = dict(line.split()[:2] for line in procfs.text(file).splitlines() if line.count(" ") == 1)
             # Without a quota there are no periods, and nothing is ever taken.
             if counters.get("nr_periods", "0") == "0":
                 continue
@@ -49,11 +51,3 @@ class Throttling:
             taken = int(micro) if micro is not None else int(counters.get("throttled_time", 0)) // 1000
             total = (total or 0) + taken
         return total
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -13,9 +13,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import timeline as parts
+from ..changes import Changes
 from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
 from ..rows import milliseconds, rounded
 from . import indices
+from .line_clock import PARTS
 
 _LOOKUPS = 3000
 """Stack walks for telling operators in one window; each costs 2 to 5 us."""
@@ -25,24 +27,21 @@ _KEPT = 60
 """Lines kept, the largest by time."""
 _LONGEST_PAUSE_NS = 300_000
 """Between two operators of one line; a longer pause is a wait for something, not Python at work."""
-_SCALAR_READS = {"aten::_local_scalar_dense"}
 _OF_TENSORS = ("torch/_tensor.py", "torch/_tensor_str.py")
 """Files in which `float()`, an f-string or `print` of the job's becomes a read."""
-_CONVERSIONS = {"aten::_to_copy", "aten::copy_"}
-_ARITHMETIC = {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"}
-_SOFTMAX = {"aten::_softmax", "aten::_safe_softmax"}
-_PARTS = {
-    parts.INPUT: "input_wait",
-    parts.FORWARD: "forward",
-    parts.LOSS: "forward",
-    parts.BACKWARD: "backward",
-    parts.OPTIMIZER: "optimizer",
-    parts.CHECKPOINT: "checkpoint",
-}
+_PARTS = {**PARTS, parts.GC: "other"}
 _SEARCHES = "anomaly"
 """The kind of what autograd's anomaly detection calls."""
 _NOT_THE_JOBS = "profiler"
 """The kind of what torch's optimizers call for a profiler that is not there."""
+_KINDS = {
+    "aten::_local_scalar_dense": "scalar_read",
+    **dict.fromkeys(SEARCH, _SEARCHES),
+    **dict.fromkeys(("aten::_to_copy", "aten::copy_"), "convert"),
+    **dict.fromkeys(("aten::_softmax", "aten::_safe_softmax"), "softmax"),
+    **dict.fromkeys(indices.OPERATORS, "indices"),
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"), "arithmetic"),
+}
 _clock = time.perf_counter_ns
 
 
@@ -139,7 +138,7 @@ class _Watch(TorchDispatchMode):
     def _part(self) -> str:
         if torch._C._current_graph_task_id() >= 0:
             return "backward"
-        return _PARTS.get(self.loop.timeline.stack[-1], "other")
+        return _PARTS[self.loop.timeline.stack[-1]]
 
     def _note(self, func, kind: str, args, result, took: int) -> None:
         detail = ""
@@ -216,19 +215,7 @@ class _Watch(TorchDispatchMode):
 
 def _kind(func) -> str:
     name = func._schema.name
-    if name.startswith("profiler::"):
-        return _NOT_THE_JOBS
-    if name in _SCALAR_READS:
-        return "scalar_read"
-    if name in SEARCH:
-        return _SEARCHES
-    if name in _CONVERSIONS:
-        return "convert"
-    if name in _SOFTMAX:
-        return "softmax"
-    if name in indices.OPERATORS:
-        return "indices"
-    return "arithmetic" if name in _ARITHMETIC else ""
+    return _NOT_THE_JOBS if name.startswith("profiler::") else _KINDS.get(name, "")
 
 
 def _library_on(result) -> bool:
@@ -238,35 +225,18 @@ def _library_on(result) -> bool:
     return result.device.type != "cuda" or bool(torch._C._get_cudnn_enabled())
 
 
-class _Flags:
-    """Notes who calls `torch.backends.mkldnn.flags()`, or cuDNN's, so that the library is off: its default."""
+def _noting(watch: _Watch, original, library: str):
+    """A stand-in for `torch.backends.mkldnn.flags`, or cuDNN's: notes who calls it so that the library is off, which is
+    its default."""
 
-    def __init__(self, watch: _Watch) -> None:
-        self.watch = watch
-        self.replaced: list = []
+    @functools.wraps(original)
+    def flags(*args, **kwargs):
+        if not (args[0] if args else kwargs.get("enabled", False)):
+            key = ("library_flags", watch.sites.here(), library, False)
+            watch.found.setdefault(key, [0, 0])[0] += 1
+        return original(*args, **kwargs)
 
-    def open(self) -> None:
-        for library, module in (("onednn", torch.backends.mkldnn), ("cudnn", torch.backends.cudnn)):
-            original = module.flags
-            module.flags = stand_in = self._noting(original, library)
-            self.replaced.append((module, stand_in, original))
-
-    def close(self) -> None:
-        for module, stand_in, original in self.replaced:
-            if module.flags is stand_in:
-                module.flags = original
-
-    def _noting(self, original, library: str):
-        watch = self.watch
-
-        @functools.wraps(original)
-        def flags(*args, **kwargs):
-            if not (args[0] if args else kwargs.get("enabled", False)):
-                key = ("library_flags", watch.sites.here(), library, False)
-                watch.found.setdefault(key, [0, 0])[0] += 1
-            return original(*args, **kwargs)
-
-        return flags
+    return flags
 
 
 class SitesWindow:
@@ -281,7 +251,7 @@ class SitesWindow:
         self.anomaly = anomaly
         self.compiled = compiled
         self.watch = None
-        self.flags = None
+        self.changes = Changes()
         self.inference = False
 
     def obstacle(self) -> str:
@@ -295,8 +265,8 @@ class SitesWindow:
     def open(self) -> None:
         self.inference = torch.is_inference_mode_enabled()
         self.watch = _Watch(self.sites, self.loop, self.anomaly)
-        self.flags = _Flags(self.watch)
-        self.flags.open()
+        for library, module in (("onednn", torch.backends.mkldnn), ("cudnn", torch.backends.cudnn)):
+            self.changes.put(module, "flags", _noting(self.watch, module.flags, library))
         self.watch.anomaly.open()
         self.watch.__enter__()
 
@@ -319,7 +289,7 @@ class SitesWindow:
 
     def abandon(self) -> None:
         """Leave the mode."""
-        self.flags.close()
+        self.changes.take_back()
         self.watch.anomaly.close()
         self.watch.__exit__(None, None, None)
 

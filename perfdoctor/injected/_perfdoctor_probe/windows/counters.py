@@ -10,7 +10,8 @@ import sys
 
 import torch
 
-from .operators import _QuietKineto, divided, flops
+from ..changes import Changes
+from .operators import ProfilerWindow, flops
 
 STEPS = 4
 """Steps counted, however long they are: a count per step must not depend on how fast the machine was."""
@@ -23,61 +24,38 @@ _ON_CPU = {"missing": "nothing runs on a CUDA device"}
 _NOT_COMPILED = {"missing": "the job does not use torch.compile"}
 
 
-class CountersWindow:
-    """Opened at one step boundary, closed at another."""
+class CountersWindow(ProfilerWindow):
+    """Opened only when asked for."""
 
     name = "counters"
     steps = STEPS
-    microbenchmark = final_microbenchmark = None
 
     def __init__(self, profilers) -> None:
-        self.profilers = profilers
-        self.profile = None
+        super().__init__(profilers)
         self.roots: list = []
         """What backward passes started from, kept until the profiler is off: reading one is an operator too."""
-        self.original = self.stand_in = None
+        self.changes = Changes()
         self.log_level = _log_level()
         self.level_before = 0
 
-    def obstacle(self) -> str:
-        """Why this cannot be done now, or ""."""
-        return "the job runs a profiler of its own" if self.profilers.job_has_one() else ""
-
     def open(self) -> None:
-        from torch.autograd.profiler import profile
-
-        self.on_device = torch.cuda.is_initialized()
         # While memory is profiled, the allocator warns on stderr of blocks that are older than the profile.
         quiet = self.log_level is not None
-        self.profile = profile(use_device="cuda" if self.on_device else None, record_shapes=True, profile_memory=quiet)
         if quiet:
             self.level_before, self.log_level.value = self.log_level.value, _ERRORS_ONLY
         self._note_roots()
-        self.profilers.start_ours(self.profile, _QuietKineto())
-
-    def closable(self) -> bool:
-        """A profiler may end anywhere on the thread that started it."""
-        return True
-
-    def is_gone(self) -> bool:
-        """Never: the profiler is the process's."""
-        return False
+        self.start(profile_memory=quiet)
 
     def abandon(self) -> None:
-        """Stop counting."""
-        if torch.autograd._engine_run_backward is self.stand_in:
-            torch.autograd._engine_run_backward = self.original
-        with _QuietKineto():
-            self.profile.__exit__(None, None, None)
+        self.changes.take_back()
+        super().abandon()
         if self.log_level is not None:
             self.log_level.value = self.level_before
 
     def close(self, steps: int) -> dict:
         """Counts per step of `steps` steps."""
         self.abandon()
-        events = self.profile.kineto_results.events()
-        self.profile = None
-        found = counted(*divided(events, self.on_device), steps)
+        found = counted(*self.events(), steps)
         if self.log_level is None:
             found["allocations"] = found["allocated_bytes"] = {"missing": "this torch cannot profile memory quietly"}
         roots, self.roots = self.roots, []
@@ -85,8 +63,7 @@ class CountersWindow:
         return {"steps": steps, **found, "losses": losses, **compilations()}
 
     def _note_roots(self) -> None:
-        original = self.original = torch.autograd._engine_run_backward
-        roots = self.roots
+        original, roots = torch.autograd._engine_run_backward, self.roots
 
         def run_backward(*args, **kwargs):
             try:
@@ -97,7 +74,7 @@ class CountersWindow:
                 pass
             return original(*args, **kwargs)
 
-        torch.autograd._engine_run_backward = self.stand_in = run_backward
+        self.changes.put(torch.autograd, "_engine_run_backward", run_backward)
 
 
 def _log_level():

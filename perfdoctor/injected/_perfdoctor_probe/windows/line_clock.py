@@ -13,7 +13,7 @@ from ..rows import milliseconds, rounded
 
 _KEPT = 60
 """Lines kept, the largest by time."""
-_PARTS = {
+PARTS = {
     parts.OTHER: "other",
     parts.INPUT: "input_wait",
     parts.FORWARD: "forward",
@@ -72,8 +72,8 @@ class LineClock:
         found: "dict[tuple, int]" = {}
         totals: "dict[str, int]" = {}
         for ((code, line, inside), part), ns in self.spent.items():
-            name = _PARTS[part]
-            key = (code, line, name, inside >= 0 and _PARTS[inside] == name)
+            name = PARTS[part]
+            key = (code, line, name, inside >= 0 and PARTS[inside] == name)
             found[key] = found.get(key, 0) + ns
             totals[name] = totals.get(name, 0) + ns
         largest = sorted(found.items(), key=lambda item: -item[1])[:_KEPT]

@@ -30,49 +30,35 @@ _CONVERSIONS = ("aten::to", "aten::_to_copy")
 hands each of its tensors a few."""
 
 
-class OpsWindow:
-    """Opened at one step boundary, closed at another."""
+class ProfilerWindow:
+    """One that looks through torch's profiler: opened at one step boundary, closed at another."""
 
-    name = "ops"
+    microbenchmark = None
+    """Rounds of the largest operators, to be taken after the window."""
+    final_microbenchmark = None
+    """Timings to be taken after the job's last step."""
 
-    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None", optimizer, sites=None) -> None:
-        """`optimizer`: the job's first; None where it has none, or that is gone."""
-        self.sites = sites
+    def __init__(self, profilers: Profilers) -> None:
         self.profilers = profilers
-        self.compiled = compiled
-        self.optimizer = optimizer
-        self.onednn = onednn
-        """Whether oneDNN was on in the forward pass."""
-        self.layers = None
-        self.without_layers = ""
         self.profile = None
         self.on_device = False
-        self.microbenchmark = None
-        """Rounds of the largest operators, to be taken after the window."""
-        self.final_microbenchmark = None
-        """Timings to be taken after the job's last step."""
-        self.delays: "tuple[int, int] | None" = None
 
     def obstacle(self) -> str:
         """Why this cannot be done now, or "". There can be one profiler only, and the job's own comes first."""
-        if self.profilers.home != get_ident():
-            return "training runs on another thread than the one that imported torch, and the profiler would complain"
         return "the job runs a profiler of its own" if self.profilers.job_has_one() else ""
 
-    def open(self) -> None:
+    def start(self, **options) -> None:
+        """The profiler, with shapes and these options."""
         from torch.autograd.profiler import profile
 
         self.on_device = torch.cuda.is_initialized()
-        self.profile = profile(use_device="cuda" if self.on_device else None, record_shapes=True)
+        self.profile = profile(use_device="cuda" if self.on_device else None, record_shapes=True, **options)
         self.profilers.start_ours(self.profile, _QuietKineto())
-        try:
-            self.without_layers = layers.obstacle(self.compiled)
-            if not self.without_layers:
-                self.layers = layers.Layers(self.sites, self.optimizer)
-                self.layers.open()
-        except Exception as error:  # a torch without these hooks: operators can still be seen
-            self.forget_layers(f"{type(error).__name__}: {error}"[:300])
-        self.delays = procfs.thread_delays()
+
+    def abandon(self) -> None:
+        """Stop profiling."""
+        with _QuietKineto():
+            self.profile.__exit__(None, None, None)
 
     def closable(self) -> bool:
         """A profiler may end anywhere on the thread that started it."""
@@ -82,12 +68,50 @@ class OpsWindow:
         """Never: the profiler is the process's."""
         return False
 
+    def events(self) -> "tuple[list, list]":
+        """Those of the host and of the device; they can be had once."""
+        profile, self.profile = self.profile, None
+        return divided(profile.kineto_results.events(), self.on_device)
+
+
+class OpsWindow(ProfilerWindow):
+    """Operators, and the layers around them."""
+
+    name = "ops"
+
+    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None", optimizer, sites=None) -> None:
+        """`optimizer`: the job's first; None where it has none, or that is gone."""
+        super().__init__(profilers)
+        self.sites = sites
+        self.compiled = compiled
+        self.optimizer = optimizer
+        self.onednn = onednn
+        """Whether oneDNN was on in the forward pass."""
+        self.layers = None
+        self.without_layers = ""
+        self.delays: "tuple[int, int] | None" = None
+
+    def obstacle(self) -> str:
+        if self.profilers.home != get_ident():
+            return "training runs on another thread than the one that imported torch, and the profiler would complain"
+        return super().obstacle()
+
+    def open(self) -> None:
+        self.start()
+        try:
+            self.without_layers = layers.obstacle(self.compiled)
+            if not self.without_layers:
+                self.layers = layers.Layers(self.sites, self.optimizer)
+                self.layers.open()
+        except Exception as error:  # a torch without these hooks: operators can still be seen
+            self.forget_layers(f"{type(error).__name__}: {error}"[:300])
+        self.delays = procfs.thread_delays()
+
     def close(self, steps: int) -> dict:
         """Stop profiling; what was seen in `steps` steps."""
         stray_ms = gaps.stray_ms(self.delays, procfs.thread_delays(), steps)
         self.abandon()
-        host, device = divided(self.profile.kineto_results.events(), self.on_device)
-        self.profile = None
+        host, device = self.events()
         profile, arguments = summarise(host, device, steps)
         profile["stray_ms"] = stray_ms
         seen, self.layers = self.layers, None
@@ -117,10 +141,8 @@ class OpsWindow:
             final.update = UpdateMicrobenchmark(optimizer)
 
     def abandon(self) -> None:
-        """Stop profiling."""
         self.drop_layers()
-        with _QuietKineto():
-            self.profile.__exit__(None, None, None)
+        super().abandon()
 
     def drop_layers(self) -> None:
         """Take the hooks off the modules."""

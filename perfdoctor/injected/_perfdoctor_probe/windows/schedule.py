@@ -134,12 +134,16 @@ class Windows:
 
     def time_threads(self, step: int) -> None:
         """Take a round of thread microbenchmark if one is due: between steps, like the windows themselves."""
-        if self.microbenchmark is None or not self.microbenchmark.is_due(time.perf_counter_ns()):
+        self.take_round("threads", self.microbenchmark, step)
+
+    def take_round(self, kind: str, microbenchmark, step: int) -> None:
+        """Take a round of it, if there is one and it is due, and record what it says."""
+        if microbenchmark is None or not microbenchmark.is_due(time.perf_counter_ns()):
             return
         began = self.own.begin()
-        timings = self.microbenchmark.round()
+        timings = microbenchmark.round()
         if timings:
-            self.recorder.record("threads", step=step, timings=timings)
+            self.recorder.record(kind, step=step, **timings)
         self.marked.append(step)
         self.own.end(began)
 

@@ -8,14 +8,15 @@ import pytest
 
 from perfdoctor.gate.decision import Decision, Policy, estimate
 from perfdoctor.gate.model import Assume, Judgement, Verdict
-from perfdoctor.gate.rounds import ALL_IN, CORE, Rounds, reason, share, timed
+from perfdoctor.gate.outcome import reason, share, timed
+from perfdoctor.gate.samples import ALL_IN, CORE, Pair, Side
 
 POLICY = Policy()
 SLOWER = [math.log(1.06) + 0.002 * (-1) ** i for i in range(8)]
 
 
-def rounds(pairs: int = 8) -> Rounds:
-    return Rounds(core_ms=[(10.0, 10.6)] * pairs, all_in_ms=[(11.0, 12.0)] * pairs)
+def seen(pairs: int = 8) -> list[Pair]:
+    return [Pair(Side(10.0, 11.0, 0.0, 0.0, 1e9), Side(10.6, 12.0, 0.0, 0.0, 1e9), 0.06, 0.09)] * pairs
 
 
 def decision(verdict: Verdict) -> Decision:
@@ -32,11 +33,11 @@ def decision(verdict: Verdict) -> Decision:
     ],
 )
 def test_only_the_uncontended_step_makes_a_gate_inconclusive(name: str, verdict: Verdict, gates: bool) -> None:
-    assert timed(name, rounds(), decision(verdict)).gates is gates
+    assert timed(name, seen(), decision(verdict)).gates is gates
 
 
 def test_a_step_time_is_told_with_its_interval() -> None:
-    judged = timed(CORE, rounds(), decision(Verdict.REGRESSION))
+    judged = timed(CORE, seen(), decision(Verdict.REGRESSION))
     assert (judged.before, judged.after) == (10.0, 10.6)
     assert judged.change == pytest.approx(0.06, abs=0.001)
     assert judged.low is not None and judged.high is not None
@@ -60,7 +61,7 @@ def test_the_sentence_names_the_step_what_is_higher_what_is_new_and_what_is_outs
         return Judgement(name, label, "count", Assume.EXACT, 1, 2, Verdict.REGRESSION, "counted exactly", 1)
 
     judgements = [
-        timed(CORE, rounds(), decision(Verdict.REGRESSION)),
+        timed(CORE, seen(), decision(Verdict.REGRESSION)),
         counted("syncs", "scalar reads"),
         counted("finding:PD10.scalar-reads", "finding PD10.scalar-reads"),
         counted("assert:copies", "tensor copies"),
