@@ -192,9 +192,10 @@ def _mean(values: npt.NDArray[np.float64]) -> float:
 
 
 def _main_kind(steps: Columns) -> int:
-    """Steps that end at an optimizer step are the loop, once there are enough; else the commonest kind."""
+    """Steps of training are the loop, once there are enough; else the commonest kind."""
     counts = np.bincount(steps["boundary"], minlength=len(BOUNDARIES))
-    return 0 if counts[0] >= MIN_STEADY else int(counts.argmax())
+    training = (BOUNDARIES.index("optimizer"), BOUNDARIES.index("backward"))
+    return next((kind for kind in training if counts[kind] >= MIN_STEADY), int(counts.argmax()))
 
 
 def _irregular(process: ProcessRecording, rows: Columns) -> Mask:

@@ -12,8 +12,8 @@ from typing import Literal
 
 from .base import NO_LINE, Missing, Site
 
-BoundaryKind = Literal["optimizer", "batch", "forward"]
-BOUNDARIES: tuple[BoundaryKind, ...] = ("optimizer", "batch", "forward")
+BoundaryKind = Literal["optimizer", "batch", "forward", "backward"]
+BOUNDARIES: tuple[BoundaryKind, ...] = ("optimizer", "batch", "forward", "backward")
 """What a step may end at."""
 
 

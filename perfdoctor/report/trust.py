@@ -11,6 +11,7 @@ from . import wording
 
 STEP_WORDS = {
     "optimizer": "one optimizer step",
+    "backward": "one backward pass and what follows it (no optimizer step was seen)",
     "batch": "one batch from the data loader (no optimizer step was seen)",
     "forward": "one forward pass (neither optimizer nor data loader was seen)",
 }

@@ -168,6 +168,18 @@ def test_once_the_optimizer_steps_only_its_steps_count(tmp_path: Path) -> None:
     assert step.step_ms == pytest.approx(10.0)
 
 
+def test_steps_by_backward_passes_count_before_evaluations_however_many(tmp_path: Path) -> None:
+    step = _measured(
+        tmp_path,
+        boundary("forward"),
+        steps(2_000, 60),
+        boundary("backward", 60),
+        steps(WALL_US, 20, first=60, micro=[1] * 12 + [7] + [1] * 7),
+    )
+    assert (step.boundary, step.count, step.irregular) == ("backward", 18, 1)
+    assert step.step_ms == pytest.approx(10.0)
+
+
 def test_a_few_optimizer_steps_do_not_make_an_inference_loop_a_training_loop(tmp_path: Path) -> None:
     step = _measured(tmp_path, steps(WALL_US, 3), boundary("forward", 3), steps(5_000, 40, first=3))
     assert (step.boundary, step.step_ms) == ("forward", pytest.approx(5.0))

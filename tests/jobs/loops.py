@@ -127,6 +127,84 @@ def by_hand_no_loader():
     return by_hand(loader=False)
 
 
+def evaluated(model):
+    """Four batches, whose forward passes are no steps."""
+    with torch.no_grad():
+        return sum(model(torch.randn(4, 8)).sum().item() for _ in range(4))
+
+
+def by_data():
+    """`p.data`, whose changes no version counter shows, and an evaluation after every tenth step."""
+    model, _, criterion = setup()
+    for i in range(STEPS):
+        model.zero_grad()
+        criterion(model(torch.randn(4, 8)), torch.randint(0, 2, (4,))).backward()
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad.data, alpha=-0.01)
+        if i % 10 == 9:
+            facts.show("evaluated", evaluated(model))
+    return model
+
+
+def accumulate_by_hand():
+    model, _, criterion = setup()
+    for i, (x, y) in enumerate(data(8 * STEPS)):
+        criterion(model(x), y).backward()
+        if i % 2:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.01 * parameter.grad
+                    parameter.grad = None
+    return model
+
+
+def functional():
+    model, _, criterion = setup()
+    model.eval()
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def loss(parameters, x, y):
+        return criterion(torch.func.functional_call(model, parameters, (x,)), y)
+
+    for i in range(STEPS):
+        grads = torch.func.grad(loss)(parameters, torch.randn(4, 8), torch.randint(0, 2, (4,)))
+        parameters = {name: parameter - 0.01 * grads[name] for name, parameter in parameters.items()}
+        if i % 10 == 9:
+            facts.show("evaluated", evaluated(lambda x: torch.func.functional_call(model, parameters, (x,))))
+    model.load_state_dict(parameters)
+    return model
+
+
+class Momentum:
+    """An optimizer that torch knows nothing of."""
+
+    def __init__(self, parameters):
+        self.parameters = list(parameters)
+        self.speeds = [torch.zeros_like(parameter) for parameter in self.parameters]
+
+    @torch.no_grad()
+    def step(self):
+        torch._foreach_mul_(self.speeds, 0.9)
+        torch._foreach_add_(self.speeds, [parameter.grad for parameter in self.parameters])
+        torch._foreach_add_(self.parameters, self.speeds, alpha=-0.01)
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+def own_optimizer():
+    model, _, criterion = setup()
+    optimizer, validation = Momentum(model.parameters()), data(16)
+    for i, (x, y) in enumerate(data()):
+        criterion(model(x), y).backward()
+        optimizer.step()
+        if i % 10 == 9:
+            model.eval()
+            with torch.no_grad():
+                facts.show("evaluated", sum(model(x).sum().item() for x, _ in validation))
+            model.train()
+    return model
+
+
 def infer():
     model = Net().eval()
     with torch.no_grad():

@@ -141,7 +141,7 @@ class Job:
                 device.synchronise()
             loop.forward_ended(loop.forward_left(), True, False)
             self._work(loss)
-            loop.backward_began()
+            loop.backward_began(((None,), None, False, False, ()), True)
             self._work(backward)
             loop.backward_ended()
         loop.optimizer_began(self, (), {})

@@ -70,7 +70,7 @@ def test_no_dispatch_mode_is_put_around_compiled_code(seen):
 
 @pytest.mark.slow
 def test_a_compiled_step_counts_by_its_batches(seen):
-    assert set(seen.named("step_function").steps["boundary"]) == {1}
+    assert set(seen.named("step_function").steps["boundary"]) == {3}
 
 
 @pytest.mark.slow

@@ -25,6 +25,10 @@ STYLES = (
     "lbfgs",
     "by_hand",
     "by_hand_no_loader",
+    "by_data",
+    "accumulate_by_hand",
+    "functional",
+    "own_optimizer",
     "infer",
     "infer_eval_with_grad",
     "infer_no_loader",
@@ -105,8 +109,8 @@ def test_parameters_are_known_also_where_a_rollout_comes_first(seen):
         ("accumulate", 0, STEPS, 3),
         ("gan", 0, STEPS, 5),
         ("lbfgs", 0, STEPS, 4),
-        ("by_hand", 1, STEPS - 3, 1),
-        ("by_hand_no_loader", 2, STEPS - 8, 1),
+        ("by_hand", 3, STEPS - 4, 1),
+        ("by_hand_no_loader", 3, STEPS - 5, 1),
         ("infer", 1, STEPS - 3, 1),
         ("infer_eval_with_grad", 1, STEPS - 3, 1),
         ("infer_no_loader", 2, STEPS - 8, 1),
@@ -138,6 +142,23 @@ def test_every_step_of_an_accumulating_loop_has_all_its_micro_batches(seen):
     assert set(seen.named("accumulate").steps["micro"]) == {3}
     steps = seen.named("accumulate_many").steps
     assert set(steps["micro"][steps["boundary"] == 0][1:]) == {12}
+
+
+@pytest.mark.parametrize(
+    ("style", "micro", "evaluations"),
+    [("by_data", 1, 2), ("accumulate_by_hand", 2, 0), ("functional", 1, 2), ("own_optimizer", 1, 2)],
+)
+def test_without_an_optimizer_object_evaluations_are_no_steps(seen, style, micro, evaluations):
+    steps = seen.named(style).steps
+    steps = steps.where(steps["boundary"] == 3)
+    # The first updates tell what kind of loop it is; the last step ends where the next one would begin.
+    assert STEPS - 5 <= len(steps) <= STEPS - 4
+    assert sorted(steps["micro"][1:]) == [micro] * (len(steps) - 1 - evaluations) + [micro + 4] * evaluations
+
+
+def test_the_update_by_hand_is_the_optimizers_part_where_nothing_else_can_be_in_it(seen):
+    assert part_share(seen.named("own_optimizer"), "optimizer") > 0
+    assert part_share(seen.named("by_data"), "optimizer") == 0
 
 
 def part_share(process: ProcessRecording, part: str) -> float:

@@ -50,7 +50,7 @@ class Observed:
         self.body: Callable[[], Any] = lambda: None
         above = SimpleNamespace(__call__=lambda module: self.body())
         self.call = discovery._stand_in(above, self.roots.clock)
-        self.backward = shortcuts.backward(self.loop, self.guard, lambda: self.body())
+        self.backward = shortcuts.backward(self.loop, self.guard, lambda *_, **__: self.body())
         self.began, self.ended = shortcuts.optimizer_hooks(self.loop, self.guard)
         self.following = shortcuts.following(self.loop, self.loading, self.guard, lambda _: self.body(), type(None))
         self.model, self.criterion = nn.Linear(2, 2), nn.Identity()
@@ -79,7 +79,7 @@ class Observed:
         self.inside(lambda: self.call(self.criterion))
 
     def back(self, body: Callable[[], Any] = lambda: None) -> None:
-        self.inside(self.backward, body)
+        self.inside(lambda: self.backward((self.model.weight,), None, False, False, (), accumulate_grad=True), body)
 
     def step(self, which: int = 0, body: Callable[[], Any] = lambda: None) -> None:
         self.began(self.optimizers[which], (), {})

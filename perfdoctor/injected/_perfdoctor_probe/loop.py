@@ -1,7 +1,8 @@
 """From events of the training loop (batch, forward, backward, optimizer) to steps.
 
 A step ends at an optimizer step. With several optimizers one of them, the anchor, ends it: the first to step,
-or a later one once that has stopped stepping. Without any optimizer step, a batch or a root forward ends it.
+or a later one once that has stopped stepping. Without any optimizer step, it ends at the first event after the update
+that follows a backward pass (`hooks.updates`); without any backward pass, a batch or a root forward ends it.
 An optimizer that steps inside the backward pass (one per parameter) ends the step when that pass ends.
 """
 
@@ -10,12 +11,15 @@ import time
 from _thread import get_ident
 
 from . import timeline as parts
+from .hooks.updates import Updates
 from .timeline import Timeline
 
 _BATCHES_WITHOUT_OPTIMIZER = 4
 """Batches after which a loop is taken for one without optimizer; a sanity check before training has 2."""
 _FORWARDS_WITHOUT_OPTIMIZER = 8
 """The same for a loop without loader."""
+_UPDATES_WITHOUT_OPTIMIZER = 4
+"""Updates by other means than an optimizer's step after which a loop is taken for one that has no optimizer."""
 _LOST = 50
 """Steps of one other optimizer without a step of the anchor, or of another thread without one of the training
 thread, after which the other takes its place."""
@@ -25,7 +29,7 @@ _EARLY_STEPS = 4
 
 _BEFORE_LOSS = (parts.OTHER, parts.OPTIMIZER)
 
-_BATCH, _FORWARD, _OPTIMIZER = 1, 2, 3
+_BATCH, _FORWARD, _BACKWARD, _OPTIMIZER = 1, 2, 3, 4
 """What speaks for a thread to be the training thread, in rising order."""
 
 
@@ -39,6 +43,11 @@ class Loop:
         self.elsewhere_entered = guarded("concurrency", concurrency.entered)
         self.loop_entered = guarded("concurrency", concurrency.loop_entered)
         self.elsewhere_failed = guarded("concurrency", concurrency.failed)
+        self.updates = Updates()
+        # So has this.
+        self.pass_began = guarded("updates", self.updates.pass_began)
+        self.pass_ended = guarded("updates", self.updates.pass_ended)
+        self.look_for_update = guarded("updates", self.updates.look)
         self.on_boundary = on_boundary
         self.on_early_step = on_early_step
         self.sites = sites
@@ -66,6 +75,12 @@ class Loop:
         self.kind = ""
         self.inside_forward = False
         self.step_pending = False
+        self.updates.reset()
+        self.own_pass = False
+        """Whether the backward pass under way may be a step's own, in a job without an optimizer."""
+        self.passed: "int | None" = None
+        """Nanoseconds of the step that were in no part when such a pass ended; None once an update was seen."""
+        self.updated = 0
         self.anchor = 0
         self.others: "dict[int, int]" = {}
         self.optimizer_steps = 0
@@ -97,7 +112,8 @@ class Loop:
             self.claim = claim
             self.foreign_steps = 0
             self.timeline = Timeline(self.timeline)
-            self.inside_forward = False
+            self.inside_forward = self.own_pass = False
+            self.passed = None
             if claim == _FORWARD and self.kind != "optimizer":
                 # What the other thread does (it feeds this one, say) ends no step any more.
                 self.kind, self.batches = "" if self.kind == "batch" else self.kind, 0
@@ -117,6 +133,8 @@ class Loop:
         if parts.OPTIMIZER in line.stack:
             # The step raised and the job went on: its post hook never came.
             line.drop(parts.OPTIMIZER)
+        if self.passed is not None:
+            self._find_update(before_batch=True)
         if self.kind == "batch":
             self._end_step()
         return line.enter(parts.INPUT)
@@ -156,6 +174,8 @@ class Loop:
                 return entered
         elif self.inside_forward:
             return False
+        if self.passed is not None:
+            self._find_update()
         if self.on_pass is not None:
             self.on_pass()
         self.inside_forward = True
@@ -166,7 +186,7 @@ class Loop:
 
     def _takes_over(self, ident: int) -> bool:
         """Whether the loop moves here: its thread calls no model any more, others do. No training loop moves so."""
-        if self.claim > _FORWARD or ident in self.concurrency.inside or not self.concurrency.has_lost(self.thread):
+        if self.claim == _OPTIMIZER or ident in self.concurrency.inside or not self.concurrency.has_lost(self.thread):
             return False
         self._adopt(ident, _FORWARD)
         return True
@@ -204,7 +224,7 @@ class Loop:
                 self.quick = 0
                 self.eval_with_grad_ns = took_ns
                 self.eval_with_grad_site = self.sites.here(2)
-            if self.kind != "optimizer":
+            if self.kind not in ("optimizer", "backward"):
                 self._count_forward()
         if line.stack[-1] in _BEFORE_LOSS:
             line.stack.append(parts.LOSS)
@@ -217,29 +237,63 @@ class Loop:
         elif not self.kind and self.batches == 0 and self.forwards >= _FORWARDS_WITHOUT_OPTIMIZER:
             self._become("forward")
 
-    def backward_began(self) -> bool:
-        """A backward pass starts. False on another thread."""
+    def backward_began(self, args: tuple, accumulates: bool) -> bool:
+        """A backward pass starts, with what it was called. False on another thread.
+
+        `accumulates`: in the `.grad` of the parameters.
+        """
         if self.concurrency.on:
             self.concurrency.seen.backwards += 1
-        if self.thread != get_ident():
+        ident = get_ident()
+        if self.thread != ident and not self._is_mine(ident, _BACKWARD):
             return False
         if self.on_pass is not None:
             self.on_pass()
         self.eval_with_grad_ns = 0
+        outermost = parts.BACKWARD not in self.timeline.stack
         self.timeline.enter(parts.BACKWARD)
+        if outermost and self.kind != "optimizer":
+            if self.passed is not None:
+                self._find_update()
+            self.own_pass = bool(self.pass_began(args, accumulates))
         return True
 
     def backward_failed(self) -> None:
         """It raised."""
-        self.step_pending = False
+        self.step_pending = self.own_pass = False
         self.timeline.leave(parts.BACKWARD)
 
     def backward_ended(self) -> None:
         """It ended; only called after `backward_began` said True."""
         self.timeline.leave(parts.BACKWARD)
+        if self.own_pass and parts.BACKWARD not in self.timeline.stack:
+            self.own_pass = False
+            if self.kind != "optimizer":
+                self.pass_ended()
+                self.passed = self.timeline.spent[parts.OTHER]
+                if self.forwards == self.batches == 0:
+                    self.timeline.micro += 1
         if self.step_pending and parts.BACKWARD not in self.timeline.stack:
             self.step_pending = False
             self._end_step()
+
+    def _find_update(self, before_batch: bool = False) -> None:
+        """Something begins after a backward pass: a step has ended if the parameters were updated meanwhile."""
+        in_weight = self.look_for_update()
+        if in_weight is None:
+            return
+        line, other, self.passed = self.timeline, self.passed, None
+        self.updated += 1
+        if self.kind == "backward":
+            line.boundary()
+            if in_weight and before_batch:
+                # Nothing else that we know of was done since the pass.
+                spent = line.rows[-1][1]
+                spent[parts.OPTIMIZER] += spent[parts.OTHER] - other
+                spent[parts.OTHER] = other
+            self._tell(line)
+        elif self.updated >= _UPDATES_WITHOUT_OPTIMIZER:
+            self._become("backward")
 
     # -- optimizers ---------------------------------------------------------------------------------------
 
@@ -309,7 +363,7 @@ class Loop:
         with self.moving:
             if self.kind == "optimizer":
                 return  # another thread has stepped meanwhile, and nothing is stronger
-            self.kind = kind
+            self.kind, self.passed = kind, None
             self.recorder.record("boundary", kind=kind, step=self.timeline.step, t=time.perf_counter_ns())
         if self.on_kind is not None:
             self.on_kind()

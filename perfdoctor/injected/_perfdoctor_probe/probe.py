@@ -57,6 +57,7 @@ class Probe:
         self.write_rows = guarded("flush", self.flush)
         self.listen = guarded("control", self._listen)
         self.take_turn = guarded("turns", self._take_turn)
+        self.loop.updates.window_is_open = lambda: self.windows.open is not None
         self.loop.on_kind = guarded("windows", self._kind_changed)
         self.time_threads = guarded("thread microbenchmark", self.windows.time_threads)
         self.time_requests = guarded("request microbenchmark", self._time_requests)

@@ -26,7 +26,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     call      calls of a wrapped function since the last such record, by site
     sample    counters of this process
     worker_sample  counters of a data-loader worker
-    boundary  from here on a step ends at `kind`: optimizer, batch or forward
+    boundary  from here on a step ends at `kind`: optimizer, batch, forward or backward
     window    a window closed: what it saw
     timings   the largest operators timed otherwise after the last step: completes the operator window
     threads   a round of the largest operators, timed with several numbers of intra-op threads
@@ -54,7 +54,8 @@ STEP_COLUMNS = (
     "cpu_us",
     "micro",
 )
-"""`other` is what remains of `wall_us`. `micro` counts root forwards, or batches where no forward is seen."""
+"""`other` is what remains of `wall_us`. `micro` counts root forwards, or batches where no forward is seen, or
+backward passes where there are no batches either."""
 
 BATCH_COLUMNS = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
 """`depth`: batches that were ready on arrival, -1 without a queue. `first`: 1 for the first of its iterator."""

@@ -72,7 +72,7 @@ def backward(loop, guarded, original):
         line = loop.timeline
         stack = line.stack
         if loop.quick != get_ident():
-            if not began_slowly():
+            if not began_slowly(args, kwargs.get("accumulate_grad", False)):
                 return original(*args, **kwargs)
         else:
             try:
