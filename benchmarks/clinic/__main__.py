@@ -3,6 +3,7 @@
     python -m benchmarks.clinic                  the smoke subset, about 10 minutes
     python -m benchmarks.clinic --full           all cases, three severities
     python -m benchmarks.clinic --only NAME ...  these cases
+    python -m benchmarks.clinic --sealed         those that were written blind and kept for the last measurement
     python -m benchmarks.clinic --truth [--full] measure what the fixes are worth, and keep it
     python -m benchmarks.clinic --list           what there is, by check and stratum
 
@@ -15,13 +16,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
 from rich.console import Console
 
-from . import asking, doctor, peers, truth
-from .case import Case, cases
+from . import asking, doctor, peers, running, truth
+from .case import SEALED, Case, cases
 from .kept import Book
 from .quota import NotAllowedError
 from .summary import scores
@@ -30,13 +32,13 @@ from .table import inventory, render
 
 def chosen(options: argparse.Namespace) -> list[Case]:
     """By name, or the smoke subset, or all."""
-    some = cases()
+    some = cases(SEALED) if options.sealed else cases()
     if options.only:
         unknown = set(options.only) - {case.name for case in some}
         if unknown:
             sys.exit(f"there is no case {', '.join(sorted(unknown))}: --list shows those that there are")
         return [case for case in some if case.name in options.only]
-    return [case for case in some if options.full or case.smoke]
+    return [case for case in some if options.full or options.sealed or case.smoke]
 
 
 def measure(some: list[Case], options: argparse.Namespace) -> None:
@@ -67,6 +69,8 @@ def measure(some: list[Case], options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="all cases at three severities")
+    parser.add_argument("--sealed", action="store_true", help="the sealed cases, when nothing is changed any more")
+    parser.add_argument("--threads", metavar="N", help="OMP_NUM_THREADS of the programs; without it none is set")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these cases")
     parser.add_argument("--seed", type=int, default=1, help="draws the sizes")
     parser.add_argument("--truth", action="store_true", help="measure what the fixes are worth instead of asking")
@@ -78,6 +82,7 @@ def main() -> None:
     parser.add_argument("--scores", type=Path, metavar="FILE", help="write the table's numbers as JSON")
     parser.add_argument("--list", action="store_true", help="how many cases there are, by check and stratum")
     options = parser.parse_args()
+    os.environ[running.THREADS] = options.threads or ""
     some = chosen(options)
     if options.list:
         Console().print(inventory(cases()))

@@ -18,6 +18,8 @@ from . import quota
 from .case import Program
 
 TIMEOUT_S = 180
+THREADS = "CLINIC_THREADS"
+"""The variable with the threads that a program is told to use; users tell it none."""
 _RATE = re.compile(r"(\d+(?:\.\d+)?) (\w+)s/s\s*$", re.MULTILINE)
 """The last line that a program prints: its own rate after the first steps."""
 _BUSY = "while True: pass"
@@ -33,9 +35,9 @@ def folder(program: Program) -> Iterator[Path]:
 
 
 def environment(program: Program) -> dict[str, str]:
-    """The user's, with one thread unless the case says otherwise."""
-    asked = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **program.environment}
-    return {name: value for name, value in asked.items() if value or name not in program.environment}
+    """The user's, without a variable for threads unless the case or `THREADS` says otherwise."""
+    asked = {**os.environ, "OMP_NUM_THREADS": os.environ.get(THREADS, ""), "PYTHONHASHSEED": "0", **program.environment}
+    return {name: value for name, value in asked.items() if value}
 
 
 def command(program: Program) -> list[str]:

@@ -46,8 +46,8 @@ class Result:
 
     @property
     def right(self) -> list[Claim]:
-        """Claims that name an expected cause."""
-        return [claim for claim in self.alarms if matches(claim.id, self.expect)]
+        """Claims that name an expected cause, opportunities among them: a larger batch is one by nature."""
+        return [claim for claim in self.judgement.claims if matches(claim.id, self.expect)]
 
     @property
     def prediction(self) -> Prediction | None:

@@ -5,6 +5,7 @@ Kept in `truth/`, a file for each machine; `python -m benchmarks.clinic --truth`
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -37,7 +38,7 @@ class Truth:
     high: float
     """95 % interval of the median over rounds, by Student's t on log-ratios."""
     control: float
-    """The sick variant against itself in the same sitting."""
+    """The sick variant against itself, a round later in the same sitting; 1 after a single round."""
     rounds: int
     here: bool = True
     """Measured on this machine. Another's says whether a program is sick, not what its fix is worth here."""
@@ -57,23 +58,21 @@ class Truth:
 def measure(case: Case, seed: int, severity: int, cured: frozenset[str], rounds: int) -> Truth:
     """The fix of the illnesses in `cured`, against none of them."""
     sick, well = write(case, seed, severity), write(case, seed, severity, cured)
-    fixes, controls = [], []
+    fixes, before = [], []
     for number in range(rounds):
-        order = [sick, well, sick]
+        order = [sick, well]
         random.Random(number).shuffle(order)
-        rates: dict[bool, list[float]] = {True: [], False: []}
-        for program in order:
-            rates[program is sick].append(running.rate(program))
-        first, second = rates[True]
-        fixes.append(math.log(rates[False][0] / math.sqrt(first * second)))
-        controls.append(math.log(first / second))
+        rates = {program is sick: running.rate(program) for program in order}
+        fixes.append(math.log(rates[False] / rates[True]))
+        before.append(math.log(rates[True]))
+    controls = [later - earlier for earlier, later in itertools.pairwise(before)]
     middle = statistics.fmean(fixes)
     spread = stats.t.ppf(0.975, rounds - 1) * statistics.stdev(fixes) / math.sqrt(rounds) if rounds > 1 else math.inf
     return Truth(
         gain=math.exp(middle),
         low=math.exp(middle - spread),
         high=math.exp(middle + spread) if spread < 700 else math.inf,
-        control=math.exp(statistics.fmean(controls)),
+        control=math.exp(statistics.fmean(controls)) if controls else 1.0,
         rounds=rounds,
     )
 
@@ -97,6 +96,7 @@ def machine() -> dict[str, str]:
         "cpu": model,
         # Not those that this process may use: programs may be measured two at a time, each on a core of its own.
         "cpus": str(os.cpu_count()),
+        "threads": os.environ.get(running.THREADS, ""),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "date": date.today().isoformat(),
@@ -105,7 +105,12 @@ def machine() -> dict[str, str]:
 
 def file_of(facts: Mapping[str, str]) -> Path:
     """Where the truths of such a machine are."""
-    return STORE / (re.sub(r"[^a-z0-9]+", "-", f"{facts['cpu']} {facts['cpus']} cpus".lower()).strip("-") + ".json")
+    name = f"{facts['cpu']} {facts['cpus']} cpus{_threads(facts)}".lower()
+    return STORE / (re.sub(r"[^a-z0-9]+", "-", name).strip("-") + ".json")
+
+
+def _threads(facts: Mapping[str, str]) -> str:
+    return f" {facts['threads']} threads" if facts.get("threads") else ""
 
 
 def store(measured: Mapping[str, Truth]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.clinic import running
-from benchmarks.clinic.case import Case, cases, load, write
+from benchmarks.clinic.case import SEALED, Case, cases, load, write
 
 BLOCK = """# /// clinic
 # expect = ["PD07.float64", "PD04"]
@@ -99,7 +99,14 @@ def test_an_empty_variable_is_not_set_at_all(monkeypatch: pytest.MonkeyPatch) ->
     case = Case("one", "x = 1\n", "twins", "x", environment={"OMP_NUM_THREADS": "", "ATEN_CPU_CAPABILITY": ""})
     variables = running.environment(write(case, 1))
     assert "OMP_NUM_THREADS" not in variables and "ATEN_CPU_CAPABILITY" not in variables
-    assert running.environment(write(Case("two", "x = 1\n", "twins", "x"), 1))["OMP_NUM_THREADS"] == "1"
+
+
+def test_threads_are_told_to_programs_on_demand_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = write(Case("two", "x = 1\n", "twins", "x"), 1)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # the benchmark's own
+    assert "OMP_NUM_THREADS" not in running.environment(program)
+    monkeypatch.setenv(running.THREADS, "1")
+    assert running.environment(program)["OMP_NUM_THREADS"] == "1"
 
 
 def test_sizes_are_drawn_by_the_seed_within_their_limits(case: Case) -> None:
@@ -116,7 +123,7 @@ def test_a_file_that_is_no_case_is_refused(tmp_path: Path, text: str) -> None:
         load(path)
 
 
-@pytest.mark.parametrize("one", cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("one", [*cases(), *cases(SEALED)], ids=lambda case: case.name)
 def test_every_program_is_python_in_every_variant(one: Case) -> None:
     everything = frozenset(one.illnesses)
     sources = {write(one, 1, severity, cured).source for severity in range(3) for cured in (frozenset(), everything)}

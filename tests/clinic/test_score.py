@@ -57,7 +57,8 @@ def test_another_cause_instead_is_wrong_and_beside_the_right_one_is_not() -> Non
 def test_notes_and_findings_about_the_measurement_are_no_alarms() -> None:
     note = Claim("PD07.float64", severity="note")
     about = Claim("PD92.contended-machine")
-    assert score([result(note, about)]).recall == Rate(0, 1)
+    assert score([result(about)]).recall == Rate(0, 1)
+    assert score([result(note, about)]).recall == Rate(1, 1)  # it is told, as an opportunity
     assert score([result(note, about, sick=False)]).false_alarms == Rate(0, 1)
 
 
