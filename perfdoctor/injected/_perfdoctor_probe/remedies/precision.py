@@ -5,6 +5,7 @@ less than the fix gives.
 """
 
 import contextlib
+import functools
 
 import torch
 from torch.optim import Optimizer
@@ -59,9 +60,9 @@ class _AtTheBorder(Remedy):
     def hook(self, roots: list) -> None:
         for module in roots:
             self.changes.when_undone(module.register_forward_pre_hook(self.enter, with_kwargs=True).remove)
-            # Also after an exception: what `enter` set must not stay.
-            hook = module.register_forward_hook(self.leave, with_kwargs=True, always_call=True)
-            self.changes.when_undone(hook.remove)
+            # Also after an exception: what `enter` set must not stay. On one line, so that none can be left behind.
+            add = functools.partial(module.register_forward_hook, with_kwargs=True, always_call=True)
+            self.changes.when_undone(add(self.leave).remove)
 
     def around(self):
         """A context for the outermost call."""
