@@ -210,7 +210,7 @@ class Probe:
             self.turns = Turns(self.control, self.windows, self.collector)
         elif command.get("do") == "timings":
             self.start_trials(step)
-            self.time_finally(discarded=True)
+            self.time_finally(True)
             self.control.send({"k": "timed", "step": step})
         elif command.get("do") == "block":
             self.start_trials(step)
