@@ -79,8 +79,8 @@ def _doubts(evidence: Evidence) -> tuple[IntegrityNote | None, ...]:
             abs(step.slope) >= _DRIFT,
             "PD98",
             "drifting-steps",
-            f"the steps got {{slope}} {'slower' if step.slope > 0 else 'faster'} over the run, so that their mean is "
-            "that of no moment",
+            f"the steps got {{slope}} {'slower' if step.slope > 0 else 'faster'} over the run: their mean describes "
+            "no part of it",
             Measurement("slope", abs(step.slope), "share"),
         )
         or _doubt(
