@@ -101,7 +101,7 @@ def test_a_speed_up_is_said_in_one_way(saved: list[float], rest: float) -> None:
     text = wording.speed_up(low, high, high + rest + 1e-9)
     number = r"\d+(\.\d+)?x"
     assert re.fullmatch(
-        rf"speed-up (less than 1\.01x|(up to )?(more than 100x|{number})|{number} to ({number}|more than 100x))",
+        rf"speed-up (less than 1\.01x|(up to |at least )?(more than 100x|{number})|{number} to ({number}|more than 100x))",
         text,
     )
 
