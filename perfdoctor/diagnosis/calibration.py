@@ -3,7 +3,8 @@
 Conformal prediction, in the manner of conformalized quantile regression (Romano et al., NeurIPS 2019), on logarithms
 of speed-ups. How far a true gain lay outside the range of its prediction, in half widths of that range, is its miss.
 The range of a new prediction is widened by the miss that nine tenths of earlier ones did not exceed: of the same check
-where it has enough of them, else of all. `calibration.json` has the misses; `benchmarks/calibrate.py` measures them anew.
+where it has enough of them, else of all. `calibration.json` has the misses; `benchmarks/calibrate.py` measures them
+anew.
 """
 
 from __future__ import annotations
