@@ -15,8 +15,9 @@ from ..launch.environment import changed
 from ..launch.job import start
 from ..recording.directory import RunDirectory
 from ..recording.reader import read
+from .enough import Goal
 from .observed_job import observed
-from .watch import Goal, observe
+from .watch import observe
 
 STEPS = 20
 """Steady steps of a launch, and two seconds of them."""
