@@ -21,6 +21,7 @@ from ..injected._perfdoctor_probe.remedies import catalogue
 from ..launch.job import write_facts
 from ..monitor.machine import read_machine, write_machine
 from ..monitor.system import read_available_bytes
+from ..observation.enough import SECONDS
 from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
 from ..recording.machine import Machine
@@ -203,7 +204,8 @@ class Comparison:
             is_first = name not in directories
             if is_first:
                 directories[name] = directory
-            wanted = replace(self.config, steps=min(self.config.steps, _ABBA_STEPS))
+            steps, seconds = min(self.config.steps or _ABBA_STEPS, _ABBA_STEPS), self.config.seconds or SECONDS
+            wanted = replace(self.config, steps=steps, seconds=seconds)
             request = Request(
                 program.command, wanted, False, "file", windows=windows if is_first else (),
                 environment=program.environment, cwd=program.cwd,
