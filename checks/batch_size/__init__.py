@@ -3,9 +3,10 @@
 What it looks at
 ----------------
 The step's fixed overhead, independent of the batch size: the optimizer's pass over the parameters, launching operators,
-reading weights. The job's own largest products are timed in the training process with the present batch, a larger and a
-smaller one; the rate of a large product on this machine says how far from its peak the job is. On a GPU, how much of
-the step its kernels are busy, and how much of its memory is used.
+reading weights. After the last step the job's own forward and backward are run again on its inputs, repeated; where
+that cannot be (other ranks, hooks, a compiled model), the largest products are timed with the present batch, a larger
+and a smaller one. The rate of a large product on this machine says how far from its peak the job is. On a GPU, how much
+of the step its kernels are busy, and how much of its memory is used.
 
 Why it costs time
 -----------------

@@ -95,7 +95,16 @@ class Case:
         """Samples of one forward pass."""
         if not isinstance(self.step.samples, Missing):
             return max(1, round(self.step.samples / self.micro_batches))
-        return self.first_input[0] if self.first_input else None
+        if not isinstance(self.ops.batch_replay, Missing):
+            return self.ops.batch_replay.batch
+        return self._rows(self.first_input) if self.first_input else None
+
+    def _rows(self, shape: tuple[int, ...]) -> int:
+        """Samples in an input of the network. One with a single dimension is one sample (a state), unless its numbers
+        are looked up."""
+        layers = self.evidence.layers
+        looked_up = () if isinstance(layers, Missing) else (x for x in layers.layers if x.kind.startswith("Embedding"))
+        return shape[0] if len(shape) > 1 or any(layer.input_shape == shape for layer in looked_up) else 1
 
     @property
     def tokens(self) -> int | None:

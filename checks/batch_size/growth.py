@@ -12,6 +12,9 @@ timed sizes show not to grow (reading weights). On a GPU the host's part of the 
 The time between operators is taken for launches only up to `LAUNCH_MS` each, and not where it is a pause of 0.2 ms or
 more: a wait, a simulator or a loop over samples in the forward pass is not cured by a larger batch. Lines that run once
 per sample grow.
+
+Where the job's own forward and backward could be run again on repeated inputs, their time at two sizes says what of
+them is fixed, whatever they consist of.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api.causes import compute, in_step
-from perfdoctor.api.quantities import WITHOUT_CPU, BatchTimings, Evidence, Missing, Op, OpProfile, Step
+from perfdoctor.api.quantities import WITHOUT_CPU, BatchReplay, BatchTimings, Evidence, Missing, Op, OpProfile, Step
 
 LAUNCH_MS = 0.01
 """Host time of one operator with autograd and Python: 7 to 16 us were measured beyond the arithmetic, forward,
@@ -28,6 +31,8 @@ _SMALL_OP = 2.0
 """Time of a small operator inside a training step, over that of the smallest one called in a row: colder caches."""
 _SURE = 0.6
 """Of what seems to grow in operators that were not timed at two sizes, at least."""
+_REPLAY_ERROR = 0.1
+"""Of a pass that was run again with a larger batch, more or less."""
 _COARSER = 1.2
 """What grows may grow faster than the timed operators did, as their results leave the caches."""
 _CONTAINERS = ("_convolution", "mkldnn_convolution", "linear", "matmul", "_mkldnn")
@@ -47,10 +52,14 @@ class Growth:
     compute_fixed_high_ms: float
     floor_ms: float
     """What making a batch takes at least, by all workers together."""
+    coarser: float = _COARSER
+    """How much faster what grows may grow than was timed, at most."""
+    replayed: bool = False
+    """Whether from the job's own passes, run again with a larger batch."""
 
     def at(self, factor: float) -> tuple[float, float]:
         """Step time with `factor` times the batch: (at worst, at best)."""
-        worst = self.fixed_low_ms + factor * (self.step_ms - self.fixed_low_ms) * _COARSER
+        worst = self.fixed_low_ms + factor * (self.step_ms - self.fixed_low_ms) * self.coarser
         best = self.fixed_high_ms + factor * (self.step_ms - self.fixed_high_ms)
         return max(worst, factor * self.floor_ms), max(best, factor * self.floor_ms)
 
@@ -69,31 +78,74 @@ def growth(evidence: Evidence, step: Step, ops: OpProfile) -> Growth | Missing:
     """From the operator window and the timings of products with other batches."""
     if ops.device_busy_ms is not None:
         return _on_device(evidence, step, ops.device_busy_ms)
+    replay = _replay(step, ops)
     timings = ops.batch_timings
-    if isinstance(timings, Missing):
-        return timings
     parts = step.parts
     # Launching takes CPU time; what the thread waits for in the meantime (other ranks, a lock) does not shrink.
     active = min(1.0, step.cpu_ms / max(parts.compute, 1e-9))
-    computing = max(0.0, active * (parts.forward + parts.backward) - _own_code(step, ops))
-    optimizer = active * parts.optimizer
+    passes = active * (parts.forward + parts.backward)
+    optimizer, other = active * parts.optimizer, 0.0
+    if replay is not None:
+        low, high = _replayed(step, ops, replay, passes)
+        other = min(active * parts.other, LAUNCH_MS * _other_ops(evidence))
+    elif isinstance(timings, Missing):
+        return timings
+    else:
+        low, high = _fixed(evidence, step, ops, timings, max(0.0, passes - _own_code(step, ops)))
+    split = compute(evidence)
+    whole = step.step_ms - (0.0 if isinstance(split, Missing) else split.ms(*WITHOUT_CPU))
+    return Growth(
+        step_ms=whole,
+        fixed_low_ms=min(whole, optimizer + low + other),
+        fixed_high_ms=min(whole, optimizer + high + active * parts.other),
+        compute_fixed_low_ms=low,
+        compute_fixed_high_ms=high,
+        floor_ms=_loading_floor(evidence),
+        coarser=_COARSER if replay is None else 1.0,
+        replayed=replay is not None,
+    )
+
+
+def _replay(step: Step, ops: OpProfile) -> BatchReplay | None:
+    """Of the samples that the loader draws, where there is one: the first dimension of an input may be another."""
+    found = ops.batch_replay
+    if isinstance(found, Missing) or isinstance(step.samples, Missing):
+        return None if isinstance(found, Missing) else found
+    drawn = {round(step.samples), round(step.samples / max(1, round(step.micro_batches)))}
+    return found if found.batch in drawn else None
+
+
+def _replayed(step: Step, ops: OpProfile, replay: BatchReplay, passes_ms: float) -> tuple[float, float]:
+    """Milliseconds of forward and backward that do not grow: (low, high). The job's own code beside its modules has
+    no more room than they leave; pauses of more than twice that were the profiler's or a neighbour's."""
+    called = min(passes_ms, replay.times[0][1] / ops.steps)
+    own, room = _own_code(step, ops), passes_ms - called
+    least = passes_ms if own > 2 * room else passes_ms - min(own, room)
+    most = passes_ms if own > room else passes_ms - own
+    return least * (1 - replay.growing(_REPLAY_ERROR)), most * (1 - replay.growing(-_REPLAY_ERROR))
+
+
+def _other_ops(evidence: Evidence) -> float:
+    """Operators per step outside forward, backward and optimizer, of lines that run once or twice."""
+    lines = evidence.hot_lines
+    return (
+        0.0
+        if isinstance(lines, Missing)
+        else sum(line.ops_per_step for line in lines if line.part == "other" and line.runs_per_step <= 2)
+    )
+
+
+def _fixed(
+    evidence: Evidence, step: Step, ops: OpProfile, timings: BatchTimings, computing: float
+) -> tuple[float, float]:
+    """Milliseconds of forward and backward that do not grow, by what each kind of operator does: (low, high)."""
     products = sum(timing.calls_per_step * timing.milliseconds for timing in timings.ops)
     growing = sum(timing.calls_per_step * timing.growing_milliseconds for timing in timings.ops)
     rest = _rest_growing(step, ops, timings, _weights(evidence))
     shown = max(0.0, products - growing)
     launches = LAUNCH_MS * max(0.0, ops.ops_per_step - _looped(evidence, step))
     low = max(0.0, min(computing - growing - rest, launches + shown))
-    high = max(low, computing - growing - _SURE * rest)
-    split = compute(evidence)
-    whole = step.step_ms - (0.0 if isinstance(split, Missing) else split.ms(*WITHOUT_CPU))
-    return Growth(
-        step_ms=whole,
-        fixed_low_ms=min(whole, optimizer + low),
-        fixed_high_ms=min(whole, optimizer + high + active * parts.other),
-        compute_fixed_low_ms=low,
-        compute_fixed_high_ms=high,
-        floor_ms=_loading_floor(evidence),
-    )
+    return low, max(low, computing - growing - _SURE * rest)
 
 
 def _on_device(evidence: Evidence, step: Step, busy_ms: float) -> Growth:

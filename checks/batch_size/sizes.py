@@ -61,8 +61,10 @@ def mergeable_accumulation(case: Case) -> Finding | None:
             case.step,
             low,
             high,
-            "matrix products timed at two sizes, and up to 10 us for each other operator, paid once instead of per "
-            "micro-batch",
+            "forward and backward run again with a larger batch"
+            if case.grows.replayed
+            else "matrix products timed at two sizes, and up to 10 us for each other operator, paid once instead of "
+            "per micro-batch",
         ),
     )
 
@@ -104,8 +106,10 @@ def too_small(case: Case) -> Finding | None:
             case.step,
             low,
             high,
-            "per batch of today's size; from the job's own matrix products timed at two sizes, up to 10 us for each "
-            "other operator, and the optimizer's part"
+            "per batch of today's size; from the job's own forward and backward, run again with a larger batch"
+            if case.grows.replayed
+            else "per batch of today's size; from the job's own matrix products timed at two sizes, up to 10 us for "
+            "each other operator, and the optimizer's part"
             if timed
             else "per batch of today's size; the host's part of the step stays, the kernels' grows",
             general=True,

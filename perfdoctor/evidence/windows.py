@@ -50,7 +50,9 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
     timed = process.timings
     if timed is None:
         return found
-    return replace(found, timings=timed.dtype, batch_timings=timed.batch, update=timed.update)
+    return replace(
+        found, timings=timed.dtype, batch_timings=timed.batch, batch_replay=timed.passes, update=timed.update
+    )
 
 
 def _thread_timings(rounds: Sequence[ThreadRound]) -> tuple[ThreadTiming, ...]:

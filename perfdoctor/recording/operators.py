@@ -99,6 +99,22 @@ class BatchTimings:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchReplay:
+    """The job's own calls of modules in the operator window, forward and backward, made again with repeated inputs."""
+
+    batch: int
+    """Samples of the call that takes longest; 1 where its inputs have no dimension for them."""
+    times: tuple[tuple[int, float], ...]
+    """How many times the batch, and milliseconds of all calls, of one thread's CPU time; from once upwards."""
+
+    def growing(self, error: float) -> float:
+        """The share of a pass that grows with the batch, from the largest that was timed, at most 1; `error`: of that
+        time, more or less."""
+        (_, once_ms), *_, (factor, larger_ms) = self.times
+        return min(1.0, max(0.0, ((1 + error) * larger_ms / once_ms - 1) / (factor - 1)))
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateTiming:
     """One update of the job's optimizer, timed in its process on tensors of the same shapes."""
 
@@ -177,6 +193,7 @@ class OpProfile:
     devices: tuple[DeviceWork, ...] = ()
     """By index; empty on the CPU."""
     batch_timings: BatchTimings | Missing = NOT_TIMED
+    batch_replay: BatchReplay | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
     stray_ms: float = 0.0
     """Time without a CPU that may all have fallen into one kind of operator: what takes no longer than this may take
@@ -228,6 +245,7 @@ class FinalTimings:
     onednn: tuple[LibraryTiming, ...] = ()
     layout: tuple[LayoutTiming, ...] = ()
     batch: BatchTimings | Missing = NOT_TIMED
+    passes: BatchReplay | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
     recurrent: tuple[Recurrent, ...] = ()
     """In the place of those of the window."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from ill_runs.batch_size import batch_timings, small_batch
@@ -9,7 +10,7 @@ from perfdoctor.checks.batch_size import CHECK
 from samples import FETCH, HOT_LINES, LAYERS, asked, healthy, ids, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, LayerProfile, Line, Missing, Op, Parts, Site
+from perfdoctor.evidence.model import BatchReplay, Evidence, LayerProfile, Line, Missing, Op, Parts, Site, Step
 
 _examined, _found = asked(CHECK)
 
@@ -139,6 +140,58 @@ def test_time_without_a_cpu_is_not_taken_for_launches() -> None:
 def test_the_fix_speaks_the_frameworks_language() -> None:
     finding = _found(small_batch(job__trainer="transformers"))
     assert finding.fix.code == "TrainingArguments(..., per_device_train_batch_size=16)"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The job's own passes, run again
+
+
+def _replayed(larger: float, batch: int = 4, once: float = 34.0, **changes: Any) -> Evidence:
+    """The operators say that all of it grows; four times the batch takes so many times as long as `once`, ms of the two
+    steps of the window."""
+    times = ((1, once), (2, once * (1 + larger) / 2), (4, once * larger))
+    parts = {"step__parts__other": 0.0, "step__parts__input_wait": 0.0, "step__step_ms": 24.0, "step__cpu_ms": 24.0}
+    parts |= {"loader__fetch": Missing("it was not seen")}
+    return small_batch(1.0, ops__steps=2, ops__batch_replay=BatchReplay(batch, times), **parts | changes)
+
+
+@pytest.mark.parametrize("larger", [1.0, 2.0, 3.0])
+def test_passes_run_again_say_what_a_larger_batch_takes(larger: float) -> None:
+    """Those of 22 ms are as many times as long, the optimizer's 2 ms stay."""
+    evidence = _replayed(larger)
+    finding, step = _found(evidence), evidence.step
+    assert isinstance(step, Step)
+    passes = step.parts.forward + step.parts.backward
+    expected = 4 * step.step_ms / (step.step_ms - passes + larger * passes)
+    low, high = number(finding, "more_low"), number(finding, "more_high")
+    assert low <= expected <= high <= 1.3 * low
+    assert finding.savings is not None and "run again" in finding.savings.method
+
+
+def test_passes_that_grow_with_the_batch_are_clear_whatever_the_operators_say() -> None:
+    evidence = _replayed(4.0)
+    assert is_clear(_examined(with_(evidence, ops__batch_timings=batch_timings(0.0))))
+    assert is_clear(_examined(with_(evidence, ops__batch_timings=Missing("no operator could be timed"))))
+
+
+def test_an_input_whose_first_dimension_is_no_batch_says_nothing() -> None:
+    """The loader draws 4 samples: 128 are the length of a sequence."""
+    assert is_clear(_examined(_replayed(1.0, batch=128)))
+
+
+def test_pauses_have_no_more_room_than_the_modules_leave() -> None:
+    """17 of 22 ms are the modules'. What 5 more are is not known; 40 are a disturbance in the window."""
+    plain, paused, disturbed = (_replayed(1.0, ops__pauses_ms=pauses) for pauses in (0.0, 6.0, 40.0))
+    assert number(_examined(paused), "gain_low") < number(_examined(plain), "gain_low")
+    assert number(_examined(disturbed), "gain_low") == number(_examined(plain), "gain_low")
+
+
+def test_a_state_without_a_dimension_for_samples_is_one_sample() -> None:
+    evidence = with_(small_batch(step__samples=Missing("no loader")), loaders=Missing("no loader was seen"))
+    state = replace(LAYERS.layers[0], kind="Policy", input_shape=(4,))
+    table = replace(LAYERS.layers[0], kind="Embedding", input_shape=(4,))
+    assert number(_examined(with_(evidence, layers__layers=(state,))), "batch") == 1
+    assert number(_examined(with_(evidence, layers__layers=(state, table))), "batch") == 4
 
 
 # ---------------------------------------------------------------------------------------------------------

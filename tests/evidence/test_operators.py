@@ -8,6 +8,7 @@ from recordings import Record, no_window, ops_window, recorded, steps, torch
 
 from perfdoctor.evidence import windows
 from perfdoctor.evidence.model import (
+    BatchReplay,
     BatchTiming,
     BatchTimings,
     DtypeTiming,
@@ -43,6 +44,7 @@ LSTM = {
     "ms_per_step": 1.0,
     "copies_ms": 0.0,
 }
+PASSES = {"batch": 8, "times": [[1, 2.0], [4, 5.0]]}
 ATTENTION = {
     "made": "by hand",
     "layer": "",
@@ -68,10 +70,11 @@ def _profile(tmp_path: Path, *timings: Record, **profile: Any) -> OpProfile:
 def test_timings_taken_after_the_last_step_complete_the_window(tmp_path: Path) -> None:
     update = {"optimizer": "Adam", "made": "loop", "tensors": 9, "part": 0.5, "now_ms": 0.9, "fused_ms": 0.1}
     dtype = {"name": "mm", "shapes": "[8]", "dtype": "float64", "milliseconds": 0.5, "float32_milliseconds": 0.2}
-    found = _profile(tmp_path, {"k": "timings", "batch": BATCH, "update": update, "dtype": [dtype]})
+    found = _profile(tmp_path, {"k": "timings", "batch": BATCH, "passes": PASSES, "update": update, "dtype": [dtype]})
     timing = BatchTiming("mm", "[8, 64] [64, 32]", 3.0, 0.1, 4, 0.25, 0.08)
     assert found.batch_timings == BatchTimings((timing,), 4, 90.0, 0.0015)
     assert timing.growing_milliseconds == pytest.approx(0.05)
+    assert found.batch_replay == BatchReplay(8, ((1, 2.0), (4, 5.0)))
     assert found.update == UpdateTiming("Adam", "loop", 9, 0.9, None, 0.1, 0.5)
     assert found.timings == (DtypeTiming("mm", "[8]", "float64", 0.5, 0.2),)
 

@@ -61,7 +61,7 @@ class Probe:
         self.loop.on_kind = guarded("windows", self._kind_changed)
         self.time_threads = guarded("thread microbenchmark", self.windows.time_threads)
         self.time_requests = guarded("request microbenchmark", self._time_requests)
-        self.time_finally = guarded("final microbenchmark", self.windows.time_finally)
+        self.time_finally = guarded("final microbenchmark", self._time_finally)
         self.trials = None
         """The remedies' side, from when the first one is asked for."""
         self.retired = False
@@ -136,7 +136,7 @@ class Probe:
             self.take_turn(line)
         stopping = self.stop_at >= 0
         if stopping and line.step >= self.stop_at:
-            self.leave()
+            self.leave(discarded=True)
             # Threading prints what ends another thread than the main one, unless it is a plain `SystemExit`.
             raise StopJob(0) if get_ident() == self.profilers.home else SystemExit(0)
         asked = self.turns is not None or (trials is not None and trials.busy)
@@ -214,7 +214,7 @@ class Probe:
             self.turns = Turns(self.control, self.windows, self.collector)
         elif command.get("do") == "timings":
             self.start_trials(step)
-            self.time_finally()
+            self.time_finally(discarded=True)
             self.control.send({"k": "timed", "step": step})
         elif command.get("do") == "block":
             self.start_trials(step)
@@ -380,8 +380,17 @@ class Probe:
         if window is not None and window.name in ("ops", "counters"):
             self.windows.abandon(self.loop.timeline.step, "the job runs a profiler of its own", again=False)
 
-    def leave(self) -> None:
-        """Write what is left: before we stop the job, or at its own end."""
+    def _time_finally(self, discarded: bool) -> None:
+        # Modules of the job that are called now are in no step.
+        loop = self.loop
+        inside, loop.inside_forward = loop.inside_forward, True
+        try:
+            self.windows.time_finally(discarded)
+        finally:
+            loop.inside_forward = inside
+
+    def leave(self, discarded: bool) -> None:
+        """Write what is left: before we stop the job, which is `discarded` then, or at its own end."""
         self.windows.abandon(self.loop.timeline.step, "the job ended first", again=False)
         if self.trials is not None and not self.remedies:
             self.trials.abandon()
@@ -389,7 +398,7 @@ class Probe:
         # Takes 10 ms per 100,000 objects, so only here, after the last step.
         self.recorder.record("end", tracked_objects=len(gc.get_objects()))
         self.write_rows()
-        self.time_finally()
+        self.time_finally(discarded)
 
 
 class _NotCompiled:
@@ -440,6 +449,6 @@ def _at_exit(probe: Probe) -> None:
         if error is not None and not isinstance(error, StopJob):
             probe.recorder.record("failure", error=f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
         if not probe.retired and (probe.loop.timeline.step or probe.recorder.pending):
-            probe.leave()
+            probe.leave(discarded=False)
     except Exception:
         pass

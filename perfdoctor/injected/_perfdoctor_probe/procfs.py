@@ -112,6 +112,14 @@ def worker_counters() -> dict:
     }
 
 
+def available_bytes() -> int:
+    """Memory that may still be used, by the machine's and the container's account; 0 where neither says."""
+    lines = dict(line.partition(":")[::2] for line in text("/proc/meminfo").splitlines())
+    machine = int(lines.get("MemAvailable", "0").split()[0]) * 1024
+    limit, used = (_read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+    return max(0, min(machine, int(limit) - int(used))) if limit.isdigit() and used.isdigit() else machine
+
+
 _POOLS = ("libgomp", "libiomp5", "libomp", "libmkl_rt", "openblas", "libtbb", "libblis")
 _ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 

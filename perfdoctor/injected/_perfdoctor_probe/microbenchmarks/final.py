@@ -7,6 +7,7 @@ where glibc puts the job's own memory (a step of 13 ms took 9.8 ms afterwards). 
 import torch
 
 from . import attention, batch, dtype, layout, onednn, recurrent, replay
+from .passes import PassMicrobenchmark
 
 _NO_UPDATE = {
     "missing": "the optimizer's update was not timed: there is none, it is compiled, or it is not on the CPU",
@@ -30,15 +31,21 @@ class FinalMicrobenchmark:
         """The same of each attention."""
         self.update = None
         """Of the optimizer."""
+        self.passes = PassMicrobenchmark()
+        """Of the modules that the loop calls."""
 
-    def timings(self) -> dict:
-        """Takes up to a second and a half. Empty inside a mode of the job, which would see our operators. Whatever
-        draws random numbers (dropout) leaves the generator as the job had it."""
+    def timings(self, discarded: bool) -> dict:
+        """Takes up to three seconds. Empty inside a mode of the job, which would see our operators. Whatever draws
+        random numbers (dropout) leaves the generator as the job had it. `discarded`: what the job still does is of no
+        use to anyone, so that its own code may be called."""
         if not replay.alone():
             return {}
         state = torch.get_rng_state()
         try:
-            return self._timings()
+            found = self._timings()
+            if discarded:
+                found["passes"] = self.passes.timings()
+            return found
         finally:
             torch.set_rng_state(state)
 

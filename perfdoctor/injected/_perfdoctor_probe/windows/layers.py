@@ -7,13 +7,15 @@ number that the operator had, and the node's `evaluate_function` event carries i
 
 import gc
 import sys
+import time
 from _thread import get_ident
 
 import torch
 from torch.nn.modules import module as nn_module
 
+from ..microbenchmarks.passes import PassMicrobenchmark
 from ..rows import milliseconds, rounded
-from . import conv_choice
+from . import conv_choice, gaps
 
 _KEPT = 40
 """Layers kept, the largest by time."""
@@ -61,6 +63,9 @@ class Layers:
         self.modules: "dict[int, list]" = {}
         """By `id()`: index, module, calls, input shape, channels last, backend, aside, idle."""
         self.roots: list = []
+        self.passes = PassMicrobenchmark()
+        self.own_ns = 0
+        """In first calls of modules, which look for lines and backends: where that makes a pause of its own."""
         self.aside = False
         """Whether the outermost module under way is in evaluation mode and got nothing that needs a gradient."""
         self.stack: "list[tuple]" = []
@@ -85,11 +90,15 @@ class Layers:
     def _enters(self, module, inputs) -> None:
         if get_ident() != self.thread:
             return
+        began = time.perf_counter_ns()
         try:
             if not self.stack:
                 alone = not _needs_gradient(inputs)
                 self.aside = alone and not module.training
                 self.idle = alone and module.training and self._is_idle(module)
+                if not self.aside and not self.idle:
+                    # Hooks around all modules are not given what was passed by name; the frame that calls them has it.
+                    self.passes.note(module, inputs, sys._getframe(1).f_locals.get("kwargs", {}))
             known = self.modules.get(id(module))
             if known is None:
                 shape = next((list(x.shape) for x in inputs if isinstance(x, torch.Tensor)), [])
@@ -99,6 +108,8 @@ class Layers:
                 self.calls[id(module)] = self._caller()
                 if not self.stack:
                     self.roots.append(module)
+                took_ns = time.perf_counter_ns() - began
+                self.own_ns += took_ns if took_ns > gaps.LONG_NS // 2 else 0
             # A model that is evaluated and trained in one step stands aside in neither.
             known[6], known[7] = known[6] and self.aside, known[7] and self.idle
             known[2] += 1

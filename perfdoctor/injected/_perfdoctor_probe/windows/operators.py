@@ -118,6 +118,7 @@ class OpsWindow(ProfilerWindow):
             profile["optimizer_at"] = self.sites.made_at(self.optimizer)
         seen, self.layers = self.layers, None
         if seen is not None:
+            profile["pauses_ms"] = max(0.0, profile["pauses_ms"] - milliseconds(seen.own_ns, steps))
             found = seen.summary(host, device, flops, steps, stray_ms)
         else:
             found = {"missing": f"layers were not told apart: {self.without_layers}"}
@@ -138,6 +139,9 @@ class OpsWindow(ProfilerWindow):
         weights |= seen.weights() if seen else set()
         final = self.final_microbenchmark = FinalMicrobenchmark(ops, arguments, library, weights, self.onednn)
         final.recurrent, final.attention = again
+        if seen is not None:
+            final.passes = seen.passes
+            final.passes.keep(sum(op["self_ms_per_step"] for op in ops))
         # `torch.compile` may have been given the update.
         if optimizer is not None and not self.compiled:
             final.update = UpdateMicrobenchmark(optimizer)

@@ -147,10 +147,10 @@ class Windows:
         self.marked.append(step)
         self.own.end(began)
 
-    def time_finally(self) -> None:
-        """After the last step: take the timings that wait for it, once."""
+    def time_finally(self, discarded: bool) -> None:
+        """After the last step: take the timings that wait for it, once. `discarded` as for `FinalMicrobenchmark`."""
         waiting, self.final_microbenchmark = self.final_microbenchmark, None
-        timings = waiting.timings() if waiting is not None else None
+        timings = waiting.timings(discarded) if waiting is not None else None
         if timings:
             self.recorder.record("timings", **timings)
             self.recorder.flush()

@@ -1,0 +1,253 @@
+"""The job's own forward and backward, run again with its inputs repeated: what a larger batch really takes.
+
+Calls of root modules are noted in the operator window and made again after the job's last step. Whatever they change
+is put back: buffers, attributes of the modules, generators. Gradients are returned, never accumulated.
+"""
+
+import collections
+import random
+import sys
+import time
+import warnings
+import weakref
+
+import torch
+
+from .. import procfs
+from . import replay
+
+_CALLS = 4
+"""Calls that differ in module or shapes; sequences of eight lengths are told by four of them."""
+_INPUT_BYTES = 1 << 26
+_MEMORY_PART = 0.25
+"""Of the memory that is free, for what a forward pass keeps for its backward pass, at most ..."""
+_MOST_BYTES = 1 << 30
+"""... and no more than that."""
+_FACTORS = (1, 2, 4)
+_LIMIT_NS = 1_000_000_000
+"""For all calls together. A first round of all factors, and one that counts, must fit; else four times the batch is
+left out."""
+_LONG_MS = 500.0
+"""A step's operators, from where on not even twice the batch would fit; what is fixed hardly counts there."""
+_HELD = (list, dict, set, collections.deque)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class PassMicrobenchmark:
+    """The calls of a few steps."""
+
+    def __init__(self) -> None:
+        self.calls: "dict[tuple, _Call]" = {}
+        self.missing = "no call of a module was seen that a backward pass follows"
+
+    def note(self, module, args: tuple, named: dict) -> None:
+        """A root module is about to be called."""
+        if not torch.is_grad_enabled() or next((p for p in module.parameters() if p.requires_grad), None) is None:
+            return
+        key = (id(module), *(tuple(tensor.shape) for tensor in _tensors((args, named))))
+        if key in self.calls:
+            self.calls[key].count += 1
+        elif len(self.calls) < _CALLS:
+            self.calls[key] = _Call(module, (args, named))
+
+    def keep(self, operators_ms: float) -> None:
+        """The window is closed: copy the inputs, which nobody may see while it is open. `operators_ms`: of a step."""
+        try:
+            if operators_ms > _LONG_MS:
+                raise _NotRepeatableError("a step takes too long for it")
+            for call in self.calls.values():
+                call.keep()
+        except Exception as error:
+            self.missing = str(error)
+            self.calls = {}
+
+    def timings(self) -> dict:
+        """Milliseconds of all these calls, forward and backward, by how often the inputs are repeated; or why there are
+        none."""
+        calls = list(self.calls.values())
+        if not calls:
+            return {"missing": self.missing}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                times = [call.timed(_LIMIT_NS // len(calls)) for call in calls]
+        except _NotRepeatableError as error:
+            return {"missing": f"forward and backward were not run again: {error}"}
+        except Exception as error:  # a module that takes no other batch: no timing, no harm
+            return {"missing": f"forward and backward could not be run again: {type(error).__name__}: {error}"[:300]}
+        sums = [sum(call.count * ms for call, ms in zip(calls, row)) for row in zip(*times)]
+        longest = max(zip(times, calls), key=lambda pair: pair[0][0] * pair[1].count)[1]
+        return {"batch": longest.batch, "times": list(zip(_FACTORS, sums))}
+
+
+class _NotRepeatableError(Exception):
+    """Says why."""
+
+
+class _Call:
+    """All that it takes to call a module again, but the module."""
+
+    def __init__(self, module, inputs: "tuple[tuple, dict]") -> None:
+        self.module = weakref.ref(module)
+        self.inputs = inputs
+        self.training = module.training
+        self.autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+        self.count = 1
+
+    def keep(self) -> None:
+        """Let go of the job's tensors."""
+        tensors = list(_tensors(self.inputs))
+        self.batch, self.stacked = _batch(tensors)
+        if sum(map(_size, tensors)) > _INPUT_BYTES:
+            raise _NotRepeatableError("the inputs are too large to be kept")
+        self.inputs = _each(self.inputs, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
+
+    def timed(self, limit_ns: int) -> "list[float]":
+        """Milliseconds by factor."""
+        module = self.module()
+        if module is None or module.training != self.training:
+            raise _NotRepeatableError("the module is gone, or in another mode")
+        _no_obstacle(module)
+        state = _State(module)
+        try:
+            first = self._pass(module, 1)
+            kept: "dict[int, int]" = {}
+            began = time.perf_counter_ns()
+            with torch.autograd.graph.saved_tensors_hooks(lambda one: _noted(one, kept), lambda one: one):
+                first()
+            took_ns = time.perf_counter_ns() - began
+            factors = [factor for factor in _FACTORS if 2 * took_ns * (2 * factor - 1) < limit_ns]
+            room = min(_MOST_BYTES, _MEMORY_PART * procfs.available_bytes())
+            factors = [factor for factor in factors if factor * sum(kept.values()) < room]
+            if len(factors) < 2:
+                raise _NotRepeatableError("it takes too long, or too much memory")
+            return replay.in_turns([first, *(self._pass(module, factor) for factor in factors[1:])], limit_ns // 2)
+        finally:
+            state.restore()
+
+    def _pass(self, module, factor: int):
+        args, named = _each(self.inputs, lambda tensor: self._repeated(tensor, factor))
+        wanted = tuple(one for one in (*module.parameters(), *_tensors((args, named))) if one.requires_grad)
+
+        def run() -> None:
+            with torch.enable_grad():
+                with torch.autocast("cpu", dtype=self.autocast, enabled=self.autocast is not None):
+                    result = module(*args, **named)
+                total = _total(result)
+                replay.run_backward(total, torch.ones_like(total), wanted)
+
+        return run
+
+    def _repeated(self, tensor, factor: int):
+        if factor == 1 or not tensor.dim() or (tensor.shape[0] != self.batch and not self.stacked):
+            return tensor
+        joined = torch.stack if self.stacked else torch.cat
+        return joined([tensor.detach()] * factor).requires_grad_(tensor.requires_grad)
+
+
+class _State:
+    """What calls of a module may change, but its parameters: attributes, what is in them, and generators."""
+
+    def __init__(self, module) -> None:
+        self.random = random.getstate()
+        self.numpy = getattr(sys.modules.get("numpy"), "random", None)
+        self.numpy_random = self.numpy.get_state() if self.numpy is not None else None
+        self.held: list = []
+        self.tensors: list = []
+        self.generators: list = []
+        for one in module.modules():
+            self._hold(vars(one))
+            for value in vars(one).values():
+                if type(value) in _HELD:
+                    self._hold(value)
+
+    def _hold(self, container) -> None:
+        self.held.append((container, container.copy()))
+        for value in container.values() if isinstance(container, dict) else container:
+            if isinstance(value, torch.Generator):
+                self.generators.append((value, value.get_state()))
+            elif isinstance(value, torch.Tensor) and not value.requires_grad:
+                self.tensors.append((value, value.clone()))
+
+    def restore(self) -> None:
+        for container, before in self.held:
+            if isinstance(container, dict):
+                for name in set(container) - set(before):
+                    del container[name]
+            else:
+                container.clear()
+            (container.update if isinstance(container, (dict, set)) else container.extend)(before)
+        for tensor, before in self.tensors:
+            tensor.data.copy_(before)  # a graph that holds it is none the wiser
+        for generator, before in self.generators:
+            generator.set_state(before)
+        random.setstate(self.random)
+        if self.numpy is not None:
+            self.numpy.set_state(self.numpy_random)
+
+
+def _no_obstacle(module) -> None:
+    """Nobody but the module may hear of the calls: no hooks, and no other ranks."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        raise _NotRepeatableError("other ranks would have to do the same")
+    hooked = any(getattr(one, name, None) for one in module.modules() for name in _HOOKS)
+    if hooked or any(parameter._backward_hooks for parameter in module.parameters()):
+        raise _NotRepeatableError("the job has hooks around its modules or gradients")
+    if any(parameter.device.type != "cpu" for parameter in module.parameters()):
+        raise _NotRepeatableError("the parameters are not on the CPU")
+
+
+def _tensors(value):
+    """Those in nested tuples, lists and dictionaries, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(one)
+
+
+def _each(value, change):
+    """The same value with each tensor changed. Raises `_NotRepeatableError` where tensors may hide."""
+    if type(value) in (torch.Tensor, torch.nn.Parameter):
+        if value.device.type != "cpu" or value.layout is not torch.strided:
+            raise _NotRepeatableError("an input is no plain tensor on the CPU")
+        return change(value)
+    if type(value) in (tuple, list):
+        return type(value)(_each(one, change) for one in value)
+    if type(value) is dict:
+        return {name: _each(one, change) for name, one in value.items()}
+    if value is None or isinstance(value, (bool, int, float, str, torch.dtype)):
+        return value
+    raise _NotRepeatableError(f"an input is a {type(value).__name__}")
+
+
+def _batch(tensors: list) -> "tuple[int, bool]":
+    """The number of samples, and whether the inputs are one sample without a dimension for them."""
+    sizes = {tensor.shape[0] for tensor in tensors if tensor.dim() > 1}
+    if not sizes:
+        flat = [tensor for tensor in tensors if tensor.dim() == 1]
+        if flat and all(tensor.is_floating_point() for tensor in flat):
+            return 1, True
+        sizes = {tensor.shape[0] for tensor in flat}
+    if len(sizes) > 1:
+        sizes.discard(1)  # made as wide as the others
+    if len(sizes) != 1:
+        raise _NotRepeatableError("the inputs have no common first dimension")
+    return sizes.pop(), False
+
+
+def _total(result):
+    """What the backward pass begins at: the loss where the module computes it, else the sum of all that it returns."""
+    tensors = [tensor for tensor in _tensors(result) if tensor.requires_grad]
+    if tensors and not tensors[0].dim():
+        return tensors[0]
+    return sum(tensor.float().sum() for tensor in tensors)
+
+
+def _noted(tensor, kept: "dict[int, int]"):
+    kept[tensor.untyped_storage().data_ptr()] = _size(tensor)
+    return tensor
+
+
+def _size(tensor) -> int:
+    return tensor.numel() * tensor.element_size()

@@ -1,0 +1,188 @@
+"""The job's own forward and backward are run again with repeated inputs, and the job is as it was."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
+
+
+class Eventful(nn.Module):
+    """Changes everything that a forward pass may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.plain, self.generator = torch.zeros(2), torch.Generator()
+        self.calls, self.sizes, self.known = 0, [1], {"last": 0}
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, images: torch.Tensor, *, scale: float = 1.0) -> dict[str, torch.Tensor]:
+        self.calls += 1
+        self.sizes.append(len(images))
+        self.known["last"] = self.known["new"] = len(images)
+        self.plain += random.random() + np.random.rand()
+        self.seen = torch.rand(1, generator=self.generator)
+        return {"found": scale * self.dropout(self.norm(self.convolution(images)))}
+
+
+def _noted(module: nn.Module, *args: Any, **named: Any) -> PassMicrobenchmark:
+    found = PassMicrobenchmark()
+    found.note(module, args, named)
+    found.keep(1.0)
+    return found
+
+
+def _state(model: Eventful) -> list[Any]:
+    tensors = (*model.parameters(), *model.buffers(), model.plain, *(p.grad for p in model.parameters()))
+    numbers = model.calls, list(model.sizes), dict(model.known), hasattr(model, "seen"), random.getstate()
+    generated = model.generator.get_state().tolist(), np.random.get_state()[1].tolist()  # type: ignore[index,union-attr]
+    return [[(id(t), t.tolist()) for t in tensors if t is not None], numbers, generated]
+
+
+def test_a_pass_is_timed_by_how_often_its_inputs_are_repeated_and_leaves_no_trace() -> None:
+    model = Eventful()
+    model(torch.randn(1, 3, 8, 8))["found"].sum().backward()
+    del model.seen
+    before, gradients = _state(model), [p.grad for p in model.parameters()]
+    found = _noted(model, torch.randn(1, 3, 8, 8), scale=2.0).timings()
+    assert _state(model) == before and all(p.grad is g for p, g in zip(model.parameters(), gradients, strict=True))
+    assert found["batch"] == 1
+    assert [factor for factor, _ in found["times"]] == [1, 2, 4] and all(ms > 0 for _, ms in found["times"])
+
+
+def test_a_module_that_fails_with_another_batch_is_as_it_was() -> None:
+    class Fixed(Eventful):
+        def forward(self, images: torch.Tensor, *, scale: float = 1.0) -> dict[str, torch.Tensor]:
+            return super().forward(images.view(2, 3, 8, 8), scale=scale)
+
+    model = Fixed()
+    before = _state(model)
+    assert "RuntimeError" in _noted(model, torch.randn(2, 3, 8, 8)).timings()["missing"]
+    assert _state(model) == before
+
+
+@pytest.mark.parametrize(
+    ("shapes", "batch"),
+    [
+        ([(8, 3), (8,)], (8, False)),
+        ([(8, 3), (1, 5), ()], (8, False)),
+        ([(1, 5), (1, 3)], (1, False)),
+        ([(4,)], (1, True)),
+    ],
+)
+def test_the_batch_is_the_common_first_dimension(shapes: list[tuple[int, ...]], batch: tuple[int, bool]) -> None:
+    assert passes._batch([torch.zeros(shape) for shape in shapes]) == batch
+
+
+def test_numbers_to_look_up_are_a_batch_of_one_dimension() -> None:
+    assert passes._batch([torch.zeros(8, dtype=torch.long)] * 2) == (8, False)
+
+
+def test_one_sample_without_a_batch_is_given_one() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    class Policy(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            seen.append(tuple(input.shape))
+            return super().forward(input)
+
+    policy = Policy(4, 2)
+    assert _noted(policy, torch.randn(4)).timings()["batch"] == 1
+    assert set(seen) == {(4,), (2, 4), (4, 4)}
+
+
+def _hooked() -> nn.Module:
+    module = nn.Linear(4, 2)
+    module.register_forward_hook(lambda *_: None)
+    return module
+
+
+def _watched() -> nn.Module:
+    module = nn.Linear(4, 2)
+    module.weight.register_hook(lambda gradient: gradient)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs", "why"),
+    [
+        (_hooked, [torch.ones(2, 4)], "hooks"),
+        (_watched, [torch.ones(2, 4)], "hooks"),
+        (lambda: nn.Linear(4, 2), [torch.ones(2, 4), torch.ones(3, 4)], "first dimension"),
+        (lambda: nn.Linear(4, 2), [], "first dimension"),
+        (lambda: nn.Linear(4, 2), [torch.ones(2, 4), object()], "an input is a object"),
+        (lambda: nn.Linear(4, 2), [torch.ones(2, 4).to_sparse()], "no plain tensor"),
+        (nn.ReLU, [torch.ones(2, 4)], "no call"),
+    ],
+)
+def test_what_cannot_be_run_again_says_why(make: Callable[[], nn.Module], inputs: list[Any], why: str) -> None:
+    module = make()
+    assert why in _noted(module, *inputs).timings()["missing"]
+
+
+def test_a_module_that_is_gone_or_evaluates_now_is_not_called() -> None:
+    model = nn.Linear(4, 2)
+    gone, evaluating = _noted(nn.Linear(4, 2), torch.ones(2, 4)), _noted(model, torch.ones(2, 4))
+    model.eval()
+    for found in (gone, evaluating):
+        assert "is gone, or in another mode" in found.timings()["missing"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("_LIMIT_NS", 0), ("_MOST_BYTES", 0), ("_MEMORY_PART", 0.0)])
+def test_what_takes_too_long_or_too_much_memory_is_left(monkeypatch: pytest.MonkeyPatch, name: str, value: Any) -> None:
+    model = nn.Linear(4, 2)
+    found = _noted(model, torch.ones(2, 4))
+    monkeypatch.setattr(passes, name, value)
+    assert "too long, or too much memory" in found.timings()["missing"]
+
+
+def test_inputs_too_large_to_be_kept_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "_INPUT_BYTES", 16)
+    assert "too large" in _noted(nn.Linear(4, 2), torch.ones(2, 4)).timings()["missing"]
+
+
+def test_a_long_step_is_not_run_again() -> None:
+    found, model = PassMicrobenchmark(), nn.Linear(4, 2)
+    found.note(model, (torch.ones(2, 4),), {})
+    found.keep(900.0)
+    assert "too long" in found.timings()["missing"]
+
+
+def test_an_input_that_wants_a_gradient_has_one_in_each_pass() -> None:
+    model = nn.Linear(4, 2)
+    features = torch.ones(2, 4, requires_grad=True)
+    assert "times" in _noted(model, 2 * features).timings() and features.grad is None
+
+
+def test_calls_of_a_step_add_up() -> None:
+    found, model = PassMicrobenchmark(), nn.Linear(64, 64)
+    for rows in (2, 2, 2, 500):
+        found.note(model, (torch.ones(rows, 64),), {})
+    with torch.no_grad():
+        found.note(model, (torch.ones(7, 64),), {})
+    found.keep(1.0)
+    assert sorted(call.count for call in found.calls.values()) == [1, 3]
+    assert found.timings()["batch"] in (2, 500)
+
+
+def test_it_runs_under_the_jobs_autocast() -> None:
+    seen = []
+
+    class Noting(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            seen.append(super().forward(input).dtype)
+            return super().forward(input)
+
+    model = Noting(4, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = _noted(model, torch.ones(2, 4))
+    assert "times" in found.timings() and set(seen) == {torch.bfloat16}
