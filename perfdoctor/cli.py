@@ -94,9 +94,9 @@ def check(
     ctx: typer.Context,
     job: _Job = None,
     module: _Module = None,
-    steps: Annotated[int | None, typer.Option(metavar="N", help="Steady steps to observe (200).")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Steady steps to observe, not until settled.")] = None,
     seconds: Annotated[
-        float | None, typer.Option(metavar="TIME", help="Seconds of steady training to observe (60).")
+        float | None, typer.Option(metavar="TIME", help="Seconds of steady training to observe.")
     ] = None,
     to_end: Annotated[bool, typer.Option("--to-end", help="Let the job run to its own end.")] = False,
     trial: Annotated[

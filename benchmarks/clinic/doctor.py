@@ -63,6 +63,7 @@ def _says_so(report: Mapping[str, Any]) -> bool:
 def _claim(finding: Mapping[str, Any], step_ms: float) -> Claim:
     place, savings = finding["location"] or {}, finding["savings"]
     low, high = savings["low_ms"], savings["high_ms"]
+    predicted = savings.get("predicted_ms")
 
     def faster(saved_ms: float) -> float:
         return step_ms / max(step_ms - saved_ms, 1e-3 * step_ms) if step_ms else 1.0
@@ -72,6 +73,7 @@ def _claim(finding: Mapping[str, Any], step_ms: float) -> Claim:
         severity=finding["severity"],
         file=Path(place.get("file") or "").name,
         line=place.get("line") or 0,
-        speed_up=(faster(low), faster((low + high) / 2), faster(high)),
+        speed_up=(faster(low), faster(sum(predicted or (low, high)) / 2), faster(high)),
         ceiling=faster(savings["ceiling_ms"]),
+        before_widening=(faster(predicted[0]), faster(predicted[1])) if predicted else None,
     )

@@ -21,6 +21,9 @@ class Claim:
     ceiling: float | None = None
     """Rate over today's if all the time that it blames were gone: Amdahl's law."""
 
+    before_widening: tuple[float, float] | None = None
+    """The range that the check gave, where it was widened by how far earlier ones missed."""
+
     @property
     def alarm(self) -> bool:
         """Whether it would stop a user: not a note, and not about the measurement itself (PD9x)."""

@@ -57,10 +57,10 @@ class Config:
     selections: tuple[Selection, ...] = setting((Selection(select=("PD",)),), key=NO_KEY)
     """In the order in which they overrule each other: the configuration's, then the command line's."""
     fail_on: FailOn = "error"
-    steps: int = setting(200, COUNT)
-    """Steady steps that are enough."""
-    seconds: float = setting(60.0, POSITIVE)
-    """Steady training that is enough."""
+    steps: int | None = setting(None, COUNT)
+    """Steady steps to observe; None leaves it to how soon the step is settled."""
+    seconds: float | None = setting(None, POSITIVE)
+    """Steady training to observe."""
     patience_s: float = setting(300.0, POSITIVE, "patience")
     """How long to wait for the first step, and later for any progress."""
     runs: Path = Path(".perfdoctor/runs")

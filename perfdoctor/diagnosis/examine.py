@@ -11,6 +11,7 @@ from typing import Any
 from ..config.settings import Config, is_selected
 from ..evidence.causes import Ledger
 from ..evidence.model import Evidence, Missing, RunEvidence, Step
+from .calibration import calibrated
 from .findings import (
     Check,
     CheckResult,
@@ -125,9 +126,10 @@ def _weighed(outcome: Outcome, step: Step | Missing) -> Outcome:
     if outcome.kind is not OutcomeKind.FOUND or isinstance(step, Missing):
         return outcome
     kept = []
-    for finding in outcome.findings:
-        saved, least = finding.savings, WORTH * step.step_ms
-        if saved.high_ms > 0 and saved.low_ms + saved.high_ms < 2 * least:
+    for one in outcome.findings:
+        saved, least = calibrated(one.savings, one.id.partition(".")[0], step.step_ms), WORTH * step.step_ms
+        finding = replace(one, savings=saved)
+        if saved.high_ms > 0 and one.savings.low_ms + one.savings.high_ms < 2 * least:
             continue
         kept.append(finding if saved.low_ms >= least else replace(finding, severity=Severity.NOTE))
     if kept:

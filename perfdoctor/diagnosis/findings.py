@@ -114,6 +114,8 @@ class Savings:
     general: bool = False
     """The fix helps against whatever the time goes into (a larger batch), so a finding that names what it goes into is
     billed first."""
+    predicted_ms: tuple[float, float] | None = None
+    """The range before it was widened by how far earlier predictions missed; None where it was not."""
     claimed: float = 0.0
     """Part of the time that other findings claim as well: it was taken off the numbers above, so that no millisecond is
     billed twice."""

@@ -49,11 +49,13 @@ def _steps(evidence: Evidence) -> IntegrityNote | None:
         return IntegrityNote("PD90", "too-few-steps", Severity.ERROR, str(step))
     if step.count >= _FEW_STEPS:
         return None
+    # One that ended by itself has no more steps to give.
+    advice = "--steps 30 or --to-end gives" if evidence.job.end.kind == "stopped" else "let the job run longer for"
     return IntegrityNote(
         "PD90",
         "too-few-steps",
         Severity.WARNING,
-        "only {steps:steady step was|steady steps were} seen; let the job run longer for firmer numbers",
+        f"only {{steps:steady step was|steady steps were}} seen; {advice} firmer numbers",
         (Measurement("steps", step.count, "count"),),
     )
 
@@ -79,8 +81,8 @@ def _doubts(evidence: Evidence) -> tuple[IntegrityNote | None, ...]:
             abs(step.slope) >= _DRIFT,
             "PD98",
             "drifting-steps",
-            f"the steps got {{slope}} {'slower' if step.slope > 0 else 'faster'} over the run, so that their mean is "
-            "that of no moment",
+            f"the steps got {{slope}} {'slower' if step.slope > 0 else 'faster'} over the run: their mean describes "
+            "no part of it",
             Measurement("slope", abs(step.slope), "share"),
         )
         or _doubt(

@@ -70,7 +70,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
 def build(recording: Recording, machine: Machine, host: HostRecording) -> RunEvidence:
     """Evidence of all ranks. A run without a rank yields one, in which everything measured is `Missing`."""
     recording = _before_trials(recording)
-    ranks = sorted((p for p in recording.processes if p.role == "rank"), key=lambda p: (p.rank, p.header.t))
+    ranks = recording.ranks
     run = _Run(recording, machine, host, _job(recording, ranks))
     evidence = tuple(_rank(run, process) for process in ranks) or (_nobody(run),)
     return RunEvidence(evidence, notes=(*recording.problems, *host.notes))
@@ -111,7 +111,7 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
         world_size=max((rank.world_size for rank in ranks), default=1),
         local_ranks=len(ranks),
         workers=roles.count("worker"),
-        helpers=roles.count("helper"),
+        helpers=len(roles) - len(ranks) - roles.count("worker"),
         frameworks=settled.frameworks if settled else (),
         trainer=settled.trainer if settled else "",
         environment=tuple(sorted(facts.environment.items())),

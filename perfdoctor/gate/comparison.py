@@ -21,6 +21,7 @@ from ..injected._perfdoctor_probe.remedies import catalogue
 from ..launch.job import write_facts
 from ..monitor.machine import read_machine, write_machine
 from ..monitor.system import read_available_bytes
+from ..observation.enough import SECONDS
 from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
 from ..recording.machine import Machine
@@ -29,7 +30,16 @@ from .decision import Next, Policy, vague, wants
 from .failure import job_failed
 from .interleaving import Launch, Limits, Program, interleave
 from .model import AFTER, BEFORE, Arm, GateResult, Judgement, Verdict
-from .outcome import Gathered, against_itself, control_policy, losses_vary, other_configuration, other_losses, outcome
+from .outcome import (
+    Gathered,
+    against_itself,
+    control_policy,
+    grown_counters,
+    losses_vary,
+    other_configuration,
+    other_losses,
+    outcome,
+)
 from .plan import has_room, memory_comes_and_goes, why_no_control
 from .samples import CORE, Pair, of_launches, of_turns, ratios
 from .why import explain
@@ -38,6 +48,8 @@ CONTROL = "a-a"
 """The A/A control, in names of directories: as long as those of the other arms."""
 STEADY_MEMORY = catalogue.BY_NAME["memory.malloc"].environment
 """Variables that make glibc keep what is freed."""
+_COUNTED = 2
+"""Pairs with windows: what both of them count is exact."""
 _ABBA_STEPS = 60
 """Steady steps of one launch that runs alone."""
 
@@ -100,6 +112,11 @@ class Comparison:
                 unlike = self._unlike()
                 if unlike:
                     return self._result(Verdict.NOT_COMPARABLE, unlike)
+            if len(self.first) == _COUNTED and (
+                grown := grown_counters(self.diagnoses, self.config.gate.counter_tolerance)
+            ):
+                self.terms.say(f"{', '.join(grown)} grew: that decides, whatever the times are")
+                return self._verdict()
             if len(self.first) == 1:
                 self._decide_on_control()
             self._decide_on_memory()
@@ -187,7 +204,8 @@ class Comparison:
             is_first = name not in directories
             if is_first:
                 directories[name] = directory
-            wanted = replace(self.config, steps=min(self.config.steps, _ABBA_STEPS))
+            steps, seconds = min(self.config.steps or _ABBA_STEPS, _ABBA_STEPS), self.config.seconds or SECONDS
+            wanted = replace(self.config, steps=steps, seconds=seconds)
             request = Request(
                 program.command, wanted, False, "file", windows=windows if is_first else (),
                 environment=program.environment, cwd=program.cwd,

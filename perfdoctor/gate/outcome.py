@@ -145,6 +145,25 @@ def _counted_elsewhere(diagnoses: Diagnoses) -> bool:
     return len({(c.first_step, c.steps) for c in counters if not isinstance(c, Missing)}) > 1
 
 
+def grown_counters(diagnoses: Diagnoses, allowed: Mapping[str, float]) -> list[str]:
+    """Labels of exact counters that grew beyond what is allowed, in every launch that counted: no time is needed to
+    know that it regressed."""
+    if _counted_elsewhere(diagnoses):
+        return []
+    before, after = (
+        [
+            {name: metric for name, metric in metrics(diagnosis.evidence).items() if metric.assume is Assume.EXACT}
+            for diagnosis in diagnoses[arm]
+        ]
+        for arm in (BEFORE, AFTER)
+    )
+    return [
+        judgement.label
+        for judgement in compare(before, after, allowed)
+        if judgement.verdict is Verdict.REGRESSION and judgement.gates
+    ]
+
+
 def _collections(pairs: Sequence[Pair], allowed: Mapping[str, float]) -> list[Judgement]:
     """Over the same steps of each pair; launches that run alone are judged by their recordings."""
     if not pairs[0].before.collections:

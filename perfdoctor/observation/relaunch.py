@@ -15,8 +15,9 @@ from ..launch.environment import changed
 from ..launch.job import start
 from ..recording.directory import RunDirectory
 from ..recording.reader import read
+from .enough import Goal
 from .observed_job import observed
-from .watch import Goal, observe
+from .watch import observe
 
 STEPS = 20
 """Steady steps of a launch, and two seconds of them."""
@@ -42,7 +43,7 @@ class Launcher:
             launch = partial(start, self.command, directory, windows=(), output="file", environment=environment)
             with observed(directory, launch) as job:
                 observe(job, Goal(STEPS, _SECONDS, self.patience_s, False, ()), lambda progress: None)
-            ranks = [process for process in read(directory).processes if process.role == "rank"]
+            ranks = read(directory).ranks
         finally:
             shutil.rmtree(directory.path.parent, ignore_errors=True)
         steps = [selection for process in ranks if not isinstance(selection := steady.select(process), Missing)]

@@ -22,11 +22,12 @@ from ..launch.job import Ending, start, write_facts
 from ..monitor.cgroup import Cgroups
 from ..monitor.machine import read_machine, write_machine
 from ..recording.directory import RunDirectory
+from .enough import Goal
 from .observed_job import cannot_write, observed
 from .relaunch import Launcher
 from .running_job import RunningJob
 from .vector_extensions import time_vector_extensions
-from .watch import Goal, Progress, Terminated, observe
+from .watch import Progress, Terminated, observe
 
 WINDOWS = ("sites", "ops", "lines")
 """The windows of `check`, in the order they open."""

@@ -46,7 +46,7 @@ def time_vector_extensions(directory: RunDirectory, base: Mapping[str, str]) -> 
     timed is said in the file.
     """
     try:
-        ranks = [process for process in read(directory).processes if process.role == "rank"]
+        ranks = read(directory).ranks
     except Exception:  # a damaged recording is the reader's to complain about, when it is judged
         return
     lead = next(iter(ranks), None)

@@ -1,9 +1,5 @@
-"""Watches a running job until there is enough evidence, then ends it: the only place that decides when.
-
-Enough means: the wanted number of steady steps or seconds, every planned window seen, the windows no more than
-5 % of what was observed, and two seconds of samples from outside. A job that ends earlier is judged on what it
-gave.
-"""
+"""Watches a running job until there is enough evidence (`enough`), then ends it. A job that ends earlier is judged on
+what it gave."""
 
 from __future__ import annotations
 
@@ -16,22 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..diagnosis.measured import Trial
-from ..evidence import steady
-from ..evidence.model import Missing
 from ..launch.control import Beat, ControlServer
 from ..launch.job import Ending, Job
 from ..recording.host import HostSample
-from ..recording.model import ProcessRecording
 from ..recording.reader import ProcessFile
+from .enough import Enough, Goal
 from .observed_job import ObservedJob, end_at_once
 from .running_job import MARGIN_S, RunningJob, common_step, step_s
 
 POLL_S = 0.1
 _READ_S = 0.5
 """Between two looks at the lead rank's file, which the probe writes twice a second."""
-_WINDOW_SHARE = 0.05
-_LEAST_SECONDS = 2.0
-"""Four samples of the machine: fewer say nothing about neighbours."""
 _FAILING_S = 10.0
 """A disk that stays full for so long stays full: what cannot be written is not worth waiting for."""
 _GRACE_S = 10.0
@@ -39,18 +30,6 @@ _GRACE_S = 10.0
 
 INTERRUPTED = "stopping the job; Ctrl-C again ends it at once"
 """The phase after the first Ctrl-C, worth telling a user in whatever form."""
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """How much to observe."""
-
-    steps: int
-    seconds: float
-    patience_s: float
-    """How long to wait for a step. With `to_end` only for the first one: a job may validate for hours."""
-    to_end: bool
-    windows: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +64,7 @@ class _Watch:
         self.sampler = seen.sampler
         self.goal = goal
         self.lead: ProcessFile | None = None
-        self.steady_steps = 0
-        self.steady_s = 0.0
+        self.seen = Enough(goal)
         self.read = self.progressed = self.written = time.monotonic()
         self.last_step = -1
         self.failure = ""
@@ -111,24 +89,15 @@ class _Watch:
             elapsed_s=time.monotonic() - self.job.started,
             host=self.sampler.latest,
             rows=self.lead,
-            done=self._done(),
+            done=self.seen.done,
         )
-
-    def _done(self) -> float | None:
-        goal = self.goal
-        if goal.to_end:
-            return None
-        by_steps = min(self.steady_steps / goal.steps, self.steady_s / _LEAST_SECONDS)
-        return min(1.0, max(by_steps, self.steady_s / goal.seconds))
 
     def _phase(self) -> str:
         if self.step < 0:
             return "starting"
         if self.goal.to_end:
             return "observing until the job ends"
-        if not self.steady_steps:
-            return "warming up"
-        return f"observing, {min(self.steady_steps, self.goal.steps)} of {self.goal.steps} steady steps"
+        return self.seen.phase if self.seen.steps else "warming up"
 
     def stalled(self) -> bool:
         """No step, or no further one, for longer than the user's patience."""
@@ -191,28 +160,7 @@ class _Watch:
         if time.monotonic() - self.written > _FAILING_S:
             return True
         process = self.lead.recording() if self.lead else None
-        if process is None:
-            return False
-        selection = steady.select(process)
-        if isinstance(selection, Missing):
-            return False
-        self.steady_steps = selection.count
-        self.steady_s = seconds = float(selection.column("wall_us").sum()) / 1e6
-        if seconds >= self.goal.seconds:
-            return True
-        return selection.count >= self.goal.steps and seconds >= _LEAST_SECONDS and self._windows_done(process, seconds)
-
-    def _windows_done(self, process: ProcessRecording, seconds: float) -> bool:
-        seen = {
-            "ops": process.ops,
-            "sites": process.call_sites,
-            "lines": process.code_lines,
-            "counters": process.counters,
-        }
-        faults = {fault.hook for fault in process.faults}
-        missing = [name for name in self.goal.windows if seen.get(name) is None and f"window {name}" not in faults]
-        spent = process.samples[-1].window_us / 1e6 if process.samples else 0.0
-        return not missing and spent <= _WINDOW_SHARE * seconds
+        return process is not None and self.seen.look(process)
 
     def problems(self) -> tuple[str, ...]:
         """What the recording lacks, for the report."""

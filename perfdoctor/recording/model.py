@@ -5,7 +5,7 @@ What a record holds is declared in the modules beside this one, which checks may
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -26,6 +26,7 @@ from .loading import (
 )
 from .operators import Counters, FinalTimings, OpsWindow, RequestTiming, ThreadRound, VectorExtensionTimings
 from .process import (
+    BOUNDARIES,
     Call,
     Collections,
     EvalWithGradSeen,
@@ -121,6 +122,11 @@ class ProcessRecording:
         return "rank" if len(self.steps) else "helper"
 
     @property
+    def trains(self) -> bool:
+        """Whether a step of its ended at an update of parameters."""
+        return bool(np.isin(self.steps["boundary"], _UPDATES).any())
+
+    @property
     def rank(self) -> int:
         """From the environment that every launcher sets; 0 without one."""
         return _number(self._environment.get("RANK"), 0)
@@ -135,6 +141,8 @@ class ProcessRecording:
             return self.settings.environment
         return self.torch.environment if self.torch is not None else {}
 
+
+_UPDATES = (BOUNDARIES.index("optimizer"), BOUNDARIES.index("backward"))
 
 KINDS: Mapping[str, str] = {
     "torch": "torch",
@@ -216,3 +224,11 @@ class Recording:
     """None when no variable limits vector extensions."""
     trials: TrialPlan | None = None
     """None when no remedy was to be tried."""
+
+    @property
+    def ranks(self) -> Sequence[ProcessRecording]:
+        """The processes whose steps the run is about, in their order. One that a launcher did not count, and that only
+        evaluates while others train (the parent of hogwild workers, an actor beside a learner), is none."""
+        stepped = sorted((p for p in self.processes if p.role == "rank"), key=lambda p: (p.rank, p.header.t))
+        training = [process for process in stepped if process.trains or process.world_size > 1]
+        return training if any(process.trains for process in training) else stepped

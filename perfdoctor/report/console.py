@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from ..diagnosis.findings import Confidence, Diagnosis, OutcomeKind
+from ..diagnosis.integrity import DOUBTS
 from . import wording
 from .anatomy import Slice
 from .console_full import full_report, trial_table
@@ -72,7 +73,9 @@ def _brief_report(content: Content) -> list[RenderableType]:
         which = ", ".join(f"{item.finding.id} ({reason})" for item, reason in content.suppressed)
         number = wording.plural(len(content.suppressed), "finding")
         blocks.append(_marked("-", f"{number} suppressed by the configuration: {which}"))
-    blocks += [note(*one) for one in content.notes]
+    blocks += [
+        note(mark, one) for mark, one in content.notes if one.name not in DOUBTS
+    ]  # the verdict begins with those
     if content.alarms:
         blocks.append(rows(content.alarms))
     if content.trust_brief:

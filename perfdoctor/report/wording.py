@@ -270,6 +270,10 @@ def speed_up(low_ms: float, high_ms: float, step_ms: float) -> str:
     return "speed-up less than 1.01x" if high < 1.005 else f"speed-up {factors(low, high)}"
 
 
+_TOO_WIDE = 2.5
+"""Between the ends of a range: what is less certain than that is told by its lower end."""
+
+
 def factors(low: float, high: float) -> str:
     """A range of speed-ups: "1.5x to 1.8x", "2.1x" when both round to it, "up to 1.1x" from nothing."""
     if low > 100:
@@ -278,7 +282,9 @@ def factors(low: float, high: float) -> str:
     low_text, high_text = f"{low:.{decimals}f}x", f"{high:.{decimals}f}x" if high <= 100 else "more than 100x"
     if low_text == high_text:
         return high_text
-    return f"up to {high_text}" if float(low_text[:-1]) <= 1 else f"{low_text} to {high_text}"
+    if float(low_text[:-1]) <= 1:
+        return f"up to {high_text}"
+    return f"at least {low_text}" if high > _TOO_WIDE * low else f"{low_text} to {high_text}"
 
 
 def interval(factor: float, low: float, high: float) -> str:

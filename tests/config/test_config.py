@@ -38,7 +38,7 @@ def test_the_nearest_file_wins_and_files_are_not_merged(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("steps = 1\nseconds = 1")
     (tmp_path / "a" / PYPROJECT).write_text("[tool.perfdoctor]\nsteps = 2")
     config = load(inner)
-    assert (config.steps, config.seconds, config.source) == (2, 60.0, tmp_path / "a" / PYPROJECT)
+    assert (config.steps, config.seconds, config.source) == (2, None, tmp_path / "a" / PYPROJECT)
 
 
 def test_perfdoctor_toml_wins_in_the_same_directory(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from recordings import (
     PID,
     WALL_US,
     batches,
+    boundary,
     fetches,
     full_collection,
     loader,
@@ -117,6 +118,34 @@ def test_a_worker_counts_to_the_rank_that_started_it(tmp_path: Path) -> None:
         assert isinstance(fetch, Fetch)
         seen.append(fetch.getitem_ms)
     assert seen == [pytest.approx(5.0), pytest.approx(9.0)]
+
+
+@pytest.mark.parametrize(
+    ("environment", "kind", "ranks"),
+    [
+        ({}, "batch", [PID + 1, PID + 2]),
+        ({}, "forward", [PID + 1, PID + 2]),
+        ({}, "backward", [PID, PID + 1, PID + 2]),
+        # The launcher counted it.
+        ({"RANK": "0", "WORLD_SIZE": "3"}, "batch", [PID, PID + 1, PID + 2]),
+    ],
+)
+def test_a_parent_that_evaluates_while_others_train_is_no_rank(
+    tmp_path: Path, environment: dict[str, str], kind: str, ranks: list[int]
+) -> None:
+    write(tmp_path, torch(environment=environment), boundary(kind), steps(WALL_US, N))
+    for pid in (PID + 1, PID + 2):
+        write(tmp_path, process(pid, PID), torch(), boundary("optimizer"), steps(WALL_US, N), pid=pid)
+    recording = read(write_run(tmp_path))
+    assert [process.header.pid for process in recording.ranks] == ranks
+    job = _built(tmp_path).slowest.job
+    assert (job.local_ranks, job.helpers) == (len(ranks), 3 - len(ranks))
+
+
+def test_processes_that_only_evaluate_are_all_ranks(tmp_path: Path) -> None:
+    for pid in (PID, PID + 1):
+        write(tmp_path, process(pid), torch(), boundary("forward"), steps(WALL_US, N), pid=pid)
+    assert len(read(write_run(tmp_path)).ranks) == 2
 
 
 def test_a_rank_with_too_few_steps_says_so_everywhere(tmp_path: Path) -> None:

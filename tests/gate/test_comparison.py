@@ -132,6 +132,7 @@ def test_one_call_more_is_named_although_the_time_passes(stage: Stage) -> None:
     assert {j.name for j in regressions(result)} == {"syncs", "op:aten::item"}
     assert result.why is not None
     assert "aten::item +1 per step" in result.why.counters
+    assert {len(seen) for seen in result.pairs.values()} == {2}  # exact counters need no more
 
 
 def test_a_job_that_does_less_is_not_compared(stage: Stage) -> None:

@@ -51,6 +51,29 @@ def test_time_after_a_failure_is_not_billed_to_the_part_it_left_open(seen):
     assert (steps["forward_us"][8:] > 0).all()
 
 
+LATE = """\
+import atexit, gc
+def late():
+    for found in gc.get_objects():
+        if type(found).__name__ == "Probe":
+            found.guarded("late", lambda: 1 / 0)()
+atexit.register(late)
+import torch
+parameter = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([parameter])
+for _ in range(3):
+    parameter.sum().backward()
+    optimizer.step()
+"""
+
+
+def test_what_a_hook_meets_while_the_interpreter_is_taken_down_is_nobodys_concern(observe, tmp_path):
+    (tmp_path / "ends.py").write_text(LATE)
+    seen = observe("ends.py", cwd=tmp_path)
+    seen.same()
+    seen.healthy()
+
+
 def test_what_a_signal_handler_raises_inside_a_hook_reaches_the_job(seen):
     assert seen.probed.stderr == "alarm reached the job\n"
     process = seen.named("signals")

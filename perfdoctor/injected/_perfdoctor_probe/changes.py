@@ -1,6 +1,21 @@
 """What was put in the place of what in libraries, so that it can be put back."""
 
+import os
+import types
+
 _ABSENT = object()
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PASSED_OVER = " (importlib._bootstrap)"
+"""Python counts no frame of its import system when a warning is to name the line that called, and knows those frames
+by two words in the name of their file."""
+
+
+def unseen(function):
+    """`function`, if it is ours, such that a warning of what it calls names the line that it would without us."""
+    inner = getattr(function, "__func__", function)
+    if isinstance(inner, types.FunctionType) and inner.__code__.co_filename.startswith(_HERE):
+        inner.__code__ = inner.__code__.replace(co_filename=inner.__code__.co_filename + _PASSED_OVER)
+    return function
 
 
 class Changes:
@@ -13,7 +28,7 @@ class Changes:
     def put(self, owner, name: str, stand_in, part: str = "") -> None:
         """Have `owner.name` be `stand_in`."""
         before = vars(owner).get(name, _ABSENT)
-        setattr(owner, name, stand_in)
+        setattr(owner, name, unseen(stand_in))
         self.made.append((part, owner, name, vars(owner)[name], before))
 
     def when_undone(self, undo, part: str = "") -> None:

@@ -66,6 +66,8 @@ class Probe:
         """The remedies' side, from when the first one is asked for."""
         self.retired = False
         """Whether our hooks are gone, and only remedies are left."""
+        self.over = False
+        """Whether the process is ending: what hooks meet from here on may be half taken down."""
         self.remedies = [name for name in os.environ.get("PERFDOCTOR_APPLY", "").split(",") if name]
         self.start_trials = guarded("trials", self._start_trials)
         self.try_remedies = guarded("trials", self._try_remedies)
@@ -110,6 +112,8 @@ class Probe:
     def note_fault(self, hook: str, error: Exception) -> None:
         """A hook was switched off."""
         self.loop.quick = 0
+        if self.over or sys.is_finalizing():
+            return
         self.recorder.record("fault", hook=hook, error=f"{type(error).__name__}: {error}"[:300])
         self.recorder.flush()  # whatever else is broken
         self.loop.timeline.clear()
@@ -438,6 +442,7 @@ def install(recorder, after_fork: list, start_ns: int) -> None:
 
 def _at_exit(probe: Probe) -> None:
     """The ordinary way out. Nothing depends on it: a killed job has lost half a second of rows at most."""
+    probe.over = True
     try:
         # The interpreter keeps what nobody caught, whether or not it is interactive.
         error = getattr(sys, "last_value", None)

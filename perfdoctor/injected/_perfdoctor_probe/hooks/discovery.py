@@ -14,6 +14,7 @@ from _thread import get_ident
 import torch
 from torch.nn.modules.loss import _Loss
 
+from ..changes import unseen
 from ..timeline import FORWARD, LOSS, OPTIMIZER, OTHER
 
 _clock = time.perf_counter_ns
@@ -109,7 +110,7 @@ def _stand_in(above, clock: _Clock):
             clock.caught("forward", error)
         return result
 
-    return __call__
+    return unseen(__call__)
 
 
 def _stand_in_for(original, clock: _Clock):

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from .. import procfs, records, settings
+from ..changes import unseen
 from ..recorder import columns
 from ..windows.line_clock import LineClock
 from .collector import Pauses
@@ -352,6 +353,7 @@ class _TimedCollate:
         self.timing = False
         self.wall_ns = self.cpu_ns = self.gc_ns = 0
 
+    @unseen
     def __call__(self, batch):
         if not self.timing:
             return self.original(batch)

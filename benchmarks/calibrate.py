@@ -1,0 +1,71 @@
+"""How far predictions of the clinic missed, for the ranges of later ones (`perfdoctor/diagnosis/calibration.py`).
+
+    python -m benchmarks.clinic --full --output clinic.jsonl    judge, with truths measured on this machine
+    python -m benchmarks.calibrate clinic.jsonl                 keep this machine's predictions; widen by all machines'
+    python -m benchmarks.calibrate                              the same from what is kept
+
+What it prints is the share of truths within ranges that were widened without the program in question.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from perfdoctor.diagnosis.calibration import MISSES, miss, widening
+
+from .clinic import truth
+from .clinic.asking import results
+from .clinic.case import SEALED, cases
+from .clinic.kept import Book
+
+KEPT = Path(__file__).parent / "clinic" / "predictions"
+_SEED = 1
+
+
+def measured(book: Path) -> list[dict[str, Any]]:
+    """The first prediction for each program's cause, as the check gave it, beside what the fix is worth."""
+    known = truth.known()
+    found = []
+    for result in results([*cases(), *cases(SEALED)], Book(book), _SEED, True, known).get("perfdoctor", []):
+        if result.prediction is None or result.truth is None:
+            continue
+        claim = next(claim for claim in result.right if claim.speed_up)
+        low, high = claim.before_widening or (claim.speed_up[0], claim.speed_up[2]) if claim.speed_up else (1.0, 1.0)
+        found.append({"program": result.case, "finding": claim.id, "low": low, "high": high, "true": result.truth.gain})
+    return found
+
+
+def misses(predictions: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """By the code of the check."""
+    by_check: dict[str, list[float]] = {}
+    for one in predictions:
+        code = one["finding"].partition(".")[0]
+        by_check.setdefault(code, []).append(round(miss(one["low"], one["high"], one["true"]), 3))
+    return {code: sorted(many) for code, many in sorted(by_check.items())}
+
+
+def covered(predictions: list[dict[str, Any]]) -> int:
+    """How many truths lie in ranges widened by what the other programs missed."""
+    hits = 0
+    for one in predictions:
+        others = misses([other for other in predictions if other["program"] != one["program"]])
+        hits += miss(one["low"], one["high"], one["true"]) <= widening(others, one["finding"].partition(".")[0])
+    return hits
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        KEPT.mkdir(exist_ok=True)
+        file = KEPT / truth.file_of(truth.machine()).name
+        file.write_text(json.dumps(measured(Path(sys.argv[1])), indent=1) + "\n")
+    kept = [one for file in sorted(KEPT.glob("*.json")) for one in json.loads(file.read_text())]
+    MISSES.write_text(json.dumps({"misses": misses(kept)}, indent=1) + "\n")
+    inside = sum(miss(one["low"], one["high"], one["true"]) <= 0 for one in kept)
+    print(f"{len(kept)} predictions: {inside} truths within the range of the check, {covered(kept)} within the widened")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""When a running job was observed for long enough."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+from ..evidence import steady
+from ..evidence.model import Missing
+from ..evidence.stats import block_interval
+from ..recording.model import ProcessRecording
+
+STEPS = 200
+SECONDS = 60.0
+"""The most that is observed of a job whose user asked for no number: for steps that do not settle."""
+_LEAST_STEPS = 30
+_LEAST_SECONDS = 2.0
+"""Four samples of the machine: fewer say nothing about neighbours."""
+_PRECISION = 0.03
+_SETTLED_S = 1.0
+"""A step is settled when the half width of its mean's 95 % interval has been at most 3 % of it at every look for a
+second. Looking again and again makes the interval cover less than it says: of jobs that are ended by this, at most
+one in 50 has a mean that is off by more than 5 % (`tests/observation/test_enough.py`)."""
+_LEAST_ROUNDS = 3
+"""Timings of other numbers of threads, once there are some: one alone may have met a neighbour."""
+_WINDOW_SHARE = 0.1
+"""Of what was observed, the most that windows may take. A round of timings waits for 25 times its length: it alone
+never reaches this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """How much to observe."""
+
+    steps: int | None
+    """Steady steps that the user asked for."""
+    seconds: float | None
+    """Seconds of steady steps that the user asked for. With both, whichever comes first; with neither, until the step
+    is settled, for `STEPS` or `SECONDS` at most."""
+    patience_s: float
+    """How long to wait for a step. With `to_end` only for the first one: a job may validate for hours."""
+    to_end: bool
+    windows: tuple[str, ...]
+
+
+class Enough:
+    """What was seen of the lead rank's steady steps, look by look."""
+
+    def __init__(self, goal: Goal) -> None:
+        self.goal = goal
+        self.steps = 0
+        self.seconds = 0.0
+        self.precision = math.inf
+        """Half the width of the interval of the mean step, as a share of it."""
+        asked = goal.steps is not None or goal.seconds is not None
+        self._steps, self._seconds = (goal.steps, goal.seconds) if asked else (STEPS, SECONDS)
+        self._may_settle = not asked
+        self._settled_at: float | None = None
+
+    def look(self, process: ProcessRecording) -> bool:
+        """Whether what was recorded so far is enough."""
+        selection = steady.select(process)
+        if isinstance(selection, Missing):
+            return False
+        walls = selection.column("wall_us") / 1e6
+        self.steps, self.seconds = selection.count, float(walls.sum())
+        low, high = block_interval(walls)
+        self.precision = (high - low) / 2 / float(walls.mean())
+        if self._seconds is not None and self.seconds >= self._seconds:
+            return True
+        complete = self.seconds >= _LEAST_SECONDS and self._windows_done(process)
+        if complete and self._steps is not None and self.steps >= self._steps:
+            return True
+        return self._may_settle and self._is_settled(complete and not 0 < len(process.thread_rounds) < _LEAST_ROUNDS)
+
+    def _is_settled(self, complete: bool) -> bool:
+        if not (complete and self.steps >= _LEAST_STEPS and self.precision <= _PRECISION):
+            self._settled_at = None
+            return False
+        now = time.monotonic()
+        if self._settled_at is None:
+            self._settled_at = now
+        return now - self._settled_at >= _SETTLED_S
+
+    def _windows_done(self, process: ProcessRecording) -> bool:
+        seen = {
+            "ops": process.ops,
+            "sites": process.call_sites,
+            "lines": process.code_lines,
+            "counters": process.counters,
+        }
+        faults = {fault.hook for fault in process.faults}
+        missing = [name for name in self.goal.windows if seen.get(name) is None and f"window {name}" not in faults]
+        spent = process.samples[-1].window_us / 1e6 if process.samples else 0.0
+        return not missing and spent <= _WINDOW_SHARE * self.seconds
+
+    @property
+    def done(self) -> float | None:
+        """Share of what is to be observed; None where the job's end is the goal."""
+        if self.goal.to_end:
+            return None
+        shares = [0.0]
+        if self._seconds is not None:
+            shares.append(self.seconds / self._seconds)
+        least = self.seconds / _LEAST_SECONDS
+        if self._steps is not None:
+            shares.append(min(self.steps / self._steps, least))
+        if self._may_settle and self.precision > 0:
+            # An interval narrows with the square root of the steps.
+            shares.append(min(self.steps / _LEAST_STEPS, least, (_PRECISION / self.precision) ** 2))
+        return min(1.0, max(shares))
+
+    @property
+    def phase(self) -> str:
+        """In words, once there are steady steps."""
+        if self.goal.steps is not None:
+            return f"observing, {min(self.steps, self.goal.steps)} of {self.goal.steps} steady steps"
+        return f"observing, {self.steps} steady steps"

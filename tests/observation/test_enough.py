@@ -1,0 +1,117 @@
+"""When a running job was observed for long enough, on a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from recordings import autocorrelated, recorded, sample, sites_window, steps
+
+from perfdoctor.observation import enough
+from perfdoctor.observation.enough import Enough, Goal
+from perfdoctor.recording.model import ProcessRecording
+
+NOTHING_ASKED = Goal(None, None, 300.0, False, ())
+LOOK_S = 0.5
+
+Job = Callable[..., ProcessRecording]
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    clock = [0.0]
+    monkeypatch.setattr(enough.time, "monotonic", lambda: clock[0])
+    return clock
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    def made(walls_ms: Sequence[float] | np.ndarray[Any, Any], *records: dict[str, Any]) -> ProcessRecording:
+        return recorded(tmp_path, steps([round(1000 * ms) for ms in walls_ms]), *records)
+
+    return made
+
+
+def observed(goal: Goal, process: ProcessRecording, now: list[float]) -> tuple[int, Enough]:
+    """Steps that the job had taken when it was ended; all of them when it never was."""
+    seen, ends = Enough(goal), process.steps["wall_us"].cumsum() / 1e6
+    for look in np.arange(LOOK_S, ends[-1] + LOOK_S, LOOK_S):
+        now[0] = float(look)
+        count = int((ends <= look).sum())
+        if count and seen.look(replace(process, steps=process.steps.where(slice(count)))):
+            return count, seen
+    return len(ends), seen
+
+
+def quiet(n: int, ms: float) -> np.ndarray[Any, Any]:
+    return ms * (1 + 0.01 * np.random.default_rng(0).normal(size=n))
+
+
+@pytest.mark.parametrize(("ms", "seconds"), [(2, 3), (20, 3), (150, 6)])
+def test_a_settled_step_ends_the_observation_early(job: Job, now: list[float], ms: float, seconds: float) -> None:
+    count, seen = observed(NOTHING_ASKED, job(quiet(6000, ms)), now)
+    assert now[0] <= seconds + 0.5
+    assert seen.steps >= 30 and seen.seconds >= 2 and seen.precision <= 0.03
+    assert seen.done == 1 and count < 6000
+
+
+def test_a_step_that_does_not_settle_gets_the_most(job: Job, now: list[float]) -> None:
+    wild = 20 * np.random.default_rng(0).choice([0.2, 3.0], size=2000)
+    _, seen = observed(NOTHING_ASKED, job(wild), now)
+    assert enough.STEPS <= seen.steps < enough.STEPS + 50
+
+
+def test_few_long_steps_are_ended_after_a_minute(job: Job, now: list[float]) -> None:
+    _, seen = observed(NOTHING_ASKED, job(quiet(20, 8700)), now)
+    assert seen.steps == 7 and seen.seconds >= enough.SECONDS
+
+
+@pytest.mark.parametrize(
+    ("asked", "steps", "seconds"),
+    [
+        ({"steps": 200}, 200, 4),
+        ({"steps": 4000}, 4000, 80),
+        ({"seconds": 20.0}, 1000, 20),
+        ({"steps": 100, "seconds": 20.0}, 100, 2),
+        ({"steps": 5000, "seconds": 20.0}, 1000, 20),
+    ],
+)
+def test_what_was_asked_for_is_observed(
+    job: Job, now: list[float], asked: dict[str, Any], steps: int, seconds: float
+) -> None:
+    _, seen = observed(replace(NOTHING_ASKED, **asked), job(quiet(6000, 20)), now)
+    assert steps <= seen.steps < steps + 60 and seconds <= seen.seconds < seconds + 1
+
+
+def test_windows_are_waited_for_and_so_is_what_they_cost(job: Job, now: list[float]) -> None:
+    goal, walls = replace(NOTHING_ASKED, windows=("sites",)), quiet(1000, 20)
+    missing, _ = observed(goal, job(walls), now)
+    assert missing == 1000
+    dear, seen = observed(goal, job(walls, sites_window(), sample(20, window_us=800_000)), now)
+    assert dear < 1000 and seen.seconds >= 8
+
+
+def test_one_timing_of_other_numbers_of_threads_is_not_enough(job: Job, now: list[float]) -> None:
+    def rounds(count: int) -> Sequence[dict[str, Any]]:
+        return [{"k": "threads", "step": 20, "timings": [{"threads": 1, "milliseconds": 1.0}]}] * count
+
+    _, one = observed(NOTHING_ASKED, job(quiet(1000, 20), *rounds(1)), now)
+    _, three = observed(NOTHING_ASKED, job(quiet(1000, 20), *rounds(3)), now)
+    assert one.steps >= enough.STEPS > three.steps
+
+
+def test_jobs_ended_early_have_means_that_hold(job: Job, now: list[float]) -> None:
+    """The error rate that the rule states, over noise of all sizes in which neighbours resemble each other."""
+    rng = np.random.default_rng(1)
+    off = []
+    while len(off) < 200:
+        size = rng.uniform(0.01, 0.2)
+        walls = np.exp(size * autocorrelated(rng, 400) - size**2 / 2)
+        count, seen = observed(NOTHING_ASKED, job(20 * walls), now)
+        if seen.steps < enough.STEPS:
+            off.append(abs(walls[:count].mean() - 1) > 0.05)
+    assert np.mean(off) <= 0.02
