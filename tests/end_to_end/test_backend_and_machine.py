@@ -100,7 +100,8 @@ def test_where_the_fused_kernel_saves_nothing_attention_is_not_blamed(
 @pytest.mark.slow
 def test_the_same_job_with_onednn_left_on_is_clear(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "onednn", "cured")
-    assert checked.check("PD02")["outcome"] == "clear", checked.stdout
+    # Another layout of its images may be faster: that is an opportunity.
+    assert {one["id"] for one in checked.check("PD02")["findings"]} <= {"PD02.channels-last"}, checked.stdout
     backend = checked.check("PD01")
     assert backend["findings"] == []
     # A GPU in the test machine that this small job does not use is no finding either.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.clinic import doctor
+from benchmarks.clinic import doctor, running
 from benchmarks.clinic.case import cases, write
 from benchmarks.clinic.judgement import matches
 
@@ -13,6 +13,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 CASES = {case.name: case for case in cases()}
 BUSY = ("PD12", "PD03.no-cpu-left")
 """True wherever tests run side by side."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads beside another test's job would spin: that would be the finding."""
+    monkeypatch.setenv(running.THREADS, "1")
 
 
 def test_a_sick_program_and_its_well_twin() -> None:

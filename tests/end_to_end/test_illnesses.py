@@ -28,6 +28,10 @@ def _line(text: str) -> int:
     raise AssertionError(text)
 
 
+OPPORTUNITIES = ("batch", "churn", "evaluate")
+"""A choice, an allocator's defaults, and a fix that saves 5 % of the forward pass for sure."""
+
+
 @pytest.mark.parametrize(
     ("name", "finding", "file", "text"),
     [
@@ -44,7 +48,7 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str |
     checked = perfdoctor.check("--steps", "20", ILL, name)
     assert finding in checked.findings, checked.stdout
     found = checked.findings[finding]
-    assert found["severity"] in ("error", "warning")
+    assert found["severity"] in (("note",) if name in OPPORTUNITIES else ("error", "warning"))
     assert checked.check(finding[:4])["outcome"] == "found"
     assert found["savings"]["ceiling_ms"] >= found["savings"]["high_ms"] >= found["savings"]["low_ms"] >= 0
     assert found["fix"]["text"]
