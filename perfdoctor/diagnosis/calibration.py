@@ -22,8 +22,8 @@ COVERAGE = 0.9
 """Of true gains, within the range that is told."""
 _NARROWEST = 0.05
 """Half width of a range, in logarithms of speed-ups: below, launches of one program differ by more."""
-_ENOUGH = 12
-"""Misses of one check, from which on it is judged by its own."""
+_ENOUGH = 20
+"""Misses from which on a tenth of them is more than one or two; one check with so many is judged by its own."""
 _MOST = 0.98
 """Of the step, saved at most: a fiftyfold speed-up."""
 MISSES = Path(__file__).with_name("calibration.json")
@@ -36,11 +36,11 @@ def miss(low: float, high: float, true: float) -> float:
 
 
 def widening(misses: Mapping[str, Sequence[float]], code: str) -> float:
-    """By how many half widths the ranges of a check are widened, at either end."""
+    """By how many half widths the ranges of a check are widened, at either end; not at all while too few are known."""
     own = misses.get(code, ())
     some = sorted(own if len(own) >= _ENOUGH else [one for many in misses.values() for one in many])
     rank = math.ceil(COVERAGE * (len(some) + 1))
-    return max(0.0, some[min(rank, len(some)) - 1]) if some else 0.0
+    return max(0.0, some[rank - 1]) if len(some) >= _ENOUGH else 0.0
 
 
 def calibrated(savings: Savings, code: str, step_ms: float) -> Savings:

@@ -24,7 +24,7 @@ def test_a_miss_counts_half_widths_outside_the_range(true: float) -> None:
 def test_the_widening_is_the_ninth_tenth_of_the_misses() -> None:
     assert widening({"PD03": [float(k) for k in range(20)]}, "PD03") == 18.0
     assert widening({"PD03": [-1.0] * 30}, "PD03") == 0.0  # ranges are never made narrower
-    assert widening({}, "PD03") == 0.0
+    assert widening({"PD03": [3.0] * 10, "PD07": [3.0] * 9}, "PD03") == 0.0  # too few to tell
 
 
 def test_a_check_with_few_misses_is_judged_by_all() -> None:
