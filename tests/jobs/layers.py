@@ -16,7 +16,10 @@ def steps(model, source, optimizer=None):
         optimizer.zero_grad()
         model(x).sum().backward()
         optimizer.step()
-    facts.show("hooks", bool(nn.modules.module._has_any_global_hook()))
+    facts.show(
+        "hooks",
+        any(getattr(nn.modules.module, f"_global_{kind}_hooks") for kind in ("forward", "forward_pre", "backward")),
+    )
     return model
 
 
@@ -82,7 +85,10 @@ def raises():
             caught += 1
         optimizer.step()
     facts.show("caught", caught)
-    facts.show("hooks", bool(nn.modules.module._has_any_global_hook()))
+    facts.show(
+        "hooks",
+        any(getattr(nn.modules.module, f"_global_{kind}_hooks") for kind in ("forward", "forward_pre", "backward")),
+    )
     return model
 
 

@@ -33,6 +33,15 @@ _FLOPS = (
 _Range = torch._C._profiler._RecordFunctionFast
 
 
+_GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+)
+"""Before torch 2.5 no function asks for all of them."""
+
+
 def obstacle(compiled: bool) -> str:
     """Why modules cannot be hooked now, or "". Hooks would be traced into compiled code."""
     dynamo = sys.modules.get("torch._dynamo.utils")
@@ -40,7 +49,7 @@ def obstacle(compiled: bool) -> str:
         return "the job uses torch.compile, which would trace the hooks"
     if torch._C._len_torch_dispatch_stack():
         return "the job has a dispatch mode of its own around its steps"
-    if nn_module._has_any_global_hook():
+    if any(getattr(nn_module, name) for name in _GLOBAL_HOOKS):
         return "the job has hooks of its own around every module"
     return ""
 
