@@ -10,6 +10,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
+def hooks_around_all() -> bool:
+    kinds = ("forward", "forward_pre", "backward")
+    return any(getattr(nn.modules.module, f"_global_{kind}_hooks") for kind in kinds)
+
+
 def steps(model, source, optimizer=None):
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.01)
     for x in source:
@@ -18,7 +23,7 @@ def steps(model, source, optimizer=None):
         optimizer.step()
     facts.show(
         "hooks",
-        any(getattr(nn.modules.module, f"_global_{kind}_hooks") for kind in ("forward", "forward_pre", "backward")),
+        hooks_around_all(),
     )
     return model
 
@@ -87,7 +92,7 @@ def raises():
     facts.show("caught", caught)
     facts.show(
         "hooks",
-        any(getattr(nn.modules.module, f"_global_{kind}_hooks") for kind in ("forward", "forward_pre", "backward")),
+        hooks_around_all(),
     )
     return model
 
