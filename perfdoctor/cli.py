@@ -94,7 +94,7 @@ def check(
     ctx: typer.Context,
     job: _Job = None,
     module: _Module = None,
-    steps: Annotated[int | None, typer.Option(metavar="N", help="Steady steps to observe, not until settled.")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Steady steps to observe; else until settled.")] = None,
     seconds: Annotated[
         float | None, typer.Option(metavar="TIME", help="Seconds of steady training to observe.")
     ] = None,
