@@ -79,8 +79,8 @@ def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env
 
 def test_threads_that_share_a_small_model(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "4000", ILL, "threads")
+    # An opportunity where a busy neighbour leaves the worth of it open.
     found = checked.findings["PD06.gil-bound-forwards"]
-    assert found["severity"] in ("error", "warning")
     assert (found["location"]["line"], found["location"]["function"]) == (_line("return model(inputs)"), "answer")
     assert "one batch" in found["fix"]["text"]
     # Not more than nothing: beside a busy neighbour the batch may timing as dear as the requests.
