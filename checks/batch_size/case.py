@@ -24,7 +24,7 @@ class Limits:
     error_share: float = 0.60
     """2.5 times the throughput."""
     usual_batch: int = 32
-    """The guide's range is 32 to 128 samples; from its beginning on a larger batch is offered as a note."""
+    """The guide's range is 32 to 128 samples; from its beginning on merging micro-batches is no ill."""
     usual_tokens: int = 4096
     """The same for sequences, in tokens: 32 sequences of 128."""
     factor: int = 4

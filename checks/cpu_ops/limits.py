@@ -30,4 +30,5 @@ class Limits:
     copy_share: float = 0.05
     """Of copies back and forth."""
     update_share: float = 0.1
-    """What another way to update would save, as a note: the loop is what torch does on a CPU unless told otherwise."""
+    """What another way to update would save, as an opportunity: the loop is what torch does on a CPU unless told
+    otherwise."""

@@ -41,7 +41,7 @@ named only if it is also many times wider than its neighbours. How wide the data
 is a given. A convolution that takes and computes most of the step is an opportunity where its kernel, its channels or
 the points that it is computed at are why; a large kernel is more where its arithmetic is also many times its
 neighbours'. A head whose classes the targets use is as wide as it has to be: a language model with a real vocabulary
-gets a note at most.
+gets an opportunity at most.
 
 Limits
 ------
