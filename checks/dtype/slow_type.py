@@ -36,7 +36,7 @@ def slow_type(case: Case, dtype: str) -> Finding | None:
     flops = case.ops.flops(dtype) / max(case.ops.flops(), 1.0)
     return Finding(
         id=f"PD07.{dtype}" if dtype == "float64" else f"PD07.{dtype}-emulated",
-        severity=case.severity(cost),
+        severity=Severity.NOTE if dtype == "float64" and _is_numerics(case) else case.severity(cost),
         confidence=Confidence.HIGH if timing.timed else Confidence.MEDIUM,
         message=f"arithmetic in {dtype} takes {{cost_ms}} per step"
         + ("" if ratio is None else "; speed-up {ratio} in float32"),
@@ -101,8 +101,24 @@ def _first_line(case: Case, dtype: str) -> Site | None:
     return next((call.site for some in (lines, into) for call in asked_for(case.evidence, some)), None)
 
 
+_OF_NETWORKS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "rnn", "lstm", "gru", "attention", "embedding")
+"""In the names of operators that a network's layers are made of."""
+
+
+def _is_numerics(case: Case) -> bool:
+    """Whether the program chose float64 for everything and has no network's layers: an integrator, a fit of a formula.
+    It may need the digits, which nothing here can tell, so float32 is an opportunity."""
+    chosen = case.precision.default_dtype == "float64"
+    return chosen and not any(part in op.name for op in case.ops.ops for part in _OF_NETWORKS)
+
+
 def _why(case: Case, dtype: str) -> str:
     precision = case.precision
+    if dtype == "float64" and _is_numerics(case):
+        return (
+            "torch's default type is float64, and no layer of a network computes in it: if the formula needs the "
+            "digits (an integrator, a solver), keep it"
+        )
     if dtype != "float64":
         return f"this CPU has no {dtype} arithmetic for oneDNN to use, so each operator is emulated or converted"
     in_batches = "float64" in precision.batch_dtypes

@@ -126,17 +126,26 @@ def _weighed(outcome: Outcome, step: Step | Missing) -> Outcome:
     if outcome.kind is not OutcomeKind.FOUND or isinstance(step, Missing):
         return outcome
     kept = []
-    for one in outcome.findings:
-        saved, least = calibrated(one.savings, one.id.partition(".")[0], step.step_ms), WORTH * step.step_ms
-        finding = replace(one, savings=saved)
-        if saved.high_ms > 0 and one.savings.low_ms + one.savings.high_ms < 2 * least:
+    for finding in outcome.findings:
+        # By what the check itself says: a range that was widened has another middle.
+        if finding.savings.high_ms > 0 and _is_small(finding, step):
             continue
-        kept.append(finding if saved.low_ms >= least else replace(finding, severity=Severity.NOTE))
-    if kept:
-        return replace(outcome, findings=tuple(kept))
+        saved = calibrated(finding.savings, finding.id.partition(".")[0], step.step_ms)
+        sure = saved.low_ms >= WORTH * step.step_ms
+        kept.append(replace(finding, savings=saved, severity=finding.severity if sure else Severity.NOTE))
+    return replace(outcome, findings=tuple(kept)) if kept else _clear_of(outcome, step)
+
+
+def _is_small(finding: Finding, step: Step) -> bool:
+    """Whether its fix is no speed-up of 1.05x in the middle of its range."""
+    return finding.savings.low_ms + finding.savings.high_ms < 2 * WORTH * step.step_ms
+
+
+def _clear_of(outcome: Outcome, step: Step, beside: str = "") -> Outcome:
+    """Clear, with the most that one of the findings would have saved."""
     best = max(outcome.findings, key=lambda finding: finding.savings.low_ms + finding.savings.high_ms)
     gain = Measurement("best_gain", best.savings.high_ms / step.step_ms, "share", "of the step, saved at most")
-    reason = f"nothing that would be a speed-up of 1.05x: {best.id} would save {{best_gain}} at most"
+    reason = f"nothing that would be a speed-up of 1.05x{beside}: {best.id} would save {{best_gain}} at most"
     return Outcome(OutcomeKind.CLEAR, reason, (gain, *outcome.measurements))
 
 
@@ -159,20 +168,35 @@ _POOL = {
 
 
 def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]:
-    """Cap the ceilings so that no millisecond is billed twice: in order of rank, but a cause before a fix that
-    would help against anything. When ills explain most of what that would save, it is an opportunity."""
-    if isinstance(evidence.step, Missing):
+    """Cap the ceilings so that no millisecond is billed twice: ills in order of rank, but a cause before a fix that
+    would help against anything. When ills explain most of what that would save, it is an opportunity.
+
+    Opportunities act on what ills leave, each for itself: they are other ways to the same time, and trials try them so.
+    """
+    step = evidence.step
+    if isinstance(step, Missing):
         return results
-    ledgers, alarms = ({pool: Ledger(ms) for pool, ms in _pools(evidence.step).items()} for _ in range(2))
+    ledgers = {pool: Ledger(ms) for pool, ms in _pools(step).items()}
     capped: dict[tuple[str, int], Finding] = {}
-    for finding in sorted(ranked(results), key=lambda f: f.savings.general):
-        ceiling, pool = finding.savings.ceiling_ms, _POOL[finding.savings.part]
-        scale = ledgers[pool].take(ceiling) / ceiling if ceiling > 0 else 1.0
+    for finding in sorted(ranked(results), key=lambda f: (f.is_opportunity, f.savings.general)):
+        ceiling, ledger = finding.savings.ceiling_ms, ledgers[_POOL[finding.savings.part]]
+        left = min(ceiling, ledger.left_ms) if finding.is_opportunity else ledger.take(ceiling)
+        scale = left / ceiling if ceiling > 0 else 1.0
         billed = finding if scale == 1.0 else replace(finding, savings=_scaled(finding, scale))
-        beside_alarms = 1.0 if finding.is_opportunity or ceiling <= 0 else alarms[pool].take(ceiling) / ceiling
-        explained = finding.savings.general and beside_alarms < _EXPLAINED
+        explained = finding.savings.general and scale < _EXPLAINED
         capped[finding.key] = replace(billed, severity=Severity.NOTE) if explained else billed
-    return [result.changed(lambda finding: capped[finding.key]) for result in results]
+    billed_results = [result.changed(lambda finding: capped[finding.key]) for result in results]
+    return [replace(result, outcome=_without_small(result.outcome, step)) for result in billed_results]
+
+
+def _without_small(outcome: Outcome, step: Step) -> Outcome:
+    """Without opportunities of which ills leave too little; clear when none is left."""
+    kept = tuple(f for f in outcome.findings if not (f.is_opportunity and f.savings.claimed and _is_small(f, step)))
+    return (
+        _clear_of(outcome, step, " beside the ills")
+        if outcome.findings and not kept
+        else replace(outcome, findings=kept)
+    )
 
 
 def _scaled(finding: Finding, scale: float) -> Savings:

@@ -8,6 +8,7 @@ from ill_runs.cpu_ops import (
     READ_LINE,
     device_sync,
     element_loop,
+    list_conversion,
     round_trip,
     scalar_reads,
     sequential_loop,
@@ -303,6 +304,23 @@ def test_data_that_leaves_and_comes_back_is_a_round_trip() -> None:
     ids=["cheap", "another function", "not in every step"],
 )
 def test_a_batch_that_is_brought_to_the_device_is_no_round_trip(evidence: Evidence) -> None:
+    assert _ids(evidence) == []
+
+
+def test_numbers_that_go_through_lists_cost_both_ways() -> None:
+    finding = _found(list_conversion())
+    assert finding.id == "PD10.list-conversion"
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(2.4), pytest.approx(3.0))
+    assert finding.location is not None and finding.location.line == 64  # the dearer of the two
+    assert number(finding, "made") == 2.0
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [list_conversion(ms=1.2), list_conversion(part="input_wait"), list_conversion(ms=1.5, back="targets")],
+    ids=["cheap", "a batch that is made", "5 % together, in two functions"],
+)
+def test_lists_that_cost_little_or_make_the_batch_are_left_to_others(evidence: Evidence) -> None:
     assert _ids(evidence) == []
 
 

@@ -9,7 +9,7 @@ from perfdoctor.checks.dtype import CHECK
 from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import CallSite, Missing, Site
+from perfdoctor.evidence.model import CallSite, DtypeTiming, Missing, Op, Site
 
 _examined, _found = asked(CHECK)
 
@@ -119,6 +119,17 @@ def test_where_float64_comes_from_is_told_apart(changes: dict[str, Any], reason:
     finding = _found(slow_type("float64", **changes))
     assert reason in finding.reasoning
     assert code in finding.fix.code
+
+
+def test_a_formula_in_float64_may_need_its_digits() -> None:
+    """An integrator whose whole program was told to compute so; a network's layers do not need them."""
+    chosen = slow_type("float64", precision__default_dtype="float64")
+    assert _found(chosen).severity is Severity.ERROR
+    timing = DtypeTiming("mul", "[512]", "float64", 1.0, 0.45)
+    formula = with_(chosen, ops__ops=(Op("mul", "float64", "[512]", 20.0, 20.0, 20.0, 1e6),), ops__timings=(timing,))
+    finding = _found(formula)
+    assert finding.severity is Severity.NOTE and "keep it" in finding.reasoning
+    assert _found(with_(formula, precision__default_dtype="float32")).severity is Severity.ERROR
 
 
 def test_a_model_in_float64_without_a_line_of_its_own_is_its_forward_pass() -> None:

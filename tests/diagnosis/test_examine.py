@@ -305,13 +305,13 @@ POOLS = [
 @pytest.mark.parametrize(("part", "other", "pool_ms"), POOLS)
 def test_no_millisecond_is_billed_twice(part: Part, other: Part, pool_ms: float) -> None:
     first = _finding("PD03.first", 0.8 * pool_ms, part=part)
-    second = _finding("PD04.second", 0.6 * pool_ms, low=0.3 * pool_ms, part=other)
+    second = _finding("PD04.second", 0.6 * pool_ms, low=0.45 * pool_ms, part=other)
     diagnosis = _examined(_finds("PD03", first), _finds("PD04", second))
     billed = {finding.id: finding.savings for finding in diagnosis.ranked}
     assert billed["PD03.first"] == first.savings  # the larger saving is billed first, and whole
     assert sum(saved.ceiling_ms for saved in billed.values()) == pytest.approx(pool_ms)
     cut = billed["PD04.second"]
-    assert cut.low_ms == pytest.approx(0.1 * pool_ms)
+    assert cut.low_ms == pytest.approx(0.15 * pool_ms)
     assert cut.share == pytest.approx(cut.ceiling_ms / 30.0)
     assert cut.claimed == pytest.approx(2 / 3) and billed["PD03.first"].claimed == 0
 
@@ -410,8 +410,27 @@ def test_a_cause_that_is_a_note_makes_no_note_of_an_alarm() -> None:
     larger_batch = replace(larger_batch, savings=replace(larger_batch.savings, general=True))
     update = replace(_finding("PD10.slow-update", 9.0), severity=Severity.NOTE)
     billed = {f.id: f for f in _examined(_finds("PD05", larger_batch), _finds("PD10", update)).ranked}
-    assert billed["PD05.batch-too-small"].savings.ceiling_ms == pytest.approx(6.0)
+    assert billed["PD05.batch-too-small"].savings.ceiling_ms == 14.0
     assert billed["PD05.batch-too-small"].severity is Severity.WARNING
+
+
+def _opportunity(id: str, ms: float) -> Finding:
+    return replace(_finding(id, ms), severity=Severity.NOTE)
+
+
+def test_opportunities_are_other_ways_to_the_same_time() -> None:
+    """Each is told as it would be measured when tried alone."""
+    found = _examined(_finds("PD05", _opportunity("PD05.a", 12.0)), _finds("PD08", _opportunity("PD08.b", 9.0)))
+    assert [(one.id, one.savings.ceiling_ms) for one in found.opportunities] == [("PD05.a", 12.0), ("PD08.b", 9.0)]
+
+
+@pytest.mark.parametrize(("ill_ms", "left_ms"), [(10.0, 5.0), (14.0, 0.0)])
+def test_opportunities_act_on_what_ills_leave(ill_ms: float, left_ms: float) -> None:
+    """And are not told where that is nothing worth a reader's time."""
+    found = _examined(_finds("PD08", _opportunity("PD08.b", 9.0)), _finds("PD10", _finding("PD10.ill", ill_ms)))
+    assert [one.savings.ceiling_ms for one in found.opportunities] == [pytest.approx(ms) for ms in (left_ms,) if ms]
+    if not left_ms:
+        assert "beside the ills" in _outcome(found, "PD08").reason
 
 
 def test_a_cause_of_which_little_is_left_keeps_its_severity() -> None:

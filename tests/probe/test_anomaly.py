@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 import torch.fx.traceback
 from torch import nn
 
+from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
 from perfdoctor.injected._perfdoctor_probe.hooks.anomaly import Anomaly, AnomalyWatch
 from perfdoctor.injected._perfdoctor_probe.windows.call_sites import SitesWindow
@@ -33,15 +35,15 @@ def train(model: nn.Module) -> None:
     model(torch.ones(2, 4)).sum().backward()
 
 
-def watched(site: int = -1) -> list[dict[str, Any]]:
+def watched(site: int = -1, step: Callable[[nn.Module], None] = train) -> list[dict[str, Any]]:
     """The telling calls of one training step under the call-site window."""
     here = SimpleNamespace(stack=lambda frame: [], call=lambda depth, thread: (9, (1, 2), True), here=lambda: 9)
-    loop = SimpleNamespace(timeline=SimpleNamespace(stack=["other"]))
+    loop = SimpleNamespace(timeline=SimpleNamespace(stack=[timeline.OTHER]))
     window = SitesWindow(here, loop, anomaly(site), compiled=False)
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
-    train(model)
+    step(model)
     window.open()
-    train(model)
+    step(model)
     return window.close(1)["calls"]
 
 
@@ -57,6 +59,18 @@ def test_traces_and_searches_are_counted_apart_from_scalar_reads(on: None, site:
 
 def test_where_it_is_off_there_is_nothing_to_count() -> None:
     assert watched() == []
+
+
+def through_lists(model: nn.Module) -> None:
+    rows = model(torch.ones(2, 4)).tolist()
+    torch.tensor(rows), torch.as_tensor(data=rows), torch.tensor(1.0), torch.as_tensor(torch.ones(2))
+
+
+def test_tensors_made_of_lists_are_counted_and_those_of_other_things_are_not() -> None:
+    calls = {call["kind"]: call for call in watched(step=through_lists)}
+    assert {kind: call["calls_per_step"] for kind, call in calls.items()} == {"from_list": 2, "to_list": 1}
+    assert all(call["site"] == 9 and call["detail"] == "other" and call["ms_per_step"] > 0 for call in calls.values())
+    assert "tensor" in vars(torch) and torch.tensor.__module__ == "torch" and "tolist" not in vars(torch.Tensor)
 
 
 def test_a_search_of_the_jobs_own_is_none_of_anomaly_detection() -> None:

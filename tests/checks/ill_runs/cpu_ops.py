@@ -85,6 +85,16 @@ def device_sync(reads: float = 3.0, ms: float = 5.0, **call: Any) -> Evidence:
     return on_gpu(call_sites=(with_(found, **call),))
 
 
+def list_conversion(ms: float = 3.0, part: str = "other", back: str = "main") -> Evidence:
+    return with_(
+        healthy(),
+        call_sites=(
+            CallSite("to_list", READ_LINE, 2.0, 0.2 * ms, part),
+            CallSite("from_list", Site("train.py", 64, back), 2.0, 0.8 * ms, part),
+        ),
+    )
+
+
 def round_trip(ms: float = 3.0, back: str = "main", copies: float = 2.0) -> Evidence:
     return on_gpu(
         call_sites=(

@@ -5,6 +5,7 @@ issued it; operators that matter (scalar reads, conversions, copies between devi
 noted one by one.
 """
 
+import contextlib
 import functools
 import sys
 import time
@@ -51,6 +52,12 @@ _KINDS = {
     **dict.fromkeys(indices.OPERATORS, "indices"),
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"), "arithmetic"),
 }
+_LISTS = (
+    (torch, "tensor", "from_list"),
+    (torch, "as_tensor", "from_list"),
+    (torch.Tensor, "tolist", "to_list"),
+)
+"""What makes a tensor of a list or a list of a tensor, and the kind that it is noted as."""
 _clock = time.perf_counter_ns
 
 
@@ -133,7 +140,7 @@ class _Watch(TorchDispatchMode):
         if not self.walks % _WALKS:
             self.stride = 2 * self.stride + 1
         site, place, via = self.sites.call(2, self.thread)
-        key = (site, self._part())
+        key = (site, self.part())
         line = self.lines.get(key)
         if line is None:
             line = self.lines[key] = _Line(self.sites.stack(sys._getframe(2)))
@@ -155,7 +162,8 @@ class _Watch(TorchDispatchMode):
         self.last_call = place
         pending[:] = (0, 0, 0)
 
-    def _part(self) -> str:
+    def part(self) -> str:
+        """Of the step, as it goes on now."""
         if torch._C._current_graph_task_id() >= 0:
             return "backward"
         return _PARTS[self.loop.timeline.stack[-1]]
@@ -193,7 +201,7 @@ class _Watch(TorchDispatchMode):
             else:
                 return
         else:
-            detail = self._part()
+            detail = self.part()
         if self.lookups >= _LOOKUPS:
             return
         self.lookups += 1
@@ -203,6 +211,13 @@ class _Watch(TorchDispatchMode):
         total = self.found.setdefault(key, [0, 0])
         total[0] += 1
         total[1] += took
+
+    def note_list(self, kind: str, data, took: int) -> None:
+        """A tensor was made of `data`, or `data` of one, in so many nanoseconds."""
+        if type(data) in (list, tuple) and get_ident() == self.thread:
+            total = self.found.setdefault((kind, self.sites.here(), self.part(), False), [0, 0])
+            total[0] += 1
+            total[1] += took
 
     def summary(self, steps: int) -> "list[dict]":
         """The lines, the largest by time first."""
@@ -262,6 +277,22 @@ def _noting(watch: _Watch, original, library: str):
     return flags
 
 
+def _timing_lists(watch: _Watch, original, kind: str):
+    """A stand-in for a function that makes a tensor of a list, or a list of a tensor: notes who calls it, and times it.
+    What it does below the dispatcher is a pause between operators there."""
+
+    @functools.wraps(original)
+    def convert(*args, **kwargs):
+        began = _clock()
+        result = original(*args, **kwargs)
+        took = _clock() - began
+        with contextlib.suppress(Exception):  # whatever goes wrong here is not the job's
+            watch.note_list(kind, result if kind == "to_list" else args[0] if args else kwargs["data"], took)
+        return result
+
+    return convert
+
+
 class SitesWindow:
     """Opened at one step boundary, closed at another."""
 
@@ -290,6 +321,8 @@ class SitesWindow:
         self.watch = _Watch(self.sites, self.loop, self.anomaly)
         for library, module in (("onednn", torch.backends.mkldnn), ("cudnn", torch.backends.cudnn)):
             self.changes.put(module, "flags", _noting(self.watch, module.flags, library))
+        for owner, name, kind in _LISTS:
+            self.changes.put(owner, name, _timing_lists(self.watch, getattr(owner, name), kind))
         self.watch.anomaly.open()
         self.watch.__enter__()
 
