@@ -9,7 +9,7 @@ from .._shared.lines import function
 from .limits import Limits
 
 _SAVED = (0.8, 1.0)
-"""Of the measured conversions: NumPy read a list of a million numbers in 20 ms, torch in 144; tensors spare it whole."""
+"""Of the measured conversions: NumPy reads a list of a million numbers in 20 ms, torch in 144; tensors spare all."""
 
 
 def list_conversions(step: Step, calls: tuple[CallSite, ...], limits: Limits) -> list[Finding]:

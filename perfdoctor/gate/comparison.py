@@ -5,6 +5,7 @@ Knows processes and clocks; what the numbers mean is decided in `gate`.
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import time
@@ -26,7 +27,7 @@ from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
 from ..recording.machine import Machine
 from ..trials.judge import judge
-from .decision import Next, Policy, vague, wants
+from .decision import LEAST_PAIRS, Next, Policy, passes_early, vague, wants
 from .failure import job_failed
 from .interleaving import Launch, Limits, Program, interleave
 from .model import AFTER, BEFORE, Arm, GateResult, Judgement, Verdict
@@ -34,11 +35,13 @@ from .outcome import (
     Gathered,
     against_itself,
     control_policy,
+    counters_agree,
     grown_counters,
     losses_vary,
     other_configuration,
     other_losses,
     outcome,
+    passes_itself,
 )
 from .plan import has_room, memory_comes_and_goes, why_no_control
 from .samples import CORE, Pair, of_launches, of_turns, ratios
@@ -87,6 +90,7 @@ class Comparison:
         }
         self.config = config
         self.terms = terms
+        self.policy = terms.policy
         self.rng = random.Random(terms.seed)
         self.began = time.monotonic()
         self.longest_s = 0.0
@@ -104,7 +108,7 @@ class Comparison:
 
     def run(self) -> GateResult:
         """Launch, decide, explain. Raises PerfdoctorError when an arm fails or cannot be launched."""
-        policy = self.terms.policy
+        policy = self.policy
         want = Next.MORE
         while want is Next.MORE:
             self._pair(self.first)
@@ -120,6 +124,8 @@ class Comparison:
             if len(self.first) == 1:
                 self._decide_on_control()
             self._decide_on_memory()
+            if self._passes_early():
+                return self._verdict()
             done = len(self.first)
             settled = done >= policy.first and (done - policy.first) % policy.more == 0
             if settled or not self._time_left():
@@ -131,6 +137,24 @@ class Comparison:
             while len(self.fresh) < policy.fresh and self._time_left():
                 self._pair(self.fresh)
         return self._verdict()
+
+    def _passes_early(self) -> bool:
+        """Whether arms that count the same are as fast as each other, as far as a few pairs say: then these will do."""
+        done = len(self.first)
+        if not passes_early(ratios(self.first), CORE, self.policy):
+            return False
+        if not counters_agree(self.diagnoses, self.config.gate.counter_tolerance):
+            return False
+        fewer = replace(self.policy, first=done)
+        control = against_itself(self.first)
+        if self.controlled:
+            if len(control) < control_policy(fewer).first or len(control) < LEAST_PAIRS:
+                return False
+            if passes_itself(control, fewer).verdict is not Verdict.PASS:
+                return False
+        self.terms.say(f"both arms count the same, and {done} pairs rule a slowdown out: no more are needed")
+        self.policy = fewer
+        return True
 
     # -- launches -----------------------------------------------------------------------------------------
 
@@ -161,7 +185,7 @@ class Comparison:
                 shutil.rmtree(directory.path, ignore_errors=True)
         took = time.monotonic() - began
         self.longest_s = max(self.longest_s, took)
-        wanted = self.terms.policy.fresh if seen is self.fresh else self.terms.policy.first
+        wanted = self.policy.fresh if seen is self.fresh else self.policy.first
         more = f" of {wanted}{'' if seen is self.fresh else ' or more'}" if len(seen) <= wanted else ", for precision"
         self.terms.say(f"{'fresh pair' if seen is self.fresh else 'pair'} {len(seen)}{more} ({took:.0f} s)")
         self.terms.paired(len(seen), max(wanted, len(seen)))
@@ -228,7 +252,7 @@ class Comparison:
         """The first pair says how long one takes and what it needs."""
         if self.terms.control != "auto" or self.terms.abba or self.controlled:
             return
-        policy, types = self.terms.policy, self.diagnoses[BEFORE][0].evidence.precision
+        policy, types = self.policy, self.diagnoses[BEFORE][0].evidence.precision
         on_device = not isinstance(types, Missing) and any(name != "cpu" for name in types.parameter_devices)
         why_not = why_no_control(
             self.longest_s,
@@ -285,7 +309,7 @@ class Comparison:
     # -- the A/A control ----------------------------------------------------------------------------------
 
     def _control_is_vague(self) -> bool:
-        return self.controlled and vague(against_itself(self.first), control_policy(self.terms.policy))
+        return self.controlled and vague(against_itself(self.first), control_policy(self.policy))
 
     # -- judgement ----------------------------------------------------------------------------------------
 
@@ -304,8 +328,11 @@ class Comparison:
         return ""
 
     def _verdict(self) -> GateResult:
+        if len(self.first) < self.policy.first and not self._time_left():
+            enough = math.ceil((self.policy.early + 1) * self.longest_s)
+            self.notes.append(f"a pair took up to {self.longest_s:.0f} s: --time-budget {enough}s can pass")
         seen = Gathered(self.first, self.fresh, self.diagnoses, self.controlled)
-        return self._result(*outcome(seen, self.terms.policy, self.config, self.terms.fail_on, self.notes))
+        return self._result(*outcome(seen, self.policy, self.config, self.terms.fail_on, self.notes))
 
     def _result(self, verdict: Verdict, said: str, judgements: Sequence[Judgement] = ()) -> GateResult:
         was, now = self.diagnoses[BEFORE], self.diagnoses[AFTER]

@@ -20,6 +20,8 @@ import numpy as np
 from .model import Verdict
 
 TRIM = 0.2
+LEAST_PAIRS = 4
+"""For an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Policy:
     """Chance of a false alarm, for all timed metrics together (Holm)."""
     first: int = 8
     """Pairs before the first look."""
+    early: int = 4
+    """Pairs before the first look at arms that count the same, which may pass early."""
     more: int = 2
     most: int = 24
     fresh: int = 8
@@ -91,7 +95,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     n = len(ordered)
     cut = int(TRIM * n)
     left = n - 2 * cut
-    if n < 4:
+    if n < LEAST_PAIRS:
         raise ValueError("an estimate needs 4 pairs of launches or more")
     winsorised = np.clip(ordered, ordered[cut], ordered[n - cut - 1])
     error = math.sqrt((n - 1) * float(winsorised.var(ddof=1)) / (left * (left - 1)))
@@ -109,9 +113,25 @@ def holm(p_values: Mapping[str, float], alpha: float) -> dict[str, float]:
     return levels
 
 
+Family = Mapping[str, Sequence[float]]
+"""Timed metric -> log-ratio of each pair; all of the same length."""
+
+
 def vague(values: Sequence[float], policy: Policy) -> bool:
     """Whether further pairs are wanted for precision."""
     return len(values) < policy.first or (len(values) < policy.most and estimate(values).error > policy.wanted_error)
+
+
+def passes_early(first: Family, leading: str, policy: Policy) -> bool:
+    """Whether fewer than `policy.first` pairs rule the slowdown out, by the `leading` metric; for arms that count the
+    same, of which a slowdown is not expected. An arm that is slower by the tolerance passes so at most once in 100
+    looks; nothing can fail early, so false alarms are as rare as before."""
+    count = len(first[leading])
+    if not policy.early <= count < policy.first:
+        return False
+    seen = estimate(first[leading])
+    within = seen.mean + seen.bound(policy.alpha) < policy.effect
+    return seen.error <= policy.wanted_error and within and not suspects(first, policy)
 
 
 class Next(Enum):
@@ -122,10 +142,6 @@ class Next(Enum):
     CONFIRM = "confirm"
     """Fresh pairs, because this looks like a regression."""
     DONE = "done"
-
-
-Family = Mapping[str, Sequence[float]]
-"""Timed metric -> log-ratio of each pair; all of the same length."""
 
 
 def wants(first: Family, leading: str, policy: Policy, time_left: bool) -> Next:
@@ -141,7 +157,7 @@ def wants(first: Family, leading: str, policy: Policy, time_left: bool) -> Next:
 
 def suspects(first: Family, policy: Policy) -> tuple[str, ...]:
     """Metrics that look worse by half the tolerance or more, beyond chance, and precisely enough to say so."""
-    seen = {name: estimate(values) for name, values in first.items() if len(values) >= 4}
+    seen = {name: estimate(values) for name, values in first.items() if len(values) >= LEAST_PAIRS}
     levels = holm({name: e.p_worse for name, e in seen.items()}, policy.alpha)
     return tuple(
         name for name, e in seen.items() if e.error <= policy.largest_error and _is_worse(e, levels[name], policy)
@@ -166,7 +182,7 @@ def decide(first: Family, fresh: Family, policy: Policy) -> dict[str, Decision]:
     """The verdict on every timed metric; `fresh` is empty unless `wants` asked for it."""
     suspected = suspects(first, policy)
     pooled = {name: [*values, *fresh.get(name, ())] for name, values in first.items()}
-    levels = holm({n: estimate(v).p_worse for n, v in pooled.items() if len(v) >= 4}, policy.alpha)
+    levels = holm({n: estimate(v).p_worse for n, v in pooled.items() if len(v) >= LEAST_PAIRS}, policy.alpha)
     return {
         name: _decide_one(values, fresh.get(name, ()), pooled[name], name in suspected, levels.get(name, 0.0), policy)
         for name, values in first.items()
@@ -182,7 +198,7 @@ def _decide_one(
     policy: Policy,
 ) -> Decision:
     if len(first) < policy.first:
-        seen = estimate(pooled) if len(pooled) >= 4 else None
+        seen = estimate(pooled) if len(pooled) >= LEAST_PAIRS else None
         return Decision(
             Verdict.INCONCLUSIVE, seen, f"{len(first)} of {policy.first} pairs of launches: the time was up"
         )
@@ -217,7 +233,7 @@ SHARE_LEAST = 0.05
 
 def decide_share(differences: Sequence[float], after: float, policy: Policy) -> Decision:
     """A share of the step, after minus before, per pair of launches: `differences` are fractions of 1."""
-    seen = estimate(differences) if len(differences) >= 4 else None
+    seen = estimate(differences) if len(differences) >= LEAST_PAIRS else None
     if seen is None or len(differences) < policy.first:
         return Decision(Verdict.INCONCLUSIVE, seen, "too few pairs of launches")
     if seen.mean >= SHARE_RISE and seen.mean - seen.bound(policy.alpha) > 0 and after >= SHARE_LEAST:

@@ -12,10 +12,10 @@ from ..diagnosis.findings import Diagnosis
 from ..evidence.model import Missing
 from . import fingerprint
 from .budgets import judge_budgets
-from .compare import compare, compare_pairs
+from .compare import WORK, compare, compare_pairs
 from .decision import Decision, Policy, decide, decide_share
 from .findings import FINDING, certain, new_findings
-from .metrics import COLLECTIONS, H2D_SHARE, Metrics, collections_metric, metrics
+from .metrics import COLLECTIONS, H2D_SHARE, STEP_TIME, Metrics, collections_metric, metrics
 from .model import AFTER, BEFORE, Assume, Judgement, Metric, Unit, Verdict, decisive, overall, some
 from .samples import ALL_IN, CORE, Pair, ratios
 
@@ -97,7 +97,7 @@ def outcome(
     now = seen.diagnoses[AFTER]
     if fail_on:
         judgements += new_findings((), certain(seen.diagnoses[BEFORE], now, fail_on))
-    launches = [metrics(diagnosis.evidence) for diagnosis in now]
+    launches = [_as_budgeted(diagnosis, pairs) for diagnosis in now]
     judgements += judge_budgets(config.budgets, launches, now[0].ranked if now else ())
     verdict = overall(judgements)
     delay = median(max(pair.both("delay_share")) for pair in pairs)
@@ -108,11 +108,28 @@ def outcome(
     return verdict, reason(verdict, judgements, decisions), judgements
 
 
+_BUDGETED = {STEP_TIME: "all_in_ms", "data_wait_share": "wait_share", "gc_share": "gc_share"}
+"""Metrics that pairs measure too, and the field of `Side`."""
+
+
+def _as_budgeted(diagnosis: Diagnosis, pairs: Sequence[Pair]) -> Metrics:
+    """A launch's metrics, with what the verdict is about as the pairs measured it: a budget is held against the number
+    that the verdict shows, not against a launch with windows in it."""
+    known = metrics(diagnosis.evidence)
+    sides = {name: median(getattr(pair.after, field) for pair in pairs) for name, field in _BUDGETED.items()}
+    return known | {name: replace(known[name], value=value) for name, value in sides.items()}
+
+
+def passes_itself(control: Sequence[float], policy: Policy) -> Decision:
+    """The arm before against its A/A control."""
+    return decide({CORE: control}, {}, control_policy(policy))[CORE]
+
+
 def _with_control(
     decisions: dict[str, Decision], control: Sequence[float], policy: Policy, notes: list[str]
 ) -> dict[str, Decision]:
     """What is said about times, unless the A/A control fails."""
-    itself = decide({CORE: control}, {}, control_policy(policy))[CORE]
+    itself = passes_itself(control, policy)
     if itself.verdict is Verdict.PASS:
         notes.append("A/A control: the arm before passes against a second copy of itself")
         return decisions
@@ -148,8 +165,20 @@ def _counted_elsewhere(diagnoses: Diagnoses) -> bool:
 def grown_counters(diagnoses: Diagnoses, allowed: Mapping[str, float]) -> list[str]:
     """Labels of exact counters that grew beyond what is allowed, in every launch that counted: no time is needed to
     know that it regressed."""
+    judged = _counters(diagnoses, allowed)
+    return [one.label for one in judged if one.verdict is Verdict.REGRESSION and one.gates]
+
+
+def counters_agree(diagnoses: Diagnoses, allowed: Mapping[str, float]) -> bool:
+    """Whether operators were counted, and both arms count the same of everything: the same work, as far as counted."""
+    judged = [one for one in _counters(diagnoses, allowed) if one.verdict is not Verdict.NOT_JUDGED]
+    return any(one.name in WORK for one in judged) and all(one.verdict is Verdict.PASS for one in judged)
+
+
+def _counters(diagnoses: Diagnoses, allowed: Mapping[str, float]) -> Sequence[Judgement]:
+    """The exact ones; none where the arms were counted at other steps."""
     if _counted_elsewhere(diagnoses):
-        return []
+        return ()
     before, after = (
         [
             {name: metric for name, metric in metrics(diagnosis.evidence).items() if metric.assume is Assume.EXACT}
@@ -157,11 +186,7 @@ def grown_counters(diagnoses: Diagnoses, allowed: Mapping[str, float]) -> list[s
         ]
         for arm in (BEFORE, AFTER)
     )
-    return [
-        judgement.label
-        for judgement in compare(before, after, allowed)
-        if judgement.verdict is Verdict.REGRESSION and judgement.gates
-    ]
+    return compare(before, after, allowed)
 
 
 def _collections(pairs: Sequence[Pair], allowed: Mapping[str, float]) -> list[Judgement]:
