@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.causes import type_cost
+from perfdoctor.api.causes import bfloat16_saves, type_cost
 from perfdoctor.api.findings import (
     Confidence,
     Cost,
@@ -215,5 +215,44 @@ def tensor_cores_unused(case: Case) -> Finding | None:
             _TENSOR_SAVES,
             "float32 operations at the device's peak rate, a bound from below; tensor cores have a speed-up of 8x at "
             "most, 1.4x to 3x in practice",
+        ),
+    )
+
+
+def bfloat16_unused(case: Case) -> Finding | None:
+    """On a CPU that multiplies it, by the job's own products, timed in it. On a GPU that is the tensor cores'."""
+    precision = case.precision
+    if case.evidence.on_cuda or precision.bf16_native is not True or precision.autocast_dtype or case.is_double:
+        return None
+    saved = bfloat16_saves(case.step, case.ops)
+    if saved is None or sum(saved) / 2 < case.limits.min_share * case.step.step_ms:
+        return None
+    products = sum(timing.bfloat16_milliseconds is not None for timing in case.ops.timings)
+    return Finding(
+        id="PD07.bfloat16-unused",
+        # float32 is the default, and fewer bits of mantissa are a choice.
+        severity=Severity.NOTE,
+        confidence=Confidence.MEDIUM,
+        message="products in float32 would take {saved_ms} less per step in bfloat16, which this CPU multiplies",
+        reasoning="{products:product was|products were} timed in both types here; autocast was off in the forward pass",
+        evidence=(
+            milliseconds("saved_ms", sum(saved) / 2, "less per step in bfloat16"),
+            Measurement("products", products, "count", "products timed in both types"),
+        ),
+        location=location(model_call(case.evidence)),
+        fix=Fix(
+            text="Run the forward pass under autocast.",
+            code=in_words_of(
+                case.evidence.job,
+                "with torch.autocast('cpu', torch.bfloat16):\n    loss = criterion(model(batch), target)",
+                lightning="trainer = Trainer(..., precision='bf16-mixed')",
+                transformers="TrainingArguments(..., bf16=True)",
+                accelerate="accelerator = Accelerator(mixed_precision='bf16')",
+            ),
+            risk="Products keep 8 significant bits: compare the losses of a whole run.",
+            remedies=("dtype.autocast",),
+        ),
+        savings=savings(
+            case.step, *saved, "the largest products timed here in both types, with their inputs converted and without"
         ),
     )

@@ -43,6 +43,10 @@ class DtypeTiming:
     """One call in `dtype`."""
     float32_milliseconds: float
     """One call in float32."""
+    bfloat16_milliseconds: float | None = None
+    """One call in bfloat16, of a product in float32 on a CPU that multiplies it; else None."""
+    convert_milliseconds: float | None = None
+    """To convert its inputs to bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)

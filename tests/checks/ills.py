@@ -16,7 +16,7 @@ from ill_runs.cpu_ops import (
     state_copies,
 )
 from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
-from ill_runs.dtype import conversions, idle_tensor_cores, needless_scaler, slow_type
+from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
 from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
@@ -92,6 +92,7 @@ ILL: dict[str, Evidence] = {
     "PD07.float64": slow_type("float64"),
     "PD07.float16-emulated": slow_type("float16", ratio=180.0),
     "PD07.bfloat16-emulated": slow_type("bfloat16", ratio=40.0, precision__bf16_native=False),
+    "PD07.bfloat16-unused": bfloat16_beside(),
     "PD07.tensor-cores-unused": idle_tensor_cores(),
     "PD07.needless-grad-scaler": needless_scaler(),
     "PD07.conversions": conversions(),

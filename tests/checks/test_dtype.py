@@ -3,13 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ill_runs.dtype import conversions, float64_on_gpu, idle_tensor_cores, needless_scaler, slow_type
+from ill_runs.dtype import bfloat16_beside, conversions, float64_on_gpu, idle_tensor_cores, needless_scaler, slow_type
 from ills import ILL
 from perfdoctor.checks.dtype import CHECK
 from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import CallSite, DtypeTiming, Missing, Op, Site
+from perfdoctor.evidence.model import CallSite, DtypeTiming, Evidence, Missing, Op, Site
 
 _examined, _found = asked(CHECK)
 
@@ -190,6 +190,28 @@ def test_half_precision_on_a_gpu_is_fine() -> None:
 
 # ---------------------------------------------------------------------------------------------------------
 # Tensor cores
+
+
+def test_bfloat16_is_worth_what_the_products_gain_with_their_inputs_converted_or_not() -> None:
+    finding = _found(bfloat16_beside())
+    assert finding.id == "PD07.bfloat16-unused" and finding.severity is Severity.NOTE
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(8.0), pytest.approx(10.0))
+    assert finding.fix.remedies == ("dtype.autocast",)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        bfloat16_beside(half_ms=0.97),
+        bfloat16_beside(convert_ms=1.5),
+        bfloat16_beside(precision__bf16_native=False),
+        bfloat16_beside(precision__autocast_dtype="bfloat16"),
+        bfloat16_beside(ops__timings=()),
+    ],
+    ids=["no faster", "converting takes more", "emulated", "on already", "not timed"],
+)
+def test_bfloat16_that_would_not_help_is_not_told(evidence: Evidence) -> None:
+    assert is_clear(_examined(evidence))
 
 
 def test_float32_products_beside_idle_tensor_cores_are_found() -> None:

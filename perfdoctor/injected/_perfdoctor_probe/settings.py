@@ -72,8 +72,8 @@ def torch_settings(optimizer, seen: dict) -> dict:
             "grad_scaler": "scaler" in seen["sites"],
             "grad_scaler_site": seen["sites"].get("scaler"),
             "double_site": seen["sites"].get("double"),
-            **_native("bf16"),
-            **_native("fp16"),
+            **native("bf16"),
+            **native("fp16"),
         },
         "threads": {
             "intra_op": torch.get_num_threads(),
@@ -193,7 +193,7 @@ def cudnn_enabled() -> bool:
     return bool(torch._C._get_cudnn_enabled())
 
 
-def _native(kind: str) -> dict:
+def native(kind: str) -> dict:
     """What oneDNN says of this CPU (it honours ONEDNN_MAX_CPU_ISA), together with the CPU's own flags."""
     try:
         supported = bool(getattr(torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")())

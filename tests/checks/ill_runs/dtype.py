@@ -52,6 +52,22 @@ def idle_tensor_cores(share: float = 0.3, **changes: Any) -> Evidence:
     )
 
 
+def bfloat16_beside(half_ms: float = 0.5, convert_ms: float = 0.1, **changes: Any) -> Evidence:
+    """A CPU that multiplies bfloat16, and products of 1 ms in float32 that take 20 ms of 25."""
+    timing = DtypeTiming("mm", _SHAPES, "float32", 1.0, 1.0, half_ms, convert_ms)
+    return with_(
+        healthy(),
+        **{
+            "precision__bf16_native": True,
+            "ops__ops": (Op("mm", "float32", _SHAPES, 20.0, 20.0, 20.0, 4e8),),
+            "ops__self_ms_per_step": 20.0,
+            "ops__self_ms_by_dtype": (("float32", 20.0),),
+            "ops__timings": (timing,),
+            **changes,
+        },
+    )
+
+
 def needless_scaler(cost_ms: float = 1.0, **changes: Any) -> Evidence:
     scaling = Op("_amp_foreach_non_finite_check_and_unscale_", "float32", "[512]", 1.0, cost_ms, cost_ms, 0.0)
     return with_(
