@@ -85,7 +85,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         library = _on_gpu(evidence, step, use, backend, limits)
     else:
         library = present(
-            onednn_disabled(evidence, step, backend, limits) or channels_last(step, ops, use, limits.min_share)
+            onednn_disabled(evidence, step, backend, limits)
+            or channels_last(evidence, step, ops, use, limits.min_share)
         )
     findings = (*library, *attention(evidence, step, ops, use, limits))
     shared = measured(evidence, step, ops, use)

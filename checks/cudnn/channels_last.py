@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from perfdoctor.api.causes import in_step
-from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, Severity, milliseconds, savings, share
-from perfdoctor.api.quantities import LibraryUse, OpProfile, Step
+from perfdoctor.api.findings import (
+    Confidence,
+    Finding,
+    Fix,
+    Measurement,
+    Severity,
+    location,
+    milliseconds,
+    savings,
+    share,
+)
+from perfdoctor.api.quantities import Evidence, LibraryUse, OpProfile, Step
+
+from .._shared.lines import model_place
 
 _KEEPS = (0.5, 1.1)
 """Of what timed operators save: those that were not timed may turn tensors back, and where a convolution's tensors
 lie in memory can make it a third slower by itself."""
 
 
-def channels_last(step: Step, ops: OpProfile, use: LibraryUse, min_share: float) -> Finding | None:
+def channels_last(evidence: Evidence, step: Step, ops: OpProfile, use: LibraryUse, min_share: float) -> Finding | None:
     """By the job's operators on images, timed both ways; None where oneDNN did not do the work.
 
     An opportunity: the other layout is torch's own choice, and nothing in the job is wrong.
@@ -38,6 +50,7 @@ def channels_last(step: Step, ops: OpProfile, use: LibraryUse, min_share: float)
             milliseconds("first_ms", first, "in these operators per step"),
             Measurement("kinds", len(use.layout_timings), "count", "operators timed"),
         ),
+        location=location(model_place(evidence)),
         fix=Fix(
             text="Keep model and images in the channels-last format.",
             code="model = model.to(memory_format=torch.channels_last)\n"

@@ -371,6 +371,7 @@ def test_turning_tensors_round_is_the_least_that_channels_last_saves() -> None:
 
 def test_on_a_cpu_what_channels_last_would_save_is_an_opportunity() -> None:
     finding = _found(channels_first(saved=10.0))
+    assert finding.location == Location("train.py", 12, "main")  # makes the model
     assert finding.id == "PD02.channels-last" and finding.is_opportunity
     assert number(finding, "saved_share") == pytest.approx(10.0 / 25.0, rel=0.2)
     assert finding.savings.low_ms < number(finding, "saved_ms") < finding.savings.high_ms

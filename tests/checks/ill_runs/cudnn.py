@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from samples import ATTENTION, CONVOLUTION, RECURRENT, healthy, on_gpu, with_
 
-from perfdoctor.evidence.model import AttentionTiming, CallSite, Evidence, LayoutTiming, LibraryUse, Site
+from perfdoctor.evidence.model import AttentionTiming, CallSite, Evidence, LayoutTiming, LibraryUse, Missing, Site
 
 from .backend import without_onednn
 
@@ -55,4 +56,8 @@ def channels_first(saved: float = 10.0, **changes: Any) -> Evidence:
         LayoutTiming("convolution_backward", "[32, 16, 32, 32]", 10.0, 10.0 - saved / 2, 20.0),
         LayoutTiming("max_pool2d_with_indices", "[32, 16, 32, 32]", 5.0, 5.0, 10.0),
     )
-    return with_(healthy(), library_use=LibraryUse((CONVOLUTION,), (), (), layout_timings=timings), **changes)
+    run = healthy()
+    assert not isinstance(run.layers, Missing)
+    model = replace(run.layers.layers[0], name="", made_at=Site("train.py", 12, "main"))
+    use = LibraryUse((CONVOLUTION,), (), (), layout_timings=timings)
+    return with_(run, library_use=use, **{"layers__layers": (model,), **changes})
