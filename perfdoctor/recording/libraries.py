@@ -82,6 +82,8 @@ class AttentionTiming:
     """Share of the call that was replayed; 1 for all of it."""
     choice: str
     """What `scaled_dot_product_attention` would choose between the steps: `math` or `fused`."""
+    causal_ms: float | None = None
+    """As `fused_ms`, with `is_causal=True`; None where the job's mask cannot be that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,3 +113,24 @@ def test_the_line_that_switches_it_on_is_noted_and_the_one_that_switches_it_off_
         torch.autograd.set_detect_anomaly(False)
     found.switched()
     assert found.site == 5
+
+
+@pytest.mark.parametrize(
+    ("mask", "found"),
+    [
+        (torch.ones(5, 5).triu(1).bool(), ["causal_mask"]),
+        (torch.ones(5, 5).tril() == 0, ["causal_mask"]),
+        (torch.ones(5, 5).triu(1).bool().expand(2, 5, 5), ["causal_mask"]),
+        (torch.ones(5, 5).triu(0).bool(), []),
+        (torch.zeros(5, 5).bool(), []),
+        (torch.zeros(1, 5).bool(), []),
+    ],
+    ids=["above the diagonal", "not below", "for each sample", "with the diagonal", "none", "of keys"],
+)
+def test_masks_that_hide_what_follows_are_known(mask: torch.Tensor, found: list[str]) -> None:
+    def step(model: nn.Module) -> None:
+        torch.zeros(2, 5, 5).masked_fill(mask, 1.0)
+
+    calls = watched(step=step)
+    assert [call["kind"] for call in calls] == found
+    assert {call["detail"] for call in calls} <= {"5x5"}

@@ -78,6 +78,7 @@ def test_attention_by_hand_is_recognised_forward_and_backward(seen, style, mask,
     assert found.ms_per_step > 0
     assert timing(found).now_ms > 0
     assert timing(found).fused_ms > 0
+    assert (timing(found).causal_ms is not None) == (mask == "fill")
     assert timing(found).part == 1.0
 
 

@@ -49,6 +49,7 @@ _KINDS = {
     **dict.fromkeys(SEARCH, _SEARCHES),
     **dict.fromkeys(("aten::_to_copy", "aten::copy_"), "convert"),
     **dict.fromkeys(("aten::_softmax", "aten::_safe_softmax"), "softmax"),
+    **dict.fromkeys(("aten::masked_fill", "aten::masked_fill_"), "causal_mask"),
     **dict.fromkeys(indices.OPERATORS, "indices"),
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"), "arithmetic"),
 }
@@ -87,6 +88,8 @@ class _Watch(TorchDispatchMode):
         self.found: "dict[tuple, list[int]]" = {}
         """Telling calls and their nanoseconds, by kind, line, detail and whether a library makes them."""
         self.indices = indices.Indices()
+        self.causal: "dict[tuple, bool]" = {}
+        """Whether masks of a size are."""
         self.lines: "dict[tuple[int, str], _Line]" = {}
         self.ops = 0
         self.lookups = 0
@@ -192,6 +195,10 @@ class _Watch(TorchDispatchMode):
             if result.dim() < 3:  # of classes, not of attention
                 return
             detail = "x".join(map(str, result.shape[-2:]))
+        elif kind == "causal_mask":
+            if result.dim() < 3 or not self._is_causal(args[1]):
+                return
+            detail = "x".join(map(str, result.shape[-2:]))
         elif kind == "arithmetic":
             if result.dtype == torch.float64:
                 kind = "float64"
@@ -211,6 +218,16 @@ class _Watch(TorchDispatchMode):
         total = self.found.setdefault(key, [0, 0])
         total[0] += 1
         total[1] += took
+
+    def _is_causal(self, mask) -> bool:
+        """Whether it hides from each position those that follow, and no others; of one size only the first is read."""
+        size = tuple(mask.shape[-2:])
+        if len(size) < 2 or size[0] != size[1] or size[0] < 2 or mask.device.type != "cpu":
+            return False
+        if size not in self.causal:
+            first = mask.reshape(-1, *size)[0]
+            self.causal[size] = bool(torch.equal(first, torch.ones(size, dtype=torch.bool).triu(1)))
+        return self.causal[size]
 
     def note_list(self, kind: str, data, took: int) -> None:
         """A tensor was made of `data`, or `data` of one, in so many nanoseconds."""
