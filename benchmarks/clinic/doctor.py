@@ -47,10 +47,11 @@ def judge(program: Program) -> Judgement:
 def read(report: Mapping[str, Any], seconds: float = 0.0) -> Judgement:
     """A JSON report: its findings as it ranks them, then those that it does not rank."""
     step_ms = report["anatomy"].get("step_ms") or 0.0
+    irregular_ms = report["anatomy"].get("irregular_ms") or 0.0
     findings = {finding["fingerprint"]: finding for check in report["checks"] for finding in check["findings"]}
     ranked = [one for one in report["ranked"] if one in findings]
     order = [*ranked, *(one for one in findings if one not in ranked)]
-    claims = tuple(_claim(findings[one], step_ms) for one in order)
+    claims = tuple(_claim(findings[one], step_ms, irregular_ms) for one in order)
     return Judgement(claims, unexplained=_says_so(report), seconds=seconds)
 
 
@@ -60,8 +61,9 @@ def _says_so(report: Mapping[str, Any]) -> bool:
     return report["unexplained"] is not None and all(finding["severity"] == "note" for finding in findings)
 
 
-def _claim(finding: Mapping[str, Any], step_ms: float) -> Claim:
+def _claim(finding: Mapping[str, Any], steady_ms: float, irregular_ms: float) -> Claim:
     place, savings = finding["location"] or {}, finding["savings"]
+    step_ms = steady_ms + (irregular_ms if savings["part"] == "epoch" else 0.0)
     low, high = savings["low_ms"], savings["high_ms"]
     predicted = savings.get("predicted_ms")
 

@@ -156,14 +156,18 @@ def restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> F
         return None
     cost = Cost(step, start.cost_ms)
     # Where epochs are so short that their starts are part of the usual step, the wait holds them.
-    part, ceiling = (Part.INPUT_WAIT, start.in_wait_ms) if start.is_regular else (Part.EPOCH, cost.ms)
+    part, ceiling = (Part.INPUT_WAIT, start.in_wait_ms) if start.is_regular else (Part.EPOCH, start.most_ms)
     return Finding(
         id="PD03.workers-restarted",
         severity=cost.severity(limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
         message="each epoch restarts its {workers:worker}, which costs {cost_ms} per step ({cost_share})",
         reasoning="an epoch's first batch waits until the workers run and have made it: {anew_ms} for "
-        "{batches:batch}; the start method is {start_method}, and nothing keeps the workers from one epoch to the next",
+        "{batches:batch}; the start method is {start_method}, and nothing keeps the workers from one epoch to the next"
+        + (
+            ", while they start they take CPUs from the step, and each page it writes to is copied"
+            * start.slows_training
+        ),
         evidence=(
             Measurement("workers", loader.num_workers, "count", "workers"),
             milliseconds("anew_ms", loader.iterator_ms, "starting workers, getting the first batch, and ending them"),
@@ -176,9 +180,9 @@ def restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> F
         fix=persistent_workers(job, loader.made),
         savings=savings(
             step,
-            _RESTART_SAVED[0] * ceiling,
+            _RESTART_SAVED[0] * min(ceiling, cost.ms),
             _RESTART_SAVED[1] * ceiling,
-            "the measured start of an epoch, of which a warm worker's first batch remains, and its workers' end",
+            "by how much steps take longer that start an epoch, of which a warm worker's first batch remains",
             ceiling=ceiling,
             part=part,
         ),

@@ -130,21 +130,22 @@ def _weighed(outcome: Outcome, step: Step | Missing) -> Outcome:
         # By what the check itself says: a range that was widened has another middle.
         if finding.savings.high_ms > 0 and _is_small(finding, step):
             continue
-        saved = calibrated(finding.savings, finding.id.partition(".")[0], step.step_ms)
-        sure = saved.low_ms >= WORTH * step.step_ms
+        of_ms = finding.savings.of(step)
+        saved = calibrated(finding.savings, finding.id.partition(".")[0], of_ms)
+        sure = saved.low_ms >= WORTH * of_ms
         kept.append(replace(finding, savings=saved, severity=finding.severity if sure else Severity.NOTE))
     return replace(outcome, findings=tuple(kept)) if kept else _clear_of(outcome, step)
 
 
 def _is_small(finding: Finding, step: Step) -> bool:
     """Whether its fix is no speed-up of 1.05x in the middle of its range."""
-    return finding.savings.low_ms + finding.savings.high_ms < 2 * WORTH * step.step_ms
+    return finding.savings.low_ms + finding.savings.high_ms < 2 * WORTH * finding.savings.of(step)
 
 
 def _clear_of(outcome: Outcome, step: Step, beside: str = "") -> Outcome:
     """Clear, with the most that one of the findings would have saved."""
     best = max(outcome.findings, key=lambda finding: finding.savings.low_ms + finding.savings.high_ms)
-    gain = Measurement("best_gain", best.savings.high_ms / step.step_ms, "share", "of the step, saved at most")
+    gain = Measurement("best_gain", best.savings.high_ms / best.savings.of(step), "share", "of the step, saved at most")
     reason = f"nothing that would be a speed-up of 1.05x{beside}: {best.id} would save {{best_gain}} at most"
     return Outcome(OutcomeKind.CLEAR, reason, (gain, *outcome.measurements))
 
@@ -215,17 +216,19 @@ def combined(results: Sequence[CheckResult], evidence: Evidence) -> Combined | N
     """All fixes of ills together. Within a pool they act on what the others left; between pools they add up, except
     that what is to run beside the rest of the step (loading, in workers) needs enough of that rest to be left.
 
-    What is saved at the start of an epoch is not part of the steady step and stays out.
+    Where one of them saves at the start of an epoch, the step is the steady one with what irregular ones add to each.
     """
     findings = [finding for finding in ranked(results) if not finding.is_opportunity]
     if isinstance(evidence.step, Missing) or not findings:
         return None
-    pools = _pools(evidence.step) | {"epoch": 0.0}
+    pools = _pools(evidence.step)
+    if all(finding.savings.part is not Part.EPOCH for finding in findings):
+        pools["epoch"] = 0.0
     low, high = (
         _saved_together([(_POOL[f.savings.part], getattr(f.savings, bound), f.savings) for f in findings], pools)
         for bound in ("low_ms", "high_ms")
     )
-    return Combined(low_ms=low, high_ms=max(low, high), step_ms=evidence.step.step_ms)
+    return Combined(low_ms=low, high_ms=max(low, high), step_ms=max(f.savings.of(evidence.step) for f in findings))
 
 
 def _saved_together(savings: Sequence[tuple[str, float, Savings]], pools: dict[str, float]) -> float:

@@ -94,6 +94,10 @@ class Fix:
     """Names of remedies a trial could apply to prove it."""
 
 
+def _whole_ms(step: Step, part: Part) -> float:
+    return step.step_ms + (step.irregular_ms if part is Part.EPOCH else 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Savings:
     """What the fix is worth, per steady step."""
@@ -104,7 +108,7 @@ class Savings:
     high_ms: float
     """The range the fix is predicted to save; `0 <= low <= high <= ceiling`."""
     share: float
-    """`ceiling_ms` over the steady step."""
+    """`ceiling_ms` over the step that it is taken off (`of`)."""
     method: str
     """How it was predicted, in one sentence."""
     part: Part = Part.COMPUTE
@@ -119,6 +123,10 @@ class Savings:
     claimed: float = 0.0
     """Part of the time that other findings claim as well: it was taken off the numbers above, so that no millisecond is
     billed twice."""
+
+    def of(self, step: Step) -> float:
+        """The step that they are taken off, ms; with what irregular ones add to it, where a part of that is saved."""
+        return _whole_ms(step, self.part)
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_ms <= self.high_ms <= self.ceiling_ms * (1 + 1e-9):
@@ -385,13 +393,14 @@ def savings(
 
     Without a `ceiling` it is the higher bound.
     """
-    top = min(max(0.0, high if ceiling is None else ceiling), step.step_ms)
+    whole_ms = _whole_ms(step, part)
+    top = min(max(0.0, high if ceiling is None else ceiling), whole_ms)
     upper = min(max(0.0, high), top)
     return Savings(
         ceiling_ms=top,
         low_ms=min(max(0.0, low), upper),
         high_ms=upper,
-        share=top / step.step_ms if step.step_ms > 0 else 0.0,
+        share=top / whole_ms if whole_ms > 0 else 0.0,
         method=method,
         part=part,
         lanes=lanes,

@@ -84,7 +84,24 @@ def _loader(
         steady_batches_per_step=float(chosen.sum()) / selection.count,
         made=len(alike),
         iterator_end_ms=float(np.mean(ends)) if ends else 0.0,
+        first_step_ms=_first_step_ms([iterator.step for iterator in iterators], selection),
     )
+
+
+_TRAINING_ALONE = ("input_wait_us", "backward_us", "optimizer_us")
+
+
+def _first_step_ms(starts: Sequence[int], selection: Selection) -> tuple[float, float]:
+    """Means over the irregular steps in which an iterator starts; nothing where these are a part of the steady ones."""
+    first = selection.irregular & np.isin(selection.rows["step"], starts)
+    if not first.any():
+        return 0.0, 0.0
+    excess = {
+        name: max(0.0, float(selection.rows[name][first].mean() - selection.rows[name][selection.mask].mean())) / 1000
+        for name in (*_TRAINING_ALONE, "forward_us")
+    }
+    training = sum(excess[name] for name in _TRAINING_ALONE)
+    return training, training + excess["forward_us"]
 
 
 def _iterator_start_ms(creation: list[float], first_waits: list[float]) -> float:

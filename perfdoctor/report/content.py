@@ -203,7 +203,7 @@ def place(location: Location | None, *, function: bool = True) -> str:
 def finding_text(number: int, finding: Finding, diagnosis: Diagnosis) -> FindingText:
     """One finding in words. Message, reasoning, method and all of the fix are templates over the evidence."""
     worded, step = wording.filled(finding), diagnosis.evidence.step
-    step_ms = None if isinstance(step, Missing) else step.step_ms
+    step_ms = None if isinstance(step, Missing) else finding.savings.of(step)
     return FindingText(
         number=number,
         finding=finding,

@@ -48,7 +48,7 @@ def _verdict(diagnosis: Diagnosis) -> str:
         spent = _spent(step.parts, part)
         if spent > 0:
             takes += f", of which {_amount(spent, step)} is {_words(part, diagnosis.evidence.on_cuda)}"
-        return f"{takes}; {_prospect(diagnosis)}."
+        return f"{takes}{_between(diagnosis, step)}; {_prospect(diagnosis)}."
     # In a step that the device bounds, whatever the host does beside computing costs nothing.
     large = "" if device_bounds(diagnosis.evidence) else _unexplained(step)
     return f"{takes}{large}{', but' if large else ';'} {_nothing_found(diagnosis, bool(large))}{_offered(diagnosis)}."
@@ -179,11 +179,19 @@ def _offered(diagnosis: Diagnosis) -> str:
     offered, step = diagnosis.opportunities, diagnosis.evidence.step
     if not offered or isinstance(step, Missing):
         return ""
-    best = max(offered, key=lambda finding: finding.savings.high_ms).savings
+    best = max(offered, key=lambda finding: finding.savings.high_ms / finding.savings.of(step)).savings
     of = "the best: " if len(offered) > 1 else ""
-    gain = f" ({of}{wording.speed_up(best.low_ms, best.high_ms, step.step_ms)})" if best.high_ms > 0 else ""
+    gain = f" ({of}{wording.speed_up(best.low_ms, best.high_ms, best.of(step))})" if best.high_ms > 0 else ""
     there = wording.plural(len(offered), "opportunity is", "opportunities are")
     return f"; {there} below{gain}{proven(diagnosis)}"
+
+
+def _between(diagnosis: Diagnosis, step: Step) -> str:
+    """What irregular steps add, where a fix saves a part of that."""
+    if diagnosis.combined is None or diagnosis.combined.step_ms <= step.step_ms:
+        return ""
+    whole, more = wording.duration(diagnosis.combined.step_ms), wording.duration(step.irregular_ms)
+    return f"; epochs' starts and the like add {more} to each, which makes it {whole}"
 
 
 def _prospect(diagnosis: Diagnosis) -> str:

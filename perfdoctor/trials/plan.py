@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..diagnosis.findings import Diagnosis, Finding
 from ..diagnosis.measured import COMBINED, Range, Trial, Verdict
-from ..evidence.model import Missing
+from ..evidence.model import Missing, Step
 from ..injected._perfdoctor_probe.remedies import catalogue
 
 RISKY = 2
@@ -39,7 +39,6 @@ def plan(
     """The remedies of all findings, in the order in which to try them, and `also`, whatever the findings. Names that
     no remedy has are left out, and so are libraries of which `present` finds none."""
     step = diagnosis.evidence.step
-    step_ms = 0.0 if isinstance(step, Missing) else step.step_ms
     by_remedy: dict[str, list[Finding]] = {}
     for finding in diagnosis.ranked:
         for name in finding.fix.remedies:
@@ -55,7 +54,7 @@ def plan(
     for name in also:
         by_remedy.setdefault(name, [])
     wanted = [
-        Wanted(name, tuple(finding.fingerprint for finding in findings), _predicted(findings, step_ms))
+        Wanted(name, tuple(finding.fingerprint for finding in findings), _predicted(findings, step))
         for name, findings in by_remedy.items()
     ]
 
@@ -76,12 +75,12 @@ def opportunity(diagnosis: Diagnosis, wanted: Sequence[Wanted]) -> Wanted | None
     return Wanted(COMPILED, (), None) if model_ms >= _MODELS_SHARE * step.step_ms else None
 
 
-def _predicted(findings: Sequence[Finding], step_ms: float) -> Range | None:
+def _predicted(findings: Sequence[Finding], step: Step | Missing) -> Range | None:
     """Of the finding from which the most is expected: one remedy does not earn twice what two findings share."""
-    if not findings:
+    if not findings or isinstance(step, Missing):
         return None
     best = max(findings, key=lambda finding: finding.savings.low_ms + finding.savings.high_ms)
-    return factors(best.savings.low_ms, best.savings.high_ms, step_ms)
+    return factors(best.savings.low_ms, best.savings.high_ms, best.savings.of(step))
 
 
 def factors(low_ms: float, high_ms: float, step_ms: float) -> Range | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..diagnosis.examine import combined
 from ..diagnosis.findings import Combined, Diagnosis, Finding, Fix, Measurement, Severity
 from ..diagnosis.measured import COMBINED, Gain, Range, Trial, Trials, Verdict
-from ..evidence.model import Missing
+from ..evidence.model import Missing, Step
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..recording.model import Recording
 from ..recording.trials import Block, PlannedTrial
@@ -93,7 +93,7 @@ def with_trials(diagnosis: Diagnosis, trials: Trials | None) -> Diagnosis:
     if isinstance(step, Missing):
         return replace(diagnosis, trials=trials)
     checks = tuple(
-        result.changed(lambda finding: _corrected(finding, trials.of(finding.fingerprint), step.step_ms))
+        result.changed(lambda finding: _corrected(finding, trials.of(finding.fingerprint), step))
         for result in diagnosis.checks
     )
     together = combined(checks, diagnosis.evidence)
@@ -107,14 +107,14 @@ def _saved(gain: Gain, step_ms: float) -> tuple[float, float]:
     return step_ms * max(0.0, 1 - 1 / gain.low), step_ms * max(0.0, 1 - 1 / gain.high)
 
 
-def _corrected(finding: Finding, trials: Sequence[Trial], step_ms: float) -> Finding:
+def _corrected(finding: Finding, trials: Sequence[Trial], step: Step) -> Finding:
     """The finding with what its best remedy measured; without advice, where all were tried and none can help."""
     gains = [trial.gain for trial in trials if trial.gain is not None]
     if not gains or len(gains) < len(trials) or not all(gain.no_use for gain in gains):
         to_keep = [trial.gain for trial in trials if trial.gain is not None and trial.keep]
         if not to_keep:
             return finding
-        low, high = _saved(max(to_keep, key=lambda gain: gain.factor), step_ms)
+        low, high = _saved(max(to_keep, key=lambda gain: gain.factor), finding.savings.of(step))
         measured = replace(
             finding.savings,
             low_ms=low,

@@ -92,9 +92,21 @@ def test_restarted_workers_cost_beside_the_steady_step() -> None:
     assert finding.id == "PD03.workers-restarted"
     assert finding.savings.part is Part.EPOCH
     assert finding.savings.ceiling_ms == pytest.approx((100.0 - 0.3) / 10)
-    ending = found(with_(ILL["PD03.workers-restarted"], loader__iterator_end_ms=40.0))
+    ending = found(with_(restarted_workers(irregular_ms=14.0), loader__iterator_end_ms=40.0))
     assert ending.savings.ceiling_ms == pytest.approx((140.0 - 0.3) / 10)
     assert "persistent_workers=True" in finding.fix.code
+
+
+def test_workers_that_start_slow_down_the_step_beside_them() -> None:
+    """They take its CPUs, and a fork makes it copy what it writes to: 240 ms, 180 of them in training alone."""
+    slowed = with_(restarted_workers(irregular_ms=24.0), loader__first_step_ms=(180.0, 240.0))
+    finding = found(slowed)
+    assert finding.savings.low_ms == pytest.approx(0.7 * 18.0)
+    assert finding.savings.high_ms == pytest.approx(0.98 * 24.0)
+    assert "take CPUs from the step" in finding.reasoning
+    assert "take CPUs" not in found(ILL["PD03.workers-restarted"]).reasoning
+    # Never more than irregular steps add.
+    assert found(with_(slowed, step__irregular_ms=20.0)).savings.ceiling_ms == pytest.approx(20.0)
 
 
 def test_restarted_workers_of_short_epochs_are_in_the_wait_and_billed_there() -> None:

@@ -191,8 +191,8 @@ def test_savings_are_in_order_and_within_the_step(illness: str) -> None:
     for _, evidence, finding in _findings(illness):
         saved = finding.savings
         assert not isinstance(evidence.step, Missing)
-        assert 0 <= saved.low_ms <= saved.high_ms <= saved.ceiling_ms <= evidence.step.step_ms
-        assert saved.share == pytest.approx(saved.ceiling_ms / evidence.step.step_ms)
+        assert 0 <= saved.low_ms <= saved.high_ms <= saved.ceiling_ms <= saved.of(evidence.step)
+        assert saved.share == pytest.approx(saved.ceiling_ms / saved.of(evidence.step))
         assert saved.ceiling_ms > 0
 
 

@@ -185,20 +185,20 @@ def test_a_fix_is_labelled_by_its_interval_and_its_control(
 
 
 def test_a_report_becomes_claims_in_its_own_order() -> None:
-    def finding(name: str, mark: str, saved: float) -> dict[str, Any]:
+    def finding(name: str, mark: str, saved: float, part: str = "compute") -> dict[str, Any]:
         return {
             "id": name,
             "severity": "warning",
             "fingerprint": mark,
             "location": {"file": "src/train.py", "line": 7, "function": "f"},
-            "savings": {"low_ms": saved, "high_ms": saved, "ceiling_ms": 1.5 * saved},
+            "savings": {"low_ms": saved, "high_ms": saved, "ceiling_ms": 1.5 * saved, "part": part},
         }
 
     report = {
         "unexplained": {"ms": 1.0, "share": 0.1},
-        "anatomy": {"step_ms": 10.0},
+        "anatomy": {"step_ms": 10.0, "irregular_ms": 6.0},
         "ranked": ["b", "a"],
-        "checks": [{"findings": [finding("PD03.x", "a", 1.0)]}, {"findings": [finding("PD07.y", "b", 5.0)]}],
+        "checks": [{"findings": [finding("PD03.x", "a", 8.0, "epoch")]}, {"findings": [finding("PD07.y", "b", 5.0)]}],
     }
     judgement = doctor.read(report, seconds=3.0)
     assert (judgement.seconds, judgement.failure, judgement.skipped, judgement.unexplained) == (3.0, "", "", False)
@@ -207,6 +207,7 @@ def test_a_report_becomes_claims_in_its_own_order() -> None:
     assert (first.file, first.line) == ("train.py", 7)
     assert first.speed_up == (pytest.approx(2.0),) * 3
     assert first.ceiling == pytest.approx(4.0)
+    assert judgement.claims[1].speed_up == (pytest.approx(2.0),) * 3  # of the step with its epochs' starts
     nothing = {**report, "checks": [{"findings": []}]}
     assert doctor.read(nothing).unexplained
     assert not doctor.read({**nothing, "unexplained": None}).unexplained

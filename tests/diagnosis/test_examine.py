@@ -347,10 +347,12 @@ def test_fixes_in_two_pools_add_up() -> None:
     assert combined.step_ms == 30.0
 
 
-def test_what_epochs_save_is_no_part_of_the_steady_step() -> None:
-    combined = _examined(_finds("PD03", _finding("PD03.a", 4.0, part=Part.EPOCH))).combined
+def test_what_epochs_save_is_taken_off_the_step_with_its_epochs() -> None:
+    at_starts = _finding("PD03.a", 4.0, part=Part.EPOCH)
+    combined = _examined(_finds("PD03", at_starts)).combined
     assert combined is not None
-    assert combined.high_ms == 0.0
+    assert (combined.high_ms, combined.step_ms) == (4.0, 30.0 + STEP.irregular_ms)
+    assert at_starts.savings.of(STEP) == combined.step_ms
 
 
 def _loading(lanes: int) -> Finding:
@@ -380,7 +382,7 @@ def test_everything_together_saves_no_more_than_the_step() -> None:
     greedy = [_finding(f"PD{n:02d}.all", 30.0, part=part) for n, part in enumerate((*Part, *Part), start=20)]
     combined = _examined(*(_finds(f.id[:4], f) for f in greedy)).combined
     assert combined is not None
-    assert combined.low_ms <= combined.high_ms <= 30.0
+    assert combined.low_ms <= combined.high_ms <= combined.step_ms == 30.0 + STEP.irregular_ms
 
 
 def test_examining_twice_gives_the_same() -> None:

@@ -95,6 +95,10 @@ class Loader(LoaderMade):
     """How often its line has made it: more than once, where each epoch or fold makes it anew."""
     iterator_end_ms: float = 0.0
     """Mean of ending an iterator's workers; 0 without workers."""
+    first_step_ms: tuple[float, float] = (0.0, 0.0)
+    """By which a step that starts an iterator exceeds the steady one, where it is an irregular one: in the parts that
+    only training has (waiting, backward, optimizer), and with the forward pass, which validation has too. New workers
+    take CPUs from them, and after a fork every page that training writes to is copied."""
 
     @property
     def iterator_ms(self) -> float:
