@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 import sys
+import tempfile
 import threading
 import warnings
 
@@ -51,7 +52,8 @@ def open_files():
 def process():
     return {
         "argv": sys.argv,
-        "path": sys.path,
+        # torch before 2.9 adds a directory of its own, named by chance.
+        "path": [path for path in sys.path if os.path.dirname(path) != tempfile.gettempdir()],
         "finders": [str(getattr(finder, "__name__", type(finder).__name__)) for finder in sys.meta_path],
         # A pool's threads are started and ended by chance (inductor's compile workers).
         "threads": sorted(t.name for t in threading.enumerate() if not t.name.startswith("ThreadPoolExecutor")),

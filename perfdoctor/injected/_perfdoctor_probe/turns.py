@@ -19,6 +19,10 @@ _AT_ONCE = 200
 """Files in one message: a socket takes 64 KiB or more."""
 
 
+_WRITTEN_BY_TORCH = "_remote_module_"
+"""Modules that torch before 2.9 writes into a directory of its own when it starts, named by chance."""
+
+
 class Turns:
     """The slice of steps that runs now."""
 
@@ -116,7 +120,9 @@ def sources() -> "list[str]":
     standard = os.path.dirname(os.__file__) + os.sep
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
     found = set()
-    for module in list(sys.modules.values()):
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_WRITTEN_BY_TORCH):
+            continue
         file = vars(module).get("__file__") if isinstance(module, types.ModuleType) else None
         if not isinstance(file, str) or "site-packages" in file or "dist-packages" in file:
             continue

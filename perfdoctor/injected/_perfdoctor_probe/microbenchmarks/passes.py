@@ -29,7 +29,8 @@ _LIMIT_NS = 1_000_000_000
 left out."""
 _LONG_MS = 500.0
 """A step's operators, from where on not even twice the batch would fit; what is fixed hardly counts there."""
-_HELD = (list, dict, set, collections.deque)
+_HELD = (list, dict, set, collections.deque, collections.OrderedDict)
+"""Containers in modules; their buffers lie in the last in older versions of torch."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
