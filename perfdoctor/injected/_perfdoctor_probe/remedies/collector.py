@@ -63,7 +63,7 @@ class Freeze(Remedy):
 
     def apply(self) -> None:
         if gc.get_freeze_count():
-            raise UnsuitableError("the job, or Python 3.12 itself, has frozen objects, which could not be told from ours afterwards")
+            raise UnsuitableError("objects are frozen already, by the job or by Python 3.12, which could not be told from ours")
         gc.freeze()
         self.frozen = True
 
