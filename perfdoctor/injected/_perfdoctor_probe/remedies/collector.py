@@ -63,7 +63,7 @@ class Freeze(Remedy):
 
     def apply(self) -> None:
         if gc.get_freeze_count():
-            raise UnsuitableError("objects are frozen already, by the job or by Python 3.12, which could not be told from ours")
+            raise UnsuitableError("objects are frozen already, by the job or Python 3.12, and not to be told from ours")
         gc.freeze()
         self.frozen = True
 
