@@ -78,4 +78,5 @@ def _claim(finding: Mapping[str, Any], steady_ms: float, irregular_ms: float) ->
         speed_up=(faster(low), faster(sum(predicted or (low, high)) / 2), faster(high)),
         ceiling=faster(savings["ceiling_ms"]),
         before_widening=(faster(predicted[0]), faster(predicted[1])) if predicted else None,
+        remedies=tuple(finding["fix"]["remedies"]),
     )

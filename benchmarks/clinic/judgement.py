@@ -20,9 +20,10 @@ class Claim:
     """Predicted rate over today's: low, middle, high; None from those who do not predict."""
     ceiling: float | None = None
     """Rate over today's if all the time that it blames were gone: Amdahl's law."""
-
     before_widening: tuple[float, float] | None = None
     """The range that the check gave, where it was widened by how far earlier ones missed."""
+    remedies: tuple[str, ...] = ()
+    """Of perfdoctor's own that would try the fix."""
 
     @property
     def alarm(self) -> bool:

@@ -108,10 +108,11 @@ def _end(pid: int) -> None:
                 one.kill()
 
 
-def rate(program: Program) -> float:
-    """Units per second of the program run by itself. Raises RuntimeError when it prints none."""
+def rate(program: Program, before: Sequence[str] = ()) -> float:
+    """Units per second of the program run by itself, `before` in front of its command. Raises RuntimeError when it
+    prints none."""
     with folder(program) as where:
-        done = run(command(program), program, where)
+        done = run([*before, *command(program)], program, where)
     found = _RATE.findall(done.stdout)
     if done.returncode or not found:
         raise RuntimeError(

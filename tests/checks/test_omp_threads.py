@@ -73,6 +73,13 @@ def test_threads_are_too_many_for_small_operators_even_on_idle_cpus() -> None:
     assert "operators this small" in finding.message
 
 
+def test_beside_other_processes_fewer_threads_are_an_opportunity() -> None:
+    """Each of them that takes a CPU makes the team wait, and may be gone the next time."""
+    finding = _found(timed_threads(4, {1: 2.0, 4: 5.0}, cpus=4, host__others_cpus=0.3))
+    assert finding.id == "PD13.too-many-threads" and finding.is_opportunity
+    assert "other processes ran meanwhile" in finding.reasoning
+
+
 @pytest.mark.parametrize(
     ("timing", "severity"),
     [(9.1, None), (8.8, Severity.WARNING), (7.6, Severity.WARNING), (7.3, Severity.ERROR)],

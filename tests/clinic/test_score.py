@@ -192,6 +192,7 @@ def test_a_report_becomes_claims_in_its_own_order() -> None:
             "fingerprint": mark,
             "location": {"file": "src/train.py", "line": 7, "function": "f"},
             "savings": {"low_ms": saved, "high_ms": saved, "ceiling_ms": 1.5 * saved, "part": part},
+            "fix": {"remedies": [f"remedy.{mark}"]},
         }
 
     report = {
@@ -207,6 +208,7 @@ def test_a_report_becomes_claims_in_its_own_order() -> None:
     assert (first.file, first.line) == ("train.py", 7)
     assert first.speed_up == (pytest.approx(2.0),) * 3
     assert first.ceiling == pytest.approx(4.0)
+    assert first.remedies == ("remedy.b",)
     assert judgement.claims[1].speed_up == (pytest.approx(2.0),) * 3  # of the step with its epochs' starts
     nothing = {**report, "checks": [{"findings": []}]}
     assert doctor.read(nothing).unexplained

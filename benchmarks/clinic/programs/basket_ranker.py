@@ -67,7 +67,7 @@ class Ranker(nn.Module):
 
 def make_loader(cfg):
     options = dict(batch_size=cfg.batch, shuffle=True, drop_last=True, num_workers=cfg.workers)
-    return DataLoader(
+    return DataLoader(  # here
         Baskets(cfg),
         persistent_workers=True,  # well
         **options,

@@ -74,7 +74,7 @@ class Fitter:
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=cfg.lr)
 
     def one_step(self, pick: Tensor) -> Tensor:
-        kinds, places, energy = (part[pick] for part in self.data)
+        kinds, places, energy = (part[pick] for part in self.data)  # here
         loss = torch.nn.functional.mse_loss(self.net(kinds, places), energy)
         self.optimizer.zero_grad()
         loss.backward()

@@ -1,5 +1,5 @@
 # /// clinic
-# expect = ["PD08.unused-gradients"]
+# expect = ["PD08.unused-gradients", "PD08.grad-in-evaluation"]
 # stratum = "twins"
 # domain = "segmentation"
 # ///

@@ -31,7 +31,7 @@ def mel_bank(n_fft, n_mels):
     bank = np.zeros((n_mels, len(freqs)), dtype=np.float32)
     for m in range(n_mels):
         lo, mid, hi = edges[m], edges[m + 1], edges[m + 2]
-        for k, f in enumerate(freqs):
+        for k, f in enumerate(freqs):  # here
             if lo < f <= mid:
                 bank[m, k] = (f - lo) / (mid - lo)
             elif mid < f < hi:

@@ -91,7 +91,7 @@ class Rate(L.Callback):
 
 def main():
     L.seed_everything(11, verbose=False)
-    loader = DataLoader(
+    loader = DataLoader(  # here
         LoadWindows(),
         batch_size=32,
         shuffle=True,

@@ -1,5 +1,5 @@
 # /// clinic
-# expect = ["PD10.round-trip"]
+# expect = ["PD10.round-trip", "PD10.list-conversion"]
 # stratum = "twins"
 # domain = "gan"
 # ///
