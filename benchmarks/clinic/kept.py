@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
+
+import cattrs
 
 from .case import Program
-from .judgement import Claim, Judgement
+from .judgement import Judgement
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,5 @@ def read(path: Path) -> Iterator[Entry]:
             facts = json.loads(line)
         except ValueError:
             continue
-        judgement = _judgement(facts["judgement"])
+        judgement = cattrs.structure(facts["judgement"], Judgement)
         yield Entry(facts["doctor"], facts["program"], facts["digest"], judgement, facts["made_by"])
-
-
-def _judgement(facts: dict[str, Any]) -> Judgement:
-    claims = tuple(
-        Claim(**{**claim, "speed_up": tuple(claim["speed_up"]) if claim["speed_up"] else None})
-        for claim in facts["claims"]
-    )
-    return Judgement(**{**facts, "claims": claims})
