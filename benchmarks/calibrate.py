@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from perfdoctor.diagnosis.calibration import MISSES, miss, widening
+from perfdoctor.diagnosis.calibration import MISSES, Ends, miss, widening
 
 from .clinic import truth
 from .clinic.asking import results
@@ -38,12 +38,13 @@ def measured(book: Path) -> list[dict[str, Any]]:
     return found
 
 
-def misses(predictions: list[dict[str, Any]]) -> dict[str, list[float]]:
+def misses(predictions: list[dict[str, Any]]) -> dict[str, list[Ends]]:
     """By the code of the check."""
-    by_check: dict[str, list[float]] = {}
+    by_check: dict[str, list[Ends]] = {}
     for one in predictions:
         code = one["finding"].partition(".")[0]
-        by_check.setdefault(code, []).append(round(miss(one["low"], one["high"], one["true"]), 3))
+        below, above = miss(one["low"], one["high"], one["true"])
+        by_check.setdefault(code, []).append((round(below, 3), round(above, 3)))
     return {code: sorted(many) for code, many in sorted(by_check.items())}
 
 
@@ -52,8 +53,12 @@ def covered(predictions: list[dict[str, Any]]) -> int:
     hits = 0
     for one in predictions:
         others = misses([other for other in predictions if other["program"] != one["program"]])
-        hits += miss(one["low"], one["high"], one["true"]) <= widening(others, one["finding"].partition(".")[0])
+        hits += _inside(one, widening(others, one["finding"].partition(".")[0]))
     return hits
+
+
+def _inside(one: dict[str, Any], widened: Ends = (0.0, 0.0)) -> bool:
+    return all(end <= more for end, more in zip(miss(one["low"], one["high"], one["true"]), widened, strict=True))
 
 
 def main() -> None:
@@ -63,7 +68,7 @@ def main() -> None:
         file.write_text(json.dumps(measured(Path(sys.argv[1])), indent=1) + "\n")
     kept = [one for file in sorted(KEPT.glob("*.json")) for one in json.loads(file.read_text())]
     MISSES.write_text(json.dumps({"misses": misses(kept)}, indent=1) + "\n")
-    inside = sum(miss(one["low"], one["high"], one["true"]) <= 0 for one in kept)
+    inside = sum(map(_inside, kept))
     print(f"{len(kept)} predictions: {inside} truths within the range of the check, {covered(kept)} within the widened")
 
 

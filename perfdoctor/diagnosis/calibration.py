@@ -1,10 +1,10 @@
 """Ranges that hold what they promise: what a check predicts, widened by how far predictions missed before.
 
-Conformal prediction, in the manner of conformalized quantile regression (Romano et al., NeurIPS 2019), on logarithms
-of speed-ups. How far a true gain lay outside the range of its prediction, in half widths of that range, is its miss.
-The range of a new prediction is widened by the miss that nine tenths of earlier ones did not exceed: of the same check
-where it has enough of them, else of all. `calibration.json` has the misses; `benchmarks/calibrate.py` measures them
-anew.
+Conformal prediction, in the manner of conformalized quantile regression (Romano et al., NeurIPS 2019; each end by
+itself, as in their section 4.1), on logarithms of speed-ups. How far a true gain lay below the range of its prediction,
+and above it, in half widths of that range, are its misses. Either end of a new range is moved out by the miss that 95 %
+of earlier ones did not exceed: of the same check where it has enough of them, else of all. `calibration.json` has the
+misses; `benchmarks/calibrate.py` measures them anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from .findings import Savings
 
 COVERAGE = 0.9
-"""Of true gains, within the range that is told."""
+"""Of true gains, within the range that is told: those that are not lie beyond either end as often."""
 _NARROWEST = 0.05
 """Half width of a range, in logarithms of speed-ups: below, launches of one program differ by more."""
 _ENOUGH = 20
@@ -29,28 +29,36 @@ _MOST = 0.98
 MISSES = Path(__file__).with_name("calibration.json")
 
 
-def miss(low: float, high: float, true: float) -> float:
-    """How far the true speed-up lies outside a range of speed-ups, in its half widths; negative inside."""
+Ends = tuple[float, float]
+"""Below the lower end of a range and above its higher one, in its half widths; negative inside."""
+
+
+def miss(low: float, high: float, true: float) -> Ends:
+    """How far the true speed-up lies outside a range of speed-ups."""
     half = max((math.log(high) - math.log(low)) / 2, _NARROWEST)
-    return max(math.log(low) - math.log(true), math.log(true) - math.log(high)) / half
+    return (math.log(low) - math.log(true)) / half, (math.log(true) - math.log(high)) / half
 
 
-def widening(misses: Mapping[str, Sequence[float]], code: str) -> float:
-    """By how many half widths the ranges of a check are widened, at either end; not at all while too few are known."""
+def widening(misses: Mapping[str, Sequence[Ends]], code: str) -> Ends:
+    """By how many half widths the ranges of a check are widened at each end; not at all while too few are known."""
     own = misses.get(code, ())
-    some = sorted(own if len(own) >= _ENOUGH else [one for many in misses.values() for one in many])
-    rank = math.ceil(COVERAGE * (len(some) + 1))
-    return max(0.0, some[rank - 1]) if len(some) >= _ENOUGH else 0.0
+    some = own if len(own) >= _ENOUGH else [one for many in misses.values() for one in many]
+    if len(some) < _ENOUGH:
+        return 0.0, 0.0
+    rank = min(len(some), math.ceil((1 + COVERAGE) / 2 * (len(some) + 1)))
+    below, above = (max(0.0, sorted(end)[rank - 1]) for end in zip(*some, strict=True))
+    return below, above
 
 
 def calibrated(savings: Savings, code: str, step_ms: float) -> Savings:
     """The savings with their range widened; as they are where nothing is predicted."""
-    times = widening(_known(), code)
-    if not times or step_ms <= 0 or savings.high_ms <= 0:
+    below, above = widening(_known(), code)
+    if not below + above or step_ms <= 0 or savings.high_ms <= 0:
         return savings
     low, high = (-math.log1p(-min(ms / step_ms, _MOST)) for ms in (savings.low_ms, savings.high_ms))
-    more = times * max((high - low) / 2, _NARROWEST)
-    low_ms, high_ms = (step_ms * min(_MOST, -math.expm1(-max(0.0, end))) for end in (low - more, high + more))
+    half = max((high - low) / 2, _NARROWEST)
+    ends = low - below * half, high + above * half
+    low_ms, high_ms = (step_ms * min(_MOST, -math.expm1(-max(0.0, end))) for end in ends)
     return replace(
         savings,
         low_ms=low_ms,
@@ -61,6 +69,6 @@ def calibrated(savings: Savings, code: str, step_ms: float) -> Savings:
 
 
 @functools.cache
-def _known() -> Mapping[str, Sequence[float]]:
-    misses: Mapping[str, Sequence[float]] = json.loads(MISSES.read_text())["misses"]
+def _known() -> Mapping[str, Sequence[Ends]]:
+    misses: Mapping[str, Sequence[Ends]] = json.loads(MISSES.read_text())["misses"]
     return misses
