@@ -149,8 +149,11 @@ class Case:
 
     @property
     def place(self) -> Site | Missing | None:
-        """Where the size of a batch is decided: the line that makes the loader. In a loop that makes its batches
-        itself the one that makes them, by their shape, else the one that gives them to the network."""
+        """Where the size of a batch is decided: the line that tells a trainer, else the one that makes the loader. In a
+        loop that makes its batches itself the one that makes them, by their shape, else the one that gives them to the
+        network."""
+        if self.evidence.job.batch_at is not None:
+            return self.evidence.job.batch_at
         if self.loader is not None:
             return self.loader.site
         lines = self.evidence.hot_lines

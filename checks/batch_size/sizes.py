@@ -36,7 +36,8 @@ def mergeable_accumulation(case: Case) -> Finding | None:
     high = case.grows.compute_fixed_high_ms * (1 - 1 / merged)
     if low < limits.min_share * case.grows.step_ms:
         return None
-    at = case.backward_line.site if case.backward_line and not case.loader else case.place
+    told = case.evidence.job.accumulation_at
+    at = told or (case.backward_line.site if case.backward_line and not case.loader else case.place)
     return Finding(
         id="PD05.mergeable-accumulation",
         severity=Severity.NOTE if case.usual else case.severity(low, limits.merge_warning_share),

@@ -114,6 +114,8 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
         helpers=len(roles) - len(ranks) - roles.count("worker"),
         frameworks=settled.frameworks if settled else (),
         trainer=settled.trainer if settled else "",
+        accumulation_at=settled.accumulation_at if settled else None,
+        batch_at=settled.batch_at if settled else None,
         environment=tuple(sorted(facts.environment.items())),
         compiled=bool(settled and settled.compiled),
     )

@@ -162,6 +162,10 @@ class Settings:
     frameworks: tuple[str, ...] = ()
     trainer: str = ""
     """Whose training loop it is: `lightning`, `transformers`, `accelerate`, or "" for the job's own."""
+    accumulation_at: Site | None = None
+    """The line of the job's script that tells a trainer how many batches to accumulate."""
+    batch_at: Site | None = None
+    """The one that tells it the size of a batch."""
     tracer: str = ""
     """The package whose trace or profile function the training thread runs under: `coverage`, `bdb`; "" for none."""
     compiled: bool = False

@@ -314,3 +314,11 @@ def test_without_lines_or_layers_a_loop_of_its_own_has_one_batch() -> None:
     for part in ("hot_lines", "layers"):
         outcome = _examined(with_(_own_batches(8.0, 8.0), **{part: Missing("it was not seen")}))
         assert "PD05.mergeable-accumulation" not in ids(outcome)
+
+
+def test_what_tells_a_trainer_the_batch_is_the_line_to_change() -> None:
+    """It makes the loader and the steps itself."""
+    accumulated, size = Site("job.py", 64, "main"), Site("job.py", 63, "main")
+    told = {"job__accumulation_at": accumulated, "job__batch_at": size}
+    assert _found(with_(ILL["PD05.mergeable-accumulation"], **told)).location == Location("job.py", 64, "main")
+    assert _found(with_(ILL["PD05.batch-too-small"], **told)).location == Location("job.py", 63, "main")

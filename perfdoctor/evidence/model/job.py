@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ...recording.base import Site
+
 EndKind = Literal["finished", "stopped", "crashed", "killed", "interrupted", "timeout", "unknown"]
 
 
@@ -52,6 +54,10 @@ class Job:
     """torch.compile was used."""
     trainer: str = ""
     """Whose training loop it is: `lightning`, `transformers`, `accelerate`, or "" for the job's own."""
+    accumulation_at: Site | None = None
+    """The line that tells a trainer how many batches to accumulate."""
+    batch_at: Site | None = None
+    """The line that tells a trainer the size of a batch."""
 
 
 @dataclass(frozen=True, slots=True)

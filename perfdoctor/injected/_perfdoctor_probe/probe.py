@@ -10,7 +10,7 @@ from _thread import get_ident
 
 import torch
 
-from . import control, procfs, records, settings, sites
+from . import control, procfs, records, script, settings, sites
 from .guard import Guard
 from .hooks import collector, concurrency, loading, patches, profilers
 from .hooks.anomaly import Anomaly
@@ -315,7 +315,8 @@ class Probe:
         optimizer = self.optimizer() if self.optimizer is not None else None
         self.without_optimizer = self.optimizer is None
         seen = {name: getattr(self, name) for name in ("autocast", "onednn", "cudnn")}
-        seen["sites"] = {name: self.sites.number(place) for name, place in self.noted.items()}
+        noted = {**script.decided(settings.trainer()), **self.noted}
+        seen["sites"] = {name: self.sites.number(place) for name, place in noted.items()}
         seen["data_parallel"] = self.discovery.data_parallel()
         with _NotCompiled():
             facts = settings.torch_settings(optimizer, seen)

@@ -86,7 +86,9 @@ def torch_settings(optimizer, seen: dict) -> dict:
         "allocator": found["allocator"],
         "gc_enabled": gc.isenabled(),
         "frameworks": [name for name in _FRAMEWORKS if name in sys.modules],
-        "trainer": _trainer(),
+        "trainer": trainer(),
+        "accumulation_at": seen["sites"].get("accumulation"),
+        "batch_at": seen["sites"].get("batch"),
         "tracer": _tracer(),
     }
     if torch.cuda.is_initialized():
@@ -131,7 +133,7 @@ def _cudnn() -> dict:
     return facts
 
 
-def _trainer() -> str:
+def trainer() -> str:
     """Whose training loop this is; "" for the job's own. A library that is only imported says nothing."""
     modules = sys.modules
     if "lightning.pytorch" in modules or "pytorch_lightning" in modules:

@@ -1,0 +1,52 @@
+"""Where the job's script decides what a trainer does by itself."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from perfdoctor.injected._perfdoctor_probe import script
+
+JOB = """
+from transformers import Trainer, TrainingArguments
+
+def arguments(size):
+    return TrainingArguments(
+        output_dir="out",
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=8,
+    )
+
+Trainer(args=arguments(2)).train()
+"""
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    path = tmp_path / "job.py"
+    path.write_text(JOB)
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=str(path)))  # type: ignore[arg-type]
+    return path
+
+
+def test_a_trainers_keywords_are_found_with_their_function(main: Path) -> None:
+    assert script.decided("transformers") == {
+        "batch": (str(main), 7, "arguments", None),
+        "accumulation": (str(main), 8, "arguments", None),
+    }
+    assert script.decided("accelerate") == {"accumulation": (str(main), 8, "arguments", None)}
+
+
+def test_without_a_trainer_or_its_words_nothing_is_decided(main: Path) -> None:
+    assert script.decided("") == script.decided("lightning") == {}
+
+
+@pytest.mark.parametrize("text", ["def (", "\0", "x = 1\n" * 300_000], ids=["no Python", "no text", "too large"])
+def test_a_script_that_cannot_be_read_decides_nothing(main: Path, text: str) -> None:
+    main.write_text(text)
+    assert script.decided("transformers") == {}
+    main.unlink()
+    assert script.decided("transformers") == {}
