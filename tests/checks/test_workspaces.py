@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -215,3 +216,13 @@ def test_a_model_whose_output_is_detached_has_no_backward_pass() -> None:
     assert is_clear(_examined(unused_gradients(0.0)))
     assert is_clear(_examined(with_(unused_gradients(6.0), step__boundary="forward")))
     assert is_clear(_examined(with_(unused_gradients(6.0), layers=Missing("the window was not reached"))))
+
+
+def test_pages_that_are_copied_after_a_fork_are_not_the_allocators() -> None:
+    """12,000 faults a step, of which a step without a start has 2,000."""
+    lines = tuple(replace(line, faults_per_step=500.0) for line in HOT_LINES)
+    stays = _found(churn(hot_lines=lines))
+    assert stays.savings.high_ms == pytest.approx(6.0)
+    changes = {"loader__persistent_workers": False, "loader__iterators": 20, "loader__batches_per_iterator": 12.0}
+    anew = _found(churn(hot_lines=lines, **changes))
+    assert number(anew, "cost_ms") == pytest.approx(6.0 * 1.25 * 2000 / 12_000)
