@@ -51,7 +51,7 @@ def test_without_steps_or_counters_nothing_is_claimed(part: str) -> None:
 def test_page_faults_are_found_with_the_variables_to_set() -> None:
     finding = _found(ILL["PD08.allocator-churn"])
     assert finding.id == "PD08.allocator-churn"
-    assert finding.is_opportunity and finding.confidence is Confidence.HIGH
+    assert finding.is_opportunity and finding.confidence is Confidence.LOW
     assert finding.savings.part is Part.COMPUTE
     for variable in ("MALLOC_MMAP_THRESHOLD_=", "MALLOC_TRIM_THRESHOLD_=", "MALLOC_TOP_PAD_="):
         assert variable in finding.fix.code
