@@ -50,6 +50,7 @@ def _texts(checked: Checked, finding: str) -> str:
 # ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_onednn_switched_off_by_the_flags_trap_is_found(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, "onednn")
     assert "PD02.onednn-disabled" in checked.findings, checked.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.timeout(450)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(450)]
 
 WAYS = ("queue", "arrived", "timeline", "boundary", "recorder", "control", "window", "sites", "signals")
 

@@ -8,7 +8,7 @@ import pytest
 
 from perfdoctor.recording.base import Missing
 
-pytestmark = pytest.mark.timeout(450)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(450)]
 
 STYLES = (
     "model_eager",
@@ -42,7 +42,6 @@ def seen(observe):
     return observe("compiled.py", *STYLES)
 
 
-@pytest.mark.slow
 def test_same_graphs_breaks_recompiles_and_weights(seen):
     assert seen.probed.stdout.splitlines() == seen.bare.stdout.splitlines()
     assert "failed" not in seen.bare.stdout
@@ -51,7 +50,6 @@ def test_same_graphs_breaks_recompiles_and_weights(seen):
     seen.healthy()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("style", ["model_eager", "model_aot", "method", "part"])
 def test_a_compiled_model_is_timed_from_outside(seen, style):
     steps = seen.named(style).steps
@@ -60,7 +58,6 @@ def test_a_compiled_model_is_timed_from_outside(seen, style):
     assert (steps["forward_us"][1:] > 0).all()
 
 
-@pytest.mark.slow
 def test_no_dispatch_mode_is_put_around_compiled_code(seen):
     for style in ("model_aot", "method", "loss_function"):
         window = seen.named(style).call_sites
@@ -68,12 +65,10 @@ def test_no_dispatch_mode_is_put_around_compiled_code(seen):
         assert seen.named(style).ops is not None
 
 
-@pytest.mark.slow
 def test_a_compiled_step_counts_by_its_batches(seen):
     assert set(seen.named("step_function").steps["boundary"]) == {3}
 
 
-@pytest.mark.slow
 def test_inductor_makes_the_same_graphs(observe):
     seen = observe("compiled.py", "model_inductor")
     assert seen.probed.stdout == seen.bare.stdout
@@ -81,7 +76,6 @@ def test_inductor_makes_the_same_graphs(observe):
     seen.healthy()
 
 
-@pytest.mark.slow
 def test_a_class_pickled_by_value_does_not_need_the_probe(observe):
     pytest.importorskip("cloudpickle")
     seen = observe("compiled.py", "by_value")

@@ -6,6 +6,8 @@ import pytest
 
 from perfdoctor.recording.operators import Counters
 
+pytestmark = pytest.mark.slow
+
 STEPS = 4
 
 

@@ -232,6 +232,7 @@ def test_the_device_is_the_one_that_the_model_lies_on(devices: list[str], home: 
     assert device_clock.home(devices) == (home, why)
 
 
+@pytest.mark.slow
 def test_in_a_whole_job_marks_are_recorded_and_nothing_else_changes(observe) -> None:  # type: ignore[no-untyped-def]
     seen = observe("marked.py", "120", windows="")
     seen.same()
@@ -252,6 +253,7 @@ def test_in_a_whole_job_marks_are_recorded_and_nothing_else_changes(observe) -> 
         assert host_us <= walls[step]
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_a_job_without_cuda_starts_no_device_clock(tmp_path: Path) -> None:
     # Under the probe: whatever else it does, it must not initialise CUDA or write a record about it.

@@ -7,6 +7,8 @@ from observing import Observed, Observer, line_of
 
 from perfdoctor.recording.base import Site
 
+pytestmark = pytest.mark.slow
+
 DOUBLE = ("double_by_type", "double_by_name", "double_by_tensor")
 
 

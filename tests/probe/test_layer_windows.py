@@ -11,6 +11,8 @@ from perfdoctor.recording.lines import Line, SitesWindow
 from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.operators import OpsWindow
 
+pytestmark = pytest.mark.slow
+
 STYLES = ("shared", "recomputed", "raises", "functional", "own_hooks", "beside", "loop", "rollout")
 
 

@@ -15,6 +15,8 @@ from perfdoctor.recording.libraries import Attention, AttentionTiming, LibraryUs
 from perfdoctor.recording.lines import CallSite, SitesWindow
 from perfdoctor.recording.model import ProcessRecording
 
+pytestmark = pytest.mark.slow
+
 STYLES = (
     "by_hand",
     "layers",

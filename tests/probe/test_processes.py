@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.timeout(450)
 
 
+@pytest.mark.slow
 def test_forked_workers(observe):
     seen = observe("workers.py", "fork", "fork-persistent")
     seen.same()

@@ -10,7 +10,7 @@ from perfdoctor.recording.base import Site
 from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.process import ForwardsSeen
 
-pytestmark = pytest.mark.timeout(450)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(450)]
 
 CALLS, THREADS = 400, 3
 STYLES = (
