@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, milliseconds
 from perfdoctor.api.quantities import CallSite, Step
 
 from .._shared.lines import function
@@ -30,7 +30,9 @@ def _finding(step: Step, here: list[CallSite], limits: Limits) -> Finding | None
     made = [call for call in here if call.kind == "from_list"]
     return Finding(
         id="PD10.list-conversion",
-        severity=cost.severity(limits.copy_share, limits.error_share),
+        severity=cost.severity(limits.copy_share, limits.error_share)
+        if cost.share >= limits.list_share
+        else Severity.NOTE,
         confidence=Confidence.HIGH,
         message="numbers go through Python lists: {cost_ms} per step ({cost_share})",
         reasoning="{made:tensor per step is|tensors per step are} made of lists, in {made_ms}; torch reads each number "

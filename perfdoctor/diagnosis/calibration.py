@@ -22,8 +22,9 @@ COVERAGE = 0.9
 """Of true gains, within the range that is told: those that are not lie beyond either end as often."""
 _NARROWEST = 0.05
 """Half width of a range, in logarithms of speed-ups: below, launches of one program differ by more."""
-_ENOUGH = 20
-"""Misses from which on a tenth of them is more than one or two; one check with so many is judged by its own."""
+_ENOUGH = 40
+"""Misses from which on 5 % beyond either end are two, and not the single worst prediction ever made; one check with so
+many is judged by its own."""
 _MOST = 0.98
 """Of the step, saved at most: a fiftyfold speed-up."""
 MISSES = Path(__file__).with_name("calibration.json")

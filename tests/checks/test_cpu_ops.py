@@ -313,6 +313,8 @@ def test_numbers_that_go_through_lists_cost_both_ways() -> None:
     assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(2.4), pytest.approx(3.0))
     assert finding.location is not None and finding.location.line == 64  # the dearer of the two
     assert number(finding, "made") == 2.0
+    # A few lists are common, and an opportunity.
+    assert finding.is_opportunity and not _found(list_conversion(ms=6.0)).is_opportunity
 
 
 @pytest.mark.parametrize(

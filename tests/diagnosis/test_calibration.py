@@ -26,13 +26,13 @@ def _alike(value: float, count: int) -> list[Ends]:
 
 
 def test_each_end_is_widened_by_what_95_percent_did_not_exceed() -> None:
-    assert widening({"PD03": [(k / 10, float(k)) for k in range(39)]}, "PD03") == (3.7, 37.0)
-    assert widening({"PD03": [(-1.0, 2.0)] * 30}, "PD03") == (0.0, 2.0)  # ranges are never made narrower
-    assert widening({"PD03": _alike(3.0, 10), "PD07": _alike(3.0, 9)}, "PD03") == (0.0, 0.0)  # too few to tell
+    assert widening({"PD03": [(k / 10, float(k)) for k in range(59)]}, "PD03") == (5.6, 56.0)
+    assert widening({"PD03": [(-1.0, 2.0)] * 40}, "PD03") == (0.0, 2.0)  # ranges are never made narrower
+    assert widening({"PD03": _alike(3.0, 20), "PD07": _alike(3.0, 19)}, "PD03") == (0.0, 0.0)  # too few to tell
 
 
 def test_a_check_with_few_misses_is_judged_by_all() -> None:
-    misses = {"PD03": _alike(0.0, 30), "PD07": _alike(5.0, 4)}
+    misses = {"PD03": _alike(0.0, 40), "PD07": _alike(5.0, 6)}
     assert widening(misses, "PD07") == widening(misses, "PD99") == (5.0, 5.0)
     assert widening(misses, "PD03") == (0.0, 0.0)
 
@@ -51,7 +51,7 @@ def test_widened_ranges_hold_nine_truths_in_ten() -> None:
 
 
 def test_savings_keep_the_range_that_was_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_known", lambda: {"PD03": [(1.0, 2.0)] * 30})
+    monkeypatch.setattr(calibration, "_known", lambda: {"PD03": [(1.0, 2.0)] * 40})
     wide = calibrated(SAVED, "PD03", 100.0)
     assert wide.predicted_ms == (30.0, 40.0)
     low, high = (1 / (1 - ms / 100.0) for ms in (wide.low_ms, wide.high_ms))
@@ -60,7 +60,7 @@ def test_savings_keep_the_range_that_was_predicted(monkeypatch: pytest.MonkeyPat
         pytest.approx(math.log(1 / 0.7) - half),
         pytest.approx(math.log(1 / 0.6) + 2 * half),
     )
-    monkeypatch.setattr(calibration, "_known", lambda: {"PD03": _alike(100.0, 30)})
+    monkeypatch.setattr(calibration, "_known", lambda: {"PD03": _alike(100.0, 40)})
     widest = calibrated(SAVED, "PD03", 100.0)
     assert (widest.low_ms, widest.high_ms, widest.ceiling_ms) == (0.0, 98.0, 98.0)
     monkeypatch.setattr(calibration, "_known", dict)
