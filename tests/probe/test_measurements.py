@@ -57,6 +57,7 @@ def test_sleeping_is_not_cpu_time(asleep):
     assert asleep.steps["cpu_us"].sum() < asleep.steps["wall_us"].sum() / 2
 
 
+@pytest.mark.slow
 def test_explicit_collections_have_a_line(observe):
     seen = observe("garbage.py")
     seen.same()
@@ -74,6 +75,7 @@ def test_explicit_collections_have_a_line(observe):
     assert isinstance(process.loaders[0].site, Site) and process.loaders[0].site.file == "loops.py"
 
 
+@pytest.mark.slow
 def test_anomaly_detection_is_timed_and_says_what_it_says_without_us(observe):
     seen = observe("anomaly.py", windows="sites")
     seen.same()

@@ -69,6 +69,7 @@ def layers(process: ProcessRecording) -> dict[str, Layer]:
     return {layer.name or layer.kind: layer for layer in process.ops.layers.layers}
 
 
+@pytest.mark.slow
 def test_layers_know_what_calls_and_what_makes_them(run: Run) -> None:
     seen = run("train")
     seen.same()
@@ -81,6 +82,7 @@ def test_layers_know_what_calls_and_what_makes_them(run: Run) -> None:
     assert text(seen.rank.ops.profile.optimizer_at) == "makes optimizer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["train", "thread"])
 def test_lines_of_what_is_computed(run: Run, style: str) -> None:
     seen = run(style)

@@ -60,6 +60,7 @@ def run(tmp_path: Path, remedies: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("remedies", "left"),
     [
