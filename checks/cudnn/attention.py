@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from perfdoctor.api.causes import in_step
@@ -54,15 +55,15 @@ class _Words:
 def attention(evidence: Evidence, step: Step, ops: OpProfile, use: LibraryUse, limits: Limits) -> tuple[Finding, ...]:
     """One finding for each way."""
     by_hand = [one for one in use.attention if one.made == "by hand"]
+    causal = _causal_sizes(evidence)
     ways = (
         (_returned, [one for one in by_hand if one.module == _MHA]),
-        (_by_hand, [one for one in by_hand if one.module != _MHA]),
+        (functools.partial(_by_hand, causal=causal), [one for one in by_hand if one.module != _MHA]),
         (_math, [one for one in use.attention if one.made == "math"]),
     )
-    causal = _causal_sizes(evidence)
     timed = [(describe, some, _timed(step, ops, use, some, causal)) for describe, some in ways]
     return tuple(
-        _finding(evidence, step, some, cost, describe(some, causal), limits)
+        _finding(evidence, step, some, cost, describe(some), limits)
         for describe, some, cost in timed
         if cost.middle / step.step_ms >= limits.min_share and (cost.times is None or cost.times >= _SLOWER)
     )
@@ -199,7 +200,7 @@ def _fused(some: list[Attention], causal: bool) -> Fix:
     )
 
 
-def _returned(_some: list[Attention], _causal: set[str]) -> _Words:
+def _returned(_some: list[Attention]) -> _Words:
     return _Words(
         "PD02.attention-weights-returned",
         "`nn.MultiheadAttention` with `need_weights=True`",
@@ -214,7 +215,7 @@ def _returned(_some: list[Attention], _causal: set[str]) -> _Words:
     )
 
 
-def _math(some: list[Attention], _causal: set[str]) -> _Words:
+def _math(some: list[Attention]) -> _Words:
     timing = some[0].timing
     switched_off = not isinstance(timing, Missing) and timing.choice == "math"
     return _Words(

@@ -101,7 +101,7 @@ def _first_line(case: Case, dtype: str) -> Site | None:
     return next((call.site for some in (lines, into) for call in asked_for(case.evidence, some)), None)
 
 
-_OF_NETWORKS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "rnn", "lstm", "gru", "attention", "embedding")
+_OF_NETWORKS = ("mm", "convolution", "rnn", "lstm", "gru", "attention", "embedding")
 """In the names of operators that a network's layers are made of."""
 
 

@@ -165,7 +165,7 @@ def restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> F
         reasoning="an epoch's first batch waits until the workers run and have made it: {anew_ms} for "
         "{batches:batch}; the start method is {start_method}, and nothing keeps the workers from one epoch to the next"
         + (
-            ", while they start they take CPUs from the step, and each page it writes to is copied"
+            "; while they start they take CPUs from the step, and pages that it writes to are copied"
             * start.slows_training
         ),
         evidence=(

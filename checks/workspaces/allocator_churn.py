@@ -19,11 +19,11 @@ from perfdoctor.api.quantities import Evidence, HostMemory, Missing, Site, Step
 
 from .limits import Limits
 
-_FAULT_SPREAD = (0.0, 1.6)
-"""A fault's true timing over the measured first touch: unmapping, TLB and cache misses come on top; from a step where
-faults took 43 % of the time and 1.77x was gained. Nothing at least: where blocks come to lie is drawn anew for each
-launch, and with it whether they are given back. Of 17 programs with many faults in the launch that was watched 8 gained
-1.03x or more with freed memory kept, up to 1.65x, and 9 did not."""
+_MOST_PER_FAULT = 1.6
+"""A fault's true timing over the measured first touch, at most: unmapping, TLB and cache misses come on top; from a
+step where faults took 43 % of the time and 1.77x was gained. Perhaps nothing is gained: where blocks come to lie is
+drawn anew for each launch, and with it whether they are given back. Of 20 programs with many faults in the launch that
+was watched 8 gained 1.03x or more with freed memory kept, up to 1.65x."""
 _MALLOC = (
     "export MALLOC_MMAP_THRESHOLD_=4294967296\nexport MALLOC_TRIM_THRESHOLD_=8589934592\n"
     "export MALLOC_TOP_PAD_=268435456\n"
@@ -40,9 +40,8 @@ def allocator_churn(
     go from launch to launch: two healthy programs had none in one and 5 to 7 % in the next.
     """
     faults_ms *= _of_operators(evidence, memory, step)
-    low_factor, high_factor = _FAULT_SPREAD
     # Faults cannot take longer than the kernel worked; its other work is not theirs.
-    ceiling = min(memory.system_cpu_ms, high_factor * faults_ms, step.step_ms)
+    ceiling = min(memory.system_cpu_ms, _MOST_PER_FAULT * faults_ms, step.step_ms)
     cost = Cost(step, min(memory.system_cpu_ms, faults_ms))
     if ceiling < limits.min_share * step.step_ms:
         return None
@@ -67,7 +66,7 @@ def allocator_churn(
         fix=_allocator_fix(memory),
         savings=savings(
             step,
-            min(ceiling, low_factor * cost.ms),
+            0.0,
             ceiling,
             "page faults times the timing of one, measured on this machine, within the kernel's CPU time",
         ),

@@ -147,11 +147,10 @@ class Comparison:
             return False
         fewer = replace(self.policy, first=done)
         control = against_itself(self.first)
-        if self.controlled:
-            if len(control) < control_policy(fewer).first or len(control) < LEAST_PAIRS:
-                return False
-            if passes_itself(control, fewer).verdict is not Verdict.PASS:
-                return False
+        if self.controlled and (
+            len(control) < LEAST_PAIRS or passes_itself(control, fewer).verdict is not Verdict.PASS
+        ):
+            return False
         self.terms.say(f"both arms count the same, and {done} pairs rule a slowdown out: no more are needed")
         self.policy = fewer
         return True
@@ -328,11 +327,12 @@ class Comparison:
         return ""
 
     def _verdict(self) -> GateResult:
-        if len(self.first) < self.policy.first and not self._time_left():
+        seen = Gathered(self.first, self.fresh, self.diagnoses, self.controlled)
+        verdict, said, judgements = outcome(seen, self.policy, self.config, self.terms.fail_on, self.notes)
+        if verdict is Verdict.INCONCLUSIVE and len(self.first) < self.policy.first and not self._time_left():
             enough = math.ceil((self.policy.early + 1) * self.longest_s)
             self.notes.append(f"a pair took up to {self.longest_s:.0f} s: --time-budget {enough}s can pass")
-        seen = Gathered(self.first, self.fresh, self.diagnoses, self.controlled)
-        return self._result(*outcome(seen, self.policy, self.config, self.terms.fail_on, self.notes))
+        return self._result(verdict, said, judgements)
 
     def _result(self, verdict: Verdict, said: str, judgements: Sequence[Judgement] = ()) -> GateResult:
         was, now = self.diagnoses[BEFORE], self.diagnoses[AFTER]

@@ -143,7 +143,7 @@ class _Watch(TorchDispatchMode):
         if not self.walks % _WALKS:
             self.stride = 2 * self.stride + 1
         site, place, via = self.sites.call(2, self.thread)
-        key = (site, self.part())
+        key = (site, self._part())
         line = self.lines.get(key)
         if line is None:
             line = self.lines[key] = _Line(self.sites.stack(sys._getframe(2)))
@@ -165,7 +165,7 @@ class _Watch(TorchDispatchMode):
         self.last_call = place
         pending[:] = (0, 0, 0)
 
-    def part(self) -> str:
+    def _part(self) -> str:
         """Of the step, as it goes on now."""
         if torch._C._current_graph_task_id() >= 0:
             return "backward"
@@ -191,12 +191,10 @@ class _Watch(TorchDispatchMode):
                 if source.dtype == target.dtype or result is args[0] or not real:
                     return
                 detail = f"{str(source.dtype)[6:]}->{str(target.dtype)[6:]}"
-        elif kind == "softmax":
+        elif kind in ("softmax", "causal_mask"):
             if result.dim() < 3:  # of classes, not of attention
                 return
-            detail = "x".join(map(str, result.shape[-2:]))
-        elif kind == "causal_mask":
-            if result.dim() < 3 or not self._is_causal(args[1]):
+            if kind == "causal_mask" and not self._is_causal(args[1]):
                 return
             detail = "x".join(map(str, result.shape[-2:]))
         elif kind == "arithmetic":
@@ -208,13 +206,17 @@ class _Watch(TorchDispatchMode):
             else:
                 return
         else:
-            detail = self.part()
+            detail = self._part()
         if self.lookups >= _LOOKUPS:
             return
         self.lookups += 1
         site, _, via = self.sites.call(2, self.thread)
         by_library = kind == "scalar_read" and via is not None and not via[0].endswith(_OF_TENSORS)
         key = (kind, site, detail, by_library)
+        self.count(key, took)
+
+    def count(self, key: tuple, took: int = 0) -> None:
+        """One telling call more, which took so many nanoseconds."""
         total = self.found.setdefault(key, [0, 0])
         total[0] += 1
         total[1] += took
@@ -232,9 +234,7 @@ class _Watch(TorchDispatchMode):
     def note_list(self, kind: str, data, took: int) -> None:
         """A tensor was made of `data`, or `data` of one, in so many nanoseconds."""
         if type(data) in (list, tuple) and get_ident() == self.thread:
-            total = self.found.setdefault((kind, self.sites.here(), self.part(), False), [0, 0])
-            total[0] += 1
-            total[1] += took
+            self.count((kind, self.sites.here(), self._part(), False), took)
 
     def summary(self, steps: int) -> "list[dict]":
         """The lines, the largest by time first."""
@@ -287,8 +287,7 @@ def _noting(watch: _Watch, original, library: str):
     @functools.wraps(original)
     def flags(*args, **kwargs):
         if not (args[0] if args else kwargs.get("enabled", False)):
-            key = ("library_flags", watch.sites.here(), library, False)
-            watch.found.setdefault(key, [0, 0])[0] += 1
+            watch.count(("library_flags", watch.sites.here(), library, False))
         return original(*args, **kwargs)
 
     return flags
