@@ -137,7 +137,7 @@ def select(process: ProcessRecording) -> Selection | Missing:
         last=int(numbers[-1]) + 1,
         start_ns=int(rows["end_ns"][begin] - 1000 * rows["wall_us"][begin]),
         end_ns=int(rows["end_ns"][-1]),
-        samples=_sample_pair(process.samples, first, numbers[~clean]),
+        samples=_sample_pair(_at_boundaries(process), first, numbers[~clean]),
     )
 
 
@@ -208,6 +208,13 @@ def _irregular(process: ProcessRecording, rows: Columns) -> Mask:
         if odd.mean() <= _REGULAR_SHARE:
             found |= odd
     return found
+
+
+def _at_boundaries(process: ProcessRecording) -> tuple[Sample, ...]:
+    """Without those that were taken as the job ended: they count what came after the last step too, an evaluation or
+    the operators that were timed then."""
+    latest = int(process.steps["end_ns"][-1]) + 1000 * int(np.median(process.steps["wall_us"]))
+    return tuple(sample for sample in process.samples if sample.t <= latest)
 
 
 def _sample_pair(samples: tuple[Sample, ...], first: int, windowed: Ints) -> tuple[Sample, Sample] | None:

@@ -282,6 +282,19 @@ def test_counters_after_the_last_window_are_preferred(tmp_path: Path) -> None:
     assert step.process_cpu_ms == pytest.approx(10.0)
 
 
+def test_counters_taken_after_the_last_step_are_left_out(tmp_path: Path) -> None:
+    """As the job ends they hold an evaluation, or the operators that were timed after the last step."""
+    recording = steps(WALL_US, 100)
+    step = _measured(
+        tmp_path,
+        recording,
+        sample(10, utime_us=10_000_000),
+        sample(90, utime_us=10_800_000),
+        sample(100, t=recording["t"] + 900_000_000, utime_us=19_800_000),
+    )
+    assert step.process_cpu_ms == pytest.approx(10.0)
+
+
 def test_without_two_samples_counters_are_missing_with_a_reason(tmp_path: Path) -> None:
     step = _measured(tmp_path, steps(WALL_US, 100), sample(50))
     for value in (step.process_cpu_ms, step.run_delay_ms):
