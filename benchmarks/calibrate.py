@@ -57,8 +57,9 @@ def covered(predictions: list[dict[str, Any]]) -> int:
     return hits
 
 
-def _inside(one: dict[str, Any], widened: Ends = (0.0, 0.0)) -> bool:
-    return all(end <= more for end, more in zip(miss(one["low"], one["high"], one["true"]), widened, strict=True))
+def _inside(one: dict[str, Any], widened: Ends = (1.0, 1.0)) -> bool:
+    low, high = one["low"] ** widened[0], one["high"] ** widened[1]
+    return bool(low <= one["true"] <= high)
 
 
 def main() -> None:

@@ -3,9 +3,9 @@
     python -m benchmarks.clinic --only NAME ... --output judged.jsonl   judge
     python -m benchmarks.opportunities judged.jsonl [--rounds 2]        run with `perfdoctor run --apply`, and keep it
 
-Only those that have a remedy: a larger batch, or sparse gradients, have none. What is measured is kept beside the
-predictions of the clinic, for `benchmarks.calibrate`, which says how far all of them missed. Run it on a machine that
-has nothing else to do.
+Only those that have a remedy: sparse gradients have none. A larger batch is left out too: a program that counts steps
+times a constant does not see it, and one without a DataLoader has nothing to enlarge. One round tells a gain from none,
+not how large it is, so what is kept widens no range. Run it on a machine that has nothing else to do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .calibrate import KEPT
 from .clinic import running, truth
 from .clinic.case import SEALED, Program, cases, write
 from .clinic.judgement import Claim
@@ -28,19 +27,24 @@ from .clinic.kept import Book, digest, key
 
 WORTH = 1.03
 """A gain from which on an opportunity was worth showing."""
+KEPT = Path(__file__).parent / "clinic" / "opportunities"
 _SEED = 1
+_COUNTED_OTHERWISE = "batch."
+"""Remedies by which a step holds more samples."""
 
 
 def shown(book: Book) -> Iterator[tuple[Program, Claim]]:
     """Every opportunity with a remedy, and the program that it was shown of, as that is now."""
     for case in [*cases(), *cases(SEALED)]:
-        for cured in {frozenset[str](), frozenset(case.illnesses)}:
-            program = write(case, _SEED, 1, cured)
+        both = (write(case, _SEED, 1, cured) for cured in (frozenset[str](), frozenset(case.illnesses)))
+        # A program without an illness is its own healed twin.
+        for program in {key(program, _SEED): program for program in both}.values():
             entry = book.entries.get(("perfdoctor", key(program, _SEED)))
             if entry is None or entry.digest != digest(program):
                 continue
             claims = [claim for claim in entry.judgement.claims if claim.remedies and claim.speed_up]
-            yield from ((program, claim) for claim in claims if not claim.alarm)
+            tried = (claim for claim in claims if not claim.remedies[0].startswith(_COUNTED_OTHERWISE))
+            yield from ((program, claim) for claim in tried if not claim.alarm)
 
 
 def gain(program: Program, remedy: str, rounds: int) -> float:
@@ -74,7 +78,8 @@ def main() -> None:
         measured.append({"program": name, "finding": claim.id, "low": low, "high": high, "true": found})
     worth = sum(one["true"] >= WORTH for one in measured)
     print(f"{worth} of {len(measured)} gain {WORTH}x or more")
-    file = KEPT / f"{truth.file_of(truth.machine()).stem}-opportunities.json"
+    KEPT.mkdir(exist_ok=True)
+    file = KEPT / truth.file_of(truth.machine()).name
     file.write_text(json.dumps(measured, indent=1) + "\n")
 
 

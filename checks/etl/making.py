@@ -24,7 +24,7 @@ CHEAPER = {
     Cause.TRANSFORM: (
         "cache the transform's result, save the transformed data set before training, or transform whole batches "
         "instead of single samples",
-        "dataset = [transform(sample) for sample in dataset]  # once, before the first epoch",
+        "dataset = [dataset[i] for i in range(len(dataset))]  # once, before the first epoch",
     ),
     Cause.COLLATE: (
         "stack arrays once in `collate_fn` with `torch.from_numpy(np.stack(...))` instead of converting element by "

@@ -56,8 +56,8 @@ def _finding(case: Case, layer: Layer) -> Finding:
     job = case.evidence.job
     return Finding(
         id="PD09.memory-bound-layer",
-        # To regularise is nothing wrong; that it costs so much is worth knowing.
-        severity=Severity.NOTE if draws else case.severity(Cost(case.step, layer.ms)),
+        # What the job computes is its own choice, and less of it is another model; only its own code is at fault.
+        severity=case.severity(Cost(case.step, layer.ms)) if layer.own and not draws else Severity.NOTE,
         confidence=Confidence.MEDIUM,
         message="{layer} takes {cost_ms} per step ({cost_share}) for {flop_share} of the arithmetic",
         reasoning="{calls:call} per step on an input of {input}, mostly "

@@ -43,7 +43,7 @@ def allocator_churn(
     # Faults cannot take longer than the kernel worked; its other work is not theirs.
     ceiling = min(memory.system_cpu_ms, _MOST_PER_FAULT * faults_ms, step.step_ms)
     cost = Cost(step, min(memory.system_cpu_ms, faults_ms))
-    if ceiling < limits.min_share * step.step_ms:
+    if ceiling < limits.churn_share * step.step_ms:
         return None
     return Finding(
         id="PD08.allocator-churn",

@@ -1,10 +1,10 @@
 """Ranges that hold what they promise: what a check predicts, widened by how far predictions missed before.
 
 Conformal prediction, in the manner of conformalized quantile regression (Romano et al., NeurIPS 2019; each end by
-itself, as in their section 4.1), on logarithms of speed-ups. How far a true gain lay below the range of its prediction,
-and above it, in half widths of that range, are its misses. Either end of a new range is moved out by the miss that 95 %
-of earlier ones did not exceed: of the same check where it has enough of them, else of all. `calibration.json` has the
-misses; `benchmarks/calibrate.py` measures them anew.
+itself, as in their section 4.1). A prediction misses in proportion to what it predicts: a gain is twice as large as was
+said, or half. So a miss is the true speed-up's logarithm over that of either end of the range, and a new range's ends
+are raised to the powers that 95 % of earlier truths did not fall below, and did not exceed: of the same check where it
+has enough of them, else of all. `calibration.json` has the misses; `benchmarks/calibrate.py` measures them anew.
 """
 
 from __future__ import annotations
@@ -20,46 +20,47 @@ from .findings import Savings
 
 COVERAGE = 0.9
 """Of true gains, within the range that is told: those that are not lie beyond either end as often."""
-_NARROWEST = 0.05
-"""Half width of a range, in logarithms of speed-ups: below, launches of one program differ by more."""
-_ENOUGH = 40
-"""Misses from which on 5 % beyond either end are two, and not the single worst prediction ever made; one check with so
-many is judged by its own."""
+_ENOUGH = 19
+"""Misses from which on one of them bounds 5 %, the largest; one check with so many is judged by its own."""
 _MOST = 0.98
 """Of the step, saved at most: a fiftyfold speed-up."""
 MISSES = Path(__file__).with_name("calibration.json")
 
 
 Ends = tuple[float, float]
-"""Below the lower end of a range and above its higher one, in its half widths; negative inside."""
+"""Powers to which the lower end of a range of speed-ups, and its higher one, would be the true speed-up."""
 
 
 def miss(low: float, high: float, true: float) -> Ends:
-    """How far the true speed-up lies outside a range of speed-ups."""
-    half = max((math.log(high) - math.log(low)) / 2, _NARROWEST)
-    return (math.log(low) - math.log(true)) / half, (math.log(true) - math.log(high)) / half
+    """How far the true speed-up lies from the ends of a range of speed-ups: at least 1 and at most 1 inside."""
+    return _power(low, true), _power(high, true)
+
+
+def _power(end: float, true: float) -> float:
+    """An end at 1.0x stays there whatever its power."""
+    return math.log(true) / math.log(end) if end > 1 else float(true >= end)
 
 
 def widening(misses: Mapping[str, Sequence[Ends]], code: str) -> Ends:
-    """By how many half widths the ranges of a check are widened at each end; not at all while too few are known."""
+    """The powers to which the ends of a check's ranges are raised; 1 while too few misses are known."""
     own = misses.get(code, ())
     some = own if len(own) >= _ENOUGH else [one for many in misses.values() for one in many]
     if len(some) < _ENOUGH:
-        return 0.0, 0.0
+        return 1.0, 1.0
     rank = min(len(some), math.ceil((1 + COVERAGE) / 2 * (len(some) + 1)))
-    below, above = (max(0.0, sorted(end)[rank - 1]) for end in zip(*some, strict=True))
-    return below, above
+    lows, highs = (sorted(end) for end in zip(*some, strict=True))
+    return min(1.0, max(0.0, lows[-rank])), max(1.0, highs[rank - 1])
 
 
 def calibrated(savings: Savings, code: str, step_ms: float) -> Savings:
     """The savings with their range widened; as they are where nothing is predicted."""
     below, above = widening(_known(), code)
-    if not below + above or step_ms <= 0 or savings.high_ms <= 0:
+    if (below, above) == (1.0, 1.0) or step_ms <= 0 or savings.high_ms <= 0:
         return savings
-    low, high = (-math.log1p(-min(ms / step_ms, _MOST)) for ms in (savings.low_ms, savings.high_ms))
-    half = max((high - low) / 2, _NARROWEST)
-    ends = low - below * half, high + above * half
-    low_ms, high_ms = (step_ms * min(_MOST, -math.expm1(-max(0.0, end))) for end in ends)
+    low_ms, high_ms = (
+        step_ms * min(_MOST, 1 - (1 - min(ms / step_ms, _MOST)) ** power)
+        for ms, power in ((savings.low_ms, below), (savings.high_ms, above))
+    )
     return replace(
         savings,
         low_ms=low_ms,

@@ -73,8 +73,11 @@ def test_an_iterator_for_each_batch_is_named_before_all_other_causes() -> None:
     assert finding.severity is Severity.ERROR
     assert finding.location == Location("train.py", 41, "main")  # where it is built, not where the loader is
     made = fetch().total_ms
-    assert finding.savings.high_ms == pytest.approx(57.0 - made)  # the batch itself must still be made
-    assert finding.savings.low_ms == pytest.approx(0.9 * (57.0 - made))
+    saved = 57.0 - made  # the batch itself must still be made
+    assert finding.savings.low_ms == pytest.approx(0.9 * saved)
+    assert finding.savings.high_ms == pytest.approx(saved + 0.5 * (62.0 - saved))
+    shorter = with_(ILL["PD03.iterator-rebuilt"], loader__iterator_start_ms=7.0 + made)
+    assert found(shorter).savings.high_ms == pytest.approx(1.9 * 7.0)  # freeing it comes on top, outside the wait
     with_workers = waiting(90.0, fetch(), iterators=200, iterator_start_ms=90.0, batches_per_iterator=1.0)
     assert name_of(with_(with_workers, loader__persistent_workers=False)) == "iterator-rebuilt"
     freed = found(with_(with_workers, loader__iterator_start_ms=50.0, loader__iterator_end_ms=30.0))
