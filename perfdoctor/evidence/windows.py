@@ -57,15 +57,13 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
 
 
 def _thread_timings(rounds: Sequence[ThreadRound]) -> tuple[ThreadTiming, ...]:
-    """Medians over the rounds that timed every number of threads. They lie seconds apart, and neighbours come and go: in
-    two rounds of seven two threads took 80 ms for what took them 4 to 5 ms in the others, where one took 7."""
+    """Medians over the rounds that timed every number of threads. They lie seconds apart, and neighbours come and go:
+    in two rounds of seven two threads took 80 ms for what they did in 4 to 5 in the others, where one took 7."""
     times = [{timing.threads: timing.milliseconds for timing in one.timings} for one in rounds]
     counts = sorted({threads for one in times for threads in one})
     whole = [one for one in times if len(one) == len(counts)]
     return tuple(
-        ThreadTiming(threads, median(one[threads] for one in whole), len(whole))
-        for threads in counts
-        if whole
+        ThreadTiming(threads, median(one[threads] for one in whole), len(whole)) for threads in counts if whole
     )
 
 
