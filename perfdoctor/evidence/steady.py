@@ -22,7 +22,7 @@ _SETTLED = 1.10
 _RUN = 5
 _REGULAR_SHARE = 0.2
 """What happens in more than a fifth of the steps is how this loop works, not an irregularity."""
-_BURSTY = ("input_wait", "gc", "checkpoint")
+_BURSTY = ("input_wait", "gc", "checkpoint", "communication")
 SMOOTH = ("forward", "backward", "optimizer")
 
 

@@ -51,6 +51,7 @@ STEP_COLUMNS = (
     "optimizer_us",
     "checkpoint_us",
     "gc_us",
+    "communication_us",
     "cpu_us",
     "micro",
 )
