@@ -103,6 +103,7 @@ def _times(rank: _Rank, common: Ints, late_share: float) -> RankTimes:
         cpu_ms=float(_column(rank, common, "cpu_us").mean()),
         run_delay_ms=Missing("too few counter samples") if delay is None else delay / 1000,
         late_share=late_share,
+        samples=steady.samples_per_step(rank.process, rank.selection),
     )
 
 

@@ -8,8 +8,9 @@ from ...recording.base import Missing, Site
 from ...recording.settings import ReducedModel
 from .step import Parts
 
-GRADIENTS, BUFFERS, SEARCH = "gradients", "buffers", "search"
-"""Collectives of DistributedDataParallel: the all-reduce behind a backward pass, the broadcast of buffers before a
+GRADIENTS, GRADIENTS_AGAIN, BUFFERS, SEARCH = "gradients", "gradients_again", "buffers", "search"
+"""Collectives of DistributedDataParallel: the all-reduce behind a backward pass, a further one of the same model in the
+same step, the broadcast of buffers before a
 forward pass; and its search for parameters without a gradient, for which no rank waits."""
 
 
@@ -26,6 +27,8 @@ class RankTimes:
     """Its training thread was runnable without a CPU, per step."""
     late_share: float
     """Of the steps: in those it came last."""
+    samples: float | Missing
+    """Per step."""
 
     @property
     def own_ms(self) -> float:

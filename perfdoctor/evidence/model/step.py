@@ -45,9 +45,9 @@ class Parts(Divided):
 class Step:
     """The steady step of one rank.
 
-    `step_ms` is the sum of `parts`. Bursty parts (`input_wait`, `gc`, `checkpoint`, `communication`) are means, because a cost
-    that comes every 50th step is a cost; the others are 5 % trimmed means, so that one hiccup is not. All are means
-    when several threads call a model: they wait for each other in bursts.
+    `step_ms` is the sum of `parts`. Bursty parts (`input_wait`, `gc`, `checkpoint`, `communication`) are means, because
+    a cost that comes every 50th step is a cost; the others are 5 % trimmed means, so that one hiccup is not. All are
+    means when several threads call a model: they wait for each other in bursts.
     """
 
     boundary: BoundaryKind

@@ -49,6 +49,8 @@ class Communication:
         """A weak reference to the model that was reduced last."""
         self.last: "dict[int, int]" = {}
         """What each reducer said of its latest gradient, ns from the end of the forward pass."""
+        self.steps: "dict[int, int]" = {}
+        """In which step each was heard last."""
         self.own_ns = 0
 
     # -- DistributedDataParallel --------------------------------------------------------------------------
@@ -85,7 +87,7 @@ class Communication:
         line = loop.timeline
         if not loop.on_training_thread() or line.stack[-1] != BACKWARD:
             return
-        now, ready = _clock(), 0
+        now, ready, again = _clock(), 0, False
         for key, (model, since) in list(loop.reductions.items()):
             module = model()
             last = 0 if module is None else max(module.reducer.get_backward_stats(), default=0)
@@ -93,13 +95,15 @@ class Communication:
                 self.last[key] = last
                 del loop.reductions[key]
                 ready = max(ready, since + last)
+                again |= self.steps.get(key) == line.step
+                self.steps[key] = line.step
         if ready:
             line.enter(COMMUNICATION)
             waited = max(0, min(now - ready, line.spent[BACKWARD]))
             line.spent[BACKWARD] -= waited
             line.spent[COMMUNICATION] += waited
             line.leave(COMMUNICATION)
-            self.calls.add("dist.gradients", -1, waited)
+            self.calls.add("dist.gradients_again" if again else "dist.gradients", -1, waited)
             self.own_ns += _clock() - now
 
     def facts(self) -> "dict | None":
