@@ -86,8 +86,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         buffers_broadcast(case),
         find_unused(case),
         *collectives_in_the_loop(case),
-        exposed(case),
     )
+    findings += present(exposed(case, findings))
     shared = (
         Measurement("ranks", len(together.ranks), "count", "ranks compared"),
         Measurement("late_rank", together.late, "count", "the rank that the others wait for most"),

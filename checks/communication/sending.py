@@ -43,8 +43,8 @@ def accumulation_without_no_sync(case: Case) -> Finding | None:
         id="PD19.accumulation-without-no-sync",
         severity=case.severity(cost),
         confidence=case.confidence,
-        message="gradients are reduced over ranks {reductions:time} per optimizer step, and all but the last "
-        "reduction are for nothing: {cost_ms} per step ({cost_share})",
+        message="all but the last of {reductions:reduction} of gradients per step are for nothing: "
+        "{cost_ms} ({cost_share})",
         reasoning="gradients add up over the batches of an optimizer step on each rank, and their sum can be reduced "
         "once; the rank that waits least still waits {cost_ms} in the others",
         evidence=(
@@ -75,9 +75,10 @@ def small_buckets(case: Case) -> Finding | None:
         id="PD19.small-buckets",
         severity=case.severity(cost),
         confidence=Confidence.MEDIUM,
-        message="gradients are sent in {buckets:bucket} of {bucket_bytes} each, where {enough} would do: "
-        "reducing them takes {reduction_ms} per step beyond the backward pass",
-        reasoning="every bucket is a collective of its own, which takes a round trip between the ranks",
+        message="gradients are sent in {buckets:bucket} of {bucket_bytes}, where {enough} would do: {cost_ms} "
+        "per step ({cost_share})",
+        reasoning="every bucket is a collective of its own, a round trip between the ranks; together they take "
+        "{reduction_ms} beyond the backward pass",
         evidence=(
             *cost.measured("by the number of needless buckets, per step"),
             Measurement("buckets", count, "count", "buckets"),
@@ -146,9 +147,10 @@ def find_unused(case: Case) -> Finding | None:
     )
 
 
-def exposed(case: Case) -> Finding | None:
-    """All that sending takes and nothing hides; an opportunity, because it may be what the network can do."""
-    cost = case.worth(case.together.exposed_ms)
+def exposed(case: Case, named: tuple[Finding, ...]) -> Finding | None:
+    """What sending takes, nothing hides and nobody has `named`; an opportunity: the network may do no better."""
+    avoidable = sum(finding.savings.ceiling_ms for finding in named if finding.savings.part is Part.COMMUNICATION)
+    cost = case.worth(case.together.exposed_ms - avoidable)
     if cost is None:
         return None
     return Finding(
@@ -157,7 +159,7 @@ def exposed(case: Case) -> Finding | None:
         confidence=Confidence.LOW,
         message="the ranks spend {cost_ms} per step ({cost_share}) in collectives that no computing hides",
         reasoning="also the rank that waits least waits so long: it is what sending takes, and no rank's lateness",
-        evidence=cost.measured("in collectives, per step"),
+        evidence=cost.measured("in collectives that no other finding is about, per step"),
         fix=Fix(
             text="Send less or less often: larger batches per rank, accumulation with `no_sync`, 16-bit gradients; "
             "with few CPUs per rank also fewer ranks.",

@@ -80,11 +80,13 @@ def _compared(ranks: Sequence[_Rank], common: Ints, waits: Floats) -> Communicat
 
 
 def _common_steps(ranks: Sequence[_Rank]) -> Ints:
-    """Numbers of the steps that are steady on all ranks and untouched by us."""
+    """Numbers of the steps that are steady on all ranks, and untouched by us unless most are touched: then they are so
+    long that what is written in them is short."""
     common = reduce(np.intersect1d, [rank.selection.column("step") for rank in ranks])
     written = [sample.step for rank in ranks for sample in rank.process.samples]
     touched = [step + after for step in written for after in range(-1, _AFTER)]
-    return np.asarray(common[~np.isin(common, touched)], np.int64)
+    clean = common[~np.isin(common, touched)]
+    return np.asarray(clean if 2 * clean.size >= common.size else common, np.int64)
 
 
 def _column(rank: _Rank, common: Ints, name: str) -> Floats:
@@ -108,7 +110,7 @@ def _times(rank: _Rank, common: Ints, late_share: float) -> RankTimes:
 
 
 def _model(ranks: Sequence[_Rank]) -> ReducedModel | None:
-    return next((s.ddp for rank in ranks if (s := rank.process.settings) is not None and s.ddp is not None), None)
+    return next((model for rank in ranks if (model := rank.process.reduced_model) is not None), None)
 
 
 def _collectives(ranks: Sequence[_Rank], late: int) -> tuple[Collective, ...]:

@@ -39,7 +39,7 @@ from .process import (
     Sample,
     TorchImport,
 )
-from .settings import Settings
+from .settings import ReducedModel, Settings
 from .trials import Applied, Block, TrialPlan, TrialsBegan
 
 Ints = npt.NDArray[np.int64]
@@ -93,6 +93,8 @@ class ProcessRecording:
     full_collections: tuple[FullCollection, ...]
     calls: tuple[Call, ...]
     eval_with_grad: tuple[EvalWithGradSeen, ...]
+    reduced_model: ReducedModel | None
+    """None without DistributedDataParallel."""
     forwards_seen: tuple[ForwardsSeen, ...]
     request_rounds: tuple[RequestTiming, ...]
     thread_rounds: tuple[ThreadRound, ...]
@@ -159,6 +161,7 @@ KINDS: Mapping[str, str] = {
     "full_gc": "full_collections",
     "call": "calls",
     "eval_with_grad": "eval_with_grad",
+    "ddp": "reduced_model",
     "concurrency": "forwards_seen",
     "batching": "request_rounds",
     "threads": "thread_rounds",

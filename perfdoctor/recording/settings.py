@@ -192,7 +192,5 @@ class Settings:
     cuda: CudaDevice | None = None
     """None in a process that does not use CUDA."""
     cudnn: Cudnn | Missing = NO_CUDA
-    ddp: ReducedModel | None = None
-    """None where no DistributedDataParallel has made a forward pass yet."""
     device_clock: str | None = None
     """Why no step is marked on the device's timeline, "" where steps are; None without CUDA, and where it failed."""

@@ -43,7 +43,7 @@ class Probe:
         self.loop = Loop(recorder, self.boundary, self.early_step, self.sites, self.concurrency, guarded)
         self.collector = collector.Collector(recorder, self.loop, self.sites, guarded)
         self.calls = Calls(recorder, self.loop, self.sites, guarded)
-        self.communication = Communication(self.loop, self.calls, self.sites, guarded)
+        self.communication = Communication(recorder, self.loop, self.calls, self.sites, guarded)
         self.anomaly = Anomaly(self.sites, guarded)
         self.loading = loading.Loading(recorder, self.loop, self.sites, guarded, self.collector.pauses)
         self.device_clock = DeviceClock(recorder, self.loop, guarded)
@@ -310,6 +310,7 @@ class Probe:
         self.loading.flush()
         self.collector.flush()
         self.calls.flush()
+        self.communication.flush()
         self.concurrency.flush(line.step)
         self.device_clock.flush()
         self.recorder.flush()
@@ -324,7 +325,6 @@ class Probe:
         with _NotCompiled():
             facts = settings.torch_settings(optimizer, seen)
             facts["start_ms"] = milliseconds(self.start_ns)
-            facts["ddp"] = self.communication.facts()
         self.loading.watches_shapes = "cudnn" in facts
         facts["hook_ns"] = unit_cost_ns()
         facts["compiled"] = self.discovery.compiled

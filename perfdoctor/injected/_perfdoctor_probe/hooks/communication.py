@@ -25,6 +25,8 @@ _FACTS = (
     "bucket_cap_bytes",
 )
 """Of DistributedDataParallel's own log."""
+_REBUILT = 4
+"""Steps until its log knows the buckets that it made in the order in which gradients came."""
 _COLLECTIVES = "distributed_c10d.py"
 _AROUND = "c10d_logger.py"
 """Torch's file of collectives, and that of what it wraps them in."""
@@ -35,7 +37,8 @@ _SCALAR = 16
 class Communication:
     """Of one process; nothing here runs in a job of one rank."""
 
-    def __init__(self, loop, calls, sites, guarded) -> None:
+    def __init__(self, recorder, loop, calls, sites, guarded) -> None:
+        self.recorder = recorder
         self.loop = loop
         self.calls = calls
         self.sites = sites
@@ -51,6 +54,7 @@ class Communication:
         """What each reducer said of its latest gradient, ns from the end of the forward pass."""
         self.steps: "dict[int, int]" = {}
         """In which step each was heard last."""
+        self.told = False
         self.own_ns = 0
 
     # -- DistributedDataParallel --------------------------------------------------------------------------
@@ -106,15 +110,16 @@ class Communication:
             self.calls.add("dist.gradients_again" if again else "dist.gradients", -1, waited)
             self.own_ns += _clock() - now
 
-    def facts(self) -> "dict | None":
-        """How the model is reduced; None where DistributedDataParallel does not."""
+    def flush(self) -> None:
+        """Queue how the model is reduced, once."""
         model = self.model() if self.model is not None else None
-        if model is None:
-            return None
+        if model is None or self.told or self.loop.timeline.step < _REBUILT:
+            return
+        self.told = True
         log = model._get_ddp_logging_data()
         sizes = log.get("rebuilt_bucket_sizes") or log.get("bucket_sizes") or ""
         facts = {name: int(log[name]) for name in _FACTS if name in log}
-        return {**facts, "bucket_bytes": [int(size) for size in sizes.split(",") if size.strip()]}
+        self.recorder.record("ddp", bucket_bytes=[int(size) for size in sizes.split(",") if size.strip()], **facts)
 
     # -- collectives called from Python -------------------------------------------------------------------
 
