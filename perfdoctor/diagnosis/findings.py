@@ -309,7 +309,7 @@ class Diagnosis:
     """Everything a report needs besides the evidence itself."""
 
     evidence: Evidence
-    """The slowest rank's."""
+    """Of the rank that the others wait for, or the slowest."""
     checks: tuple[CheckResult, ...]
     """In code order."""
     combined: Combined | None

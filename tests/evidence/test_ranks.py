@@ -84,7 +84,10 @@ def test_steps_beside_our_own_writing_are_left_out(tmp_path: Path) -> None:
 def test_collectives_are_told_by_line_and_by_the_rank_that_waits_least_in_them(tmp_path: Path) -> None:
     def calls(us: int) -> list[dict[str, Any]]:
         kinds = (("dist.barrier", 1), ("dist.gradients", -1), ("save", 1))
-        return [site(1, 48), *[{"k": "call", "kind": k, "site": s, "count": 100, "us": us, "step": N} for k, s in kinds]]
+        return [
+            site(1, 48),
+            *[{"k": "call", "kind": k, "site": s, "count": 100, "us": us, "step": N} for k, s in kinds],
+        ]
 
     seen = _compared(
         tmp_path, _records(0, 30_000, 1_000, *calls(100_000)), _records(1, 30_000, 21_000, *calls(2_100_000))

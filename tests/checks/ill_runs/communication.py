@@ -27,7 +27,9 @@ def times(rank: int, wait_ms: float = 0.5, late_share: float = 0.5, **own: float
     return RankTimes(rank, with_(_OWN, communication=wait_ms, **own), 24.0, 0.2, late_share, 32.0)
 
 
-def together(*ranks: RankTimes, sending_ms: float = 0.5, calls: tuple[Collective, ...] = (), **more: Any) -> Communication:
+def together(
+    *ranks: RankTimes, sending_ms: float = 0.5, calls: tuple[Collective, ...] = (), **more: Any
+) -> Communication:
     """Ranks whose steps are as long as each other's; the last is late by what the one before it waits more."""
     compared = ranks or (times(0), times(1))
     late = compared[-1]
@@ -75,6 +77,4 @@ def collecting(kind: str, ms: float = 8.0, site: Site | None = LINE, calls_per_s
 
 def reducing(ms: float = 8.0, bucket_bytes: tuple[int, ...] = MODEL.bucket_bytes) -> Evidence:
     """Both ranks wait so long for the reduction of gradients."""
-    return two_ranks(
-        together(times(0, ms), times(1, ms), sending_ms=ms, model=with_(MODEL, bucket_bytes=bucket_bytes))
-    )
+    return two_ranks(together(times(0, ms), times(1, ms), sending_ms=ms, model=with_(MODEL, bucket_bytes=bucket_bytes)))

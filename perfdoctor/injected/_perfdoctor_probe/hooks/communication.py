@@ -95,7 +95,7 @@ class Communication:
         for key, (model, since) in list(loop.reductions.items()):
             module = model()
             last = 0 if module is None else max(module.reducer.get_backward_stats(), default=0)
-            if last != self.last.get(key):  # else its pass is still to come: a job of several models
+            if last != self.last.get(key, 0):  # else its pass is still to come: a job of several models
                 self.last[key] = last
                 del loop.reductions[key]
                 ready = max(ready, since + last)
