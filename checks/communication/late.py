@@ -58,12 +58,12 @@ def late_rank(case: Case) -> Finding | None:
     if cost is None or case.evidence.rank != together.late:
         return None
     late, reason = together.late_rank, _reason(together)
-    because = f": {reason.words} takes {{excess_ms}} longer than on the others" if reason else ""
+    because = f": {reason.words} takes {{excess_ms}} longer" if reason else ""
     return Finding(
         id="PD19.late-rank",
         severity=case.severity(cost),
         confidence=case.confidence,
-        message="the other ranks wait {cost_ms} per step ({cost_share}) for rank {rank}" + because,
+        message="the others wait {cost_ms} per step ({cost_share}) for rank {rank}" + because,
         reasoning="a collective ends when the last rank comes: rank {rank} is the last in {late_share} of the steps, "
         "with {own_ms} of its own where the others have {others_ms}",
         evidence=(
@@ -111,11 +111,18 @@ def _reason(together: Communication) -> _Reason | None:
 
 
 def _run_delay(late: RankTimes, others: tuple[RankTimes, ...]) -> float:
-    """By which it waits longer for a CPU than the others; 0 where that is not known."""
-    known = [times.run_delay_ms for times in others if not isinstance(times.run_delay_ms, Missing)]
+    """By which it waits longer for a CPU than the others would if they ran as long; 0 where that is not known.
+
+    On a machine that is too busy for all ranks, the one that has more to do also waits longer in all.
+    """
+    known = [
+        times.run_delay_ms / times.cpu_ms
+        for times in others
+        if not isinstance(times.run_delay_ms, Missing) and times.cpu_ms > 0
+    ]
     if isinstance(late.run_delay_ms, Missing) or not known:
         return 0.0
-    return late.run_delay_ms - _mean(known)
+    return late.run_delay_ms - late.cpu_ms * _mean(known)
 
 
 def _larger_batches(late: RankTimes, others: tuple[RankTimes, ...]) -> float:

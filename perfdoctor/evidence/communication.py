@@ -43,6 +43,8 @@ def build(processes: Sequence[ProcessRecording]) -> Communication | Missing:
         return Missing("the job has one rank")
     if len(processes) < 2:
         return Missing("no other rank ran on this machine")
+    if len({process.rank for process in processes}) < len(processes):
+        return Missing("several processes have the number of one rank: they belong to no group of torch's")
     if any(process.settings is not None and process.settings.cuda is not None for process in processes):
         return Missing("on a CUDA device ranks wait for each other on the device, and only the host's time was taken")
     ranks = []

@@ -130,11 +130,15 @@ class ProcessRecording:
 
     @property
     def rank(self) -> int:
-        """From the environment that every launcher sets; 0 without one."""
+        """In torch's process group; without one from the environment, and 0 where that says nothing."""
+        if self.settings is not None and self.settings.rank is not None:
+            return self.settings.rank
         return _number(self._environment.get("RANK"), 0)
 
     @property
     def world_size(self) -> int:
+        if self.settings is not None and self.settings.world_size is not None:
+            return self.settings.world_size
         return _number(self._environment.get("WORLD_SIZE"), 1)
 
     @property

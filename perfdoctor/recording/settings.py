@@ -192,5 +192,8 @@ class Settings:
     cuda: CudaDevice | None = None
     """None in a process that does not use CUDA."""
     cudnn: Cudnn | Missing = NO_CUDA
+    rank: int | None = None
+    """In torch's process group; None without one."""
+    world_size: int | None = None
     device_clock: str | None = None
     """Why no step is marked on the device's timeline, "" where steps are; None without CUDA, and where it failed."""

@@ -105,12 +105,20 @@ def test_the_reduced_model_is_the_first_that_a_rank_tells(tmp_path: Path) -> Non
     assert seen.model is not None and seen.model.bucket_bytes == (4096, 8192)
 
 
+def test_the_number_that_torch_gives_a_rank_counts_before_the_environments(tmp_path: Path) -> None:
+    records = [_records(0, 30_000, us) for us in (9_000, 1_000)]
+    for rank, (_, told, _) in enumerate(records):
+        told.update(rank=rank, world_size=2)
+    assert _compared(tmp_path, *records).late == 1
+
+
 @pytest.mark.parametrize(
     ("ranks", "why"),
     [
         ([(0, 1, 1_000)], "one rank"),
         ([(0, 2, 1_000)], "no other rank"),
         ([(0, 2, 0), (1, 2, 0)], "not seen to wait"),
+        ([(0, 2, 1_000), (0, 2, 2_000)], "several processes"),
     ],
 )
 def test_what_cannot_be_compared_says_why(tmp_path: Path, ranks: list[tuple[int, int, int]], why: str) -> None:

@@ -325,6 +325,7 @@ class Probe:
         with _NotCompiled():
             facts = settings.torch_settings(optimizer, seen)
             facts["start_ms"] = milliseconds(self.start_ns)
+            facts.update(self.communication.place())
         self.loading.watches_shapes = "cudnn" in facts
         facts["hook_ns"] = unit_cost_ns()
         facts["compiled"] = self.discovery.compiled

@@ -121,6 +121,13 @@ class Communication:
         facts = {name: int(log[name]) for name in _FACTS if name in log}
         self.recorder.record("ddp", bucket_bytes=[int(size) for size in sizes.split(",") if size.strip()], **facts)
 
+    def place(self) -> dict:
+        """This process among the ranks, as torch knows it: not every launcher sets RANK. Empty without a group."""
+        distributed = torch.distributed
+        if not distributed.is_available() or not distributed.is_initialized():
+            return {}
+        return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+
     # -- collectives called from Python -------------------------------------------------------------------
 
     def wait(self, original):
