@@ -115,9 +115,8 @@ class RunEvidence:
         first when none has one.
         """
         together = self.ranks[0].communication
-        if not isinstance(together, Missing):
-            return next(evidence for evidence in self.ranks if evidence.rank == together.late)
+        late = None if isinstance(together, Missing) else together.late
         return max(
             self.ranks,
-            key=lambda e: -1.0 if isinstance(e.step, Missing) else e.step.step_ms,
+            key=lambda e: (e.rank == late, -1.0 if isinstance(e.step, Missing) else e.step.step_ms),
         )
