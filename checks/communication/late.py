@@ -55,8 +55,8 @@ def late_rank(case: Case) -> Finding | None:
     """Said by the late rank alone; general, because a finding that names what it does is billed first."""
     together = case.together
     cost = case.worth(together.late_ms)
-    if cost is None or case.evidence.rank != together.late:
-        return None
+    if cost is None or case.evidence.rank != together.late or together.late_low_ms <= 0:
+        return None  # ranks that take turns: each is the last one now and then
     late, reason = together.late_rank, _reason(together)
     because = f": {reason.words} takes {{excess_ms}} longer" if reason else ""
     return Finding(

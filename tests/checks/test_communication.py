@@ -64,6 +64,10 @@ def test_lateness_counts_from_a_twentieth_of_the_step_on(by_ms: float, count: in
     assert len(ids(_examined(late(by_ms=by_ms)))) == count
 
 
+def test_ranks_that_take_turns_have_no_late_one() -> None:
+    assert ids(_examined(with_(late(by_ms=4.0), communication__late_low_ms=0.0))) == []
+
+
 def test_a_cpu_that_others_have_comes_before_the_parts_that_it_lengthens() -> None:
     waiting = times(0, 10.5)
     kept = with_(times(1, 0.5, 1.0, forward=12.0, backward=20.0), run_delay_ms=9.0)
