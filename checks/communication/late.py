@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfdoctor.api.findings import Finding, Fix, Measurement, Part, milliseconds, savings, share
+from perfdoctor.api.findings import Finding, Fix, Measurement, Part, Severity, milliseconds, savings, share
 from perfdoctor.api.quantities import Communication, Missing, RankTimes
 
 from .case import Case
 
 _NAMED = 0.5
 """Of what the rank is late by: who explains less is not the reason."""
+_STAYS = 0.75
+"""Of the steps, in which a rank comes last for want of a CPU, from which on that is its CPU's fault: other processes that
+wander are now on one rank's CPU and now on another's. One that shared a CPU with a pinned rank made it 0.9."""
 _LARGER = 1.05
 """Times the samples of the other ranks, from which on a batch is larger: an incomplete last batch is not."""
+
+
+_OTHERS = "other-processes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +64,11 @@ def late_rank(case: Case) -> Finding | None:
     if cost is None or case.evidence.rank != together.late or together.late_low_ms <= 0:
         return None  # ranks that take turns: each is the last one now and then
     late, reason = together.late_rank, _reason(together)
+    wanders = reason is not None and reason.name == _OTHERS and late.late_share < _STAYS
     because = f": {reason.words} takes {{excess_ms}} longer" if reason else ""
     return Finding(
         id="PD19.late-rank",
-        severity=case.severity(cost),
+        severity=Severity.NOTE if wanders else case.severity(cost),
         confidence=case.confidence,
         message="the others wait {cost_ms} per step ({cost_share}) for rank {rank}" + because,
         reasoning="a collective ends when the last rank comes: rank {rank} is the last in {late_share} of the steps, "
@@ -92,7 +99,7 @@ def _reason(together: Communication) -> _Reason | None:
     delay = _run_delay(late, others)
     if delay >= least:
         fix = "Move the other process, or pin every rank to CPUs of its own (`taskset`, `numactl`)."
-        return _Reason("other-processes", "waiting for a CPU that another process has", delay, fix)
+        return _Reason(_OTHERS, "waiting for a CPU that another process has", delay, fix)
     excess = {
         name: ms - _mean([times.parts.as_dict()[name] for times in others])
         for name, ms in late.parts.as_dict().items()

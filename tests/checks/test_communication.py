@@ -73,6 +73,9 @@ def test_a_cpu_that_others_have_comes_before_the_parts_that_it_lengthens() -> No
     kept = with_(times(1, 0.5, 1.0, forward=12.0, backward=20.0), run_delay_ms=9.0)
     outcome = _examined(two_ranks(together(waiting, kept)))
     assert _reason(outcome) == "other-processes"
+    assert _found(two_ranks(together(waiting, kept))).severity is Severity.ERROR
+    wandering = with_(kept, late_share=0.6)
+    assert _found(two_ranks(together(waiting, wandering))).severity is Severity.NOTE
     crowded = with_(waiting, run_delay_ms=9.0), with_(kept, run_delay_ms=13.0, cpu_ms=34.0)
     assert _reason(_examined(two_ranks(together(*crowded)))) == "backward", "as long for its work as the other"
     unknown = with_(kept, run_delay_ms=NOT_SEEN)
