@@ -11,8 +11,11 @@ from .case import Case
 
 _NAMED = 0.5
 """Of what the rank is late by: who explains less is not the reason."""
+_CONCENTRATED = 0.4
+"""By which a part's share of what the late rank has more exceeds its share of the others' own time. Work made longer on
+purpose had 0.5 to 0.9 in its part, a neighbour at most 0.2 in any."""
 _STAYS = 0.75
-"""Of the steps, in which a rank comes last for want of a CPU, from which on that is its CPU's fault: other processes that
+"""Of the steps, in which a rank comes last for want of a CPU, from which on it is that CPU's fault: processes that
 wander are now on one rank's CPU and now on another's. One that shared a CPU with a pinned rank made it 0.9."""
 _LARGER = 1.05
 """Times the samples of the other ranks, from which on a batch is larger: an incomplete last batch is not."""
@@ -94,18 +97,21 @@ def late_rank(case: Case) -> Finding | None:
 
 
 def _reason(together: Communication) -> _Reason | None:
-    """The one that explains at least half; a CPU that others have is asked first, since it lengthens all parts."""
+    """The one that explains at least half.
+
+    More work is more in one part. A CPU that others have makes all parts longer, each by its length, and is asked after
+    that: whoever works more on a crowded machine also waits more for a CPU.
+    """
     late, others, least = together.late_rank, together.others, _NAMED * together.late_ms
+    usual = {name: _mean([times.parts.as_dict()[name] for times in others]) for name in _FIXES}
+    excess = {name: late.parts.as_dict()[name] - ms for name, ms in usual.items()}
+    name = max(excess, key=lambda part: excess[part])
+    more, own = sum(ms for ms in excess.values() if ms > 0), max(sum(usual.values()), 1e-9)
+    in_one_part = excess[name] >= least and excess[name] / max(more, 1e-9) >= usual[name] / own + _CONCENTRATED
     delay = _run_delay(late, others)
-    if delay >= least:
+    if delay >= least and not in_one_part:
         fix = "Move the other process, or pin every rank to CPUs of its own (`taskset`, `numactl`)."
         return _Reason(_OTHERS, "waiting for a CPU that another process has", delay, fix)
-    excess = {
-        name: ms - _mean([times.parts.as_dict()[name] for times in others])
-        for name, ms in late.parts.as_dict().items()
-        if name in _FIXES
-    }
-    name = max(excess, key=lambda part: excess[part])
     if excess[name] < least:
         passes = sum(excess[part] for part in ("forward", "backward", "optimizer"))
         fix = "Give all ranks the same work: batches of like sizes, and CPUs of the same speed."

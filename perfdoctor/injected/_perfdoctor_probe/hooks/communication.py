@@ -43,6 +43,7 @@ class Communication:
         self.calls = calls
         self.sites = sites
         self.guarded = guarded
+        loop.pass_reduced = guarded("communication", self.pass_ended)
         self.leave = bool
         """Takes our stand-ins out of torch."""
         self.reset()

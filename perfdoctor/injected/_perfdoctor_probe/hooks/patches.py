@@ -126,7 +126,7 @@ def _backward(probe) -> None:
     # What `torch.autograd.backward` and `grad` have in common. Those two are known to TorchScript and Dynamo
     # by identity, so they stay as they are.
     original = torch.autograd._engine_run_backward
-    run_backward = shortcuts.backward(probe.loop, probe.communication, probe.guarded, original)
+    run_backward = shortcuts.backward(probe.loop, probe.guarded, original)
     functools.update_wrapper(run_backward, original)
     probe.changes.put(torch.autograd, "_engine_run_backward", run_backward, "backward")
 

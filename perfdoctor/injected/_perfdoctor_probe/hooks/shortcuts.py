@@ -62,12 +62,11 @@ def optimizer_hooks(loop, guarded) -> tuple:
     return began, ended
 
 
-def backward(loop, communication, guarded, original):
+def backward(loop, guarded, original):
     """A stand-in for what runs a backward pass, `original`."""
     began_slowly = guarded("backward", loop.backward_began)
     failed = guarded("backward", loop.backward_failed)
     ended_slowly = guarded("backward", loop.backward_ended)
-    reduced = guarded("communication", communication.pass_ended)
 
     def run_backward(*args, **kwargs):
         line = loop.timeline
@@ -98,7 +97,7 @@ def backward(loop, communication, guarded, original):
             failed()
             raise
         if loop.reductions:
-            reduced()
+            loop.pass_reduced()
         if loop.quick != get_ident() or loop.step_pending or stack[-1] != BACKWARD:
             ended_slowly()
             return result
