@@ -102,11 +102,28 @@ def _merged(outcomes: Sequence[tuple[Evidence, Outcome]], slowest: Evidence) -> 
         same.setdefault(finding.key, []).append((evidence, finding))
     merged = []
     for group in same.values():
-        # The costliest rank speaks for all: a step is as slow as its slowest rank.
-        _, worst = max(group, key=lambda pair: pair[1].savings.ceiling_ms)
-        merged.append(replace(worst, rank_note=_ranks(group, len(outcomes))))
+        speaker = _for_all(group, slowest)
+        if speaker is not None:
+            merged.append(replace(speaker, rank_note=_ranks(group, len(outcomes))))
+    if not merged:
+        return of_slowest
     measurements = of_slowest.measurements or next(o.measurements for _, o in outcomes if o.findings)
     return Outcome(OutcomeKind.FOUND, measurements=measurements, findings=tuple(merged))
+
+
+def _for_all(group: Sequence[tuple[Evidence, Finding]], slowest: Evidence) -> Finding | None:
+    """One rank speaks for all: the one that the others wait for, else the costliest, since a step is as slow as its
+    slowest rank. What a rank loses while it would only wait for that one costs the job nothing: None where all is that.
+    """
+    together = slowest.communication
+    of_slowest = next((finding for evidence, finding in group if evidence is slowest), None)
+    if of_slowest is not None and not isinstance(together, Missing):
+        return of_slowest
+    evidence, worst = max(group, key=lambda pair: pair[1].savings.ceiling_ms)
+    if isinstance(together, Missing) or worst.savings.part is Part.EPOCH or worst.savings.high_ms <= 0:
+        return worst
+    left = 1 - min(1.0, together.waits_ms(evidence.rank) / worst.savings.high_ms)
+    return replace(worst, savings=_scaled(worst, left, claimed=worst.savings.claimed)) if left > 0 else None
 
 
 def _ranks(group: Sequence[tuple[Evidence, Finding]], total: int) -> str:
@@ -156,7 +173,13 @@ def _clear_of(outcome: Outcome, step: Step, beside: str = "") -> Outcome:
 def _pools(step: Step) -> dict[str, float]:
     """Milliseconds that can be saved, by pool. Compute and `other` share one: threads and types act on both."""
     parts = step.parts
-    return {"input": parts.input_wait, "gc": parts.gc, "rest": step.working_ms, "epoch": step.irregular_ms}
+    return {
+        "input": parts.input_wait,
+        "gc": parts.gc,
+        "rest": step.working_ms,
+        "communication": parts.communication,
+        "epoch": step.irregular_ms,
+    }
 
 
 _POOL = {
@@ -164,6 +187,7 @@ _POOL = {
     Part.GC: "gc",
     Part.COMPUTE: "rest",
     Part.OTHER: "rest",
+    Part.COMMUNICATION: "communication",
     Part.EPOCH: "epoch",
 }
 
@@ -200,7 +224,8 @@ def _without_small(outcome: Outcome, step: Step) -> Outcome:
     )
 
 
-def _scaled(finding: Finding, scale: float) -> Savings:
+def _scaled(finding: Finding, scale: float, claimed: float | None = None) -> Savings:
+    """`claimed`: by other findings; what was taken off, unless it is said."""
     saved = finding.savings
     return replace(
         saved,
@@ -208,7 +233,7 @@ def _scaled(finding: Finding, scale: float) -> Savings:
         low_ms=saved.low_ms * scale,
         high_ms=saved.high_ms * scale,
         share=saved.share * scale,
-        claimed=1 - scale,
+        claimed=1 - scale if claimed is None else claimed,
     )
 
 

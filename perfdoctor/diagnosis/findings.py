@@ -56,6 +56,8 @@ class Part(str, Enum):
     """Forward, backward and optimizer together."""
     OTHER = "other"
     """Outside forward, backward and optimizer; drawn from the same pool as `COMPUTE`."""
+    COMMUNICATION = "communication"
+    """Waiting in collectives, of the rank that waits least: sending."""
     EPOCH = "epoch"
     """Not in the steady step at all: what an epoch's start or a validation run adds, spread over the steps."""
 
@@ -307,7 +309,7 @@ class Diagnosis:
     """Everything a report needs besides the evidence itself."""
 
     evidence: Evidence
-    """The slowest rank's."""
+    """Of the rank that the others wait for, or the slowest."""
     checks: tuple[CheckResult, ...]
     """In code order."""
     combined: Combined | None

@@ -10,9 +10,9 @@ from ..launch.masking import masked
 from ..recording.host import HostRecording
 from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
-from . import concurrency, device, garbage, lines, loading, memory, settings, steady, windows
+from . import communication, concurrency, device, garbage, lines, loading, memory, settings, steady, windows
 from .host import build_host, build_monitor_cpus
-from .model import EndKind, Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
+from .model import Communication, EndKind, Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
 from .steady import Selection, untouched
 
 
@@ -24,6 +24,7 @@ class _Run:
     machine: Machine
     host: HostRecording
     job: Job
+    together: Communication | Missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "backend": lambda rank: settings.backend(rank.process, rank.run.recording.vector_extension_timings),
     "cudnn": lambda rank: settings.cudnn(rank.process),
     "debugging": lambda rank: settings.debugging(rank.process),
+    "communication": lambda rank: rank.run.together,
 }
 """Fields of `Evidence` -> what they are made of."""
 
@@ -71,7 +73,7 @@ def build(recording: Recording, machine: Machine, host: HostRecording) -> RunEvi
     """Evidence of all ranks. A run without a rank yields one, in which everything measured is `Missing`."""
     recording = _before_trials(recording)
     ranks = recording.ranks
-    run = _Run(recording, machine, host, _job(recording, ranks))
+    run = _Run(recording, machine, host, _job(recording, ranks), communication.build(ranks))
     evidence = tuple(_rank(run, process) for process in ranks) or (_nobody(run),)
     return RunEvidence(evidence, notes=(*recording.problems, *host.notes))
 

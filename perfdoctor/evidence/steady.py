@@ -22,7 +22,7 @@ _SETTLED = 1.10
 _RUN = 5
 _REGULAR_SHARE = 0.2
 """What happens in more than a fifth of the steps is how this loop works, not an irregularity."""
-_BURSTY = ("input_wait", "gc", "checkpoint")
+_BURSTY = ("input_wait", "gc", "checkpoint", "communication")
 SMOOTH = ("forward", "backward", "optimizer")
 
 
@@ -180,7 +180,7 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
         process_cpu_ms=no_counters if None in process_cpu else sum(x or 0.0 for x in process_cpu) / 1000,
         run_delay_ms=no_counters if delay is None else delay / 1000,
         micro_batches=float(np.median(selection.column("micro"))),
-        samples=_samples_per_step(process, selection),
+        samples=samples_per_step(process, selection),
         first_step_s=_first_step_s(process),
         slope=_slope(ms["wall"]),
     )
@@ -229,7 +229,8 @@ def _sample_pair(samples: tuple[Sample, ...], first: int, windowed: Ints) -> tup
     return inside[0], inside[-1]
 
 
-def _samples_per_step(process: ProcessRecording, selection: Selection) -> float | Missing:
+def samples_per_step(process: ProcessRecording, selection: Selection) -> float | Missing:
+    """By the sizes of the batches that the steady steps received."""
     sizes: dict[int, int] = {}
     for seen in process.batches_seen:
         sizes[seen.loader] = max(seen.samples, sizes.get(seen.loader, 0))

@@ -39,7 +39,7 @@ from .process import (
     Sample,
     TorchImport,
 )
-from .settings import Settings
+from .settings import ReducedModel, Settings
 from .trials import Applied, Block, TrialPlan, TrialsBegan
 
 Ints = npt.NDArray[np.int64]
@@ -93,6 +93,8 @@ class ProcessRecording:
     full_collections: tuple[FullCollection, ...]
     calls: tuple[Call, ...]
     eval_with_grad: tuple[EvalWithGradSeen, ...]
+    reduced_model: ReducedModel | None
+    """None without DistributedDataParallel."""
     forwards_seen: tuple[ForwardsSeen, ...]
     request_rounds: tuple[RequestTiming, ...]
     thread_rounds: tuple[ThreadRound, ...]
@@ -128,11 +130,15 @@ class ProcessRecording:
 
     @property
     def rank(self) -> int:
-        """From the environment that every launcher sets; 0 without one."""
+        """In torch's process group; without one from the environment, and 0 where that says nothing."""
+        if self.settings is not None and self.settings.rank is not None:
+            return self.settings.rank
         return _number(self._environment.get("RANK"), 0)
 
     @property
     def world_size(self) -> int:
+        if self.settings is not None and self.settings.world_size is not None:
+            return self.settings.world_size
         return _number(self._environment.get("WORLD_SIZE"), 1)
 
     @property
@@ -159,6 +165,7 @@ KINDS: Mapping[str, str] = {
     "full_gc": "full_collections",
     "call": "calls",
     "eval_with_grad": "eval_with_grad",
+    "ddp": "reduced_model",
     "concurrency": "forwards_seen",
     "batching": "request_rounds",
     "threads": "thread_rounds",

@@ -147,6 +147,21 @@ class CudaDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class ReducedModel:
+    """How DistributedDataParallel reduces the gradients of a model over ranks, by its own log."""
+
+    bucket_bytes: tuple[int, ...] = ()
+    """Of gradients that are reduced together."""
+    find_unused_parameters: int = 0
+    broadcast_buffers: int = 0
+    gradient_as_bucket_view: int = 0
+    static_graph: int = 0
+    num_parameter_tensors: int = 0
+    total_parameter_size_bytes: int = 0
+    bucket_cap_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All that is read once."""
 
@@ -177,5 +192,8 @@ class Settings:
     cuda: CudaDevice | None = None
     """None in a process that does not use CUDA."""
     cudnn: Cudnn | Missing = NO_CUDA
+    rank: int | None = None
+    """In torch's process group; None without one."""
+    world_size: int | None = None
     device_clock: str | None = None
     """Why no step is marked on the device's timeline, "" where steps are; None without CUDA, and where it failed."""

@@ -31,6 +31,7 @@ LOOKS = {
     "checkpoint": Look("saving checkpoints", "▚", "magenta"),
     "gc": Look("garbage collection", "╳", "yellow"),
     "other": Look("other code in the loop", "─", "white"),
+    "communication": Look("waiting for other ranks", "┅", "bright_blue"),
     REST: Look("rest", "·", "dim"),
 }
 

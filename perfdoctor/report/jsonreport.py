@@ -99,7 +99,7 @@ class Environment:
     """What ran, and on what."""
 
     rank: int
-    """The rank that this report is about: the slowest."""
+    """The rank that this report is about: the one that the others wait for, or the slowest."""
     machine: Machine
     job: Job
 

@@ -27,6 +27,7 @@ _PART_WORDS = {
     Part.GC: LOOKS["gc"].label,
     Part.COMPUTE: "computing (forward, backward and optimizer)",
     Part.OTHER: "outside forward, backward and optimizer",
+    Part.COMMUNICATION: LOOKS["communication"].label,
 }
 
 
@@ -149,7 +150,10 @@ def _without_step(diagnosis: Diagnosis, step: Missing) -> str:
 
 
 def _subject(diagnosis: Diagnosis) -> str:
-    ranks = diagnosis.evidence.job.local_ranks
+    ranks, together = diagnosis.evidence.job.local_ranks, diagnosis.evidence.communication
+    if ranks > 1 and not isinstance(together, Missing):
+        waited = wording.duration(together.late_ms)
+        return f"The steady step of rank {together.late}, for which the others wait {waited},"
     if ranks > 1:
         return f"The steady step of rank {diagnosis.evidence.rank}, the slowest of {wording.count(ranks)},"
     return "The steady step"
@@ -162,6 +166,7 @@ def _spent(parts: Parts, part: Part) -> float:
         Part.GC: parts.gc,
         Part.COMPUTE: parts.compute,
         Part.OTHER: parts.other + parts.checkpoint,
+        Part.COMMUNICATION: parts.communication,
     }.get(part, 0.0)
 
 

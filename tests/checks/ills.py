@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, small_batch
+from ill_runs.communication import collecting, late, reducing
 from ill_runs.cpu_ops import (
     anomaly_detection,
     device_sync,
@@ -141,5 +142,17 @@ ILL: dict[str, Evidence] = {
     ),
     "PD13.spin-collapse": timed_threads(2, {1: 10.0, 2: 310.0}, host__job_run_delay_share=0.4, host__others_cpus=1.0),
     "PD13.workers-pinned": pinned_workers(),
+    "PD19.late-rank": late(),
+    "PD19.accumulation-without-no-sync": collecting("gradients_again", site=None, calls_per_step=3.0),
+    "PD19.small-buckets": reducing(bucket_bytes=(66_048,) * 60),
+    "PD19.buffers-broadcast": collecting("buffers"),
+    "PD19.find-unused-parameters": with_(
+        collecting("search", site=None), communication__exposed_ms=0.5, step=healthy().step
+    ),
+    "PD19.barrier-in-step": collecting("barrier"),
+    "PD19.objects-in-step": collecting("all_gather_object"),
+    "PD19.reduced-metric": collecting("all_reduce_scalar"),
+    "PD19.collectives-one-by-one": collecting("all_reduce", calls_per_step=60.0),
+    "PD19.exposed-communication": reducing(),
 }
 """Finding id -> a run that has it, and for its check nothing else."""

@@ -31,7 +31,7 @@ from perfdoctor.diagnosis.findings import (
     found,
     not_applicable,
 )
-from perfdoctor.evidence.model import Evidence, Missing, Parts, RunEvidence
+from perfdoctor.evidence.model import Communication, Evidence, Missing, Parts, RankTimes, RunEvidence
 
 PARTS = Parts(input_wait=10.0, forward=5.0, backward=8.0, optimizer=2.0, gc=5.0)
 STEP = step(PARTS, irregular=4, irregular_ms=4.0)
@@ -249,6 +249,37 @@ def test_the_costliest_rank_speaks_for_all() -> None:
 
     (finding,) = _examined(_check("PD03", growing), ranks=_ranks(30, 30, 30)).ranked
     assert finding.savings.ceiling_ms == 3.0
+
+
+def _waiting(*wait_ms: float) -> tuple[Evidence, ...]:
+    """Ranks with steps as long as each other's, of which they wait so much for others."""
+    compared = tuple(
+        RankTimes(rank, dataclasses.replace(PARTS, communication=ms), 20.0, 0.1, 0.5, 32.0)
+        for rank, ms in enumerate(wait_ms)
+    )
+    late = min(compared, key=lambda times: times.parts.communication).rank
+    together = Communication(150, compared, late, 8.0, 8.0, 8.0, min(wait_ms), (), None)
+    return tuple(dataclasses.replace(evidence, communication=together) for evidence in _ranks(*[30.0] * len(wait_ms)))
+
+
+def test_the_rank_that_the_others_wait_for_is_judged_and_speaks() -> None:
+    def growing(evidence: Evidence) -> Outcome:
+        return found(_finding("PD03.x", 9.0 - evidence.rank))
+
+    diagnosis = _examined(_check("PD03", growing), ranks=_waiting(9.0, 1.0))
+    assert diagnosis.evidence.rank == 1
+    assert [finding.savings.ceiling_ms for finding in diagnosis.ranked] == [8.0]
+
+
+@pytest.mark.parametrize(("costs", "left"), [(6.0, []), (8.0, []), (12.0, [4.0])])
+def test_what_a_rank_loses_while_it_would_only_wait_costs_the_job_nothing(costs: float, left: list[float]) -> None:
+    def on_the_other(evidence: Evidence) -> Outcome:
+        return found(_finding("PD03.x", costs)) if evidence.rank == 0 else clear("fine", SEEN)
+
+    diagnosis = _examined(_check("PD03", on_the_other), ranks=_waiting(9.0, 1.0))
+    assert [finding.savings.high_ms for finding in diagnosis.ranked] == [pytest.approx(ms) for ms in left]
+    assert [finding.savings.claimed for finding in diagnosis.ranked] == [0.0] * len(left)
+    assert left or diagnosis.checks[0].outcome.kind is OutcomeKind.CLEAR
 
 
 def test_without_findings_the_slowest_rank_speaks() -> None:

@@ -52,6 +52,18 @@ def test_torchrun(perfdoctor: Perfdoctor) -> None:
     assert checked.steps == 60
     job = checked.json["environment"]["job"]
     assert (job["local_ranks"], job["world_size"]) == (2, 2)
+    told = {measurement["name"]: measurement["value"] for measurement in checked.check("PD19")["measurements"]}
+    assert told["ranks"] == 2 and told["exposed_ms"] > 0
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_late_in_its_backward_pass_is_named(perfdoctor: Perfdoctor) -> None:
+    """Every rank's backward pass takes as long, because it ends with the reduction."""
+    checked = perfdoctor.check(*TORCHRUN, "60", "30")
+    assert checked.findings["PD19.late-rank"]["severity"] == "error", checked.stdout
+    told = {measurement["name"]: measurement["value"] for measurement in checked.check("PD19")["measurements"]}
+    assert (told["late_rank"], told["late_reason"]) == (1, "backward")
+    assert checked.json["environment"]["rank"] == 1
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -113,5 +114,10 @@ def test_two_ranks_under_torchrun(observe, tmp_path):
     assert seen.probed.code == seen.bare.code == 0
     seen.healthy()
     assert [(p.rank, p.world_size, len(p.steps)) for p in seen.ranks] == [(0, 2, 25), (1, 2, 25)]
+    for process in seen.ranks:
+        assert (process.steps["communication_us"] > 0).all()
+        counts = Counter(call.kind for call in process.calls for _ in range(call.count))
+        assert counts["dist.gradients"] == 25 and counts["dist.barrier"] == 1
+        assert process.reduced_model is not None and sum(process.reduced_model.bucket_bytes) > 0
     agents = [process for process in seen.processes if process.header.pid == seen.ranks[0].header.ppid]
     assert [agent.role for agent in agents] == ["helper"]

@@ -17,7 +17,7 @@ def compute(evidence: Evidence, signs: Signs = SIGNS) -> Compute | Missing:
     step = evidence.step
     if isinstance(step, Missing):
         return step
-    whole = max(0.0, step.step_ms - step.parts.input_wait)
+    whole = max(0.0, step.step_ms - step.parts.input_wait - step.parts.communication)
     made, received = _in_wait(evidence, step)
     ledger = Ledger(whole)
     gc = ledger.give(Cause.GC, step.parts.gc, "pauses timed one by one")

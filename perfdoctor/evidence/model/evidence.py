@@ -12,6 +12,7 @@ from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
 from ...recording.settings import Backend, Cudnn, Precision, Threads
+from .communication import Communication
 from .concurrency import Concurrency
 from .device import DeviceTimeline
 from .host import Host
@@ -72,6 +73,8 @@ class Evidence:
     debugging: tuple[DebuggingAid, ...] | Missing = NOT_RECORDED
     code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
+    communication: Communication | Missing = NOT_RECORDED
+    """The same for all ranks."""
 
     @property
     def on_cuda(self) -> bool:
@@ -106,8 +109,14 @@ class RunEvidence:
 
     @property
     def slowest(self) -> Evidence:
-        """The rank with the longest steady step; the first when none has one."""
+        """The rank that the others wait for: they have steps as long as its own, because they end together.
+
+        Where ranks do not wait for each other, or were not seen to, it is the one with the longest steady step; the
+        first when none has one.
+        """
+        together = self.ranks[0].communication
+        late = None if isinstance(together, Missing) else together.late
         return max(
             self.ranks,
-            key=lambda e: -1.0 if isinstance(e.step, Missing) else e.step.step_ms,
+            key=lambda e: (e.rank == late, -1.0 if isinstance(e.step, Missing) else e.step.step_ms),
         )

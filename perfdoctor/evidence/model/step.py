@@ -32,6 +32,8 @@ class Parts(Divided):
     checkpoint: float = 0.0
     gc: float = 0.0
     other: float = 0.0
+    communication: float = 0.0
+    """Waiting for other ranks and for what is sent between them; the other parts are without it."""
 
     @property
     def compute(self) -> float:
@@ -43,9 +45,9 @@ class Parts(Divided):
 class Step:
     """The steady step of one rank.
 
-    `step_ms` is the sum of `parts`. Bursty parts (`input_wait`, `gc`, `checkpoint`) are means, because a cost
-    that comes every 50th step is a cost; the others are 5 % trimmed means, so that one hiccup is not. All are means
-    when several threads call a model: they wait for each other in bursts.
+    `step_ms` is the sum of `parts`. Bursty parts (`input_wait`, `gc`, `checkpoint`, `communication`) are means, because
+    a cost that comes every 50th step is a cost; the others are 5 % trimmed means, so that one hiccup is not. All are
+    means when several threads call a model: they wait for each other in bursts.
     """
 
     boundary: BoundaryKind
@@ -91,8 +93,10 @@ class Step:
 
     @property
     def working_ms(self) -> float:
-        """The step without its wait for data and without collections: what types, threads and CPUs act on."""
-        return max(0.0, self.step_ms - self.parts.input_wait - self.parts.gc)
+        """The step without its waits for data and other ranks and without collections: what types, threads and CPUs
+        act on."""
+        parts = self.parts
+        return max(0.0, self.step_ms - parts.input_wait - parts.gc - parts.communication)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ class Loop:
         self.faults = guarded.off
         self.on_kind = None
         """Told when steps begin to end at something else; set by whoever wants to know."""
+        self.pass_reduced = None
+        """Told of the end of a backward pass while there are `reductions`; set by `Communication`."""
         self.reset()
 
     def reset(self) -> None:
@@ -70,6 +72,8 @@ class Loop:
         """Also told of every boundary, after all else; set by a `DeviceClock` that runs."""
         self.due_ns = 0
         """When the next boundary must be announced; set by whoever takes the announcement."""
+        self.reductions: "dict[int, tuple]" = {}
+        """Models whose next backward pass reduces gradients over ranks; kept by `Communication`."""
         self.on_pass = None
         """Also told of the start of each root forward and backward pass; set by trials, for a few steps."""
         self.kind = ""

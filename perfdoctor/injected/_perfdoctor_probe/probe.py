@@ -15,6 +15,7 @@ from .guard import Guard
 from .hooks import collector, concurrency, loading, patches, profilers
 from .hooks.anomaly import Anomaly
 from .hooks.calls import Calls
+from .hooks.communication import Communication
 from .hooks.device_clock import DeviceClock
 from .loop import Loop
 from .recorder import columns
@@ -42,6 +43,7 @@ class Probe:
         self.loop = Loop(recorder, self.boundary, self.early_step, self.sites, self.concurrency, guarded)
         self.collector = collector.Collector(recorder, self.loop, self.sites, guarded)
         self.calls = Calls(recorder, self.loop, self.sites, guarded)
+        self.communication = Communication(recorder, self.loop, self.calls, self.sites, guarded)
         self.anomaly = Anomaly(self.sites, guarded)
         self.loading = loading.Loading(recorder, self.loop, self.sites, guarded, self.collector.pauses)
         self.device_clock = DeviceClock(recorder, self.loop, guarded)
@@ -104,6 +106,7 @@ class Probe:
             part.reset()
         self.anomaly.reset()
         self.device_clock.reset()
+        self.communication.reset()
         if self.remedies:
             self.recorder.disable()
             return
@@ -288,7 +291,7 @@ class Probe:
             **self.windows.own.without(procfs.counters()),
             **settings.cuda_counters(),
             events=loop.timeline.events,
-            own_us=(self.own_ns + self.device_clock.own_ns) // 1000,
+            own_us=(self.own_ns + self.device_clock.own_ns + self.communication.own_ns) // 1000,
             window_us=self.windows.own.spent_ns // 1000,
         )
 
@@ -307,6 +310,7 @@ class Probe:
         self.loading.flush()
         self.collector.flush()
         self.calls.flush()
+        self.communication.flush()
         self.concurrency.flush(line.step)
         self.device_clock.flush()
         self.recorder.flush()
@@ -321,6 +325,7 @@ class Probe:
         with _NotCompiled():
             facts = settings.torch_settings(optimizer, seen)
             facts["start_ms"] = milliseconds(self.start_ns)
+            facts.update(self.communication.place())
         self.loading.watches_shapes = "cudnn" in facts
         facts["hook_ns"] = unit_cost_ns()
         facts["compiled"] = self.discovery.compiled
@@ -372,6 +377,7 @@ class Probe:
         elif window is not None and window.name == "ops":
             window.forget_layers("the job uses torch.compile, which would trace the hooks")
         self.forget_makers()
+        self.communication.leave()
         self.make_hooks_traceable()
         self.discovery.compiling()
 

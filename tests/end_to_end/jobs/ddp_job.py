@@ -1,7 +1,8 @@
-"""A healthy DDP job on the CPU: `ddp_job.py STEPS`, 0 for no end."""
+"""A DDP job on the CPU: `ddp_job.py STEPS`, 0 for no end; `ddp_job.py STEPS MS`: rank 1 is late by as much."""
 
 import os
 import sys
+import time
 
 import tiny
 import torch
@@ -10,7 +11,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
-model = DistributedDataParallel(tiny.network(width=128, depth=24))
+network = tiny.network(width=128, depth=24)
+if len(sys.argv) > 2 and dist.get_rank() == 1:
+    network[24].register_full_backward_hook(lambda *_: time.sleep(float(sys.argv[2]) / 1000))
+model = DistributedDataParallel(network)
 tiny.train(
     int(sys.argv[1]) or 10**9,
     tiny.batches(1280, 128, batch_size=64),

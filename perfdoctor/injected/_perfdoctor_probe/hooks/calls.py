@@ -34,9 +34,13 @@ class Calls:
         timed, site, began_ns = call
         if timed:
             self.loop.timeline.leave(part)
+        self.add(kind, site, time.perf_counter_ns() - began_ns)
+
+    def add(self, kind: str, site: int, took_ns: int) -> None:
+        """One call more."""
         total = self.totals.setdefault((kind, site), [0, 0])
         total[0] += 1
-        total[1] += time.perf_counter_ns() - began_ns
+        total[1] += took_ns
 
     def wrap(self, kind: str, original, part=None):
         """A stand-in for `original` that counts, and bills its time to `part` on the training thread."""

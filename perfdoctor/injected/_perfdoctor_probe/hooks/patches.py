@@ -44,6 +44,7 @@ def install(probe) -> None:
         _pauses,
         _collector,
         _calls,
+        _communication,
         _grad_scaler,
         _anomaly,
         _double,
@@ -245,6 +246,21 @@ def _calls(probe) -> None:
         put(owner, "save", save, "calls")
     for owner in (torch.cuda, torch.cuda.memory):
         put(owner, "empty_cache", empty_cache, "calls")
+
+
+def _communication(probe) -> None:
+    """Where a rank waits for others. Taken back before anything is compiled: Dynamo knows collectives by identity."""
+    import torch.distributed as distributed
+
+    if not distributed.is_available():
+        return
+    model = torch.nn.parallel.DistributedDataParallel
+    communication, places = probe.communication, Changes()
+    places.put(model, "_sync_buffers", probe.calls.wrap("dist.buffers", model._sync_buffers, parts.COMMUNICATION))
+    places.put(model, "_post_forward", communication.post_forward(model._post_forward))
+    places.put(distributed.Work, "wait", communication.wait(distributed.Work.wait))
+    communication.leave = places.take_back
+    probe.changes.when_undone(places.take_back, "communication")
 
 
 def _grad_scaler(probe) -> None:

@@ -35,7 +35,7 @@ _LONGEST_PAUSE_NS = 300_000
 """Between two operators of one line; a longer pause is a wait for something, not Python at work."""
 _OF_TENSORS = ("torch/_tensor.py", "torch/_tensor_str.py")
 """Files in which `float()`, an f-string or `print` of the job's becomes a read."""
-_PARTS = {**PARTS, parts.GC: "other"}
+_PARTS = {**PARTS, parts.GC: "other", parts.COMMUNICATION: "other"}
 _MAKING = ("other", "input_wait")
 """Parts of a step in which the loop makes its batch."""
 _SHAPES = 16

@@ -1,0 +1,85 @@
+"""How often the rank that is late is named, and why it is: jobs in which that is known, beside healthy ones.
+
+    python -m benchmarks.late_rank [--rounds 2] [--ranks 2 4] [--cases data backward ...]
+
+Each run takes 10 to 20 seconds. An ill run is right when the report's rank and reason are those that were made; a
+healthy one when nothing about communication alarms. The extra work is a loop that waits on the CPU, so that it takes as
+long on a machine of any speed; for a neighbour, ranks are pinned and one of them shares its CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+JOB = Path(__file__).resolve().parent / "jobs" / "ranks.py"
+ILL = {
+    "data": "input_wait",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "other",
+    "neighbour": "other-processes",
+    "data+norm": "input_wait",
+}
+"""Cases, and the reasons that a report is to give. What follows an optimizer's step lies outside of all parts."""
+HEALTHY = ("none", "noise", "saves", "norm")
+STEPS = {2: 200, 4: 100}
+
+
+def observed(case: str, late: int, milliseconds: float, ranks: int) -> dict[str, Any]:
+    """PD19 of the report on one run, with the ids of findings that alarm."""
+    with tempfile.TemporaryDirectory() as directory:
+        report = Path(directory) / "report.json"
+        job = [str(JOB), case, str(late), str(milliseconds), str(STEPS.get(ranks, 60))]
+        torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", str(ranks)]
+        words = ["check", "--to-end", "--runs", directory, "--job-output", "file", "--output", f"json:{report}"]
+        subprocess.run(
+            [sys.executable, "-m", "perfdoctor", *words, "--", *torchrun, *job],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=directory,
+            env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"},
+            timeout=120,
+        )
+        told = json.loads(report.read_text())
+    check = next(check for check in told["checks"] if check["code"] == "PD19")
+    measured = {m["name"]: m["value"] for m in check["measurements"]}
+    alarms = [finding["id"] for finding in check["findings"] if finding["severity"] != "note"]
+    return {**measured, "outcome": check["outcome"], "alarms": alarms}
+
+
+def is_right(case: str, late: int, seen: dict[str, Any]) -> bool:
+    if case in HEALTHY:
+        return not seen["alarms"] and seen["outcome"] != "cannot-tell"
+    return (seen.get("late_rank"), seen.get("late_reason")) == (late, ILL[case])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--cases", nargs="+", default=[*ILL, *HEALTHY], choices=[*ILL, *HEALTHY])
+    asked = parser.parse_args()
+    counts: dict[tuple[str, int], list[bool]] = {}
+    for number in range(asked.rounds):
+        for ranks in asked.ranks:
+            for case in asked.cases:
+                late = random.Random(f"{number} {case}").randrange(ranks)
+                seen = observed(case, late, 3.0 if case == "noise" else 15.0, ranks)
+                right = is_right(case, late, seen)
+                counts.setdefault((case, ranks), []).append(right)
+                print("right" if right else "WRONG", case, f"rank {late} of {ranks}", json.dumps(seen), flush=True)
+    for name, cases in (("ill", ILL), ("healthy", HEALTHY)):
+        results = [right for (case, _), some in counts.items() if case in cases for right in some]
+        print(f"{name}: {sum(results)} of {len(results)} right")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""From the recordings of all ranks of a job: who waits for whom.
+
+All ranks leave a synchronisation together, so a rank's own time runs from its end of one to its arrival at the next:
+its step without what it waits in collectives. Steps are matched by number. A step that is not steady on every rank is
+left out on all, and so are those around the moments when the probe wrote to its file, which one rank does while the
+others wait for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from ..recording.model import Ints, ProcessRecording
+from ..recording.settings import ReducedModel
+from . import steady
+from .model import Collective, Communication, Missing, Parts, RankTimes, Site
+from .stats import block_interval
+from .steady import MIN_STEADY, Selection
+
+Floats = npt.NDArray[np.float64]
+_Line = tuple[str, Site | None]
+_NAMES = ("input_wait", "forward", "backward", "optimizer", "checkpoint", "gc", "communication")
+_AFTER = 2
+"""Steps from the writing of a file on whose waits are not the job's: what one rank is kept from work, the others wait
+for in the same step or in the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    process: ProcessRecording
+    selection: Selection
+
+
+def build(processes: Sequence[ProcessRecording]) -> Communication | Missing:
+    """Of the ranks of one job."""
+    if max((process.world_size for process in processes), default=1) < 2:
+        return Missing("the job has one rank")
+    if len(processes) < 2:
+        return Missing("no other rank ran on this machine")
+    if len({process.rank for process in processes}) < len(processes):
+        return Missing("several processes have the number of one rank: they belong to no group of torch's")
+    if any(process.settings is not None and process.settings.cuda is not None for process in processes):
+        return Missing("on a CUDA device ranks wait for each other on the device, and only the host's time was taken")
+    ranks = []
+    for process in processes:
+        selection = steady.select(process)
+        if isinstance(selection, Missing):
+            return Missing(f"rank {process.rank} has no steady step: {selection.reason}", selection.remedy)
+        ranks.append(_Rank(process, selection))
+    common = _common_steps(ranks)
+    if common.size < MIN_STEADY:
+        return Missing(f"only {common.size} steps were steady on every rank", "let the job run longer")
+    waits = np.array([_column(rank, common, "communication_us") for rank in ranks])
+    if not waits.any():
+        return Missing("the ranks were not seen to wait for each other: they exchange nothing, or inside compiled code")
+    return _compared(ranks, common, waits)
+
+
+def _compared(ranks: Sequence[_Rank], common: Ints, waits: Floats) -> Communication:
+    late = int(waits.mean(axis=1).argmin())
+    # How much longer the next rank waited: all steps end together, so it is by how much the late one came later.
+    lead = np.delete(waits, late, axis=0).min(axis=0) - waits[late]
+    low, _ = block_interval(lead)
+    last = waits.argmin(axis=0)
+    return Communication(
+        steps=int(common.size),
+        ranks=tuple(_times(rank, common, float((last == i).mean())) for i, rank in enumerate(ranks)),
+        late=ranks[late].process.rank,
+        late_ms=max(0.0, float(lead.mean())),
+        late_low_ms=max(0.0, low),
+        late_high_ms=float(lead.clip(min=0).mean()),
+        exposed_ms=float(waits.min(axis=0).mean()),
+        collectives=_collectives(ranks, late),
+        model=_model(ranks),
+    )
+
+
+def _common_steps(ranks: Sequence[_Rank]) -> Ints:
+    """Numbers of the steps that are steady on all ranks, and untouched by us unless most are touched: then they are so
+    long that what is written in them is short."""
+    common = reduce(np.intersect1d, [rank.selection.column("step") for rank in ranks])
+    written = [sample.step for rank in ranks for sample in rank.process.samples]
+    touched = [step + after for step in written for after in range(-1, _AFTER)]
+    clean = common[~np.isin(common, touched)]
+    return np.asarray(clean if 2 * clean.size >= common.size else common, np.int64)
+
+
+def _column(rank: _Rank, common: Ints, name: str) -> Floats:
+    """Milliseconds in the common steps."""
+    rows = rank.selection.rows
+    return np.asarray(rows[name][np.isin(rows["step"], common)] / 1000, np.float64)
+
+
+def _times(rank: _Rank, common: Ints, late_share: float) -> RankTimes:
+    spent = {name: float(_column(rank, common, f"{name}_us").mean()) for name in _NAMES}
+    other = float(_column(rank, common, "wall_us").mean()) - sum(spent.values())
+    delay = rank.selection.per_step("delay_us")
+    return RankTimes(
+        rank=rank.process.rank,
+        parts=Parts(**spent, other=max(0.0, other)),
+        cpu_ms=float(_column(rank, common, "cpu_us").mean()),
+        run_delay_ms=Missing("too few counter samples") if delay is None else delay / 1000,
+        late_share=late_share,
+        samples=steady.samples_per_step(rank.process, rank.selection),
+    )
+
+
+def _model(ranks: Sequence[_Rank]) -> ReducedModel | None:
+    return next((model for rank in ranks if (model := rank.process.reduced_model) is not None), None)
+
+
+def _collectives(ranks: Sequence[_Rank], late: int) -> tuple[Collective, ...]:
+    """By what the late rank calls; the others call the same."""
+    by_rank = [_lines(rank) for rank in ranks]
+    found = []
+    for line, (calls, ms) in by_rank[late].items():
+        least = min(lines[line][1] for lines in by_rank if line in lines)
+        found.append(Collective(*line, calls, ms, least))
+    return tuple(sorted(found, key=lambda one: -one.least_ms))
+
+
+def _lines(rank: _Rank) -> Mapping[_Line, tuple[float, float]]:
+    """Calls and milliseconds per step, by kind and line."""
+    totals: dict[_Line, list[int]] = defaultdict(lambda: [0, 0])
+    for call in rank.process.calls:
+        group, _, kind = call.kind.rpartition(".")
+        if group == "dist" and call.step > rank.selection.first:
+            totals[kind, call.site][0] += call.count
+            totals[kind, call.site][1] += call.us
+    span = rank.selection.span
+    return {line: (count / span, us / 1000 / span) for line, (count, us) in totals.items()}

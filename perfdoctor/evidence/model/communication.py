@@ -1,0 +1,93 @@
+"""The ranks of a job beside each other: who waits for whom, and what sending takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...recording.base import Missing, Site
+from ...recording.settings import ReducedModel
+from .step import Parts
+
+GRADIENTS, GRADIENTS_AGAIN, BUFFERS, SEARCH = "gradients", "gradients_again", "buffers", "search"
+"""Collectives of DistributedDataParallel: the all-reduce behind a backward pass, a further one of the same model in the
+same step, the broadcast of buffers before a
+forward pass; and its search for parameters without a gradient, for which no rank waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankTimes:
+    """One rank's steady step, in those steps that are steady on every rank."""
+
+    rank: int
+    parts: Parts
+    """All but `communication` is the rank's own time."""
+    cpu_ms: float
+    """Of its training thread."""
+    run_delay_ms: float | Missing
+    """Its training thread was runnable without a CPU, per step."""
+    late_share: float
+    """Of the steps: in those it came last."""
+    samples: float | Missing
+    """Per step."""
+
+    @property
+    def own_ms(self) -> float:
+        """From what the other ranks had finished too until it is ready for them again."""
+        return self.parts.total - self.parts.communication
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Calls of one kind in one line, per step; or the work of DistributedDataParallel, which has no line."""
+
+    kind: str
+    """torch's function, `all_reduce_scalar` for an `all_reduce` of a few numbers, or one of those above."""
+    site: Site | None
+    calls_per_step: float
+    ms_per_step: float
+    """On this rank, waiting for late ranks included."""
+    least_ms: float
+    """The least of all ranks: what it takes without waiting for anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """Durations only: no rank's clock is compared with another's."""
+
+    steps: int
+    """That were compared."""
+    ranks: tuple[RankTimes, ...]
+    """All that ran on this machine, by number."""
+    late: int
+    """The rank that the others wait for most."""
+    late_ms: float
+    """By how much longer its own time is than that of the next rank, per step, early steps counted against it: what the
+    job saves if it is like the others."""
+    late_low_ms: float
+    """Lower end of the 95 % interval of `late_ms`; never negative."""
+    late_high_ms: float
+    """The same with steps in which another rank was late counted as nothing."""
+    exposed_ms: float
+    """In collectives on the rank that waits least, step by step: sending, and nobody's lateness."""
+    collectives: tuple[Collective, ...]
+    """The dearest first."""
+    model: ReducedModel | None
+    """None without DistributedDataParallel."""
+
+    @property
+    def late_rank(self) -> RankTimes:
+        return next(times for times in self.ranks if times.rank == self.late)
+
+    @property
+    def others(self) -> tuple[RankTimes, ...]:
+        """All but the late one."""
+        return tuple(times for times in self.ranks if times.rank != self.late)
+
+    def waits_ms(self, rank: int) -> float:
+        """What a rank waits for the late one, per step."""
+        waits = {times.rank: times.parts.communication for times in self.ranks}
+        return max(0.0, waits.get(rank, 0.0) - waits[self.late])
+
+    def of_kind(self, kind: str) -> Collective | None:
+        """The dearest; None where there is none."""
+        return next((one for one in self.collectives if one.kind == kind), None)

@@ -1,0 +1,167 @@
+"""What a rank waits for others: behind its own backward pass, for buffers, and in collectives called from Python.
+
+DistributedDataParallel's all-reduce makes a backward pass take as long on every rank, however late one of them is. Its
+reducer notes when each gradient was there; what follows the last of them is no computing of this rank's. These times
+count from the end of the forward pass, and are the host's: on a CUDA device nothing is waited for here.
+"""
+
+import functools
+import sys
+import time
+import weakref
+
+import torch
+
+from ..timeline import BACKWARD, COMMUNICATION
+
+_clock = time.perf_counter_ns
+_FACTS = (
+    "find_unused_parameters",
+    "broadcast_buffers",
+    "gradient_as_bucket_view",
+    "static_graph",
+    "num_parameter_tensors",
+    "total_parameter_size_bytes",
+    "bucket_cap_bytes",
+)
+"""Of DistributedDataParallel's own log."""
+_REBUILT = 4
+"""Steps until its log knows the buckets that it made in the order in which gradients came."""
+_COLLECTIVES = "distributed_c10d.py"
+_AROUND = "c10d_logger.py"
+"""Torch's file of collectives, and that of what it wraps them in."""
+_SCALAR = 16
+"""Numbers up to which an `all_reduce` is no reduction of gradients or activations: a loss, a count, a metric."""
+
+
+class Communication:
+    """Of one process; nothing here runs in a job of one rank."""
+
+    def __init__(self, recorder, loop, calls, sites, guarded) -> None:
+        self.recorder = recorder
+        self.loop = loop
+        self.calls = calls
+        self.sites = sites
+        self.guarded = guarded
+        loop.pass_reduced = guarded("communication", self.pass_ended)
+        self.leave = bool
+        """Takes our stand-ins out of torch."""
+        self.reset()
+
+    def reset(self) -> None:
+        self.model = None
+        """A weak reference to the model that was reduced last."""
+        self.last: "dict[int, int]" = {}
+        """What each reducer said of its latest gradient, ns from the end of the forward pass."""
+        self.steps: "dict[int, int]" = {}
+        """In which step each was heard last."""
+        self.told = False
+        self.own_ns = 0
+
+    # -- DistributedDataParallel --------------------------------------------------------------------------
+
+    def post_forward(self, original):
+        """A stand-in for what ends its forward pass and makes the reducer ready for the next backward pass."""
+        ready = self.guarded("communication", self._will_reduce)
+        took = self.guarded("communication", self._searched)
+
+        @functools.wraps(original)
+        def post_forward(model, output):
+            began = _clock()
+            output = original(model, output)
+            ready(model, began)
+            took(model, began)
+            return output
+
+        return post_forward
+
+    def _will_reduce(self, model, now: int) -> None:
+        if torch.is_grad_enabled() and model.require_backward_grad_sync and self.loop.on_training_thread():
+            if self.model is None or self.model() is not model:
+                self.model = weakref.ref(model)
+            self.loop.reductions[id(model)] = (self.model, now)
+
+    def _searched(self, model, began: int) -> None:
+        """With `find_unused_parameters` the graph was searched just now."""
+        if model.find_unused_parameters and id(model) in self.loop.reductions:
+            self.calls.add("dist.search", -1, _clock() - began)
+
+    def pass_ended(self) -> None:
+        """A backward pass ended, its part still open: what came after the last gradient was waiting for other ranks."""
+        loop = self.loop
+        line = loop.timeline
+        if not loop.on_training_thread() or line.stack[-1] != BACKWARD:
+            return
+        now, ready, again = _clock(), 0, False
+        for key, (model, since) in list(loop.reductions.items()):
+            module = model()
+            last = 0 if module is None else max(module.reducer.get_backward_stats(), default=0)
+            if last != self.last.get(key, 0):  # else its pass is still to come: a job of several models
+                self.last[key] = last
+                del loop.reductions[key]
+                ready = max(ready, since + last)
+                again |= self.steps.get(key) == line.step
+                self.steps[key] = line.step
+        if ready:
+            line.enter(COMMUNICATION)
+            waited = max(0, min(now - ready, line.spent[BACKWARD]))
+            line.spent[BACKWARD] -= waited
+            line.spent[COMMUNICATION] += waited
+            line.leave(COMMUNICATION)
+            self.calls.add("dist.gradients_again" if again else "dist.gradients", -1, waited)
+            self.own_ns += _clock() - now
+
+    def flush(self) -> None:
+        """Queue how the model is reduced, once."""
+        model = self.model() if self.model is not None else None
+        if model is None or self.told or self.loop.timeline.step < _REBUILT:
+            return
+        self.told = True
+        log = model._get_ddp_logging_data()
+        sizes = log.get("rebuilt_bucket_sizes") or log.get("bucket_sizes") or ""
+        facts = {name: int(log[name]) for name in _FACTS if name in log}
+        self.recorder.record("ddp", bucket_bytes=[int(size) for size in sizes.split(",") if size.strip()], **facts)
+
+    def place(self) -> dict:
+        """This process among the ranks, as torch knows it: not every launcher sets RANK. Empty without a group."""
+        distributed = torch.distributed
+        if not distributed.is_available() or not distributed.is_initialized():
+            return {}
+        return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+
+    # -- collectives called from Python -------------------------------------------------------------------
+
+    def wait(self, original):
+        """A stand-in for `Work.wait`, which every collective of Python's ends in, but none of the above."""
+        began = self.guarded("collectives", self._wait_began)
+        ended = self.guarded("collectives", self._wait_ended)
+
+        @functools.wraps(original)
+        def wait(*args, **kwargs):
+            token = began()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                ended(token)
+
+        return wait
+
+    def _wait_began(self) -> "tuple | None":
+        loop = self.loop
+        if not loop.on_training_thread():
+            return None
+        # The outermost function of torch.distributed: `all_gather_object` gathers twice.
+        frame, outermost = sys._getframe(3), None
+        while frame is not None and frame.f_code.co_filename.endswith((_COLLECTIVES, _AROUND)):
+            if frame.f_code.co_filename.endswith(_COLLECTIVES):
+                outermost = frame
+            frame = frame.f_back
+        name = "wait" if outermost is None else outermost.f_code.co_name
+        if name == "all_reduce" and outermost.f_locals["tensor"].numel() <= _SCALAR:
+            name = "all_reduce_scalar"
+        return name, self.sites.here(3), loop.timeline.enter(COMMUNICATION)
+
+    def _wait_ended(self, token: "tuple | None") -> None:
+        if token is not None:
+            name, site, began = token
+            self.calls.add(f"dist.{name}", site, self.loop.timeline.leave(COMMUNICATION) - began)

@@ -1,0 +1,161 @@
+"""Who is late and why, and what sending costs that need not be."""
+
+from __future__ import annotations
+
+import pytest
+from ill_runs.communication import LINE, collecting, late, reducing, times, together, two_ranks
+from perfdoctor.checks.communication import CHECK
+from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, on_gpu, with_
+
+from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Collective
+
+_examined, _found = asked(CHECK)
+
+
+def _reason(outcome: object) -> object:
+    return next(m.value for m in outcome.measurements if m.name == "late_reason")  # type: ignore[attr-defined]
+
+
+def test_two_like_ranks_are_clear() -> None:
+    assert is_clear(_examined(two_ranks()))
+
+
+def test_one_rank_waits_for_nobody() -> None:
+    assert _examined(healthy()).kind is OutcomeKind.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("evidence", [with_(two_ranks(), communication=NOT_SEEN), with_(two_ranks(), step=NOT_SEEN)])
+def test_ranks_that_were_not_compared_are_no_healthy_ones(evidence: object) -> None:
+    assert _examined(evidence).kind is OutcomeKind.CANNOT_TELL  # type: ignore[arg-type]
+
+
+def test_a_gpu_cannot_be_told() -> None:
+    evidence = on_gpu(two_ranks(), communication=NOT_SEEN)
+    assert _examined(evidence).kind is OutcomeKind.CANNOT_TELL
+
+
+@pytest.mark.parametrize(
+    ("part", "billed"),
+    [
+        ("input_wait", Part.INPUT_WAIT),
+        ("forward", Part.COMPUTE),
+        ("backward", Part.COMPUTE),
+        ("gc", Part.GC),
+        ("other", Part.OTHER),
+    ],
+)
+def test_the_late_rank_says_where_its_time_goes(part: str, billed: Part) -> None:
+    outcome = _examined(late(part=part))
+    finding = _found(late(part=part))
+    assert finding.id == "PD19.late-rank" and finding.severity is Severity.ERROR
+    assert (number(finding, "rank"), _reason(outcome)) == (1, part)
+    assert number(finding, "excess_ms") == pytest.approx(10.0)
+    assert finding.savings.low_ms == pytest.approx(9.5) and finding.savings.part is billed
+    assert finding.savings.general, "what names the cause itself is billed first"
+
+
+def test_the_rank_that_waits_does_not_say_so_of_itself() -> None:
+    assert ids(_examined(late(rank=0))) == []
+
+
+@pytest.mark.parametrize(("by_ms", "count"), [(1.0, 0), (1.2, 0), (2.5, 1)])
+def test_lateness_counts_from_a_twentieth_of_the_step_on(by_ms: float, count: int) -> None:
+    assert len(ids(_examined(late(by_ms=by_ms)))) == count
+
+
+def test_ranks_that_take_turns_have_no_late_one() -> None:
+    assert ids(_examined(with_(late(by_ms=4.0), communication__late_low_ms=0.0))) == []
+
+
+def test_a_cpu_that_others_have_comes_before_the_parts_that_it_lengthens() -> None:
+    waiting = times(0, 10.5)
+    kept = with_(times(1, 0.5, 1.0, forward=12.0, backward=20.0), run_delay_ms=9.0)
+    outcome = _examined(two_ranks(together(waiting, kept)))
+    assert _reason(outcome) == "other-processes"
+    assert _found(two_ranks(together(waiting, kept))).severity is Severity.ERROR
+    wandering = with_(kept, late_share=0.6)
+    assert _found(two_ranks(together(waiting, wandering))).severity is Severity.NOTE
+    crowded = with_(waiting, run_delay_ms=9.0), with_(kept, run_delay_ms=13.0, cpu_ms=34.0)
+    assert _reason(_examined(two_ranks(together(*crowded)))) == "backward", "as long for its work as the other"
+    unknown = with_(kept, run_delay_ms=NOT_SEEN)
+    assert _reason(_examined(two_ranks(together(waiting, unknown)))) == "backward"
+
+
+def test_a_rank_that_is_slow_in_everything_computes_slowly() -> None:
+    slow = times(1, 0.5, 1.0, forward=12.5, backward=18.5, optimizer=3.5)
+    assert _reason(_examined(two_ranks(together(times(0, 11.0), slow)))) == "compute"
+
+
+def test_larger_batches_are_named() -> None:
+    larger = with_(times(1, 0.5, 1.0, backward=24.0), samples=64.0)
+    finding = _found(two_ranks(together(times(0, 10.5), larger)))
+    assert "2.0 times as large" in finding.fix.text
+
+
+def test_of_four_ranks_the_last_speaks() -> None:
+    ranks = (*(times(rank, 10.5, 0.0) for rank in range(3)), times(3, 0.5, 1.0, backward=24.0))
+    assert number(_found(with_(two_ranks(together(*ranks), rank=3), job__world_size=4)), "rank") == 3
+
+
+def test_ranks_on_other_machines_make_it_less_sure() -> None:
+    assert _found(late()).confidence is Confidence.HIGH
+    assert _found(with_(late(), job__world_size=8)).confidence is Confidence.MEDIUM
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Sending
+
+
+def test_sending_that_nothing_hides_is_an_opportunity() -> None:
+    finding = _found(reducing())
+    assert finding.id == "PD19.exposed-communication"
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (0.0, 4.0)
+    assert finding.savings.part is Part.COMMUNICATION
+
+
+def test_what_another_finding_names_is_not_told_twice() -> None:
+    assert ids(_examined(collecting("barrier"))) == ["PD19.barrier-in-step"]
+
+
+def test_needless_reductions_are_those_after_the_first() -> None:
+    finding = _found(collecting("gradients_again", site=None, calls_per_step=3.0))
+    assert number(finding, "reductions") == 4.0
+    assert finding.savings.ceiling_ms == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "found"),
+    [
+        ((66_048,) * 60, "PD19.small-buckets"),
+        ((1 << 20, 24 << 20), "PD19.exposed-communication"),
+        ((25 << 20,) * 60, "PD19.exposed-communication"),
+        ((), "PD19.exposed-communication"),
+    ],
+)
+def test_only_many_and_small_buckets_are_found(buckets: tuple[int, ...], found: str) -> None:
+    assert ids(_examined(reducing(bucket_bytes=buckets))) == [found]
+
+
+def test_buffers_are_sent_by_default_and_therefore_an_opportunity() -> None:
+    assert _found(collecting("buffers")).severity is Severity.NOTE
+
+
+@pytest.mark.parametrize(("ms", "count"), [(0.5, 0), (8.0, 1)])
+@pytest.mark.parametrize("kind", ["barrier", "all_gather_object", "all_reduce_scalar", "buffers"])
+def test_a_collective_counts_by_what_it_takes(kind: str, ms: float, count: int) -> None:
+    assert len(ids(_examined(collecting(kind, ms)))) == count
+
+
+def test_a_collective_of_the_loop_has_its_line() -> None:
+    finding = _found(collecting("monitored_barrier"))
+    assert finding.location is not None and finding.location.line == LINE.line
+
+
+def test_one_large_reduction_called_by_the_loop_may_be_what_it_is_for() -> None:
+    assert ids(_examined(collecting("all_reduce"))) == ["PD19.exposed-communication"]
+
+
+def test_waiting_for_the_late_rank_inside_a_collective_is_not_its_cost() -> None:
+    call = Collective("barrier", LINE, 1.0, 20.0, 0.4)
+    assert is_clear(_examined(two_ranks(together(calls=(call,)))))

@@ -1,0 +1,142 @@
+"""Ranks compared: who waits for whom, from durations alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from recordings import MACHINE, recorded, sample, settings, site, steps, torch, write, write_run
+
+from perfdoctor.evidence import communication
+from perfdoctor.evidence.build import build as build_run
+from perfdoctor.evidence.model import Communication, Missing
+from perfdoctor.recording.host import HostRecording
+from perfdoctor.recording.reader import read
+
+N = 101
+OWN = 5_000
+Us = Sequence[int] | int
+
+
+def _records(rank: int, wall_us: Us, waits_us: Us, *more: dict[str, Any], world: int = 2, **us: Any) -> list[Any]:
+    environment = {"RANK": str(rank), "WORLD_SIZE": str(world)}
+    walls = [wall_us] * N if isinstance(wall_us, int) else wall_us
+    waits = [waits_us] * N if isinstance(waits_us, int) else waits_us
+    told = settings(environment=environment)
+    return [torch(environment=environment), told, steps(walls, communication_us=waits, **us), *more]
+
+
+def _built(directory: Path, *ranks: list[Any]) -> Communication | Missing:
+    return communication.build([recorded(directory, *records, pid=100 + i) for i, records in enumerate(ranks)])
+
+
+def _compared(directory: Path, *ranks: list[Any]) -> Communication:
+    built = _built(directory, *ranks)
+    assert not isinstance(built, Missing), built
+    return built
+
+
+def test_the_rank_that_waits_least_is_late_by_what_the_next_waits_more(tmp_path: Path) -> None:
+    first = _records(0, 30_000, 26_000, forward_us=1_000, backward_us=2_000)
+    second = _records(1, 30_000, 1_000, forward_us=1_000, backward_us=27_000)
+    seen = _compared(tmp_path, first, second)
+    assert (seen.late, seen.late_ms, seen.exposed_ms) == (1, pytest.approx(25.0), pytest.approx(1.0))
+    assert (seen.late_low_ms, seen.late_high_ms) == (pytest.approx(25.0), pytest.approx(25.0))
+    assert seen.late_rank.parts.backward == pytest.approx(27.0) and seen.late_rank.late_share == 1.0
+    assert seen.late_rank.own_ms == pytest.approx(29.0) and seen.others[0].own_ms == pytest.approx(4.0)
+    assert (seen.waits_ms(0), seen.waits_ms(1)) == (pytest.approx(25.0), 0.0)
+
+
+def test_ranks_that_take_turns_have_no_late_one(tmp_path: Path) -> None:
+    turns = np.random.default_rng(0).integers(0, 2, N) * 4_000
+    seen = _compared(tmp_path, _records(0, 10_000, list(turns)), _records(1, 10_000, list(4_000 - turns)))
+    assert seen.late_low_ms == 0.0 and seen.late_ms < 1.0
+    assert seen.late_high_ms > 1.0, "at most so much, if nobody else were late instead"
+
+
+def test_of_four_ranks_the_next_late_one_counts(tmp_path: Path) -> None:
+    waits = (20_000, 6_000, 1_000, 20_000)
+    seen = _compared(tmp_path, *[_records(rank, 30_000, us, world=4) for rank, us in enumerate(waits)])
+    assert (seen.late, seen.late_ms) == (2, pytest.approx(5.0))
+
+
+def test_a_step_that_is_not_steady_on_one_rank_counts_on_none(tmp_path: Path) -> None:
+    saves = [100_000 if step % 25 == 0 else 0 for step in range(N)]
+    walls = [10_000 + us for us in saves]
+    saving = _records(0, walls, 1_000, checkpoint_us=saves)
+    waiting = _records(1, walls, [1_000 + us for us in saves])
+    seen = _compared(tmp_path, saving, waiting)
+    assert seen.late_ms == pytest.approx(0.0)
+    assert seen.steps < N - 4
+
+
+def test_steps_beside_our_own_writing_are_left_out(tmp_path: Path) -> None:
+    held = [20_000 if step in (40, 60, 80) else 1_000 for step in range(N)]
+    samples = [sample(step) for step in (40, 60, 80)]
+    walls = [10_000 + us for us in held]
+    seen = _compared(tmp_path, _records(0, walls, 1_000, *samples), _records(1, walls, held))
+    assert seen.late_ms == pytest.approx(0.0)
+
+
+def test_collectives_are_told_by_line_and_by_the_rank_that_waits_least_in_them(tmp_path: Path) -> None:
+    def calls(us: int) -> list[dict[str, Any]]:
+        kinds = (("dist.barrier", 1), ("dist.gradients", -1), ("save", 1))
+        return [
+            site(1, 48),
+            *[{"k": "call", "kind": k, "site": s, "count": 100, "us": us, "step": N} for k, s in kinds],
+        ]
+
+    seen = _compared(
+        tmp_path, _records(0, 30_000, 1_000, *calls(100_000)), _records(1, 30_000, 21_000, *calls(2_100_000))
+    )
+    barrier, gradients = sorted(seen.collectives, key=lambda call: call.kind)
+    assert (barrier.kind, gradients.kind, gradients.site) == ("barrier", "gradients", None)
+    assert barrier.site is not None and barrier.site.line == 48
+    assert barrier.least_ms == pytest.approx(1.0) and barrier.calls_per_step == pytest.approx(1.0)
+
+
+def test_the_reduced_model_is_the_first_that_a_rank_tells(tmp_path: Path) -> None:
+    records = _records(0, 30_000, 1_000)
+    records.append({"k": "ddp", "bucket_bytes": [4096, 8192], "broadcast_buffers": 1})
+    seen = _compared(tmp_path, records, _records(1, 30_000, 2_000))
+    assert seen.model is not None and seen.model.bucket_bytes == (4096, 8192)
+
+
+def test_the_number_that_torch_gives_a_rank_counts_before_the_environments(tmp_path: Path) -> None:
+    records = [_records(0, 30_000, us) for us in (9_000, 1_000)]
+    for rank, (_, told, _) in enumerate(records):
+        told.update(rank=rank, world_size=2)
+    assert _compared(tmp_path, *records).late == 1
+
+
+@pytest.mark.parametrize(
+    ("ranks", "why"),
+    [
+        ([(0, 1, 1_000)], "one rank"),
+        ([(0, 2, 1_000)], "no other rank"),
+        ([(0, 2, 0), (1, 2, 0)], "not seen to wait"),
+        ([(0, 2, 1_000), (0, 2, 2_000)], "several processes"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(tmp_path: Path, ranks: list[tuple[int, int, int]], why: str) -> None:
+    built = _built(tmp_path, *[_records(rank, 10_000, us, world=world) for rank, world, us in ranks])
+    assert isinstance(built, Missing) and why in built.reason
+
+
+def test_on_a_gpu_the_hosts_waits_say_nothing(tmp_path: Path) -> None:
+    ranks = [_records(rank, 10_000, 1_000) for rank in (0, 1)]
+    ranks[0][1] = {**ranks[0][1], "cuda": {"total_bytes": 1, "allocator": "native"}}
+    built = _built(tmp_path, *ranks)
+    assert isinstance(built, Missing) and "CUDA" in built.reason
+
+
+def test_the_late_rank_is_the_one_that_is_judged(tmp_path: Path) -> None:
+    """Its steps are no longer than those of the others, a little shorter here."""
+    for rank, (wall, wait) in enumerate(((30_010, 26_000), (30_000, 1_000))):
+        write(tmp_path, *_records(rank, wall, wait), pid=100 + rank)
+    run = build_run(read(write_run(tmp_path)), MACHINE, HostRecording((), (), ()))
+    assert run.slowest.rank == 1
+    assert run.ranks[0].communication == run.ranks[1].communication
