@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..injected._perfdoctor_probe import records
 from .base import Missing
+from .growth import Growth
 from .lines import LinesWindow, SitesWindow
 from .loading import (
     BatchSeen,
@@ -37,6 +38,7 @@ from .process import (
     ProcessEnd,
     ProcessHeader,
     Sample,
+    Saved,
     TorchImport,
 )
 from .settings import Settings
@@ -92,6 +94,7 @@ class ProcessRecording:
     collections: tuple[Collections, ...]
     full_collections: tuple[FullCollection, ...]
     calls: tuple[Call, ...]
+    saved: tuple[Saved, ...]
     eval_with_grad: tuple[EvalWithGradSeen, ...]
     forwards_seen: tuple[ForwardsSeen, ...]
     request_rounds: tuple[RequestTiming, ...]
@@ -99,6 +102,10 @@ class ProcessRecording:
     ops: OpsWindow | Missing | None
     call_sites: SitesWindow | Missing | None
     code_lines: LinesWindow | Missing | None
+    later_lines: LinesWindow | Missing | None
+    """The line window once more, where something grew."""
+    growth: Growth | None
+    """None where nothing grew."""
     counters: Counters | Missing | None
     making: LinesWindow | None
     """Of a worker: one batch, line by line."""
@@ -158,6 +165,7 @@ KINDS: Mapping[str, str] = {
     "gc": "collections",
     "full_gc": "full_collections",
     "call": "calls",
+    "saved": "saved",
     "eval_with_grad": "eval_with_grad",
     "concurrency": "forwards_seen",
     "batching": "request_rounds",
@@ -165,6 +173,8 @@ KINDS: Mapping[str, str] = {
     "window ops": "ops",
     "window sites": "call_sites",
     "window lines": "code_lines",
+    "window later": "later_lines",
+    "growth": "growth",
     "window counters": "counters",
     "making": "making",
     "timings": "timings",

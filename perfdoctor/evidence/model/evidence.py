@@ -12,8 +12,10 @@ from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
 from ...recording.settings import Backend, Cudnn, Precision, Threads
+from .checkpoints import Checkpoints
 from .concurrency import Concurrency
 from .device import DeviceTimeline
+from .growth import StepGrowth
 from .host import Host
 from .job import DebuggingAid, Job
 from .loading import Loader
@@ -72,6 +74,8 @@ class Evidence:
     debugging: tuple[DebuggingAid, ...] | Missing = NOT_RECORDED
     code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
+    growth: StepGrowth | Missing = NOT_RECORDED
+    checkpoints: Checkpoints | Missing = NOT_RECORDED
 
     @property
     def on_cuda(self) -> bool:
