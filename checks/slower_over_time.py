@@ -90,8 +90,10 @@ class Limits:
 
 _MOST = 0.5
 """Of the growth: a cause that explains less is not to blame for it."""
+_NAMED = 0.4
+"""Of the growth, in lines that name a container or are given it: a busy neighbour makes all other lines longer too."""
 _ON_CPU = 0.5
-"""Of the growth of passes that compute: with less of it as CPU time, something else than more work is in the way."""
+"""Of the growth: with less of it as CPU time of the training thread, something else than more work is in the way."""
 _KEPT = 0.9
 """Of the growth, saved at least: appending itself, and what replaces the loop over it, remain."""
 
@@ -133,56 +135,55 @@ def _measured(trend: Trend) -> tuple[Measurement, ...]:
 
 def _computes_more(trend: Trend) -> bool:
     """Whether the growth is work of the training thread, and not a wait for a CPU or a throttled one."""
-    return trend.cpu_ms >= _ON_CPU * trend.grown_ms
+    return trend.cpu_ms >= _ON_CPU * trend.parts.total
 
 
 def _graph(growth: StepGrowth, trend: Trend) -> GrowingGraph | None:
     """A deeper graph lengthens the backward pass first."""
-    deeper = trend.parts.backward + trend.parts.forward
-    if not growth.graphs or deeper < _MOST * trend.grown_ms or trend.parts.backward <= 0:
+    parts = trend.parts
+    if not growth.graphs or parts.backward + parts.forward < _MOST * parts.total or parts.backward <= 0:
         return None
     return growth.graphs[0]
 
 
-def _container(growth: StepGrowth, trend: Trend) -> tuple[GrowingContainer, GrowingLine | None, bool] | None:
-    """With the line that takes longer, if one is known, and whether that line names the container."""
-    best, most = None, 0.0
-    for container in growth.containers:
-        places = {(site.file, site.line) for site in container.uses}
-        lines = [line for line in growth.lines if (line.site.file, line.site.line) in places]
-        explained = sum(line.share for line in lines)
-        if explained > most:
-            best, most = (container, lines[0], True), explained
-    if most >= _MOST:
-        return best
-    # Beyond the passes of the model nothing depends on how large its inputs are.
-    parts = trend.parts
-    beside = parts.other + parts.input_wait + parts.checkpoint + parts.gc
-    only_forward = parts.forward > 0 and parts.backward < 0.2 * parts.forward and _computes_more(trend)
-    told = beside + (parts.forward if only_forward else 0.0)
-    if not growth.containers or told < _MOST * trend.grown_ms:
-        return None
-    inside = [line for line in growth.lines if line.part not in ("backward", "optimizer")]
-    return growth.containers[0], next(iter(inside), None), False
+def _container(growth: StepGrowth, trend: Trend) -> tuple[GrowingContainer, GrowingLine | None] | None:
+    """With the line that takes longer; None where that is not known, as where collections walk what is kept."""
+    found = [(container, _lines_of(container, growth.lines)) for container in growth.containers]
+    best = max(found, key=lambda pair: sum(line.share for line in pair[1]), default=None)
+    if best is not None and sum(line.share for line in best[1]) >= _NAMED:
+        return best[0], best[1][0]
+    if growth.containers and trend.parts.gc >= _MOST * trend.parts.total:
+        return growth.containers[0], None
+    return None
+
+
+def _lines_of(container: GrowingContainer, lines: tuple[GrowingLine, ...]) -> list[GrowingLine]:
+    """Those that name it, and those of functions that it is given to."""
+    places = {(site.file, site.line) for site in container.uses}
+    return [
+        line
+        for line in lines
+        if (line.site.file, line.site.line) in places or line.site.function in container.passed_to
+    ]
 
 
 # -- findings ---------------------------------------------------------------------------------------------
 
 
 def _growing_container(
-    container: GrowingContainer, line: GrowingLine | None, named: bool, step: Step, trend: Trend, limits: Limits
+    container: GrowingContainer, line: GrowingLine | None, step: Step, trend: Trend, limits: Limits
 ) -> Finding:
     keeps_graphs, costly = container.graphs >= _MOST, line is not None and line.site != container.site
     variable = container.name.replace("{", "{{").replace("}", "}}")
     return Finding(
         id="PD15.growing-container",
         severity=_cost(step, trend).severity(limits.min_share, limits.error_share),
-        confidence=Confidence.HIGH if named else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if line is not None else Confidence.MEDIUM,
         message="steps went from {early_ms} to {late_ms}: {name} grows by {per_step:element} per step",
         reasoning="the {kind} had {length:element} in the end"
         + (", each with the graph of its step" if keeps_graphs else "")
         + ("; {line} took {line_early_ms} per step at first and {line_late_ms} later" if costly else "")
-        + ("" if named else "; no line of the model's passes explains the growth, and nothing else that is kept grows"),
+        + ("" if line is not None else "; garbage collections, which walk all that is kept, take the time"),
         evidence=(
             *_measured(trend),
             Measurement("name", container.name, "text", "what grows"),
@@ -247,17 +248,17 @@ def _cost(step: Step, trend: Trend) -> Cost:
 
 
 def _saved(step: Step, trend: Trend) -> Savings:
-    """Of the mean step at least what it has on top of the early one; at most what the last steps have."""
-    low = _KEPT * max(0.0, step.step_ms - trend.early_ms)
+    """Of the mean step at least half of the growth, which is its mean; at most as much of it as of the last steps."""
+    low = _KEPT * max(0.0, min(step.step_ms - trend.early_ms, trend.grown_ms / 2))
     high = step.step_ms * (1 - trend.early_ms / trend.late_ms)
     parts = {Part.GC: trend.parts.gc, Part.INPUT_WAIT: trend.parts.input_wait}
     largest = max(parts, key=lambda part: parts[part])
-    part = largest if parts[largest] >= _MOST * trend.grown_ms else Part.OTHER
+    part = largest if parts[largest] >= _MOST * trend.parts.total else Part.OTHER
     return savings(
         step,
         low,
         max(low, high),
-        "the mean step less an early one, and at most the last steps less early ones; it rises with every step",
+        "the mean growth of the steps, and at most the share that it has of the last ones; it rises with every step",
         part=part,
     )
 

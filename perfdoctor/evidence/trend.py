@@ -51,7 +51,7 @@ def trend(steps: Selection) -> Trend | Missing:
     return Trend(
         steps=int(span) + 1,
         early_ms=early,
-        late_ms=float(np.median(y[-2:])),
+        late_ms=early + common * span,
         low=float(slopes[low]) * span / early if early > 0 else 0.0,
         high=float(slopes[high]) * span / early if early > 0 else 0.0,
         is_gradual=common != 0 and all(one / common >= _GRADUAL for one in halves),
@@ -82,24 +82,25 @@ def _lines(process: ProcessRecording, steps: Selection, found: Trend) -> tuple[G
     first, later = process.code_lines, process.later_lines
     if not isinstance(first, LinesWindow) or not isinstance(later, LinesWindow) or found.grown_ms <= 0:
         return ()
-    apart = later.first_step - first.first_step
-    if apart <= 0:
-        return ()
-    number, parts = steps.column("step"), _by_part(steps)
+    number, wall, parts = steps.column("step"), steps.column("wall_us") / 1000, _by_part(steps)
+
+    def around(window: LinesWindow, values: Array) -> float:
+        return trimmed_mean(values[np.argsort(np.abs(number - window.first_step), kind="stable")[: 2 * _AROUND]])
 
     def ms(window: LinesWindow) -> dict[tuple[object, str], float]:
-        nearest = np.argsort(np.abs(number - window.first_step), kind="stable")[: 2 * _AROUND]
-        length = {part: trimmed_mean(values[nearest]) for part, values in parts.items()}
+        length = {part: around(window, values) for part, values in parts.items()}
         took: dict[tuple[object, str], float] = {}
         for line in window.lines:
             key = (line.site, line.part)
             took[key] = took.get(key, 0.0) + line.share * length.get(line.part, 0.0)
         return took
 
+    longer_ms = around(later, wall) - around(first, wall)
+    if longer_ms <= 0:
+        return ()
     before, after = ms(first), ms(later)
-    scale = found.steps / apart / found.grown_ms
     grown = [
-        GrowingLine(site, part, before.get((site, part), 0.0), took, (took - before.get((site, part), 0.0)) * scale)  # type: ignore[arg-type]
+        GrowingLine(site, part, before.get((site, part), 0.0), took, (took - before.get((site, part), 0.0)) / longer_ms)  # type: ignore[arg-type]
         for (site, part), took in after.items()
         if took > before.get((site, part), 0.0)
     ]

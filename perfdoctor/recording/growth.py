@@ -29,6 +29,8 @@ class GrowingContainer:
     """The line that adds to it, by the source; None where no line says so."""
     uses: tuple[Site, ...] = ()
     """Lines that name it, in the files where it may be called so."""
+    passed_to: tuple[str, ...] = ()
+    """Functions that those lines call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ class Trend:
     early_ms: float
     """Of the first blocks."""
     late_ms: float
-    """Of the last."""
+    """Of the last step, by the trend: the last blocks may have met a neighbour."""
     low: float
     """Growth over those steps as a share of `early_ms`: the ends of its 99 % interval (Sen's, from Kendall's tau)."""
     high: float
@@ -44,7 +44,7 @@ class GrowingLine:
     """Per step, in ordinary steps around the first window; 0 where it was not seen there."""
     late_ms: float
     share: float
-    """Of the growth of the whole step, as fast as it grew from one window to the other."""
+    """Of what the steps around the later window take longer than those around the first."""
 
 
 @dataclass(frozen=True, slots=True)

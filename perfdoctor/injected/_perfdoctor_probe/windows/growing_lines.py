@@ -11,6 +11,7 @@ _ADDS = (
 )
 _SETS = r"(?:\s*\[[^\]\n]*\])+\s*=(?!=)"
 _REBINDS = r"\s*(?:[-+*]?=(?!=)|:\s*[\w.]+\s*=)"
+_CALLED = re.compile(r"(\w+)\s*\(")
 _FUNCTION = re.compile(r"\s*(?:async\s+)?def\s+(\w+)")
 
 
@@ -30,15 +31,16 @@ class GrowingLines:
         """Where a variable or an attribute gets a new value; -1 where no line says so."""
         return self._first(held, re.compile(_pattern(held.word) + _REBINDS))
 
-    def uses(self, held) -> "list[int]":
-        """Lines of the same files that name it."""
+    def uses(self, held) -> "tuple[list[int], list[str]]":
+        """Lines of the same files that name it, and the functions that these call: it may go by another name there."""
         word = re.compile(_pattern(held.word))
-        found = []
+        found, called = [], {}
         for file in held.files:
             for number, line in enumerate(self._lines(file), 1):
                 if word.search(line) and len(found) < _MOST_USES:
                     found.append(self._place(file, number))
-        return found
+                    called.update(dict.fromkeys(_CALLED.findall(line)))
+        return found, list(called)
 
     def _first(self, held, statement) -> int:
         """The last of several: a variable is set before its loop, and again in it. A key of the path decides first."""

@@ -113,7 +113,8 @@ class Growth:
         containers.sort(key=lambda one: (-one["graphs"], -one["bytes_per_step"], -one["per_step"]))
         for one in containers[:_TOLD]:
             held = one.pop("held")
-            one.update(site=lines.grows(held), uses=lines.uses(held))
+            uses, called = lines.uses(held)
+            one.update(site=lines.grows(held), uses=uses, passed_to=called)
         graphs = [
             {
                 "name": _MODULE_PART.sub(r".\1", trend.path),
