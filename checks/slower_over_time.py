@@ -115,7 +115,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if container is not None:
         return found(_growing_container(*container, step, trend, limits))
     return cannot_tell(
-        f"the steps got {trend.late_ms / trend.early_ms - 1:.0%} longer, and no container or graph that the job keeps "
+        f"the steps got {100 * trend.grown_ms / trend.early_ms:.0f} % longer, and no container or graph that the job keeps "
         "explains it; inputs that get larger would"
     )
 
@@ -260,6 +260,7 @@ def _saved(step: Step, trend: Trend) -> Savings:
         max(low, high),
         "the mean growth of the steps, and at most the share that it has of the last ones; it rises with every step",
         part=part,
+        first=True,
     )
 
 

@@ -89,7 +89,7 @@ def test_one_jump_is_no_growth() -> None:
 
 def test_nothing_that_grows_names_nothing() -> None:
     outcome = _examined(growing(None))
-    assert outcome.kind is OutcomeKind.CANNOT_TELL and "100%" in outcome.reason
+    assert outcome.kind is OutcomeKind.CANNOT_TELL and "100 %" in outcome.reason
 
 
 def test_a_data_set_that_keeps_more_and_more_is_billed_to_the_wait() -> None:

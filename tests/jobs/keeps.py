@@ -69,6 +69,9 @@ def train():
         optimizer.step()
         average = average + loss  # the carried one
         graphs.append(loss)
+        unrolled = y.float().requires_grad_()
+        for _ in range(5 * step):
+            unrolled = unrolled + 1
         log["loss"].append(loss.item())
         loud.features.append((step, x.clone()))
         slotted.pairs[step] = x[:1]

@@ -61,6 +61,11 @@ def test_a_graph_is_named_by_the_tensor_that_carries_it(kept: Observed) -> None:
     assert graph.per_step >= 1.0
 
 
+def test_a_graph_of_later_steps_alone_is_not_carried(kept: Observed) -> None:
+    """That of `unrolled` is deeper at every census too."""
+    assert kept.rank.growth is not None and "unrolled" not in {graph.name for graph in kept.rank.growth.graphs}
+
+
 def test_lines_are_timed_once_more_after_something_has_grown(kept: Observed) -> None:
     first, later = kept.rank.code_lines, kept.rank.later_lines
     assert isinstance(first, LinesWindow) and isinstance(later, LinesWindow)

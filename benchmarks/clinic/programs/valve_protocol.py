@@ -4,7 +4,7 @@
 # domain = "tabular"
 # beyond = true
 # sizes = {VALVES = [30, 50], WIDTH = [250, 350]}
-# severities = {FIGURES = [1, 3, 8]}
+# severities = {STEPS = [1000, 1500, 2500]}
 # ///
 """Wear of valves from their strokes. A protocol of the training lies on the disk at all times."""
 
@@ -16,7 +16,6 @@ from torch import nn
 
 VALVES = 40
 WIDTH = 300
-FIGURES = 3
 STEPS = 1500
 BATCH = 128
 
@@ -27,7 +26,7 @@ def main():
     wear = strokes[:, :6].relu().sum(1, keepdim=True)
     net = nn.Sequential(nn.Linear(VALVES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    protocol = {"loss": [], "figures": []}  # sick
+    protocol = {"loss": [], "step": []}  # sick
     lines = open("protocol.jsonl", "w")  # well
     for step in range(STEPS):
         if step == 20:
@@ -37,12 +36,11 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        figures = net[0].weight[0, :FIGURES].tolist()
         protocol["loss"].append(loss.item())  # sick here
-        protocol["figures"].append(figures)  # sick here
+        protocol["step"].append(step)  # sick here
         with open("protocol.json", "w") as file:  # sick
             json.dump(protocol, file)  # sick here
-        lines.write(json.dumps({"loss": loss.item(), "figures": figures}) + "\n")  # well
+        lines.write(json.dumps({"loss": loss.item(), "step": step}) + "\n")  # well
     print(f"loss {loss.item():.4f}")
     print(f"{(STEPS - 20) * BATCH / (time.perf_counter() - began):.1f} samples/s")
 

@@ -1,6 +1,6 @@
 """What the job keeps more and more of: containers that get longer and autograd graphs that get deeper, by name.
 
-A census counts both (`holdings`), about 20 ms at most; each comes after as many steps again as there were before, so
+A census counts both (`holdings`), about 45 ms at most; each comes after as many steps again as there were before, so
 that there are few. What has grown from one to the next twice, the same object by the same name, is told, with the line
 that makes it grow. Then the lines of a step are timed once more, to be compared with those of the line window.
 """
@@ -27,8 +27,9 @@ _ALIKE = 0.8
 """Of the fastest growth: graphs that grow so hold one another."""
 _LAST = 8
 """Elements looked at, the newest."""
-_MOST_NODES = 20_000
-"""Of a graph: about 20 ms to count."""
+_MOST_NODES = 10_000
+"""Of a graph: about 10 ms to count."""
+_UNNUMBERED = 1 << 63
 _MODULE_PART = re.compile(r'\._(?:modules|buffers|parameters)\["(\w+)"\]')
 
 
@@ -63,6 +64,9 @@ class Growth:
     def reset(self) -> None:
         self.lengths: "dict[int, _Trend]" = {}
         self.graphs: "dict[str, _Trend]" = {}
+        self.newest = _UNNUMBERED
+        """Number of the newest node at the last census: a graph without an older one is of later steps alone, such as
+        that of a sequence which is longer."""
         self.due = FIRST_STEP
         self.step = 0
 
@@ -84,8 +88,13 @@ class Growth:
             number: _next(self.lengths.get(number), one.path, step, one.length)
             for number, one in held.containers.items()
         }
-        nodes = {one.path: (one, _nodes(one.one)) for one in held.tensors.values() if _has_graph(one.one)}
-        self.graphs = {path: _next(self.graphs.get(path), path, step, count) for path, (_, count) in nodes.items()}
+        nodes = {one.path: (one, *_nodes(one.one)) for one in held.tensors.values() if _has_graph(one.one)}
+        self.graphs = {
+            path: _next(self.graphs.get(path), path, step, count)
+            for path, (_, count, oldest, _) in nodes.items()
+            if oldest <= self.newest
+        }
+        self.newest = max((newest for *_, newest in nodes.values()), default=self.newest)
         self.step = step
         grown = [(trend, held.containers[number]) for number, trend in self.lengths.items() if trend.grows]
         deeper = [(trend, nodes[path][0]) for path, trend in self.graphs.items() if trend.grows]
@@ -147,16 +156,22 @@ def _has_graph(tensor) -> bool:
     return tensor.grad_fn is not None
 
 
-def _nodes(tensor) -> int:
-    """Of the graph that a tensor keeps alive."""
+def _nodes(tensor) -> "tuple[int, int, int]":
+    """Of the graph that a tensor keeps alive: how many, and the numbers of the oldest and the newest. Autograd numbers
+    nodes as it makes them, but for those that lead to parameters."""
     met = {id(tensor.grad_fn): tensor.grad_fn}
     waiting = list(met.values())
+    oldest, newest = _UNNUMBERED, 0
     while waiting and len(met) < _MOST_NODES:
-        for node, _ in waiting.pop().next_functions:
-            if node is not None and id(node) not in met:
-                met[id(node)] = node
-                waiting.append(node)
-    return len(met)
+        node = waiting.pop()
+        number = node._sequence_nr()
+        if number < _UNNUMBERED:
+            oldest, newest = min(oldest, number), max(newest, number)
+        for further, _ in node.next_functions:
+            if further is not None and id(further) not in met:
+                met[id(further)] = further
+                waiting.append(further)
+    return len(met), oldest, newest
 
 
 def _contents(container) -> "tuple[float, float, float]":
