@@ -115,8 +115,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if container is not None:
         return found(_growing_container(*container, step, trend, limits))
     return cannot_tell(
-        f"the steps got {100 * trend.grown_ms / trend.early_ms:.0f} % longer, and no container or graph that the job keeps "
-        "explains it; inputs that get larger would"
+        f"the steps got {100 * trend.grown_ms / trend.early_ms:.0f} % longer, and no container or graph that the job "
+        "keeps explains it; inputs that get larger would"
     )
 
 
