@@ -33,7 +33,8 @@ WORTH = 0.05 / 1.05
 """Of the step, saved: a speed-up of 1.05x. An ill saves it even at the lower end of its range, and what does not do so
 in the middle of its range is not worth a reader's time."""
 _EXPLAINED = 0.5
-"""A general fix of which less than this is left, once causes with a name are billed, is no cause of its own."""
+"""A general fix of which less than this is left, once causes with a name are billed, is no cause of its own; nor is
+anything else where steps have grown, once that is billed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,8 @@ _POOL = {
 
 def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]:
     """Cap the ceilings so that no millisecond is billed twice: ills in order of rank, but a cause before a fix that
-    would help against anything. When ills explain most of what that would save, it is an opportunity.
+    would help against anything, and growth before all. When ills explain most of what one would save, it is an
+    opportunity.
 
     Opportunities act on what ills leave, each for itself: they are other ways to the same time, and trials try them so.
     """
@@ -203,12 +205,16 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
         return results
     ledgers = {pool: Ledger(ms) for pool, ms in _pools(step).items()}
     capped: dict[tuple[str, int], Finding] = {}
-    for finding in sorted(ranked(results), key=lambda f: (f.is_opportunity, f.savings.general)):
+    grown: set[str] = set()
+    for finding in sorted(ranked(results), key=lambda f: (f.is_opportunity, not f.savings.first, f.savings.general)):
         ceiling, ledger = finding.savings.ceiling_ms, ledgers[_POOL[finding.savings.part]]
         left = min(ceiling, ledger.left_ms) if finding.is_opportunity else ledger.take(ceiling)
         scale = left / ceiling if ceiling > 0 else 1.0
         billed = finding if scale == 1.0 else replace(finding, savings=_scaled(finding, scale))
-        explained = finding.savings.general and scale < _EXPLAINED
+        pool = _POOL[finding.savings.part]
+        explained = (finding.savings.general or pool in grown) and scale < _EXPLAINED
+        if finding.savings.first and not finding.is_opportunity:
+            grown.add(pool)
         capped[finding.key] = replace(billed, severity=Severity.NOTE) if explained else billed
     billed_results = [result.changed(lambda finding: capped[finding.key]) for result in results]
     return [replace(result, outcome=_without_small(result.outcome, step)) for result in billed_results]

@@ -120,6 +120,9 @@ class Savings:
     general: bool = False
     """The fix helps against whatever the time goes into (a larger batch), so a finding that names what it goes into is
     billed first."""
+    first: bool = False
+    """Billed before all others: it says why the time is larger than it was, so whoever finds that time large, wherever
+    it lies, finds this."""
     predicted_ms: tuple[float, float] | None = None
     """The range before it was widened by how far earlier predictions missed; None where it was not."""
     claimed: float = 0.0
@@ -390,6 +393,7 @@ def savings(
     part: Part = Part.COMPUTE,
     lanes: int = 0,
     general: bool = False,
+    first: bool = False,
 ) -> Savings:
     """Per-step savings in ms, put in order: no bound below zero or above the ceiling, no ceiling above the step.
 
@@ -407,6 +411,7 @@ def savings(
         part=part,
         lanes=lanes,
         general=general,
+        first=first,
     )
 
 

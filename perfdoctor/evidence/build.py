@@ -10,7 +10,20 @@ from ..launch.masking import masked
 from ..recording.host import HostRecording
 from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
-from . import communication, concurrency, device, garbage, lines, loading, memory, settings, steady, windows
+from . import (
+    checkpoints,
+    communication,
+    concurrency,
+    device,
+    garbage,
+    lines,
+    loading,
+    memory,
+    settings,
+    steady,
+    trend,
+    windows,
+)
 from .host import build_host, build_monitor_cpus
 from .model import Communication, EndKind, Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
 from .steady import Selection, untouched
@@ -59,6 +72,8 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
 _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "loaders": lambda rank, steps: loading.build(rank.process, rank.workers, steps),
     "gc": lambda rank, steps: garbage.build(rank.process, steps),
+    "checkpoints": lambda rank, steps: checkpoints.build(rank.process, steps, rank.step),
+    "growth": lambda rank, steps: trend.build(rank.process, steps),
     "memory": lambda rank, steps: memory.host(rank.process, steps),
     "cuda_memory": lambda rank, steps: memory.cuda(rank.process, steps),
     "concurrency": lambda rank, steps: concurrency.build(rank.process, steps),

@@ -131,3 +131,5 @@ class LinesWindow:
     """The largest first."""
     total_ms: float
     """Of all lines in all parts."""
+    first_step: int = 0
+    """Number of the step that it opened at."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..injected._perfdoctor_probe import records
 from .base import Missing
+from .growth import Growth
 from .lines import LinesWindow, SitesWindow
 from .loading import (
     BatchSeen,
@@ -37,6 +38,7 @@ from .process import (
     ProcessEnd,
     ProcessHeader,
     Sample,
+    Saved,
     TorchImport,
 )
 from .settings import ReducedModel, Settings
@@ -92,6 +94,7 @@ class ProcessRecording:
     collections: tuple[Collections, ...]
     full_collections: tuple[FullCollection, ...]
     calls: tuple[Call, ...]
+    saved: tuple[Saved, ...]
     eval_with_grad: tuple[EvalWithGradSeen, ...]
     reduced_model: ReducedModel | None
     """None without DistributedDataParallel."""
@@ -101,6 +104,10 @@ class ProcessRecording:
     ops: OpsWindow | Missing | None
     call_sites: SitesWindow | Missing | None
     code_lines: LinesWindow | Missing | None
+    later_lines: LinesWindow | Missing | None
+    """The line window once more, where something grew."""
+    growth: Growth | None
+    """None where nothing grew."""
     counters: Counters | Missing | None
     making: LinesWindow | None
     """Of a worker: one batch, line by line."""
@@ -164,6 +171,7 @@ KINDS: Mapping[str, str] = {
     "gc": "collections",
     "full_gc": "full_collections",
     "call": "calls",
+    "saved": "saved",
     "eval_with_grad": "eval_with_grad",
     "ddp": "reduced_model",
     "concurrency": "forwards_seen",
@@ -172,6 +180,8 @@ KINDS: Mapping[str, str] = {
     "window ops": "ops",
     "window sites": "call_sites",
     "window lines": "code_lines",
+    "window later": "later_lines",
+    "growth": "growth",
     "window counters": "counters",
     "making": "making",
     "timings": "timings",

@@ -82,6 +82,22 @@ class Call:
     us: int
     step: int
     site: Site | None
+    bytes: int = 0
+    """Written, by calls that save; 0 where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a checkpoint holds, by types and sizes."""
+
+    site: Site | None
+    tensor_bytes: int
+    optimizer_bytes: int
+    """Of these, in an optimizer's `state_dict`."""
+    storage_bytes: int
+    """Of the storages that they are views of, which are saved whole."""
+    others: tuple[str, ...] = ()
+    """Classes of what is no tensor and no plain value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, small_batch
+from ill_runs.checkpoints import checkpoints
 from ill_runs.communication import collecting, late, reducing
 from ill_runs.cpu_ops import (
     anomaly_detection,
@@ -20,6 +21,7 @@ from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onedn
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
 from ill_runs.gc import automatic_collections, explicit_collections
+from ill_runs.growth import deeper_graph, growing
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
 from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.other_processes import crowded, shared_gpu, throttled
@@ -118,6 +120,9 @@ ILL: dict[str, Evidence] = {
     "PD10.sequential-loop": sequential_loop("state"),
     "PD10.scalar-reads": scalar_reads(),
     "PD10.device-sync": device_sync(),
+    "PD14.frequent-checkpoints": checkpoints(),
+    "PD15.growing-container": growing(),
+    "PD15.growing-graph": deeper_graph(),
     "PD16.anomaly-detection": anomaly_detection(),
     "PD10.slow-update": slow_update(),
     "PD10.round-trip": round_trip(),

@@ -12,6 +12,7 @@ from perfdoctor.evidence.model import (
     Backend,
     BatchTiming,
     BatchTimings,
+    Checkpoints,
     Concurrency,
     Convolution,
     Cpu,
@@ -43,8 +44,10 @@ from perfdoctor.evidence.model import (
     ShapeVariety,
     Site,
     Step,
+    StepGrowth,
     Threads,
     ThreadTiming,
+    Trend,
     WorkerThreads,
 )
 
@@ -352,6 +355,8 @@ def healthy() -> Evidence:
         concurrency=ONE_THREAD,
         library_use=LIBRARY_USE,
         cudnn=Missing("the job does not use CUDA"),
+        growth=StepGrowth(Trend(200, 25.0, 25.2, -0.02, 0.03, False, Parts(), 0.0)),
+        checkpoints=Checkpoints(saves=1, steps=400, every=400.0, save_ms=8.0, most_ms=9.0, is_steady=False),
     )
 
 

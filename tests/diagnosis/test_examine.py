@@ -447,6 +447,17 @@ def test_a_cause_that_is_a_note_makes_no_note_of_an_alarm() -> None:
     assert billed["PD05.batch-too-small"].severity is Severity.WARNING
 
 
+@pytest.mark.parametrize(("loop_ms", "severity"), [(14.0, Severity.NOTE), (9.0, Severity.WARNING)])
+def test_growth_is_billed_before_what_lies_where_it_grew(loop_ms: float, severity: Severity) -> None:
+    """A list that is gone through in every step makes a loop over it look dear by itself."""
+    grown = _finding("PD15.growing-container", 10.0)
+    grown = replace(grown, savings=replace(grown.savings, first=True))
+    step = replace(_finding("PD10.loop", loop_ms), severity=Severity.WARNING)
+    billed = {f.id: f for f in _examined(_finds("PD15", grown), _finds("PD10", step)).ranked}
+    assert billed["PD15.growing-container"].savings.ceiling_ms == 10.0
+    assert billed["PD10.loop"].savings.claimed > 0 and billed["PD10.loop"].severity is severity
+
+
 def _opportunity(id: str, ms: float) -> Finding:
     return replace(_finding(id, ms), severity=Severity.NOTE)
 

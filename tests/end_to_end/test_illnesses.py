@@ -77,6 +77,19 @@ def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env
     assert checked.check(finding[:4])["outcome"] in expected, checked.stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "finding", "text"),
+    [
+        ("history", "PD15.growing-container", "losses.append(loss.detach())"),
+        ("saves", "PD14.frequent-checkpoints", "last.pt"),
+    ],
+)
+def test_a_job_that_keeps_or_saves_too_much(perfdoctor: Perfdoctor, name: str, finding: str, text: str) -> None:
+    ill = perfdoctor.check("--steps", "500", ILL, name)
+    assert ill.findings[finding]["location"]["line"] == _line(text)
+    assert finding not in perfdoctor.check("--steps", "500", ILL, name, "cured").findings
+
+
 def test_threads_that_share_a_small_model(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "4000", ILL, "threads")
     # An opportunity where a busy neighbour leaves the worth of it open.

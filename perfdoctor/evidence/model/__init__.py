@@ -10,6 +10,8 @@ one hold what is derived from several records.
 from __future__ import annotations
 
 from ...recording.base import *
+from ...recording.growth import GrowingContainer as GrowingContainer
+from ...recording.growth import GrowingGraph as GrowingGraph
 from ...recording.host import GpuProcess as GpuProcess
 from ...recording.layers import *
 from ...recording.libraries import *
@@ -17,12 +19,15 @@ from ...recording.lines import *
 from ...recording.machine import *
 from ...recording.operators import *
 from ...recording.process import ProbeFault as ProbeFault
+from ...recording.process import Saved as Saved
 from ...recording.settings import *
 from .causes import *
+from .checkpoints import *
 from .communication import *
 from .concurrency import *
 from .device import *
 from .evidence import *
+from .growth import *
 from .host import *
 from .job import *
 from .loading import *

@@ -12,9 +12,11 @@ from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
 from ...recording.settings import Backend, Cudnn, Precision, Threads
+from .checkpoints import Checkpoints
 from .communication import Communication
 from .concurrency import Concurrency
 from .device import DeviceTimeline
+from .growth import StepGrowth
 from .host import Host
 from .job import DebuggingAid, Job
 from .loading import Loader
@@ -75,6 +77,8 @@ class Evidence:
     """The most expensive first."""
     communication: Communication | Missing = NOT_RECORDED
     """The same for all ranks."""
+    growth: StepGrowth | Missing = NOT_RECORDED
+    checkpoints: Checkpoints | Missing = NOT_RECORDED
 
     @property
     def on_cuda(self) -> bool:

@@ -61,6 +61,9 @@ class Probe:
         self.take_turn = guarded("turns", self._take_turn)
         self.loop.updates.window_is_open = lambda: self.windows.open is not None
         self.loop.on_kind = guarded("windows", self._kind_changed)
+        self.growth = None
+        """What the job keeps, census by census; from the first one on."""
+        self.take_census = guarded("growth", self._take_census)
         self.time_threads = guarded("thread microbenchmark", self.windows.time_threads)
         self.time_requests = guarded("request microbenchmark", self._time_requests)
         self.time_finally = guarded("final microbenchmark", self._time_finally)
@@ -104,6 +107,7 @@ class Probe:
         self.sites.ids.clear()
         for part in (self.loop, self.concurrency, self.collector, self.calls, self.loading, self.windows, self):
             part.reset()
+        self.growth = None
         self.anomaly.reset()
         self.device_clock.reset()
         self.communication.reset()
@@ -153,6 +157,7 @@ class Probe:
     def early_step(self, optimizer, number: int) -> None:
         """The first few optimizer steps, `number` counting from 1."""
         self.discovery.at_step(number)
+        self.watch_checkpoints()
         if self.optimizer is None:
             self.optimizer = weakref.ref(optimizer)
 
@@ -183,7 +188,24 @@ class Probe:
         if due and self.trials is None:
             self.time_threads(step)
             self.time_requests(step)
+            self.take_census(step)
             line.skip_own_time()
+
+    def _take_census(self, step: int) -> None:
+        """What grows has the lines of a step timed again. The module is loaded when first needed."""
+        if "lines" not in self.windows.planned or self.windows.open is not None:
+            return
+        if self.growth is None:
+            from .windows.growth import Growth
+
+            self.growth = Growth(self.recorder, self.sites)
+        if step < self.growth.due:
+            return
+        began = self.windows.own.begin()
+        if self.growth.take(step) and "later" not in self.windows.plan:
+            self.windows.ask("later")
+            self.windows.last_step = step  # what the census has pushed out of the caches is not this step's cost
+        self.windows.own.end(began)
 
     def _listen(self, step: int, beat: bool) -> None:
         if self.control is None:
@@ -346,10 +368,10 @@ class Probe:
             from .windows.counters import CountersWindow
 
             return CountersWindow(self.profilers)
-        if name == "lines":
+        if name in ("lines", "later"):
             from .windows.lines import LinesWindow
 
-            return LinesWindow(self.sites, self.loop, self.discovery.compiled)
+            return LinesWindow(self.sites, self.loop, self.discovery.compiled, name)
         from .windows.call_sites import SitesWindow
 
         return SitesWindow(self.sites, self.loop, self.anomaly, self.discovery.compiled)

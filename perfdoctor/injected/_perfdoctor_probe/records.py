@@ -25,10 +25,12 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     batching  a round of the operators of one forward: for one request and several at once, and by intra-op threads
     call      calls of a wrapped function since the last such record, by site
     ddp       how DistributedDataParallel reduces gradients
+    saved     what a checkpoint holds, for the first of each line
     sample    counters of this process
     worker_sample  counters of a data-loader worker
     boundary  from here on a step ends at `kind`: optimizer, batch, forward or backward
     window    a window closed: what it saw
+    growth    containers and graphs that have grown from census to census, by name
     timings   the largest operators timed otherwise after the last step: completes the operator window
     threads   a round of the largest operators, timed with several numbers of intra-op threads
     fault     a hook raised and was switched off

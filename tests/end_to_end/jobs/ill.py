@@ -3,6 +3,7 @@
 import contextlib
 import queue
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import Future
@@ -57,6 +58,33 @@ def churn(cured):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
+
+
+def history(cured):
+    """The mean of all losses so far, anew in every step."""
+    model, inputs = nn.Linear(32, 32), torch.randn(16, 32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses, total = [], torch.zeros(())
+    for _ in range(ENDLESS):
+        loss = model(inputs).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+        total = total + loss.detach() if cured else torch.stack([one * 2 for one in losses]).sum()
+
+
+def saves(cured):
+    """A checkpoint every fifth step; one an epoch of 100."""
+    model, inputs = nn.Linear(1024, 1024), torch.randn(64, 1024)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with tempfile.TemporaryDirectory() as folder:
+        for step in range(ENDLESS):
+            optimizer.zero_grad()
+            model(inputs).square().mean().backward()
+            optimizer.step()
+            if step % (500 if cured else 5) == 4:
+                torch.save({"model": model.state_dict()}, f"{folder}/last.pt")
 
 
 def evaluate(cured):

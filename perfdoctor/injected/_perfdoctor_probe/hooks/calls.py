@@ -3,6 +3,9 @@
 import functools
 import time
 
+from ..timeline import CHECKPOINT
+from .checkpoints import Checkpoints
+
 
 class Calls:
     """Counts and times calls by (kind, site) until the next flush."""
@@ -12,6 +15,7 @@ class Calls:
         self.loop = loop
         self.sites = sites
         self.guarded = guarded
+        self.saved = guarded("checkpoint", Checkpoints(recorder).saved)
         self.muted: "set[str]" = set()
         """Kinds whose calls do nothing: a remedy."""
         self.reset()
@@ -19,28 +23,33 @@ class Calls:
     def reset(self) -> None:
         self.totals: "dict[tuple[str, int], list[int]]" = {}
 
-    def began(self, part) -> "tuple[bool, int, int]":
-        """Whether the call is timed, where it is made, and when."""
+    def began(self, part) -> "tuple[bool, int, int] | None":
+        """Whether the call is timed, where it is made, and when; None inside another one of its part."""
         timed = part is not None and self.loop.on_training_thread()
+        if timed and part in self.loop.timeline.stack:
+            return None
         site = self.sites.here(2)
         if timed:
             self.loop.timeline.enter(part)
         return timed, site, time.perf_counter_ns()
 
-    def ended(self, kind: str, part, call: "tuple[bool, int, int] | None") -> None:
-        """`call` is what `began` returned; None when it failed."""
+    def ended(self, kind: str, part, call: "tuple[bool, int, int] | None", args: tuple, kwargs: dict) -> None:
+        """`call` is what `began` returned; None when it failed, or there is nothing to count."""
         if call is None:
             return
         timed, site, began_ns = call
+        took_ns = time.perf_counter_ns() - began_ns
         if timed:
             self.loop.timeline.leave(part)
-        self.add(kind, site, time.perf_counter_ns() - began_ns)
+        size = (self.saved(site, args, kwargs) or 0) if part == CHECKPOINT else 0
+        self.add(kind, site, took_ns, size)
 
-    def add(self, kind: str, site: int, took_ns: int) -> None:
-        """One call more."""
-        total = self.totals.setdefault((kind, site), [0, 0])
+    def add(self, kind: str, site: int, took_ns: int, size: int = 0) -> None:
+        """One call more, which wrote so many bytes."""
+        total = self.totals.setdefault((kind, site), [0, 0, 0])
         total[0] += 1
         total[1] += took_ns
+        total[2] += size
 
     def wrap(self, kind: str, original, part=None):
         """A stand-in for `original` that counts, and bills its time to `part` on the training thread."""
@@ -55,13 +64,13 @@ class Calls:
             try:
                 return original(*args, **kwargs)
             finally:
-                ended(kind, part, token)
+                ended(kind, part, token, args, kwargs)
 
         return call
 
     def flush(self) -> None:
         """Queue what has been counted since the last call."""
-        for (kind, site), (count, took_ns) in self.totals.items():
-            step = self.loop.timeline.step
-            self.recorder.record("call", kind=kind, site=site, count=count, us=took_ns // 1000, step=step)
+        for (kind, site), (count, took_ns, size) in self.totals.items():
+            numbers = {"count": count, "us": took_ns // 1000, "bytes": size, "step": self.loop.timeline.step}
+            self.recorder.record("call", kind=kind, site=site, **numbers)
         self.totals = {}

@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from .. import settings
 from .. import timeline as parts
 from ..changes import Changes
-from . import shortcuts
+from . import checkpoints, shortcuts
 from .discovery import Discovery
 
 _clock = time.perf_counter_ns
@@ -246,6 +246,7 @@ def _calls(probe) -> None:
         put(owner, "save", save, "calls")
     for owner in (torch.cuda, torch.cuda.memory):
         put(owner, "empty_cache", empty_cache, "calls")
+    probe.watch_checkpoints = probe.guarded("calls", functools.partial(checkpoints.watch_later, probe.changes, wrap))
 
 
 def _communication(probe) -> None:

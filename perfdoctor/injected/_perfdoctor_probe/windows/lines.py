@@ -8,10 +8,11 @@ from .line_clock import LineClock
 class LinesWindow:
     """Opened at one step boundary, closed at another."""
 
-    name = "lines"
     microbenchmark = final_microbenchmark = None
 
-    def __init__(self, sites, loop, compiled: bool) -> None:
+    def __init__(self, sites, loop, compiled: bool, name: str = "lines") -> None:
+        """`name`: `lines`, or `later` where it is opened once more."""
+        self.name = name
         self.clock = LineClock(sites, loop)
         self.compiled = compiled
 

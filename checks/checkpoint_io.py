@@ -1,0 +1,188 @@
+"""Checkpoints that the loop waits for, too often or too long.
+
+What it looks at
+----------------
+Every call of `torch.save`, of safetensors and of `torch.distributed.checkpoint.save`, in which the checkpoints of
+Lightning, transformers and Accelerate end: how long the loop waited, how many bytes were written, by which line, and
+how many steps lie between two. Of a line's first checkpoints also what they hold: tensors, storages that they are views
+of, an optimizer's state, other objects.
+
+Why it costs time
+-----------------
+Saving copies tensors to the host, pickles them and writes them, while the loop stands still. A checkpoint of 3 MB every
+ten steps took a tenth of a small job's time. In a study of performance problems, synchronous checkpoints were the
+largest group: 16 %, up to 96 s of an epoch of 168 s.
+
+Example
+-------
+    if step % 10 == 0:
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "last.pt")
+
+How to fix
+----------
+Save so rarely that it costs 1 to 2 %: what a crash loses is the work since the last checkpoint, and that is all that
+more of them buy. Where they must be so frequent, save a copy in a thread or with
+`torch.distributed.checkpoint.async_save`, and leave out what is not needed to go on.
+
+When it stays silent
+--------------------
+Below 5 % of the loop's time, and where at most one step saved: how often it does is not known then. A job that saves
+once at its end waits for it once.
+
+Limits
+------
+Bytes of what a trainer writes by itself, from a buffer in memory, are those of the buffer. Time in `fsync` is not told
+apart. A loop that saves every few minutes is not observed for so long unless `--to-end` says so. No trial skips
+checkpoints: what is on the disk afterwards would not be the job's.
+
+References
+----------
+- Cao et al., "Understanding performance problems in deep learning systems", 2022
+- Mohan et al., "CheckFreq: frequent, fine-grained DNN checkpointing", FAST 2021: how often is worth its cost
+- PyTorch, "Asynchronous saving with distributed checkpoint"
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from perfdoctor.api.findings import (
+    Check,
+    Confidence,
+    Cost,
+    Finding,
+    Fix,
+    Measurement,
+    Outcome,
+    Part,
+    cannot_tell,
+    clear,
+    found,
+    location,
+    milliseconds,
+    savings,
+    share,
+)
+from perfdoctor.api.quantities import Checkpoints, Evidence, Job, Missing, Step
+
+from ._shared.wording import in_words_of
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds, as shares of the steady step."""
+
+    min_share: float = 0.05
+    """One number to change; checkpoints that protect enough cost 1 to 2 %."""
+    error_share: float = 0.30
+    """A judgement: saving takes a quarter of the time."""
+
+
+_WORTH = 0.02
+"""Of the step, that checkpoints may cost after the fix: a crash in 50 hours then loses as much as they take."""
+_VIEWS = 1.25
+"""Storage over what is shown of it, from which on views of larger tensors are worth naming."""
+
+
+def examine(evidence: Evidence, limits: Limits) -> Outcome:
+    """Steps that save are mostly no steady ones: their cost is spread over all steps."""
+    step, saves = evidence.step, evidence.checkpoints
+    if isinstance(step, Missing):
+        return cannot_tell(f"there is no steady step: {step}")
+    if isinstance(saves, Missing):
+        return cannot_tell(f"checkpoints were not seen: {saves}")
+    cost = Cost(step, saves.ms_per_step)
+    if saves.saves == 1 and cost.share >= limits.min_share:
+        return cannot_tell(f"one of {saves.steps} steps saved: how often it does is not known; let the job run longer")
+    if saves.saves < 2 or cost.share < limits.min_share:
+        return clear(
+            "checkpoints take {cost_ms} per step ({cost_share}): {saves:one} in {steps:step}", *_seen(saves, cost)
+        )
+    return found(_frequent(saves, evidence.job, step, cost, limits))
+
+
+def _seen(saves: Checkpoints, cost: Cost) -> tuple[Measurement, ...]:
+    return (
+        *cost.measured("checkpoints per step", "of the steady step"),
+        Measurement("saves", saves.saves, "count", "steps that saved"),
+        Measurement("steps", saves.steps, "count", "steps after the warm-up"),
+        milliseconds("save_ms", saves.save_ms, "saving, in a step that does"),
+    )
+
+
+def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limits) -> Finding:
+    training_ms = step.step_ms - step.parts.checkpoint
+    wanted = _rounded(math.ceil(saves.save_ms / (_WORTH * training_ms)))
+    part, room = (Part.OTHER, step.parts.checkpoint) if saves.is_steady else (Part.EPOCH, step.irregular_ms)
+    most = min(saves.most_ms_per_step, room)
+    low = min(cost.ms, most) - saves.save_ms / max(wanted, saves.every)
+    notes, numbers = _needless(saves)
+    return Finding(
+        id="PD14.frequent-checkpoints",
+        severity=cost.severity(limits.min_share, limits.error_share),
+        confidence=Confidence.HIGH,
+        message="checkpoints take {cost_ms} per step ({cost_share}): one every {every:step}",
+        reasoning="the loop waits {save_ms} for each, and trains {between_ms} from one to the next"
+        + ("; it writes {bytes}" if saves.bytes else "")
+        + notes,
+        evidence=(
+            *_seen(saves, cost),
+            Measurement("every", round(saves.every, 1), "count", "steps from one to the next"),
+            milliseconds("between_ms", saves.every * training_ms, "training from one to the next"),
+            milliseconds("most_ms", saves.most_ms, "by which a step that saves is longer than others"),
+            Measurement("bytes", saves.bytes, "bytes", "written by one call"),
+            Measurement("wanted", wanted, "count", "steps from one to the next at which saving costs 2 %"),
+            *numbers,
+        ),
+        location=location(saves.site),
+        fix=Fix(
+            text="Save less often, so that it costs 2 % at most; where it must be this often, save a copy in a thread "
+            "or with `torch.distributed.checkpoint.async_save`.",
+            code=in_words_of(
+                job,
+                f"if step % {wanted} == 0:\n    torch.save(state, path)",
+                lightning=f"callbacks = [ModelCheckpoint(every_n_train_steps={wanted})]",
+                transformers=f'args = TrainingArguments(..., save_strategy="steps", save_steps={wanted})',
+            ),
+            risk="A crash loses the work since the last checkpoint.",
+        ),
+        savings=savings(
+            step,
+            low,
+            most,
+            "the measured saves, less those that remain at 2 %, and at most all by which steps that save are longer",
+            ceiling=most,
+            part=part,
+        ),
+    )
+
+
+def _rounded(steps: int) -> int:
+    """Up to a number that somebody would write."""
+    size = int(10 ** (len(str(steps)) - 1))
+    return math.ceil(steps / size) * size
+
+
+def _needless(saves: Checkpoints) -> tuple[str, tuple[Measurement, ...]]:
+    """What is in it that need not be, in words, and the numbers in them."""
+    held = saves.contents
+    if held is None or held.tensor_bytes <= 0:
+        return "", ()
+    notes = []
+    if held.storage_bytes > _VIEWS * held.tensor_bytes:
+        notes.append("its tensors are views of {storage_bytes} and show {tensor_bytes} of it: save clones")
+    if held.optimizer_bytes > 0:
+        notes.append("{optimizer_share} of it is the optimizer's state, which only going on needs")
+    if held.others:
+        notes.append("it holds objects besides tensors ({others})")
+    numbers = (
+        Measurement("tensor_bytes", held.tensor_bytes, "bytes", "tensors in it"),
+        Measurement("storage_bytes", held.storage_bytes, "bytes", "of the storages that they are views of"),
+        share("optimizer_share", held.optimizer_bytes / held.tensor_bytes, "of it an optimizer's"),
+        Measurement("others", ", ".join(held.others) or "none", "text", "classes of other objects in it"),
+    )
+    return "".join(f"; {note}" for note in notes), numbers
+
+
+CHECK = Check(code="PD14", name="checkpoint-io", title="checkpoints in the loop", limits=Limits(), examine=examine)

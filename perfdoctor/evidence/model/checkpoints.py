@@ -1,0 +1,42 @@
+"""Checkpoints that the loop waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...recording.base import Site
+from ...recording.process import Saved
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """What saving costs the loop, over all steps after the warm-up. A step that ends between two calls has both."""
+
+    saves: int
+    """Steps that saved."""
+    steps: int
+    """All steps."""
+    every: float
+    """Steps from one that saves to the next, mean; all steps where fewer than two did."""
+    save_ms: float
+    """Of a step that saves, in `torch.save` and its like."""
+    most_ms: float
+    """By which it is longer than a steady step, at least `save_ms`: what prepares a checkpoint is in it, and what a
+    trainer writes by itself. Steps that start an epoch are left out where there are others."""
+    is_steady: bool
+    """So often that the steady step has them as a part."""
+    site: Site | None = None
+    """The line that saves longest; None where no line of the job was on the stack."""
+    bytes: int = 0
+    """Written by one call of it; 0 where that is not known."""
+    calls_per_save: float = 1.0
+    contents: Saved | None = None
+    """Of one of its first checkpoints."""
+
+    @property
+    def ms_per_step(self) -> float:
+        return self.save_ms / self.every
+
+    @property
+    def most_ms_per_step(self) -> float:
+        return self.most_ms / self.every

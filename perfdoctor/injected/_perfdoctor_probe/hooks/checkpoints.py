@@ -1,0 +1,89 @@
+"""What is saved: how many bytes were written, and what the first checkpoints of each line hold.
+
+Types and sizes only: nothing of the job's runs, no byte is read.
+"""
+
+import collections
+import io
+import os
+import pathlib
+import sys
+
+import torch
+
+from .. import timeline as parts
+
+_LOOKED_INTO = 2
+"""Checkpoints of each line whose contents are looked at."""
+_MOST = 5_000
+"""Objects looked at in one of them: about 5 ms."""
+_FILES = (io.BytesIO, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+_MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
+_PLAIN = (str, bytes, int, float, bool, type(None))
+_OPTIMIZER = frozenset(("state", "param_groups"))
+"""Keys of an optimizer's `state_dict`."""
+_LATER = {"safetensors.torch": "serialize_file", "torch.distributed.checkpoint": "save"}
+"""Functions of modules that the job may import after torch: all that safetensors writes goes through the first."""
+
+
+class Checkpoints:
+    """What the wrapper around `torch.save` and its like tells besides the time."""
+
+    def __init__(self, recorder) -> None:
+        self.recorder = recorder
+        self.seen: "dict[int, int]" = {}
+
+    def saved(self, site: int, args: tuple, kwargs: dict) -> int:
+        """Bytes written by a call with these arguments; 0 where that is not known. Call it when it has returned."""
+        words = [*args, *kwargs.values()]
+        seen = self.seen[site] = self.seen.get(site, 0) + 1
+        if seen <= _LOOKED_INTO and words:
+            self.recorder.record("saved", site=site, **_contents(words[0]))
+        return next((size for word in words[1:] if (size := _written(word))), 0)
+
+
+def watch_later(changes, wrap) -> None:
+    """Put the wrapper around what the job has imported meanwhile."""
+    for name, function in list(_LATER.items()):
+        module = sys.modules.get(name)
+        if module is not None and function in vars(module):
+            changes.put(module, function, wrap("save", vars(module)[function], parts.CHECKPOINT), "calls")
+            del _LATER[name]
+
+
+def _written(target) -> int:
+    if type(target) is str or isinstance(target, pathlib.PurePath):
+        found = os.stat(target)
+        return found.st_size if not os.path.isdir(target) else 0
+    return target.tell() if type(target) in _FILES and not target.closed else 0
+
+
+def _contents(saved) -> dict:
+    """Bytes of its tensors and of the storages that they are views of, and classes of what is no tensor."""
+    shown = optimizer = 0
+    storages: "dict[int, int]" = {}
+    others: "dict[str, None]" = {}
+    waiting, met = [(saved, False)], 0
+    while waiting and met < _MOST:
+        one, in_optimizer = waiting.pop()
+        kind = type(one)
+        met += 1
+        if kind in _MAPPINGS:
+            in_optimizer = in_optimizer or dict.keys(one) >= _OPTIMIZER
+            waiting += [(value, in_optimizer) for value in dict.values(one)]
+        elif kind is list or kind is tuple:
+            waiting += [(value, in_optimizer) for value in one]
+        elif kind is torch.Tensor or kind is torch.nn.Parameter:
+            size = one.numel() * one.element_size()
+            shown += size
+            optimizer += size * in_optimizer
+            storage = one.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+        elif kind not in _PLAIN:
+            others[kind.__name__] = None
+    return {
+        "tensor_bytes": shown,
+        "optimizer_bytes": optimizer,
+        "storage_bytes": sum(storages.values()),
+        "others": list(others)[:5],
+    }

@@ -1,0 +1,57 @@
+"""What the job keeps more and more of, from censuses of what its names hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Site
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingContainer:
+    """A list, dictionary, set or deque that had more elements at each of the last three censuses, or more."""
+
+    name: str
+    """As a name leads to it: `history`, `log["loss"]`, `trainer.bank.items`."""
+    kind: str
+    """`list`, `dict`, `deque`, ..."""
+    length: int
+    """At the last census."""
+    per_step: float
+    """Elements that it gains."""
+    tensors: float
+    """Share of its newest elements that are tensors, or tuples with some."""
+    graphs: float
+    """Share of them that keep an autograd graph alive."""
+    bytes_per_step: int
+    """Of the tensors that it gains."""
+    site: Site | None
+    """The line that adds to it, by the source; None where no line says so."""
+    uses: tuple[Site, ...] = ()
+    """Lines that name it, in the files where it may be called so."""
+    passed_to: tuple[str, ...] = ()
+    """Functions that those lines call."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingGraph:
+    """An autograd graph, kept alive by a tensor, that had more nodes at each of the last three censuses, or more."""
+
+    name: str
+    """Of the tensor: `hidden`, `self.average`."""
+    nodes: int
+    """At the last census."""
+    per_step: float
+    site: Site | None
+    """The line that sets it, by the source; None where no line says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The last census in which something had grown."""
+
+    step: int
+    containers: tuple[GrowingContainer, ...]
+    """Those that keep graphs first, then by bytes and elements per step."""
+    graphs: tuple[GrowingGraph, ...]
+    """At most the one that gains most nodes."""

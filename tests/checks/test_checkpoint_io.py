@@ -1,0 +1,69 @@
+"""Checkpoints that the loop waits for."""
+
+from __future__ import annotations
+
+import pytest
+from ill_runs.checkpoints import HELD, SAVE_LINE, checkpoints, in_every_step
+from perfdoctor.checks.checkpoint_io import CHECK
+from samples import asked, healthy, is_clear, number, with_
+
+from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Missing
+
+_examined, _found = asked(CHECK)
+
+
+def test_frequent_checkpoints_are_found_with_their_line_and_rhythm() -> None:
+    finding = _found(checkpoints())
+    assert finding.id == "PD14.frequent-checkpoints" and finding.severity is Severity.WARNING
+    assert finding.location is not None and finding.location.line == SAVE_LINE.line
+    assert number(finding, "cost_ms") == pytest.approx(5.0) and number(finding, "every") == 10.0
+    assert finding.savings.part is Part.EPOCH
+
+
+def test_they_may_still_cost_two_per_cent_after_the_fix() -> None:
+    finding = _found(checkpoints())
+    assert number(finding, "wanted") == 100  # 50 ms in 100 steps of 25 ms
+    assert finding.savings.low_ms == pytest.approx(5.0 - 0.5) and finding.savings.high_ms == pytest.approx(5.5)
+    assert "step % 100 == 0" in finding.fix.code
+
+
+def test_one_that_is_in_every_step_is_a_part_of_it() -> None:
+    finding = _found(in_every_step())
+    assert finding.savings.part is Part.OTHER
+    assert finding.savings.high_ms == pytest.approx(20.0) and finding.severity is Severity.ERROR
+
+
+@pytest.mark.parametrize(("save_ms", "count"), [(12.4, 0), (12.6, 1)])
+def test_checkpoints_count_from_a_twentieth_of_the_step_on(save_ms: float, count: int) -> None:
+    assert len(_examined(checkpoints(save_ms)).findings) == count
+
+
+def test_one_checkpoint_an_epoch_is_clear_with_its_cost() -> None:
+    outcome = _examined(checkpoints(every=200.0, saves=4, steps=800))
+    assert is_clear(outcome) and number(outcome, "cost_share") == pytest.approx(0.01)
+
+
+def test_how_often_a_job_saves_that_saved_once_is_not_known() -> None:
+    outcome = _examined(checkpoints(save_ms=500.0, every=200.0, saves=1, steps=200))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL and "one of 200 steps" in outcome.reason
+    assert is_clear(_examined(checkpoints(save_ms=50.0, every=200.0, saves=1, steps=200)))
+
+
+def test_what_need_not_be_in_it_is_told() -> None:
+    held = with_(HELD, storage_bytes=60_000_000, others=("Images",))
+    reasoning = _found(checkpoints(contents=held)).reasoning
+    assert "views of {storage_bytes}" in reasoning and "{others}" in reasoning and "optimizer's" in reasoning
+    plain = with_(HELD, optimizer_bytes=0)
+    assert "views" not in _found(checkpoints(contents=plain)).reasoning
+
+
+@pytest.mark.parametrize(("trainer", "word"), [("lightning", "every_n_train_steps"), ("transformers", "save_steps")])
+def test_a_trainer_is_told_in_its_own_words(trainer: str, word: str) -> None:
+    assert f"{word}=100" in _found(with_(checkpoints(), job__trainer=trainer)).fix.code
+
+
+@pytest.mark.parametrize("part", ["step", "checkpoints"])
+def test_without_steps_or_checkpoints_nothing_is_claimed(part: str) -> None:
+    outcome = _examined(with_(healthy(), **{part: Missing("it was not seen")}))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL and "it was not seen" in outcome.reason

@@ -1,0 +1,103 @@
+"""Steps that get longer, and what is to blame."""
+
+from __future__ import annotations
+
+import pytest
+from ill_runs.growth import APPEND_LINE, CARRY_LINE, HISTORY, MEAN_LINE, STATE, deeper_graph, growing, trend
+from perfdoctor.checks.slower_over_time import CHECK
+from samples import asked, healthy, is_clear, number, with_
+
+from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import GrowingLine, Missing, Parts, Site, StepGrowth
+
+_examined, _found = asked(CHECK)
+
+
+def test_a_container_is_found_with_the_line_that_adds_to_it_and_the_line_that_takes_longer() -> None:
+    finding = _found(growing())
+    assert finding.id == "PD15.growing-container" and finding.severity is Severity.ERROR
+    assert finding.location is not None and finding.location.line == APPEND_LINE.line
+    assert finding.confidence is Confidence.HIGH and "{line} took" in finding.reasoning
+    assert [m.value for m in finding.evidence if m.name == "line"] == [f"train.py:{MEAN_LINE.line}"]
+
+
+def test_what_is_saved_lies_between_the_mean_step_and_the_last_ones() -> None:
+    saved = _found(growing()).savings
+    assert saved.low_ms == pytest.approx(0.9 * 10.0) and saved.high_ms == pytest.approx(30.5 / 2)
+    assert saved.part is Part.OTHER
+
+
+def test_elements_with_graphs_are_to_be_kept_as_numbers() -> None:
+    finding = _found(growing(with_(HISTORY, graphs=1.0)))
+    assert "graph of its step" in finding.reasoning and "history.append(value.item())" in finding.fix.code
+
+
+def test_a_name_with_a_key_is_no_placeholder() -> None:
+    finding = _found(growing(with_(HISTORY, graphs=1.0, name='{"a": log}["loss"]')))
+    assert finding.fix.code.startswith('{{"a"')
+
+
+def test_a_function_that_it_is_given_to_knows_it_by_another_name() -> None:
+    elsewhere = GrowingLine(Site("log.py", 3, "write"), "other", 0.1, 20.0, 0.95)
+    finding = _found(growing(with_(HISTORY, passed_to=("write",)), lines=(elsewhere,)))
+    assert finding.confidence is Confidence.HIGH
+    assert [m.value for m in finding.evidence if m.name == "line"] == ["log.py:3"]
+
+
+@pytest.mark.parametrize(("share", "kind"), [(0.39, OutcomeKind.CANNOT_TELL), (0.41, OutcomeKind.FOUND)])
+def test_lines_that_do_not_name_it_are_not_its_doing(share: float, kind: OutcomeKind) -> None:
+    """Episodes that last longer as an agent learns, beside a list of their returns."""
+    acting = GrowingLine(Site("train.py", 30, "act"), "other", 0.1, 20.0, 1 - share)
+    plotting = GrowingLine(MEAN_LINE, "other", 0.1, 5.0, share)
+    outcome = _examined(growing(lines=(acting, plotting)))
+    assert outcome.kind is kind
+    assert kind is OutcomeKind.FOUND or "inputs that get larger" in outcome.reason
+
+
+def test_without_lines_only_collections_are_blamed_on_what_is_kept() -> None:
+    assert _examined(growing(lines=())).kind is OutcomeKind.CANNOT_TELL
+    finding = _found(growing(lines=(), trend=trend(Parts(gc=20.0))))
+    assert finding.confidence is Confidence.MEDIUM and finding.savings.part is Part.GC
+
+
+def test_of_several_containers_the_one_whose_lines_take_longer_is_named() -> None:
+    other = with_(HISTORY, name="losses", uses=(APPEND_LINE,), graphs=1.0)
+    outcome = _examined(growing(containers=(other, HISTORY)))
+    assert [m.value for m in outcome.findings[0].evidence if m.name == "name"] == ["history"]
+
+
+def test_a_graph_is_found_with_the_line_that_carries_it_on() -> None:
+    finding = _found(deeper_graph())
+    assert finding.id == "PD15.growing-graph" and finding.fix.code == "self.state = self.state.detach()"
+    assert finding.location is not None and finding.location.file == CARRY_LINE.file
+    assert number(finding, "backward_ms") == pytest.approx(20.0)
+
+
+def test_a_graph_that_grows_beside_a_backward_pass_that_does_not_is_not_blamed() -> None:
+    outcome = _examined(with_(deeper_graph(), growth=StepGrowth(trend(Parts(other=20.0)), (), (STATE,))))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+
+
+@pytest.mark.parametrize(("low", "count"), [(0.09, 0), (0.11, 1)])
+def test_growth_counts_from_a_tenth_on_at_the_lower_end_of_its_interval(low: float, count: int) -> None:
+    assert len(_examined(growing(trend=trend(Parts(other=20.0), low=low))).findings) == count
+
+
+def test_one_jump_is_no_growth() -> None:
+    assert is_clear(_examined(growing(trend=trend(Parts(other=20.0), is_gradual=False))))
+
+
+def test_nothing_that_grows_names_nothing() -> None:
+    outcome = _examined(growing(None))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL and "100 %" in outcome.reason
+
+
+def test_a_data_set_that_keeps_more_and_more_is_billed_to_the_wait() -> None:
+    assert _found(growing(trend=trend(Parts(input_wait=20.0)))).savings.part is Part.INPUT_WAIT
+
+
+@pytest.mark.parametrize("part", ["step", "growth"])
+def test_without_steps_or_their_trend_nothing_is_claimed(part: str) -> None:
+    outcome = _examined(with_(healthy(), **{part: Missing("it was not seen")}))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL and "it was not seen" in outcome.reason
+    assert _examined(growing(trend=Missing("too few"))).kind is OutcomeKind.CANNOT_TELL

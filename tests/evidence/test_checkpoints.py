@@ -1,0 +1,70 @@
+"""Checkpoints are billed over all steps, those that save included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recordings import recorded, selected, site, steps
+
+from perfdoctor.evidence import checkpoints, steady
+from perfdoctor.evidence.model import Checkpoints, Missing
+
+N = 201
+
+
+def _built(directory: Path, every: int, extra_us: int = 0, *records: dict[str, Any]) -> Checkpoints:
+    """Steps of 10 ms; every so many one that saves for 30 more, and takes more besides."""
+    saved = [30_000 if step % every == every - 1 else 0 for step in range(N)]
+    walls = [10_000 + us + extra_us * (us > 0) for us in saved]
+    recording = recorded(directory, steps(walls, checkpoint_us=saved), *records)
+    selection = selected(recording)
+    found = checkpoints.build(recording, selection, steady.measure(recording, selection))
+    assert isinstance(found, Checkpoints)
+    return found
+
+
+def test_steps_that_save_are_no_steady_ones_and_count_all_the_same(tmp_path: Path) -> None:
+    found = _built(tmp_path, 10)
+    assert not found.is_steady and found.saves == 20
+    assert (found.every, found.save_ms) == (pytest.approx(10.0), pytest.approx(30.0))
+    assert found.ms_per_step == pytest.approx(3.0) and found.most_ms_per_step == pytest.approx(3.0)
+
+
+def test_what_prepares_a_checkpoint_is_in_the_most(tmp_path: Path) -> None:
+    found = _built(tmp_path, 10, 8_000)
+    assert found.save_ms == pytest.approx(30.0) and found.most_ms == pytest.approx(38.0)
+
+
+def test_saves_in_every_other_step_are_a_part_of_the_steady_step(tmp_path: Path) -> None:
+    found = _built(tmp_path, 2)
+    assert found.is_steady and found.ms_per_step == pytest.approx(15.0)
+
+
+def test_a_job_that_does_not_save_has_none(tmp_path: Path) -> None:
+    found = _built(tmp_path, N + 1)
+    assert (found.saves, found.ms_per_step, found.site) == (0, 0.0, None)
+
+
+def test_one_save_says_nothing_of_the_next(tmp_path: Path) -> None:
+    found = _built(tmp_path, 150)
+    assert found.saves == 1 and found.every == found.steps
+
+
+def test_the_line_that_saves_longest_speaks_for_them(tmp_path: Path) -> None:
+    calls = [
+        {"k": "call", "kind": "save", "site": 1, "count": 4, "us": 900, "bytes": 400, "step": 100},
+        {"k": "call", "kind": "save", "site": 2, "count": 2, "us": 9_000, "bytes": 8_000, "step": 100},
+        {"k": "call", "kind": "empty_cache", "site": 3, "count": 9, "us": 99_000, "step": 100},
+    ]
+    held = {"k": "saved", "site": 2, "tensor_bytes": 3_900, "optimizer_bytes": 0, "storage_bytes": 3_900}
+    found = _built(tmp_path, 10, 0, site(1, 31), site(2, 32), site(3, 33), *calls, held)
+    assert found.site is not None and found.site.line == 32
+    assert found.bytes == 4_000 and found.calls_per_save == pytest.approx(6 / 20)
+    assert found.contents is not None and found.contents.tensor_bytes == 3_900
+
+
+def test_without_a_steady_step_nothing_is_told(tmp_path: Path) -> None:
+    recording = recorded(tmp_path, steps(10_000, N))
+    assert isinstance(checkpoints.build(recording, selected(recording), Missing("none")), Missing)

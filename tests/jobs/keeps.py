@@ -1,0 +1,88 @@
+"""Keeps things: in a local, in an attribute, under a key, in a closure, bounded; and a tensor with all its graphs.
+
+What it keeps them in speaks up when any of its own code runs.
+"""
+
+import collections
+import io
+
+import facts
+import loops
+import torch
+from safetensors.torch import save_file
+
+STEPS = 140
+
+
+class Loud:
+    """An object whose own code nobody else has any business to run."""
+
+    def __init__(self):
+        self.features = []
+
+    def __len__(self):
+        print("len")
+        return 0
+
+    def __eq__(self, other):
+        print("eq")
+        return False
+
+    __hash__ = None
+
+    @property
+    def size(self):
+        print("property")
+        return 0
+
+
+class Slotted:
+    __slots__ = ("pairs", "unset")
+
+    def __init__(self):
+        self.pairs = {}
+
+
+log = {"loss": [], "name": "run"}
+recent = collections.deque(maxlen=8)
+steady = list(range(50))
+
+
+def counter():
+    seen = set()
+
+    def count(step):
+        seen.add(step)
+
+    return count
+
+
+def train():
+    model, optimizer, criterion = loops.setup()
+    loud, slotted, count = Loud(), Slotted(), counter()
+    graphs, average = [], torch.zeros(())
+    x, y = torch.randn(4, 8), torch.tensor([0, 1, 0, 1])
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+        average = average + loss  # the carried one
+        graphs.append(loss)
+        unrolled = y.float().requires_grad_()
+        for _ in range(5 * step):
+            unrolled = unrolled + 1
+        log["loss"].append(loss.item())
+        loud.features.append((step, x.clone()))
+        slotted.pairs[step] = x[:1]
+        recent.append(step)
+        count(step)
+        if step % 20 == 19:
+            torch.save({"model": model.state_dict(), "view": torch.zeros(1000)[:1], "loud": Slotted()}, io.BytesIO())
+    save_file(model.state_dict(), "/dev/null")
+    return model, average
+
+
+facts.seed()
+trained, total = train()
+print(facts.digest(trained.parameters()), float(total), len(log["loss"]), locals().keys() >= {"log"})

@@ -1,0 +1,80 @@
+"""What a job keeps more and more of is named with its line, and none of the job's own code runs for it."""
+
+from __future__ import annotations
+
+import pytest
+from observing import Observed, Observer, line_of
+
+from perfdoctor.recording.growth import GrowingContainer
+from perfdoctor.recording.lines import LinesWindow
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
+
+
+@pytest.fixture
+def kept(observe: Observer) -> Observed:
+    return observe("keeps.py", windows="lines")
+
+
+def _containers(kept: Observed) -> dict[str, GrowingContainer]:
+    assert kept.rank.growth is not None
+    return {container.name: container for container in kept.rank.growth.containers}
+
+
+def test_the_job_is_the_same_and_speaks_of_nothing(kept: Observed) -> None:
+    kept.same()
+    kept.healthy()
+    assert "len" not in kept.probed.stdout and "property" not in kept.probed.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "line"),
+    [
+        ("graphs", "list", "graphs.append(loss)"),
+        ('log["loss"]', "list", 'log["loss"].append(loss.item())'),
+        ("loud.features", "list", "loud.features.append((step, x.clone()))"),
+        ("slotted.pairs", "dict", "slotted.pairs[step] = x[:1]"),
+        ("seen", "set", "seen.add(step)"),
+    ],
+)
+def test_a_container_is_named_with_the_line_that_adds_to_it(kept: Observed, name: str, kind: str, line: str) -> None:
+    found = _containers(kept)[name]
+    assert (found.kind, found.per_step) == (kind, pytest.approx(1.0))
+    assert line_of(found.site) == line
+    assert line in [line_of(site) for site in found.uses]
+
+
+def test_what_is_bounded_or_stays_as_it_is_does_not_grow(kept: Observed) -> None:
+    assert _containers(kept).keys() == {"graphs", 'log["loss"]', "loud.features", "slotted.pairs", "seen"}
+
+
+def test_elements_are_told_by_what_they_keep_alive(kept: Observed) -> None:
+    found = _containers(kept)
+    assert found["graphs"].graphs == 1.0 and found['log["loss"]'].tensors == 0.0
+    assert found["loud.features"].tensors == 1.0 and found["loud.features"].bytes_per_step == 4 * 8 * 4
+
+
+def test_a_graph_is_named_by_the_tensor_that_carries_it(kept: Observed) -> None:
+    assert kept.rank.growth is not None
+    (graph,) = kept.rank.growth.graphs
+    assert graph.name == "average" and line_of(graph.site).startswith("average = average + loss")
+    assert graph.per_step >= 1.0
+
+
+def test_a_graph_of_later_steps_alone_is_not_carried(kept: Observed) -> None:
+    """That of `unrolled` is deeper at every census too."""
+    assert kept.rank.growth is not None and "unrolled" not in {graph.name for graph in kept.rank.growth.graphs}
+
+
+def test_lines_are_timed_once_more_after_something_has_grown(kept: Observed) -> None:
+    first, later = kept.rank.code_lines, kept.rank.later_lines
+    assert isinstance(first, LinesWindow) and isinstance(later, LinesWindow)
+    assert later.first_step > first.first_step
+
+
+def test_checkpoints_are_told_with_bytes_and_contents(kept: Observed) -> None:
+    saves = [call for call in kept.rank.calls if call.kind == "save"]
+    assert sum(call.count for call in saves) == 8  # the last one by safetensors
+    assert all(call.bytes > 4_000 for call in saves if line_of(call.site).startswith("torch.save"))
+    held = kept.rank.saved[0]
+    assert held.others == ("Slotted",) and held.storage_bytes - held.tensor_bytes == pytest.approx(999 * 4)
