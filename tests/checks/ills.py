@@ -12,8 +12,6 @@ from ill_runs.cpu_ops import (
     round_trip,
     scalar_reads,
     sequential_loop,
-    slow_update,
-    state_copies,
 )
 from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
@@ -21,6 +19,7 @@ from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_w
 from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
 from ill_runs.omp_threads import pinned_workers, timed_threads
+from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, zeroed
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
 from ill_runs.vector_extensions import limited, masked
@@ -111,14 +110,17 @@ ILL: dict[str, Evidence] = {
     "PD09.memory-bound-layer": memory_bound(),
     "PD09.dense-embedding-gradient": dense_embedding(),
     "PD08.unused-gradients": unused_gradients(),
-    "PD10.state-copies": state_copies(),
     "PD09.time-loop": time_loop(),
     "PD10.element-loop": element_loop(),
     "PD10.sequential-loop": sequential_loop("state"),
     "PD10.scalar-reads": scalar_reads(),
     "PD10.device-sync": device_sync(),
     "PD16.anomaly-detection": anomaly_detection(),
-    "PD10.slow-update": slow_update(),
+    "PD17.slow-update": slow_update(),
+    "PD17.state-copies": state_copies(),
+    "PD17.parameter-loop": clipping(),
+    "PD17.parameter-reads": parameter_loop(reads=120.0),
+    "PD17.zeroed-gradients": zeroed(),
     "PD10.round-trip": round_trip(),
     "PD10.list-conversion": list_conversion(),
     "PD11.capped-by-environment": limited(),
