@@ -105,7 +105,7 @@ def _of_parameters(
 ) -> set[tuple[str, int]]:
     """Lines that the check of the optimizer judges. On a GPU what a read there makes the host wait is judged here."""
     state = {key(line.site) for line in state_lines(step, lines)}
-    loops = parameter_loops(lines, of_the_job(calls), state)
+    loops = parameter_loops(evidence, lines, of_the_job(calls), state)
     return state | {key(line.site) for loop in loops if not (loop.reads and evidence.on_cuda) for line in loop.lines}
 
 

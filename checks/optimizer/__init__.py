@@ -2,10 +2,10 @@
 
 What it looks at
 ----------------
-On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` and with `fused=True`, and what the shapes
-of its parameters take one by one and together: norms that are read, averages in place, gradients filled with zeros or
-let go. In a step or two, the lines between the passes and in an optimizer of the job's own that run once for each
-parameter: loops over `model.parameters()`, `clip_grad_norm_(foreach=False)`, copies of the model's `state_dict`.
+On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` and with `fused=True`, and what the
+shapes of its parameters take one by one and together: norms that are read, averages in place, gradients filled with
+zeros or let go. In a step or two, the lines between the passes and in an optimizer of the job's own that run once for
+each parameter: loops over `model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`.
 
 Why it costs time
 -----------------
@@ -23,22 +23,22 @@ Example
 How to fix
 ----------
 Give the optimizer `fused=True`; give all tensors to one operator (`torch._foreach_norm`, `torch._foreach_lerp_`);
-`clip_grad_norm_` as it is; read a norm every 50 steps; `zero_grad()` without `set_to_none=False`.
+`clip_grad_norm_` once for all; read a norm every 50 steps; `zero_grad()` without `set_to_none=False`.
 
 When it stays silent
 --------------------
-Below its share of the step. What a step does rarely (norms logged every 100 steps) is not in the steady step. Loops whose
-operators work long on large tensors cost as much together, as timed. Gradients that are kept and zeroed, where letting
-them go is no faster: the allocator may fault their memory in again. An optimizer whose update was not timed: not one of
-torch's own, not on the CPU, or compiled. Parameters without gradients: an optimizer skips each in 0.1 us. Dense
-gradients of embeddings are PD09's.
+Below its share of the step. What a step does rarely (norms logged every 100 steps) is not in the steady step. Loops
+whose operators work long on large tensors cost as much together, as timed. Gradients that are kept and zeroed, where
+letting them go is no faster: the allocator may fault their memory in again. An optimizer whose update was not timed:
+not one of torch's own, not on the CPU, or compiled. Parameters without gradients: an optimizer skips each in 0.1 us.
+Dense gradients of embeddings are PD09's.
 
 Limits
 ------
-What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window; the window is
-not opened in a job that compiles. A loop is known by what stands at its head (`parameters()`, `param_groups`, `grads`). Of a
-step rule written by hand, the saving is that of other operators on the same tensors. On a GPU nothing is timed so, and
-reads are PD10's. Schedulers that are stepped too often are not counted.
+What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window; the window
+is not opened in a job that compiles. A loop is known by what stands at its head (`parameters()`, `param_groups`,
+`grads`). Of a step rule written by hand, the saving is that of other operators on the same tensors. On a GPU nothing
+is timed so, and reads are PD10's. Schedulers that are stepped too often are not counted.
 
 References
 ----------
@@ -84,7 +84,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         unseen = calls if isinstance(calls, Missing) else lines
         return found(update) if update is not None else cannot_tell(f"its lines were not watched: {unseen}")
     state = state_lines(step, lines)
-    loops = parameter_loops(lines, of_the_job(calls), {key(line.site) for line in state})
+    loops = parameter_loops(evidence, lines, of_the_job(calls), {key(line.site) for line in state})
     if evidence.on_cuda:
         loops = [loop for loop in loops if not loop.reads]
     findings = present(

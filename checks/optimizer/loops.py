@@ -22,6 +22,8 @@ from .limits import Limits
 
 _SAVED = (0.5, 0.9)
 """Of a loop over parameters whose operators were not timed: those are small where loops are slow."""
+_CLIPPED = (0.7, 0.9)
+"""Of clipping tensor by tensor, which took 9.7 ms for 124 small ones, and 0.65 in one call; 1.9 and 0.5 for 36."""
 _WARM = 0.6
 """Of the saving that was timed: the loop's own operators are other ones, and what an average of norms or a step rule of
 the job's computes besides stays."""
@@ -43,8 +45,8 @@ def parameter_loop(evidence: Evidence, step: Step, loop: ParameterLoop, limits: 
         severity=Severity.NOTE if by_hand else cost.severity(limits.loop_share, limits.error_share),
         confidence=Confidence.HIGH if timed else Confidence.MEDIUM,
         message=_what(loop) + ": {cost_ms} per step ({cost_share})",
-        reasoning="it issues {ops:operator} per step, each through Python and the dispatcher, where one for all tensors "
-        "does" + (", and waits for {reads:scalar}" if loop.reads else ""),
+        reasoning="it issues {ops:operator} per step, each through Python and the dispatcher, where one does "
+        "for all tensors" + (", and waits for {reads:scalar}" if loop.reads else ""),
         evidence=(
             *cost.measured(),
             Measurement("tensors", round(loop.main.runs_per_step), "count", "runs of its dearest line per step"),
@@ -84,6 +86,9 @@ def _saved(
     cost: Cost, loop: ParameterLoop, timing: ParameterTiming | Missing
 ) -> tuple[tuple[Measurement, ...], float, float, str]:
     """What was timed, the range of the saving in milliseconds, and how it was predicted."""
+    if loop.is_clipping:
+        low, high = (fraction * cost.ms for fraction in _CLIPPED)
+        return (), low, high, "the line's share of its part of the step; one call for all tensors leaves 10 to 30 %"
     if isinstance(timing, Missing):
         low, high = (fraction * cost.ms for fraction in _SAVED)
         return (), low, high, "the lines' share of their part of the step; all tensors at once leave 10 to 50 %"
@@ -104,9 +109,9 @@ def _saved(
 def _fix(loop: ParameterLoop) -> Fix:
     if loop.is_clipping:
         return Fix(
-            text="Let it treat all gradients at once, which it does unless told otherwise.",
-            code="torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # without foreach=False",
-            risk="Sums are taken in another order, so the last digits of results differ.",
+            text="Clip all gradients in one call.",
+            code="torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # one call",
+            risk="The limit holds for all gradients together; calls for one tensor each limit every one by itself.",
         )
     if loop.reads:
         return Fix(
@@ -119,7 +124,7 @@ def _fix(loop: ParameterLoop) -> Fix:
     return Fix(
         text="Give all tensors to one operator: `torch._foreach_*` takes lists.",
         code="with torch.no_grad():\n"
-        "    torch._foreach_lerp_(averages, parameters, 1 - decay)  # average <- average + (1 - decay) * (p - average)\n"
+        "    torch._foreach_lerp_(averages, parameters, 1 - decay)  # an average of weights\n"
         "    torch._foreach_mul_(gradients, scale)",
         risk="Lists of tensors must be made once, outside the loop, and anew where a parameter is replaced.",
     )

@@ -10,7 +10,7 @@ from ..launch.masking import masked
 from ..recording.host import HostRecording
 from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
-from . import concurrency, device, garbage, lines, loading, memory, settings, steady, windows
+from . import compilation, concurrency, device, garbage, lines, loading, memory, settings, steady, windows
 from .host import build_host, build_monitor_cpus
 from .model import EndKind, Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
 from .steady import Selection, untouched
@@ -60,6 +60,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "memory": lambda rank, steps: memory.host(rank.process, steps),
     "cuda_memory": lambda rank, steps: memory.cuda(rank.process, steps),
     "concurrency": lambda rank, steps: concurrency.build(rank.process, steps),
+    "compilation": lambda rank, steps: compilation.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
     "host": lambda rank, steps: build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus),
     "own_cost": lambda rank, steps: _own_cost(rank, steps),

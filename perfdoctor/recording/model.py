@@ -29,6 +29,7 @@ from .process import (
     BOUNDARIES,
     Call,
     Collections,
+    Compiled,
     EvalWithGradSeen,
     Failure,
     ForwardsSeen,
@@ -92,6 +93,7 @@ class ProcessRecording:
     collections: tuple[Collections, ...]
     full_collections: tuple[FullCollection, ...]
     calls: tuple[Call, ...]
+    compiled: tuple[Compiled, ...]
     eval_with_grad: tuple[EvalWithGradSeen, ...]
     forwards_seen: tuple[ForwardsSeen, ...]
     request_rounds: tuple[RequestTiming, ...]
@@ -158,6 +160,7 @@ KINDS: Mapping[str, str] = {
     "gc": "collections",
     "full_gc": "full_collections",
     "call": "calls",
+    "compiled": "compiled",
     "eval_with_grad": "eval_with_grad",
     "concurrency": "forwards_seen",
     "batching": "request_rounds",

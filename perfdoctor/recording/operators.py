@@ -152,8 +152,10 @@ class ParameterTiming:
     """Gradients filled with zeros, then added to."""
     released_ms: float
     """Gradients let go, then new ones taken as they come."""
+    tensors: int
+    """All that have gradients."""
     part: float = 1.0
-    """The share of all elements that these times are of."""
+    """The share of their elements that these times are of."""
 
 
 @dataclass(frozen=True, slots=True)

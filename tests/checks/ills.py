@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, small_batch
+from ill_runs.compile import BREAKS, SIZES, compiled, recompiling
 from ill_runs.cpu_ops import (
     anomaly_detection,
     device_sync,
@@ -121,6 +122,9 @@ ILL: dict[str, Evidence] = {
     "PD17.parameter-loop": clipping(),
     "PD17.parameter-reads": parameter_loop(reads=120.0),
     "PD17.zeroed-gradients": zeroed(),
+    "PD18.recompiles": recompiling(),
+    "PD18.graph-breaks": compiled(breaks=BREAKS),
+    "PD18.given-up": compiled(given_up=(SIZES,)),
     "PD10.round-trip": round_trip(),
     "PD10.list-conversion": list_conversion(),
     "PD11.capped-by-environment": limited(),

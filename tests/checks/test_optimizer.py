@@ -86,7 +86,8 @@ def test_a_step_rule_by_hand_is_an_opportunity() -> None:
         (parameter_loop(part="forward"), False),
         (parameter_loop(part="optimizer", via="torch/optim/adam.py:_single_tensor_adam"), False),
         (clipping(), True),
-        (clipping(ops=20.0), False),
+        (clipping(ops=260.0), False),
+        (with_(clipping(), ops__parameters=Missing("not on the CPU")), False),
     ],
 )
 def test_a_loop_over_parameters_is_told_from_others(run: Evidence, told: bool) -> None:
@@ -94,9 +95,9 @@ def test_a_loop_over_parameters_is_told_from_others(run: Evidence, told: bool) -
     assert _ids(run) == ["PD17.parameter-loop"] * told
 
 
-def test_clipping_one_by_one_names_the_argument() -> None:
+def test_clipping_tensor_by_tensor_is_one_call_too_many_for_each() -> None:
     finding = _found(clipping())
-    assert "clipped one tensor after another" in finding.message and "foreach=False" in finding.fix.code
+    assert "clipped one tensor after another" in finding.message and "one call" in finding.fix.text
 
 
 def test_on_a_gpu_only_what_the_device_can_have_felt_counts() -> None:

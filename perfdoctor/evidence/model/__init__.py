@@ -19,6 +19,7 @@ from ...recording.operators import *
 from ...recording.process import ProbeFault as ProbeFault
 from ...recording.settings import *
 from .causes import *
+from .compilation import *
 from .concurrency import *
 from .device import *
 from .evidence import *

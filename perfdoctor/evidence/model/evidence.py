@@ -12,6 +12,7 @@ from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
 from ...recording.settings import Backend, Cudnn, Precision, Threads
+from .compilation import Compilation
 from .concurrency import Concurrency
 from .device import DeviceTimeline
 from .host import Host
@@ -70,6 +71,7 @@ class Evidence:
     counters: Counters | Missing = NO_COUNTERS
     index_use: tuple[IndexUse, ...] | Missing = NOT_RECORDED
     debugging: tuple[DebuggingAid, ...] | Missing = NOT_RECORDED
+    compilation: Compilation | Missing = NOT_RECORDED
     code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
 

@@ -15,6 +15,7 @@ from .guard import Guard
 from .hooks import collector, concurrency, loading, patches, profilers
 from .hooks.anomaly import Anomaly
 from .hooks.calls import Calls
+from .hooks.compilations import Compilations
 from .hooks.device_clock import DeviceClock
 from .loop import Loop
 from .recorder import columns
@@ -43,6 +44,8 @@ class Probe:
         self.collector = collector.Collector(recorder, self.loop, self.sites, guarded)
         self.calls = Calls(recorder, self.loop, self.sites, guarded)
         self.anomaly = Anomaly(self.sites, guarded)
+        self.compilations = Compilations(recorder, self.sites)
+        self.flush_compilations = guarded("compilations", self.compilations.flush)
         self.loading = loading.Loading(recorder, self.loop, self.sites, guarded, self.collector.pauses)
         self.device_clock = DeviceClock(recorder, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
@@ -103,6 +106,7 @@ class Probe:
         for part in (self.loop, self.concurrency, self.collector, self.calls, self.loading, self.windows, self):
             part.reset()
         self.anomaly.reset()
+        self.compilations.reset()
         self.device_clock.reset()
         if self.remedies:
             self.recorder.disable()
@@ -307,6 +311,8 @@ class Probe:
         self.loading.flush()
         self.collector.flush()
         self.calls.flush()
+        if self.discovery.compiled:
+            self.flush_compilations()
         self.concurrency.flush(line.step)
         self.device_clock.flush()
         self.recorder.flush()
@@ -366,6 +372,7 @@ class Probe:
 
     def compiling(self) -> None:
         """torch.compile is about to be called: it compiles nothing inside a dispatch mode, and would trace hooks."""
+        self.noted.setdefault("compile", self.sites.place(2))
         window = self.windows.open
         if window is not None and window.name == "sites":
             self.windows.abandon(self.loop.timeline.step, "the job uses torch.compile", again=False)

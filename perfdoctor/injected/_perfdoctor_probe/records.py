@@ -24,6 +24,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     concurrency  root forwards since the last such record, once more than one thread makes them
     batching  a round of the operators of one forward: for one request and several at once, and by intra-op threads
     call      calls of a wrapped function since the last such record, by site
+    compiled  Dynamo compiled something
     sample    counters of this process
     worker_sample  counters of a data-loader worker
     boundary  from here on a step ends at `kind`: optimizer, batch, forward or backward

@@ -1,5 +1,4 @@
-"""What goes through all parameters of a job, one by one and together: norms, averages, and gradients that are zeroed or let
-go.
+"""What goes through all parameters of a job, one by one and together: norms, averages, gradients zeroed and let go.
 
 Timed after the job's last step, on tensors of its own with the shapes of the job's.
 """
@@ -21,7 +20,7 @@ def timings(noted) -> dict:
         return {"missing": f"the parameters could not be stood in for: {noted.unlike}"}
     try:
         with torch.no_grad():
-            return {**_timed(noted.shapes()), "part": rounded(noted.part)}
+            return {**_timed(noted.shapes()), "tensors": noted.tensors, "part": rounded(noted.part)}
     except Exception as error:  # a type that these operators do not know: no timing, no harm
         return {"missing": f"the parameters could not be stood in for: {type(error).__name__}: {error}"[:300]}
 
