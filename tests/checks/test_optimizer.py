@@ -55,7 +55,8 @@ def test_an_average_by_hand_is_found_with_what_one_operator_takes() -> None:
 def test_norms_that_are_read_are_another_finding_by_another_timing() -> None:
     finding = _found(parameter_loop(reads=120.0))
     assert finding.id == "PD17.parameter-reads" and number(finding, "reads") == 120
-    assert finding.savings.high_ms == pytest.approx(3.0 * 0.7)
+    assert finding.savings.low_ms == pytest.approx(0.8 * 3.0 * 0.7), "in each step, but together"
+    assert finding.savings.high_ms == pytest.approx(0.95 * 3.0), "every 50 steps"
     assert "_foreach_norm" in finding.fix.code
 
 

@@ -22,7 +22,7 @@ def _at(step: int, us: int = 5_000, frame: str = "0", **fields: Any) -> dict[str
 
 def _built(directory: Path, *records: dict[str, Any]) -> Compilation:
     uses = settings(compiled=True, compiled_at=3)
-    recording = recorded(directory, steps(WALL_US, N), uses, site(3, 12), *records)
+    recording = recorded(directory, steps(WALL_US, N), site(3, 12), uses, *records)
     built = compilation.build(recording, selected(recording))
     assert isinstance(built, Compilation)
     return built
