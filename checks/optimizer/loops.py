@@ -29,8 +29,8 @@ _READ_RARELY = 0.95
 _READ_TOGETHER = 0.8
 """Of the saving that was timed, where they are needed in each step: 48 % by the timing, and 39 and 45 % in two loops."""
 _BY_HAND = 0.6
-"""Of the saving that was timed: the operators of an average or a step rule of the job's are other ones. One of 80 % by
-the timing saved 68 %."""
+"""Of the saving that was timed: an average or a step rule of the job's has other operators. One of 80 % by the timing
+saved 68 %."""
 
 
 def parameter_loop(evidence: Evidence, step: Step, loop: ParameterLoop, limits: Limits) -> Finding | None:
