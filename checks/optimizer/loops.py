@@ -27,7 +27,7 @@ _CLIPPED = (0.7, 0.9)
 _READ_RARELY = 0.95
 """Of norms that are only logged: every 50 steps they cost next to nothing."""
 _READ_TOGETHER = 0.8
-"""Of the saving that was timed, where they are needed in each step: 48 % by the timing, and 39 and 45 % in two loops."""
+"""Of the saving that was timed, where each step needs them: 48 % by the timing was 39 and 45 % in two loops."""
 _BY_HAND = 0.6
 """Of the saving that was timed: an average or a step rule of the job's has other operators. One of 80 % by the timing
 saved 68 %."""
