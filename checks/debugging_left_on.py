@@ -21,7 +21,8 @@ Switch it off, and on again for a run that is to find where a NaN comes from.
 When it stays silent
 --------------------
 Below 5 % of the step, and where it is off. Aids that variables switch on (`PYTHONDEVMODE`, `CUDA_LAUNCH_BLOCKING`,
-...) are told where the report says how far to trust the run (PD96): what they cost is not measured.
+`TORCH_LOGS`, ...) are named, and told where the report says how far to trust the run (PD96): what they cost cannot be
+told from one run.
 
 Limits
 ------
@@ -79,9 +80,15 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if finding is not None:
         return found(finding)
     cost_ms = sum(call.ms_per_step for call in calls if call.kind in _KINDS)
+    measured = milliseconds("anomaly_ms", cost_ms, "anomaly detection per step")
+    aids = () if isinstance(evidence.debugging, Missing) else evidence.debugging
+    if not aids:
+        return clear("autograd's anomaly detection takes {anomaly_ms} per step", measured)
     return clear(
-        "autograd's anomaly detection takes {anomaly_ms} per step",
-        milliseconds("anomaly_ms", cost_ms, "anomaly detection per step"),
+        "autograd's anomaly detection takes {anomaly_ms} per step; what {aids} costs cannot be told from one run: time "
+        "the job without",
+        measured,
+        Measurement("aids", " and ".join(aid.name for aid in aids), "text", "switched on"),
     )
 
 

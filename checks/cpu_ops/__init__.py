@@ -4,31 +4,29 @@ What it looks at
 ----------------
 For a step or two, every operator with the line that issued it; every read of a scalar (`.item()`, `float(t)`, an
 f-string, `if t > 0`), every copy between devices and every tensor made of a list, with its line and duration; and on
-a GPU the copies that the device saw. Lines that go through the model's `state_dict` in every step. On a CPU one update
-of the job's optimizer, timed as it is, with `foreach=True` and with `fused=True`. The source of the loop around a line
-that runs often: what an iteration needs from the one before.
+a GPU the copies that the device saw. The source of the loop around a line that runs often: what an iteration needs from
+the one before. Loops over parameters and copies of the model's state are told by PD17.
 
 Why it costs time
 -----------------
 A loop over the samples of a batch pays 5 to 20 us of Python and dispatch for every element, where one operator
 on the whole batch pays them once: such loops in losses were 17 to 59 times slower than their vectorised form.
 On a GPU a scalar read makes the host wait until the device has done all that was asked of it, and then the device
-waits for the host. On a CPU a read is cheap, but one per parameter and step adds up. A list holds an object for each
-number: `torch.tensor()` reads a million of them in 144 ms, NumPy in 20. An optimizer that
-is not fused issues ten operators and more for every parameter: for 100 small ones 2.9 ms instead of 0.5 ms.
+waits for the host. On a CPU a read is cheap, but one per sample and step adds up. A list holds an object for each
+number: `torch.tensor()` reads a million of them in 144 ms, NumPy in 20.
 
 Example
 -------
     for i in range(len(batch)):
         loss = loss + (output[i] - target[i]).pow(2).mean()
-    norms = [p.grad.norm().item() for p in model.parameters()]
+    hits = [int(output.argmax() == target) for output, target in zip(outputs, targets)]
 
 How to fix
 ----------
 Work on whole tensors; where an iteration needs the one before (a rollout, a simulation), several environments or
 sequences at once, or the body compiled; stack what must be read and read it once; accumulate on the device
 (`total += loss.detach()`) and read every 50 steps; `torch.where` instead of `if`; create tensors where they are used
-(`device=`). Give the optimizer `fused=True`.
+(`device=`).
 
 When it stays silent
 --------------------
@@ -36,8 +34,7 @@ One `loss.item()` per step on a CPU; a line that calls a whole network once, how
 by torch's own optimizers; anything below its share of the step; on a GPU, reads in a step that the device bounds: it
 has work while the host waits. Layers called one after another are not a loop over elements unless they come by the
 dozen and each issues small operators. A loop whose iterations need one another (`h = cell(x[t], h)`, or a policy that
-acts on the state of `env.step()`) is an opportunity at most, without a number. An optimizer whose update was not
-timed: not one of torch's own, not on the CPU, or in a job that compiles.
+acts on the state of `env.step()`) is an opportunity at most, without a number.
 
 Limits
 ------
@@ -58,18 +55,18 @@ References
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, milliseconds, present
-from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing
+from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, milliseconds
+from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing, Step
 
 from .._shared.lines import key
+from .._shared.parameters import parameter_loops, state_lines
+from .._shared.reads import of_the_job
 from .device_sync import device_syncs
 from .element_loops import element_loops
 from .limits import Limits
 from .list_conversions import list_conversions
 from .round_trips import round_trips
-from .scalar_reads import ScalarReads, of_the_job
-from .state_copies import lines_of, state_copies
-from .updates import slow_update
+from .scalar_reads import ScalarReads
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -81,20 +78,17 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"calls were not watched: {calls}")
     if isinstance(lines, Missing):
         return cannot_tell(f"operators were not counted by line: {lines}")
-    reads = of_the_job(calls)
-    state = lines_of(step, lines, limits)
-    told = {key(line.site) for line in state}
-    told |= {key(call.site) for call in reads if call.calls_per_step >= limits.least_runs}
+    elsewhere = _of_parameters(evidence, step, calls, lines)
+    reads = tuple(read for read in of_the_job(calls) if key(read.site) not in elsewhere)
+    told = elsewhere | {key(call.site) for call in reads if call.calls_per_step >= limits.least_runs}
     if evidence.on_cuda:
         read = device_syncs(evidence, step, reads, limits)
     else:
         read = ScalarReads(evidence, step, reads, lines, limits).findings()
     findings = (
-        *present(slow_update(evidence, step, lines, limits)),
         *read,
         *round_trips(step, calls, limits),
         *list_conversions(step, calls, limits),
-        *present(state_copies(step, state, limits)),
         *element_loops(evidence, step, lines, told, limits),
     )
     shared = _measured(reads, lines)
@@ -104,6 +98,15 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         "{reads:scalar read} per step: {reads_ms}; the busiest line ran {runs:time} and issued {ops:operator}",
         *shared,
     )
+
+
+def _of_parameters(
+    evidence: Evidence, step: Step, calls: tuple[CallSite, ...], lines: tuple[Line, ...]
+) -> set[tuple[str, int]]:
+    """Lines that the check of the optimizer judges. On a GPU what a read there makes the host wait is judged here."""
+    state = {key(line.site) for line in state_lines(step, lines)}
+    loops = parameter_loops(evidence, lines, of_the_job(calls), state)
+    return state | {key(line.site) for loop in loops if not (loop.reads and evidence.on_cuda) for line in loop.lines}
 
 
 def _measured(reads: tuple[CallSite, ...], lines: tuple[Line, ...]) -> tuple[Measurement, ...]:

@@ -31,6 +31,3 @@ class Limits:
     """Of copies back and forth."""
     list_share: float = 0.2
     """Of tensors made of lists, from where on it is an ill: simulators give lists, and a few are common."""
-    update_share: float = 0.1
-    """What another way to update would save, as an opportunity: the loop is what torch does on a CPU unless told
-    otherwise."""

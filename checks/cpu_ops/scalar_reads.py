@@ -20,19 +20,6 @@ _SURE_RUNS = 0.75
 """Of a number of runs, which is estimated."""
 
 
-def of_the_job(calls: tuple[CallSite, ...]) -> tuple[CallSite, ...]:
-    """Scalar reads of the job, the dearest first; torch's optimizers read their step counters themselves, and the
-    engine of autograd, under anomaly detection, every gradient."""
-    return tuple(
-        call
-        for call in calls
-        if call.kind == "scalar_read"
-        and call.detail != "optimizer"
-        and not (call.by_library and call.detail == "backward")
-        and not call.site.via.startswith("torch/optim/")
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ScalarReads:
     """What the findings about reads need; `reads` are those `of_the_job`."""

@@ -13,6 +13,7 @@ from ..recording.model import ProcessRecording, Recording
 from . import (
     checkpoints,
     communication,
+    compilation,
     concurrency,
     device,
     garbage,
@@ -77,6 +78,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "memory": lambda rank, steps: memory.host(rank.process, steps),
     "cuda_memory": lambda rank, steps: memory.cuda(rank.process, steps),
     "concurrency": lambda rank, steps: concurrency.build(rank.process, steps),
+    "compilation": lambda rank, steps: compilation.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
     "host": lambda rank, steps: build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus),
     "own_cost": lambda rank, steps: _own_cost(rank, steps),

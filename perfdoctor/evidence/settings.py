@@ -109,6 +109,7 @@ _AIDS = (
     ("PYTHONTRACEMALLOC", (), "tracing of Python's allocations"),
     ("CUDA_LAUNCH_BLOCKING", (), "a wait after every CUDA kernel"),
     ("TORCH_DISTRIBUTED_DEBUG", ("detail",), "checks of every collective"),
+    ("TORCH_LOGS", (), "logs of torch's own"),
 )
 """Variables, the values that switch something on (none: all but "" and 0), and what that is."""
 

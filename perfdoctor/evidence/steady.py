@@ -204,10 +204,24 @@ def _irregular(process: ProcessRecording, rows: Columns) -> Mask:
     starts = np.isin(rows["step"], [iterator.step for iterator in process.iterators])
     micro = rows["micro"]
     usual = np.bincount(micro).argmax() if len(micro) else 0
-    for odd in (starts, micro != usual, rows["checkpoint_us"] > 0):
+    for odd in (starts, micro != usual, rows["checkpoint_us"] > 0, _compiling(process, rows)):
         if odd.mean() <= _REGULAR_SHARE:
             found |= odd
     return found
+
+
+def _compiling(process: ProcessRecording, rows: Columns) -> Mask:
+    """Steps in which Dynamo compiled something."""
+    found = np.zeros(len(rows), dtype=bool)
+    times = [one.t for one in process.compiled]
+    places = np.searchsorted(rows["end_ns"], times)
+    found[places[places < len(rows)]] = True
+    return found
+
+
+def leaves_compiling_out(process: ProcessRecording, rows: Columns) -> bool:
+    """Whether steps that compile are so few that they are irregular."""
+    return bool(_compiling(process, rows).mean() <= _REGULAR_SHARE)
 
 
 def _at_boundaries(process: ProcessRecording) -> tuple[Sample, ...]:

@@ -52,7 +52,12 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
     if timed is None:
         return found
     return replace(
-        found, timings=timed.dtype, batch_timings=timed.batch, batch_replay=timed.passes, update=timed.update
+        found,
+        timings=timed.dtype,
+        batch_timings=timed.batch,
+        batch_replay=timed.passes,
+        update=timed.update,
+        parameters=timed.parameters,
     )
 
 

@@ -30,6 +30,7 @@ from .process import (
     BOUNDARIES,
     Call,
     Collections,
+    Compiled,
     EvalWithGradSeen,
     Failure,
     ForwardsSeen,
@@ -95,6 +96,7 @@ class ProcessRecording:
     full_collections: tuple[FullCollection, ...]
     calls: tuple[Call, ...]
     saved: tuple[Saved, ...]
+    compiled: tuple[Compiled, ...]
     eval_with_grad: tuple[EvalWithGradSeen, ...]
     reduced_model: ReducedModel | None
     """None without DistributedDataParallel."""
@@ -172,6 +174,7 @@ KINDS: Mapping[str, str] = {
     "full_gc": "full_collections",
     "call": "calls",
     "saved": "saved",
+    "compiled": "compiled",
     "eval_with_grad": "eval_with_grad",
     "ddp": "reduced_model",
     "concurrency": "forwards_seen",

@@ -137,6 +137,28 @@ class UpdateTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterTiming:
+    """What goes through the parameters that the job's optimizer updates, timed in its process on tensors of the same
+    shapes: milliseconds of all of them, one by one and by operators that take lists."""
+
+    norms_ms: float
+    """Norms of the gradients, each read."""
+    norms_together_ms: float
+    """The same by one operator, and one read."""
+    averages_ms: float
+    """Averages of the parameters, in place: two operators each."""
+    averages_together_ms: float
+    zeroed_ms: float
+    """Gradients filled with zeros, then added to."""
+    released_ms: float
+    """Gradients let go, then new ones taken as they come."""
+    tensors: int
+    """All that have gradients."""
+    part: float = 1.0
+    """The share of their elements that these times are of."""
+
+
+@dataclass(frozen=True, slots=True)
 class RequestTiming:
     """The operators of one of the job's own forwards, timed in its process: on their own shapes, and as one batch."""
 
@@ -199,6 +221,7 @@ class OpProfile:
     batch_timings: BatchTimings | Missing = NOT_TIMED
     batch_replay: BatchReplay | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
+    parameters: ParameterTiming | Missing = NOT_TIMED
     stray_ms: float = 0.0
     """Time without a CPU that may all have fallen into one kind of operator: what takes no longer than this may take
     nothing. Longer waits spread over all of them."""
@@ -251,6 +274,7 @@ class FinalTimings:
     batch: BatchTimings | Missing = NOT_TIMED
     passes: BatchReplay | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
+    parameters: ParameterTiming | Missing = NOT_TIMED
     recurrent: tuple[Recurrent, ...] = ()
     """In the place of those of the window."""
     attention: tuple[Attention, ...] = ()

@@ -142,6 +142,27 @@ class ForwardsSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Compiled:
+    """Dynamo compiled a function, a backward pass of one, or what follows a break in one."""
+
+    t: int
+    """When it began."""
+    us: int = 0
+    frame: str = ""
+    """Dynamo's number of the function."""
+    site: Site | None = None
+    """The function, by its first line; of what follows a break, the line of the break. None where it is a library's."""
+    resumed: bool = False
+    """Whether it is what follows a break."""
+    reason: str = ""
+    """Why it did not do to call what was compiled before."""
+    broke: str = ""
+    """What made a break in it."""
+    failed: str = ""
+    """Why it was given up."""
+
+
+@dataclass(frozen=True, slots=True)
 class CudaCounters:
     """Statistics of torch's CUDA allocator; totals since the start."""
 

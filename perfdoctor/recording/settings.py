@@ -185,6 +185,8 @@ class Settings:
     """The package whose trace or profile function the training thread runs under: `coverage`, `bdb`; "" for none."""
     compiled: bool = False
     """torch.compile was used."""
+    compiled_at: Site | None = None
+    """The line that first called torch.compile; None where none did, or nobody noted it."""
     hook_ns: float = 0.0
     """One enter-and-leave of the probe's timeline."""
     start_ms: float = 0.0

@@ -6,6 +6,7 @@ from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, small_batch
 from ill_runs.checkpoints import checkpoints
 from ill_runs.communication import collecting, late, reducing
+from ill_runs.compile import BREAKS, SIZES, compiled, recompiling
 from ill_runs.cpu_ops import (
     anomaly_detection,
     device_sync,
@@ -14,8 +15,6 @@ from ill_runs.cpu_ops import (
     round_trip,
     scalar_reads,
     sequential_loop,
-    slow_update,
-    state_copies,
 )
 from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
@@ -24,6 +23,7 @@ from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.growth import deeper_graph, growing
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
 from ill_runs.omp_threads import pinned_workers, timed_threads
+from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, zeroed
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
 from ill_runs.vector_extensions import limited, masked
@@ -114,7 +114,6 @@ ILL: dict[str, Evidence] = {
     "PD09.memory-bound-layer": memory_bound(),
     "PD09.dense-embedding-gradient": dense_embedding(),
     "PD08.unused-gradients": unused_gradients(),
-    "PD10.state-copies": state_copies(),
     "PD09.time-loop": time_loop(),
     "PD10.element-loop": element_loop(),
     "PD10.sequential-loop": sequential_loop("state"),
@@ -124,7 +123,14 @@ ILL: dict[str, Evidence] = {
     "PD15.growing-container": growing(),
     "PD15.growing-graph": deeper_graph(),
     "PD16.anomaly-detection": anomaly_detection(),
-    "PD10.slow-update": slow_update(),
+    "PD17.slow-update": slow_update(),
+    "PD17.state-copies": state_copies(),
+    "PD17.parameter-loop": clipping(),
+    "PD17.parameter-reads": parameter_loop(reads=120.0),
+    "PD17.zeroed-gradients": zeroed(),
+    "PD18.recompiles": recompiling(),
+    "PD18.graph-breaks": compiled(breaks=BREAKS),
+    "PD18.given-up": compiled(given_up=(SIZES,)),
     "PD10.round-trip": round_trip(),
     "PD10.list-conversion": list_conversion(),
     "PD11.capped-by-environment": limited(),

@@ -12,11 +12,11 @@ from ill_runs.cpu_ops import (
     round_trip,
     scalar_reads,
     sequential_loop,
-    state_copies,
 )
 from ill_runs.network import time_loop
+from ill_runs.optimizer import parameter_loop, state_copies
 from perfdoctor.checks.cpu_ops import CHECK, examine
-from samples import DEVICE_BOUND, HOT_LINES, healthy, ids, is_clear, number, only, with_
+from samples import DEVICE_BOUND, HOT_LINES, healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import CallSite, Evidence, Line, Missing, Site
@@ -371,21 +371,19 @@ def test_what_anomaly_detection_reads_is_not_the_line_that_asks_for_the_backward
 
 
 # ---------------------------------------------------------------------------------------------------------
-# The model's state
+# What another check tells
 
 
-def test_a_state_that_is_copied_and_averaged_in_every_step_is_one_finding() -> None:
-    finding = _found(state_copies())
-    assert finding.id == "PD10.state-copies"
-    assert finding.location is not None
-    assert finding.location.line == 37
-    assert number(finding, "cost_ms") == pytest.approx(4.0)
-    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((2.0, 3.8))
+def test_loops_over_parameters_are_left_to_the_check_of_the_optimizer() -> None:
+    for run in (parameter_loop(), parameter_loop(reads=120.0), state_copies()):
+        assert _ids(run) == []
+    assert _ids(parameter_loop(header="for sample in batch")) == ["PD10.element-loop"]
+    assert _ids(parameter_loop(header="for sample in batch", reads=120.0)) == ["PD10.scalar-reads"]
 
 
-def test_a_state_that_is_taken_rarely_or_inside_another_part_is_none() -> None:
-    assert "PD10.state-copies" not in _ids(state_copies(0.4))
-    lines = state_copies().hot_lines
-    assert not isinstance(lines, Missing)
-    saved = tuple(replace(line, part="checkpoint") if line.part == "other" else line for line in lines)
-    assert "PD10.state-copies" not in _ids(with_(state_copies(), hot_lines=saved))
+def test_on_a_gpu_reads_of_parameters_are_told_here_by_what_the_host_waits() -> None:
+    run = parameter_loop(reads=120.0)
+    assert not isinstance(run.call_sites, Missing)
+    (read,) = run.call_sites
+    waiting = on_gpu(hot_lines=run.hot_lines, call_sites=(replace(read, ms_per_step=5.0),))
+    assert _ids(waiting) == ["PD10.device-sync"]

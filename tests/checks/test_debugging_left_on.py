@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from ill_runs.cpu_ops import SWITCH_LINE, anomaly_detection
 from perfdoctor.checks.debugging_left_on import CHECK, examine
-from samples import healthy, ids, number, on_gpu, only, with_
+from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Severity
-from perfdoctor.evidence.model import Evidence
+from perfdoctor.evidence.model import DebuggingAid, Evidence
 
 
 def _found(evidence: Evidence) -> Finding:
@@ -38,6 +38,14 @@ def test_no_more_is_saved_than_the_two_passes_take() -> None:
 @pytest.mark.parametrize(("ms", "count"), [(0.0, 0), (1.2, 0), (1.3, 1)])
 def test_anomaly_detection_counts_from_a_twentieth_of_the_step_on(ms: float, count: int) -> None:
     assert len(ids(examine(anomaly_detection(traces_ms=ms, checks_ms=0.0), CHECK.limits))) == count
+
+
+def test_an_aid_whose_cost_cannot_be_told_is_named_and_alarms_nobody() -> None:
+    aids = (DebuggingAid("Python's development mode", "unset PYTHONDEVMODE"),)
+    outcome = examine(with_(healthy(), debugging=aids), CHECK.limits)
+    assert is_clear(outcome) and "cannot be told" in outcome.reason
+    assert [m.value for m in outcome.measurements if m.name == "aids"] == ["Python's development mode"]
+    assert "cannot be told" not in examine(healthy(), CHECK.limits).reason
 
 
 def test_on_a_gpu_the_search_for_nan_waits_for_the_device_too() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ill_runs.cpu_ops import slow_update
-from perfdoctor.checks.cpu_ops import CHECK, examine
+from ill_runs.optimizer import slow_update
+from perfdoctor.checks.optimizer import CHECK, examine
 from samples import HOT_LINES, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, Severity
@@ -25,7 +25,7 @@ def _found(evidence: Evidence) -> Finding:
 
 def test_an_update_in_a_loop_is_found_with_what_other_ways_take() -> None:
     finding = _found(slow_update())
-    assert finding.id == "PD10.slow-update"
+    assert finding.id == "PD17.slow-update"
     # The prediction is that of the fastest way, and so is the trial.
     assert finding.fix.remedies == ("optimizer.fused",)
     assert "torch.optim.Adam(model.parameters(), ..., fused=True)" in finding.fix.code

@@ -46,6 +46,13 @@ def test_a_check_or_a_full_id_names_the_finding(code: str) -> None:
     assert match(Suppression(code, "why"), FINDING, TODAY) == "active"
 
 
+@pytest.mark.parametrize("check", ["PD16.anomaly-detection", "PD17.state-copies", "PD17.slow-update"])
+def test_a_finding_that_another_check_makes_now_is_still_accepted_by_its_former_id(check: str) -> None:
+    moved = dataclasses.replace(FINDING, id=check)
+    assert match(Suppression(check.replace(check[:4], "PD10"), "why"), moved, TODAY) == "active"
+    assert match(Suppression("PD10", "why"), moved, TODAY) == "no"
+
+
 @pytest.mark.parametrize("code", ["PD", "PD0", "PD03", "PD04.explicit", "PD04.old-generation", "PD04."])
 def test_the_start_of_a_code_and_other_codes_do_not(code: str) -> None:
     assert match(Suppression(code, "why"), FINDING, TODAY) == "no"

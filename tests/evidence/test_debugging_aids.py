@@ -27,6 +27,7 @@ def test_variables_are_named_with_what_switches_them_off(tmp_path: Path) -> None
         ("TORCH_DISTRIBUTED_DEBUG", "INFO", 0),
         ("TORCH_DISTRIBUTED_DEBUG", "DETAIL", 1),
         ("CUDA_LAUNCH_BLOCKING", "1", 1),
+        ("TORCH_LOGS", "recompiles", 1),
         ("OMP_NUM_THREADS", "1", 0),
     ],
 )

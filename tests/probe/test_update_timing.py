@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks import update
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import parameters, update
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.update import UpdateMicrobenchmark
 
 
@@ -99,3 +99,38 @@ def test_of_a_large_model_as_many_tensors_as_fit_are_timed(monkeypatch: pytest.M
     assert found["part"] == pytest.approx((8 * 8 + 8 + 2) / (8 * 8 + 8 + 8 * 2 + 2), rel=1e-4)
     monkeypatch.setattr(update, "_ELEMENTS", 20)
     assert "too large" in UpdateMicrobenchmark(optimizer).timings()["missing"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What goes through all parameters
+
+
+def test_parameters_are_timed_one_by_one_and_together_on_tensors_of_ours() -> None:
+    optimizer = updated(torch.optim.SGD, nn.Sequential(*[nn.Linear(8, 8) for _ in range(100)]), lr=0.1)
+    before, random = numbers(optimizer), torch.get_rng_state()
+    found = parameters.timings(UpdateMicrobenchmark(optimizer))
+    assert set(found) == {
+        *(
+            "norms_ms",
+            "norms_together_ms",
+            "averages_ms",
+            "averages_together_ms",
+            "zeroed_ms",
+            "released_ms",
+            "part",
+            "tensors",
+        ),
+    }
+    assert found["averages_ms"] > found["averages_together_ms"] > 0, "400 operators against one"
+    assert numbers(optimizer) == before and torch.equal(torch.get_rng_state(), random)
+
+
+def test_an_optimizer_of_the_jobs_own_has_parameters_too() -> None:
+    found = parameters.timings(UpdateMicrobenchmark(updated(Own)))
+    assert "missing" not in found and found["part"] == 1.0
+
+
+def test_parameters_that_cannot_be_stood_in_for_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(update, "_ELEMENTS", 8)
+    found = parameters.timings(UpdateMicrobenchmark(updated(torch.optim.Adam)))
+    assert "too large" in found["missing"]

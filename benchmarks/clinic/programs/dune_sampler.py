@@ -1,5 +1,5 @@
 # /// clinic
-# expect = ["PD03.iterator-rebuilt", "PD10.state-copies"]
+# expect = ["PD03.iterator-rebuilt", "PD17.state-copies"]
 # stratum = "comorbid"
 # domain = "diffusion"
 # ///

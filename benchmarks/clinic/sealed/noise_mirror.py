@@ -1,5 +1,5 @@
 # /// clinic
-# expect = ["PD10.state-copies"]
+# expect = ["PD17.state-copies"]
 # stratum = "twins"
 # domain = "diffusion"
 # ///

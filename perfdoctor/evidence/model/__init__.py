@@ -24,6 +24,7 @@ from ...recording.settings import *
 from .causes import *
 from .checkpoints import *
 from .communication import *
+from .compilation import *
 from .concurrency import *
 from .device import *
 from .evidence import *

@@ -14,6 +14,7 @@ from ...recording.process import ProbeFault
 from ...recording.settings import Backend, Cudnn, Precision, Threads
 from .checkpoints import Checkpoints
 from .communication import Communication
+from .compilation import Compilation
 from .concurrency import Concurrency
 from .device import DeviceTimeline
 from .growth import StepGrowth
@@ -73,6 +74,7 @@ class Evidence:
     counters: Counters | Missing = NO_COUNTERS
     index_use: tuple[IndexUse, ...] | Missing = NOT_RECORDED
     debugging: tuple[DebuggingAid, ...] | Missing = NOT_RECORDED
+    compilation: Compilation | Missing = NOT_RECORDED
     code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
     communication: Communication | Missing = NOT_RECORDED

@@ -16,6 +16,7 @@ from .hooks import collector, concurrency, loading, patches, profilers
 from .hooks.anomaly import Anomaly
 from .hooks.calls import Calls
 from .hooks.communication import Communication
+from .hooks.compilations import Compilations
 from .hooks.device_clock import DeviceClock
 from .loop import Loop
 from .recorder import columns
@@ -45,6 +46,8 @@ class Probe:
         self.calls = Calls(recorder, self.loop, self.sites, guarded)
         self.communication = Communication(recorder, self.loop, self.calls, self.sites, guarded)
         self.anomaly = Anomaly(self.sites, guarded)
+        self.compilations = Compilations(recorder, self.sites)
+        self.flush_compilations = guarded("compilations", self.compilations.flush)
         self.loading = loading.Loading(recorder, self.loop, self.sites, guarded, self.collector.pauses)
         self.device_clock = DeviceClock(recorder, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
@@ -109,6 +112,7 @@ class Probe:
             part.reset()
         self.growth = None
         self.anomaly.reset()
+        self.compilations.reset()
         self.device_clock.reset()
         self.communication.reset()
         if self.remedies:
@@ -333,6 +337,8 @@ class Probe:
         self.collector.flush()
         self.calls.flush()
         self.communication.flush()
+        if self.discovery.compiled:
+            self.flush_compilations()
         self.concurrency.flush(line.step)
         self.device_clock.flush()
         self.recorder.flush()
@@ -393,6 +399,7 @@ class Probe:
 
     def compiling(self) -> None:
         """torch.compile is about to be called: it compiles nothing inside a dispatch mode, and would trace hooks."""
+        self.noted.setdefault("compile", self.sites.place(2))
         window = self.windows.open
         if window is not None and window.name == "sites":
             self.windows.abandon(self.loop.timeline.step, "the job uses torch.compile", again=False)

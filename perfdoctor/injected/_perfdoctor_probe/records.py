@@ -26,6 +26,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     call      calls of a wrapped function since the last such record, by site
     ddp       how DistributedDataParallel reduces gradients
     saved     what a checkpoint holds, for the first of each line
+    compiled  Dynamo compiled something
     sample    counters of this process
     worker_sample  counters of a data-loader worker
     boundary  from here on a step ends at `kind`: optimizer, batch, forward or backward
@@ -91,7 +92,7 @@ ENVIRONMENT = (
     "NCCL_DEBUG NUMEXPR_NUM_THREADS OMP_DYNAMIC OMP_NUM_THREADS OMP_PLACES OMP_PROC_BIND OMP_WAIT_POLICY "
     "ONEDNN_MAX_CPU_ISA OPENBLAS_NUM_THREADS PYTHONDEVMODE PYTHONMALLOC PYTHONTRACEMALLOC "
     "PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING RANK THP_MEM_ALLOC_ENABLE "
-    "TORCHDYNAMO_DISABLE TORCHELASTIC_RUN_ID TORCH_DISTRIBUTED_DEBUG WORLD_SIZE"
+    "TORCHDYNAMO_DISABLE TORCHELASTIC_RUN_ID TORCH_DISTRIBUTED_DEBUG TORCH_LOGS WORLD_SIZE"
 ).split()
 """The only environment variables that are ever recorded."""
 

@@ -90,6 +90,7 @@ def torch_settings(optimizer, seen: dict) -> dict:
         "accumulation_at": seen["sites"].get("accumulation"),
         "batch_at": seen["sites"].get("batch"),
         "tracer": _tracer(),
+        "compiled_at": seen["sites"].get("compile"),
     }
     if torch.cuda.is_initialized():
         device = torch.cuda.current_device()

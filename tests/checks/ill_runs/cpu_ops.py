@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import HOT_LINES, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import CallSite, Evidence, Line, Loop, Parts, Site, UpdateTiming
+from perfdoctor.evidence.model import CallSite, Evidence, Line, Loop, Parts, Site
 
 LOSS_LINE = Site("train.py", 50, "sample_loss")
 
@@ -35,19 +35,6 @@ def sequential_loop(*carries: str, **changes: Any) -> Evidence:
     return with_(run, hot_lines=tuple(looped))
 
 
-def state_copies(copying_ms: float = 3.0) -> Evidence:
-    """An average of the weights that copies the state, so long, and goes through 40 tensors of it, a third of that."""
-    copying = Site("ema.py", 37, "update", "torch/nn/modules/module.py:_save_to_state_dict")
-    averaging = Site("ema.py", 40, "update")
-    lines = (
-        Line(copying, "other", 320.0, copying_ms, 1.6, 0.6, 0.7, 1.0),
-        Line(averaging, "other", 120.0, copying_ms / 3, 0.8, 0.2, 0.3, 40.0),
-        Line(with_(averaging, function="main"), "other", 4.0, 0.5, 0.1, 0.1, 0.0, 1.0),
-    )
-    parts = Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=2.0, other=4.7)
-    return with_(healthy(), step=step(parts), hot_lines=(*lines, *HOT_LINES))
-
-
 def scalar_reads(reads: float = 200.0, line_ms: float = 4.0, each_us: float = 2.0, **call: Any) -> Evidence:
     """A line that reads one scalar per run, and takes so long a step."""
     found = CallSite("scalar_read", READ_LINE, reads, reads * each_us / 1000, "other")
@@ -68,16 +55,6 @@ def anomaly_detection(traces_ms: float = 9.0, checks_ms: float = 3.0, **call: An
     traces = CallSite("anomaly_trace", SWITCH_LINE, 80.0, traces_ms, "switch")
     checks = CallSite("anomaly_check", SWITCH_LINE, 90.0, checks_ms, "switch")
     return with_(healthy(), call_sites=(with_(traces, **call), with_(checks, **call)))
-
-
-def slow_update(spent_ms: float = 6.0, **timing: Any) -> Evidence:
-    """Adam loops over 200 tensors; of the step of 25 ms it takes so much."""
-    adam = UpdateTiming("Adam", "loop", 200, now_ms=1.5, foreach_ms=0.9, fused_ms=0.3)
-    return with_(
-        healthy(),
-        step=step(Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=spent_ms, other=6.7 - spent_ms)),
-        ops__update=with_(adam, **timing),
-    )
 
 
 def device_sync(reads: float = 3.0, ms: float = 5.0, **call: Any) -> Evidence:

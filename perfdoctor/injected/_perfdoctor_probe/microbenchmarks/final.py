@@ -6,7 +6,7 @@ where glibc puts the job's own memory (a step of 13 ms took 9.8 ms afterwards). 
 
 import torch
 
-from . import attention, batch, dtype, layout, onednn, recurrent, replay
+from . import attention, batch, dtype, layout, onednn, parameters, recurrent, replay
 from .passes import PassMicrobenchmark
 
 _NO_UPDATE = {
@@ -63,4 +63,5 @@ class FinalMicrobenchmark:
             "attention": attention.timed(self.library.get("attention", []), self.attention),
             "recurrent": recurrent.timed(self.library.get("recurrent", []), self.recurrent),
             "update": self.update.timings() if self.update is not None else _NO_UPDATE,
+            "parameters": parameters.timings(self.update) if self.update is not None else _NO_UPDATE,
         }

@@ -26,7 +26,8 @@ class UpdateMicrobenchmark:
         self.kind = type(optimizer)
         self.groups: "list[tuple[dict, list]]" = []
         self.tensors = self.elements = self.taken = 0
-        self.missing = ""
+        self.missing = self.unlike = ""
+        """Why neither the optimizer, nor its tensors can be copied."""
         try:
             self._look_at(optimizer)
         except Exception as error:  # an optimizer of another kind: no timing, no harm
@@ -38,11 +39,14 @@ class UpdateMicrobenchmark:
             self.missing = self.missing or _obstacle(self.kind, options)
             self.groups.append((options, [self._noted(one) for one in group["params"] if one.grad is not None]))
         if not self.tensors:
-            self.missing = self.missing or "no parameter had a gradient after the update"
+            self.unlike = self.unlike or "no parameter had a gradient after the update"
+        if not self.unlike and self.part < _LEAST_PART:
+            self.unlike = "the parameters are too large to be copied"
+        self.missing = self.missing or self.unlike
 
     def _noted(self, parameter) -> tuple:
         """Shape and type; or nothing, where the copies would take too much memory."""
-        self.missing = self.missing or _unlike(parameter)
+        self.unlike = self.unlike or _unlike(parameter)
         self.tensors += 1
         self.elements += parameter.numel()
         if self.taken + parameter.numel() > _ELEMENTS:
@@ -50,14 +54,20 @@ class UpdateMicrobenchmark:
         self.taken += parameter.numel()
         return tuple(parameter.shape), parameter.dtype
 
+    @property
+    def part(self) -> float:
+        """The share of all elements that may be copied."""
+        return self.taken / max(1, self.elements)
+
+    def shapes(self) -> list:
+        """Shape and type of each tensor that may be copied."""
+        return [one for _, noted in self.groups for one in noted if one]
+
     def timings(self) -> dict:
         """One update of `part` of all elements, each way; none for a way that it does not know."""
-        part = self.taken / max(1, self.elements)
-        if not self.missing and part < _LEAST_PART:
-            self.missing = "the parameters are too large to be copied"
         if not self.missing:
             try:
-                return {**self._timed(), "tensors": self.tensors, "part": rounded(part)}
+                return {**self._timed(), "tensors": self.tensors, "part": rounded(self.part)}
             except Exception as error:  # an option that this cannot set: no timing, no harm
                 self.missing = f"{type(error).__name__}: {error}"[:300]
         return {"missing": f"the optimizer's update could not be timed: {self.missing}"}

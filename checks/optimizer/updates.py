@@ -51,7 +51,7 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits:
     timed = ", ".join(f"{{{name}_ms}} with `{name}=True`" for name in ways)
     in_job = ", and in the job, with its memory at hand, the loop takes less"
     return Finding(
-        id="PD10.slow-update",
+        id="PD17.slow-update",
         severity=Severity.NOTE,
         confidence=Confidence.HIGH,
         message=f"{{optimizer}} updates {{tensors:tensor}} {_DOES[timing.made]}: {{update_ms}} per step "

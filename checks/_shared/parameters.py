@@ -1,0 +1,93 @@
+"""Lines that go through a model's parameters one by one: what happens around an update. PD17 judges them, and PD10
+leaves them to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing, Step
+
+from .lines import function, key
+
+LEAST_RUNS = 8
+"""Runs of a line per step; fewer are no loop."""
+STATE_SHARE = 0.10
+"""Of the step, from which on lines that copy a model's state are told: less is not worth the thought."""
+_STATE_CALLS = ("_save_to_state_dict", "_load_from_state_dict")
+_OVER_PARAMETERS = re.compile(r"parameters\(|param_groups|\bparams\b|\.grads?\b|state_dict\(|\bgrads\b|\bparameters\b")
+"""What is written at the head of a loop over parameters or their gradients."""
+_CLIPPING = "torch/nn/utils/clip_grad.py"
+_PER_CALL = 5
+"""Operators for each tensor from which on clipping is called for each: a call takes 8, and two for each of its tensors
+with `foreach=False`, which on a CPU is no slower than all at once (0.71 ms for 124 tensors, and 0.63)."""
+_PARTS = ("other", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterLoop:
+    """Lines of one function that run once for each parameter, between the passes or in the job's own optimizer."""
+
+    lines: tuple[Line, ...]
+    reads: tuple[CallSite, ...]
+    """Scalars that they read."""
+
+    @property
+    def main(self) -> Line:
+        return max(self.lines, key=lambda line: line.ms_per_step)
+
+    @property
+    def ms(self) -> float:
+        return sum(line.ms_per_step for line in self.lines)
+
+    @property
+    def ops(self) -> float:
+        return sum(line.ops_per_step for line in self.lines)
+
+    @property
+    def is_clipping(self) -> bool:
+        """Whether torch's function is called for one tensor after another."""
+        return self.main.site.via.startswith(_CLIPPING)
+
+
+def state_lines(step: Step, lines: Iterable[Line]) -> tuple[Line, ...]:
+    """Lines outside the model's passes that take its state or put it back, and the loops over it beside them; none
+    where they cost little."""
+    outside = [line for line in lines if line.part == "other"]
+    taking = [line for line in outside if any(name in line.site.via for name in _STATE_CALLS)]
+    functions = {function(line.site) for line in taking}
+    same = {key(line.site) for line in taking}
+
+    def belongs(line: Line) -> bool:
+        is_loop = line.runs_per_step >= LEAST_RUNS and not line.site.via.startswith("torch/nn/")
+        return key(line.site) in same or (is_loop and function(line.site) in functions)
+
+    found = tuple(line for line in outside if belongs(line))
+    return found if sum(line.ms_per_step for line in found) >= STATE_SHARE * step.step_ms else ()
+
+
+def parameter_loops(
+    evidence: Evidence, lines: Iterable[Line], reads: Iterable[CallSite], told: set[tuple[str, int]]
+) -> list[ParameterLoop]:
+    """Loops over parameters among the lines but for those that were `told`, the dearest first."""
+    timing = Missing("no operators") if isinstance(evidence.ops, Missing) else evidence.ops.parameters
+    least_ops = inf if isinstance(timing, Missing) else _PER_CALL * max(LEAST_RUNS, timing.tensors)
+    of_function: dict[tuple[str, str, str], list[Line]] = {}
+    for line in lines:
+        if line.part in _PARTS and key(line.site) not in told and _is_loop(line, least_ops):
+            of_function.setdefault((*function(line.site), line.part), []).append(line)
+    loops = []
+    for group in of_function.values():
+        here = {key(line.site) for line in group}
+        loops.append(ParameterLoop(tuple(group), tuple(read for read in reads if key(read.site) in here)))
+    return sorted(loops, key=lambda loop: -loop.ms)
+
+
+def _is_loop(line: Line, least_ops: float) -> bool:
+    """`least_ops`: of a line that clips."""
+    if line.site.via.startswith(_CLIPPING):
+        return line.ops_per_step >= least_ops
+    by_torch = line.site.via.startswith("torch/optim/")
+    return line.loop is not None and not by_torch and _OVER_PARAMETERS.search(line.loop.header) is not None

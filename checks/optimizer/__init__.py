@@ -1,0 +1,112 @@
+"""The update and what happens around it: the optimizer, clipping, norms, averages, zeroing.
+
+What it looks at
+----------------
+On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` and with `fused=True`, and what the
+shapes of its parameters take one by one and together: norms that are read, averages in place, gradients filled with
+zeros or let go. In a step or two, the lines between the passes and in an optimizer of the job's own that run once for
+each parameter: loops over `model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`.
+
+Why it costs time
+-----------------
+Each operator pays 5 to 20 us of Python and dispatch, and a model has hundreds of parameters, most of them small. An
+optimizer that is not fused issues ten operators and more for every parameter: for 100 small ones 2.9 ms instead of
+0.5 ms. Norms that are read one by one, an average of the weights, a step rule written by hand come beside it in every
+step.
+
+Example
+-------
+    norms = [p.grad.norm().item() for p in model.parameters()]
+    for average, p in zip(ema.parameters(), model.parameters()):
+        average.mul_(0.999).add_(p, alpha=0.001)
+
+How to fix
+----------
+Give the optimizer `fused=True`; give all tensors to one operator (`torch._foreach_norm`, `torch._foreach_lerp_`);
+`clip_grad_norm_` once for all; read a norm every 50 steps; `zero_grad()` without `set_to_none=False`.
+
+When it stays silent
+--------------------
+Below its share of the step. What a step does rarely (norms logged every 100 steps) is not in the steady step. Loops
+whose operators work long on large tensors cost as much together, as timed. Gradients that are kept and zeroed, where
+letting them go is no faster: the allocator may fault their memory in again. An optimizer whose update was not timed:
+not one of torch's own, not on the CPU, or compiled. Parameters without gradients: an optimizer skips each in 0.1 us.
+Dense gradients of embeddings are PD09's.
+
+Limits
+------
+What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window; the window
+is not opened in a job that compiles. A loop is known by what stands at its head (`parameters()`, `param_groups`,
+`grads`). Of a step rule written by hand, the saving is that of other operators on the same tensors. On a GPU nothing
+is timed so, and reads are PD10's. Schedulers that are stepped too often are not counted.
+
+References
+----------
+- PyTorch, "Performance tuning guide": fused optimizers; set gradients to None
+- torch.optim, "Default implementations": for-loop, foreach and fused
+"""
+
+from __future__ import annotations
+
+from perfdoctor.api.findings import (
+    Check,
+    Measurement,
+    Outcome,
+    cannot_tell,
+    clear,
+    found,
+    milliseconds,
+    not_applicable,
+    present,
+    share,
+)
+from perfdoctor.api.quantities import Evidence, Missing, Step
+
+from .._shared.lines import key
+from .._shared.parameters import ParameterLoop, parameter_loops, state_lines
+from .._shared.reads import of_the_job
+from .limits import Limits
+from .loops import parameter_loop
+from .state_copies import state_copies
+from .updates import slow_update
+from .zeroed import zeroed_gradients
+
+
+def examine(evidence: Evidence, limits: Limits) -> Outcome:
+    """The update itself, as timed; then lines that go through parameters one by one."""
+    step, calls, lines = evidence.step, evidence.call_sites, evidence.hot_lines
+    if isinstance(step, Missing):
+        return cannot_tell(f"there is no steady step: {step}")
+    if step.boundary == "forward":
+        return not_applicable("the job updates no parameters")
+    if isinstance(calls, Missing) or isinstance(lines, Missing):
+        update = slow_update(evidence, step, (), limits)
+        unseen = calls if isinstance(calls, Missing) else lines
+        return found(update) if update is not None else cannot_tell(f"its lines were not watched: {unseen}")
+    state = state_lines(step, lines)
+    loops = parameter_loops(evidence, lines, of_the_job(calls), {key(line.site) for line in state})
+    if evidence.on_cuda:
+        loops = [loop for loop in loops if not loop.reads]
+    findings = present(
+        slow_update(evidence, step, lines, limits),
+        state_copies(step, state, limits),
+        *(parameter_loop(evidence, step, loop, limits) for loop in loops),
+        zeroed_gradients(evidence, step, lines, limits),
+    )
+    shared = _measured(step, loops)
+    if findings:
+        return found(*findings, measurements=shared)
+    return clear(
+        "the optimizer takes {update_ms} per step ({update_share}), loops over parameters beside it {loops_ms}", *shared
+    )
+
+
+def _measured(step: Step, loops: list[ParameterLoop]) -> tuple[Measurement, ...]:
+    return (
+        milliseconds("update_ms", step.parts.optimizer, "the optimizer's part per step"),
+        share("update_share", step.parts.optimizer / step.step_ms if step.step_ms > 0 else 0.0, "of the step"),
+        milliseconds("loops_ms", sum(loop.ms for loop in loops), "loops over parameters, per step"),
+    )
+
+
+CHECK = Check(code="PD17", name="optimizer", title="the update and what is around it", limits=Limits(), examine=examine)

@@ -1,0 +1,22 @@
+"""From where on what happens around an update is worth a finding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds, as shares of the steady step unless they say otherwise."""
+
+    update_share: float = 0.1
+    """What another way to update would save, as an opportunity: the loop is what torch does on a CPU unless told
+    otherwise."""
+    state_share: float = 0.10
+    """Of the model's state, copied: an average in place takes some thought; less is not worth it."""
+    loop_share: float = 0.05
+    """Of loops over parameters that make one operator for all: a line or two to write anew."""
+    zeroed_share: float = 0.05
+    """What gradients that are let go would save: one argument to take out."""
+    error_share: float = 0.30
+    """A judgement: a third of the step spent around the update."""

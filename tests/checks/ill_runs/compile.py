@@ -1,0 +1,38 @@
+"""Runs that use torch.compile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samples import healthy, with_
+
+from perfdoctor.evidence.model import Compilation, Evidence, GraphBreak, Recompiled, Site
+
+FORWARD = Site("model.py", 30, "forward")
+SIZES = Recompiled(FORWARD, 10, 2000.0, ("tensor 'tokens' size mismatch at index 1. expected 40, actual 56",))
+BREAKS = (
+    GraphBreak(Site("model.py", 33, "forward"), "Failed to trace builtin operator"),
+    GraphBreak(Site("model.py", 36, "forward"), ""),
+)
+QUIET = Compilation(
+    count=4,
+    seconds=3.0,
+    late_steps=100,
+    late_wall_ms=2500.0,
+    late_ms=0.0,
+    recompiled=(),
+    irregular=False,
+    breaks=(),
+    given_up=(),
+    called_at=Site("train.py", 12, "main"),
+)
+
+
+def compiled(**changes: Any) -> Evidence:
+    """A healthy job that compiles."""
+    return with_(healthy(), job__compiled=True, compilation=with_(QUIET, **changes))
+
+
+def recompiling(**changes: Any) -> Evidence:
+    """200 ms for each new length of ten in the later hundred steps, in which the time is 4.5 s."""
+    return compiled(**{"recompiled": (SIZES,), "late_ms": 2000.0, "late_wall_ms": 4500.0, **changes})

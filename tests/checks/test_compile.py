@@ -1,0 +1,82 @@
+"""torch.compile: what is compiled again, what breaks, what was given up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ill_runs.compile import BREAKS, SIZES, compiled, recompiling
+from perfdoctor.checks.compile import CHECK, examine
+from samples import healthy, ids, is_clear, number, only, with_
+
+from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Evidence, Missing
+
+
+def test_compiling_that_goes_on_is_an_ill_with_its_guard_and_the_function() -> None:
+    finding = only(examine(recompiling(), CHECK.limits))
+    assert finding.id == "PD18.recompiles" and finding.severity is Severity.ERROR
+    assert finding.location is not None and finding.location.line == 30
+    assert number(finding, "cost_ms") == pytest.approx(20.0)
+    assert (number(finding, "again"), number(finding, "each_ms")) == (10, pytest.approx(200.0))
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(14.0), pytest.approx(20.0))
+    assert "dynamic=True" in finding.fix.code
+
+
+def test_where_steps_that_compile_are_irregular_they_are_billed_beside_the_step() -> None:
+    rare = with_(recompiling(irregular=True), step__irregular_ms=30.0)
+    assert only(examine(rare, CHECK.limits)).savings.part is Part.EPOCH
+    assert only(examine(recompiling(), CHECK.limits)).savings.part is Part.COMPUTE
+
+
+def test_of_a_librarys_module_the_line_that_compiles_it_is_named() -> None:
+    finding = only(examine(recompiling(recompiled=(replace(SIZES, site=None),)), CHECK.limits))
+    assert finding.location is not None and finding.location.line == 12
+
+
+def test_another_guard_has_another_fix() -> None:
+    number_guard = replace(SIZES, reasons=("self.scale == 0.5",))
+    assert "torch.tensor" in only(examine(recompiling(recompiled=(number_guard,)), CHECK.limits)).fix.code
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        (compiled(), False),
+        (recompiling(late_wall_ms=39_000.0), True),
+        (recompiling(late_wall_ms=41_000.0), False),
+        (recompiling(recompiled=(replace(SIZES, count=2),)), False),
+        (recompiling(recompiled=(replace(SIZES, count=3),)), True),
+    ],
+)
+def test_a_few_compilations_or_little_of_the_time_are_no_finding(run: Evidence, told: bool) -> None:
+    """Compiling that ends is none of the later half."""
+    assert ids(examine(run, CHECK.limits)) == ["PD18.recompiles"] * told
+
+
+def test_breaks_are_an_opportunity_without_a_number_and_one_is_none() -> None:
+    finding = only(examine(compiled(breaks=BREAKS), CHECK.limits))
+    assert finding.id == "PD18.graph-breaks" and finding.severity is Severity.NOTE
+    assert finding.savings.high_ms == 0 and number(finding, "breaks") == 2
+    assert finding.location is not None and finding.location.line == 33
+    assert "model.py:33 (Failed to trace builtin operator)" in [m.value for m in finding.evidence]
+    assert is_clear(examine(compiled(breaks=BREAKS[:1]), CHECK.limits))
+
+
+def test_a_function_that_was_given_up_runs_uncompiled() -> None:
+    finding = only(examine(compiled(given_up=(SIZES,)), CHECK.limits))
+    assert finding.id == "PD18.given-up" and finding.severity is Severity.NOTE
+    assert "size mismatch" in next(str(m.value) for m in finding.evidence if m.name == "guard")
+
+
+@pytest.mark.parametrize(
+    ("run", "kind"),
+    [
+        (healthy(), OutcomeKind.NOT_APPLICABLE),
+        (with_(compiled(), step=Missing("too short")), OutcomeKind.CANNOT_TELL),
+        (with_(compiled(), compilation=Missing("not recorded")), OutcomeKind.CANNOT_TELL),
+        (compiled(count=0), OutcomeKind.CANNOT_TELL),
+    ],
+)
+def test_what_is_not_known_is_not_claimed(run: Evidence, kind: OutcomeKind) -> None:
+    assert examine(run, CHECK.limits).kind is kind

@@ -1,0 +1,161 @@
+"""What happens around an update: loops over parameters, the model's state, gradients that are zeroed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ill_runs.optimizer import HEADER, TIMING, clipping, parameter_loop, slow_update, state_copies, zeroed
+from perfdoctor.checks.optimizer import CHECK, examine
+from samples import healthy, ids, is_clear, number, on_gpu, only, with_
+
+from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import Evidence, Missing
+
+
+def _ids(evidence: Evidence) -> list[str]:
+    return ids(examine(evidence, CHECK.limits))
+
+
+def _found(evidence: Evidence) -> Finding:
+    return only(examine(evidence, CHECK.limits))
+
+
+@pytest.mark.parametrize("part", ["step", "call_sites", "hot_lines"])
+def test_without_the_window_nothing_is_claimed(part: str) -> None:
+    outcome = examine(with_(healthy(), **{part: Missing("it was not seen")}), CHECK.limits)
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+    assert "it was not seen" in outcome.reason
+
+
+def test_an_update_is_judged_without_the_window_too() -> None:
+    """A job that compiles has none."""
+    assert _ids(with_(slow_update(), hot_lines=Missing("the job compiles"))) == ["PD17.slow-update"]
+
+
+def test_inference_updates_nothing() -> None:
+    outcome = examine(with_(healthy(), step__boundary="forward"), CHECK.limits)
+    assert outcome.kind is OutcomeKind.NOT_APPLICABLE
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Loops over parameters
+
+
+def test_an_average_by_hand_is_found_with_what_one_operator_takes() -> None:
+    finding = _found(parameter_loop())
+    assert finding.id == "PD17.parameter-loop" and finding.severity is Severity.WARNING
+    assert finding.location is not None and finding.location.line == 12
+    assert (number(finding, "cost_ms"), number(finding, "tensors")) == (pytest.approx(3.0), 120)
+    assert finding.savings.high_ms == pytest.approx(3.0 * 0.8)
+    assert finding.savings.low_ms == pytest.approx(0.6 * 3.0 * 0.8)
+    assert finding.savings.part is Part.OTHER
+
+
+def test_norms_that_are_read_are_another_finding_by_another_timing() -> None:
+    finding = _found(parameter_loop(reads=120.0))
+    assert finding.id == "PD17.parameter-reads" and number(finding, "reads") == 120
+    assert finding.savings.low_ms == pytest.approx(0.8 * 3.0 * 0.7), "in each step, but together"
+    assert finding.savings.high_ms == pytest.approx(0.95 * 3.0), "every 50 steps"
+    assert "_foreach_norm" in finding.fix.code
+
+
+def test_large_tensors_take_as_long_together() -> None:
+    large = with_(parameter_loop(), ops__parameters=replace(TIMING, averages_together_ms=0.98))
+    assert _found(large).savings.high_ms == pytest.approx(0.06)
+
+
+def test_what_was_not_timed_is_told_with_less_confidence() -> None:
+    finding = _found(with_(parameter_loop(), ops__parameters=Missing("they are not on the CPU")))
+    assert finding.confidence is Confidence.MEDIUM
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(1.5), pytest.approx(2.7))
+
+
+def test_a_step_rule_by_hand_is_an_opportunity() -> None:
+    finding = _found(parameter_loop(header="for p in group['params']", part="optimizer"))
+    assert finding.severity is Severity.NOTE and "own `step`" in finding.message
+    assert finding.savings.part is Part.COMPUTE
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        (parameter_loop(1.2), False),
+        (parameter_loop(1.3), True),
+        (parameter_loop(header="for sample in batch"), False),
+        (parameter_loop(header="for grad in grads"), True),
+        (parameter_loop(part="forward"), False),
+        (parameter_loop(part="optimizer", via="torch/optim/adam.py:_single_tensor_adam"), False),
+        (clipping(), True),
+        (clipping(ops=260.0), False),
+        (with_(clipping(), ops__parameters=Missing("not on the CPU")), False),
+    ],
+)
+def test_a_loop_over_parameters_is_told_from_others(run: Evidence, told: bool) -> None:
+    """By what it costs, what stands at its head, where it runs, and how many operators clipping takes."""
+    assert _ids(run) == ["PD17.parameter-loop"] * told
+
+
+def test_clipping_tensor_by_tensor_is_one_call_too_many_for_each() -> None:
+    finding = _found(clipping())
+    assert "clipped one tensor after another" in finding.message and "one call" in finding.fix.text
+
+
+def test_on_a_gpu_only_what_the_device_can_have_felt_counts() -> None:
+    lines = parameter_loop(header=HEADER).hot_lines
+    assert _ids(on_gpu(hot_lines=lines, call_sites=())) == ["PD17.parameter-loop"]
+    busy = on_gpu(hot_lines=lines, call_sites=(), ops__device_busy_ms=24.8)
+    assert is_clear(examine(busy, CHECK.limits))
+    read = parameter_loop(reads=120.0)
+    assert is_clear(examine(on_gpu(hot_lines=read.hot_lines, call_sites=read.call_sites), CHECK.limits))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Gradients that are zeroed
+
+
+def test_zeroed_gradients_cost_what_letting_them_go_would_not() -> None:
+    finding = _found(zeroed())
+    assert finding.id == "PD17.zeroed-gradients" and finding.severity is Severity.NOTE
+    assert finding.location is not None and finding.location.line == 40
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(2.8), pytest.approx(4.0))
+
+
+@pytest.mark.parametrize(
+    ("timing", "told"),
+    [
+        ({"released_ms": 5.0}, False),
+        ({"released_ms": 4.7}, True),
+        ({"released_ms": 9.0}, False),
+        ({"released_ms": 5.0, "part": 0.5}, True),
+    ],
+)
+def test_zeroing_counts_by_what_was_timed(timing: dict[str, float], told: bool) -> None:
+    """Of 25 ms. Where memory is faulted in again, letting go is slower, and nothing is said."""
+    assert _ids(zeroed(**timing)) == ["PD17.zeroed-gradients"] * told
+
+
+def test_gradients_that_are_let_go_are_no_finding_whatever_was_timed() -> None:
+    assert is_clear(examine(with_(healthy(), ops__parameters=TIMING), CHECK.limits))
+    assert is_clear(examine(with_(zeroed(), ops__parameters=Missing("too large")), CHECK.limits))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The model's state
+
+
+def test_a_state_that_is_copied_and_averaged_in_every_step_is_one_finding() -> None:
+    finding = _found(state_copies())
+    assert finding.id == "PD17.state-copies"
+    assert finding.location is not None
+    assert finding.location.line == 37
+    assert number(finding, "cost_ms") == pytest.approx(4.0)
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((2.0, 3.8))
+
+
+def test_a_state_that_is_taken_rarely_or_inside_another_part_is_none() -> None:
+    assert "PD17.state-copies" not in _ids(state_copies(0.4))
+    lines = state_copies().hot_lines
+    assert not isinstance(lines, Missing)
+    saved = tuple(replace(line, part="checkpoint") if line.part == "other" else line for line in lines)
+    assert "PD17.state-copies" not in _ids(with_(state_copies(), hot_lines=saved))

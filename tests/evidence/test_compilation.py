@@ -1,0 +1,92 @@
+"""What Dynamo recorded, by the half of the steps in which it happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recordings import START_NS, WALL_US, recorded, selected, settings, site, steps
+
+from perfdoctor.evidence import compilation
+from perfdoctor.evidence.model import Compilation, GraphBreak, Missing, Site
+from perfdoctor.evidence.steady import measure, select
+
+N = 101
+
+
+def _at(step: int, us: int = 5_000, frame: str = "0", **fields: Any) -> dict[str, Any]:
+    """Something compiled in a step."""
+    return {"k": "compiled", "t": START_NS + 1000 * WALL_US * step + 1000, "us": us, "frame": frame, **fields}
+
+
+def _built(directory: Path, *records: dict[str, Any]) -> Compilation:
+    uses = settings(compiled=True, compiled_at=3)
+    recording = recorded(directory, steps(WALL_US, N), site(3, 12), uses, *records)
+    built = compilation.build(recording, selected(recording))
+    assert isinstance(built, Compilation)
+    return built
+
+
+def test_what_is_compiled_again_late_counts_to_its_function(tmp_path: Path) -> None:
+    again = [_at(step, reason="size mismatch") for step in (60, 70, 80)]
+    backwards = [_at(step, us=1_000) for step in (61, 71)]
+    built = _built(tmp_path, site(1, 30), _at(0, us=900_000, site=1), *again, *backwards)
+    (recompiled,) = built.recompiled
+    assert recompiled.site == Site("train.py", 30, "main") and recompiled.count == 3
+    assert recompiled.ms == pytest.approx(17.0) and recompiled.reasons == ("size mismatch",)
+    assert (built.count, built.late_ms) == (6, pytest.approx(17.0))
+    assert built.seconds == pytest.approx(0.917)
+    assert built.late_wall_ms == pytest.approx(10.0 * built.late_steps)
+    assert built.called_at == Site("train.py", 12, "main")
+
+
+def test_compiling_that_ends_early_is_no_recompiling(tmp_path: Path) -> None:
+    built = _built(tmp_path, _at(0), *[_at(step, reason="size mismatch") for step in range(1, 40)])
+    assert built.recompiled == () and built.late_ms == 0.0 and built.count == 40
+
+
+def test_steps_that_compile_are_left_out_of_the_steady_step_if_they_are_few(tmp_path: Path) -> None:
+    walls = [WALL_US + 90_000 * (step % 20 == 10) for step in range(N)]
+    ends = [START_NS + 1000 * sum(walls[: step + 1]) for step in range(N)]
+    few = [{"k": "compiled", "t": ends[step] - 1000, "us": 80_000} for step in range(10, N, 20)]
+    recording = recorded(tmp_path, steps(walls), settings(compiled=True), *few)
+    selection = select(recording)
+    assert not isinstance(selection, Missing)
+    step = measure(recording, selection)
+    assert step.irregular == 5 and step.step_ms == pytest.approx(10.0)
+    built = compilation.build(recording, selection)
+    assert isinstance(built, Compilation) and built.irregular
+
+
+def test_where_most_steps_compile_that_is_how_the_loop_works(tmp_path: Path) -> None:
+    assert not _built(tmp_path, *[_at(step, reason="size mismatch") for step in range(N)]).irregular
+
+
+def test_a_break_is_where_a_function_goes_on_and_why_the_one_before_ended(tmp_path: Path) -> None:
+    pieces = (
+        _at(0, site=1, broke="print"),
+        _at(1, frame="1", site=2, resumed=True),
+        _at(2, frame="2", site=4, resumed=True),
+        _at(3, frame="1", site=2, resumed=True, reason="size mismatch"),
+    )
+    built = _built(tmp_path, site(1, 30), site(2, 33), site(4, 36), *pieces)
+    assert built.breaks == (
+        GraphBreak(Site("train.py", 33, "main"), "print"),
+        GraphBreak(Site("train.py", 36, "main"), ""),
+    )
+
+
+def test_a_function_that_was_given_up_is_known_by_its_number(tmp_path: Path) -> None:
+    last = _at(5, reason="size mismatch", failed="Dynamo recompile limit exceeded")
+    (given_up,) = _built(tmp_path, site(1, 30), _at(0, site=1), last).given_up
+    assert given_up.site == Site("train.py", 30, "main") and given_up.reasons == ("size mismatch",)
+
+
+def test_what_a_trial_compiles_is_not_the_jobs(tmp_path: Path) -> None:
+    assert _built(tmp_path, _at(0), _at(N + 5)).count == 1
+
+
+def test_a_job_that_does_not_compile_has_none(tmp_path: Path) -> None:
+    recording = recorded(tmp_path, steps(WALL_US, N), settings())
+    assert isinstance(compilation.build(recording, selected(recording)), Missing)
