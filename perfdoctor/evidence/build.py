@@ -10,9 +10,22 @@ from ..launch.masking import masked
 from ..recording.host import HostRecording
 from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
-from . import concurrency, device, garbage, lines, loading, memory, settings, steady, windows
+from . import (
+    anatomy,
+    concurrency,
+    device,
+    evaluation,
+    garbage,
+    lines,
+    loading,
+    logged,
+    memory,
+    settings,
+    steady,
+    windows,
+)
 from .host import build_host, build_monitor_cpus
-from .model import EndKind, Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
+from .model import EndKind, Evidence, Job, JobAnatomy, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
 from .steady import Selection, untouched
 
 
@@ -34,6 +47,7 @@ class _Rank:
     process: ProcessRecording
     workers: Sequence[ProcessRecording]
     step: Step | Missing
+    anatomy: JobAnatomy | Missing
 
 
 _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
@@ -51,6 +65,8 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "backend": lambda rank: settings.backend(rank.process, rank.run.recording.vector_extension_timings),
     "cudnn": lambda rank: settings.cudnn(rank.process),
     "debugging": lambda rank: settings.debugging(rank.process),
+    "anatomy": lambda rank: rank.anatomy,
+    "evaluations": lambda rank: evaluation.build(rank.process, rank.anatomy),
 }
 """Fields of `Evidence` -> what they are made of."""
 
@@ -62,6 +78,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "concurrency": lambda rank, steps: concurrency.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
     "host": lambda rank, steps: build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus),
+    "logging": lambda rank, steps: logged.build(rank.process, steps),
     "own_cost": lambda rank, steps: _own_cost(rank, steps),
 }
 """Those that need the steady steps: without any, they are missing for the same reason."""
@@ -136,7 +153,8 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
     selection = steady.select(process)
     workers = [p for p in run.recording.processes if p.worker is not None and p.worker.ppid == process.header.pid]
     step = selection if isinstance(selection, Missing) else steady.measure(process, selection)
-    rank = _Rank(run, process, workers, step)
+    whole = anatomy.build(process, selection, run.recording.facts)
+    rank = _Rank(run, process, workers, step, whole)
     parts = {name: build(rank) for name, build in _BUILDERS.items()}
     for name, build in _OF_STEADY_STEPS.items():
         parts[name] = selection if isinstance(selection, Missing) else build(rank, selection)

@@ -161,7 +161,7 @@ def _spent(parts: Parts, part: Part) -> float:
         Part.INPUT_WAIT: parts.input_wait,
         Part.GC: parts.gc,
         Part.COMPUTE: parts.compute,
-        Part.OTHER: parts.other + parts.checkpoint,
+        Part.OTHER: parts.other + parts.checkpoint + parts.logging,
     }.get(part, 0.0)
 
 

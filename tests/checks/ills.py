@@ -18,6 +18,7 @@ from ill_runs.cpu_ops import (
 from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
+from ill_runs.evaluation_and_logging import evaluating, logging_loop, small_evaluation_batches
 from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
 from ill_runs.omp_threads import pinned_workers, timed_threads
@@ -141,5 +142,8 @@ ILL: dict[str, Evidence] = {
     ),
     "PD13.spin-collapse": timed_threads(2, {1: 10.0, 2: 310.0}, host__job_run_delay_share=0.4, host__others_cpus=1.0),
     "PD13.workers-pinned": pinned_workers(),
+    "PD20.logging": logging_loop(),
+    "PD20.small-evaluation-batches": small_evaluation_batches(),
+    "PD20.evaluation-too-often": evaluating(),
 }
 """Finding id -> a run that has it, and for its check nothing else."""

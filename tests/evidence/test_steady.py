@@ -202,7 +202,16 @@ def test_the_parts_add_up_to_the_step(tmp_path: Path) -> None:
         steps(WALL_US, 50, input_wait_us=1000, forward_us=2000, backward_us=4000, optimizer_us=500, cpu_us=8000),
     )
     assert step.parts.as_dict() == pytest.approx(
-        {"input_wait": 1, "forward": 2, "backward": 4, "optimizer": 0.5, "checkpoint": 0, "gc": 0, "other": 2.5}
+        {
+            "input_wait": 1,
+            "forward": 2,
+            "backward": 4,
+            "optimizer": 0.5,
+            "checkpoint": 0,
+            "gc": 0,
+            "other": 2.5,
+            "logging": 0,
+        }
     )
     assert step.step_ms == pytest.approx(step.parts.total) == pytest.approx(10.0)
     assert step.cpu_ms == pytest.approx(8.0)

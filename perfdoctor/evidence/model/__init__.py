@@ -18,6 +18,7 @@ from ...recording.machine import *
 from ...recording.operators import *
 from ...recording.process import ProbeFault as ProbeFault
 from ...recording.settings import *
+from .anatomy import *
 from .causes import *
 from .concurrency import *
 from .device import *

@@ -12,6 +12,7 @@ from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
 from ...recording.settings import Backend, Cudnn, Precision, Threads
+from .anatomy import Evaluations, JobAnatomy, LoggingLine
 from .concurrency import Concurrency
 from .device import DeviceTimeline
 from .host import Host
@@ -72,6 +73,10 @@ class Evidence:
     debugging: tuple[DebuggingAid, ...] | Missing = NOT_RECORDED
     code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
+    anatomy: JobAnatomy | Missing = NOT_RECORDED
+    evaluations: Evaluations | Missing = NOT_RECORDED
+    logging: tuple[LoggingLine, ...] | Missing = NOT_RECORDED
+    """The dearest line first."""
 
     @property
     def on_cuda(self) -> bool:

@@ -10,7 +10,7 @@ from ...recording.process import BoundaryKind
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A step in parts, milliseconds: each field is one."""
+    """A time in parts, milliseconds: each field is one."""
 
     @property
     def total(self) -> float:
@@ -32,6 +32,8 @@ class Parts(Divided):
     checkpoint: float = 0.0
     gc: float = 0.0
     other: float = 0.0
+    logging: float = 0.0
+    """Printing, progress bars and trackers."""
 
     @property
     def compute(self) -> float:
@@ -43,9 +45,9 @@ class Parts(Divided):
 class Step:
     """The steady step of one rank.
 
-    `step_ms` is the sum of `parts`. Bursty parts (`input_wait`, `gc`, `checkpoint`) are means, because a cost
-    that comes every 50th step is a cost; the others are 5 % trimmed means, so that one hiccup is not. All are means
-    when several threads call a model: they wait for each other in bursts.
+    `step_ms` is the sum of `parts`. Bursty parts (`input_wait`, `gc`, `checkpoint`, `logging`) are means, because a
+    cost that comes every 50th step is a cost; the others are 5 % trimmed means, so that one hiccup is not. All are
+    means when several threads call a model: they wait for each other in bursts.
     """
 
     boundary: BoundaryKind

@@ -7,11 +7,14 @@ backward pass is the loss, and counts as forward once a backward pass shows that
 
 import time
 
-OTHER, INPUT, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, GC, LOSS = range(8)
+OTHER, INPUT, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, GC, LOSS, LOGGING = range(9)
+PARTS = 9
 
 _clock = time.perf_counter_ns
 _cpu_clock = time.thread_time_ns
-_COLUMNS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, GC)
+_COLUMNS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, GC, LOGGING)
+_PASSING = (GC, LOGGING)
+"""What may come in the middle of the loss without ending it."""
 
 
 class Timeline:
@@ -19,7 +22,7 @@ class Timeline:
 
     def __init__(self, before: "Timeline | None" = None) -> None:
         """Goes on counting from `before`, the clock of another thread."""
-        self.spent = [0] * 8
+        self.spent = [0] * PARTS
         self.stack = [OTHER]
         self.mark = self.boundary_ns = _clock()
         self.cpu_mark = _cpu_clock()
@@ -41,7 +44,7 @@ class Timeline:
         self.mark = now
         if self.marks is not None and part != GC:
             self.marks.border(below, now)
-        if below == LOSS and part != FORWARD and part != GC:
+        if below == LOSS and part != FORWARD and part not in _PASSING:
             self._end_loss(FORWARD if part == BACKWARD else OTHER)
         stack.append(part)
         self.events += 1
@@ -95,7 +98,7 @@ class Timeline:
         if self.stack[-1] == LOSS:
             self._end_loss(OTHER)
         self.rows.append((now - self.boundary_ns, spent, self.micro))
-        self.spent = [0] * 8
+        self.spent = [0] * PARTS
         self.step += 1
         self.boundary_ns = now
         self.micro = 0
@@ -126,6 +129,6 @@ class Timeline:
 
     def skip_own_time(self) -> None:
         """Leave out what has passed since the last boundary: perfdoctor spent it, not the job."""
-        self.spent = [0] * 8  # a collection that our own objects set off
+        self.spent = [0] * PARTS  # a collection that our own objects set off
         self.mark = self.boundary_ns = _clock()
         self.cpu_mark = _cpu_clock()

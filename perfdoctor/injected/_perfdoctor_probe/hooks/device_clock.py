@@ -24,7 +24,7 @@ import torch
 
 from .. import records
 from ..recorder import columns
-from ..timeline import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, OTHER, Timeline
+from ..timeline import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, OTHER, PARTS, Timeline
 
 EVERY = 7
 """Steps from one marked step to the next: no factor of the periods that loops have (2, 4, 8, 10, 50 steps)."""
@@ -250,7 +250,7 @@ def measured(borders: "list[_Border]") -> tuple:
     longer = [on_device - on_host for on_device, on_host in zip(done, asked)]
     low = max((border.not_yet_ns - border.host_ns) / 1000 - more for border, more in zip(borders, longer))
     high = min((border.reached_ns - border.host_ns) / 1000 - more for border, more in zip(borders, longer))
-    spent = [0.0] * 8
+    spent = [0.0] * PARTS
     idle = 0.0
     for i, border in enumerate(borders[1:], 1):
         took = done[i] - done[i - 1]

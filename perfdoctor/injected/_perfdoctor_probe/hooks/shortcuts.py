@@ -10,7 +10,7 @@ clock readings as they do: `tests/probe/test_shortcuts.py` compares the two. The
 import time
 from _thread import get_ident
 
-from ..timeline import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, OTHER
+from ..timeline import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, OTHER, PARTS
 
 _clock = time.perf_counter_ns
 
@@ -48,7 +48,7 @@ def optimizer_hooks(loop, guarded) -> tuple:
             spent = line.spent
             spent[stack.pop()] += now - line.mark
             line.rows.append((now - line.boundary_ns, spent, line.micro))
-            line.spent = [0] * 8
+            line.spent = [0] * PARTS
             line.mark = line.boundary_ns = now
             line.micro = 0
             line.step += 1

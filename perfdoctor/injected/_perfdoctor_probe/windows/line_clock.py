@@ -22,6 +22,7 @@ PARTS = {
     parts.OPTIMIZER: "optimizer",
     parts.CHECKPOINT: "checkpoint",
     parts.GC: "gc",
+    parts.LOGGING: "logging",
 }
 _clock = time.perf_counter_ns
 
