@@ -58,6 +58,7 @@ TYPES_ONLY = {"perfdoctor.config": ("perfdoctor.diagnosis.findings",)}
 BEFORE_TORCH: dict[str, set[str]] = {
     "__init__": {"os"},
     "affinity": {"os"},
+    "imports": {"sys", "time", "_thread"},
     "process": {"os", "sys", "time"},
     "recorder": {"os", "time"},
     "records": set(),

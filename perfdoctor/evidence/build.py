@@ -11,14 +11,17 @@ from ..recording.host import HostRecording
 from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
 from . import (
+    anatomy,
     checkpoints,
     communication,
     compilation,
     concurrency,
     device,
+    evaluation,
     garbage,
     lines,
     loading,
+    logged,
     memory,
     settings,
     steady,
@@ -26,7 +29,19 @@ from . import (
     windows,
 )
 from .host import build_host, build_monitor_cpus
-from .model import Communication, EndKind, Evidence, Job, JobEnd, Missing, OwnCost, ProbeFault, RunEvidence, Step
+from .model import (
+    Communication,
+    EndKind,
+    Evidence,
+    Job,
+    JobAnatomy,
+    JobEnd,
+    Missing,
+    OwnCost,
+    ProbeFault,
+    RunEvidence,
+    Step,
+)
 from .steady import Selection, untouched
 
 
@@ -49,6 +64,7 @@ class _Rank:
     process: ProcessRecording
     workers: Sequence[ProcessRecording]
     step: Step | Missing
+    anatomy: JobAnatomy | Missing
 
 
 _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
@@ -67,6 +83,8 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "cudnn": lambda rank: settings.cudnn(rank.process),
     "debugging": lambda rank: settings.debugging(rank.process),
     "communication": lambda rank: rank.run.together,
+    "anatomy": lambda rank: rank.anatomy,
+    "evaluations": lambda rank: evaluation.build(rank.process, rank.anatomy),
 }
 """Fields of `Evidence` -> what they are made of."""
 
@@ -81,6 +99,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "compilation": lambda rank, steps: compilation.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
     "host": lambda rank, steps: build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus),
+    "logging": lambda rank, steps: logged.build(rank.process, steps),
     "own_cost": lambda rank, steps: _own_cost(rank, steps),
 }
 """Those that need the steady steps: without any, they are missing for the same reason."""
@@ -155,7 +174,8 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
     selection = steady.select(process)
     workers = [p for p in run.recording.processes if p.worker is not None and p.worker.ppid == process.header.pid]
     step = selection if isinstance(selection, Missing) else steady.measure(process, selection)
-    rank = _Rank(run, process, workers, step)
+    whole = anatomy.build(process, selection, run.recording.facts)
+    rank = _Rank(run, process, workers, step, whole)
     parts = {name: build(rank) for name, build in _BUILDERS.items()}
     for name, build in _OF_STEADY_STEPS.items():
         parts[name] = selection if isinstance(selection, Missing) else build(rank, selection)

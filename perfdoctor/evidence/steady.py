@@ -20,9 +20,9 @@ MIN_STEADY = 5
 _SETTLED = 1.10
 """The warm-up is over when five steps in a row have a median within 10 % of the second half's."""
 _RUN = 5
-_REGULAR_SHARE = 0.2
+REGULAR_SHARE = 0.2
 """What happens in more than a fifth of the steps is how this loop works, not an irregularity."""
-_BURSTY = ("input_wait", "gc", "checkpoint", "communication")
+_BURSTY = ("input_wait", "gc", "checkpoint", "communication", "logging")
 SMOOTH = ("forward", "backward", "optimizer")
 
 
@@ -205,7 +205,7 @@ def _irregular(process: ProcessRecording, rows: Columns) -> Mask:
     micro = rows["micro"]
     usual = np.bincount(micro).argmax() if len(micro) else 0
     for odd in (starts, micro != usual, rows["checkpoint_us"] > 0, _compiling(process, rows)):
-        if odd.mean() <= _REGULAR_SHARE:
+        if odd.mean() <= REGULAR_SHARE:
             found |= odd
     return found
 
@@ -221,7 +221,7 @@ def _compiling(process: ProcessRecording, rows: Columns) -> Mask:
 
 def leaves_compiling_out(process: ProcessRecording, rows: Columns) -> bool:
     """Whether steps that compile are so few that they are irregular."""
-    return bool(_compiling(process, rows).mean() <= _REGULAR_SHARE)
+    return bool(_compiling(process, rows).mean() <= REGULAR_SHARE)
 
 
 def _at_boundaries(process: ProcessRecording) -> tuple[Sample, ...]:

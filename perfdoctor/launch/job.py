@@ -39,6 +39,8 @@ class Ending:
     detail: str = ""
     problems: tuple[str, ...] = ()
     """What the recording lacks, and why."""
+    ended_ns: int = 0
+    """When its last process of ours was gone, by CLOCK_MONOTONIC, as recordings have it; 0 where nobody saw it."""
 
     @property
     def how(self) -> str:

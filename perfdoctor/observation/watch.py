@@ -188,12 +188,13 @@ def observe(
         ending = _interrupted(job, seen.server, interrupt)
     finally:
         end_at_once(job)
+    ended_ns = time.perf_counter_ns()
     watch.read_on()
     show(watch.progress("the job has ended"))
     if ending.kind in ("stopped", "timeout", "interrupted"):
         # What a job leaves running on purpose when it ends by itself is its own business.
         job.end_orphans()
-    return replace(ending, problems=watch.problems())
+    return replace(ending, problems=watch.problems(), ended_ns=ended_ns)
 
 
 def _until_the_end(

@@ -37,6 +37,7 @@ from .process import (
     FullCollection,
     ProbeFault,
     ProcessEnd,
+    ProcessExit,
     ProcessHeader,
     Sample,
     Saved,
@@ -85,6 +86,8 @@ class ProcessRecording:
     """`records.FETCH_COLUMNS`."""
     device: Columns
     """`records.DEVICE_COLUMNS`."""
+    evaluations: Columns
+    """`records.EVALUATION_COLUMNS`."""
     samples: tuple[Sample, ...]
     worker_samples: tuple[WorkerSample, ...]
     loaders: tuple[LoaderMade, ...]
@@ -115,6 +118,7 @@ class ProcessRecording:
     """Of a worker: one batch, line by line."""
     timings: FinalTimings | None
     end: ProcessEnd | None
+    exit: ProcessExit | None
     failure: Failure | None
     """None where it ended otherwise."""
     faults: tuple[ProbeFault, ...]
@@ -189,6 +193,7 @@ KINDS: Mapping[str, str] = {
     "making": "making",
     "timings": "timings",
     "end": "end",
+    "exit": "exit",
     "failure": "failure",
     "fault": "faults",
     "trials": "trials",
@@ -202,6 +207,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "batches": records.BATCH_COLUMNS,
     "fetches": records.FETCH_COLUMNS,
     "device": records.DEVICE_COLUMNS,
+    "evaluations": records.EVALUATION_COLUMNS,
 }
 """Those of columns, under the name of their field."""
 
@@ -226,6 +232,8 @@ class RunFacts:
     exit_code: int | None = None
     signal: int | None = None
     detail: str = ""
+    ended_ns: int = 0
+    """When the job was gone; 0 where nobody saw it."""
     problems: tuple[str, ...] = ()
     """What the launcher knows to be missing from the recording."""
     past_error: float | None = None

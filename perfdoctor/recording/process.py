@@ -24,6 +24,8 @@ class ProcessHeader:
     pid: int
     ppid: int
     t: int
+    start: int = 0
+    """When the kernel started it; 0 in a recording that does not say."""
     forked: bool = False
     python: str = ""
     executable: str = ""
@@ -192,6 +194,8 @@ class Sample:
     """Of perfdoctor, at step boundaries."""
     window_us: int = 0
     """Of perfdoctor, in windows and for timings."""
+    import_us: int = 0
+    """The outermost imports of the process's first thread, until its first step ended."""
     cuda: CudaCounters | None = None
 
 
@@ -201,6 +205,18 @@ class ProcessEnd:
 
     tracked_objects: int
     """That Python's collector knew."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExit:
+    """Python's exit handlers ran; absent after a kill."""
+
+    t: int
+    checkpoint_us: int = 0
+    """Saving, since the last step."""
+    logging_us: int = 0
+    own_us: int = 0
+    """Of perfdoctor, for timings after the last step."""
 
 
 @dataclass(frozen=True, slots=True)

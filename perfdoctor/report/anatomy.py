@@ -1,20 +1,23 @@
-"""Where the steady step goes, as data that every renderer draws in its own way."""
+"""Where the steady step goes, and the whole job, as data that every renderer draws in its own way."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..evidence.model import Parts
+from ..evidence.model import Divided
 
 SMALLEST_SHARE = 0.005
 """Parts below this share of the step are merged: half a per cent is less than a run's noise."""
+SMALLEST_OF_JOB = 0.01
+"""The same for the whole job, which has twice as many parts."""
 
 REST = "rest"
 
 
 class Look(NamedTuple):
-    """What a part of the step is called in a report, and how it is drawn."""
+    """What a part of the step, or of the job, is called in a report, and how it is drawn."""
 
     label: str
     glyph: str
@@ -32,34 +35,52 @@ LOOKS = {
     "gc": Look("garbage collection", "╳", "yellow"),
     "other": Look("other code in the loop", "─", "white"),
     "communication": Look("waiting for other ranks", "┅", "bright_blue"),
+    "logging": Look("logging and printing", "≡", "bright_blue"),
     REST: Look("rest", "·", "dim"),
+}
+
+
+JOB_LOOKS = {
+    "start": Look("interpreter start", "╷", "white"),
+    "imports": Look("imports", "╎", "yellow"),
+    "set_up": Look("set-up of data and model", "┊", "magenta"),
+    "first_step": Look("first step", "▞", "cyan"),
+    "warm_up": Look("warm-up", "▒", "cyan"),
+    "steady": Look("steady steps", "█", "green"),
+    "epoch_starts": Look("epoch starts", "┃", "red"),
+    "evaluation": Look("evaluation", "▓", "blue"),
+    "inference": Look("forward passes without training", "░", "blue"),
+    "checkpoints": LOOKS["checkpoint"],
+    "logging": LOOKS["logging"],
+    "between": Look("else between steps", "─", "white"),
+    "after": Look("after the last step", "╵", "white"),
+    "observing": Look("perfdoctor itself", "○", "dim"),
+    REST: LOOKS[REST],
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One part of the step."""
+    """One part of a time."""
 
     part: str
-    """A field of `Parts`, or `REST`."""
+    """A field of the parts, or `REST`."""
     look: Look
     ms: float
     share: float
-    """Of the step."""
+    """Of the whole."""
 
 
-def dissect(parts: Parts) -> tuple[Slice, ...]:
-    """The parts in the order in which they happen, those under `SMALLEST_SHARE` merged into the rest."""
+def dissect(parts: Divided, looks: Mapping[str, Look] = LOOKS, smallest: float = SMALLEST_SHARE) -> tuple[Slice, ...]:
+    """The parts in their order, those under the smallest share merged into the rest."""
     total = parts.total
     if total <= 0:
         return ()
     shares = {name: ms / total for name, ms in parts.as_dict().items()}
-    slices = [
-        Slice(name, LOOKS[name], value * total, value) for name, value in shares.items() if value >= SMALLEST_SHARE
-    ]
-    rest = sum(value for value in shares.values() if 0 < value < SMALLEST_SHARE)
+    slices = [Slice(name, looks[name], value * total, value) for name, value in shares.items() if value >= smallest]
+    rest = sum(value for value in shares.values() if 0 < value < smallest)
     if rest > 0:
-        slices.append(Slice(REST, LOOKS[REST], rest * total, rest))
+        slices.append(Slice(REST, looks[REST], rest * total, rest))
     return tuple(slices)
 
 

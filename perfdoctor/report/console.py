@@ -59,6 +59,8 @@ def _brief_report(content: Content) -> list[RenderableType]:
     blocks: list[RenderableType] = []
     if content.anatomy:
         blocks += [heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
+    if content.job_anatomy:
+        blocks += [heading(f"Where the job's time goes ({content.job})"), *_anatomy(content.job_anatomy)]
     blocks += [Text(text) for text in (content.device, content.whereabouts) if text]
     if blocks:
         blocks.append(Text())

@@ -33,6 +33,8 @@ def full_report(content: Content) -> list[RenderableType]:
     blocks: list[RenderableType] = []
     if content.anatomy:
         blocks += [heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
+    if content.job_anatomy:
+        blocks += [heading(f"Where the job's time goes ({content.job})"), *_anatomy(content.job_anatomy)]
     for text in filter(None, (content.device, content.whereabouts)):
         blocks += [Text(text), Text()]
     for section in content.sections:

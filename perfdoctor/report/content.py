@@ -20,9 +20,9 @@ from ..diagnosis.findings import (
     OutcomeKind,
     Severity,
 )
-from ..evidence.model import Evidence, Missing, Step
+from ..evidence.model import Evidence, JobAnatomy, Missing, Step
 from . import wording
-from .anatomy import Slice, dissect
+from .anatomy import JOB_LOOKS, SMALLEST_OF_JOB, Slice, dissect
 from .device import device_column, device_sentence
 from .source import source_line
 from .trials import TrialsText, accuracy, best_measured, trials_text, tried
@@ -121,6 +121,10 @@ class Content:
     """The length of the steady step; "" without one."""
     anatomy: tuple[SliceText, ...]
     """Empty without a step."""
+    job: str
+    """How much of the job was observed; "" where nothing was."""
+    job_anatomy: tuple[SliceText, ...]
+    """Where that time goes; empty where nothing was observed."""
     device: str
     """Whether the host or the CUDA device bounds the step; "" in a job without CUDA."""
     whereabouts: str
@@ -150,11 +154,13 @@ class Content:
 
 def prepare(diagnosis: Diagnosis) -> Content:
     """The diagnosis in words."""
-    step = diagnosis.evidence.step
+    step, job = diagnosis.evidence.step, diagnosis.evidence.anatomy
     return Content(
         verdict=verdict(diagnosis),
         step="" if isinstance(step, Missing) else wording.duration(step.step_ms),
         anatomy=() if isinstance(step, Missing) else anatomy_text(diagnosis.evidence, step),
+        job="" if isinstance(job, Missing) else _observed(job),
+        job_anatomy=() if isinstance(job, Missing) else job_anatomy_text(job),
         device="" if isinstance(step, Missing) else device_sentence(diagnosis.evidence),
         whereabouts=whereabouts(diagnosis),
         sections=_sections(diagnosis),
@@ -190,6 +196,23 @@ def anatomy_text(evidence: Evidence, step: Step) -> tuple[SliceText, ...]:
         )
         for piece in dissect(step.parts)
     )
+
+
+def job_anatomy_text(job: JobAnatomy) -> tuple[SliceText, ...]:
+    """The parts of the job in words."""
+    return tuple(
+        SliceText(piece, wording.aligned(piece.ms, job.wall_ms), wording.share(piece.share))
+        for piece in dissect(job.parts, JOB_LOOKS, SMALLEST_OF_JOB)
+    )
+
+
+def _observed(job: JobAnatomy) -> str:
+    """`34.2 s, from its start to its end`."""
+    if job.stopped:
+        end = "until perfdoctor ended it"
+    else:
+        end = "from its start to its end" if job.complete else "as far as it was seen"
+    return f"{wording.duration(job.wall_ms)}, {end}"
 
 
 def place(location: Location | None, *, function: bool = True) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..diagnosis.findings import Finding, Measurement, Savings
 from ..diagnosis.thresholds import field_docstrings
-from ..evidence.model import DeviceTimeline, Job, Machine, Missing
+from ..evidence.model import DeviceTimeline, Job, JobAnatomy, Machine, Missing
 from ..gate.model import GateResult
 
 _Names = Mapping[type, tuple[str, ...]]
@@ -22,7 +22,12 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 DIGITS = 9
 """Significant digits of a float: far more than is measured, and the last bits of a sum stay out of diffs."""
 
-_COMPUTED: _Names = {Finding: ("fingerprint",), Machine: ("usable_cpus",), DeviceTimeline: ("total_ms", "bound")}
+_COMPUTED: _Names = {
+    Finding: ("fingerprint",),
+    Machine: ("usable_cpus",),
+    DeviceTimeline: ("total_ms", "bound"),
+    JobAnatomy: ("steady_share",),
+}
 """Properties that are written like fields."""
 _LEFT_OUT: _Names = {Job: ("end",), Savings: ("lanes", "general"), GateResult: ("fail_on_doubt",)}
 """How a job ended stands in another place; how findings share one saving is nobody else's business; the exit code says

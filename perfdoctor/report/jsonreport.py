@@ -25,9 +25,11 @@ from ..diagnosis.findings import (
 from ..diagnosis.measured import Trials
 from ..evidence.model import (
     DeviceTimeline,
+    Evaluations,
     Evidence,
     Host,
     Job,
+    JobAnatomy,
     JobEnd,
     Line,
     Machine,
@@ -140,6 +142,10 @@ class Report:
     verdict: str
     """Where the steady step goes and what it could be, in one sentence."""
     anatomy: Anatomy | Missing
+    job: JobAnatomy | Missing
+    """Where the time of the whole job goes, as far as it was observed."""
+    evaluations: Evaluations | Missing
+    """What evaluations between two steps of training take."""
     hot_lines: tuple[HotLine, ...] | Missing
     """Lines of the job by what they cost in each part of the step, the most expensive first; ten at most."""
     checks: tuple[CheckReport, ...]
@@ -190,6 +196,8 @@ def _report(diagnosis: Diagnosis) -> Report:
         perfdoctor=VERSION,
         verdict=verdict(diagnosis),
         anatomy=step if isinstance(step, Missing) else Anatomy(**_fields(step), device=evidence.device),
+        job=evidence.anatomy,
+        evaluations=evidence.evaluations,
         hot_lines=_hot_lines(evidence.hot_lines),
         checks=tuple(_check(result) for result in diagnosis.checks),
         ranked=tuple(finding.fingerprint for finding in diagnosis.ranked),

@@ -165,7 +165,7 @@ def _spent(parts: Parts, part: Part) -> float:
         Part.INPUT_WAIT: parts.input_wait,
         Part.GC: parts.gc,
         Part.COMPUTE: parts.compute,
-        Part.OTHER: parts.other + parts.checkpoint,
+        Part.OTHER: parts.other + parts.checkpoint + parts.logging,
         Part.COMMUNICATION: parts.communication,
     }.get(part, 0.0)
 

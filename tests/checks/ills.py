@@ -19,6 +19,7 @@ from ill_runs.cpu_ops import (
 from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
+from ill_runs.evaluation_and_logging import evaluating, logging_loop, small_evaluation_batches
 from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.growth import deeper_graph, growing
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
@@ -165,5 +166,8 @@ ILL: dict[str, Evidence] = {
     "PD19.reduced-metric": collecting("all_reduce_scalar"),
     "PD19.collectives-one-by-one": collecting("all_reduce", calls_per_step=60.0),
     "PD19.exposed-communication": reducing(),
+    "PD20.logging": logging_loop(),
+    "PD20.small-evaluation-batches": small_evaluation_batches(),
+    "PD20.evaluation-too-often": evaluating(),
 }
 """Finding id -> a run that has it, and for its check nothing else."""

@@ -20,6 +20,7 @@ from perfdoctor.evidence.model import (
     Cudnn,
     DeviceParts,
     DeviceTimeline,
+    Evaluations,
     Evidence,
     Fetch,
     GarbageCollection,
@@ -27,12 +28,15 @@ from perfdoctor.evidence.model import (
     Host,
     HostMemory,
     Job,
+    JobAnatomy,
     JobEnd,
+    JobParts,
     Layer,
     LayerProfile,
     LibraryUse,
     Line,
     Loader,
+    LoggingLine,
     Machine,
     Missing,
     Op,
@@ -243,6 +247,25 @@ CUDA_MEMORY = CudaMemory(
     total_bytes=80 << 30,
 )
 
+EVALUATIONS = Evaluations(
+    count=2,
+    every_steps=100.0,
+    ms=100.0,
+    share=0.04,
+    training_ms=2_500.0,
+    batches=8.0,
+    forward_ms=60.0,
+    wait_ms=20.0,
+    start_ms=10.0,
+    samples=32,
+    training_samples=32,
+    num_workers=0,
+    persistent_workers=False,
+    loader_site=Site("train.py", 13, "main"),
+    iterated_at=Site("train.py", 60, "evaluate"),
+)
+_JOB_PARTS = JobParts(start=50.0, imports=2_500.0, set_up=450.0, first_step=100.0, steady=5_250.0, evaluation=200.0)
+ANATOMY = JobAnatomy(wall_ms=_JOB_PARTS.total, complete=True, stopped=True, parts=_JOB_PARTS, steps=211)
 
 DEVICE_BOUND = DeviceTimeline(
     steps=28,
@@ -357,6 +380,9 @@ def healthy() -> Evidence:
         cudnn=Missing("the job does not use CUDA"),
         growth=StepGrowth(Trend(200, 25.0, 25.2, -0.02, 0.03, False, Parts(), 0.0)),
         checkpoints=Checkpoints(saves=1, steps=400, every=400.0, save_ms=8.0, most_ms=9.0, is_steady=False),
+        anatomy=ANATOMY,
+        evaluations=EVALUATIONS,
+        logging=(LoggingLine("print", Site("train.py", 50, "main"), 0.02, 0.01),),
     )
 
 

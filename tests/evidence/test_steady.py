@@ -211,6 +211,7 @@ def test_the_parts_add_up_to_the_step(tmp_path: Path) -> None:
             "gc": 0,
             "other": 2.5,
             "communication": 0,
+            "logging": 0,
         }
     )
     assert step.step_ms == pytest.approx(step.parts.total) == pytest.approx(10.0)

@@ -12,6 +12,7 @@ from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
 from ...recording.settings import Backend, Cudnn, Precision, Threads
+from .anatomy import Evaluations, JobAnatomy, LoggingLine
 from .checkpoints import Checkpoints
 from .communication import Communication
 from .compilation import Compilation
@@ -81,6 +82,10 @@ class Evidence:
     """The same for all ranks."""
     growth: StepGrowth | Missing = NOT_RECORDED
     checkpoints: Checkpoints | Missing = NOT_RECORDED
+    anatomy: JobAnatomy | Missing = NOT_RECORDED
+    evaluations: Evaluations | Missing = NOT_RECORDED
+    logging: tuple[LoggingLine, ...] | Missing = NOT_RECORDED
+    """The dearest line first."""
 
     @property
     def on_cuda(self) -> bool:

@@ -10,7 +10,7 @@ from ...recording.process import BoundaryKind
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A step in parts, milliseconds: each field is one."""
+    """A time in parts, milliseconds: each field is one."""
 
     @property
     def total(self) -> float:
@@ -34,6 +34,8 @@ class Parts(Divided):
     other: float = 0.0
     communication: float = 0.0
     """Waiting for other ranks and for what is sent between them; the other parts are without it."""
+    logging: float = 0.0
+    """Printing, progress bars and trackers."""
 
     @property
     def compute(self) -> float:
@@ -45,8 +47,9 @@ class Parts(Divided):
 class Step:
     """The steady step of one rank.
 
-    `step_ms` is the sum of `parts`. Bursty parts (`input_wait`, `gc`, `checkpoint`, `communication`) are means, because
-    a cost that comes every 50th step is a cost; the others are 5 % trimmed means, so that one hiccup is not. All are
+    `step_ms` is the sum of `parts`. Bursty parts (`input_wait`, `gc`, `checkpoint`, `communication`, `logging`) are
+    means, because a cost that comes every 50th step is a cost; the others are 5 % trimmed means, so that one hiccup is
+    not. All are
     means when several threads call a model: they wait for each other in bursts.
     """
 

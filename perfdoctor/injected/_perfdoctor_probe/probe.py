@@ -18,11 +18,14 @@ from .hooks.calls import Calls
 from .hooks.communication import Communication
 from .hooks.compilations import Compilations
 from .hooks.device_clock import DeviceClock
+from .hooks.evaluation import Evaluation
+from .hooks.loggers import Loggers
+from .imports import IMPORTS
 from .loop import Loop
 from .recorder import columns
 from .rows import milliseconds
 from .stop import StopJob
-from .timeline import GC, INPUT, Timeline
+from .timeline import CHECKPOINT, GC, INPUT, LOGGING, Timeline
 from .windows import schedule
 
 _FLUSH_NS = 500_000_000
@@ -45,10 +48,13 @@ class Probe:
         self.collector = collector.Collector(recorder, self.loop, self.sites, guarded)
         self.calls = Calls(recorder, self.loop, self.sites, guarded)
         self.communication = Communication(recorder, self.loop, self.calls, self.sites, guarded)
+        self.loggers = Loggers(self.calls)
+        self.look_for_loggers = guarded("logging", self.loggers.look)
         self.anomaly = Anomaly(self.sites, guarded)
         self.compilations = Compilations(recorder, self.sites)
         self.flush_compilations = guarded("compilations", self.compilations.flush)
         self.loading = loading.Loading(recorder, self.loop, self.sites, guarded, self.collector.pauses)
+        self.evaluation = Evaluation(recorder, self.loop, self.loading)
         self.device_clock = DeviceClock(recorder, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
         self.windows = schedule.Windows(recorder, self.make_window, self.fault, plan)
@@ -90,7 +96,7 @@ class Probe:
         self.next_tick_ns = 0
         self.next_flush_ns = 0
         self.stop_at = -1
-        self.own_ns = self.sent_samples = 0
+        self.own_ns = self.sent_samples = self.final_ns = 0
         self.autocast = ""
         self.onednn = self.cudnn = None
         self.optimizer = None
@@ -113,6 +119,7 @@ class Probe:
         self.growth = None
         self.anomaly.reset()
         self.compilations.reset()
+        self.evaluation.reset()
         self.device_clock.reset()
         self.communication.reset()
         if self.remedies:
@@ -174,6 +181,8 @@ class Probe:
         line.settle_cpu()
         now, step = line.boundary_ns, line.step
         self.next_tick_ns = now + control.POLL_NS
+        IMPORTS.stop()
+        self.look_for_loggers()
         if self.without_optimizer and self.optimizer is not None:
             self.write_settings()
         if step == _SETTINGS_STEP:
@@ -319,6 +328,7 @@ class Probe:
             events=loop.timeline.events,
             own_us=(self.own_ns + self.device_clock.own_ns + self.communication.own_ns) // 1000,
             window_us=self.windows.own.spent_ns // 1000,
+            import_us=IMPORTS.ns // 1000,
         )
 
     def flush(self) -> None:
@@ -339,6 +349,7 @@ class Probe:
         self.communication.flush()
         if self.discovery.compiled:
             self.flush_compilations()
+        self.evaluation.flush()
         self.concurrency.flush(line.step)
         self.device_clock.flush()
         self.recorder.flush()
@@ -407,6 +418,7 @@ class Probe:
             window.forget_layers("the job uses torch.compile, which would trace the hooks")
         self.forget_makers()
         self.communication.leave()
+        self.loggers.forget()
         self.make_hooks_traceable()
         self.discovery.compiling()
 
@@ -420,10 +432,12 @@ class Probe:
         # Modules of the job that are called now are in no step.
         loop = self.loop
         inside, loop.inside_forward = loop.inside_forward, True
+        began = time.perf_counter_ns()
         try:
             self.windows.time_finally(discarded)
         finally:
             loop.inside_forward = inside
+            self.final_ns += time.perf_counter_ns() - began
 
     def leave(self, discarded: bool) -> None:
         """Write what is left: before we stop the job, which is `discarded` then, or at its own end."""
@@ -435,6 +449,13 @@ class Probe:
         self.recorder.record("end", tracked_objects=len(gc.get_objects()))
         self.write_rows()
         self.time_finally(discarded)
+
+    def record_exit(self) -> None:
+        """The last record: when, and what came after the last step."""
+        spent = self.loop.timeline.spent
+        after = {"checkpoint_us": spent[CHECKPOINT] // 1000, "logging_us": spent[LOGGING] // 1000}
+        self.recorder.record("exit", t=time.perf_counter_ns(), **after, own_us=self.final_ns // 1000)
+        self.recorder.flush()
 
 
 class _NotCompiled:
@@ -486,5 +507,6 @@ def _at_exit(probe: Probe) -> None:
             probe.recorder.record("failure", error=f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
         if not probe.retired and (probe.loop.timeline.step or probe.recorder.pending):
             probe.leave(discarded=False)
+            probe.record_exit()
     except Exception:
         pass

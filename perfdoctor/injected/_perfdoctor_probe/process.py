@@ -8,6 +8,7 @@ import sys
 import time
 
 from . import affinity, records, torch_import
+from .imports import IMPORTS
 from .recorder import Recorder
 
 
@@ -24,6 +25,7 @@ def enter(run: str) -> None:
     def in_child() -> None:
         try:
             recorder.renew()
+            IMPORTS.stop()
             _introduce(recorder, time.perf_counter_ns(), forked=True)
             for call in after_fork:
                 call()
@@ -32,6 +34,7 @@ def enter(run: str) -> None:
 
     os.register_at_fork(after_in_child=in_child)
     torch_import.when_imported(recorder, after_fork, began)
+    IMPORTS.watch()
 
 
 def _introduce(recorder: Recorder, now_ns: int, forked: bool) -> None:
@@ -44,9 +47,26 @@ def _introduce(recorder: Recorder, now_ns: int, forked: bool) -> None:
         pid=os.getpid(),
         ppid=os.getppid(),
         t=now_ns,
+        start=now_ns if forked else _start_ns(now_ns),
         forked=forked,
         python=".".join(map(str, sys.version_info[:3])),
         executable=sys.executable or "",
         module=module,
         cpus=len(affinity.cpus()),
     )
+
+
+def _start_ns(now_ns: int) -> int:
+    """When the kernel started this process, to a hundredth of a second; `now_ns` where it does not say."""
+    try:
+        descriptor = os.open("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(descriptor, 4096)
+        finally:
+            os.close(descriptor)
+        # The 22nd field, clock ticks since the machine's start; the second is a name that may hold blanks.
+        ticks = int(text.rpartition(b")")[2].split()[19])
+        since_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    except (AttributeError, IndexError, OSError, ValueError):
+        return now_ns
+    return now_ns - max(0, since_ns)

@@ -20,6 +20,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     gc        collections since the last such record, by generation
     full_gc   one generation-2 collection, or any explicit one
     site      a place in the user's code, referred to by `id`
+    evaluations  columns, one entry per step that held forwards without training
     eval_with_grad  forwards in evaluation mode whose graph nobody used, since the last such record
     concurrency  root forwards since the last such record, once more than one thread makes them
     batching  a round of the operators of one forward: for one request and several at once, and by intra-op threads
@@ -39,6 +40,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     block     steps of a trial, with a remedy or without; or why there are none
     applied   a remedy was put in place for good, by `perfdoctor run --apply`
     end       the process left on purpose (absent after a kill)
+    exit      what came after the last step, and when Python's exit handlers ran
 """
 
 VERSION = 2
@@ -56,6 +58,7 @@ STEP_COLUMNS = (
     "checkpoint_us",
     "gc_us",
     "communication_us",
+    "logging_us",
     "cpu_us",
     "micro",
 )
@@ -64,6 +67,10 @@ backward passes where there are no batches either."""
 
 BATCH_COLUMNS = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
 """`depth`: batches that were ready on arrival, -1 without a queue. `first`: 1 for the first of its iterator."""
+
+EVALUATION_COLUMNS = ("step", "us", "forwards", "forward_us", "loader")
+"""Forward passes that train nothing, of one step: with what lies between them, how many, themselves, and the loader of
+the last one's batch, -1 without one."""
 
 FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
 """Making one batch. Garbage collections are no part of the first four."""

@@ -7,14 +7,16 @@ backward pass is the loss, and counts as forward once a backward pass shows that
 
 import time
 
-OTHER, INPUT, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, GC, LOSS, COMMUNICATION = range(9)
-PARTS = 9
+OTHER, INPUT, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, GC, LOSS, COMMUNICATION, LOGGING = range(10)
+PARTS = 10
 
 _clock = time.perf_counter_ns
 _cpu_clock = time.thread_time_ns
-_COLUMNS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, GC, COMMUNICATION)
+_COLUMNS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, GC, COMMUNICATION, LOGGING)
 _INSIDE = (GC, COMMUNICATION)
-"""Parts that interrupt another, which goes on after them: no border on the device, no end of the loss."""
+"""Parts that interrupt another, which goes on after them: no border on the device."""
+_PASSING = (*_INSIDE, LOGGING)
+"""What may come in the middle of the loss without ending it."""
 
 
 class Timeline:
@@ -44,7 +46,7 @@ class Timeline:
         self.mark = now
         if self.marks is not None and part not in _INSIDE:
             self.marks.border(below, now)
-        if below == LOSS and part != FORWARD and part not in _INSIDE:
+        if below == LOSS and part != FORWARD and part not in _PASSING:
             self._end_loss(FORWARD if part == BACKWARD else OTHER)
         stack.append(part)
         self.events += 1

@@ -1,9 +1,9 @@
-"""Functions of torch that are worth counting by call site: `torch.save`, `empty_cache`."""
+"""Functions that are worth counting by call site: `torch.save`, `empty_cache`, what prints and logs."""
 
 import functools
 import time
 
-from ..timeline import CHECKPOINT
+from ..timeline import CHECKPOINT, LOGGING
 from .checkpoints import Checkpoints
 
 
@@ -33,6 +33,12 @@ class Calls:
             self.loop.timeline.enter(part)
         return timed, site, time.perf_counter_ns()
 
+    def began_in_loop(self, part) -> "tuple[bool, int, int] | None":
+        """The same on the training thread, of the outermost of such calls; None of others."""
+        if self.loop.on_training_thread() and self.loop.timeline.stack[-1] != LOGGING:
+            return self.began(part)
+        return None
+
     def ended(self, kind: str, part, call: "tuple[bool, int, int] | None", args: tuple, kwargs: dict) -> None:
         """`call` is what `began` returned; None when it failed, or there is nothing to count."""
         if call is None:
@@ -51,9 +57,10 @@ class Calls:
         total[1] += took_ns
         total[2] += size
 
-    def wrap(self, kind: str, original, part=None):
-        """A stand-in for `original` that counts, and bills its time to `part` on the training thread."""
-        began = self.guarded(kind, self.began)
+    def wrap(self, kind: str, original, part=None, in_loop=False):
+        """A stand-in for `original` that counts, `in_loop` on the training thread alone, and bills its time there to
+        `part`."""
+        began = self.guarded(kind, self.began_in_loop if in_loop else self.began)
         ended = self.guarded(kind, self.ended)
 
         @functools.wraps(original)

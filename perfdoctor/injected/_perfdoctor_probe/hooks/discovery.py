@@ -52,7 +52,7 @@ def _stand_in(above, clock: _Clock):
     It is looked up there at each call, because others (torch.fx while it traces) replace `nn.Module.__call__` too.
     An ordinary call (`shortcuts`) is timed here; all that may be special about it is the loop's affair.
     """
-    is_compiling = torch.compiler.is_dynamo_compiling
+    is_compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
 
     def __call__(self, *args, **kwargs):
         # is_compiling comes first: a constant for Dynamo, which then sees nothing of ours.
@@ -91,6 +91,7 @@ def _stand_in(above, clock: _Clock):
                 or root is None
                 or root.calls & 255 == 255
                 or not self.training
+                or not grad_enabled()
                 or not loop.forwards
             ):
                 clock.ended(self, result)
@@ -134,11 +135,13 @@ class _Root:
 class Discovery:
     """Finds root classes and times their calls."""
 
-    def __init__(self, loop, guarded, note_autocast) -> None:
+    def __init__(self, loop, guarded, note_autocast, evaluated=lambda took_ns: None) -> None:
         self.loop = loop
         self.concurrency = loop.concurrency
         self.forward_left = guarded("concurrency", loop.concurrency.left)
         self.note_autocast = note_autocast
+        self.evaluated = guarded("evaluation", evaluated)
+        """Told of forward passes that train nothing."""
         self.compiled = False
         self.watching = False
         self.module_call = torch.nn.Module.__call__
@@ -248,6 +251,8 @@ class Discovery:
         useless = not module.training and torch.is_grad_enabled() and _has_graph(result)
         if self.concurrency.on:
             self.forward_left(ident, module, root.has_parameters, useless)
+        if root.has_parameters and not (module.training and torch.is_grad_enabled()):
+            self.evaluated(took_ns)
         # May end the step, and with it the job: nothing may follow.
         loop.forward_ended(took_ns, root.has_parameters, useless)
 

@@ -32,7 +32,7 @@ def install(probe) -> None:
     A part that this torch does not have is noted and left out; the others work without it.
     """
     note_autocast = probe.guarded("autocast", functools.partial(_note_autocast, probe))
-    probe.discovery = Discovery(probe.loop, probe.guarded, note_autocast)
+    probe.discovery = Discovery(probe.loop, probe.guarded, note_autocast, probe.evaluation.forward_ended)
     probe.changes = Changes()
     for part in (
         _optimizer,
@@ -45,6 +45,7 @@ def install(probe) -> None:
         _collector,
         _calls,
         _communication,
+        _loggers,
         _grad_scaler,
         _anomaly,
         _double,
@@ -135,6 +136,7 @@ def _loaders(probe) -> None:
     loading, loop = probe.loading, probe.loop
     made = probe.guarded("loader", loading.made)
     iterating = probe.guarded("iterator", loop.iterator_wanted)
+    iterator_wanted = probe.guarded("evaluation", probe.evaluation.iterator_wanted)
     iterator_made = probe.guarded("iterator", loading.iterator_made)
     iterator_arrived = probe.guarded("iterator", loop.iterator_arrived)
     original_iter = dataloader.DataLoader.__iter__
@@ -142,6 +144,8 @@ def _loaders(probe) -> None:
 
     def iterate(self):
         timed = iterating()
+        if timed:
+            iterator_wanted()
         began = _clock()
         try:
             iterator = original_iter(self)
@@ -262,6 +266,10 @@ def _communication(probe) -> None:
     places.put(distributed.Work, "wait", communication.wait(distributed.Work.wait))
     communication.leave = places.take_back
     probe.changes.when_undone(places.take_back, "communication")
+
+
+def _loggers(probe) -> None:
+    probe.changes.when_undone(probe.loggers.forget, "logging")
 
 
 def _grad_scaler(probe) -> None:

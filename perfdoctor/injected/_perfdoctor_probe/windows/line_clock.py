@@ -23,6 +23,7 @@ PARTS = {
     parts.CHECKPOINT: "checkpoint",
     parts.GC: "gc",
     parts.COMMUNICATION: "communication",
+    parts.LOGGING: "logging",
 }
 _clock = time.perf_counter_ns
 

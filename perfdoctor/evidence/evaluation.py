@@ -1,0 +1,130 @@
+"""Evaluations: which forward passes without training are one, and what one is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..recording.model import Columns, Ints, ProcessRecording
+from .model import NO_LINE, Evaluations, JobAnatomy, Missing
+from .steady import REGULAR_SHARE, Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Forward passes without training, by the number of the step that held them."""
+
+    evaluations: Columns
+    """On batches of a loader; columns as recorded."""
+    inference: Columns
+    """Without a loader."""
+    training_loaders: Ints
+
+
+def held(process: ProcessRecording) -> Held:
+    """Those that are no part of an ordinary step.
+
+    A forward pass on the batch that the step then trains with (a teacher, a frozen encoder) belongs to the step. So
+    does one without a loader that is found in more than a fifth of the steps: that is how the loop works.
+    """
+    seen, batches = process.evaluations, process.batches
+    last = np.ones(len(batches), dtype=bool)
+    last[:-1] = batches["step"][1:] != batches["step"][:-1]
+    ended = batches["step"] < (process.steps["step"][-1] + 1 if len(process.steps) else 0)
+    training = np.unique(batches["loader"][last & ended])
+    loader = seen["loader"]
+    own = (loader >= 0) & ~np.isin(loader, training)
+    rare = len(seen) <= REGULAR_SHARE * len(process.steps)
+    if not process.trains:
+        own, rare = np.zeros(len(seen), dtype=bool), False
+    return Held(seen.where(own | ((loader >= 0) & rare)), seen.where((loader < 0) & rare), training)
+
+
+def by_row(rows: Columns, found: Columns) -> Ints:
+    """Microseconds in each of the steps; what came after the last is left out."""
+    us = np.zeros(len(rows), np.int64)
+    place = np.searchsorted(rows["step"], found["step"])
+    inside = place < len(rows)
+    np.add.at(us, place[inside], found["us"][inside])
+    return us
+
+
+def starts_us(process: ProcessRecording, rows: Columns, loaders: Ints) -> tuple[Ints, Mask]:
+    """In each step, what starting and ending iterators of these loaders took and waiting longer for their first batch;
+    and in which steps one started."""
+    us, starts = np.zeros(len(rows), np.int64), np.zeros(len(rows), dtype=bool)
+    batches = process.batches.where(np.isin(process.batches["loader"], loaders))
+    later = batches["wait_us"][batches["first"] == 0]
+    usual = int(np.median(later)) if later.size else 0
+    first = batches.where(batches["first"] == 1)
+    events = [(int(step), max(0, int(us) - usual)) for step, us in zip(first["step"], first["wait_us"], strict=True)]
+    known = set(loaders.tolist())
+    events += _starts_and_ends(process, known)
+    for step, took in events:
+        place = int(np.searchsorted(rows["step"], step))
+        if place < len(rows):
+            us[place] += took
+    started = [iterator.step for iterator in process.iterators if iterator.loader in known]
+    starts |= np.isin(rows["step"], started)
+    return us, starts
+
+
+def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluations | Missing:
+    """What one of them costs, from those between two steps; the first one, which warms up, is left out where there are
+    others."""
+    if isinstance(anatomy, Missing):
+        return anatomy
+    found = held(process)
+    steps = process.steps
+    between = (found.evaluations["step"] > steps["step"][0]) & (found.evaluations["step"] <= steps["step"][-1])
+    seen = found.evaluations.where(between)
+    if not len(seen):
+        return Missing("the job was not seen to evaluate between two steps", "let it run longer (--steps, --to-end)")
+    parts = anatomy.parts
+    loop_ms = anatomy.wall_ms - parts.start - parts.imports - parts.set_up - parts.after - parts.observing
+    numbers, count = seen["step"], len(seen)
+    gaps = np.diff(np.concatenate([steps["step"][:1], numbers]))
+    every = float(np.median(gaps))
+    typical = seen.where(slice(1, None)) if count > 1 else seen
+    loader = int(np.bincount(typical["loader"]).argmax())
+    used = process.batches.where(
+        np.isin(process.batches["step"], typical["step"]) & (process.batches["loader"] == loader)
+    )
+    later = used["wait_us"][used["first"] == 0]
+    made = next((one for one in process.loaders if one.id == loader), None)
+    within = set(typical["step"].tolist())
+    sites = [iterator.site for iterator in process.iterators if iterator.loader == loader]
+    start_us = sum(us for step, us in _starts_and_ends(process, {loader}) if step in within) + int(
+        used["wait_us"][used["first"] == 1].sum()
+    )
+    return Evaluations(
+        count=count,
+        every_steps=every,
+        ms=float(typical["us"].mean()) / 1000,
+        share=parts.evaluation / loop_ms if loop_ms > 0 else 0.0,
+        training_ms=every * parts.steady / max(1, anatomy.steps),
+        batches=float(typical["forwards"].mean()),
+        forward_ms=float(typical["forward_us"].mean()) / 1000,
+        wait_ms=float(later.sum()) / 1000 / len(typical),
+        start_ms=start_us / 1000 / len(typical),
+        samples=_samples(process, [loader]),
+        training_samples=_samples(process, found.training_loaders.tolist()),
+        num_workers=made.num_workers if made else 0,
+        persistent_workers=bool(made and made.persistent_workers),
+        loader_site=made.site if made else NO_LINE,
+        iterated_at=sites[-1] if sites else NO_LINE,
+    )
+
+
+def _starts_and_ends(process: ProcessRecording, loaders: set[int]) -> list[tuple[int, int]]:
+    """Of the iterators of these loaders: step, and microseconds."""
+    return [
+        *((made.step, made.us) for made in process.iterators if made.loader in loaders),
+        *((ended.step, ended.us) for ended in process.iterators_ended if ended.loader in loaders),
+    ]
+
+
+def _samples(process: ProcessRecording, loaders: Sequence[int]) -> int:
+    return max((seen.samples for seen in process.batches_seen if seen.loader in loaders), default=0)

@@ -1,0 +1,105 @@
+"""Where the whole job's time goes, and what its evaluations are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...recording.base import Missing, Site
+from .step import Divided
+
+
+@dataclass(frozen=True, slots=True)
+class JobParts(Divided):
+    """Where the time of one rank goes from its process's start on, milliseconds; the sum is `JobAnatomy.wall_ms`."""
+
+    start: float = 0.0
+    """Of the interpreter, until it ran the first line of ours."""
+    imports: float = 0.0
+    """Before the loop, on the main thread."""
+    set_up: float = 0.0
+    """From there to the first batch or forward pass: data set, model, optimizer."""
+    first_step: float = 0.0
+    """With what is done once: compilation, choosing kernels, starting workers."""
+    warm_up: float = 0.0
+    """The steps after it that were slower still."""
+    steady: float = 0.0
+    """Steps after the warm-up, each as long as the steady step at most."""
+    epoch_starts: float = 0.0
+    """What steps take longer in which an iterator of a training loader starts."""
+    evaluation: float = 0.0
+    """On batches of a loader, with its waits and what lies between its forward passes."""
+    inference: float = 0.0
+    """Forward passes without training or loader: an agent that acts, or an evaluation on tensors in memory."""
+    checkpoints: float = 0.0
+    logging: float = 0.0
+    """Printing, progress bars and trackers, from the first batch on."""
+    between: float = 0.0
+    """Between steps, beyond the steady step, and none of the others."""
+    after: float = 0.0
+    """From the last step until the job was gone; taking Python down is a part of it."""
+    observing: float = 0.0
+    """Of perfdoctor: its start, its windows and its timings."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobAnatomy:
+    """The observed job of one rank as a whole, as far as it was observed: nothing is extrapolated."""
+
+    wall_ms: float
+    """From the start of the process until the job was gone, or to the last step that was seen."""
+    complete: bool
+    """Whether the process came to its exit handlers."""
+    stopped: bool
+    """Whether perfdoctor ended the job: it would have gone on."""
+    parts: JobParts
+    steps: int
+    """That were seen, steady or not."""
+
+    @property
+    def steady_share(self) -> float:
+        """Of the observed time: what a saving per steady step is taken off."""
+        return self.parts.steady / self.wall_ms if self.wall_ms > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluations:
+    """Evaluations between two steps of training, on batches of a loader. Times are means of one evaluation, ms."""
+
+    count: int
+    every_steps: float
+    """Steps from one to the next, median."""
+    ms: float
+    """With all that lies between its forward passes."""
+    share: float
+    """Of the loop's time from the first step on, without what perfdoctor took."""
+    training_ms: float
+    """What training took from one evaluation to the next, in steady steps."""
+    batches: float
+    """Forward passes of one evaluation."""
+    forward_ms: float
+    """In them."""
+    wait_ms: float
+    """For batches, the first one apart."""
+    start_ms: float
+    """Starting the iterator and its workers, waiting for its first batch, and ending them."""
+    samples: int
+    """In a batch; 0 where that is not known."""
+    training_samples: int
+    """In a batch of a training loader; 0 where that is not known."""
+    num_workers: int
+    persistent_workers: bool
+    loader_site: Site | Missing
+    """The line that made the loader."""
+    iterated_at: Site | Missing
+    """The line that starts its iterator."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggingLine:
+    """A line that prints, draws a progress bar, or logs to a tracker, in the training loop."""
+
+    name: str
+    """The function that it calls: `print`, `the progress bar`, `add_histogram`."""
+    site: Site | None
+    calls_per_step: float
+    ms_per_step: float

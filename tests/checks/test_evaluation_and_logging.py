@@ -1,0 +1,70 @@
+"""Printing and tracking in the loop, and evaluations."""
+
+from __future__ import annotations
+
+import pytest
+from ill_runs.evaluation_and_logging import PRINT_LINE, evaluating, logging_loop, small_evaluation_batches
+from perfdoctor.checks.evaluation_and_logging import CHECK
+from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, with_
+
+from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
+
+examined, found = asked(CHECK)
+
+
+def test_logging_is_found_with_its_line() -> None:
+    finding = found(logging_loop())
+    assert finding.id == "PD20.logging" and finding.severity is Severity.ERROR
+    assert finding.location is not None and finding.location.line == PRINT_LINE.line
+    assert number(finding, "cost_share") == pytest.approx(1 / 3)
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(8.0), pytest.approx(9.8))
+
+
+@pytest.mark.parametrize(("ms", "fires"), [(0.0, False), (1.0, False), (1.1, True)])
+def test_logging_counts_from_a_twentieth_of_the_step_on(ms: float, fires: bool) -> None:
+    assert ("PD20.logging" in ids(examined(logging_loop(ms)))) is fires
+
+
+def test_where_no_line_was_seen_logging_is_not_blamed() -> None:
+    assert is_clear(examined(with_(logging_loop(), logging=())))
+
+
+def test_small_batches_save_what_the_forward_pass_takes_longer_than_in_training() -> None:
+    finding = found(small_evaluation_batches())
+    assert finding.id == "PD20.small-evaluation-batches"
+    assert finding.savings.part is Part.EPOCH
+    # 400 ms of forward passes would take 200 x 0.25 ms, every 50 steps.
+    assert finding.savings.low_ms == pytest.approx((400 - 50) / 50)
+    assert finding.savings.high_ms == pytest.approx((350 + 390 * 31 / 32) / 50)  # 10 ms are the iterator's start
+
+
+@pytest.mark.parametrize("changes", [{"samples": 17}, {"samples": 0}, {"forward_ms": 60.0}, {"training_samples": 0}])
+def test_batches_are_not_small_where_nothing_shows_that_they_cost(changes: dict[str, float]) -> None:
+    assert is_clear(examined(small_evaluation_batches(**changes)))
+
+
+def test_evaluation_that_takes_longer_than_training_is_an_ill() -> None:
+    finding = found(evaluating())
+    assert finding.id == "PD20.evaluation-too-often" and finding.severity is Severity.ERROR
+    # A twentieth of the time: 20 ms of training for 1.05 ms of evaluation.
+    assert number(finding, "wanted_every") == 2850
+    assert finding.savings.high_ms == pytest.approx(60 - 20 / 19)
+
+
+def test_evaluation_that_takes_less_than_training_is_the_users_choice() -> None:
+    finding = found(evaluating(600.0, share=0.37))
+    assert finding.is_opportunity and finding.savings.general
+
+
+@pytest.mark.parametrize("changes", [{"share": 0.24}, {"count": 1}])
+def test_rare_or_single_evaluations_are_left_alone(changes: dict[str, float]) -> None:
+    assert is_clear(examined(evaluating(**changes)))
+
+
+def test_without_evaluations_the_answer_says_so() -> None:
+    outcome = examined(with_(healthy(), evaluations=NOT_SEEN))
+    assert is_clear(outcome) and "not seen to evaluate" in outcome.reason
+
+
+def test_without_a_step_nothing_can_be_told() -> None:
+    assert examined(with_(healthy(), step=NOT_SEEN)).kind is OutcomeKind.CANNOT_TELL

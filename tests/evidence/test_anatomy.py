@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recordings import START_NS, batches, boundary, iterator, loader, process, recorded, sample, settings, steps
+
+from perfdoctor.evidence import anatomy, evaluation, steady
+from perfdoctor.evidence.model import Evaluations, JobAnatomy, Missing
+from perfdoctor.recording.model import RunFacts
+
+MS = 1000
+"""Microseconds."""
+STEP = 10 * MS
+TRAINING, VALIDATION = 1, 2
+
+
+def evaluations(step: Sequence[int], us: int, *, forwards: int = 8, loader: int = VALIDATION) -> dict[str, Any]:
+    rows = {"step": list(step), "us": us, "forwards": forwards, "forward_us": us // 2, "loader": loader}
+    return {"k": "evaluations", "n": len(step), **rows}
+
+
+def walls(n: int, **longer: int) -> list[int]:
+    """Steps of 10 ms; `s40=90_000` is one that takes 90 ms longer."""
+    return [STEP + longer.get(f"s{i}", 0) for i in range(n)]
+
+
+def job(directory: Path, *records: dict[str, Any], **facts: Any) -> JobAnatomy:
+    recording = recorded(directory, boundary("optimizer"), settings(), *records)
+    built = anatomy.build(recording, steady.select(recording), RunFacts(**{"end": "finished", **facts}))
+    assert isinstance(built, JobAnatomy)
+    assert built.parts.total == pytest.approx(built.wall_ms)
+    assert min(built.parts.as_dict().values()) >= 0
+    return built
+
+
+def evaluated(directory: Path, *records: dict[str, Any]) -> Evaluations | Missing:
+    recording = recorded(directory, boundary("optimizer"), settings(), *records)
+    return evaluation.build(recording, anatomy.build(recording, steady.select(recording), RunFacts()))
+
+
+def trained(n: int) -> dict[str, Any]:
+    """A batch of the training loader in each step."""
+    return batches(range(n), 0, loader=TRAINING)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The job
+
+
+def test_a_job_that_only_trains_is_its_first_step_and_steady_ones(tmp_path: Path) -> None:
+    seen = job(tmp_path, steps(walls(100, s0=500 * MS), 100))
+    assert seen.parts.first_step == pytest.approx(510)
+    assert seen.parts.steady == pytest.approx(990)
+    assert seen.wall_ms == pytest.approx(1500)
+    assert not seen.complete
+    assert seen.steady_share == pytest.approx(0.66)
+
+
+def test_what_comes_before_the_loop_is_start_imports_and_set_up(tmp_path: Path) -> None:
+    rows = steps(STEP, 100)
+    rows["t"] += 3_000_000_000  # three seconds between the first record and the first batch
+    started = process(start=START_NS - 40_000_000)
+    seen = job(tmp_path, started, rows, sample(1, import_us=2_000 * MS))
+    assert seen.parts.start == pytest.approx(40)
+    assert seen.parts.imports == pytest.approx(2000)
+    assert seen.parts.set_up == pytest.approx(1000)
+    assert seen.wall_ms == pytest.approx(4040)
+
+
+def test_the_probe_is_loaded_while_torch_is_imported_and_counts_once(tmp_path: Path) -> None:
+    rows = steps(STEP, 100)
+    rows["t"] += 3_000_000_000
+    seen = job(tmp_path, rows, sample(1, import_us=2_000 * MS), settings(start_ms=50.0))
+    assert seen.parts.observing == pytest.approx(50)
+    assert seen.parts.imports == pytest.approx(1950)
+    assert seen.parts.set_up == pytest.approx(1000)
+
+
+def test_the_end_is_when_the_job_was_gone(tmp_path: Path) -> None:
+    rows = steps(STEP, 100)
+    gone = rows["t"] + 900_000_000
+    ended = {"k": "exit", "t": rows["t"] + 600_000_000, "checkpoint_us": 100 * MS, "own_us": 200 * MS}
+    seen = job(tmp_path, rows, ended, ended_ns=gone)
+    assert seen.complete
+    assert seen.parts.after == pytest.approx(600)
+    assert seen.parts.checkpoints == pytest.approx(100)
+    assert seen.parts.observing == pytest.approx(200)
+
+
+def test_a_job_that_was_killed_is_known_up_to_its_last_step(tmp_path: Path) -> None:
+    rows = steps(STEP, 100)
+    seen = job(tmp_path, rows, ended_ns=rows["t"] + 900_000_000)
+    assert not seen.complete
+    assert seen.parts.after == 0
+
+
+def test_checkpoints_and_logging_are_taken_out_of_their_steps(tmp_path: Path) -> None:
+    saving = [200 * MS if i in (50, 99) else 0 for i in range(100)]
+    rows = steps(walls(100, s50=200 * MS, s99=200 * MS), 100, checkpoint_us=saving, logging_us=2 * MS)
+    seen = job(tmp_path, rows)
+    assert seen.parts.checkpoints == pytest.approx(400)
+    assert seen.parts.logging == pytest.approx(200)
+    assert seen.parts.steady == pytest.approx(99 * 8)
+    assert seen.parts.between == pytest.approx(0, abs=1e-6)
+
+
+def test_an_epochs_start_is_what_its_step_takes_longer(tmp_path: Path) -> None:
+    starts = [iterator(i, 40 * MS, TRAINING) for i in (0, 25, 50, 75)]
+    rows = steps(walls(100, s25=60 * MS, s50=60 * MS, s75=60 * MS), 100)
+    seen = job(tmp_path, rows, trained(100), *starts)
+    assert seen.parts.epoch_starts == pytest.approx(180)
+    assert seen.parts.steady == pytest.approx(990)
+
+
+def test_short_epochs_are_no_steady_steps_however_many(tmp_path: Path) -> None:
+    longer = {f"s{i}": 60 * MS for i in range(4, 100, 4)}
+    starts = [iterator(i, 50 * MS, TRAINING) for i in range(0, 100, 4)]
+    seen = job(tmp_path, steps(walls(100, **longer), 100), trained(100), *starts)
+    # But for those of the warm-up.
+    assert seen.parts.epoch_starts == pytest.approx(24 * 60, rel=0.06)
+
+
+def test_an_evaluation_has_what_its_step_takes_longer_but_for_the_epochs_start(tmp_path: Path) -> None:
+    rows = steps(walls(100, s50=330 * MS), 100, micro=[9 if i == 50 else 1 for i in range(100)])
+    starts = (iterator(50, 30 * MS, TRAINING), iterator(50, 5 * MS, VALIDATION))
+    seen = job(tmp_path, rows, trained(100), evaluations([50], 250 * MS), *starts)
+    assert seen.parts.epoch_starts == pytest.approx(30)
+    assert seen.parts.evaluation == pytest.approx(300)  # with the metrics after its last forward pass
+    assert seen.parts.steady == pytest.approx(990)
+
+
+def test_an_evaluation_after_the_last_step_counts_too(tmp_path: Path) -> None:
+    rows = steps(STEP, 100)
+    ended = {"k": "exit", "t": rows["t"] + 500_000_000}
+    seen = job(tmp_path, rows, trained(100), evaluations([100], 300 * MS), ended)
+    assert seen.parts.evaluation == pytest.approx(300)
+    assert seen.parts.after == pytest.approx(200)
+
+
+def test_a_teacher_is_a_part_of_the_step(tmp_path: Path) -> None:
+    seen = job(tmp_path, steps(STEP, 100), trained(100), evaluations(range(100), 4 * MS, loader=TRAINING))
+    assert seen.parts.evaluation == seen.parts.inference == 0
+    assert seen.parts.steady == pytest.approx(990)
+
+
+def test_an_agent_that_acts_between_updates_is_no_evaluation(tmp_path: Path) -> None:
+    acting = range(20, 100, 20)
+    longer = {f"s{i}": 50 * MS for i in acting}
+    seen = job(tmp_path, steps(walls(100, **longer), 100), evaluations(acting, 50 * MS, loader=-1))
+    assert seen.parts.inference == pytest.approx(200)
+    assert seen.parts.evaluation == 0
+
+
+def test_windows_are_perfdoctors(tmp_path: Path) -> None:
+    rows = steps(walls(100, s40=80 * MS, s41=80 * MS), 100, marked=[40, 41])
+    seen = job(tmp_path, rows)
+    assert seen.parts.observing == pytest.approx(160)
+    assert seen.parts.steady == pytest.approx(990)
+
+
+def test_time_between_rows_is_perfdoctors_as_far_as_it_was_timed(tmp_path: Path) -> None:
+    first, second = steps(STEP, 50), steps(STEP, 50, first=50)
+    second["t"] += 700_000_000  # 0.5 s of steps, and 0.2 s that are in no step
+    seen = job(tmp_path, first, second, sample(100, own_us=20 * MS, window_us=150 * MS))
+    assert seen.parts.observing == pytest.approx(170)
+    assert seen.parts.between == pytest.approx(30)
+
+
+def test_a_job_without_steps_has_no_anatomy(tmp_path: Path) -> None:
+    recording = recorded(tmp_path, process())
+    assert isinstance(anatomy.build(recording, steady.select(recording), RunFacts()), Missing)
+
+
+def test_a_few_steps_are_enough(tmp_path: Path) -> None:
+    seen = job(tmp_path, steps(walls(4, s0=90 * MS), 4))
+    assert seen.parts.first_step == pytest.approx(100)
+    assert seen.parts.steady == pytest.approx(30)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Evaluations
+
+
+def test_an_evaluation_is_told_by_what_it_is_made_of(tmp_path: Path) -> None:
+    at = (20, 40, 60, 80)
+    longer = {f"s{i}": 120 * MS for i in at}
+    starts = [iterator(i, 30 * MS, VALIDATION) for i in at]
+    made = loader(VALIDATION, num_workers=2), {"k": "batch", "loader": VALIDATION, "samples": 4}
+    received = batches([i for i in at for _ in range(8)], 1 * MS, loader=VALIDATION)
+    rows = steps(walls(100, **longer), 100, micro=[9 if i in at else 1 for i in range(100)])
+    # The batch that a step trains with is the last that it takes.
+    training = batches(range(100), 0, loader=TRAINING)
+    for name in ("step", "wait_us", "loader"):
+        one = [received[name]] * 32 if isinstance(received[name], int) else received[name]
+        other = [training[name]] * 100 if isinstance(training[name], int) else training[name]
+        received[name] = [*one, *other]
+    order = sorted(range(132), key=lambda i: received["step"][i])
+    both = {**received, "n": 132, **{n: [received[n][i] for i in order] for n in ("step", "wait_us", "loader")}}
+    seen = evaluated(tmp_path, rows, *made, *starts, both, evaluations(at, 120 * MS))
+    assert isinstance(seen, Evaluations)
+    assert seen.count == 4
+    assert seen.every_steps == 20
+    assert seen.ms == pytest.approx(120)
+    assert seen.forward_ms == pytest.approx(60)
+    assert seen.start_ms == pytest.approx(30)
+    assert seen.wait_ms == pytest.approx(8)
+    assert (seen.samples, seen.num_workers, seen.batches) == (4, 2, 8)
+    assert seen.share == pytest.approx(480 / 1480, rel=0.01)
+    assert seen.training_ms == pytest.approx(200, rel=0.02)
+
+
+def test_a_job_that_does_not_evaluate_between_steps_says_so(tmp_path: Path) -> None:
+    seen = evaluated(tmp_path, steps(STEP, 100), trained(100), evaluations([100], 50 * MS))
+    assert isinstance(seen, Missing)
+    assert "evaluate" in seen.reason
