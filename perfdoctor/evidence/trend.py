@@ -21,6 +21,8 @@ _Z = 2.58
 """99 % of a normal distribution, which Kendall's tau has from a handful of values on."""
 _GRADUAL = 0.25
 """Of the common rate, that either half must have: a neighbour that comes makes one jump."""
+_GROWN = 0.1
+"""Of its early value, from which on something grows at all."""
 _AROUND = 8
 """Steps on either side of a window that say how long a part was then."""
 _PARTS = ("input_wait", "forward", "backward", "optimizer", "checkpoint", "gc")
@@ -40,13 +42,11 @@ def trend(steps: Selection) -> Trend | Missing:
         return Missing(f"{steps.count} steady steps have no trend: {_LEAST_STEPS} are needed", "let the job run longer")
     number, wall = steps.column("step").astype(float), steps.column("wall_us") / 1000
     blocks = int(np.clip(steps.count // _PER_BLOCK, *_BLOCKS))
-    x = np.array([block.mean() for block in np.array_split(number, blocks)])
-    y = np.array([float(np.median(block)) for block in np.array_split(wall, blocks)])
+    x, y, cpu = (_medians(values, blocks) for values in (number, wall, steps.column("cpu_us") / 1000))
     slopes = _slopes(x, y)
     beside = _Z * np.sqrt(blocks * (blocks - 1) * (2 * blocks + 5) / 18)
     low, high = (int(np.clip((slopes.size + side * beside) / 2, 0, slopes.size - 1)) for side in (-1, 1))
-    common, half = float(np.median(slopes)), blocks // 2
-    halves = [float(np.median(_slopes(x[part], y[part]))) for part in (slice(half), slice(-half, None))]
+    common = float(np.median(slopes))
     early, span = float(np.median(y[:2])), float(number[-1] - number[0])
     return Trend(
         steps=int(span) + 1,
@@ -54,10 +54,22 @@ def trend(steps: Selection) -> Trend | Missing:
         late_ms=early + common * span,
         low=float(slopes[low]) * span / early if early > 0 else 0.0,
         high=float(slopes[high]) * span / early if early > 0 else 0.0,
-        is_gradual=common != 0 and all(one / common >= _GRADUAL for one in halves),
+        is_gradual=_is_gradual(x, y) or _is_gradual(x, cpu),
         parts=Parts(**{name: _gain(values) for name, values in _by_part(steps).items()}),
         cpu_ms=_gain(steps.column("cpu_us") / 1000),
     )
+
+
+def _medians(values: Array, blocks: int) -> Array:
+    return np.array([float(np.median(block)) for block in np.array_split(values, blocks)])
+
+
+def _is_gradual(x: Array, y: Array) -> bool:
+    """Whether both halves of what grows do."""
+    grown, half = float(np.median(_slopes(x, y))) * (x[-1] - x[0]), x.size // 2
+    halves = [float(np.median(_slopes(x[part], y[part]))) for part in (slice(half), slice(-half, None))]
+    least = _GRADUAL * grown / (x[-1] - x[0])
+    return bool(grown > _GROWN * float(np.median(y[:2])) and all(one >= least for one in halves))
 
 
 def _slopes(x: Array, y: Array) -> Array:

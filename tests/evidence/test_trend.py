@@ -43,6 +43,13 @@ def test_one_jump_is_not_gradual(tmp_path: Path) -> None:
     assert not _trend(tmp_path, np.where(np.arange(200) < 100, 10_000, 20_000) + np.arange(200)).is_gradual
 
 
+def test_cpu_time_that_grows_evenly_tells_growth_beside_a_neighbour(tmp_path: Path) -> None:
+    steps_us = 2_000 + 20 * np.arange(200)
+    beside = np.where(np.arange(200) < 110, steps_us, 10 * steps_us)
+    assert not _trend(tmp_path, beside + 8_000 * (np.arange(200) < 50), cpu_us=2_000).is_gradual
+    assert _trend(tmp_path, beside + 8_000 * (np.arange(200) < 50), cpu_us=steps_us.tolist()).is_gradual
+
+
 def test_hiccups_make_no_trend(tmp_path: Path) -> None:
     walls = np.full(200, 10_000)
     walls[150:200:9] = 90_000

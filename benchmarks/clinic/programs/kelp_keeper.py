@@ -1,6 +1,7 @@
 # /// clinic
 # expect = ["PD14.frequent-checkpoints"]
 # stratum = "twins"
+# smoke = true
 # domain = "vision"
 # sizes = {PATCH = [300, 400], WIDTH = [450, 600]}
 # severities = {EVERY = [20, 10, 4]}

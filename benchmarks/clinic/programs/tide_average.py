@@ -1,6 +1,7 @@
 # /// clinic
 # expect = ["PD15.growing-container"]
 # stratum = "twins"
+# smoke = true
 # domain = "time-series"
 # beyond = true
 # sizes = {GAUGES = [24, 40], WIDTH = [150, 250]}

@@ -23,7 +23,8 @@ class Trend:
     """Growth over those steps as a share of `early_ms`: the ends of its 99 % interval (Sen's, from Kendall's tau)."""
     high: float
     is_gradual: bool
-    """Both halves grow, each at a quarter of the common rate or more: not one jump."""
+    """Both halves grow, each at a quarter of the common rate or more: not one jump. Beside a busy neighbour the CPU
+    time of the training thread may say so where the steps' length does not."""
     parts: Parts
     """What each part of the step gained, milliseconds."""
     cpu_ms: float
