@@ -95,6 +95,13 @@ def test_a_library_has_no_line_and_a_backward_pass_no_name(dynamo: list[SimpleNa
     assert [one["site"] for one in recorder.records] == [None, None]
 
 
+def test_what_has_no_moment_is_not_recorded(dynamo: list[SimpleNamespace]) -> None:
+    recorder, compilations = read()
+    dynamo.append(SimpleNamespace(compile_id="0/0", start_time=1.0))
+    compilations.flush()
+    assert recorder.records == []
+
+
 def test_without_dynamo_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
     recorder, compilations = read()

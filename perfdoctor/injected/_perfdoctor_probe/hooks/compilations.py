@@ -32,10 +32,11 @@ class Compilations:
             return
         now_us, now = time.time_ns() // 1000, time.perf_counter_ns()
         for one in module.get_compilation_metrics():
-            key = one.compile_id, one.start_time_us
-            if key not in self.seen:
+            began_us = getattr(one, "start_time_us", None)
+            key = one.compile_id, began_us
+            if began_us and key not in self.seen:  # older versions of torch note no moment
                 self.seen.add(key)
-                self._record(one, now - 1000 * (now_us - one.start_time_us))
+                self._record(one, now - 1000 * (now_us - began_us))
 
     def _record(self, one, t: int) -> None:
         name = one.co_name or ""
@@ -51,7 +52,7 @@ class Compilations:
             frame=str(one.compile_id).partition("/")[0],
             site=self.sites.number((one.co_filename, line, name, None)) if known else None,
             resumed=resumed,
-            reason=_first_line((one.recompile_reason or "").partition(": ")[2]),
+            reason=_first_line((getattr(one, "recompile_reason", None) or "").partition(": ")[2]),
             broke=_first_line(next(iter(one.restart_reasons or ()), "")),
             failed=_first_line(one.fail_reason or ""),
         )
