@@ -93,6 +93,7 @@ def _finding(text: FindingText) -> RenderableType:
     if text.evidence:
         above.add_row(Text("evidence", style="dim"), _evidence(text.evidence))
     _add(above, "saving", text.saves)
+    _add(above, "", text.of_job)
     _add(above, "", text.method)
     for index, sentence in enumerate(text.tried):
         _add(above, "" if index else "tried", sentence)

@@ -223,3 +223,11 @@ def test_what_a_loader_is_made_of_is_recorded(seen):
     assert isinstance(process.loaders[0].site, Site) and process.loaders[0].site.file == "loops.py"
     assert process.batches_seen[0].samples == 4
     assert len(seen.named("fresh_iterators").iterators) == STEPS
+
+
+def test_evaluations_between_steps_are_told_with_their_loader(seen):
+    process = seen.named("validated")
+    found = process.evaluations
+    assert found["step"].tolist() == [10, 20, 30]
+    assert len(set(found["loader"].tolist())) == 1 and (found["us"] > found["forward_us"]).all()
+    assert not set(found["loader"].tolist()) & set(process.batches["loader"][process.batches["step"] == 5].tolist())

@@ -43,8 +43,10 @@ class Loggers:
         modules = sys.modules
         for place in [place for place in self.wanted if place[0] in modules]:
             module, owner, names = place
+            holder = getattr(modules[module], owner, None) if owner else modules[module]
+            if holder is None:  # another thread is importing it
+                continue
             self.wanted.remove(place)
-            holder = getattr(modules[module], owner) if owner else modules[module]
             for name in names:
                 original = vars(holder).get(name)
                 if original is not None:

@@ -1,0 +1,191 @@
+"""What the anatomy of the job is made of: imports, evaluations, what prints and logs."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from perfdoctor.injected._perfdoctor_probe import process, timeline
+from perfdoctor.injected._perfdoctor_probe.guard import Guard
+from perfdoctor.injected._perfdoctor_probe.hooks.calls import Calls
+from perfdoctor.injected._perfdoctor_probe.hooks.evaluation import Evaluation
+from perfdoctor.injected._perfdoctor_probe.hooks.loggers import Loggers
+from perfdoctor.injected._perfdoctor_probe.imports import Imports
+
+
+class Loop:
+    """A training thread with a timeline."""
+
+    def __init__(self) -> None:
+        self.timeline = timeline.Timeline()
+        self.forward_began_ns = 0
+        self.here = True
+
+    def on_training_thread(self) -> bool:
+        return self.here
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.records: list[tuple[str, dict[str, Any]]] = []
+        self.faults: list[str] = []
+        recorder = SimpleNamespace(record=lambda kind, /, **fields: self.records.append((kind, fields)))
+        sites = SimpleNamespace(here=lambda depth=1: 7)
+        guard = Guard(lambda hook, error: self.faults.append(hook))
+        self.calls = Calls(recorder, self.loop, sites, guard)
+        self.loggers = Loggers(self.calls)
+        self.loading = SimpleNamespace(rows=[])
+        self.evaluation = Evaluation(recorder, self.loop, self.loading)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.loggers.forget()
+    assert bench.faults == []
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Logging
+
+
+def test_what_prints_and_logs_is_timed_by_line_and_says_the_same(
+    bench: Bench, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    original = builtins.print
+    bench.loggers.look()
+    print("said", 1, sep="-")
+    with caplog.at_level(logging.INFO):
+        logging.getLogger("job").info("logged")
+    assert capsys.readouterr().out == "said-1\n"
+    # Who logs is looked up on the stack, and none of our frames may lie between.
+    assert caplog.records[0].funcName == "test_what_prints_and_logs_is_timed_by_line_and_says_the_same"
+    assert {key: total[0] for key, total in bench.calls.totals.items()} == {("log:print", 7): 1, ("log:logging", 7): 1}
+    assert bench.loop.timeline.spent[timeline.LOGGING] > 0
+    bench.loggers.forget()
+    assert builtins.print is original
+
+
+def test_a_call_inside_another_counts_as_a_part_of_it(bench: Bench) -> None:
+    bench.loggers.look()
+    inner = bench.calls.wrap("log:inner", lambda: None, timeline.LOGGING, in_loop=True)
+    bench.calls.wrap("log:outer", inner, timeline.LOGGING, in_loop=True)()
+    assert list(bench.calls.totals) == [("log:outer", 7)]
+    assert bench.loop.timeline.stack == [timeline.OTHER]
+
+
+def test_other_threads_may_print_as_they_like(bench: Bench) -> None:
+    bench.loop.here = False
+    bench.calls.wrap("log:print", lambda: None, timeline.LOGGING, in_loop=True)()
+    assert bench.calls.totals == {}
+    assert bench.loop.timeline.spent[timeline.LOGGING] == 0
+
+
+def test_a_library_is_changed_once_it_is_there(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.loggers.look()
+    writer = type("SummaryWriter", (), {"add_scalar": lambda self, name, value: value, "flush": lambda self: None})
+    before = writer.add_scalar, writer.flush
+    monkeypatch.setitem(sys.modules, "tensorboardX.writer", SimpleNamespace(SummaryWriter=writer))  # type: ignore[arg-type]
+    bench.loggers.look()
+    assert writer().add_scalar("loss", 3.0) == 3.0
+    assert ("log:add_scalar", 7) in bench.calls.totals
+    assert writer.flush is before[1]
+    bench.loggers.forget()
+    assert writer.add_scalar is before[0]
+
+
+def test_printing_a_loss_does_not_end_it() -> None:
+    line = timeline.Timeline()
+    line.stack.append(timeline.LOSS)
+    line.enter(timeline.LOGGING)
+    line.leave(timeline.LOGGING)
+    assert line.stack == [timeline.OTHER, timeline.LOSS]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Evaluation
+
+
+def _evaluate(bench: Bench, forwards: int) -> None:
+    for _ in range(forwards):
+        bench.loop.forward_began_ns = bench.loop.timeline.enter(timeline.FORWARD)
+        bench.loop.timeline.leave(timeline.FORWARD)
+        bench.evaluation.forward_ended(1_000)
+
+
+def _rows(bench: Bench) -> list[list[int]]:
+    return [list(row) for row in bench.evaluation.rows]
+
+
+def test_an_evaluation_lasts_from_its_iterator_to_its_last_forward_pass(bench: Bench) -> None:
+    line = bench.loop.timeline
+    line.enter(timeline.INPUT)
+    bench.evaluation.iterator_wanted()
+    began = line.mark
+    bench.loading.rows = [(5, 0)]
+    _evaluate(bench, 3)
+    assert _rows(bench) == [[0, line.mark - began, 3, 3_000, 5]]
+
+
+def test_without_an_iterator_it_lasts_from_the_steps_beginning(bench: Bench) -> None:
+    line = bench.loop.timeline
+    line.boundary()
+    _evaluate(bench, 2)
+    assert _rows(bench) == [[1, line.mark - line.boundary_ns, 2, 2_000, -1]]
+
+
+def test_a_checkpoint_in_the_middle_is_none_of_it(bench: Bench) -> None:
+    line = bench.loop.timeline
+    line.boundary()
+    _evaluate(bench, 1)
+    line.enter(timeline.CHECKPOINT)
+    line.leave(timeline.CHECKPOINT)
+    _evaluate(bench, 1)
+    assert _rows(bench)[0][1] == line.mark - line.boundary_ns - line.spent[timeline.CHECKPOINT]
+
+
+def test_each_step_has_a_row_of_its_own(bench: Bench) -> None:
+    _evaluate(bench, 1)
+    bench.loop.timeline.boundary()
+    _evaluate(bench, 2)
+    bench.evaluation.flush()
+    ((kind, record),) = bench.records
+    assert kind == "evaluations" and record["step"] == (0, 1) and record["forwards"] == (1, 2)
+    assert bench.evaluation.rows == []
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Before the loop
+
+
+def test_the_outermost_import_is_timed_and_fails_as_it_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "outer_module.py").write_text("import inner_module\n")
+    (tmp_path / "inner_module.py").write_text("import time\ntime.sleep(0.01)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    system = sys.modules["_frozen_importlib"]
+    before, imports = system._find_and_load, Imports()  # type: ignore[attr-defined]
+    imports.watch()
+    try:
+        importlib.import_module("outer_module")
+        with pytest.raises(ModuleNotFoundError, match="No module named 'nowhere_to_be_found'") as raised:
+            import nowhere_to_be_found  # type: ignore[import-not-found]  # noqa: F401
+    finally:
+        imports.stop()
+    assert system._find_and_load is before  # type: ignore[attr-defined]
+    assert imports.ns >= 10_000_000
+    assert len(raised.traceback) == 1, "Python leaves the frames of its import system out"
+
+
+def test_the_kernel_knows_when_this_process_began() -> None:
+    now = 1 << 62
+    assert 0 < now - process._start_ns(now) < 24 * 3600 * 1_000_000_000
