@@ -58,7 +58,7 @@ def recorder(probe):
 @broken
 def control(probe):
     probe.recorder.run = "/nonexistent"
-    probe.control = None
+    probe.launcher.control = None
     probe.next_tick_ns = 0
 
 

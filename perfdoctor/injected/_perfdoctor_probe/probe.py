@@ -1,14 +1,13 @@
 """The probe's state in a process that has imported torch, and what happens at each step boundary."""
 
 import atexit
+import functools
 import gc
 import os
 import sys
 import time
 import weakref
 from _thread import get_ident
-
-import torch
 
 from . import control, procfs, records, script, settings, sites
 from .guard import Guard
@@ -21,12 +20,14 @@ from .hooks.device_clock import DeviceClock
 from .hooks.evaluation import Evaluation
 from .hooks.loggers import Loggers
 from .imports import IMPORTS
+from .launcher import Launcher
 from .loop import Loop
 from .recorder import columns
 from .rows import milliseconds
 from .stop import StopJob
-from .timeline import CHECKPOINT, GC, INPUT, LOGGING, Timeline
+from .timeline import CHECKPOINT, GC, INPUT, LOGGING, Timeline, unit_ns
 from .windows import schedule
+from .windows.made import made
 
 _FLUSH_NS = 500_000_000
 """Between samples and writes, once the first few steps are on disk."""
@@ -57,16 +58,15 @@ class Probe:
         self.evaluation = Evaluation(recorder, self.loop, self.loading)
         self.device_clock = DeviceClock(recorder, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
-        self.windows = schedule.Windows(recorder, self.make_window, self.fault, plan)
+        self.windows = schedule.Windows(recorder, functools.partial(made, probe=self), self.fault, plan)
         self.profilers = profilers.Profilers(guarded("profilers", self.profiler_starts))
-        self.control = None
+        self.launcher = Launcher(self)
         # Each with a switch of its own: a boundary is reached from inside other hooks.
         self.tick = guarded("tick", self._tick)
         self.look_closer = guarded("windows", self._look_closer)
         self.write_settings = guarded("settings", self._write_settings)
         self.write_sample = guarded("sample", self.sample)
         self.write_rows = guarded("flush", self.flush)
-        self.listen = guarded("control", self._listen)
         self.take_turn = guarded("turns", self._take_turn)
         self.loop.updates.window_is_open = lambda: self.windows.open is not None
         self.loop.on_kind = guarded("windows", self._kind_changed)
@@ -96,7 +96,7 @@ class Probe:
         self.next_tick_ns = 0
         self.next_flush_ns = 0
         self.stop_at = -1
-        self.own_ns = self.sent_samples = self.final_ns = 0
+        self.own_ns = self.final_ns = 0
         self.autocast = ""
         self.onednn = self.cudnn = None
         self.optimizer = None
@@ -110,9 +110,7 @@ class Probe:
 
     def after_fork(self) -> None:
         """In a forked child: nothing that was measured so far is ours."""
-        if self.control is not None:
-            self.control.close()  # the parent's connection; closing our copy does not end it
-            self.control = None
+        self.launcher.leave()
         self.sites.ids.clear()
         for part in (self.loop, self.concurrency, self.collector, self.calls, self.loading, self.windows, self):
             part.reset()
@@ -191,7 +189,7 @@ class Probe:
                 self.start_trials(step)
         # On disk after 1, 2, 4, 8, ... steps, then twice a second: a job may be killed at any time.
         due = now >= self.next_flush_ns or (step <= _EARLY_STEPS and step & (step - 1) == 0)
-        self.listen(step, due)
+        self.launcher.listen(step, due)
         if due:
             self.next_flush_ns = now + _FLUSH_NS
             self.write_sample()
@@ -220,47 +218,6 @@ class Probe:
             self.windows.last_step = step  # what the census has pushed out of the caches is not this step's cost
         self.windows.own.end(began)
 
-    def _listen(self, step: int, beat: bool) -> None:
-        if self.control is None:
-            self._connect()
-        if beat:
-            self._beat(step)
-        for command in self.control.commands():
-            self._obey(command, step)
-
-    def _connect(self) -> None:
-        environment = os.environ
-        self.control = control.Control(
-            self.recorder.run,
-            {
-                "k": "hello",
-                "pid": os.getpid(),
-                "rank": int(environment.get("RANK", 0)),
-                "world": int(environment.get("WORLD_SIZE", 1)),
-            },
-        )
-
-    def _obey(self, command: dict, step: int) -> None:
-        if command.get("do") == "stop":
-            self.stop_at = int(command["step"])
-            self.control.send({"k": "stopping", "step": max(step, self.stop_at)})
-        elif command.get("do") == "window":
-            self.windows.ask(str(command["name"]))
-        elif command.get("do") == "turns" and self.turns is None:
-            from .turns import Turns
-
-            self.turns = Turns(self.control, self.windows, self.collector)
-        elif command.get("do") == "timings":
-            self.start_trials(step)
-            self.time_finally(True)
-            self.control.send({"k": "timed", "step": step})
-        elif command.get("do") == "block":
-            self.start_trials(step)
-            if self.trials is not None:
-                self.trials.ask(command)
-        elif command.get("do") == "drop" and self.trials is not None:
-            self.trials.drop()
-
     def _start_trials(self, step: int) -> None:
         """The steps from here on are not the job's alone any more. The module is loaded when first needed."""
         if self.trials is None:
@@ -283,7 +240,7 @@ class Probe:
 
     def _take_turn(self, line: Timeline) -> None:
         line.settle_cpu()
-        if not self.turns.hold(line.step, self._obey):
+        if not self.turns.hold(line.step, self.launcher.obey):
             self.turns = None
             self.stop_at = 0  # told to leave, or left alone: it ran for the launcher only
         line.skip_own_time()
@@ -292,27 +249,6 @@ class Probe:
         if self.trials.at_boundary(line.step, line.rows[-1][0] // 1000):
             line.skip_own_time()
         self.trials.work()
-
-    def _beat(self, step: int) -> None:
-        """Tell the launcher how it goes: sums since the last beat."""
-        if not self.loop.timeline.rows:
-            return
-        rows = self.loop.timeline.rows
-        self.control.send(
-            {
-                "k": "beat",
-                "step": step,
-                "steps": len(rows),
-                "wall_us": sum(row[0] for row in rows) // 1000,
-                "wait_us": sum(row[1][INPUT] for row in rows) // 1000,
-                "samples": self.loop.samples,
-                "gc": self.collector.beat_count,
-                "gc_us": self.collector.beat_ns // 1000,
-                "failure": self.recorder.failure,
-            }
-        )
-        self.sent_samples += self.loop.samples
-        self.loop.samples = self.collector.beat_count = self.collector.beat_ns = 0
 
     # -- records ------------------------------------------------------------------------------------------
 
@@ -361,37 +297,18 @@ class Probe:
         noted = {**script.decided(settings.trainer()), **self.noted}
         seen["sites"] = {name: self.sites.number(place) for name, place in noted.items()}
         seen["data_parallel"] = self.discovery.data_parallel()
-        with _NotCompiled():
+        with settings.NotCompiled():
             facts = settings.torch_settings(optimizer, seen)
             facts["start_ms"] = milliseconds(self.start_ns)
             facts.update(self.communication.place())
         self.loading.watches_shapes = "cudnn" in facts
-        facts["hook_ns"] = unit_cost_ns()
+        facts["hook_ns"] = unit_ns()
         facts["compiled"] = self.discovery.compiled
         if "cuda" in facts:
             # Without an optimizer, the device that is current must do.
             devices = facts["precision"]["parameter_devices"] if optimizer is not None else None
             facts["device_clock"] = self.device_clock.start(devices)
         self.recorder.record("settings", **facts)
-
-    def make_window(self, name: str):
-        """A window by name; the modules are loaded when first needed."""
-        if name == "ops":
-            from .windows.operators import OpsWindow
-
-            optimizer = self.optimizer() if self.optimizer is not None else None
-            return OpsWindow(self.profilers, self.discovery.compiled, self.onednn, optimizer, self.sites)
-        if name == "counters":
-            from .windows.counters import CountersWindow
-
-            return CountersWindow(self.profilers)
-        if name in ("lines", "later"):
-            from .windows.lines import LinesWindow
-
-            return LinesWindow(self.sites, self.loop, self.discovery.compiled, name)
-        from .windows.call_sites import SitesWindow
-
-        return SitesWindow(self.sites, self.loop, self.anomaly, self.discovery.compiled)
 
     def _make_request_microbenchmark(self, copies: int):
         """None where a forward cannot be recorded now."""
@@ -458,30 +375,7 @@ class Probe:
         self.recorder.flush()
 
 
-class _NotCompiled:
-    """Inside a compiled function Dynamo would look at every new frame, torch's own that we call included."""
-
-    def __enter__(self) -> None:
-        self.used = "torch._dynamo" in sys.modules
-        if self.used:
-            self.before = torch._C._dynamo.eval_frame.set_eval_frame(None)
-
-    def __exit__(self, *_) -> None:
-        if self.used:
-            torch._C._dynamo.eval_frame.set_eval_frame(self.before)
-
-
 _LONGEST_ERROR = 300
-
-
-def unit_cost_ns() -> float:
-    """Nanoseconds of one enter-and-leave of the timeline in this process: the timing of one hook event."""
-    line = Timeline()
-    began = time.perf_counter_ns()
-    for _ in range(200):
-        line.enter(GC)
-        line.leave(GC)
-    return (time.perf_counter_ns() - began) / 200
 
 
 def install(recorder, after_fork: list, start_ns: int) -> None:

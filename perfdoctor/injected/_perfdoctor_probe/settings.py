@@ -219,3 +219,16 @@ def cuda_counters() -> dict:
         "peak_reserved_bytes": "reserved_bytes.all.peak",
     }
     return {"cuda": {name: int(stats.get(theirs, 0)) for name, theirs in names.items()}}
+
+
+class NotCompiled:
+    """Inside a compiled function Dynamo would look at every new frame, torch's own that we call included."""
+
+    def __enter__(self) -> None:
+        self.used = "torch._dynamo" in sys.modules
+        if self.used:
+            self.before = torch._C._dynamo.eval_frame.set_eval_frame(None)
+
+    def __exit__(self, *_) -> None:
+        if self.used:
+            torch._C._dynamo.eval_frame.set_eval_frame(self.before)

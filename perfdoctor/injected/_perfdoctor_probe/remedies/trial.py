@@ -252,8 +252,10 @@ class Trials:
     def _tell(self, command: dict, **measured) -> None:
         named = {name: command.get(name) for name in ("trial", "block", "remedy")}
         self._write("block", **named, t=time.perf_counter_ns(), **measured)
-        if self.probe.control is not None:
-            self.probe.control.send({"k": "block", "trial": command.get("trial"), "block": command.get("block")})
+        if self.probe.launcher.control is not None:
+            self.probe.launcher.control.send(
+                {"k": "block", "trial": command.get("trial"), "block": command.get("block")}
+            )
 
     def _write(self, kind: str, **fields) -> None:
         self.probe.recorder.record(kind, **fields)

@@ -1,0 +1,22 @@
+"""A window by its name. The modules are loaded when first needed, and only then."""
+
+
+def made(name: str, probe):
+    """The window, for this job."""
+    compiled = probe.discovery.compiled
+    if name == "ops":
+        from .operators import OpsWindow
+
+        optimizer = probe.optimizer() if probe.optimizer is not None else None
+        return OpsWindow(probe.profilers, compiled, probe.onednn, optimizer, probe.sites)
+    if name == "counters":
+        from .counters import CountersWindow
+
+        return CountersWindow(probe.profilers)
+    if name in ("lines", "later"):
+        from .lines import LinesWindow
+
+        return LinesWindow(probe.sites, probe.loop, compiled, name)
+    from .call_sites import SitesWindow
+
+    return SitesWindow(probe.sites, probe.loop, probe.anomaly, compiled)
