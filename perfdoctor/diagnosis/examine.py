@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
@@ -193,6 +193,25 @@ _POOL = {
 }
 
 
+_SPILLS = ("input", "gc")
+"""Pools of waits: what causes one may cost the rest of the step too, by what it frees there or pushes out of caches."""
+
+
+def _split(pool: str, ms: float, pools: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Milliseconds by the pool that they are taken from: what one of waits does not hold comes from the rest."""
+    own = min(ms, pools[pool])
+    return [(pool, own), ("rest", min(ms - own, pools["rest"]))] if pool in _SPILLS else [(pool, own)]
+
+
+def _within(savings: Savings, pools: Mapping[str, float]) -> Savings:
+    """No more than there is."""
+    most = sum(ms for _, ms in _split(_POOL[savings.part], savings.ceiling_ms, pools))
+    if savings.ceiling_ms <= most or savings.ceiling_ms <= 0:
+        return savings
+    low, high = min(savings.low_ms, most), min(savings.high_ms, most)
+    return replace(savings, ceiling_ms=most, low_ms=low, high_ms=high, share=savings.share * most / savings.ceiling_ms)
+
+
 def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]:
     """Cap the ceilings so that no millisecond is billed twice: ills in order of rank, but a cause before a fix that
     would help against anything, and growth before all. When ills explain most of what one would save, it is an
@@ -203,13 +222,16 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
     step = evidence.step
     if isinstance(step, Missing):
         return results
-    ledgers = {pool: Ledger(ms) for pool, ms in _pools(step).items()}
+    pools = _pools(step)
+    ledgers = {pool: Ledger(ms) for pool, ms in pools.items()}
     capped: dict[tuple[str, int], Finding] = {}
     grown: set[str] = set()
-    for finding in sorted(ranked(results), key=lambda f: (f.is_opportunity, not f.savings.first, f.savings.general)):
-        ceiling, ledger = finding.savings.ceiling_ms, ledgers[_POOL[finding.savings.part]]
-        left = min(ceiling, ledger.left_ms) if finding.is_opportunity else ledger.take(ceiling)
-        scale = left / ceiling if ceiling > 0 else 1.0
+    for whole in sorted(ranked(results), key=lambda f: (f.is_opportunity, not f.savings.first, f.savings.general)):
+        finding = replace(whole, savings=_within(whole.savings, pools))
+        ceiling = finding.savings.ceiling_ms
+        asked = [(ledgers[pool], ms) for pool, ms in _split(_POOL[finding.savings.part], ceiling, pools)]
+        left = sum(min(ms, ledger.left_ms) if finding.is_opportunity else ledger.take(ms) for ledger, ms in asked)
+        scale = min(1.0, left / ceiling) if ceiling > 0 else 1.0
         billed = finding if scale == 1.0 else replace(finding, savings=_scaled(finding, scale))
         pool = _POOL[finding.savings.part]
         explained = (finding.savings.general or pool in grown) and scale < _EXPLAINED
@@ -266,8 +288,8 @@ def _saved_together(savings: Sequence[tuple[str, float, Savings]], pools: dict[s
     """Milliseconds that all of `savings`, (pool, milliseconds, where from), take off the step."""
     left = dict(pools)
     for pool, saved_ms, _ in savings:
-        if pools[pool] > 0:
-            left[pool] *= 1 - min(1.0, saved_ms / pools[pool])
+        for one, ms in _split(pool, saved_ms, pools):
+            left[one] *= 1 - (ms / pools[one] if ms > 0 else 0.0)
     beside = [(saved.ceiling_ms, saved.lanes) for _, _, saved in savings if saved.lanes]
     if beside:
         rest = left["rest"] + left["gc"]

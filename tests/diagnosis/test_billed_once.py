@@ -168,8 +168,10 @@ def test_the_sum_of_all_ceilings_never_exceeds_the_step(seed: int) -> None:
         of_epochs = billed.pop(Part.EPOCH)
         assert sum(billed.values()) <= seen.step_ms * (1 + 1e-9)
         assert of_epochs <= seen.irregular_ms * (1 + 1e-9)
-        assert billed[Part.INPUT_WAIT] <= seen.parts.input_wait * (1 + 1e-9)
-        assert billed[Part.GC] <= seen.parts.gc * (1 + 1e-9)
+        # What causes a wait may cost the rest of the step as well, and is billed there then.
+        waits = ((Part.INPUT_WAIT, seen.parts.input_wait), (Part.GC, seen.parts.gc))
+        spilled = sum(max(0.0, billed[part] - ms) for part, ms in waits)
+        assert billed[Part.COMPUTE] + billed[Part.OTHER] + spilled <= seen.working_ms * (1 + 1e-9)
         together = diagnosis.combined
         assert together is None or together.high_ms <= together.step_ms * (1 + 1e-9)
         assert together is None or together.step_ms <= (seen.step_ms + seen.irregular_ms) * (1 + 1e-9)

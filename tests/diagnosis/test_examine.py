@@ -353,6 +353,17 @@ def test_pools_do_not_touch_each_other() -> None:
     assert {f.id: f.savings.ceiling_ms for f in diagnosis.ranked} == {f.id: f.savings.ceiling_ms for f in findings}
 
 
+def test_what_causes_a_wait_may_cost_the_rest_of_the_step_too() -> None:
+    """Ten milliseconds of it are the wait, six come from the rest; its lower end is not scaled for that."""
+    spilling = _finding("PD03.spilling", 16.0, low=9.0, part=Part.INPUT_WAIT)
+    computing = _finding("PD07.computing", 11.0, part=Part.COMPUTE)
+    billed = {f.id: f.savings for f in _examined(_finds("PD03", spilling), _finds("PD07", computing)).ranked}
+    assert billed["PD03.spilling"] == spilling.savings
+    assert billed["PD07.computing"].ceiling_ms == pytest.approx(15.0 - 6.0)
+    whole = _examined(_finds("PD07", _finding("PD07.all", 20.0, low=9.0))).ranked[0].savings
+    assert (whole.low_ms, whole.high_ms, whole.ceiling_ms) == (9.0, 15.0, 15.0)  # no more than there is
+
+
 def test_all_together_never_exceeds_the_step_and_its_epochs() -> None:
     greedy = [_finding(f"PD{n:02d}.all", 30.0, part=part) for n, part in enumerate((*Part, *Part), start=20)]
     diagnosis = _examined(*(_finds(f.id[:4], f) for f in greedy))

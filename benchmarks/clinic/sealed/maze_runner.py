@@ -1,5 +1,6 @@
 # /// clinic
 # expect = ["PD04.explicit-collect"]
+# allow = ["PD10.list-conversion", "PD04.automatic-collections"]
 # stratum = "twins"
 # domain = "reinforcement learning"
 # ///

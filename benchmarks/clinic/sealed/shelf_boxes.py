@@ -1,5 +1,6 @@
 # /// clinic
 # expect = ["PD03.storage", "PD03"]
+# allow = ["PD03.transform"]
 # stratum = "twins"
 # domain = "detection"
 # ///
