@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -67,3 +68,8 @@ def test_savings_keep_the_range_that_was_predicted(monkeypatch: pytest.MonkeyPat
     assert (widest.low_ms, widest.high_ms, widest.ceiling_ms) == (0.0, 98.0, 98.0)
     monkeypatch.setattr(calibration, "_known", dict)
     assert calibrated(SAVED, "PD03", 100.0) is SAVED
+
+
+def test_the_misses_that_are_kept_widen_every_range_and_turn_none_over() -> None:
+    below, above = widening(json.loads(calibration.MISSES.read_text())["misses"], "PD99")
+    assert 0.5 < below < 1 < above < 2

@@ -1,5 +1,6 @@
 # /// clinic
-# stratum = "out-of-scope"
+# expect = ["PD15.growing-graph"]
+# stratum = "twins"
 # domain = "embeddings"
 # sizes = {FEATURES = [60, 90]}
 # severities = {STEPS = [80, 160, 320]}
@@ -29,7 +30,7 @@ class Centres(nn.Module):
         projected = self.project(samples)
         members = nn.functional.one_hot(classes, CLASSES).float()
         now = members.T @ projected / members.sum(0)[:, None].clamp(min=1)
-        self.where = 0.95 * self.where + 0.05 * now  # sick
+        self.where = 0.95 * self.where + 0.05 * now  # sick here
         self.where = 0.95 * self.where.detach() + 0.05 * now  # well
         return (projected - self.where[classes]).pow(2).mean()
 

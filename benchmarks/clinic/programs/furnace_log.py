@@ -1,5 +1,6 @@
 # /// clinic
-# stratum = "out-of-scope"
+# expect = ["PD20.logging"]
+# stratum = "twins"
 # domain = "tabular"
 # smoke = true
 # sizes = {PROBES = [40, 70]}

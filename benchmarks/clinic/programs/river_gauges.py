@@ -1,5 +1,6 @@
 # /// clinic
-# stratum = "out-of-scope"
+# expect = ["PD14.frequent-checkpoints"]
+# stratum = "twins"
 # domain = "series"
 # sizes = {HIDDEN = [80, 112]}
 # severities = {EVERY = [24, 6, 1]}

@@ -1,6 +1,7 @@
 # /// clinic
 # stratum = "out-of-scope"
 # domain = "audio"
+# smoke = true
 # sizes = {BANDS = [20, 40]}
 # severities = {LAYERS = [20, 50, 120]}
 # ///
