@@ -52,7 +52,7 @@ def main(steps=500, warm=20, decay=0.995):
             torch._foreach_lerp_(kept, weights, 1 - decay)  # well
         if step % 100 == 0:
             print(f"{step}: {loss.item():.4f}")
-    print(f"{(steps - warm) * BATCH / (time.perf_counter() - start):.1f} spectra/s")
+    print(f"{(steps - warm) * BATCH / (time.perf_counter() - start):.1f} samples/s")
 
 
 if __name__ == "__main__":
