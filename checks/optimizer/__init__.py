@@ -30,8 +30,8 @@ When it stays silent
 Below its share of the step. What a step does rarely (norms logged every 100 steps) is not in the steady step. Loops
 whose operators work long on large tensors cost as much together, as timed. Gradients that are kept and zeroed, where
 letting them go is no faster: the allocator may fault their memory in again. An optimizer whose update was not timed:
-not one of torch's own, not on the CPU, or compiled. Parameters without gradients: an optimizer skips each in 0.1 us.
-Dense gradients of embeddings are PD09's.
+not one of torch's own, not on the CPU, or compiled. Parameters without gradients,
+which an optimizer passes over, and dense gradients of embeddings, which are PD09's.
 
 Limits
 ------
