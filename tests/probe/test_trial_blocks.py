@@ -20,7 +20,7 @@ class Probe:
         self.lines: list[dict[str, Any]] = []
         self.recorder = SimpleNamespace(record=self.record, flush=lambda: None)
         self.sent: list[dict[str, Any]] = []
-        self.control = SimpleNamespace(send=self.sent.append)
+        self.launcher = SimpleNamespace(control=SimpleNamespace(send=self.sent.append))
         self.loading = SimpleNamespace(started=0)
         self.loop = SimpleNamespace(samples=0, on_pass=None)
         self.sent_samples = 0
