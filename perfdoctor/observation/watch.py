@@ -181,6 +181,7 @@ def observe(
     The first Ctrl-C (or SIGTERM) stops observing and lets what there is be judged; the second one is raised.
     """
     watch, job = _Watch(seen, goal), seen.job
+    seen.server.wake_at_end(job.pid)
     try:
         ending = _until_the_end(watch, show, prove)
     except KeyboardInterrupt as interrupt:

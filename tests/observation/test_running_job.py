@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -92,3 +93,21 @@ def test_a_job_that_has_ended_or_cannot_be_reached_is_not_alive(server: ControlS
     while not server.ranks:
         server.poll(0.1)
     assert not running(server, status=0).alive()
+
+
+def test_a_look_at_the_channel_ends_when_the_job_does(tmp_path: Path) -> None:
+    server = ControlServer(tmp_path)
+    with subprocess.Popen(["sleep", "0.1"]) as job:
+        server.wake_at_end(job.pid)
+        server.poll(60)  # a minute, but for the end
+        assert job.poll() == 0
+        server.poll(60)  # nor is anything waited for after it
+    server.close()
+
+
+def test_the_end_of_an_unknown_process_wakes_nobody(tmp_path: Path) -> None:
+    server = ControlServer(tmp_path)
+    server.wake_at_end(2**22 + 1)  # beyond what a process's number can be
+    server.poll(0.01)
+    server.close()
+    assert not server.path.exists()
