@@ -20,10 +20,9 @@ class Probe:
         self.lines: list[dict[str, Any]] = []
         self.recorder = SimpleNamespace(record=self.record, flush=lambda: None)
         self.sent: list[dict[str, Any]] = []
-        self.launcher = SimpleNamespace(control=SimpleNamespace(send=self.sent.append))
+        self.launcher = SimpleNamespace(control=SimpleNamespace(send=self.sent.append), sent_samples=0)
         self.loading = SimpleNamespace(started=0)
         self.loop = SimpleNamespace(samples=0, on_pass=None)
-        self.sent_samples = 0
 
     def record(self, kind: str, /, **fields: Any) -> None:
         self.lines.append(json.loads(records.encoded({"k": kind, **fields})))
@@ -178,7 +177,8 @@ def test_samples_are_counted_across_heartbeats(probe: Probe) -> None:
         trials.at_boundary(step, 100)
         probe.loop.samples += 8
         if step == 1:  # a heartbeat
-            probe.sent_samples, probe.loop.samples = probe.sent_samples + probe.loop.samples, 0
+            probe.launcher.sent_samples += probe.loop.samples
+            probe.loop.samples = 0
     assert probe.lines[0]["samples"] == 32
 
 

@@ -12,6 +12,8 @@ class Launcher:
     def __init__(self, probe) -> None:
         self.probe = probe
         self.control = None
+        self.sent_samples = 0
+        """All that heartbeats have told of."""
         self.listen = probe.guarded("control", self._listen)
 
     def leave(self) -> None:
@@ -19,6 +21,7 @@ class Launcher:
         if self.control is not None:
             self.control.close()
             self.control = None
+        self.sent_samples = 0
 
     def _listen(self, step: int, beat: bool) -> None:
         if self.control is None:
@@ -82,4 +85,5 @@ class Launcher:
                 "failure": probe.recorder.failure,
             }
         )
+        self.sent_samples += loop.samples
         loop.samples = collector.beat_count = collector.beat_ns = 0

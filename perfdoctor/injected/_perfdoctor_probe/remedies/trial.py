@@ -141,7 +141,7 @@ class Trials:
         return {"delay_us": procfs.thread_delay_us(), "throttled_us": self.throttling.total_us()}
 
     def _samples(self) -> int:
-        return self.probe.sent_samples + self.probe.loop.samples
+        return self.probe.launcher.sent_samples + self.probe.loop.samples
 
     def _count(self, wall_us: int) -> None:
         block = self.block
