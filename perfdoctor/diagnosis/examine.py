@@ -149,9 +149,8 @@ def _weighed(outcome: Outcome, step: Step | Missing) -> Outcome:
         if finding.savings.high_ms > 0 and _is_small(finding, step):
             continue
         of_ms = finding.savings.of(step)
-        saved = calibrated(finding.savings, finding.id.partition(".")[0], of_ms)
-        sure = saved.low_ms >= WORTH * of_ms
-        kept.append(replace(finding, savings=saved, severity=finding.severity if sure else Severity.NOTE))
+        sure = _widened(finding, step).savings.low_ms >= WORTH * of_ms
+        kept.append(replace(finding, severity=finding.severity if sure else Severity.NOTE))
     return replace(outcome, findings=tuple(kept)) if kept else _clear_of(outcome, step)
 
 
@@ -239,7 +238,14 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
             grown.add(pool)
         capped[finding.key] = replace(billed, severity=Severity.NOTE) if explained else billed
     billed_results = [result.changed(lambda finding: capped[finding.key]) for result in results]
-    return [replace(result, outcome=_without_small(result.outcome, step)) for result in billed_results]
+    kept = [replace(result, outcome=_without_small(result.outcome, step)) for result in billed_results]
+    # Last: how far a prediction may be off costs nobody else anything.
+    return [result.changed(lambda finding: _widened(finding, step)) for result in kept]
+
+
+def _widened(finding: Finding, step: Step) -> Finding:
+    saved = finding.savings
+    return replace(finding, savings=calibrated(saved, finding.id.partition(".")[0], saved.of(step)))
 
 
 def _without_small(outcome: Outcome, step: Step) -> Outcome:

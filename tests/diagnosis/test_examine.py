@@ -12,6 +12,7 @@ from samples import empty, step, with_
 from perfdoctor.config.rules import Rule
 from perfdoctor.config.settings import Config, Selection
 from perfdoctor.config.suppressions import MalformedComment, Suppression
+from perfdoctor.diagnosis import calibration
 from perfdoctor.diagnosis.examine import Rules, examine
 from perfdoctor.diagnosis.findings import (
     Check,
@@ -362,6 +363,15 @@ def test_what_causes_a_wait_may_cost_the_rest_of_the_step_too() -> None:
     assert billed["PD07.computing"].ceiling_ms == pytest.approx(15.0 - 6.0)
     whole = _examined(_finds("PD07", _finding("PD07.all", 20.0, low=9.0))).ranked[0].savings
     assert (whole.low_ms, whole.high_ms, whole.ceiling_ms) == (9.0, 15.0, 15.0)  # no more than there is
+
+
+def test_how_far_a_prediction_may_be_off_is_billed_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "_known", lambda: {"PD03": [(1.0, 3.0)] * 40})
+    waits = _finding("PD03.waits", 10.0, part=Part.INPUT_WAIT)
+    computing = _finding("PD07.computing", 15.0, low=12.0, part=Part.COMPUTE)
+    told = {f.id: f.savings for f in _examined(_finds("PD03", waits), _finds("PD07", computing)).ranked}
+    assert told["PD03.waits"].predicted_ms == (10.0, 10.0) and told["PD03.waits"].high_ms > 10.0
+    assert told["PD07.computing"].claimed == 0 and told["PD07.computing"].low_ms == pytest.approx(12.0)
 
 
 def test_all_together_never_exceeds_the_step_and_its_epochs() -> None:
