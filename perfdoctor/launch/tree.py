@@ -25,16 +25,17 @@ class JobProcesses:
 
     def __init__(self) -> None:
         _become_subreaper()
-        self._others = frozenset(_children())
+        self._others = frozenset(psutil.Process().children())
 
     def living(self) -> list[psutil.Process]:
-        """Those that have not ended."""
-        found = []
-        for child in _children():
-            if child not in self._others:
-                with contextlib.suppress(psutil.Error):
-                    found += [child, *child.children(recursive=True)]
-        return [process for process in found if _alive(process)]
+        """Those that have not ended.
+
+        One walk from ourselves down: asking each child for its children in turn loses an orphan whose parent
+        dies after we listed our own children and before we list the parent's.
+        """
+        descendants = _descendants(psutil.Process())
+        others = {process for other in self._others for process in (other, *_descendants(other))}
+        return [process for process in descendants if process not in others and _alive(process)]
 
     def end(self, job: int, grace_s: float) -> None:
         """SIGTERM to every descendant, SIGKILL to those left after `grace_s`. `job` is left for its owner to reap."""
@@ -71,9 +72,9 @@ def _become_subreaper() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _children() -> list[psutil.Process]:
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
     try:
-        return psutil.Process().children()
+        return process.children(recursive=True)
     except psutil.Error:
         return []
 
