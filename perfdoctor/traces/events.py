@@ -137,11 +137,9 @@ def salvage(text: bytes) -> tuple[list[Event], int, int]:
             for closing in _END.finditer(piece):
                 if (event := _one(piece[: closing.start()])) is not None:
                     return [*events, event], unread, starts[number] + closing.end()
-            if piece.count(b"{") <= piece.count(b"}"):
-                unread += joined < len(starts) - 1
+            if piece.count(b"{") <= piece.count(b"}") or joined == number + _MOST_JOINED - 1:
+                unread += 1
                 break
-        else:
-            unread += 1
         number = last + 1
     return events, unread, -1
 

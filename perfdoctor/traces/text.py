@@ -13,7 +13,7 @@ from .events import Event, File, Refused, decode, decode_file, last_separator, s
 
 BLOCK_BYTES = 4 << 20
 """Of text decoded at once: some 10,000 events. Smaller blocks decode no slower, larger ones take memory."""
-_MOST_BESIDE = 64 << 20
+MOST_BESIDE = 64 << 20
 """Bytes before the events, after them, and of one event: no profiler writes so much, so it is another file."""
 _START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BEFORE = b" \t\r\n\xef\xbb\xbf"
@@ -52,7 +52,7 @@ class TraceText:
             if ended:
                 self._trailer(rest, source)
                 return
-            if len(rest) > _MOST_BESIDE:
+            if len(rest) > MOST_BESIDE:
                 self.cut = True
                 return
         yield self._last(rest)
@@ -90,7 +90,7 @@ class TraceText:
             if text.lstrip(_BEFORE)[:1] == b"[" and b'"ph"' in text:
                 self._bare = True
                 start = text.index(b"[") + 1
-            elif text.lstrip(_BEFORE)[:1] not in (b"{", b"") or len(text) > _MOST_BESIDE:
+            elif text.lstrip(_BEFORE)[:1] not in (b"{", b"") or len(text) > MOST_BESIDE:
                 break
             elif found := _START.search(text):
                 start = found.end()
@@ -162,7 +162,7 @@ class TraceText:
         """What follows the events."""
         for piece in more:
             text += piece
-            if len(text) > _MOST_BESIDE:
+            if len(text) > MOST_BESIDE:
                 return
         try:
             self.trailer = decode_file(b'{"traceEvents":[]%b%b' % (text, b"}" if self._bare else b""))
