@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, Literal
 
-from .columns import Row, TableName, Tables
+from .columns import Row, TableName, Tables, shapes_text
 from .events import Arguments, Event
 from .model import NOT_SAID, Kind
 
@@ -109,7 +109,7 @@ class ChromeEvents:
         shapes = dtype = stack = NOT_SAID
         if said.dims:
             self.has_shapes = True
-            shapes = names.index_of_json(said.dims, _shapes)
+            shapes = names.index_of_json(said.dims, shapes_text)
         if said.types:
             dtype = names.index_of_json(said.types, _dtype)
         if said.stack:
@@ -176,11 +176,6 @@ def _whole(said: Any) -> int:
 
 def _external(said: Arguments) -> int:
     return _whole(said.external if said.external is not None else said.external_in_old_schema)
-
-
-def _shapes(dims: Any) -> str:
-    """`[[64, 256], [], [[2], [3]]]` is `[64, 256] [[2], [3]]`."""
-    return " ".join(str(shape) for shape in dims if shape) if isinstance(dims, list) else ""
 
 
 def _dtype(types: Any) -> str:

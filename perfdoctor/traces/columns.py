@@ -51,7 +51,7 @@ class Names:
             name = _ADDRESS.sub("", name)
         return self._indices.setdefault(name, len(self._indices))
 
-    def index_of_json(self, text: msgspec.Raw, meaning: Callable[[Any], str]) -> int:
+    def index_of_json(self, text: msgspec.Raw | bytes, meaning: Callable[[Any], str]) -> int:
         """The index of what a JSON text means, decoded when it is first seen; `NOT_SAID` where that is nothing."""
         raw = bytes(text)
         index = self._of_json.get(raw)
@@ -86,3 +86,8 @@ class Tables:
         """The table's columns as arrays; the table is empty afterwards."""
         columns = self._columns.pop(table)
         return {name: np.frombuffer(values, values.typecode) for name, values in columns.items()}
+
+
+def shapes_text(dims: Any) -> str:
+    """`[[64, 256], [], [[2], [3]]]` is `[64, 256] [[2], [3]]`."""
+    return " ".join(str(shape) for shape in dims if shape) if isinstance(dims, list) else ""

@@ -14,6 +14,7 @@ import numpy as np
 from .assembly import assemble
 from .chrome import ChromeEvents
 from .model import Calls, DeviceFacts, Trace
+from .nsys import SQLITE, read_nsys
 from .refusals import no_trace, unreadable, without_events
 from .text import NoEventsError, TraceText
 
@@ -26,6 +27,9 @@ def read(path: Path) -> Trace:
     """Raises PerfdoctorError for what is no trace, or has no events."""
     text, events = TraceText(path), ChromeEvents()
     try:
+        with path.open("rb") as file:
+            if file.read(len(SQLITE)) == SQLITE:
+                return read_nsys(path)
         for block in text.blocks():
             events.add(block)
     except NoEventsError as error:

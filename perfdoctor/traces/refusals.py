@@ -70,5 +70,25 @@ def no_traces_in(folder: Path) -> PerfdoctorError:
     return PerfdoctorError(f"{folder} holds no trace", slug="no-traces", advice=_HOW_TO_RECORD)
 
 
+def no_nsys_export(path: Path) -> PerfdoctorError:
+    """For a database of another program."""
+    return _refusal(
+        path,
+        "has none of the tables that Nsight Systems exports",
+        "not-an-nsys-export",
+        "make one: nsys profile -t cuda,nvtx -o NAME COMMAND, then nsys export --type sqlite NAME.nsys-rep",
+    )
+
+
+def damaged_database(path: Path, why: str) -> PerfdoctorError:
+    """For what SQLite refuses, and for columns that are not there."""
+    return _refusal(
+        path,
+        f"cannot be read as an export of Nsight Systems: {why}",
+        "trace-damaged-database",
+        "export it again: nsys export --type sqlite --force-overwrite true NAME.nsys-rep",
+    )
+
+
 def _refusal(path: Path, what: str, slug: str, advice: str) -> PerfdoctorError:
     return PerfdoctorError(f"{path} {what}", slug=slug, advice=advice)
