@@ -12,6 +12,13 @@ from .columns import Columns, TableName, Tables
 from .model import NOT_SAID, Calls, Floats, HostSpans, Ints, Operators, Work
 
 SPANS: tuple[TableName, ...] = ("operators", "calls", "work", "marks", "frames")
+_IDENTITIES: dict[TableName, str] = {
+    "operators": "external",
+    "calls": "correlation",
+    "work": "correlation",
+    "marks": "name",
+}
+"""Columns that tell two events of one kind apart. Functions have none, and are often alike to the microsecond."""
 
 _HOUR_US = 3.6e9
 _MARGIN_US = 1e6
@@ -46,9 +53,8 @@ def assemble(tables: Tables, left_out: Counter[str]) -> Assembled:
         possible = (columns["start_us"] >= first) & (columns["end_us"] <= last)
         left_out["of impossible times"] += int(np.count_nonzero(~possible))
         spans[table] = _ordered(columns, possible)
-        if table != "frames":
-            # Functions have no identity, and two of them may well be alike to the microsecond.
-            spans[table] = _distinct(spans[table], left_out)
+        if table in _IDENTITIES:
+            spans[table] = _distinct(spans[table], _IDENTITIES[table], left_out)
     impossible = _around_others(spans["work"])
     left_out["of impossible times"] += int(np.count_nonzero(impossible))
     spans["work"] = {name: column[~impossible] for name, column in spans["work"].items()}
@@ -92,13 +98,14 @@ def _ordered(columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
     return {name: column[order] for name, column in columns.items()}
 
 
-def _distinct(columns: Columns, left_out: Counter[str]) -> Columns:
-    """Without rows that are the same in every column as one before."""
+def _distinct(columns: Columns, identity: str, left_out: Counter[str]) -> Columns:
+    """Without rows that have an identity and are the same in every column as one before."""
     start = columns["start_us"]
     if len(start) < 2:
         return columns
     alike = (start[1:] == start[:-1]) & (columns["end_us"][1:] == columns["end_us"][:-1])
-    suspects = np.flatnonzero(np.concatenate([alike, [False]]) | np.concatenate([[False], alike]))
+    beside_another = np.concatenate([alike, [False]]) | np.concatenate([[False], alike])
+    suspects = np.flatnonzero(beside_another & (columns[identity] != NOT_SAID))
     if not len(suspects):
         return columns
     _, first = np.unique(np.stack([column[suspects] for column in columns.values()]), axis=1, return_index=True)

@@ -16,6 +16,8 @@ _LARGEST = (1 << 63) - 1
 _NO_ARGUMENTS = Arguments()
 _ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#")
 """Of the profiler itself, which the old schema has among the operators."""
+_UNUSED = ("gpu_user_annotation", "overhead", "cuda_sync")
+"""The profiler's too: annotations once more on the device, its own work, synchronisations that calls tell as well."""
 _TYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 """As C++ names them."""
 _EIGHT_BITS = "c10::Float8_"
@@ -55,6 +57,8 @@ class ChromeEvents:
         self.tables = Tables()
         self.left_out: Counter[str] = Counter()
         """Events by what is wrong with them."""
+        self.foreign = 0
+        """Events that last and are not torch.profiler's."""
         self.has_shapes = False
         self._threads: dict[str, int] = {}
 
@@ -71,9 +75,11 @@ class ChromeEvents:
             if event.ph != "X":
                 if event.ph in ("s", "f", "t") and event.cat != "fwdbwd":
                     self._add_flow(event, rows)
+                self.foreign += event.ph == "B"
                 continue
             meaning = _meaning(event.cat)
             if not meaning:
+                self.foreign += event.cat not in _UNUSED
                 continue
             start, length = event.ts, event.dur
             if start is None or length is None or not isfinite(start + length):

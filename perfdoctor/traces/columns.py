@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from .model import NOT_SAID
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """Makes every name one of its own: `<built-in method numel of Tensor object at 0x7fdc681d0910>`."""
 
+Meaning = Callable[[Any], str]
 Row = tuple[float | int, ...]
 Columns = dict[str, npt.NDArray[Any]]
 TableName = Literal["operators", "calls", "work", "marks", "frames", "windows", "departures", "arrivals"]
@@ -43,7 +45,7 @@ class Names:
 
     def __init__(self) -> None:
         self._indices: dict[str, int] = {}
-        self._of_json: dict[bytes, int] = {}
+        self._of_json: defaultdict[Meaning, dict[bytes, int]] = defaultdict(dict)
 
     def index(self, name: str) -> int:
         """The index of a text, as `Trace.names` will have it."""
@@ -51,16 +53,16 @@ class Names:
             name = _ADDRESS.sub("", name)
         return self._indices.setdefault(name, len(self._indices))
 
-    def index_of_json(self, text: msgspec.Raw | bytes, meaning: Callable[[Any], str]) -> int:
+    def index_of_json(self, text: msgspec.Raw | bytes, meaning: Meaning) -> int:
         """The index of what a JSON text means, decoded when it is first seen; `NOT_SAID` where that is nothing."""
-        raw = bytes(text)
-        index = self._of_json.get(raw)
+        raw, known = bytes(text), self._of_json[meaning]
+        index = known.get(raw)
         if index is None:
             try:
                 said = meaning(msgspec.json.decode(raw)) if raw else ""
             except (ValueError, RecursionError):
                 said = ""
-            index = self._of_json[raw] = self.index(said) if said else NOT_SAID
+            index = known[raw] = self.index(said) if said else NOT_SAID
         return index
 
     def all(self) -> tuple[str, ...]:

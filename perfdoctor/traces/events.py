@@ -80,10 +80,12 @@ _NO_NUMBER = re.compile(rb"([:,\[]\s*)[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECA
 """As C++ prints them; `memory bandwidth (GB/s)` is `inf` where a copy took no time."""
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 """Half a character: no Python can print it. Whole pairs are as rare, and go with them."""
+_ESCAPE = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+"""Paths of Windows have been written as they are: `C:\\Users`."""
 _BETWEEN = re.compile(rb"(?<=\})\s*,\s*(?=\{)")
 """Events, or objects in a list within one."""
-_END = re.compile(rb"(?<=\})\s*\](?=\s*(?:\}|,\s*\"|\Z))")
-"""Of the list of events, or of a list of objects within one."""
+_END = re.compile(rb"(?<=\})\s*,?\s*\](?=\s*(?:\}|,\s*\"|\Z))")
+"""Of the list of events, or of a list of objects within one; some writers leave a comma before it."""
 _MOST_JOINED = 8
 """Pieces of text put together again where an event holds a list of objects; the profiler writes none."""
 
@@ -104,7 +106,9 @@ def decode_file(text: bytes) -> File:
 def washed(text: bytes) -> bytes:
     """The same events, without what JSON does not allow but profilers have written."""
     text = _LONE_SURROGATE.sub(b"?", text.translate(_CONTROL))
-    return _NO_NUMBER.sub(rb"\1null", text).decode("utf-8", "replace").encode()
+    text = _NO_NUMBER.sub(rb"\1null", text)
+    text = _ESCAPE.sub(lambda escape: escape[0] if escape[1] else rb"\\", text)
+    return text.decode("utf-8", "replace").encode()
 
 
 def last_separator(text: bytes) -> tuple[int, int]:

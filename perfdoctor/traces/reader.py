@@ -40,7 +40,7 @@ def read(path: Path) -> Trace:
     left_out["that cannot be read"] += text.unread
     tables = assemble(events.tables, left_out)
     if not any(map(len, (tables.operators, tables.calls, tables.work, tables.marks, tables.frames))):
-        raise without_events(path)
+        raise without_events(path, events.foreign)
     names = events.tables.names.all()
     rank, world_size = text.place
     problems = [f"{count} event{'s'[: count != 1]} {what}" for what, count in left_out.items() if count]

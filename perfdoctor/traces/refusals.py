@@ -56,8 +56,15 @@ def no_trace(path: Path, beginning: bytes) -> PerfdoctorError:
     return _refusal(path, "is no trace: it has no `traceEvents`", "not-a-trace", _HOW_TO_RECORD)
 
 
-def without_events(path: Path) -> PerfdoctorError:
-    """For a trace that says nothing about a job."""
+def without_events(path: Path, foreign: int = 0) -> PerfdoctorError:
+    """For a trace that says nothing about a job; `foreign` events of it are another program's."""
+    if foreign:
+        return _refusal(
+            path,
+            "has events, but none that torch.profiler writes (operators, calls, kernels)",
+            "not-a-trace",
+            _HOW_TO_RECORD,
+        )
     return PerfdoctorError(
         f"{path} has no operator, no call and no kernel",
         slug="trace-without-events",

@@ -66,6 +66,7 @@ def test_one_bad_event_costs_one_event(tmp_path: Path, monkeypatch: pytest.Monke
         b'"name": "bad \xff\xfe text"',
         b'"name": "bad \x01\x02 text\n"',
         b'"name": "bad \\ud83d text"',
+        b'"name": "bad C:\\Users\\me\\unit \\" text"',
         b'"name": "bad", "x": NaN',
         b'"name": "bad", "x": -Infinity',
         b'"name": "bad", "memory bandwidth (GB/s)": inf',
@@ -84,6 +85,12 @@ def test_odd_text_costs_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     trace = reading(tmp_path, b'{"traceEvents": [' + b",".join([before, odd, after]) + b"]}")
     assert (len(trace.work), trace.cut, trace.problems) == (21, False, ())
     assert "\n".join(trace.names).encode().isascii() or "�" in "".join(trace.names)
+
+
+def test_a_comma_behind_the_last_event_costs_nothing(tmp_path: Path) -> None:
+    events = ",".join(json.dumps(event) for event in many(5))
+    trace = reading(tmp_path, '{"traceEvents": [' + events + ',\n], "distributedInfo": {"rank": 2}}')
+    assert (len(trace.work), trace.cut, trace.rank, trace.problems) == (5, False, 2, ())
 
 
 def test_numbers_beyond_64_bits_are_not_said(tmp_path: Path) -> None:
@@ -161,4 +168,7 @@ def test_events_written_twice_count_once(tmp_path: Path) -> None:
     twice = reading(tmp_path, content)
     for table in ("operators", "calls", "work", "marks"):
         assert len(getattr(twice, table)) == len(getattr(once, table)) > 0
+    alike = [span("cpu_op", "aten::empty", 1, 0), span("python_function", "f.py(1): f", 1, 0)] * 3
+    nameless = reading(tmp_path, alike)
+    assert (len(nameless.operators), len(nameless.frames), nameless.problems) == (3, 3, ())
     assert twice.problems == ("left out: 20 events that are there twice",)

@@ -229,7 +229,9 @@ def test_what_is_no_trace_is_refused_with_advice(tmp_path: Path) -> None:
         (b"hello", "not-a-trace"),
         (b"[1, 2, 3]", "not-a-trace"),
         (b'{"traceEvents": []}', "trace-without-events"),
-        (b'{"traceEvents": [{"ph": "B", "name": "x", "ts": 1}]}', "trace-without-events"),
+        (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "trace-without-events"),
+        (b'{"traceEvents": [{"ph": "B", "name": "x", "ts": 1}]}', "not-a-trace"),
+        (b'{"traceEvents": [{"ph": "X", "cat": "FEE", "name": "x", "ts": 1, "dur": 1}]}', "not-a-trace"),
     ):
         for written in (content, gzip.compress(content)):
             path.write_bytes(written)
