@@ -6,14 +6,15 @@ A file is read block by block, so that what it takes in memory is its columns an
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from .assembly import assemble
+from .assembly import Assembled, assemble
 from .chrome import ChromeEvents
-from .model import Calls, DeviceFacts, Trace
+from .model import DeviceFacts, Trace
 from .nsys import SQLITE, read_nsys
 from .refusals import no_trace, unreadable, without_events
 from .text import NoEventsError, TraceText
@@ -21,6 +22,9 @@ from .text import NoEventsError, TraceText
 Platform = Literal["cuda", "rocm", "xpu", ""]
 _CALLS: dict[Platform, tuple[str, ...]] = {"cuda": ("cu",), "rocm": ("hip",), "xpu": ("ur", "ze", "pi")}
 """How calls begin: `cudaLaunchKernel`, `cuLaunchKernelEx`, `hipMemcpyAsync`, `urEnqueueKernelLaunch`."""
+
+_MAKERS: dict[str, Platform] = {"AMD": "rocm", "Intel(R)": "xpu", "Intel": "xpu"}
+"""First words of devices' names; CUDA's have begun with `NVIDIA`, `Tesla`, `GeForce` and `Quadro`."""
 
 
 def read(path: Path) -> Trace:
@@ -43,6 +47,7 @@ def read(path: Path) -> Trace:
         raise without_events(path, events.foreign)
     names = events.tables.names.all()
     rank, world_size = text.place
+    devices = _devices(text.said("deviceProperties"))
     problems = [f"{count} event{'s'[: count != 1]} {what}" for what, count in left_out.items() if count]
     if text.header_unread:
         problems.append("what the file says before its events")
@@ -57,8 +62,8 @@ def read(path: Path) -> Trace:
         frames=tables.frames,
         rank=rank,
         world_size=world_size,
-        devices=_devices(text.said("deviceProperties")),
-        platform=_platform(tables.calls, names),
+        devices=devices,
+        platform=_platform(tables, devices, names),
         with_stack=bool(text.said("with_stack")) or len(tables.frames) > 0 or bool((tables.operators.stack >= 0).any()),
         with_shapes=bool(text.said("record_shapes")) or events.has_shapes,
         cut=text.cut,
@@ -78,11 +83,13 @@ def _devices(said: Any) -> tuple[DeviceFacts, ...]:
     return tuple(found)
 
 
-def _platform(calls: Calls, names: tuple[str, ...]) -> Platform:
-    """By the names of most calls."""
+def _platform(tables: Assembled, devices: Sequence[DeviceFacts], names: Sequence[str]) -> Platform:
+    """By the names of most calls, or else, where there is work, by who made the device."""
     counts = Counter[Platform]()
-    for index, count in zip(*np.unique(calls.name, return_counts=True), strict=True):
+    for index, count in zip(*np.unique(tables.calls.name, return_counts=True), strict=True):
         for platform, beginnings in _CALLS.items():
             if names[index].startswith(beginnings):
                 counts[platform] += int(count)
-    return max(counts, key=counts.__getitem__, default="")
+    if len(tables.calls) or not len(tables.work) or not devices:
+        return max(counts, key=counts.__getitem__, default="")
+    return _MAKERS.get(devices[0].name.partition(" ")[0], "cuda")

@@ -169,6 +169,20 @@ def test_the_type_is_that_of_the_first_floating_point_input(written: Written, sa
     assert trace.named(trace.operators.shapes[0]) == "[[2], [3]]"
 
 
+@pytest.mark.parametrize(
+    ("name", "platform"),
+    [("AMD Instinct MI300X", "rocm"), ("Intel(R) Data Center GPU Max", "xpu"), ("Tesla V100", "cuda")],
+)
+def test_without_calls_the_devices_maker_tells_the_platform(written: Written, name: str, platform: str) -> None:
+    content = new_schema()
+    content["deviceProperties"] = [{"id": 0, "name": name}]
+    events = content["traceEvents"]
+    content["traceEvents"] = [event for event in events if event.get("cat") != "cuda_runtime"]
+    assert written(content).platform == platform
+    content["traceEvents"] = [event for event in events if event.get("cat") == "cpu_op"]
+    assert written(content).platform == ""
+
+
 def test_a_trace_of_the_cpu_has_no_platform(written: Written) -> None:
     trace = written([span("cpu_op", "aten::mm", 1, 2)])
     assert (trace.platform, trace.with_shapes, trace.with_stack, len(trace.work)) == ("", False, False, 0)
