@@ -60,7 +60,7 @@ def _write_one(path: Path, directory: RunDirectory, process: ProcessRecording, d
     if isinstance(kept, Missing):
         return str(kept)
     try:
-        text = annotated((directory.path / Path(kept.file).name).read_bytes(), kept, diagnosis).encode()
+        text = annotated((directory.path / Path(kept.file).name).read_bytes(), kept, diagnosis, process.rank).encode()
     except OSError as error:
         return f"{kept.file} is not in the recording any more ({error.strerror})"
     except ValueError as error:

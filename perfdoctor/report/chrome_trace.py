@@ -2,8 +2,8 @@
 its own: the steps, their parts, and the findings at what they cost.
 
 A finding lies over the calls of the layer that its line makes or calls, over the reads of scalars where its line alone
-makes them, over the part of the step that its cost is billed to, or else over the whole step. Where nothing of that is
-in these steps, it is a mark at their beginning.
+makes them, over the updates where it makes the optimizer, over the part of the step that its cost is billed to, or else
+over the whole step. Where nothing of that is in these steps, it is a mark at their beginning.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _FREE_TEXT = ("user_annotation", "gpu_user_annotation", "python_function")
 """Categories of events whose names the job has made; those of operators are torch's."""
 _BILLED = {Part.INPUT_WAIT: "input_wait", Part.GC: "gc", Part.COMMUNICATION: "communication"}
 """Parts of a step that a cost may be billed to, by their name in a recording; others are billed to the whole of it."""
+_UPDATE = "Optimizer.step#"
 _READ = "aten::_local_scalar_dense"
 _NOTE = (
     "Recorded under torch.profiler, which makes steps longer: times and savings of findings are those of steady steps "
@@ -47,8 +48,8 @@ class _Span:
     end: float
 
 
-def annotated(text: bytes, kept: KeptTrace, diagnosis: Diagnosis) -> str:
-    """The trace `text`, as torch wrote it, with our tracks. Raises ValueError where it is no trace."""
+def annotated(text: bytes, kept: KeptTrace, diagnosis: Diagnosis, rank: int = 0) -> str:
+    """The trace `text`, as torch wrote it for this rank, with our tracks. Raises ValueError where it is no trace."""
     trace = json.loads(text.decode("utf-8", "replace"), strict=False)
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise ValueError("it holds no events")
@@ -61,11 +62,14 @@ def annotated(text: bytes, kept: KeptTrace, diagnosis: Diagnosis) -> str:
     tracks = _Tracks(process, kept.clock_ns - int(trace.get("baseTimeNanoseconds", 0)))
     content = prepare(diagnosis)
     _add_steps(tracks, kept, content.step)
+    tracks.events += _marked([e for e in events if e.get("tid") == kept.thread and _lasts(e)], kept, tracks)
     users = _users(diagnosis.evidence)
     for finding in (finding for section in content.sections for finding in section.findings):
         _add_finding(tracks, finding, users, _places(finding, kept, diagnosis, events, tracks), kept)
     about = {"version": VERSION, "verdict": _public(content.verdict, users), "note": _NOTE}
-    return json.dumps({**trace, _OURS: about, "traceEvents": [*events, *tracks.events]})
+    ranks = diagnosis.evidence.job.world_size
+    placed = {"distributedInfo": {"rank": rank, "world_size": ranks}} if ranks > 1 else {}
+    return json.dumps({**placed, **trace, _OURS: about, "traceEvents": [*events, *tracks.events]})
 
 
 def _mask(events: Iterable[Event], host: str) -> None:
@@ -137,12 +141,12 @@ class _Tracks:
 
 
 def _add_steps(tracks: _Tracks, kept: KeptTrace, steady: str) -> None:
-    """Under the name by which tools know steps, and their parts below."""
+    """As the loop took them, and their parts below."""
     track = tracks.add(f"{_OURS}: steps")
     without = {"a steady step, without the profiler": steady} if steady else {}
     for step in kept.steps:
         span = tracks.span(step.start_ns, step.end_ns)
-        tracks.draw(track, f"ProfilerStep#{step.step}", span, "user_annotation", **without)
+        tracks.draw(track, f"step {step.step}", span, **without)
     more = f" ({wording.plural(kept.parts_left_out, 'part')} more)" if kept.parts_left_out else ""
     track = tracks.add(f"{_OURS}: parts of the step{more}")
     for part in kept.parts:
@@ -161,6 +165,32 @@ def _public(text: str, users: Iterable[str]) -> str:
     for user in users:
         text = text.replace(f"user {user})", f"user {MASK})")
     return without_identity(text)
+
+
+def _marked(ran: Sequence[Event], kept: KeptTrace, tracks: _Tracks) -> list[Event]:
+    """The steps once more, under the name by which tools know them and on the loop's own thread, as if the loop had
+    called `profiler.step()`.
+
+    There they must nest with what `ran`. A step ends within `Optimizer.step`, in its hooks, and what follows there is
+    perfdoctor's work, so that range is cut; so is what the window's end has left open. Any other range in which a step
+    ends is the job's own, and the step is drawn to its end.
+    """
+    marks: list[Event] = []
+    spans = [tracks.span(step.start_ns, step.end_ns) for step in kept.steps]
+    reached = 0.0
+    for number, (step, span) in enumerate(zip(kept.steps, spans, strict=True)):
+        start = max(span.start, reached)
+        crossing = [event for event in ran if start < event["ts"] < span.end < _span(event).end]
+        is_last = number == len(spans) - 1
+        reached = span.end
+        for event in crossing:
+            if is_last or str(event.get("name")).startswith(_UPDATE):
+                event["dur"] = round(span.end - event["ts"], 3)
+            elif _span(event).end < spans[number + 1].end:  # else the range of an epoch, which began here
+                reached = max(reached, _span(event).end)
+        place = {"pid": tracks.process, "tid": kept.thread, "ts": round(start, 3), "dur": round(reached - start, 3)}
+        marks.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step.step}", **place, "args": {}})
+    return marks
 
 
 def _add_finding(
@@ -195,8 +225,9 @@ def _places(
     found = list(_calls(finding.location, kept.layers, events)) if part in (Part.COMPUTE, Part.OTHER) else []
     if not found and _reads_alone(finding.location, diagnosis):
         found = [_span(event) for event in events if event.get("name") == _READ and _lasts(event)]
-    if not found and part in _BILLED:
-        found = [tracks.span(p.start_ns, p.end_ns) for p in kept.parts if p.part == _BILLED[part]]
+    name = "optimizer" if _is_at(_update(diagnosis.evidence), finding.location) else _BILLED.get(part)
+    if not found and name is not None:
+        found = [tracks.span(p.start_ns, p.end_ns) for p in kept.parts if p.part == name]
     elif not found and part is not Part.EPOCH:
         found = [tracks.span(step.start_ns, step.end_ns) for step in kept.steps]
     outer: list[_Span] = []
@@ -220,6 +251,11 @@ def _reads_alone(location: Location | None, diagnosis: Diagnosis) -> bool:
     sites = diagnosis.evidence.call_sites
     reads = () if isinstance(sites, Missing) else [call.site for call in sites if call.kind == "scalar_read"]
     return bool(reads) and all(_is_at(site, location) for site in reads)
+
+
+def _update(evidence: Evidence) -> Site | None:
+    """The line that made the job's first optimizer."""
+    return None if isinstance(evidence.ops, Missing) else evidence.ops.optimizer_at
 
 
 def _is_at(site: Site | None, location: Location | None) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from diagnosis_samples import EXPLICIT_GC, WORKERS, no_step, two_findings, with_findings
 
 from perfdoctor.diagnosis.findings import Diagnosis, Finding, Location, Part
-from perfdoctor.evidence.model import Neighbour, Site
+from perfdoctor.evidence.model import Neighbour, OpProfile, Site
 from perfdoctor.recording.kept_trace import KeptTrace, TracedLayer, TracedPart, TracedStep
 from perfdoctor.recording.lines import CallSite
 from perfdoctor.report.chrome_trace import OWN_THREADS, annotated
@@ -89,11 +89,47 @@ def test_every_event_has_what_viewers_need() -> None:
 def test_parts_lie_within_steps_or_between_two() -> None:
     found = tracks(drawn(two_findings()))
     steps = [(e["ts"], e["ts"] + e["dur"]) for e in found["perfdoctor: steps"]]
-    assert [e["name"] for e in found["perfdoctor: steps"]] == ["ProfilerStep#14", "ProfilerStep#15"]
+    assert [e["name"] for e in found["perfdoctor: steps"]] == ["step 14", "step 15"]
     assert steps == [(5000, 5400), (5450, 5900)]
     for part in found["perfdoctor: parts of the step"]:
         inside = [start <= part["ts"] and part["ts"] + part["dur"] <= end for start, end in steps]
         assert any(inside) == (part["name"] != "perfdoctor")
+
+
+def marked(*ran: dict[str, Any]) -> tuple[list[tuple[str, float, float]], list[dict[str, Any]]]:
+    """Steps on the loop's thread where these events ran there, and the events."""
+    events = drawn(two_findings(), {**RAW, "traceEvents": list(ran)})
+    steps = [e for e in events if e["name"].startswith("ProfilerStep#")]
+    assert {(e["tid"], e["cat"]) for e in steps} == {(KEPT.thread, "user_annotation")}
+    return [(e["name"], e["ts"], e["ts"] + e["dur"]) for e in steps], events
+
+
+def test_tools_find_the_steps_on_the_loops_own_thread() -> None:
+    assert marked()[0] == [("ProfilerStep#14", 5000, 5400), ("ProfilerStep#15", 5450, 5900)]
+
+
+def test_a_step_ends_with_the_optimizer_in_whose_hooks_it_ends() -> None:
+    steps, events = marked(event("Optimizer.step#SGD.step", 5350, 110, "user_annotation"))
+    assert [(start, end) for _, start, end in steps] == [(5000, 5400), (5450, 5900)]
+    (cut,) = [e for e in events if e["name"] == "Optimizer.step#SGD.step"]
+    assert cut["ts"] + cut["dur"] == 5400, "what follows are hooks, ours among them"
+
+
+def test_a_step_goes_on_to_the_end_of_a_range_of_the_jobs_own() -> None:
+    steps, _ = marked(event("iteration", 5050, 410, "user_annotation"))
+    assert [(start, end) for _, start, end in steps] == [(5000, 5460), (5460, 5900)]
+
+
+def test_what_goes_on_for_longer_than_a_step_does_not_lengthen_one() -> None:
+    steps, _ = marked(event("epoch", 5350, 600, "user_annotation"))
+    assert [(start, end) for _, start, end in steps] == [(5000, 5400), (5450, 5900)]
+
+
+def test_what_the_end_of_the_window_cuts_off_ends_with_its_step() -> None:
+    steps, events = marked(event("Optimizer.step#SGD.step", 5850, 700, "user_annotation"))
+    assert steps[-1][2] == 5900
+    (cut,) = [e for e in events if e["name"] == "Optimizer.step#SGD.step"]
+    assert cut["ts"] + cut["dur"] == 5900
 
 
 def test_too_many_parts_are_said_to_be_left_out() -> None:
@@ -120,6 +156,17 @@ def test_a_finding_at_the_line_of_a_layer_lies_over_its_calls() -> None:
     assert spans(two_findings(), made) == [(5100, 5300)]
     called = billed_to(Part.COMPUTE, Location("model.py", 9))
     assert spans(two_findings(), called) == [(5200, 5250)]
+
+
+def test_a_finding_at_the_line_of_the_optimizer_lies_over_the_updates() -> None:
+    diagnosis = two_findings()
+    ops = OpProfile(2, (), 10.0, 4.0, optimizer_at=Site("train.py", 50, "main"))
+    diagnosis = replace(diagnosis, evidence=replace(diagnosis.evidence, ops=ops))
+    kept = replace(KEPT, parts=(TracedPart("optimizer", 600_000, 700_000),))
+    finding = billed_to(Part.COMPUTE, Location("train.py", 50))
+    found = tracks(drawn(with_findings(diagnosis, finding), kept=kept))
+    ((lies,),) = [events for name, events in found.items() if WORKERS.id in name]
+    assert (lies["ts"], lies["dur"]) == (5600, 100)
 
 
 @pytest.mark.parametrize(("others", "expected"), [((), [(5610, 5613)]), ((7,), [(5000, 5400), (5450, 5900)])])
@@ -163,6 +210,15 @@ def test_it_does_not_tell_who_ran_the_job_or_where() -> None:
     for word in ("node17", "ann", "bob", "abc123secret"):
         assert f"{word}" not in text.replace("annotation", "")
     assert "~/data/x.csv" in text and "aten::_local_scalar_dense" in text
+
+
+@pytest.mark.parametrize(("ranks", "told"), [(1, None), (8, {"rank": 3, "world_size": 8})])
+def test_tools_are_told_the_rank_where_there_are_several(ranks: int, told: object) -> None:
+    diagnosis = two_findings()
+    job = replace(diagnosis.evidence.job, world_size=ranks)
+    diagnosis = replace(diagnosis, evidence=replace(diagnosis.evidence, job=job))
+    trace = json.loads(annotated(json.dumps(RAW).encode(), KEPT, diagnosis, rank=3))
+    assert trace.get("distributedInfo") == told
 
 
 def test_a_job_without_a_steady_step_has_its_tracks_too() -> None:
