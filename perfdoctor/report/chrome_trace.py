@@ -59,7 +59,8 @@ def annotated(text: bytes, kept: KeptTrace, diagnosis: Diagnosis, rank: int = 0)
     _mask(events, host if isinstance(host, str) else "")
     _name_layers(events, kept.layers)
     process = next((e["pid"] for e in events if e.get("tid") == kept.thread and e.get("pid")), kept.thread)
-    tracks = _Tracks(process, kept.clock_ns - int(trace.get("baseTimeNanoseconds", 0)))
+    clock_ns = kept.clock_ns - int(trace.get("baseTimeNanoseconds", 0))
+    tracks = _Tracks(process, clock_ns, min((e["ts"] for e in events if _lasts(e)), default=0))
     content = prepare(diagnosis)
     _add_steps(tracks, kept, content.step)
     tracks.events += _marked([e for e in events if e.get("tid") == kept.thread and _lasts(e)], kept, tracks)
@@ -107,10 +108,11 @@ def _name_layers(events: Iterable[Event], layers: Sequence[TracedLayer]) -> None
 class _Tracks:
     """Threads of our own in the job's process, and what lies on them."""
 
-    def __init__(self, process: object, clock_ns: int) -> None:
-        """`clock_ns`: what to add to a recording's time to get the trace's."""
+    def __init__(self, process: object, clock_ns: int, began: float) -> None:
+        """`clock_ns`: what to add to a recording's time to get the trace's. `began`: the earliest time in the trace."""
         self.process = process
         self.clock_ns = clock_ns
+        self.began = began
         self.events: list[Event] = []
         self.count = 0
 
@@ -118,7 +120,9 @@ class _Tracks:
         """A track below those before it, above the job's threads."""
         track, self.count = OWN_THREADS + self.count, self.count + 1
         for kind, value in (("thread_name", {"name": name}), ("thread_sort_index", {"sort_index": self.count - 1000})):
-            self.events.append({"ph": "M", "name": kind, "pid": self.process, "tid": track, "ts": 0, "args": value})
+            self.events.append(
+                {"ph": "M", "name": kind, "pid": self.process, "tid": track, "ts": self.began, "args": value}
+            )
         return track
 
     def span(self, start_ns: int, end_ns: int) -> _Span:

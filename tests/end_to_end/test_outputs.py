@@ -76,6 +76,24 @@ def test_the_trace_has_steps_parts_and_findings(collecting: Checked) -> None:
     assert collections and [(e["ts"], e["dur"]) for e in blamed] == collections
 
 
+def test_viewers_can_draw_the_trace(collecting: Checked) -> None:
+    events = json.loads(gzip.decompress((collecting.runs.parents[1] / "trace.json.gz").read_bytes()))["traceEvents"]
+    lasting: dict[tuple[object, object], list[tuple[float, float, str]]] = {}
+    for event in events:
+        assert {"ph", "ts", "pid", "tid", "name"} <= event.keys()
+        if event["ph"] == "X":
+            track = lasting.setdefault((event["pid"], event["tid"]), [])
+            track.append((event["ts"], -event["ts"] - event["dur"], event["name"]))
+    assert any(name.startswith("ProfilerStep#") for track in lasting.values() for _, _, name in track)
+    for track in lasting.values():
+        ends: list[float] = []
+        for start, minus_end, name in sorted(track):
+            while ends and ends[-1] <= start + 0.001:
+                ends.pop()
+            assert not ends or -minus_end <= ends[-1] + 0.01, f"{name} ends outside what it began in"
+            ends.append(-minus_end)
+
+
 def test_the_trace_can_be_written_again(said: Said, tmp_path: Path, collecting: Checked) -> None:
     said("report", collecting.run, "--trace", "again.json")
     again = tracks((tmp_path / "again.json").read_bytes())
