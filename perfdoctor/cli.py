@@ -57,6 +57,12 @@ _Output = Annotated[
         help="console, concise, markdown, json, jsonl, sarif, junit, github or gitlab; may be repeated.",
     ),
 ]
+_Trace = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Keep the profiler's trace of a step or two, for Perfetto: FILE.json or .json.gz."
+    ),
+]
 _ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration to use.")]
 _Select = Annotated[
     list[str] | None, typer.Option("--select", metavar="CODES", help="Report these only: PD03,PD04.explicit-collect.")
@@ -122,6 +128,7 @@ def check(
         int | None, typer.Option(metavar="N", help="Print a line every N steps.", show_default=False)
     ] = None,
     output: _Output = None,
+    trace: _Trace = None,
     config: _ConfigFile = None,
     select: _Select = None,
     ignore: _Ignore = None,
@@ -144,6 +151,7 @@ def check(
         job_output=job_output,
         log_every=log_every,
         outputs=tuple(output or ()),
+        trace=trace,
         verbose=verbose,
         settings=command.Settings(config, select, ignore or (), fail_on, steps, seconds, patience, runs),
     )
@@ -342,6 +350,7 @@ def run(
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A directory in .perfdoctor/runs.")],
     output: _Output = None,
+    trace: _Trace = None,
     config: _ConfigFile = None,
     select: _Select = None,
     ignore: _Ignore = None,
@@ -352,7 +361,7 @@ def report(
     from .commands import check as command
 
     settings = command.Settings(config, select, ignore or (), fail_on)
-    return command.report(run, settings, tuple(output or ()), verbose)
+    return command.report(run, settings, tuple(output or ()), verbose, trace)
 
 
 @app.command(cls=Command, short_help="Explain a check, or list them all.")

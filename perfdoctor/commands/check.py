@@ -28,7 +28,7 @@ from ..trials import history
 from ..trials.conductor import Conductor
 from ..trials.judge import checks_with_limits, exit_code, judge
 from ..trials.plan import plan
-from . import outputs
+from . import outputs, traces
 from .budgets import keep_budgets, needs_counters, require_known_budgets
 from .progress import say
 from .run import known
@@ -73,6 +73,8 @@ class Options:
     also_try: str | None = None
     """Names of remedies with commas between."""
     outputs: tuple[str, ...] = ()
+    trace: Path | None = None
+    """Where the operator window's own trace goes."""
     verbose: bool = False
     settings: Settings = Settings()
 
@@ -87,6 +89,8 @@ def run(options: Options) -> Exit:
     if options.log_every is not None and options.log_every < 1:
         raise PerfdoctorError("--log-every needs a number of steps", slug="log-every", advice="--log-every 10")
     also_try = _also_try(options)
+    if options.trace is not None:
+        traces.require_writable(options.trace)
     checks_with_limits(config)
     require_known_budgets(config)
     _say_what_is_missing_here()
@@ -99,6 +103,7 @@ def run(options: Options) -> Exit:
         # A program that reads our stdout must not get the job's lines too.
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
         windows=COUNTING if needs_counters(config.budgets) else WINDOWS,
+        keep_trace=options.trace is not None,
     )
     seconds = options.trial_seconds
     conductor = None if seconds is None else Conductor(directory, config, seconds, also_try)
@@ -110,6 +115,8 @@ def run(options: Options) -> Exit:
             show_last_words(directory.job_output)
             say(f"all of the job's output is in {directory.job_output}")
         _write(diagnosis, directory, str(options.job), where, options.verbose)
+        if options.trace is not None:
+            traces.write(options.trace, directory, diagnosis)
     except (Exception, KeyboardInterrupt):
         if directory.run_file.exists():
             say(f"what was measured is kept: perfdoctor report {_shown(directory)}")
@@ -149,14 +156,18 @@ def _say_what_is_missing_here() -> None:
         )
 
 
-def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool) -> Exit:
+def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool, trace: Path | None = None) -> Exit:
     """Judge an old recording again."""
     config = settings.resolve()
     require_known_budgets(config)
     where = outputs.parse(words)
+    if trace is not None:
+        traces.require_writable(trace)
     directory = RunDirectory(run)
     diagnosis = judge(directory, config)
     _write(diagnosis, directory, f"-- {shlex.join(diagnosis.evidence.job.command)}", where, verbose)
+    if trace is not None:
+        traces.write(trace, directory, diagnosis)
     return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TypeVar
 
+from ..recording.kept_trace import KeptTrace
 from ..recording.lines import IndexUse, LinesWindow, SitesWindow
 from ..recording.model import ProcessRecording
 from ..recording.operators import NO_COUNTERS, Counters, OpsWindow, ThreadRound
@@ -98,6 +99,12 @@ def layers(process: ProcessRecording, step: Step | Missing) -> LayerProfile | Mi
         total_ms=found.total_ms * scale,
         stray_ms=found.stray_ms * scale,
     )
+
+
+def trace(process: ProcessRecording) -> KeptTrace | Missing:
+    """The operator window's own trace; missing where nobody asked for it too."""
+    window = operators(process)
+    return window if isinstance(window, Missing) else window.trace
 
 
 def _seen(window: T | Missing | None, name: str, steps: int) -> T | Missing:

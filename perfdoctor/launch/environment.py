@@ -13,9 +13,14 @@ INJECTED = Path(__file__).resolve().parent.parent / "injected"
 
 
 def job_environment(
-    base: Mapping[str, str], run: Path, windows: Sequence[str], usable_cpus: float | None = None
+    base: Mapping[str, str],
+    run: Path,
+    windows: Sequence[str],
+    usable_cpus: float | None = None,
+    *,
+    keep_trace: bool = False,
 ) -> dict[str, str]:
-    """`base` with the way in for the probe.
+    """`base` with the way in for the probe. `keep_trace`: of the operator window, in `run`.
 
     An empty old PYTHONPATH leaves no trailing colon: Python would read that as the current directory.
     """
@@ -26,6 +31,7 @@ def job_environment(
         "PERFDOCTOR_RUN": str(run),
         "PERFDOCTOR_WINDOWS": ",".join(windows),
         **({} if usable_cpus is None else {"PERFDOCTOR_CPUS": f"{usable_cpus:g}"}),
+        **({"PERFDOCTOR_KEEP_TRACE": "1"} if keep_trace else {}),
     }
 
 

@@ -113,8 +113,10 @@ def start(
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     apart: bool = False,
+    keep_trace: bool = False,
 ) -> Job:
-    """Start the job with the probe on its path; `stdout` replaces ours in `passthrough`.
+    """Start the job with the probe on its path; `stdout` replaces ours in `passthrough`. `keep_trace`: of the operator
+    window, as torch's profiler writes it.
 
     `apart`: in a process group of its own and without our stdin. Should we be killed while processes of the group
     are stopped, the kernel lets them go on and hangs up on them, for nobody else could.
@@ -142,7 +144,7 @@ def start(
     try:
         process = subprocess.Popen(
             command.argv,
-            env=job_environment(base, directory.path, windows, usable_cpus),
+            env=job_environment(base, directory.path, windows, usable_cpus, keep_trace=keep_trace),
             cwd=cwd,
             stdin=subprocess.DEVNULL if apart else None,
             stdout=out,

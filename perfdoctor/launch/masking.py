@@ -97,6 +97,8 @@ _BEARER = re.compile(r"\b(bearer|basic)(\s+)(?=\S*[0-9=._])[\w.~+/=-]{12,}", re.
 _URL_USER = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]*://)([^\s/:@\"']*)(:[^\s/\"']*)?@", re.ASCII)
 _URL_SIGNATURE = re.compile(r"([?&](?:sig|(?:X-Amz-|X-Goog-)?(?:Signature|Credential))=)[^&\s\"']+", re.IGNORECASE)
 
+_HOME = re.compile(r"(?<![\w.~-])/(?:(?:home|Users|export/home)/[^/\s:\"']+|root(?![\w.-]))")
+
 
 def masked(argv: Sequence[str]) -> tuple[str, ...]:
     """The arguments, as many as before, with everything that looks like a secret replaced by `***`."""
@@ -111,6 +113,13 @@ def masked(argv: Sequence[str]) -> tuple[str, ...]:
         waiting = argument if _is_option_for_secret(argument) else ""
         shown.append(_mask_argument(argument))
     return tuple(shown)
+
+
+def without_identity(text: str, host: str = "") -> str:
+    """Text that a job has made, without secrets, with `~` for anybody's home directory, and without the machine's
+    name."""
+    text = _HOME.sub("~", _mask_argument(text))
+    return re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", MASK, text) if host else text
 
 
 def _is_option_for_secret(argument: str) -> bool:

@@ -49,6 +49,8 @@ class Request:
     environment: Mapping[str, str] | None = None
     """None is ours."""
     cwd: Path | None = None
+    keep_trace: bool = False
+    """Of the operator window."""
 
 
 class Experiments(Protocol):
@@ -96,6 +98,7 @@ def record(
         stdout=request.stdout,
         environment=request.environment,
         cwd=request.cwd,
+        keep_trace=request.keep_trace,
     )
     try:
         with signals_as_interrupts():

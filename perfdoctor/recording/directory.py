@@ -4,6 +4,7 @@ run.json        what was started and how it ended, by the launcher
 machine.json    what the job could use, by the monitor
 host.jsonl      samples from outside the job, by the monitor
 process-*.jsonl one file per Python process, by the probe
+trace-*.json    the profiler's own trace of a process's operator window, where it was asked for
 timings.json     what a limit on vector extensions costs, timed after the job by the launcher
 trials.json     which remedies were to be tried, by the launcher
 job.out         the job's output, when it was not passed through

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import NOT_TIMED, Missing, Site
+from .kept_trace import NOT_KEPT, KeptTrace
 from .layers import LayerProfile
 from .libraries import Attention, LayoutTiming, LibraryTiming, LibraryUse, Recurrent
 
@@ -261,6 +262,7 @@ class OpsWindow:
     library_use: LibraryUse | Missing
     replays: tuple[Replay, ...] = ()
     """Only under a variable that limits vector extensions."""
+    trace: KeptTrace | Missing = NOT_KEPT
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ def healthy(perfdoctor: Perfdoctor) -> Checked:
 
 @pytest.fixture
 def collecting(perfdoctor: Perfdoctor) -> Checked:
-    """A job with an error that anybody would find: most of its step is `gc.collect()`."""
-    return perfdoctor.check_once("--steps", "20", JOBS / "collects.py")
+    """A job with an error that anybody would find: most of its step is `gc.collect()`. Its trace is kept."""
+    return perfdoctor.check_once("--steps", "20", "--trace", "trace.json.gz", JOBS / "collects.py")
 
 
 @pytest.fixture

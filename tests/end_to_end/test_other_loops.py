@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ TORCHRUN = ("--", "torchrun", "--standalone", "--nproc-per-node", "2", JOBS / "d
 
 
 def test_torchrun(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check("--fail-on", "warning", *TORCHRUN, "60")
+    checked = perfdoctor.check("--fail-on", "warning", "--trace", "trace.json", *TORCHRUN, "60")
     _healthy(checked)
     assert sorted(line for line in checked.stdout.splitlines() if line.startswith("done")) == ["done 0", "done 1"]
     assert checked.steps == 60
@@ -54,6 +55,9 @@ def test_torchrun(perfdoctor: Perfdoctor) -> None:
     assert (job["local_ranks"], job["world_size"]) == (2, 2)
     told = {measurement["name"]: measurement["value"] for measurement in checked.check("PD19")["measurements"]}
     assert told["ranks"] == 2 and told["exposed_ms"] > 0
+    for rank in (0, 1):
+        events = json.loads((perfdoctor.directory / f"trace.rank{rank}.json").read_text())["traceEvents"]
+        assert "waiting for other ranks" in {event["name"] for event in events}
 
 
 @pytest.mark.slow

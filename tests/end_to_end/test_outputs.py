@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launches import Launches
 from running import JOBS, Checked, Perfdoctor, Said
+
+RECORDINGS = Path(__file__).parent.parent / "recordings"
 
 
 @pytest.fixture
@@ -52,6 +56,63 @@ def test_markdown_goes_to_its_file(machine_readable: Checked) -> None:
     text = (machine_readable.runs.parent / "report.md").read_text()
     assert "```mermaid" in text and "| " in text
     assert "PD04" in text
+
+
+def tracks(text: bytes) -> dict[str, list[dict[str, Any]]]:
+    """What lies on each named track of a trace."""
+    events = json.loads(text)["traceEvents"]
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    return {name: [e for e in events if e["tid"] == tid and e["ph"] == "X"] for tid, name in names.items()}
+
+
+def test_the_trace_has_steps_parts_and_findings(collecting: Checked) -> None:
+    assert "trace.json.gz: open it in https://ui.perfetto.dev" in collecting.stderr
+    found = tracks(gzip.decompress((collecting.runs.parents[1] / "trace.json.gz").read_bytes()))
+    (step, *_), parts = found["perfdoctor: steps"], found["perfdoctor: parts of the step"]
+    assert all(step["ts"] <= part["ts"] for part in parts)
+    assert {"forward pass", "backward pass", "optimizer step"} <= {part["name"] for part in parts}
+    collections = [(e["ts"], e["dur"]) for e in parts if e["name"] == "garbage collection"]
+    blamed = found["perfdoctor: error PD04.explicit-collect"]
+    assert collections and [(e["ts"], e["dur"]) for e in blamed] == collections
+
+
+def test_viewers_can_draw_the_trace(collecting: Checked) -> None:
+    events = json.loads(gzip.decompress((collecting.runs.parents[1] / "trace.json.gz").read_bytes()))["traceEvents"]
+    lasting: dict[tuple[object, object], list[tuple[float, float, str]]] = {}
+    for event in events:
+        assert {"ph", "ts", "pid", "tid", "name"} <= event.keys()
+        if event["ph"] == "X":
+            track = lasting.setdefault((event["pid"], event["tid"]), [])
+            track.append((event["ts"], -event["ts"] - event["dur"], event["name"]))
+    assert any(name.startswith("ProfilerStep#") for track in lasting.values() for _, _, name in track)
+    for track in lasting.values():
+        ends: list[float] = []
+        for start, minus_end, name in sorted(track):
+            while ends and ends[-1] <= start + 0.001:
+                ends.pop()
+            assert not ends or -minus_end <= ends[-1] + 0.01, f"{name} ends outside what it began in"
+            ends.append(-minus_end)
+
+
+def test_the_trace_can_be_written_again(said: Said, tmp_path: Path, collecting: Checked) -> None:
+    said("report", collecting.run, "--trace", "again.json")
+    again = tracks((tmp_path / "again.json").read_bytes())
+    first = tracks(gzip.decompress((collecting.runs.parents[1] / "trace.json.gz").read_bytes()))
+    assert again["perfdoctor: steps"] == first["perfdoctor: steps"]
+    assert again["perfdoctor: error PD04.explicit-collect"] == first["perfdoctor: error PD04.explicit-collect"]
+
+
+def test_a_recording_without_a_trace_says_how_to_get_one(said: Said, tmp_path: Path) -> None:
+    checked = said("report", RECORDINGS / "demo", "--trace", "none.json")
+    assert "no trace was kept; record one with `perfdoctor check --trace FILE`" in checked.stderr
+    assert not (tmp_path / "none.json").exists()
+
+
+@pytest.mark.parametrize(("file", "slug"), [("trace.txt", "trace-name"), ("nowhere/trace.json", "trace-unwritable")])
+def test_a_trace_that_cannot_be_written_is_refused_before_the_job_starts(said: Said, file: str, slug: str) -> None:
+    checked = said("check", "--trace", file, JOBS / "train.py")
+    assert (checked.code, f"[{slug}]" in checked.stderr) == (2, True)
+    assert not checked.runs.exists()
 
 
 def test_the_recording_judged_again_says_the_same(perfdoctor: Perfdoctor, machine_readable: Checked) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfdoctor.launch.masking import masked
+from perfdoctor.launch.masking import masked, without_identity
 
 # Put together here, so that no scanner takes a made-up secret for a real one.
 HF = "hf_" + "aB3dE" * 7
@@ -255,3 +255,20 @@ def test_any_text_is_masked_the_same_way_twice(arguments: tuple[str, ...]) -> No
     once = masked(arguments)
     assert len(once) == len(arguments)
     assert masked(once) == once
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/home/ann/job/train.py(3): main", "~/job/train.py(3): main"),
+        ("read '/Users/ann/x.csv'", "read '~/x.csv'"),
+        ("/root/x.py and /rooted/x.py", "~/x.py and /rooted/x.py"),
+        ("/opt/home/ann/x.py", "/opt/home/ann/x.py"),
+        ("shard of node17:8 on node17", "shard of ***:8 on ***"),
+        ("node17b and my-node17", "node17b and my-node17"),
+        ("push --token abc123secret", "push --token ***"),
+        ("Optimizer.step#Adam.step", "Optimizer.step#Adam.step"),
+    ],
+)
+def test_who_and_where_are_taken_out_of_what_a_job_says(text: str, expected: str) -> None:
+    assert without_identity(text, "node17") == expected

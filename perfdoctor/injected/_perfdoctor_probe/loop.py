@@ -295,6 +295,8 @@ class Loop:
                 spent = line.rows[-1][1]
                 spent[parts.OPTIMIZER] += spent[parts.OTHER] - other
                 spent[parts.OTHER] = other
+                if line.borders is not None:
+                    line.borders.was_update()
             self._tell(line)
         elif self.updated >= _UPDATES_WITHOUT_OPTIMIZER:
             self._become("backward")
@@ -398,6 +400,7 @@ class Loop:
                 and not self.faults
                 and self.device_boundary is None
                 and self.on_pass is None
+                and line.borders is None
             )
             self.quick = self.thread if ordinary else 0
             self.on_boundary(line)

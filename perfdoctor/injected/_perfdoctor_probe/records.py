@@ -114,6 +114,10 @@ VECTOR_EXTENSION_VARIABLES = (
 """Those of them that keep a library from the CPU's newer instructions."""
 
 
+LAYER_RANGE = "perfdoctor layer "
+"""In a trace, the range around each call of a module, with its number behind."""
+
+
 def quoted(text: str) -> str:
     """`text` as a JSON string, without the json module (it may not be imported before torch)."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
@@ -158,3 +162,9 @@ def encoded(value) -> str:
 def file_name(pid: int, now_ns: int) -> str:
     """Unique although a pid may serve several programs in a row (exec)."""
     return f"{PREFIX}{pid}-{now_ns}{SUFFIX}"
+
+
+def trace_of(path: str) -> str:
+    """The file beside a process's records that holds the trace of its operator window: `trace-100-7.json`."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/trace-{name[len(PREFIX) : -len(SUFFIX)]}.json"

@@ -36,6 +36,8 @@ class Timeline:
         """Wall time, time by part (ns) and micro-batches of each step; made into columns when they are written."""
         self.marks = None
         """The `DeviceClock`, in a step that is marked on the device too."""
+        self.borders = None
+        """The `Borders`, while a trace is kept: they are told of every change of part."""
 
     def enter(self, part: int) -> int:
         """Start `part`; the part below stands still until `leave`. Returns the time now, ns."""
@@ -44,6 +46,8 @@ class Timeline:
         below = stack[-1]
         self.spent[below] += now - self.mark
         self.mark = now
+        if self.borders is not None:
+            self.borders.crossed(below, now)
         if self.marks is not None and part not in _INSIDE:
             self.marks.border(below, now)
         if below == LOSS and part != FORWARD and part not in _PASSING:
@@ -59,6 +63,8 @@ class Timeline:
         top = stack[-1]
         self.spent[top] += now - self.mark
         self.mark = now
+        if self.borders is not None:
+            self.borders.crossed(top, now)
         if self.marks is not None and part not in _INSIDE:
             self.marks.border(top, now)
         if top == LOSS and part != LOSS:
@@ -86,6 +92,8 @@ class Timeline:
         self.stack.pop()
         self.spent[bill_to] += self.spent[LOSS]
         self.spent[LOSS] = 0
+        if self.borders is not None:
+            self.borders.end_loss(bill_to)
         if self.marks is not None:
             self.marks.end_loss(bill_to)
 
@@ -95,6 +103,8 @@ class Timeline:
         spent = self.spent
         spent[self.stack[-1]] += now - self.mark
         self.mark = now
+        if self.borders is not None:
+            self.borders.step_ended(self.step, self.stack[-1], now)
         if self.marks is not None:
             self.marks.border(self.stack[-1], now)
         if self.stack[-1] == LOSS:
@@ -134,6 +144,8 @@ class Timeline:
         self.spent = [0] * PARTS  # a collection that our own objects set off
         self.mark = self.boundary_ns = _clock()
         self.cpu_mark = _cpu_clock()
+        if self.borders is not None:
+            self.borders.step_begins(self.mark)
 
 
 def unit_ns() -> float:

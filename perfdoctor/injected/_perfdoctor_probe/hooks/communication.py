@@ -108,6 +108,8 @@ class Communication:
             line.spent[BACKWARD] -= waited
             line.spent[COMMUNICATION] += waited
             line.leave(COMMUNICATION)
+            if line.borders is not None:
+                line.borders.lasted(waited)
             self.calls.add("dist.gradients_again" if again else "dist.gradients", -1, waited)
             self.own_ns += _clock() - now
 

@@ -13,13 +13,14 @@ from _thread import get_ident
 import torch
 from torch.nn.modules import module as nn_module
 
+from .. import records
 from ..microbenchmarks.passes import PassMicrobenchmark
 from ..rows import milliseconds, rounded
 from . import conv_choice, gaps
 
 _KEPT = 40
 """Layers kept, the largest by time."""
-RANGE = "perfdoctor layer "
+RANGE = records.LAYER_RANGE
 _NODE = "autograd::engine::evaluate_function"
 _FLOPS = (
     "aten::mm",
@@ -210,6 +211,19 @@ class Layers:
             "on_device": on_device,
             "stray_ms": 0.0 if on_device else stray_ms,
         }
+
+    def named(self) -> "list[dict]":
+        """Of every module seen, in the order of their ranges, its name, its class and its lines."""
+        names = self._names()
+        return [
+            {
+                "name": names.get(id(module), ""),
+                "kind": type(module).__name__,
+                "called_at": self.calls.get(id(module)),
+                "made_at": self.sites.made_at(module) if self.sites is not None else None,
+            }
+            for _, module, *_ in self.modules.values()
+        ]
 
     def weights(self) -> "set[tuple]":
         """Shapes of the parameters of every module seen."""

@@ -1,5 +1,7 @@
 """A window by its name. The modules are loaded when first needed, and only then."""
 
+import os
+
 
 def made(name: str, probe):
     """The window, for this job."""
@@ -8,7 +10,7 @@ def made(name: str, probe):
         from .operators import OpsWindow
 
         optimizer = probe.optimizer() if probe.optimizer is not None else None
-        return OpsWindow(probe.profilers, compiled, probe.onednn, optimizer, probe.sites)
+        return OpsWindow(probe.profilers, compiled, probe.onednn, optimizer, probe.sites, _kept_trace(probe))
     if name == "counters":
         from .counters import CountersWindow
 
@@ -20,3 +22,12 @@ def made(name: str, probe):
     from .call_sites import SitesWindow
 
     return SitesWindow(probe.sites, probe.loop, probe.anomaly, compiled)
+
+
+def _kept_trace(probe):
+    """What keeps the window's trace, where it is asked for; else None."""
+    if "PERFDOCTOR_KEEP_TRACE" not in os.environ:
+        return None
+    from .kept_trace import KeptTrace
+
+    return KeptTrace(probe.recorder.path, probe.loop)

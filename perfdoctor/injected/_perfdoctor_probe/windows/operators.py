@@ -79,10 +79,14 @@ class OpsWindow(ProfilerWindow):
 
     name = "ops"
 
-    def __init__(self, profilers: Profilers, compiled: bool, onednn: "bool | None", optimizer, sites=None) -> None:
-        """`optimizer`: the job's first; None where it has none, or that is gone."""
+    def __init__(
+        self, profilers: Profilers, compiled: bool, onednn: "bool | None", optimizer, sites=None, trace=None
+    ) -> None:
+        """`optimizer`: the job's first; None where it has none, or that is gone. `trace`: the `KeptTrace`, where one is
+        asked for."""
         super().__init__(profilers)
         self.sites = sites
+        self.trace = trace
         self.compiled = compiled
         self.optimizer = optimizer
         self.onednn = onednn
@@ -105,12 +109,15 @@ class OpsWindow(ProfilerWindow):
                 self.layers.open()
         except Exception as error:  # a torch without these hooks: operators can still be seen
             self.forget_layers(f"{type(error).__name__}: {error}"[:300])
+        if self.trace is not None:
+            self.trace.open()
         self.delays = procfs.thread_delays()
 
     def close(self, steps: int) -> dict:
         """Stop profiling; what was seen in `steps` steps."""
         stray_ms = gaps.stray_ms(self.delays, procfs.thread_delays(), steps)
         self.abandon()
+        kept = self.trace.close(self.profile, self.layers, _QuietKineto()) if self.trace is not None else None
         host, device = self.events()
         profile, arguments = summarise(host, device, steps)
         profile["stray_ms"] = stray_ms
@@ -125,6 +132,8 @@ class OpsWindow(ProfilerWindow):
         on_cpu = not self.on_device and (seen is None or seen.on_cpu())
         library, *again = _libraries(host, device, seen, on_cpu, steps)
         record = {"profile": profile, "layers": found, "library_use": library}
+        if kept is not None:
+            record["trace"] = kept
         if any(name in os.environ for name in records.VECTOR_EXTENSION_VARIABLES):
             record["replays"] = onednn.replays(profile["ops"], arguments)
         if not self.on_device:
@@ -148,6 +157,8 @@ class OpsWindow(ProfilerWindow):
 
     def abandon(self) -> None:
         self.drop_layers()
+        if self.trace is not None:
+            self.trace.drop()
         super().abandon()
 
     def drop_layers(self) -> None:
