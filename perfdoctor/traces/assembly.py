@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import Columns, TableName, Tables
-from .model import NOT_SAID, Calls, Floats, HostSpans, Ints, Operators, Work
+from .model import NOT_SAID, Calls, Floats, HostSpans, Ints, Marks, Operators, Work
 
 SPANS: tuple[TableName, ...] = ("operators", "calls", "work", "marks", "frames")
 _IDENTITIES: dict[TableName, str] = {
@@ -40,7 +40,7 @@ class Assembled:
     operators: Operators
     calls: Calls
     work: Work
-    marks: HostSpans
+    marks: Marks
     frames: HostSpans
 
 
@@ -70,7 +70,7 @@ def assemble(tables: Tables, left_out: Counter[str]) -> Assembled:
         operators=Operators(**spans["operators"]),
         calls=Calls(**calls),
         work=Work(**work),
-        marks=HostSpans(**spans["marks"]),
+        marks=Marks(**spans["marks"]),
         frames=HostSpans(**spans["frames"]),
     )
 

@@ -95,14 +95,14 @@ class ChromeEvents:
             said = event.args or _NO_ARGUMENTS
             if meaning in ("operator", "old operator"):
                 if _is_annotation(meaning, event.name, said):
-                    marks.append((start, end, name_index(event.name), self._thread(event.tid)))
+                    marks.append((start, end, name_index(event.name), self._thread(event.tid), self._stack(said)))
                 else:
                     operators.append((start, end, name_index(event.name), *self._operator(event, said)))
             elif meaning == "call":
                 thread = self._thread(event.tid)
                 calls.append((start, end, name_index(event.name), thread, _whole(said.correlation), _external(said)))
             elif meaning == "mark":
-                marks.append((start, end, name_index(event.name), self._thread(event.tid)))
+                marks.append((start, end, name_index(event.name), self._thread(event.tid), self._stack(said)))
             elif meaning == "window":
                 rows.setdefault("windows", []).append((start, end))
             else:
@@ -112,15 +112,16 @@ class ChromeEvents:
 
     def _operator(self, event: Event, said: Arguments) -> Row:
         names = self.tables.names
-        shapes = dtype = stack = NOT_SAID
+        shapes = dtype = NOT_SAID
         if said.dims:
             self.has_shapes = True
             shapes = names.index_of_json(said.dims, shapes_text)
         if said.types:
             dtype = names.index_of_json(said.types, _dtype)
-        if said.stack:
-            stack = names.index_of_json(said.stack, str)
-        return self._thread(event.tid), _external(said), _whole(said.sequence), dtype, shapes, stack
+        return self._thread(event.tid), _external(said), _whole(said.sequence), dtype, shapes, self._stack(said)
+
+    def _stack(self, said: Arguments) -> int:
+        return self.tables.names.index_of_json(said.stack, str) if said.stack else NOT_SAID
 
     def _work(self, kind: Kind, event: Event, said: Arguments) -> Row:
         collective = NOT_SAID

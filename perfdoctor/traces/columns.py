@@ -29,7 +29,7 @@ COLUMNS: dict[TableName, tuple[str, ...]] = {
         *("start_us", "end_us", "name", "kind", "device", "stream"),
         *("correlation", "external", "bytes", "collective", "elements"),
     ),
-    "marks": ("start_us", "end_us", "name", "thread"),
+    "marks": ("start_us", "end_us", "name", "thread", "stack"),
     "frames": ("start_us", "end_us", "name", "thread"),
     # Spans of the profiler itself.
     "windows": ("start_us", "end_us"),

@@ -48,9 +48,17 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class HostSpans(Spans):
-    """On a thread of the process: user annotations (`ProfilerStep#3`, `Optimizer.step#SGD.step`), Python functions."""
+    """On a thread of the process: Python functions, `train.py(41): main`."""
 
     thread: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Marks(HostSpans):
+    """User annotations: `ProfilerStep#3`, `Optimizer.step#SGD.step`."""
+
+    stack: Ints
+    """As of `Operators`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +126,7 @@ class Trace:
     operators: Operators
     calls: Calls
     work: Work
-    marks: HostSpans
+    marks: Marks
     """User annotations on the host."""
     frames: HostSpans
     """Python functions: `train.py(41): main`."""

@@ -207,7 +207,7 @@ class _Export:
                 if name.startswith(_SURELY_OPERATORS) or (said and ("::" in name or "Backward" in name)):
                     operators.append((start, end, index, thread, NOT_SAID, *self._details(said), NOT_SAID))
                 else:
-                    marks.append((start, end, index, thread))
+                    marks.append((start, end, index, thread, NOT_SAID))
             self.tables.extend("operators", operators)
             self.tables.extend("marks", marks)
 

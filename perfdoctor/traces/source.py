@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date, datetime, timezone
 from pathlib import Path
 
 from ..recording.directory import RunDirectory
@@ -36,6 +37,16 @@ def is_trace(path: Path) -> bool:
     if path.is_dir():
         return not RunDirectory(path).run_file.exists() and bool(_files(path) or _runs(path))
     return path.is_file() or path.name.endswith((*PROFILER, *OTHERS, *NSYS))
+
+
+def holds_events(path: Path) -> bool:
+    """Whether a file is a trace by what is in it."""
+    return path.is_file() and (path.name.endswith(NSYS) or TraceText(path).begins())
+
+
+def written(path: Path) -> date:
+    """The day on which a file was written last: a trace does not say when it was recorded."""
+    return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).date()
 
 
 def find(path: Path) -> Sources:

@@ -7,6 +7,7 @@ import json
 import random
 import resource
 import tempfile
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_traces import as_the_profiler_writes, new_schema, old_schema
 
+from perfdoctor.config.settings import Config
+from perfdoctor.diagnosis.examine import Rules, examine
+from perfdoctor.diagnosis.findings import Check, Diagnosis, OutcomeKind
+from perfdoctor.diagnosis.registry import discover
 from perfdoctor.errors import PerfdoctorError
+from perfdoctor.evidence.traced.build import build
+from perfdoctor.report.markdown import render_markdown
 from perfdoctor.traces import text
-from perfdoctor.traces.model import NOT_SAID
+from perfdoctor.traces.model import NOT_SAID, Trace
 from perfdoctor.traces.reader import read
 
 MOST_BYTES = 200 << 20
@@ -68,8 +75,8 @@ def sources() -> tuple[str, ...]:
     return json.dumps(new_schema()), as_the_profiler_writes(old_schema()), recorded()
 
 
-def read_or_refused(content: bytes) -> bool:
-    """Whether a trace came of it."""
+def read_or_refused(content: bytes, judge: bool = False) -> bool:
+    """Whether a trace came of it; with a report of it, if asked."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "trace.json")
         path.write_bytes(content)
@@ -84,21 +91,37 @@ def read_or_refused(content: bytes) -> bool:
         assert len(spans) == 0 or -1 < spans.name.min() <= spans.name.max() < len(trace.names)
     assert ((trace.work.call >= NOT_SAID) & (trace.work.call < max(1, len(trace.calls)))).all()
     "\n".join(trace.names).encode()
+    if judge:
+        assert render_markdown(judged(trace), next_command="")
     return True
+
+
+@cache
+def checks() -> list[tuple[Check[Any], Any]]:
+    return [(entry.check, entry.check.limits) for entry in discover()]
+
+
+def judged(trace: Trace) -> Diagnosis:
+    """Whatever a trace holds, there is a diagnosis of it, and no check fails."""
+    diagnosis = examine(build([trace]), checks(), Rules(Config(), date(2026, 1, 1), lambda finding: None))
+    assert [check.code for check in diagnosis.checks if check.outcome.kind is OutcomeKind.CRASHED] == []
+    return diagnosis
 
 
 def test_a_recording_of_this_pytorch_is_read() -> None:
     assert read_or_refused(recorded().encode())
 
 
-@pytest.mark.parametrize("block", [700, 1 << 22])
-def test_flipped_bytes(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+@pytest.mark.parametrize(
+    ("block", "judge"), [(700, False), (1 << 22, False), pytest.param(5000, True, marks=pytest.mark.slow)]
+)
+def test_flipped_bytes(monkeypatch: pytest.MonkeyPatch, block: int, judge: bool) -> None:
     """Bits, bytes, runs of bytes lost, doubled and swapped, in text and in what is compressed."""
     monkeypatch.setattr(text, "BLOCK_BYTES", block)
     chance = random.Random(block)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     came = 0
-    for number in range(FLIPS // 2):
+    for number in range(1000 if judge else FLIPS // 2):
         content = bytearray(sources()[number % 3].encode())
         if number % 4 == 0:
             content = bytearray(gzip.compress(bytes(content)))
@@ -115,7 +138,7 @@ def test_flipped_bytes(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
             )
             if not content:
                 break
-        came += read_or_refused(bytes(content))
+        came += read_or_refused(bytes(content), judge or number % 40 == 0)
     assert came > FLIPS / 4
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < MOST_BYTES
 
@@ -128,6 +151,12 @@ def changed(value: Any, name: str, new: Any, chance: random.Random) -> Any:
             for key, inner in value.items()
         }
     return [changed(inner, name, new, chance) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_value_of_another_type_in_any_field_gets_a_report(field: str) -> None:
+    content = changed(json.loads(sources()[FIELDS.index(field) % 3]), field, {"": [-1]}, random.Random(1))
+    assert read_or_refused(json.dumps(content).encode(), judge=True) in (True, False)
 
 
 @settings(max_examples=200)

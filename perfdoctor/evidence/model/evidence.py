@@ -12,6 +12,7 @@ from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
 from ...recording.settings import Backend, Cudnn, Precision, Threads
+from .activity import Activity
 from .anatomy import Evaluations, JobAnatomy, LoggingLine
 from .checkpoints import Checkpoints
 from .communication import Communication
@@ -26,6 +27,9 @@ from .memory import CudaMemory, HostMemory
 from .step import GarbageCollection, Step
 
 NOT_RECORDED = Missing("it was not recorded")
+NO_TRACE = Missing(
+    "host and device are seen side by side in a trace only", "record one with torch.profiler: perfdoctor report TRACE"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class Evidence:
     evaluations: Evaluations | Missing = NOT_RECORDED
     logging: tuple[LoggingLine, ...] | Missing = NOT_RECORDED
     """The dearest line first."""
+    activity: Activity | Missing = NO_TRACE
 
     @property
     def on_cuda(self) -> bool:

@@ -56,6 +56,8 @@ class Job:
     """Whose training loop it is: `lightning`, `transformers`, `accelerate`, or "" for the job's own."""
     accumulation_at: Site | None = None
     """The line that tells a trainer how many batches to accumulate."""
+    traced: bool = False
+    """Nobody observed it: what is known of it is a profiler's trace, whose file stands for the command."""
     batch_at: Site | None = None
     """The line that tells a trainer the size of a batch."""
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from ...recording.base import Missing, Site
 from ...recording.process import BoundaryKind
+
+Boundary = BoundaryKind | Literal["profiler", "trace"]
+"""What a step may end at; of a trace, the profiler's own steps, or all of it where none is marked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Step:
     means when several threads call a model: they wait for each other in bursts.
     """
 
-    boundary: BoundaryKind
+    boundary: Boundary
     count: int
     """Steady steps behind the numbers."""
     seconds: float
