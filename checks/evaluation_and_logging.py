@@ -98,6 +98,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     step, evaluations = evidence.step, evidence.evaluations
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
+    if isinstance(evidence.logging, Missing) and isinstance(evaluations, Missing):
+        return cannot_tell(f"logging was not watched: {evidence.logging}")
     findings = [logging(evidence, step, limits)]
     numbers = [share("logging_share", step.parts.logging / step.step_ms, "of the step, printing and logging")]
     if not isinstance(evaluations, Missing):

@@ -7,6 +7,9 @@ DistributedDataParallel's reduction is through, in the broadcast of buffers befo
 called from Python (`all_reduce`, `barrier`, `all_gather_object`, ...), line by line. What remains of the step is the
 rank's own time. Nothing compares the clocks of two ranks.
 
+Of traces: communication that no other kernel hides; with those of all ranks what of it is sending, by the rank that
+is in each collective for the shortest time, and what is waiting for others.
+
 Why it costs time
 -----------------
 A collective ends when the last rank has come, so the step of all is that of the slowest; and because all ranks end it
@@ -63,9 +66,11 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, Missing
 
+from .._shared.traced import traced
 from .calls import collectives_in_the_loop
 from .case import Case, Limits
 from .late import late_rank, late_reason
+from .on_device import in_trace
 from .sending import accumulation_without_no_sync, buffers_broadcast, exposed, find_unused, small_buckets
 
 
@@ -74,6 +79,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     step, together = evidence.step, evidence.communication
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
+    seen = traced(step, evidence.activity)
+    if seen is not None:
+        return in_trace(seen)
     if evidence.job.world_size < 2:
         return not_applicable("the job has one rank")
     if isinstance(together, Missing):

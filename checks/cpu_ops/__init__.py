@@ -7,6 +7,9 @@ f-string, `if t > 0`), every copy between devices and every tensor made of a lis
 a GPU the copies that the device saw. The source of the loop around a line that runs often: what an iteration needs from
 the one before. Loops over parameters and copies of the model's state are told by PD17.
 
+Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
+how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
+
 Why it costs time
 -----------------
 A loop over the samples of a batch pays 5 to 20 us of Python and dispatch for every element, where one operator
@@ -61,10 +64,12 @@ from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing, Step
 from .._shared.lines import key
 from .._shared.parameters import parameter_loops, state_lines
 from .._shared.reads import of_the_job
+from .._shared.traced import traced
 from .device_sync import device_syncs
 from .element_loops import element_loops
 from .limits import Limits
 from .list_conversions import list_conversions
+from .on_device import in_trace
 from .round_trips import round_trips
 from .scalar_reads import ScalarReads
 
@@ -74,6 +79,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     step, calls, lines = evidence.step, evidence.call_sites, evidence.hot_lines
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
+    seen = traced(step, evidence.activity)
+    if seen is not None:
+        return in_trace(seen)
     if isinstance(calls, Missing):
         return cannot_tell(f"calls were not watched: {calls}")
     if isinstance(lines, Missing):

@@ -7,6 +7,8 @@ Which operator did each convolution and recurrent layer of the profiled steps: t
 whether the library was on inside the forward pass; cuDNN's settings, shapes of batches and memory formats; attention
 by torch's fused kernel, by its math path, or made by hand of two products and a softmax.
 
+Of a trace: kernels that do nothing but change the memory layout, where the device bounds the step.
+
 Why it costs time
 -----------------
 Native convolutions were measured 3.4 times slower than oneDNN's, a native LSTM 1.5 to 4 times; on a GPU cuDNN has a
@@ -58,10 +60,12 @@ from perfdoctor.api.causes import in_step
 from perfdoctor.api.findings import Check, Finding, Outcome, cannot_tell, clear, found, not_applicable, present
 from perfdoctor.api.quantities import Backend, Evidence, LibraryUse, Missing, Step
 
+from .._shared.traced import traced
 from .attention import attention
 from .case import Case, Limits
 from .channels_last import channels_last
 from .done_by import done_by, measured
+from .on_device import in_trace
 from .unused import onednn_disabled, unused
 from .usage import benchmark_off, benchmark_on_new_shapes, channels_first, deterministic, scattered_weights
 
@@ -71,6 +75,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     step, ops, use, backend = evidence.step, evidence.ops, evidence.library_use, evidence.backend
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
+    seen = traced(step, evidence.activity)
+    if seen is not None:
+        return in_trace(seen)
     if isinstance(ops, Missing):
         return cannot_tell(f"operators were not profiled: {ops}")
     if isinstance(use, Missing):

@@ -7,6 +7,9 @@ parameters, batches and autocast; conversions in the step, with their lines; and
 type. The largest operators that are not float32 are timed in this process in both types, and on a CPU that
 multiplies bfloat16 the largest products in float32.
 
+Of a trace: products by the type of their arithmetic, where the device bounds the step, and its peak rates by its
+data sheet.
+
 Why it costs time
 -----------------
 float64 moves twice the bytes and has half the vector width or less: on the machine this was developed on, matrix
@@ -47,8 +50,10 @@ from perfdoctor.api.causes import in_step, type_cost
 from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, milliseconds, present
 from perfdoctor.api.quantities import Evidence, Missing
 
+from .._shared.traced import traced
 from .case import Case, Limits
 from .mixed import conversions, needless_grad_scaler
+from .on_device import in_trace
 from .slow_type import bfloat16_unused, slow_type, tensor_cores_unused
 
 
@@ -57,6 +62,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     step, ops, precision = evidence.step, evidence.ops, evidence.precision
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
+    seen = traced(step, evidence.activity)
+    if seen is not None:
+        return in_trace(seen)
     if isinstance(ops, Missing):
         return cannot_tell(f"operators were not profiled: {ops}")
     if isinstance(precision, Missing):

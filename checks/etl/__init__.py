@@ -8,6 +8,9 @@ run delay, what they read, and how long the workers' garbage collections take; t
 which tells the line of the data set or of `collate_fn` to look at first. A loader that keeps up is clear, whatever its
 settings.
 
+Of a trace: the device's idle time while the host is in the loader, and copies from pageable memory beside which
+nothing runs. Why the loader is slow a trace does not say.
+
 Why it costs time
 -----------------
 A step that waits 14 ms for data and trains for 10 could take 10. The same wait has different causes: too few
@@ -57,6 +60,7 @@ from perfdoctor.api.quantities import Evidence, Missing, Step
 
 from .causes import waiting
 from .handover import pageable_copies
+from .starved import in_trace
 from .waiting import Case, Limits
 from .workers import restarted_workers
 
@@ -69,6 +73,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     step, loaders, split = evidence.step, evidence.loaders, input_wait(evidence)
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
+    if evidence.job.traced and isinstance(loaders, Missing):
+        return in_trace(evidence, step, loaders, limits)
     if isinstance(loaders, Missing) or isinstance(split, Missing):
         return cannot_tell(f"loaders were not seen: {loaders}")
     if not loaders:

@@ -7,6 +7,8 @@ the operators that make gradients of embedding tables; recurrent cells, and whol
 calls once per time step; and, in two steps, which classes the targets of a cross-entropy name and which rows of a
 table are looked up.
 
+Of a trace: the kernels that take longest with the operators that launched them, and those that a compiler could fuse.
+
 Why it costs time
 -----------------
 A layer too wide for its place costs time in proportion to its width: hidden layers of 2048 units instead of 256
@@ -66,10 +68,12 @@ from perfdoctor.api.causes import compute
 from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, not_applicable, present
 from perfdoctor.api.quantities import Cause, Evidence, Missing
 
+from .._shared.traced import traced
 from .case import Case, Limits
 from .convolutions import dominant_convolutions
 from .embeddings import dense_embedding_gradient
 from .memory_bound import memory_bound_layers
+from .on_device import in_trace
 from .oversized import oversized_head, oversized_layers, unused_outputs
 from .time_loop import time_loops
 
@@ -79,6 +83,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     step, layers = evidence.step, evidence.layers
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
+    seen = traced(step, evidence.activity)
+    if seen is not None:
+        return in_trace(seen)
     if isinstance(layers, Missing):
         return cannot_tell(f"layers were not timed: {layers}")
     if not layers.layers:

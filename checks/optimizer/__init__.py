@@ -7,6 +7,8 @@ shapes of its parameters take one by one and together: norms that are read, aver
 zeros or let go. In a step or two, the lines between the passes and in an optimizer of the job's own that run once for
 each parameter: loops over `model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`.
 
+Of a trace: how many kernels the optimizer launches, and the device's idle time meanwhile.
+
 Why it costs time
 -----------------
 Each operator pays 5 to 20 us of Python and dispatch, and a model has hundreds of parameters, most of them small. An
@@ -65,6 +67,8 @@ from perfdoctor.api.quantities import Evidence, Missing, Step
 from .._shared.lines import key
 from .._shared.parameters import ParameterLoop, parameter_loops, state_lines
 from .._shared.reads import of_the_job
+from .._shared.traced import traced
+from .launches import in_trace
 from .limits import Limits
 from .loops import parameter_loop
 from .state_copies import state_copies
@@ -77,6 +81,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     step, calls, lines = evidence.step, evidence.call_sites, evidence.hot_lines
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
+    seen = traced(step, evidence.activity)
+    if seen is not None:
+        return in_trace(seen)
     if step.boundary == "forward":
         return not_applicable("the job updates no parameters")
     if isinstance(calls, Missing) or isinstance(lines, Missing):

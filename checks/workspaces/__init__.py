@@ -7,6 +7,8 @@ C allocator with its settings. On CUDA: allocations and retries that reach the d
 fragmentation, a switched-off cache, `empty_cache` in the loop. Everywhere: forwards in evaluation mode that
 record an autograd graph that is never used, and backward passes through a model that no optimizer updates.
 
+Of a trace: the device's idle time while the driver allocates and frees memory.
+
 Why it costs time
 -----------------
 glibc returns blocks above its threshold (at most 32 MiB) to the OS when they are freed, and the next use faults them
@@ -47,8 +49,10 @@ from __future__ import annotations
 from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, milliseconds, present, share
 from perfdoctor.api.quantities import Evidence, HostMemory, Missing, Step
 
+from .._shared.traced import traced
 from .allocator_churn import allocator_churn
 from .cuda_allocator import cuda_allocator, emptied_cache
+from .device_allocations import in_trace
 from .gradients import grad_in_evaluation, unused_gradients
 from .limits import Limits
 
@@ -58,6 +62,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     step, memory = evidence.step, evidence.memory
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
+    seen = traced(step, evidence.activity)
+    if seen is not None:
+        return in_trace(seen)
     if isinstance(memory, Missing):
         return cannot_tell(f"memory was not measured: {memory}")
     fault_ns = evidence.machine.page_fault_ns

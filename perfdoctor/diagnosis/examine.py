@@ -32,6 +32,9 @@ from .suppress import CommentLookup, Sifted, sift, suppression_notes
 WORTH = 0.05 / 1.05
 """Of the step, saved: a speed-up of 1.05x. An ill saves it even at the lower end of its range, and what does not do so
 in the middle of its range is not worth a reader's time."""
+_OF_A_CEILING = 1 / 3
+"""Where only the most that can be saved is known, what counts as sure: of two stretches of a job whose waiting for data
+was mended, one got back 62 % of what the device had idled, and the other 34 %."""
 _EXPLAINED = 0.5
 """A general fix of which less than this is left, once causes with a name are billed, is no cause of its own; nor is
 anything else where steps have grown, once that is billed."""
@@ -149,14 +152,18 @@ def _weighed(outcome: Outcome, step: Step | Missing) -> Outcome:
         if finding.savings.high_ms > 0 and _is_small(finding, step):
             continue
         of_ms = finding.savings.of(step)
-        sure = _widened(finding, step).savings.low_ms >= WORTH * of_ms
+        saved = _widened(finding, step).savings
+        least = _OF_A_CEILING * saved.ceiling_ms if saved.ceiling_only else saved.low_ms
+        sure = least >= WORTH * of_ms
         kept.append(replace(finding, severity=finding.severity if sure else Severity.NOTE))
     return replace(outcome, findings=tuple(kept)) if kept else _clear_of(outcome, step)
 
 
 def _is_small(finding: Finding, step: Step) -> bool:
-    """Whether its fix is no speed-up of 1.05x in the middle of its range."""
-    return finding.savings.low_ms + finding.savings.high_ms < 2 * WORTH * finding.savings.of(step)
+    """Whether its fix is no speed-up of 1.05x in the middle of its range, or at most, where no more is known."""
+    saved = finding.savings
+    middle = saved.high_ms if saved.ceiling_only else (saved.low_ms + saved.high_ms) / 2
+    return middle < WORTH * saved.of(step)
 
 
 def _clear_of(outcome: Outcome, step: Step, beside: str = "") -> Outcome:
@@ -226,6 +233,9 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
     capped: dict[tuple[str, int], Finding] = {}
     grown: set[str] = set()
     for whole in sorted(ranked(results), key=lambda f: (f.is_opportunity, not f.savings.first, f.savings.general)):
+        if whole.savings.high_ms <= 0:  # a direction without a size bills nothing
+            capped[whole.key] = whole
+            continue
         finding = replace(whole, savings=_within(whole.savings, pools))
         ceiling = finding.savings.ceiling_ms
         asked = [(ledgers[pool], ms) for pool, ms in _split(_POOL[finding.savings.part], ceiling, pools)]
@@ -245,6 +255,8 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
 
 def _widened(finding: Finding, step: Step) -> Finding:
     saved = finding.savings
+    if saved.ceiling_only:
+        return finding
     return replace(finding, savings=calibrated(saved, finding.id.partition(".")[0], saved.of(step)))
 
 

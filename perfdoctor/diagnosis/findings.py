@@ -125,6 +125,9 @@ class Savings:
     it lies, finds this."""
     predicted_ms: tuple[float, float] | None = None
     """The range before it was widened by how far earlier predictions missed; None where it was not."""
+    ceiling_only: bool = False
+    """Nothing but the ceiling is known, as from a trace: the range begins at nothing, and alarms go by a part of the
+    ceiling."""
     claimed: float = 0.0
     """Part of the time that other findings claim as well: it was taken off the numbers above, so that no millisecond is
     billed twice."""
@@ -394,6 +397,7 @@ def savings(
     lanes: int = 0,
     general: bool = False,
     first: bool = False,
+    ceiling_only: bool = False,
 ) -> Savings:
     """Per-step savings in ms, put in order: no bound below zero or above the ceiling, no ceiling above the step.
 
@@ -412,6 +416,7 @@ def savings(
         lanes=lanes,
         general=general,
         first=first,
+        ceiling_only=ceiling_only,
     )
 
 

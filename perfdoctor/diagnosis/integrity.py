@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..evidence.causes import SIGNS
-from ..evidence.model import Evidence, Missing, RunEvidence
+from ..evidence.model import Evidence, Missing, RunEvidence, Step
 from .findings import CheckResult, IntegrityNote, Measurement, OutcomeKind, Severity
 
 _FEW_STEPS = 20
@@ -49,6 +49,8 @@ def _steps(evidence: Evidence) -> IntegrityNote | None:
         return IntegrityNote("PD90", "too-few-steps", Severity.ERROR, str(step))
     if step.count >= _FEW_STEPS:
         return None
+    if evidence.job.traced:
+        return _few_recorded(step)
     # One that ended by itself has no more steps to give.
     advice = "--steps 30 or --to-end gives" if evidence.job.end.kind == "stopped" else "let the job run longer for"
     return IntegrityNote(
@@ -56,6 +58,29 @@ def _steps(evidence: Evidence) -> IntegrityNote | None:
         "too-few-steps",
         Severity.WARNING,
         f"only {{steps:steady step was|steady steps were}} seen; {advice} firmer numbers",
+        (Measurement("steps", step.count, "count"),),
+    )
+
+
+_FEW_RECORDED = 5
+"""Steps of a trace, in which each is recorded event by event: with as many the mean of a steady loop is settled."""
+
+
+def _few_recorded(step: Step) -> IntegrityNote | None:
+    if step.boundary == "trace":
+        return IntegrityNote(
+            "PD90",
+            "too-few-steps",
+            Severity.WARNING,
+            "the trace marks no steps, so that all of it is taken for one; call `prof.step()` after each",
+        )
+    if step.count >= _FEW_RECORDED:
+        return None
+    return IntegrityNote(
+        "PD90",
+        "too-few-steps",
+        Severity.WARNING,
+        "the trace holds {steps:step} only; record five or more (`schedule(wait=5, warmup=2, active=5)`)",
         (Measurement("steps", step.count, "count"),),
     )
 

@@ -27,11 +27,12 @@ from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, zeroed
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
+from ill_runs.traced import LOOP, traced
 from ill_runs.vector_extensions import limited, masked
 from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation, unused_gradients
 from samples import H100, healthy, on_gpu, with_
 
-from perfdoctor.evidence.model import Evidence, Missing, PciGpu, ShapeVariety
+from perfdoctor.evidence.model import Called, Evidence, Idle, Missing, PciGpu, ShapeVariety
 
 ILL: dict[str, Evidence] = {
     "PD01.cpu-only-build": beside_a_gpu(backend__cuda="", backend__arch_list=()),
@@ -169,5 +170,13 @@ ILL: dict[str, Evidence] = {
     "PD20.logging": logging_loop(),
     "PD20.small-evaluation-batches": small_evaluation_batches(),
     "PD20.evaluation-too-often": evaluating(),
+    # Of traces.
+    "PD02.layout-kernels": traced(activity__layouts_ms=12.0),
+    "PD03.waiting-for-data": traced({Idle.INPUT: 33.0}),
+    "PD08.device-allocations": traced({Idle.ALLOCATOR: 40.0}, activity__allocator=Called("cudaFree", 50.0, 45.0)),
+    "PD09.unfused-kernels": traced(activity__elementwise_ms=45.0),
+    "PD10.idle-device": traced({Idle.OTHER: 20.0}),
+    "PD10.launch-bound": traced({Idle.LAUNCHING: 30.0}),
+    "PD17.update-by-tensor": traced({Idle.OPTIMIZER: 8.0}, activity__optimizer=LOOP),
 }
 """Finding id -> a run that has it, and for its check nothing else."""
