@@ -172,7 +172,7 @@ def gate(
         typer.Option(
             "--from",
             metavar="BEFORE AFTER",
-            help="Run nothing: two recordings, baselines or JSON reports.",
+            help="Run nothing: two recordings, traces, baselines or JSON reports.",
             envvar="PERFDOCTOR_GATE_FROM",
         ),
     ] = None,
@@ -313,7 +313,9 @@ def init(
 
 @app.command(cls=Command, short_help="Put two recordings side by side.")
 def diff(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A directory in .perfdoctor/runs.")],
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", help="A directory in .perfdoctor/runs, or a trace of torch.profiler.")
+    ],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another one.")],
     output: _Output = None,
     config: _ConfigFile = None,
@@ -346,9 +348,15 @@ def run(
     return command.run(wanted, apply)
 
 
-@app.command(cls=Command, short_help="Judge a recording again and show its report.")
+@app.command(cls=Command, short_help="Judge a recording or a profiler's trace, and show its report.")
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A directory in .perfdoctor/runs.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN|TRACE...",
+            help="A directory in .perfdoctor/runs; or traces of torch.profiler or Nsight Systems, one for each rank.",
+        ),
+    ],
     output: _Output = None,
     trace: _Trace = None,
     config: _ConfigFile = None,
@@ -357,11 +365,11 @@ def report(
     fail_on: _FailOn = None,
     verbose: _Verbose = False,
 ) -> int:
-    """Judge a recording again, without running the job and without torch."""
+    """Judge a recording again, without running the job and without torch; or traces that were recorded elsewhere."""
     from .commands import check as command
 
     settings = command.Settings(config, select, ignore or (), fail_on)
-    return command.report(run, settings, tuple(output or ()), verbose, trace)
+    return command.report(runs, settings, tuple(output or ()), verbose, trace)
 
 
 @app.command(cls=Command, short_help="Explain a check, or list them all.")

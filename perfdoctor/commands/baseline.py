@@ -27,7 +27,8 @@ from ..launch.command import Command
 from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
 from ..report import gate_words, wording
-from ..trials.judge import judge
+from ..traces.source import holds_events, written
+from ..trials.judge import judge, judge_recorded
 from .progress import say
 
 
@@ -150,8 +151,8 @@ def gate_against(file: Path, command: Command, config: Config, launches: int, to
 
 
 def read_arm(path: Path, config: Config) -> StoredArm:
-    """A recording, a baseline or a report as JSON. Raises PerfdoctorError for anything else."""
-    if path.is_dir():
+    """A recording, a trace, a baseline or a report as JSON. Raises PerfdoctorError for anything else."""
+    if path.is_dir() or holds_events(path):
         return _recording(path, config)
     try:
         text = path.read_text()
@@ -175,7 +176,7 @@ def read_arm(path: Path, config: Config) -> StoredArm:
 
 
 def _recording(path: Path, config: Config) -> StoredArm:
-    diagnosis = judge(RunDirectory(path), config)
+    diagnosis = judge_recorded([path], config)
     evidence = diagnosis.evidence
     if isinstance(evidence.step, Missing):
         raise PerfdoctorError(
@@ -184,5 +185,6 @@ def _recording(path: Path, config: Config) -> StoredArm:
             advice="name the recording of a run that made steps",
             exit_code=Exit.NOT_MEASURABLE,
         )
-    content = _made([diagnosis], path.name, date.fromisoformat(evidence.job.started[:10]))
+    started = evidence.job.started[:10]
+    content = _made([diagnosis], path.name, date.fromisoformat(started) if started else written(path))
     return StoredArm(str(path), content, (diagnosis,))

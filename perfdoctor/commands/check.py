@@ -26,7 +26,7 @@ from ..recording.directory import RunDirectory
 from ..report import wording
 from ..trials import history
 from ..trials.conductor import Conductor
-from ..trials.judge import checks_with_limits, exit_code, judge
+from ..trials.judge import checks_with_limits, exit_code, judge, judge_recorded
 from ..trials.plan import plan
 from . import outputs, traces
 from .budgets import keep_budgets, needs_counters, require_known_budgets
@@ -156,31 +156,59 @@ def _say_what_is_missing_here() -> None:
         )
 
 
-def report(run: Path, settings: Settings, words: Sequence[str], verbose: bool, trace: Path | None = None) -> Exit:
-    """Judge an old recording again."""
+def report(
+    runs: Sequence[Path], settings: Settings, words: Sequence[str], verbose: bool, trace: Path | None = None
+) -> Exit:
+    """Judge an old recording again, or what torch.profiler recorded elsewhere."""
     config = settings.resolve()
     require_known_budgets(config)
     where = outputs.parse(words)
     if trace is not None:
         traces.require_writable(trace)
-    directory = RunDirectory(run)
-    diagnosis = judge(directory, config)
-    _write(diagnosis, directory, f"-- {shlex.join(diagnosis.evidence.job.command)}", where, verbose)
-    if trace is not None:
-        traces.write(trace, directory, diagnosis)
+    diagnosis = judge_recorded(runs, config)
+    if diagnosis.evidence.job.traced:
+        _write_of_trace(diagnosis, runs, where, verbose)
+        if trace is not None:
+            raise PerfdoctorError(
+                "--trace keeps what perfdoctor recorded, and a trace is there already",
+                slug="trace-of-trace",
+                advice="open it as it is, in ui.perfetto.dev",
+            )
+    else:
+        directory = RunDirectory(runs[0])
+        _write(diagnosis, directory, f"-- {shlex.join(diagnosis.evidence.job.command)}", where, verbose)
+        if trace is not None:
+            traces.write(trace, directory, diagnosis)
     return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
 
 
 def _write(
     diagnosis: Diagnosis, directory: RunDirectory, job: str, where: Sequence[outputs.Output], verbose: bool
 ) -> None:
-    """Every report of a diagnosis."""
+    """Every report of a run."""
+    full = f"perfdoctor report -v {_shown(directory)}"
+    _write_all(diagnosis, next_command(diagnosis, directory, job), full, where, verbose)
+
+
+def _write_of_trace(
+    diagnosis: Diagnosis, paths: Sequence[Path], where: Sequence[outputs.Output], verbose: bool
+) -> None:
+    """Every report of traces: there is no job to run again."""
+    names = shlex.join(map(str, paths))
+    advice = (
+        f"perfdoctor explain {diagnosis.ranked[0].id.partition('.')[0]}"
+        if diagnosis.ranked
+        else f"perfdoctor report {names} --output markdown:report.md"
+    )
+    _write_all(diagnosis, wording.clean(advice), wording.clean(f"perfdoctor report -v {names}"), where, verbose)
+
+
+def _write_all(diagnosis: Diagnosis, advice: str, full: str, where: Sequence[outputs.Output], verbose: bool) -> None:
     from ..report.console import render_console
     from ..report.jsonreport import render_json
     from ..report.markdown import render_markdown
     from ..report.sheet import diagnosis_sheet
 
-    advice, full = next_command(diagnosis, directory, job), f"perfdoctor report -v {_shown(directory)}"
     pages = outputs.Pages(
         console=lambda: render_console(diagnosis, next_command=advice, full_command=full, verbose=verbose),
         markdown=lambda: render_markdown(diagnosis, next_command=advice),

@@ -13,8 +13,7 @@ from ..gate.compare import compare
 from ..gate.metrics import metrics
 from ..gate.model import Arm, Assume, GateResult, Judgement, Verdict
 from ..gate.why import explain
-from ..recording.directory import RunDirectory
-from ..trials.judge import judge
+from ..trials.judge import judge_recorded
 from . import outputs
 from .check import Settings
 from .gate import write
@@ -24,7 +23,7 @@ def run(before: Path, after: Path, settings: Settings, words: Sequence[str], ver
     """Metrics and findings of both. One launch each: nothing here says what is chance."""
     config = settings.resolve()
     where = outputs.parse(words)
-    was, now = (judge(RunDirectory(path), config) for path in (before, after))
+    was, now = (judge_recorded([path], config) for path in (before, after))
     judgements = [
         replace(j, verdict=Verdict.NOT_JUDGED, change=_relative(j), gates=False, reason="")
         for j in compare([metrics(was.evidence)], [metrics(now.evidence)])

@@ -111,9 +111,17 @@ NAMES = tuple(name for name, *_ in _TABLE)
 """All metrics but those of single operators, `op:NAME`."""
 
 
+_NEVER_TRACED = ("gc_share", "cpu_ms")
+"""What the step of a trace has no number for."""
+
+
 def metrics(evidence: Evidence) -> Metrics:
     """All that can be said about one launch, by name, in the order of a report."""
-    found = [Metric(name, unit, assume, take(evidence), label) for name, unit, assume, label, take in _TABLE]
+    found = [
+        Metric(name, unit, assume, take(evidence), label)
+        for name, unit, assume, label, take in _TABLE
+        if not (evidence.job.traced and name in _NEVER_TRACED)
+    ]
     if not isinstance(evidence.counters, Missing):
         last = NAMES.index(COUNTED[-1]) + 1
         found[last:last] = [

@@ -70,7 +70,7 @@ def _brief_report(content: Content) -> list[RenderableType]:
             blocks += [_Finding(finding), Text()]
     if content.trials is not None:
         blocks += [heading("What trials of the fixes measured"), *_trials(content.trials), Text()]
-    blocks += _checks(content.checks)
+    blocks += _checks(content.checks, content.traced)
     if content.suppressed:
         which = ", ".join(f"{item.finding.id} ({reason})" for item, reason in content.suppressed)
         number = wording.plural(len(content.suppressed), "finding")
@@ -188,7 +188,7 @@ def _trials(text: TrialsText) -> list[RenderableType]:
     return blocks
 
 
-def _checks(checks: tuple[CheckText, ...]) -> list[RenderableType]:
+def _checks(checks: tuple[CheckText, ...], traced: bool) -> list[RenderableType]:
     """What found nothing, by outcome; a reason where there is no answer."""
     if len(checks) > 1 and len({(check.mark, check.outcome, check.text) for check in checks}) == 1:
         same = checks[0]
@@ -204,6 +204,10 @@ def _checks(checks: tuple[CheckText, ...]) -> list[RenderableType]:
             number = wording.plural(len(of_kind), "check")
             mark = of_kind[0].mark
             blocks.append(_marked(mark, f"{number} {of_kind[0].outcome}: {names}"))
+    if traced and (unseen := by_kind.pop(OutcomeKind.CANNOT_TELL, [])):
+        names = ", ".join(check.result.name for check in unseen)
+        number = wording.plural(len(unseen), "check needs", "checks need")
+        blocks.append(_marked(unseen[0].mark, f"{number} a run of the job (perfdoctor check train.py): {names}"))
     blocks += [
         _marked(check.mark, f"{check.result.name} {check.outcome}: {check.text}", cut=kind is OutcomeKind.CANNOT_TELL)
         for kind in (OutcomeKind.CANNOT_TELL, OutcomeKind.CRASHED)

@@ -141,6 +141,8 @@ class Content:
     accuracy: str
     """How far predictions were off on this machine before; "" where none was tried, and in a report of trials, which
     says it beside them."""
+    traced: bool
+    """It is about a profiler's trace, not about a run."""
     checks: tuple[CheckText, ...]
     suppressed: tuple[tuple[FindingText, str], ...]
     """Findings that the configuration silences, and the reason that it gives."""
@@ -170,6 +172,7 @@ def prepare(diagnosis: Diagnosis) -> Content:
         trials=trials_text(diagnosis),
         overlap=_overlap(diagnosis),
         accuracy=accuracy(diagnosis.past) if diagnosis.ranked and diagnosis.trials is None else "",
+        traced=diagnosis.evidence.job.traced,
         checks=tuple(_check_text(result) for result in diagnosis.checks),
         suppressed=tuple(
             (finding_text(0, s.finding, diagnosis), wording.clean(s.reason))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..evidence.model import DeviceTimeline, Evidence, Missing, Step
+from ..evidence.model import Activity, DeviceTimeline, Evidence, Missing, Step
 from . import wording
 
 
@@ -31,12 +31,40 @@ def device_bounds(evidence: Evidence) -> DeviceTimeline | None:
 def device_sentence(evidence: Evidence) -> str:
     """Whether host or device bounds the step, and how that is known; "" where no CUDA device computes."""
     timeline = evidence.device
+    if not isinstance(evidence.activity, Missing):
+        return _beside_host(evidence.activity)
     if isinstance(timeline, Missing):
         if not evidence.on_cuda:
             return ""
         unknown = wording.clean(f"Whether the host or the device bounds the step is not known: {timeline}.")
         return unknown + _by_device(evidence)
     return f"{_who(timeline)}{_by_device(evidence) or _kernels(timeline)}"
+
+
+_SHARE_WORTH_SAYING = 0.005
+"""Of the step, idle for one cause."""
+
+
+def _beside_host(seen: Activity) -> str:
+    """What a trace shows: how busy the device is, and what the host did while it was not."""
+    if seen.step_ms <= 0:
+        return ""
+    device = f" ({wording.clean(seen.device)})" if seen.device else ""
+    other = f", the busiest of {wording.count(seen.devices)}" if seen.devices > 1 else ""
+    text = f"The device{device}{other} computes for {_of_step(seen.computing_ms, seen)}"
+    if seen.collectives is not None:
+        text += f", communicates for {_of_step(seen.collectives.ms, seen)}"
+    if seen.copying_ms >= _SHARE_WORTH_SAYING * seen.step_ms:
+        text += f", copies for {_of_step(seen.copying_ms, seen)}"
+    causes = [one for one in seen.idle if one.ms >= _SHARE_WORTH_SAYING * seen.step_ms]
+    text += f", and has nothing to do for {_of_step(seen.idle_ms, seen)}"
+    if not causes:
+        return f"{text}."
+    return f"{text}: {'; '.join(f'{one.cause.value} {_of_step(one.ms, seen)}' for one in causes)}."
+
+
+def _of_step(ms: float, seen: Activity) -> str:
+    return wording.share(ms / seen.step_ms)
 
 
 def _by_device(evidence: Evidence) -> str:

@@ -24,6 +24,7 @@ from ..diagnosis.findings import (
 )
 from ..diagnosis.measured import Trials
 from ..evidence.model import (
+    Activity,
     DeviceTimeline,
     Evaluations,
     Evidence,
@@ -144,6 +145,8 @@ class Report:
     anatomy: Anatomy | Missing
     job: JobAnatomy | Missing
     """Where the time of the whole job goes, as far as it was observed."""
+    activity: Activity | Missing
+    """What host and device did side by side; only of a profiler's trace."""
     evaluations: Evaluations | Missing
     """What evaluations between two steps of training take."""
     hot_lines: tuple[HotLine, ...] | Missing
@@ -197,6 +200,7 @@ def _report(diagnosis: Diagnosis) -> Report:
         verdict=verdict(diagnosis),
         anatomy=step if isinstance(step, Missing) else Anatomy(**_fields(step), device=evidence.device),
         job=evidence.anatomy,
+        activity=evidence.activity,
         evaluations=evidence.evaluations,
         hot_lines=_hot_lines(evidence.hot_lines),
         checks=tuple(_check(result) for result in diagnosis.checks),

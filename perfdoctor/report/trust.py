@@ -14,6 +14,8 @@ STEP_WORDS = {
     "backward": "one backward pass and what follows it (no optimizer step was seen)",
     "batch": "one batch from the data loader (no optimizer step was seen)",
     "forward": "one forward pass (neither optimizer nor data loader was seen)",
+    "profiler": "one step of the profiler (`ProfilerStep`)",
+    "trace": "all of the trace, which marks no steps (call `prof.step()` after each)",
 }
 SLOPE_WORTH_SAYING = 0.05
 """A step that grows or shrinks by less over the run is within what the interval says anyway."""
@@ -33,6 +35,8 @@ class Row:
 
 def trust_rows(evidence: Evidence) -> tuple[Row, ...]:
     """Steps, noise, contention, our own cost, hooks that failed, and how the job ended."""
+    if evidence.job.traced:
+        return (*_step_rows(evidence.step), *_recording_rows(evidence))
     return (
         *_step_rows(evidence.step),
         _contention_row(evidence.host, evidence.step),
@@ -44,6 +48,8 @@ def trust_rows(evidence: Evidence) -> tuple[Row, ...]:
 
 def alarm_rows(evidence: Evidence) -> tuple[Row, ...]:
     """Hooks that failed, and a job that ended badly."""
+    if evidence.job.traced:
+        return ()
     return tuple(row for row in (*_fault_rows(evidence), _end_row(evidence.job.end)) if row.alarming)
 
 
@@ -52,12 +58,14 @@ def trust_brief(evidence: Evidence) -> str:
     step, host, cost = evidence.step, evidence.host, evidence.own_cost
     if isinstance(step, Missing):
         return ""
-    parts = [wording.plural(step.count, "steady step")]
+    parts = [wording.plural(step.count, "step" if evidence.job.traced else "steady step")]
     if step.step_ms > 0:
         parts[0] += f", mean ±{wording.share((step.high_ms - step.low_ms) / 2 / step.step_ms)}"
     if abs(step.slope) >= SLOPE_WORTH_SAYING:
         parts.append(_growth(step))
-    if isinstance(host, Missing):
+    if evidence.job.traced:
+        parts += [row.text for row in _recording_rows(evidence)]
+    elif isinstance(host, Missing):
         parts.append("other processes not seen")
     else:
         parts.append(f"other processes used {wording.cores(host.others_cpus)}")
@@ -66,6 +74,15 @@ def trust_brief(evidence: Evidence) -> str:
     if not isinstance(cost, Missing) and step.step_ms > 0:
         parts.append(f"perfdoctor's overhead {wording.share(cost.hooks_us_per_step / 1000 / step.step_ms)}")
     return "; ".join(parts)
+
+
+def _recording_rows(evidence: Evidence) -> tuple[Row, ...]:
+    """What recording a trace did to the times in it."""
+    seen, step = evidence.activity, evidence.step
+    if isinstance(seen, Missing) or isinstance(step, Missing) or step.step_ms <= 0:
+        return ()
+    took = f"{wording.duration(seen.inflation_ms)} per step ({wording.share(seen.inflation_ms / step.step_ms)})"
+    return (Row("recording", f"the profiler itself took about {took} of the host's time, by the number of events"),)
 
 
 def _fault_rows(evidence: Evidence) -> tuple[Row, ...]:
@@ -183,6 +200,12 @@ def _signal_name(number: int | None) -> str:
         return f"signal {number}"
 
 
+def _alike(gpus: list[str]) -> str:
+    """`8 x NVIDIA A100 (...)`."""
+    counted = {gpu: gpus.count(gpu) for gpu in gpus}
+    return "; ".join(gpu if number == 1 else f"{number} x {gpu}" for gpu, number in counted.items())
+
+
 def _job_rows(job: Job) -> tuple[Row, ...]:
     processes = [wording.plural(job.local_ranks, "training process")]
     if job.world_size > job.local_ranks:
@@ -190,7 +213,7 @@ def _job_rows(job: Job) -> tuple[Row, ...]:
     for number, one in ((job.workers, "data-loader worker"), (job.helpers, "helper process")):
         if number:
             processes.append(wording.plural(number, one))
-    torch = f"{job.torch_version} ({job.torch_build})" if job.torch_build else job.torch_version
+    torch = f"{job.torch_version} ({job.torch_build})".strip() if job.torch_build else job.torch_version
     return (
         Row("command", shlex.join(job.command)),
         Row("directory", job.cwd),
@@ -209,10 +232,13 @@ def _machine_rows(machine: Machine) -> tuple[Row, ...]:
         cpus.append(wording.plural(machine.physical_cores, "physical core"))
     quota = "" if machine.quota_cpus is None else f" (quota {wording.count(machine.quota_cpus)})"
     usable = f"the job may use {wording.count(machine.usable_cpus)}{quota}"
-    gpus = [f"{gpu.name} ({wording.size(gpu.memory_bytes)}, driver {gpu.driver})" for gpu in machine.gpus]
+    gpus = [
+        f"{gpu.name} ({wording.size(gpu.memory_bytes)}, driver {gpu.driver or 'not known'})" for gpu in machine.gpus
+    ]
+    known = machine.logical_cpus > 0
     return (
-        Row("CPU", f"{machine.cpu_model}: {', '.join(cpus)}; {usable}"),
-        Row("memory", wording.size(machine.memory_bytes)),
-        Row("GPU", "; ".join(gpus) or "none"),
+        Row("CPU", f"{machine.cpu_model}: {', '.join(cpus)}; {usable}" if known else ""),
+        Row("memory", wording.size(machine.memory_bytes) if known else ""),
+        Row("GPU", _alike(gpus) or "none"),
         Row("kernel", machine.kernel),
     )

@@ -44,14 +44,18 @@ def _verdict(diagnosis: Diagnosis) -> str:
     bound = bound_by(diagnosis.evidence)
     subject = _subject(diagnosis).rstrip(",") + bound if bound else _subject(diagnosis)
     takes = f"{subject} takes {wording.duration(step.step_ms)}"
-    if diagnosis.ills:
+    seen = diagnosis.evidence.activity
+    if not isinstance(seen, Missing):
+        takes += f", in which the device has nothing to do for {_amount(seen.idle_ms, step)}"
+    elif diagnosis.ills:
         part = diagnosis.ills[0].savings.part
         spent = _spent(step.parts, part)
         if spent > 0:
             takes += f", of which {_amount(spent, step)} is {_words(part, diagnosis.evidence.on_cuda)}"
+    if diagnosis.ills:
         return f"{takes}{_between(diagnosis, step)}; {_prospect(diagnosis)}."
     # In a step that the device bounds, whatever the host does beside computing costs nothing.
-    large = "" if device_bounds(diagnosis.evidence) else _unexplained(step)
+    large = "" if device_bounds(diagnosis.evidence) or not isinstance(seen, Missing) else _unexplained(step)
     return f"{takes}{large}{', but' if large else ';'} {_nothing_found(diagnosis, bool(large))}{_offered(diagnosis)}."
 
 
@@ -60,6 +64,9 @@ def combined(diagnosis: Diagnosis) -> str:
     together = diagnosis.combined
     if together is None or together.high_ms <= 0:
         return ""
+    if together.low_ms <= 0:
+        least = wording.duration(max(0.0, together.step_ms - together.high_ms), wording.PREDICTED_DIGITS)
+        return f"{least} at best ({wording.speed_up(0.0, together.high_ms, together.step_ms)})"
     after = wording.span(max(0.0, together.step_ms - together.high_ms), max(0.0, together.step_ms - together.low_ms))
     return f"{after} ({wording.speed_up(together.low_ms, together.high_ms, together.step_ms)})"
 
@@ -151,6 +158,9 @@ def _without_step(diagnosis: Diagnosis, step: Missing) -> str:
 
 def _subject(diagnosis: Diagnosis) -> str:
     ranks, together = diagnosis.evidence.job.local_ranks, diagnosis.evidence.communication
+    if diagnosis.evidence.job.traced:
+        # How long ranks take says nothing about who is late: they wait for each other.
+        return f"The step of rank {diagnosis.evidence.rank}, one of {ranks}," if ranks > 1 else "The step"
     if ranks > 1 and not isinstance(together, Missing):
         waited = wording.duration(together.late_ms)
         return f"The steady step of rank {together.late}, for which the others wait {waited},"

@@ -312,7 +312,7 @@ def gain(savings: Savings, step_ms: float | None, of_what: str = "") -> str:
 def cost(savings: Savings) -> str:
     """What the problem costs now, as a share of the step where that is known: "57 % of the step"."""
     if savings.ceiling_ms <= 0:
-        return "counted with the others" if savings.claimed > 0 else "no time in this run"
+        return "counted with the others" if savings.claimed > 0 else "no predicted time"
     if savings.share > 0:
         return f"{share(savings.share)} of the step"
     return f"{duration(savings.ceiling_ms)} per step"

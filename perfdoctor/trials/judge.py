@@ -1,4 +1,5 @@
-"""From a run directory to a diagnosis. Needs no job and no torch, so an old recording can be judged again."""
+"""From a run directory, or from traces, to a diagnosis. Needs no job and no torch, so an old recording can be judged
+again."""
 
 from __future__ import annotations
 
@@ -18,10 +19,13 @@ from ..diagnosis.measured import Past
 from ..diagnosis.registry import discover
 from ..evidence.build import build
 from ..evidence.model import Missing
+from ..evidence.traced.build import build as build_traced
 from ..exits import Exit, worst
 from ..recording.directory import RunDirectory
 from ..recording.monitor import read_host_file, read_machine_file
 from ..recording.reader import read
+from ..traces.reader import read as read_trace
+from ..traces.source import find, is_trace
 from .results import results, with_trials
 
 
@@ -41,6 +45,19 @@ def judge(directory: RunDirectory, config: Config) -> Diagnosis:
     diagnosis = examine(run, checks, Rules(config, date.today(), comment))
     past = Past(recording.facts.past_error, recording.facts.past_trials)
     return with_trials(replace(diagnosis, past=past), results(recording))
+
+
+def judge_recorded(paths: Sequence[Path], config: Config) -> Diagnosis:
+    """A run directory, or traces of one job: files, one of each rank, or folders of them. Raises PerfdoctorError."""
+    if len(paths) == 1 and not is_trace(paths[0]):
+        return judge(RunDirectory(paths[0]), config)
+    checks = checks_with_limits(config)
+    sources = [find(path) for path in paths]
+    traces = [read_trace(file) for source in sources for file in source.paths]
+    run = build_traced(traces)
+    notes = (*(source.note for source in sources if source.note), *run.notes)
+    comment = partial(inline_suppression, cwd=Path.cwd())
+    return examine(replace(run, notes=notes), checks, Rules(config, date.today(), comment))
 
 
 def exit_code(diagnosis: Diagnosis, fail_on: str) -> Exit:
