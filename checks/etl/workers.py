@@ -32,7 +32,8 @@ def more_workers(case: Case, model: Overlap) -> MoreWorkers | None:
     fewer threads: their cost is not worth it."""
     wanted = model.workers()
     low, high = model.saved_with(wanted)
-    if wanted > case.loader.num_workers and (low + high) / 2 >= WORTH * case.split.blamed_ms:
+    enough = 2 * WORTH * case.split.blamed_ms
+    if wanted > case.loader.num_workers and low + high >= enough:
         return MoreWorkers(wanted, low, high)
     times = one_thread_takes(case.evidence)
     if isinstance(times, Missing) or not model.is_crowded(wanted):
@@ -41,7 +42,9 @@ def more_workers(case: Case, model: Overlap) -> MoreWorkers | None:
     best, worst = (model.with_one_thread(factor) for factor in ((1 + times) / 2, times))
     wanted = best.workers()
     low, high = worst.saved_with(wanted)[0], best.saved_with(wanted)[1]
-    if wanted <= case.loader.num_workers or low < case.limits.min_share * case.step.step_ms:
+    # Both: what is sure of them alone is little, and a program at that threshold was told of workers in one launch of
+    # four and of its transform, which is worth more, in the others.
+    if wanted <= case.loader.num_workers or low < case.limits.min_share * case.step.step_ms or low + high < enough:
         return None
     return MoreWorkers(wanted, low, high, one_thread=True)
 

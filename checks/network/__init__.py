@@ -3,7 +3,8 @@
 What it looks at
 ----------------
 Forward and backward time, floating-point operations, parameters and shapes of every layer in the profiled steps;
-the operators that make gradients of embedding tables; recurrent cells, and whole recurrent layers, that Python
+what other layers would take in the place of the convolution that takes most, timed in the job's process after its last
+step; the operators that make gradients of embedding tables; recurrent cells, and whole recurrent layers, that Python
 calls once per time step; and, in two steps, which classes the targets of a cross-entropy name and which rows of a
 table are looked up.
 
@@ -30,10 +31,11 @@ Example
 
 How to fix
 ----------
-Give the head as many outputs as there are classes; replace large kernels by several of 3; pool before flattening;
-narrow the layer, and compare the validation loss; give large tables `sparse=True`; use `nn.LSTM` or `nn.GRU` for whole
-sequences; sample the softmax of a very wide head; let what waits for memory work on less, or `torch.compile` fuse what
-issues several operators.
+For the convolution that takes most, follow what was timed: depthwise and 1x1, groups, a bottleneck, smaller kernels,
+a stride in the place of pooling, each on the job's own shapes. Give the head as many outputs as there are classes;
+replace large kernels by several of 3; pool before flattening; narrow the layer, and compare the validation loss; give
+large tables `sparse=True`; use `nn.LSTM` or `nn.GRU` for whole sequences; sample the softmax of a very wide head; let
+what waits for memory work on less, or `torch.compile` fuse what issues several operators.
 
 When it stays silent
 --------------------

@@ -257,6 +257,8 @@ def _explain_failure(diagnosis: Diagnosis, command: commands.Command, job: Typed
         lines.append(f"perfdoctor: the job was killed by {name}" + (f": {end.detail}" if end.detail else ""))
     elif end.kind == "timeout":
         lines.append(f"perfdoctor: {end.detail}; the job was ended (wait longer with --patience SECONDS)")
+    elif end.kind == "stopped" and end.detail and not isinstance(step, Missing):
+        lines.append(f"perfdoctor: ended the job, having seen enough; {end.detail}")
     if isinstance(step, Missing) and not lines:
         lines += [f"perfdoctor: nothing to judge: {step}", *_advice(step, command)]
     elif isinstance(step, Missing) and end.kind != "timeout":

@@ -156,6 +156,7 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
         batch_at=settled.batch_at if settled else None,
         environment=tuple(sorted(facts.environment.items())),
         compiled=bool(settled and settled.compiled),
+        compile_lacks=settled.compile_lacks if settled else None,
     )
 
 

@@ -59,6 +59,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         batch_replay=timed.passes,
         update=timed.update,
         parameters=timed.parameters,
+        convolution_timings=timed.convolutions,
     )
 
 

@@ -132,6 +132,11 @@ class _Running:
         """The exit status once it has ended. Not `Job.poll`, which would reap the other launches too."""
         return self.seen.job.process.poll()
 
+    @property
+    def leaves(self) -> bool:
+        """Whether it has not ended yet, and does not wait to be ended with its engine either."""
+        return self.status() is None and not self.seen.server.engine
+
     def tell(self, **command: object) -> None:
         """Pass a command down."""
         rank = self.rank()
@@ -307,7 +312,7 @@ class _Turns:
             one.resume()
             one.tell(do="stop", step=0)
         deadline = time.monotonic() + _LEAVE_S
-        while time.monotonic() < deadline and any(one.status() is None for one in self.running):
+        while time.monotonic() < deadline and any(one.leaves for one in self.running):
             for one in self.running:
                 one.seen.server.poll(_POLL_S / 2)
 

@@ -72,6 +72,8 @@ class Rank:
     failure: str = ""
     """Why the probe cannot write, while it cannot."""
     stopping: bool = False
+    held: str = ""
+    """The engine (Ray, Spark) that would take its leaving for a failure, once it waits to be ended together with it."""
     turn: Turn | None = None
     """While it waits for its turn; whoever lets it go takes this away."""
     sources: list[str] = field(default_factory=list)
@@ -133,6 +135,12 @@ class ControlServer:
         """Pass a command down; a rank that is gone does not matter."""
         with contextlib.suppress(OSError):
             rank.connection.send(json.dumps(command).encode())
+
+    @property
+    def engine(self) -> str:
+        """The engine to end the job with, once every rank waits for that; "" while one does not."""
+        held = {rank.held for rank in self.ranks}
+        return min(held, default="")
 
     def close(self) -> None:
         """Let all ranks go; their jobs run on."""
@@ -198,5 +206,7 @@ def _note(rank: Rank, message: Mapping[str, object]) -> None:
         rank.sources += [str(file) for file in files] if isinstance(files, list) else []
     elif kind == "stopping":
         rank.stopping = True
+    elif kind == "held":
+        rank.held = str(message["engine"])
     elif kind == "timed":
         rank.timed = True

@@ -12,6 +12,7 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Iterable
 
 import psutil
 
@@ -42,6 +43,15 @@ class JobProcesses:
         _send(self.living(), signal.SIGTERM)
         if not self._gone(job, grace_s, kill=False):
             self._gone(job, _KILL_PATIENCE_S, kill=True)
+
+    def kill(self, job: int) -> None:
+        """SIGKILL to every descendant, once all of them stand still: none sees another one die, so that none can take
+        it for a failure, print what it makes of that, or start it again."""
+        still: set[psutil.Process] = set()
+        while new := set(self.living()) - still:
+            _send(new, signal.SIGSTOP)
+            still |= new
+        self._gone(job, _KILL_PATIENCE_S, kill=True)
 
     def _gone(self, job: int, patience_s: float, kill: bool) -> bool:
         deadline = time.monotonic() + patience_s
@@ -79,7 +89,7 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def _send(processes: list[psutil.Process], number: signal.Signals) -> None:
+def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(number)

@@ -35,6 +35,17 @@ def end_at_once(job: Job) -> None:
         signal.signal(signal.SIGINT, before)
 
 
+def left(job: Job, server: ControlServer) -> str | None:
+    """How a job left that was told to: None while it is there. Ray and Spark would take a rank that leaves for a
+    failed one, so its ranks wait to be ended together with them, without the tracebacks of either."""
+    if job.poll() is not None:
+        return ""
+    if not server.engine:
+        return None
+    job.kill()
+    return f"{server.engine} was ended with it, all processes at once"
+
+
 @contextmanager
 def observed(
     directory: RunDirectory,

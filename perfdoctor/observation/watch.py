@@ -17,7 +17,7 @@ from ..launch.job import Ending, Job
 from ..recording.host import HostSample
 from ..recording.reader import ProcessFile
 from .enough import Enough, Goal
-from .observed_job import ObservedJob, end_at_once
+from .observed_job import ObservedJob, end_at_once, left
 from .running_job import MARGIN_S, RunningJob, common_step, step_s
 
 POLL_S = 0.1
@@ -258,13 +258,19 @@ def _stop(job: Job, server: ControlServer) -> Ending:
     last = common_step(server.ranks, margin=len(server.ranks) > 1)
     for rank in server.ranks:
         server.send(rank, {"do": "stop", "step": last})
-    deadline = time.monotonic() + max(_GRACE_S, 3 * slowest + MARGIN_S)
-    while time.monotonic() < deadline:
-        server.poll(POLL_S / 2)
-        if job.poll() is not None:
-            return Ending("stopped")
+    how = _leaving(job, server, max(_GRACE_S, 3 * slowest + MARGIN_S))
+    if how is not None:
+        return Ending("stopped", detail=how)
     job.end()
     return Ending("stopped", detail="it did not leave at the step it was told to and was terminated")
+
+
+def _leaving(job: Job, server: ControlServer, patience_s: float) -> str | None:
+    """Wait for a job that was told to leave, and say how it did (`left`)."""
+    deadline = time.monotonic() + patience_s
+    while (how := left(job, server)) is None and time.monotonic() < deadline:
+        server.poll(POLL_S / 2)
+    return how
 
 
 def _interrupted(job: Job, server: ControlServer, interrupt: KeyboardInterrupt) -> Ending:
@@ -279,7 +285,7 @@ def _interrupted(job: Job, server: ControlServer, interrupt: KeyboardInterrupt) 
         patience_s = 3.0
         if job.wait(1.0) is None:
             job.process.send_signal(signal.SIGINT)
-    if job.wait(patience_s) is None:
+    if _leaving(job, server, patience_s) is None:
         job.end()
     return Ending("interrupted")
 

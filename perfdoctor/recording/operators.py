@@ -120,6 +120,24 @@ class BatchReplay:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvolutionTiming:
+    """The job's largest convolution, timed in this process on tensors of its shapes, as it is and as other layers in
+    its place: milliseconds of one call, forward and backward."""
+
+    input_shape: tuple[int, ...]
+    weight_shape: tuple[int, ...]
+    now_ms: float
+    ways: tuple[tuple[str, float], ...]
+    """By name: `small`, as many kernels of 3 as see as far; `depthwise`, and a 1 x 1; four `groups`; a `bottleneck` of
+    a quarter of the channels; twice the `stride`."""
+
+    def share(self, way: str) -> float | None:
+        """What is left of its time that way; None where it cannot be made so."""
+        took = dict(self.ways).get(way)
+        return None if took is None or self.now_ms <= 0 else took / self.now_ms
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateTiming:
     """One update of the job's optimizer, timed in its process on tensors of the same shapes."""
 
@@ -223,6 +241,8 @@ class OpProfile:
     batch_replay: BatchReplay | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
+    convolution_timings: tuple[ConvolutionTiming, ...] = ()
+    """Of the one that takes most, where it takes a large part of the time."""
     stray_ms: float = 0.0
     """Time without a CPU that may all have fallen into one kind of operator: what takes no longer than this may take
     nothing. Longer waits spread over all of them."""
@@ -277,6 +297,7 @@ class FinalTimings:
     passes: BatchReplay | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
+    convolutions: tuple[ConvolutionTiming, ...] = ()
     recurrent: tuple[Recurrent, ...] = ()
     """In the place of those of the window."""
     attention: tuple[Attention, ...] = ()

@@ -185,6 +185,8 @@ class Settings:
     """The package whose trace or profile function the training thread runs under: `coverage`, `bdb`; "" for none."""
     compiled: bool = False
     """torch.compile was used."""
+    compile_lacks: str | None = None
+    """What torch.compile would need here and the machine lacks, "" where it has all; None where nobody looked."""
     compiled_at: Site | None = None
     """The line that first called torch.compile; None where none did, or nobody noted it."""
     hook_ns: float = 0.0

@@ -260,8 +260,7 @@ def _of_job(saved: Savings, job: JobAnatomy | Missing) -> str:
     """`3.1 to 4.0 s of the 42 s that were observed`, at the steps that were seen."""
     if isinstance(job, Missing) or saved.high_ms <= 0 or job.wall_ms <= 0:
         return ""
-    low, high = (min(job.wall_ms, ms * job.steps) for ms in (saved.low_ms, saved.high_ms))
-    return f"{wording.span(low, high)} of the {wording.duration(job.wall_ms)} of the job that were observed"
+    return f"{wording.span(*saved.of_job(job))} of the {wording.duration(job.wall_ms)} of the job that were observed"
 
 
 def summary(diagnosis: Diagnosis) -> str:

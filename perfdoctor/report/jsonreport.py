@@ -72,8 +72,26 @@ class Anatomy(Step):
     """The same step on the CUDA device, or why that is not known."""
 
 
+@dataclass(frozen=True, slots=True)
+class JobSavings:
+    """What a fix would have saved of the observed job, over all steps that were seen; nothing is extrapolated."""
+
+    low_ms: float
+    high_ms: float
+    share: float
+    """`high_ms` over the time that was observed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suppressed(Finding):
+class ReportedFinding(Finding):
+    """One cause of lost time, with its cost, place, and fix; its texts are complete."""
+
+    job_savings: JobSavings | Missing
+    """What it comes to in the whole job, as far as that was observed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppressed(ReportedFinding):
     """A finding that the configuration silences."""
 
     suppressed_because: str
@@ -92,7 +110,7 @@ class CheckReport:
     """Why it ended so; empty when the findings say it."""
     measurements: tuple[Measurement, ...]
     """The numbers that clear it, or that it looked at."""
-    findings: tuple[Finding, ...]
+    findings: tuple[ReportedFinding, ...]
     suppressed: tuple[Suppressed, ...]
     """Findings that the configuration silences."""
 
@@ -203,7 +221,7 @@ def _report(diagnosis: Diagnosis) -> Report:
         activity=evidence.activity,
         evaluations=evidence.evaluations,
         hot_lines=_hot_lines(evidence.hot_lines),
-        checks=tuple(_check(result) for result in diagnosis.checks),
+        checks=tuple(_check(result, evidence.anatomy) for result in diagnosis.checks),
         ranked=tuple(finding.fingerprint for finding in diagnosis.ranked),
         opportunities=tuple(finding.fingerprint for finding in diagnosis.opportunities),
         unexplained=diagnosis.unexplained,
@@ -237,7 +255,7 @@ def _hot_lines(lines: tuple[Line, ...] | Missing) -> tuple[HotLine, ...] | Missi
     )
 
 
-def _check(result: CheckResult) -> CheckReport:
+def _check(result: CheckResult, job: JobAnatomy | Missing) -> CheckReport:
     outcome = result.outcome
     return CheckReport(
         result.code,
@@ -246,13 +264,21 @@ def _check(result: CheckResult) -> CheckReport:
         outcome.kind,
         wording.fill_reason(outcome.reason, outcome.measurements),
         _labelled(outcome.measurements),
-        tuple(_finding(finding) for finding in outcome.findings),
-        tuple(Suppressed(**_fields(_finding(s.finding)), suppressed_because=s.reason) for s in result.suppressed),
+        tuple(_finding(finding, job) for finding in outcome.findings),
+        tuple(Suppressed(**_fields(_finding(s.finding, job)), suppressed_because=s.reason) for s in result.suppressed),
     )
 
 
-def _finding(finding: Finding) -> Finding:
-    return replace(wording.filled(finding), evidence=_labelled(finding.evidence))
+def _finding(finding: Finding, job: JobAnatomy | Missing) -> ReportedFinding:
+    worded = replace(wording.filled(finding), evidence=_labelled(finding.evidence))
+    return ReportedFinding(**_fields(worded), job_savings=_job_savings(finding, job))
+
+
+def _job_savings(finding: Finding, job: JobAnatomy | Missing) -> JobSavings | Missing:
+    if isinstance(job, Missing):
+        return job
+    low_ms, high_ms = finding.savings.of_job(job)
+    return JobSavings(low_ms, high_ms, high_ms / job.wall_ms if job.wall_ms > 0 else 0.0)
 
 
 def _labelled(measurements: tuple[Measurement, ...]) -> tuple[Measurement, ...]:

@@ -6,7 +6,7 @@ from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, small_batch
 from ill_runs.checkpoints import checkpoints
 from ill_runs.communication import collecting, late, reducing
-from ill_runs.compile import BREAKS, SIZES, compiled, recompiling
+from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, uncompiled
 from ill_runs.cpu_ops import (
     anomaly_detection,
     device_sync,
@@ -131,6 +131,7 @@ ILL: dict[str, Evidence] = {
     "PD17.parameter-reads": parameter_loop(reads=120.0),
     "PD17.zeroed-gradients": zeroed(),
     "PD18.recompiles": recompiling(),
+    "PD18.not-compiled": uncompiled(),
     "PD18.graph-breaks": compiled(breaks=BREAKS),
     "PD18.given-up": compiled(given_up=(SIZES,)),
     "PD10.round-trip": round_trip(),

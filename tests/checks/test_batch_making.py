@@ -10,10 +10,10 @@ from ill_runs.etl import (
     waiting,
 )
 from ills import ILL
-from samples import LOADER_LINE, ids, number, only, with_
+from samples import LOADER_LINE, healthy, ids, number, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Location, Severity
-from perfdoctor.evidence.model import CodeLine, Missing, Site
+from perfdoctor.evidence.model import CodeLine, Missing, Site, ThreadTiming
 from perfdoctor.report import wording
 
 # ---------------------------------------------------------------------------------------------------------
@@ -38,6 +38,21 @@ def test_workers_that_cannot_keep_up_get_company_where_there_are_cpus() -> None:
     costly = fetch((25.0, 25.0), (0.7, 0.7))
     assert name_of(waiting(20.7, costly, cpus=8)) == "too-few-workers"
     assert name_of(waiting(20.7, costly, cpus=2)) == "transform"
+
+
+@pytest.mark.parametrize(
+    ("alone_ms", "name"),
+    [
+        (4.1, "too-few-workers"),  # training takes hardly longer on one thread
+        (4.75, "transform"),  # they would be sure to help, but win back less than half of the wait
+        (8.0, "transform"),
+    ],
+)
+def test_workers_beside_training_on_one_thread_must_be_worth_both_changes(alone_ms: float, name: str) -> None:
+    """Two threads train on two CPUs, so that a worker would take one of them."""
+    waits = waiting(10.0, fetch((9.0, 9.0), (0.7, 0.7)), train_ms=20.0, num_workers=0)
+    team = with_(waits, ops=with_(healthy().ops, thread_timings=(ThreadTiming(1, alone_ms), ThreadTiming(2, 4.0))))
+    assert name_of(with_(team, step__process_cpu_ms=50.0, threads__intra_op=2)) == name
 
 
 def test_waiting_for_storage_needs_no_cpus() -> None:

@@ -392,6 +392,12 @@ def test_on_a_cpu_what_channels_last_would_save_is_an_opportunity() -> None:
     assert finding.savings.low_ms < number(finding, "saved_ms") < finding.savings.high_ms
 
 
+def test_where_ranks_exchange_gradients_channels_last_may_save_nothing() -> None:
+    finding = _found(with_(channels_first(saved=10.0), job__world_size=2))
+    assert finding.savings.low_ms == 0 < finding.savings.high_ms
+    assert "ranks" in finding.savings.method
+
+
 @pytest.mark.parametrize("saved", [-5.0, 0.0, 1.0])
 def test_what_channels_last_would_hardly_save_is_not_told(saved: float) -> None:
     assert is_clear(_examined(channels_first(saved)))

@@ -19,7 +19,8 @@ from perfdoctor.checks.network import CHECK, examine
 from samples import LAYERS, healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, IndexUse, Line, Missing, Site, ThreadTiming
+from perfdoctor.evidence.model import ConvolutionTiming, Evidence, IndexUse, Line, Missing, Site, ThreadTiming
+from perfdoctor.report import wording
 
 
 def _ids(evidence: Evidence) -> list[str]:
@@ -170,6 +171,43 @@ def test_what_makes_a_convolution_dominant_is_told(weight: tuple[int, ...], fact
     assert finding.severity is Severity.NOTE
     assert next(m.label for m in finding.evidence if m.name == "excess") == factor
     assert (finding.savings.high_ms > 0) is (factor == "kernel")  # no number where none is known
+
+
+def _timed(run: Evidence, **ways: float) -> Evidence:
+    """With its wide convolution timed at 10 ms, and as other layers."""
+    wide = run.layers.layers[0]  # type: ignore[union-attr]
+    timing = ConvolutionTiming(wide.input_shape, wide.weight_shape, 10.0, tuple(ways.items()))
+    return with_(run, ops__convolution_timings=(timing,))
+
+
+def test_kernels_that_see_as_far_save_what_was_timed() -> None:
+    finding = only(examine(_timed(convolution(), small=4.0, depthwise=1.0), CHECK.limits))
+    assert finding.savings.low_ms == pytest.approx(0.61 * 25 * 0.6)
+    assert (number(finding, "as_small"), number(finding, "as_depthwise")) == (0.4, 0.1)
+    told = wording.filled(finding).fix
+    assert "of its time: a depthwise one and a 1x1 10 %, kernels of 3 that see as far 40 %" in told.text
+    assert "another model" in told.risk
+
+
+def test_what_takes_longer_here_is_shown_but_not_advised() -> None:
+    finding = only(examine(_timed(convolution(), small=13.0, groups=9.5), CHECK.limits))
+    assert finding.savings.low_ms == 0.0
+    assert number(finding, "as_small") == 1.3
+    assert "Timed here" not in finding.fix.text
+
+
+def test_layers_in_the_place_of_one_with_many_channels_give_it_a_number() -> None:
+    wide = convolution(96, 96, 3, 3, flops=0.5, usual=0.06)
+    finding = only(examine(_timed(wide, groups=5.0, bottleneck=2.0, stride=11.0), CHECK.limits))
+    assert finding.severity is Severity.NOTE
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((0.61 * 25 * 0.5, 0.61 * 25 * 0.8))
+
+
+def test_a_timing_of_another_convolution_says_nothing_of_this() -> None:
+    run = _timed(convolution(96, 96, 3, 3, flops=0.5, usual=0.06), groups=5.0)
+    (timing,) = run.ops.convolution_timings  # type: ignore[union-attr]
+    other = with_(run, ops__convolution_timings=(with_(timing, weight_shape=(64, 64, 3, 3)),))
+    assert only(examine(other, CHECK.limits)).savings.high_ms == 0.0
 
 
 @pytest.mark.parametrize(

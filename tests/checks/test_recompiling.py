@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ill_runs.compile import BREAKS, SIZES, compiled, recompiling
+from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, uncompiled
 from perfdoctor.checks.compile import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.evidence.model import CallSite, Evidence, Missing, Site
 
 
 def test_compiling_that_goes_on_is_an_ill_with_its_guard_and_the_function() -> None:
@@ -67,6 +67,39 @@ def test_a_function_that_was_given_up_runs_uncompiled() -> None:
     finding = only(examine(compiled(given_up=(SIZES,)), CHECK.limits))
     assert finding.id == "PD18.given-up" and finding.severity is Severity.NOTE
     assert "size mismatch" in next(str(m.value) for m in finding.evidence if m.name == "guard")
+
+
+def test_many_small_operators_are_an_opportunity_to_compile() -> None:
+    finding = only(examine(uncompiled(), CHECK.limits))
+    assert finding.id == "PD18.not-compiled" and finding.severity is Severity.NOTE
+    assert finding.fix.remedies == ("compile.model",)
+    assert number(finding, "calling_ms") == pytest.approx(10.0)
+    # 40 % of that to all, less 50 operators of 2 us for entering compiled code.
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((3.9, 9.9))
+
+
+READ = CallSite("scalar_read", Site("model.py", 31, "forward"), 1.0, 0.01, "forward")
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        (uncompiled(600.0), False),  # calling them takes 1.2 ms of 25: 1.1 at best
+        (uncompiled(700.0), True),
+        (uncompiled(700.0, step__micro_batches=2.0), False),  # compiled code is entered twice
+        (uncompiled(job__compile_lacks="torch.compile needs a C++ compiler on the CPU, and there is no g++"), False),
+        (uncompiled(job__compile_lacks=None), False),
+        (uncompiled(call_sites=(READ,)), False),
+        (uncompiled(call_sites=(replace(READ, detail="other"),)), True),
+        (uncompiled(ops=Missing("not profiled")), False),
+        (uncompiled(ops__batch_timings=Missing("not timed")), False),
+        (uncompiled(step=Missing("too short")), False),
+    ],
+)
+def test_compiling_is_offered_only_where_calls_can_be_saved(run: Evidence, told: bool) -> None:
+    outcome = examine(run, CHECK.limits)
+    assert ids(outcome) == ["PD18.not-compiled"] * told
+    assert told or outcome.kind is OutcomeKind.NOT_APPLICABLE
 
 
 @pytest.mark.parametrize(

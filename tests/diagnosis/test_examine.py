@@ -167,6 +167,24 @@ def test_what_is_surely_worth_a_fix_alarms_and_what_may_be_is_an_opportunity(
     assert (diagnosis.checks[0].outcome.kind is OutcomeKind.CLEAR) == (not kind)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [
+        (1.4, 1.6, True),
+        (1.1, 2.1, False),  # 1.05x in the middle, less in the lower quarter
+        (1.1, 2.6, True),
+        (0.0, 5.6, False),
+        (0.0, 5.8, True),  # 1.10x in the middle
+        (0.0, 0.0, True),
+    ],
+)
+def test_where_nothing_is_wrong_the_lower_part_of_the_gain_must_be_worth_it(
+    low: float, high: float, told: bool
+) -> None:
+    note = replace(_finding("PD02.x", 6.0, low, high), severity=Severity.NOTE)
+    assert len(_examined(_finds("PD02", note)).opportunities) == told
+
+
 def test_a_note_comes_last_however_much_it_promises() -> None:
     note = replace(_finding("PD05.x", 9.0), severity=Severity.NOTE)
     diagnosis = _examined(_finds("PD05", note), _finds("PD03", _finding("PD03.x", 2.0), _finding("PD03.y", 3.0)))

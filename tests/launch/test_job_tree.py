@@ -66,6 +66,29 @@ def test_what_ignores_sigterm_is_killed() -> None:
     job.communicate()
 
 
+STARTS_AGAIN = f"""
+import subprocess, sys
+while True:
+    child = subprocess.Popen([sys.executable, "-c", {SLEEP!r}])
+    print(child.pid, flush=True)
+    child.wait()
+    print("a worker failed", flush=True)
+"""
+"""As an engine does with what it takes for a failure."""
+
+
+def test_nobody_sees_the_others_die_where_all_are_killed_at_once() -> None:
+    processes = JobProcesses()
+    job = _start(STARTS_AGAIN)
+    assert job.stdout is not None
+    worker = int(job.stdout.readline())
+    processes.kill(job.pid)
+    assert job.wait(5) == -signal.SIGKILL
+    assert _gone(worker)
+    said, _ = job.communicate()
+    assert said == ""
+
+
 def test_orphans_come_to_us_and_are_reaped_but_the_job_is_left_to_its_owner() -> None:
     processes = JobProcesses()
     job = _start(SESSIONS)

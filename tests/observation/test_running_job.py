@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from perfdoctor.launch.control import Beat, ControlServer, Rank
+from perfdoctor.observation.observed_job import left
 from perfdoctor.observation.running_job import RunningJob, common_step, step_s
 
 
@@ -111,3 +112,23 @@ def test_the_end_of_an_unknown_process_wakes_nobody(tmp_path: Path) -> None:
     server.poll(0.01)
     server.close()
     assert not server.path.exists()
+
+
+def test_a_job_is_ended_with_its_engine_once_every_rank_waits_for_that(server: ControlServer, tmp_path: Path) -> None:
+    killed: list[bool] = []
+    job: Any = SimpleNamespace(poll=lambda: None, kill=lambda: killed.append(True))
+    assert left(job, server) is None  # nobody is connected
+    ranks = [Job(tmp_path, number) for number in range(2)]
+    while len(server.ranks) < 2:
+        server.poll(0.1)
+    for number, rank in enumerate(ranks):
+        assert left(job, server) is None and not killed
+        rank.say(k="held", engine="Ray")
+        while sum(bool(one.held) for one in server.ranks) <= number:
+            server.poll(0.1)
+    assert left(job, server) == "Ray was ended with it, all processes at once"
+    assert killed == [True]
+
+
+def test_a_job_that_has_left_by_itself_is_not_killed(server: ControlServer) -> None:
+    assert left(SimpleNamespace(poll=lambda: 0), server) == ""  # type: ignore[arg-type]

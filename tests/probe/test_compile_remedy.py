@@ -7,7 +7,7 @@ import torch
 from remedy_job import Job
 from torch import nn
 
-from perfdoctor.injected._perfdoctor_probe.remedies import compiling
+from perfdoctor.injected._perfdoctor_probe import compiler
 from perfdoctor.injected._perfdoctor_probe.remedies.base import UnsuitableError
 from perfdoctor.injected._perfdoctor_probe.remedies.compiling import Compile
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_compiled_runs_as_it_is_and_says_so() -> None:
 
 
 def test_without_a_compiler_it_says_which_one_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
+    monkeypatch.setattr(compiler.shutil, "which", lambda name: None)
     monkeypatch.setenv("CXX", "")
     remedy = Compile(Job())
     with pytest.raises(UnsuitableError, match=r"needs a C\+\+ compiler on the CPU, and there is no"):

@@ -11,6 +11,7 @@ from typing import Any
 import diagnosis_samples as samples
 import jsonschema
 import pytest
+from samples import ANATOMY
 
 from perfdoctor.diagnosis.findings import CheckResult, Diagnosis, Measurement, Part, clear
 from perfdoctor.evidence.model import Line, Missing, Site
@@ -70,6 +71,23 @@ def test_a_finding_keeps_all_it_says() -> None:
         "unit": "count",
         "label": "num workers",
     }
+
+
+def test_a_finding_says_what_it_comes_to_in_the_observed_job() -> None:
+    diagnosis = samples.two_findings()
+    job = ANATOMY
+    seen = replace(diagnosis, evidence=replace(diagnosis.evidence, anatomy=job))
+    found = read(seen)["checks"][0]["findings"][0]
+    low, high = found["savings"]["low_ms"] * job.steps, found["savings"]["high_ms"] * job.steps
+    assert found["job_savings"] == pytest.approx({"low_ms": low, "high_ms": high, "share": high / job.wall_ms})
+    short = replace(diagnosis, evidence=replace(diagnosis.evidence, anatomy=replace(job, steps=10**9)))
+    assert read(short)["checks"][0]["findings"][0]["job_savings"]["share"] == 1.0  # no more than was observed
+
+
+def test_an_unseen_job_has_no_savings_but_a_reason() -> None:
+    diagnosis = samples.two_findings()
+    unseen = replace(diagnosis, evidence=replace(diagnosis.evidence, anatomy=Missing("it was not timed")))
+    assert read(unseen)["checks"][0]["findings"][0]["job_savings"]["missing"] == "it was not timed"
 
 
 def test_the_anatomy_has_every_part() -> None:

@@ -52,6 +52,8 @@ class Job:
     """The variables of the allow-list that were set."""
     compiled: bool = False
     """torch.compile was used."""
+    compile_lacks: str | None = None
+    """What it would need here and the machine lacks, "" where it has all; None where nobody looked."""
     trainer: str = ""
     """Whose training loop it is: `lightning`, `transformers`, `accelerate`, or "" for the job's own."""
     accumulation_at: Site | None = None

@@ -31,6 +31,13 @@ class Launcher:
         for command in self.control.commands():
             self.obey(command, step)
 
+    def hold(self, engine: str) -> None:
+        """Wait to be ended together with the engine; returns once the launcher is gone, or where it never was."""
+        if self.control is not None:
+            self.control.tell({"k": "held", "engine": engine})
+            while self.control.wait() is not None:
+                pass
+
     def _connect(self) -> None:
         environment = os.environ
         self.control = control.Control(

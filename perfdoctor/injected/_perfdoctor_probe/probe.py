@@ -24,7 +24,7 @@ from .launcher import Launcher
 from .loop import Loop
 from .recorder import columns
 from .rows import milliseconds
-from .stop import StopJob
+from .stop import StopJob, engine
 from .timeline import CHECKPOINT, GC, INPUT, LOGGING, Timeline, unit_ns
 from .windows import schedule
 from .windows.made import made
@@ -153,6 +153,10 @@ class Probe:
         stopping = self.stop_at >= 0
         if stopping and line.step >= self.stop_at:
             self.leave(discarded=True)
+            above = engine()
+            if above:
+                self.record_exit()
+                self.launcher.hold(above)
             # Threading prints what ends another thread than the main one, unless it is a plain `SystemExit`.
             raise StopJob(0) if get_ident() == self.profilers.home else SystemExit(0)
         asked = self.turns is not None or (trials is not None and trials.busy)

@@ -7,6 +7,7 @@ import sys
 import torch
 
 from . import procfs, records
+from .compiler import lacking
 
 _FRAMEWORKS = (
     "lightning",
@@ -91,6 +92,7 @@ def torch_settings(optimizer, seen: dict) -> dict:
         "batch_at": seen["sites"].get("batch"),
         "tracer": _tracer(),
         "compiled_at": seen["sites"].get("compile"),
+        "compile_lacks": lacking("cuda" if torch.cuda.is_initialized() else "cpu"),
     }
     if torch.cuda.is_initialized():
         device = torch.cuda.current_device()

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import healthy, with_
 
-from perfdoctor.evidence.model import Compilation, Evidence, GraphBreak, Recompiled, Site
+from perfdoctor.evidence.model import Compilation, Evidence, GraphBreak, Line, Recompiled, Site
 
 FORWARD = Site("model.py", 30, "forward")
 SIZES = Recompiled(FORWARD, 10, 2000.0, ("tensor 'tokens' size mismatch at index 1. expected 40, actual 56",))
@@ -31,6 +31,15 @@ QUIET = Compilation(
 def compiled(**changes: Any) -> Evidence:
     """A healthy job that compiles."""
     return with_(healthy(), job__compiled=True, compilation=with_(QUIET, **changes))
+
+
+def uncompiled(calls: float = 5000.0, **changes: Any) -> Evidence:
+    """A healthy job whose model's passes call so many operators, of at least 2 us; its passes take 20 of 25 ms."""
+    forward, backward = (
+        Line(Site("model.py", 30, "forward"), part, calls / 2, 10.0, 9.0, 1.0, 1.0, 1.0)
+        for part in ("forward", "backward")
+    )
+    return with_(healthy(), **{"job__compile_lacks": "", "hot_lines": (forward, backward), **changes})
 
 
 def recompiling(**changes: Any) -> Evidence:

@@ -6,7 +6,7 @@ where glibc puts the job's own memory (a step of 13 ms took 9.8 ms afterwards). 
 
 import torch
 
-from . import attention, batch, dtype, layout, onednn, parameters, recurrent, replay
+from . import attention, batch, convolutions, dtype, layout, onednn, parameters, recurrent, replay
 from .passes import PassMicrobenchmark
 
 _NO_UPDATE = {
@@ -50,16 +50,17 @@ class FinalMicrobenchmark:
             torch.set_rng_state(state)
 
     def _timings(self) -> dict:
-        convolutions = self.library.get("convolutions", [])
+        seen = self.library.get("convolutions", [])
         with torch.no_grad():
             found = {
                 "dtype": dtype.timings(self.ops, self.arguments),
                 "onednn": onednn.timings(self.ops, self.arguments, self.onednn),
-                "layout": layout.timings(self.ops, self.arguments, convolutions),
+                "layout": layout.timings(self.ops, self.arguments, seen),
                 "batch": batch.timings(self.ops, self.arguments, self.weights),
             }
         return {
             **found,
+            "convolutions": convolutions.timings(self.ops, self.arguments),
             "attention": attention.timed(self.library.get("attention", []), self.attention),
             "recurrent": recurrent.timed(self.library.get("recurrent", []), self.recurrent),
             "update": self.update.timings() if self.update is not None else _NO_UPDATE,

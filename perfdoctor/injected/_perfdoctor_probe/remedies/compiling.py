@@ -1,12 +1,8 @@
 """The model, compiled."""
 
-import importlib.util
-import os
-import shutil
-import sys
-
 import torch
 
+from ..compiler import lacking
 from .base import Remedy, UnsuitableError
 from .precision import border
 
@@ -60,14 +56,3 @@ class Compile(Remedy):
 
     def _frames(self) -> dict:
         return dict(self.dynamo.utils.counters["frames"])
-
-
-def lacking(device: str) -> str:
-    """What `torch.compile` needs on this device and this machine lacks; "" where it has all."""
-    if device == "cpu":
-        name = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
-        if shutil.which(name.split()[0]) is None:
-            return f"torch.compile needs a C++ compiler on the CPU, and there is no {name}"
-    elif device == "cuda" and importlib.util.find_spec("triton") is None:
-        return "torch.compile needs Triton on a GPU, and it is not installed"
-    return ""

@@ -1,0 +1,17 @@
+"""What `torch.compile` would need here."""
+
+import importlib.util
+import os
+import shutil
+import sys
+
+
+def lacking(device: str) -> str:
+    """What `torch.compile` needs on this device and this machine lacks; "" where it has all."""
+    if device == "cpu":
+        name = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
+        if shutil.which(name.split()[0]) is None:
+            return f"torch.compile needs a C++ compiler on the CPU, and there is no {name}"
+    elif device == "cuda" and importlib.util.find_spec("triton") is None:
+        return "torch.compile needs Triton on a GPU, and it is not installed"
+    return ""
