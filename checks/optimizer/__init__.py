@@ -62,6 +62,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
+from .._shared.asserting import asserting_lines
 from .._shared.lines import key
 from .._shared.parameters import ParameterLoop, parameter_loops, state_lines
 from .._shared.reads import of_the_job
@@ -84,7 +85,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         unseen = calls if isinstance(calls, Missing) else lines
         return found(update) if update is not None else cannot_tell(f"its lines were not watched: {unseen}")
     state = state_lines(step, lines)
-    loops = parameter_loops(evidence, lines, of_the_job(calls), {key(line.site) for line in state})
+    told = {key(line.site) for line in state} | asserting_lines(calls)
+    loops = parameter_loops(evidence, lines, of_the_job(calls), told)
     if evidence.on_cuda:
         loops = [loop for loop in loops if not loop.reads]
     findings = present(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..recording.base import NOT_TIMED
 from ..recording.loading import ShapesSeen
 from ..recording.model import ProcessRecording
 from .model import (
@@ -12,6 +13,7 @@ from .model import (
     Backend,
     Cudnn,
     DebuggingAid,
+    Deterministic,
     Missing,
     Precision,
     ShapeVariety,
@@ -112,6 +114,16 @@ _AIDS = (
     ("TORCH_LOGS", (), "logs of torch's own"),
 )
 """Variables, the values that switch something on (none: all but "" and 0), and what that is."""
+
+
+def deterministic(process: ProcessRecording) -> Deterministic | Missing:
+    """Where torch was told so."""
+    if process.settings is None:
+        return _NO_SETTINGS
+    if not process.settings.deterministic:
+        return Missing("torch was not told to be deterministic")
+    timed = process.timings.deterministic if process.timings else NOT_TIMED
+    return Deterministic(process.settings.deterministic_at, timed)
 
 
 def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:

@@ -28,6 +28,8 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     ddp       how DistributedDataParallel reduces gradients
     saved     what a checkpoint holds, for the first of each line
     compiled  Dynamo compiled something
+    profiler  a profiler of the job's starts or ends
+    profiler_timing  what it costs an operator, timed after the last step
     sample    counters of this process
     worker_sample  counters of a data-loader worker
     boundary  from here on a step ends at `kind`: optimizer, batch, forward or backward
