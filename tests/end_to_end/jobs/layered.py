@@ -80,7 +80,7 @@ def average(cured):
             if cured:
                 torch._foreach_lerp_(averages, weights, 0.001)
                 return
-            for average, p in zip(averages, model.parameters()):
+            for average, p in zip(averages, model.parameters(), strict=True):
                 average.mul_(0.999).add_(p, alpha=0.001)
 
     train(model, lambda output: output.mean(), inputs(16, 16), follow)
