@@ -357,8 +357,8 @@ class Probe:
         began = time.perf_counter_ns()
         try:
             self.windows.time_finally(discarded)
-            # A profiler of the job's that is on ends only after the last step, if ever.
-            if not torch.autograd._profiler_enabled() or self.over:
+            # One of the job's that is on would hear of it. Ending it may take longer than a job has that is stopped.
+            if discarded or self.over or not torch.autograd._profiler_enabled():
                 self.jobs_profiler.time_finally()
         finally:
             loop.inside_forward = inside
