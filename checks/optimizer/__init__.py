@@ -4,8 +4,9 @@ What it looks at
 ----------------
 On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` and with `fused=True`, and what the
 shapes of its parameters take one by one and together: norms that are read, averages in place, gradients filled with
-zeros or let go. In a step or two, the lines between the passes and in an optimizer of the job's own that run once for
-each parameter: loops over `model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`.
+zeros or let go. How often each line steps a learning-rate schedule, and how long that takes. In a step or two, the
+lines between the passes and in an optimizer of the job's own that run once for each parameter: loops over
+`model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`.
 
 Why it costs time
 -----------------
@@ -23,7 +24,8 @@ Example
 How to fix
 ----------
 Give the optimizer `fused=True`; give all tensors to one operator (`torch._foreach_norm`, `torch._foreach_lerp_`);
-`clip_grad_norm_` once for all; read a norm every 50 steps; `zero_grad()` without `set_to_none=False`.
+`clip_grad_norm_` once for all; read a norm every 50 steps; `zero_grad()` without `set_to_none=False`. Step a
+learning-rate schedule once after the optimizer's step, not for each micro-batch.
 
 When it stays silent
 --------------------
@@ -38,7 +40,7 @@ Limits
 What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window; the window
 is not opened in a job that compiles. A loop is known by what stands at its head (`parameters()`, `param_groups`,
 `grads`). Of a step rule written by hand, the saving is that of other operators on the same tensors. On a GPU nothing
-is timed so, and reads are PD10's. Schedulers that are stepped too often are not counted.
+is timed so, and reads are PD10's. Schedules of classes with a `step` of their own are not counted.
 
 References
 ----------
@@ -68,6 +70,7 @@ from .._shared.parameters import ParameterLoop, parameter_loops, state_lines
 from .._shared.reads import of_the_job
 from .limits import Limits
 from .loops import parameter_loop
+from .schedules import stepped_schedules
 from .state_copies import state_copies
 from .updates import slow_update
 from .zeroed import zeroed_gradients
@@ -94,6 +97,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         state_copies(step, state, limits),
         *(parameter_loop(evidence, step, loop, limits) for loop in loops),
         zeroed_gradients(evidence, step, lines, limits),
+        *stepped_schedules(evidence, step, limits),
     )
     shared = _measured(step, loops)
     if findings:

@@ -25,7 +25,7 @@ from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.growth import deeper_graph, growing
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
 from ill_runs.omp_threads import pinned_workers, timed_threads
-from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, zeroed
+from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, stepped_schedule, zeroed
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
 from ill_runs.vector_extensions import limited, masked
@@ -133,6 +133,7 @@ ILL: dict[str, Evidence] = {
     "PD17.parameter-loop": clipping(),
     "PD17.parameter-reads": parameter_loop(reads=120.0),
     "PD17.zeroed-gradients": zeroed(),
+    "PD17.schedule-steps": stepped_schedule(),
     "PD18.recompiles": recompiling(),
     "PD18.graph-breaks": compiled(breaks=BREAKS),
     "PD18.given-up": compiled(given_up=(SIZES,)),

@@ -80,6 +80,8 @@ class Evidence:
     compilation: Compilation | Missing = NOT_RECORDED
     profiled: Profiled | Missing = NOT_RECORDED
     deterministic: Deterministic | Missing = NOT_RECORDED
+    schedules: tuple[CallSite, ...] | Missing = NOT_RECORDED
+    """Lines that step a learning-rate schedule, the dearest first."""
     code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
     communication: Communication | Missing = NOT_RECORDED

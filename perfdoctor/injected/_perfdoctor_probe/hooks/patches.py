@@ -46,6 +46,7 @@ def install(probe) -> None:
         _calls,
         _communication,
         _loggers,
+        _schedules,
         _grad_scaler,
         _anomaly,
         _double,
@@ -270,6 +271,13 @@ def _communication(probe) -> None:
 
 def _loggers(probe) -> None:
     probe.changes.when_undone(probe.loggers.forget, "logging")
+
+
+def _schedules(probe) -> None:
+    """Not those that step others, which would be counted twice."""
+    module = torch.optim.lr_scheduler
+    for kind in (module.LRScheduler, module.ReduceLROnPlateau, module.CosineAnnealingWarmRestarts):
+        probe.changes.put(kind, "step", probe.calls.wrap("schedule", kind.step, in_loop=True), "schedules")
 
 
 def _grad_scaler(probe) -> None:
