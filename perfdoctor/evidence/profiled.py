@@ -36,11 +36,12 @@ def _share(on: Mask) -> float:
 
 
 def _on(process: ProcessRecording, steps: Ints, ends: bool) -> Mask:
-    """Those of `steps` that were profiled from beginning to end, by a profiler that `ends` by itself or not."""
+    """Those of `steps` that were profiled, by a profiler that `ends` by itself or not. `profiler.step()` follows the
+    optimizer's, so the step in which one starts has just begun."""
     found = np.zeros(len(steps), dtype=bool)
     # Each is on until the next starts or ends; the last until the job ends.
     until = [switched.step for switched in process.profiler[1:]] + [int(steps[-1]) + 1 if len(steps) else 0]
     for switched, end in zip(process.profiler, until, strict=True):
         if switched.on and switched.ends is ends:
-            found |= (steps > switched.step) & (steps < end)
+            found |= (steps >= switched.step) & (steps < end)
     return found

@@ -44,11 +44,11 @@ def test_one_that_never_ends_is_on_in_all_steps(tmp_path: Path) -> None:
         ([_on(2), _off(40)], 0.0),
         ([_on(2, ends=True)], 0.0),
         ([_on(74)], 0.52),
-        ([one for step in range(0, N, 5) for one in (_on(step), _off(step + 4))], 0.6),
+        ([one for step in range(0, N, 5) for one in (_on(step), _off(step + 3))], 0.6),
     ],
     ids=["ended in the first half", "ends by its schedule", "began late", "three steps of five"],
 )
-def test_only_whole_steps_of_one_that_does_not_end_count(tmp_path: Path, records: list[Any], share: float) -> None:
+def test_only_steps_of_one_that_does_not_end_count(tmp_path: Path, records: list[Any], share: float) -> None:
     built = _built(tmp_path, *records, TIMING)
     assert built.share == pytest.approx(share, abs=0.03)
     assert built.ending_share == (1.0 if records[0]["ends"] else 0.0)

@@ -357,8 +357,9 @@ class Probe:
         began = time.perf_counter_ns()
         try:
             self.windows.time_finally(discarded)
-            # One of the job's that is on would hear of it. Ending it may take longer than a job has that is stopped.
-            if discarded or self.over or not torch.autograd._profiler_enabled():
+            # Of a job that is stopped one that is on hears of it: ending it may take longer than the job is given. One
+            # that is off may be about to start, and would meet ours: at the exit it has ended.
+            if self.over or (discarded and torch.autograd._profiler_enabled()):
                 self.jobs_profiler.time_finally()
         finally:
             loop.inside_forward = inside
