@@ -61,6 +61,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, milliseconds
 from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing, Step
 
+from .._shared.asserting import asserting_lines
 from .._shared.lines import key
 from .._shared.parameters import parameter_loops, state_lines
 from .._shared.reads import of_the_job
@@ -86,7 +87,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"calls were not watched: {calls}")
     if isinstance(lines, Missing):
         return cannot_tell(f"operators were not counted by line: {lines}")
-    elsewhere = _of_parameters(evidence, step, calls, lines)
+    elsewhere = _of_parameters(evidence, step, calls, lines) | asserting_lines(calls)
     reads = tuple(read for read in of_the_job(calls) if key(read.site) not in elsewhere)
     told = elsewhere | {key(call.site) for call in reads if call.calls_per_step >= limits.least_runs}
     if evidence.on_cuda:

@@ -4,8 +4,9 @@ What it looks at
 ----------------
 On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` and with `fused=True`, and what the
 shapes of its parameters take one by one and together: norms that are read, averages in place, gradients filled with
-zeros or let go. In a step or two, the lines between the passes and in an optimizer of the job's own that run once for
-each parameter: loops over `model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`.
+zeros or let go. How often each line steps a learning-rate schedule, and how long that takes. In a step or two, the
+lines between the passes and in an optimizer of the job's own that run once for each parameter: loops over
+`model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`.
 
 Of a trace: how many kernels the optimizer launches, and the device's idle time meanwhile.
 
@@ -25,7 +26,8 @@ Example
 How to fix
 ----------
 Give the optimizer `fused=True`; give all tensors to one operator (`torch._foreach_norm`, `torch._foreach_lerp_`);
-`clip_grad_norm_` once for all; read a norm every 50 steps; `zero_grad()` without `set_to_none=False`.
+`clip_grad_norm_` once for all; read a norm every 50 steps; `zero_grad()` without `set_to_none=False`. Step a
+learning-rate schedule once after the optimizer's step, not for each micro-batch.
 
 When it stays silent
 --------------------
@@ -40,7 +42,7 @@ Limits
 What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window; the window
 is not opened in a job that compiles. A loop is known by what stands at its head (`parameters()`, `param_groups`,
 `grads`). Of a step rule written by hand, the saving is that of other operators on the same tensors. On a GPU nothing
-is timed so, and reads are PD10's. Schedulers that are stepped too often are not counted.
+is timed so, and reads are PD10's. Schedules of classes with a `step` of their own are not counted.
 
 References
 ----------
@@ -64,6 +66,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
+from .._shared.asserting import asserting_lines
 from .._shared.lines import key
 from .._shared.parameters import ParameterLoop, parameter_loops, state_lines
 from .._shared.reads import of_the_job
@@ -71,6 +74,7 @@ from .._shared.traced import traced
 from .launches import in_trace
 from .limits import Limits
 from .loops import parameter_loop
+from .schedules import stepped_schedules
 from .state_copies import state_copies
 from .updates import slow_update
 from .zeroed import zeroed_gradients
@@ -91,7 +95,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         unseen = calls if isinstance(calls, Missing) else lines
         return found(update) if update is not None else cannot_tell(f"its lines were not watched: {unseen}")
     state = state_lines(step, lines)
-    loops = parameter_loops(evidence, lines, of_the_job(calls), {key(line.site) for line in state})
+    told = {key(line.site) for line in state} | asserting_lines(calls)
+    loops = parameter_loops(evidence, lines, of_the_job(calls), told)
     if evidence.on_cuda:
         loops = [loop for loop in loops if not loop.reads]
     findings = present(
@@ -99,6 +104,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         state_copies(step, state, limits),
         *(parameter_loop(evidence, step, loop, limits) for loop in loops),
         zeroed_gradients(evidence, step, lines, limits),
+        *stepped_schedules(evidence, step, limits),
     )
     shared = _measured(step, loops)
     if findings:

@@ -18,5 +18,7 @@ class Limits:
     """Of loops over parameters that make one operator for all: a line or two to write anew."""
     zeroed_share: float = 0.05
     """What gradients that are let go would save: one argument to take out."""
+    schedule_share: float = 0.05
+    """Of schedules that are stepped more often than the optimizer: one line to move."""
     error_share: float = 0.30
     """A judgement: a third of the step spent around the update."""

@@ -45,6 +45,7 @@ def zeroed_gradients(evidence: Evidence, step: Step, lines: tuple[Line, ...], li
             code="optimizer.zero_grad()  # set_to_none=True",
             risk="A parameter that a step does not use has no gradient then, and is not updated by momentum or decay; "
             "code that reads `p.grad` meets None.",
+            remedies=("optimizer.set-to-none",),
         ),
         savings=savings(
             step,

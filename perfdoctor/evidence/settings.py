@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..recording.base import NOT_TIMED
 from ..recording.loading import ShapesSeen
 from ..recording.model import ProcessRecording
 from .model import (
@@ -12,6 +13,7 @@ from .model import (
     Backend,
     Cudnn,
     DebuggingAid,
+    Deterministic,
     Missing,
     Precision,
     ShapeVariety,
@@ -110,8 +112,33 @@ _AIDS = (
     ("CUDA_LAUNCH_BLOCKING", (), "a wait after every CUDA kernel"),
     ("TORCH_DISTRIBUTED_DEBUG", ("detail",), "checks of every collective"),
     ("TORCH_LOGS", (), "logs of torch's own"),
+    ("TORCH_SHOW_DISPATCH_TRACE", (), "a line for every operator that torch dispatches"),
+    ("PYTHONPROFILEIMPORTTIME", (), "a line for every import"),
+    ("ONEDNN_VERBOSE", (), "a line for every operator of oneDNN"),
+    ("MKL_VERBOSE", (), "a line for every call of MKL"),
+    ("NCCL_DEBUG", ("info", "trace"), "logs of NCCL"),
 )
 """Variables, the values that switch something on (none: all but "" and 0), and what that is."""
+
+
+def deterministic(process: ProcessRecording) -> Deterministic | Missing:
+    """Where torch was told so."""
+    if process.settings is None:
+        return _NO_SETTINGS
+    if not process.settings.deterministic:
+        return Missing("torch was not told to be deterministic")
+    timed = process.timings.deterministic if process.timings else NOT_TIMED
+    return Deterministic(process.settings.deterministic_at, timed)
+
+
+_OPTIONS = {
+    "dev": "Python's development mode",
+    "tracemalloc": "tracing of Python's allocations",
+    "importtime": "a line for every import",
+}
+"""Of `python -X`, and what they switch on."""
+_SANITIZERS = ("libasan", "libtsan", "libubsan", "liblsan", "libclang_rt")
+"""In the names of libraries that check every access to memory, or every lock."""
 
 
 def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:
@@ -123,6 +150,11 @@ def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:
         value = process.settings.environment.get(name, "").lower()
         if value in values or (not values and value not in ("", "0")):
             found.append(DebuggingAid(what, f"unset {name}"))
+    named = {aid.name for aid in found}
+    options = (name for name in process.settings.python_options if _OPTIONS.get(name, "") not in {"", *named})
+    found += [DebuggingAid(_OPTIONS[name], f"python train.py, without -X {name}") for name in options]
+    if any(name in process.settings.environment.get("LD_PRELOAD", "").lower() for name in _SANITIZERS):
+        found.append(DebuggingAid("a sanitizer of memory accesses", "unset LD_PRELOAD"))
     tracer = process.settings.tracer
     if tracer:
         found.append(DebuggingAid(f"{tracer}, which Python calls for every line", f"python train.py, without {tracer}"))

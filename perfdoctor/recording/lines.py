@@ -20,6 +20,8 @@ class CallSite:
     detail: str = ""
     by_library: bool = False
     """Of a scalar read: a library reads for a purpose of its own (torch.distributions checks arguments)."""
+    purpose: str = ""
+    """Of a scalar read of the job's own: the statement is an `assert`, or a `nan_test`; "" where it is neither."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,15 @@ from .loading import (
     WorkerHeader,
     WorkerSample,
 )
-from .operators import Counters, FinalTimings, OpsWindow, RequestTiming, ThreadRound, VectorExtensionTimings
+from .operators import (
+    Counters,
+    FinalTimings,
+    OpsWindow,
+    ProfilerTiming,
+    RequestTiming,
+    ThreadRound,
+    VectorExtensionTimings,
+)
 from .process import (
     BOUNDARIES,
     Call,
@@ -39,6 +47,7 @@ from .process import (
     ProcessEnd,
     ProcessExit,
     ProcessHeader,
+    ProfilerSwitched,
     Sample,
     Saved,
     TorchImport,
@@ -100,6 +109,8 @@ class ProcessRecording:
     calls: tuple[Call, ...]
     saved: tuple[Saved, ...]
     compiled: tuple[Compiled, ...]
+    profiler: tuple[ProfilerSwitched, ...]
+    profiler_timing: ProfilerTiming | None
     eval_with_grad: tuple[EvalWithGradSeen, ...]
     reduced_model: ReducedModel | None
     """None without DistributedDataParallel."""
@@ -179,6 +190,8 @@ KINDS: Mapping[str, str] = {
     "call": "calls",
     "saved": "saved",
     "compiled": "compiled",
+    "profiler": "profiler",
+    "profiler_timing": "profiler_timing",
     "eval_with_grad": "eval_with_grad",
     "ddp": "reduced_model",
     "concurrency": "forwards_seen",

@@ -138,6 +138,19 @@ class ConvolutionTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class DeterministicTiming:
+    """The job's own calls of modules in the operator window, forward and backward, made again: milliseconds per step,
+    of one thread's CPU time."""
+
+    now_ms: float
+    """With deterministic algorithms."""
+    off_ms: float
+    """Without."""
+    unfilled_ms: float | None = None
+    """With them, and new memory left as it comes; None where it is not filled."""
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateTiming:
     """One update of the job's optimizer, timed in its process on tensors of the same shapes."""
 
@@ -175,6 +188,22 @@ class ParameterTiming:
     """All that have gradients."""
     part: float = 1.0
     """The share of their elements that these times are of."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilerTiming:
+    """A small network's passes in the job's process, without a profiler and with one like the job's."""
+
+    ops: int
+    """Operators of one forward and backward pass, as the call-site window counts them."""
+    off_ms: float
+    on_ms: float
+    """One forward and backward pass, CPU time."""
+
+    @property
+    def us_per_op(self) -> float:
+        """What an operator takes longer."""
+        return max(0.0, self.on_ms - self.off_ms) * 1000 / max(1, self.ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +324,7 @@ class FinalTimings:
     layout: tuple[LayoutTiming, ...] = ()
     batch: BatchTimings | Missing = NOT_TIMED
     passes: BatchReplay | Missing = NOT_TIMED
+    deterministic: DeterministicTiming | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     convolutions: tuple[ConvolutionTiming, ...] = ()

@@ -103,6 +103,20 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfilerSwitched:
+    """A profiler of the job's starts or ends in this step."""
+
+    step: int
+    on: bool
+    site: Site | None = None
+    """The line that started it."""
+    options: tuple[str, ...] = ()
+    """What it records besides operators: `record_shapes`, `profile_memory`, `with_stack`, ..."""
+    ends: bool = False
+    """It has a schedule by which it ends for good."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvalWithGradSeen:
     """Forwards in evaluation mode whose graph nobody used, since the last such record."""
 

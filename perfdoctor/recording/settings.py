@@ -183,6 +183,12 @@ class Settings:
     """The one that tells it the size of a batch."""
     tracer: str = ""
     """The package whose trace or profile function the training thread runs under: `coverage`, `bdb`; "" for none."""
+    python_options: tuple[str, ...] = ()
+    """Of `python -X`, by name: `dev`, `importtime`."""
+    deterministic: bool = False
+    """torch may use deterministic algorithms only."""
+    deterministic_at: Site | None = None
+    """The line that last said whether; None where none did, or nobody noted it."""
     compiled: bool = False
     """torch.compile was used."""
     compile_lacks: str | None = None

@@ -17,6 +17,7 @@ from ill_runs.cpu_ops import (
     sequential_loop,
 )
 from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
+from ill_runs.debugging import asserting, deterministic, profiled
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
 from ill_runs.evaluation_and_logging import evaluating, logging_loop, small_evaluation_batches
@@ -24,7 +25,7 @@ from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.growth import deeper_graph, growing
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
 from ill_runs.omp_threads import pinned_workers, timed_threads
-from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, zeroed
+from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, stepped_schedule, zeroed
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
 from ill_runs.traced import LOOP, traced
@@ -125,11 +126,15 @@ ILL: dict[str, Evidence] = {
     "PD15.growing-container": growing(),
     "PD15.growing-graph": deeper_graph(),
     "PD16.anomaly-detection": anomaly_detection(),
+    "PD16.profiler-left-on": profiled(),
+    "PD16.deterministic-algorithms": deterministic(),
+    "PD16.tested-tensors": asserting(),
     "PD17.slow-update": slow_update(),
     "PD17.state-copies": state_copies(),
     "PD17.parameter-loop": clipping(),
     "PD17.parameter-reads": parameter_loop(reads=120.0),
     "PD17.zeroed-gradients": zeroed(),
+    "PD17.schedule-steps": stepped_schedule(),
     "PD18.recompiles": recompiling(),
     "PD18.not-compiled": uncompiled(),
     "PD18.graph-breaks": compiled(breaks=BREAKS),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ill_runs.cpu_ops import SWITCH_LINE, anomaly_detection
+from ill_runs.debugging import ASSERT_LINE, DETERMINISTIC_LINE, PROFILER_LINE, asserting, deterministic, profiled
+from perfdoctor.checks import cpu_ops, optimizer
 from perfdoctor.checks.debugging_left_on import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Severity
-from perfdoctor.evidence.model import DebuggingAid, Evidence
+from perfdoctor.evidence.model import CallSite, DebuggingAid, Deterministic, Evidence, Missing
 
 
 def _found(evidence: Evidence) -> Finding:
@@ -53,3 +57,88 @@ def test_on_a_gpu_the_search_for_nan_waits_for_the_device_too() -> None:
     assert finding.savings.low_ms == pytest.approx(0.75 * 9.0) and finding.savings.high_ms == pytest.approx(13.2)
     assert finding.confidence is Confidence.MEDIUM and "waits for the device" in finding.savings.method
     assert _found(anomaly_detection()).confidence is Confidence.HIGH
+
+
+def test_a_profiler_that_records_every_step_is_found_with_its_cost() -> None:
+    finding = _found(profiled())
+    assert finding.id == "PD16.profiler-left-on" and finding.fix.remedies == ("debug.no-profiler",)
+    assert finding.location is not None and finding.location.line == PROFILER_LINE.line
+    assert number(finding, "timed_ms") == pytest.approx(3.75)
+    assert number(finding, "cost_ms") == pytest.approx(6.0)
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(3.6), pytest.approx(9.6))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"share": 0.0, "ending_share": 1.0},
+        {"share": 0.1},
+        {"ops_per_step": 300.0},
+        {"timing__on_ms": 0.30},
+    ],
+    ids=["it ends by its schedule", "a tenth of the steps", "few operators", "it costs an operator nothing"],
+)
+def test_a_profiler_that_ends_or_costs_little_is_no_finding(changes: dict[str, Any]) -> None:
+    assert is_clear(examine(profiled(**changes), CHECK.limits))
+
+
+@pytest.mark.parametrize("part", ["timing", "ops_per_step"])
+def test_a_profiler_whose_cost_was_not_measured_is_named_and_alarms_nobody(part: str) -> None:
+    outcome = examine(profiled(**{part: Missing("the job was gone")}), CHECK.limits)
+    assert is_clear(outcome) and "cannot be told" in outcome.reason
+    assert [m.value for m in outcome.measurements if m.name == "aids"] == ["the job's own profiler"]
+
+
+def test_what_a_profiler_costs_is_said_where_it_is_little() -> None:
+    outcome = examine(profiled(share=0.1), CHECK.limits)
+    assert "profiler {profiler_ms}" in outcome.reason
+    assert [m.value for m in outcome.measurements if m.name == "profiler_ms"] == [pytest.approx(0.6)]
+
+
+def test_deterministic_algorithms_are_found_by_what_the_passes_took_without() -> None:
+    finding = _found(deterministic(unfilled_ms=19.8))
+    assert finding.id == "PD16.deterministic-algorithms" and finding.location is not None
+    assert finding.location.line == DETERMINISTIC_LINE.line
+    assert number(finding, "cost_ms") == pytest.approx(22.0 / 4)
+    assert finding.fix.remedies == ("debug.no-deterministic",) and "fill new memory" not in finding.message
+
+
+def test_where_filling_memory_is_most_of_it_results_stay_reproducible() -> None:
+    finding = _found(deterministic())
+    assert finding.fix.remedies == ("debug.no-fill",) and "fill new memory" in finding.message
+
+
+@pytest.mark.parametrize(("off_ms", "count"), [(20.5, 0), (19.0, 0), (18.8, 1)])
+def test_deterministic_algorithms_count_from_a_twentieth_of_the_step_on(off_ms: float, count: int) -> None:
+    assert len(ids(examine(deterministic(off_ms=off_ms), CHECK.limits))) == count
+
+
+def test_deterministic_algorithms_that_were_not_timed_are_named() -> None:
+    untimed = Deterministic(DETERMINISTIC_LINE, Missing("the parameters are not on the CPU"))
+    outcome = examine(with_(healthy(), deterministic=untimed), CHECK.limits)
+    assert is_clear(outcome) and "cannot be told" in outcome.reason
+
+
+def test_asserts_on_tensors_are_found_by_what_their_lines_take() -> None:
+    finding = _found(asserting())
+    assert finding.id == "PD16.tested-tensors" and finding.message.startswith("asserts on tensors")
+    assert finding.location is not None and finding.location.line == ASSERT_LINE.line
+    assert number(finding, "cost_ms") == pytest.approx(3.0) and finding.savings.low_ms == pytest.approx(2.1)
+    assert "NaN" in _found(asserting(purpose="nan_test")).message
+
+
+@pytest.mark.parametrize(("ms", "purpose"), [(1.2, "assert"), (3.0, "")])
+def test_tests_that_cost_little_and_reads_for_another_purpose_are_none_of_this_check(ms: float, purpose: str) -> None:
+    assert is_clear(examine(asserting(ms, purpose), CHECK.limits))
+
+
+def test_lines_that_test_tensors_are_told_once() -> None:
+    for check in (cpu_ops.CHECK, optimizer.CHECK):
+        assert ids(check.examine(asserting(), check.limits)) == []
+    assert ids(cpu_ops.CHECK.examine(asserting(purpose=""), cpu_ops.CHECK.limits)) == ["PD10.scalar-reads"]
+
+
+def test_on_a_gpu_a_test_costs_what_the_host_waited_at_most() -> None:
+    call = CallSite("scalar_read", ASSERT_LINE, 12.0, 4.0, "other", purpose="assert")
+    finding = _found(on_gpu(with_(asserting(), call_sites=(call,))))
+    assert finding.confidence is Confidence.MEDIUM and finding.savings.low_ms < 0.2 * finding.savings.high_ms

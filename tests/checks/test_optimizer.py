@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ill_runs.optimizer import HEADER, TIMING, clipping, parameter_loop, slow_update, state_copies, zeroed
+from ill_runs.optimizer import (
+    HEADER,
+    TIMING,
+    clipping,
+    parameter_loop,
+    slow_update,
+    state_copies,
+    stepped_schedule,
+    zeroed,
+)
 from perfdoctor.checks.optimizer import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 
@@ -159,3 +168,15 @@ def test_a_state_that_is_taken_rarely_or_inside_another_part_is_none() -> None:
     assert not isinstance(lines, Missing)
     saved = tuple(replace(line, part="checkpoint") if line.part == "other" else line for line in lines)
     assert "PD17.state-copies" not in _ids(with_(state_copies(), hot_lines=saved))
+
+
+def test_a_schedule_in_the_inner_loop_is_found_by_the_calls_too_many() -> None:
+    finding = _found(stepped_schedule())
+    assert finding.id == "PD17.schedule-steps" and finding.location is not None and finding.location.line == 58
+    assert number(finding, "calls") == 8 and number(finding, "cost_ms") == pytest.approx(3.0)
+    assert finding.savings.high_ms == pytest.approx(3.0 * 7 / 8) and finding.savings.part is Part.OTHER
+
+
+@pytest.mark.parametrize(("calls", "ms"), [(1.0, 3.0), (1.1, 3.0), (8.0, 1.2)])
+def test_a_schedule_that_is_stepped_once_or_costs_little_is_none(calls: float, ms: float) -> None:
+    assert is_clear(examine(stepped_schedule(calls, ms), CHECK.limits))

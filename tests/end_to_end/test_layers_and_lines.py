@@ -21,6 +21,9 @@ def _line(text: str) -> int:
     [
         ("loop", "PD10.element-loop", "(output[i] - target[i]).pow(2)"),
         pytest.param("reads", "PD17.parameter-reads", "p.grad.norm().item()", marks=pytest.mark.slow),
+        pytest.param("asserts", "PD16.tested-tensors", "isfinite(p.grad)", marks=pytest.mark.slow),
+        pytest.param("profiled", "PD16.profiler-left-on", "with torch.profiler.profile(", marks=pytest.mark.slow),
+        pytest.param("average", "PD17.parameter-loop", "average.mul_(0.999)", marks=pytest.mark.slow),
         pytest.param("layer", "PD09.oversized-layer", "", marks=pytest.mark.slow),
         pytest.param("embedding", "PD09.dense-embedding-gradient", "", marks=pytest.mark.slow),
     ],
@@ -39,7 +42,16 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, text: str) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "check"), [("loop", "PD10"), ("reads", "PD17"), ("layer", "PD09"), ("embedding", "PD09")]
+    ("name", "check"),
+    [
+        ("loop", "PD10"),
+        ("reads", "PD17"),
+        ("asserts", "PD16"),
+        ("profiled", "PD16"),
+        ("average", "PD17"),
+        ("layer", "PD09"),
+        ("embedding", "PD09"),
+    ],
 )
 def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, check: str) -> None:
     checked = perfdoctor.check("--steps", "40", JOB, name, "cured")

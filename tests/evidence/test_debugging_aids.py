@@ -28,6 +28,12 @@ def test_variables_are_named_with_what_switches_them_off(tmp_path: Path) -> None
         ("TORCH_DISTRIBUTED_DEBUG", "DETAIL", 1),
         ("CUDA_LAUNCH_BLOCKING", "1", 1),
         ("TORCH_LOGS", "recompiles", 1),
+        ("TORCH_SHOW_DISPATCH_TRACE", "1", 1),
+        ("NCCL_DEBUG", "WARN", 0),
+        ("NCCL_DEBUG", "TRACE", 1),
+        ("ONEDNN_VERBOSE", "0", 0),
+        ("LD_PRELOAD", "/usr/lib/libjemalloc.so.2", 0),
+        ("LD_PRELOAD", "/usr/lib/gcc/libasan.so.8", 1),
         ("OMP_NUM_THREADS", "1", 0),
     ],
 )
@@ -35,6 +41,14 @@ def test_a_variable_counts_by_its_value(tmp_path: Path, name: str, value: str, c
     found = debugging(recorded(tmp_path, settings(environment={name: value})))
     assert not isinstance(found, Missing)
     assert len(found) == count
+
+
+def test_options_of_the_interpreter_are_aids_too_and_named_once(tmp_path: Path) -> None:
+    found = debugging(recorded(tmp_path, settings(python_options=["dev", "importtime", "utf8"])))
+    assert not isinstance(found, Missing)
+    assert [aid.off for aid in found] == ["python train.py, without -X dev", "python train.py, without -X importtime"]
+    twice = settings(python_options=["dev"], environment={"PYTHONDEVMODE": "1"})
+    assert debugging(recorded(tmp_path, twice)) == (DebuggingAid("Python's development mode", "unset PYTHONDEVMODE"),)
 
 
 def test_what_traces_every_line_is_named(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch._dynamo
+import torch.utils.deterministic as deterministic
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -23,8 +24,8 @@ from perfdoctor.injected._perfdoctor_probe.hooks.loading import Loading
 from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
 
 IN_JOB = [entry.name for entry in catalogue.ENTRIES if entry.home]
-UNSUITABLE_HERE = {"etl.pin-memory", "cudnn.on", "layout.channels-last", "reads.deferred"}
-"""Without CUDA, and in a model without images."""
+UNSUITABLE_HERE = {"etl.pin-memory", "cudnn.on", "layout.channels-last", "reads.deferred", "debug.no-profiler"}
+"""Without CUDA, in a model without images, and without a profiler."""
 NEEDS_WORKERS = {"etl.prefetch", "etl.worker-threads", "etl.persistent-workers"}
 SUITS_ONE_ARGUMENT = {"threads": "threads=3", "etl.workers": "etl.workers=1"}
 # The first use of Dynamo changes torch.optim for good.
@@ -132,6 +133,11 @@ class Job:
             "cudnn": (torch._C._set_cudnn_enabled, torch._C._get_cudnn_enabled(), torch._C._get_cudnn_benchmark()),
             "tf32": getattr(torch.backends.cuda.matmul, "fp32_precision", None),
             "anomaly": [(getattr(torch, name), getattr(torch._C, name)()) for name in ANOMALY],
+            "deterministic": (
+                torch.are_deterministic_algorithms_enabled(),
+                torch.is_deterministic_algorithms_warn_only_enabled(),
+                deterministic.fill_uninitialized_memory,
+            ),
             "anomaly switch": torch.set_anomaly_enabled,
             "types": (torch.get_default_dtype(), torch.is_autocast_enabled("cpu")),
             "hooks": [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in self.model.modules()],
@@ -171,12 +177,14 @@ def illness() -> Iterator[None]:
     torch.autograd.set_detect_anomaly(True)
     torch._C._set_mkldnn_enabled(False)
     torch._C._set_cudnn_enabled(False)
+    torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
         torch.autograd.set_detect_anomaly(False)
         torch._C._set_mkldnn_enabled(True)
         torch._C._set_cudnn_enabled(True)
+        torch.use_deterministic_algorithms(False)
 
 
 def with_workers(job: Job) -> None:

@@ -207,6 +207,13 @@ def test_a_window_that_cannot_be_says_why(seen, style, window, reason):
     assert reason in found.reason
 
 
+def test_a_profiler_of_the_jobs_own_is_noted_from_step_to_step(seen):
+    switched = seen.named("own_profiler").profiler
+    assert [one.on for one in switched] == [True, False] * (len(switched) // 2)
+    assert [one.step for one in switched[:2]] == [16, 19]
+    assert switched[0].site.function == "own_profiler" and switched[0].options == () and not switched[0].ends
+
+
 def test_layers_called_one_by_one_are_let_go(seen):
     steps = seen.named("layers_one_by_one").steps
     assert steps["micro"][3] == 40

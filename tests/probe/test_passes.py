@@ -186,3 +186,16 @@ def test_it_runs_under_the_jobs_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = _noted(model, torch.ones(2, 4))
     assert "times" in found.timings() and set(seen) == {torch.bfloat16}
+
+
+def test_passes_are_timed_with_a_setting_changed_and_leave_no_trace() -> None:
+    model, changed = Eventful(), []
+    before = _state(model)
+    noted = _noted(model, torch.randn(1, 3, 8, 8))
+    found = noted.without({"off": (lambda: changed.append(1), lambda: changed.append(-1))})
+    assert set(found) == {"now_ms", "off_ms"} and min(found.values()) > 0
+    assert changed and sum(changed) == 0 and _state(model) == before
+
+
+def test_without_a_call_no_setting_is_changed() -> None:
+    assert "no call" in PassMicrobenchmark().without({"off": (None, None)})["missing"]

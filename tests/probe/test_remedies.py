@@ -128,6 +128,53 @@ def test_anomaly_detection_stays_off_although_the_job_switches_it_on_in_each_ste
     torch.autograd.set_detect_anomaly(False)
 
 
+def test_a_profiler_of_the_jobs_hears_nothing_and_then_hears_again(job: Job) -> None:
+    remedy = made("debug.no-profiler", job)
+    with torch.autograd.profiler.profile() as profile:
+        remedy.apply()
+        torch.ones(2).exp()
+        remedy.withdraw()
+        torch.ones(2).cos()
+    heard = {event.name for event in profile.function_events}
+    assert "aten::cos" in heard and "aten::exp" not in heard
+    with torch.autograd.profiler.profile() as profile:
+        made("debug.no-profiler", job).withdraw()
+        torch.ones(2).exp()
+    assert "aten::exp" in {event.name for event in profile.function_events}
+
+
+def test_deterministic_algorithms_go_and_come_back_as_they_were(job: Job) -> None:
+    with pytest.raises(UnsuitableError, match="already set"):
+        made("debug.no-fill", job).apply()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        remedy = made("debug.no-deterministic", job)
+        remedy.apply()
+        assert not torch.are_deterministic_algorithms_enabled()
+        remedy.withdraw()
+        assert torch.are_deterministic_algorithms_enabled() and torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_gradients_are_let_go_although_the_job_asks_for_zeros(job: Job) -> None:
+    remedy = made("optimizer.set-to-none", job)
+    remedy.apply()
+    job.step()
+    job.optimizer.zero_grad()
+    assert remedy.lost() == "already set", "the job has let them go by itself"
+    job.step()
+    job.optimizer.zero_grad(set_to_none=False)
+    assert all(p.grad is None for p in job.model.parameters()) and remedy.lost() == ""
+    job.step()
+    job.model.zero_grad(False)
+    assert all(p.grad is None for p in job.model.parameters())
+    remedy.withdraw()
+    job.step()
+    job.optimizer.zero_grad(set_to_none=False)
+    assert all(p.grad is not None and not p.grad.any() for p in job.model.parameters())
+
+
 def test_explicit_collections_are_left_out_even_when_imported_by_name(job: Job) -> None:
     collect = job.collector.explicit(gc.collect)
     remedy = made("gc.no-explicit", job)

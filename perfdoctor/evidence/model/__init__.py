@@ -28,6 +28,7 @@ from .checkpoints import *
 from .communication import *
 from .compilation import *
 from .concurrency import *
+from .deterministic import *
 from .device import *
 from .evidence import *
 from .growth import *
@@ -35,4 +36,5 @@ from .host import *
 from .job import *
 from .loading import *
 from .memory import *
+from .profiled import *
 from .step import *

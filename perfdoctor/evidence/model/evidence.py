@@ -18,12 +18,14 @@ from .checkpoints import Checkpoints
 from .communication import Communication
 from .compilation import Compilation
 from .concurrency import Concurrency
+from .deterministic import Deterministic
 from .device import DeviceTimeline
 from .growth import StepGrowth
 from .host import Host
 from .job import DebuggingAid, Job
 from .loading import Loader
 from .memory import CudaMemory, HostMemory
+from .profiled import Profiled
 from .step import GarbageCollection, Step
 
 NOT_RECORDED = Missing("it was not recorded")
@@ -80,6 +82,10 @@ class Evidence:
     index_use: tuple[IndexUse, ...] | Missing = NOT_RECORDED
     debugging: tuple[DebuggingAid, ...] | Missing = NOT_RECORDED
     compilation: Compilation | Missing = NOT_RECORDED
+    profiled: Profiled | Missing = NOT_RECORDED
+    deterministic: Deterministic | Missing = NOT_RECORDED
+    schedules: tuple[CallSite, ...] | Missing = NOT_RECORDED
+    """Lines that step a learning-rate schedule, the dearest first."""
     code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
     communication: Communication | Missing = NOT_RECORDED

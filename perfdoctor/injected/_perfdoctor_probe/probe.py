@@ -9,6 +9,8 @@ import time
 import weakref
 from _thread import get_ident
 
+import torch
+
 from . import control, procfs, records, script, settings, sites
 from .guard import Guard
 from .hooks import collector, concurrency, loading, patches, profilers
@@ -18,6 +20,7 @@ from .hooks.communication import Communication
 from .hooks.compilations import Compilations
 from .hooks.device_clock import DeviceClock
 from .hooks.evaluation import Evaluation
+from .hooks.jobs_profiler import JobsProfiler
 from .hooks.loggers import Loggers
 from .imports import IMPORTS
 from .launcher import Launcher
@@ -60,6 +63,7 @@ class Probe:
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
         self.windows = schedule.Windows(recorder, functools.partial(made, probe=self), self.fault, plan)
         self.profilers = profilers.Profilers(guarded("profilers", self.profiler_starts))
+        self.jobs_profiler = JobsProfiler(recorder, self.loop, self.sites, self.profilers)
         self.launcher = Launcher(self)
         # Each with a switch of its own: a boundary is reached from inside other hooks.
         self.tick = guarded("tick", self._tick)
@@ -116,6 +120,7 @@ class Probe:
             part.reset()
         self.growth = None
         self.anomaly.reset()
+        self.jobs_profiler.reset()
         self.compilations.reset()
         self.evaluation.reset()
         self.device_clock.reset()
@@ -356,6 +361,10 @@ class Probe:
         began = time.perf_counter_ns()
         try:
             self.windows.time_finally(discarded)
+            # Of a job that is stopped one that is on hears of it: ending it may take longer than the job is given. One
+            # that is off may be about to start, and would meet ours: at the exit it has ended.
+            if self.over or (discarded and torch.autograd._profiler_enabled()):
+                self.jobs_profiler.time_finally()
         finally:
             loop.inside_forward = inside
             self.final_ns += time.perf_counter_ns() - began

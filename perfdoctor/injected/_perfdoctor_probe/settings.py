@@ -91,6 +91,9 @@ def torch_settings(optimizer, seen: dict) -> dict:
         "accumulation_at": seen["sites"].get("accumulation"),
         "batch_at": seen["sites"].get("batch"),
         "tracer": _tracer(),
+        "python_options": sorted(sys._xoptions),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "deterministic_at": seen["sites"].get("deterministic"),
         "compiled_at": seen["sites"].get("compile"),
         "compile_lacks": lacking("cuda" if torch.cuda.is_initialized() else "cpu"),
     }

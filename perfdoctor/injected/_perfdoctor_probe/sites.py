@@ -104,6 +104,10 @@ class Sites:
         """The id of a line of `code`, a function's."""
         return self.number((code.co_filename, line, code.co_name, None))
 
+    def position(self, number: int) -> "tuple[str, int]":
+        """File and line of an id."""
+        return next((file, line) for (file, line, _), known in list(self.ids.items()) if known == number)
+
     def note_made(self, made) -> None:
         """An object is being made: its class's `__init__` leads to the caller."""
         kind = type(made)

@@ -74,3 +74,9 @@ def slow_update(spent_ms: float = 6.0, **timing: Any) -> Evidence:
         step=step(Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=spent_ms, other=6.7 - spent_ms)),
         ops__update=with_(adam, **timing),
     )
+
+
+def stepped_schedule(calls: float = 8.0, ms: float = 3.0) -> Evidence:
+    """In a loop over eight micro-batches."""
+    call = CallSite("schedule", Site("train.py", 58, "main"), calls, ms)
+    return with_(healthy(), step=step(_PARTS), schedules=(call,))

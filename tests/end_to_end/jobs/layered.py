@@ -44,6 +44,48 @@ def reads(cured):
     train(model, lambda output: output.mean(), inputs(16, 16), (lambda: None) if cured else watch)
 
 
+def asserts(cured):
+    """Every gradient tested in every step, or the last weight now and then."""
+    model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(60)))
+    steps = iter(range(ENDLESS))
+
+    def every():
+        for p in model.parameters():
+            assert torch.isfinite(p.grad).all()
+
+    def rarely():
+        if next(steps) % 50 == 0:
+            assert torch.isfinite(model[-1].weight).all()
+
+    train(model, lambda output: output.mean(), inputs(16, 16), rarely if cured else every)
+
+
+def profiled(cured):
+    """A profiler that is on for good, or by a schedule that ends."""
+    model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(60)))
+    schedule = torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1) if cured else None
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, record_shapes=True, schedule=schedule) as profiler:
+        train(model, lambda output: output.mean(), inputs(16, 16), profiler.step)
+
+
+def average(cured):
+    """An average of the weights, tensor by tensor or all at once."""
+    model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(60)))
+    weights = list(model.parameters())
+    averages = [p.detach().clone() for p in weights]
+
+    def follow():
+        with torch.no_grad():
+            if cured:
+                torch._foreach_lerp_(averages, weights, 0.001)
+                return
+            for average, p in zip(averages, model.parameters(), strict=True):
+                average.mul_(0.999).add_(p, alpha=0.001)
+
+    train(model, lambda output: output.mean(), inputs(16, 16), follow)
+
+
 def layer(cured):
     """A layer that takes in a whole feature map, and one that takes in what is left after pooling."""
     convolution = nn.Conv2d(1, 16, 3, padding=1)

@@ -46,6 +46,7 @@ def install(probe) -> None:
         _calls,
         _communication,
         _loggers,
+        _schedules,
         _grad_scaler,
         _anomaly,
         _double,
@@ -272,6 +273,13 @@ def _loggers(probe) -> None:
     probe.changes.when_undone(probe.loggers.forget, "logging")
 
 
+def _schedules(probe) -> None:
+    """Not those that step others, which would be counted twice."""
+    module = torch.optim.lr_scheduler
+    for kind in (module.LRScheduler, module.ReduceLROnPlateau, module.CosineAnnealingWarmRestarts):
+        probe.changes.put(kind, "step", probe.calls.wrap("schedule", kind.step, in_loop=True), "schedules")
+
+
 def _grad_scaler(probe) -> None:
     scaler = torch.amp.grad_scaler.GradScaler
 
@@ -312,7 +320,7 @@ def _double(probe) -> None:
 
 
 def _knobs(probe) -> None:
-    """Lines that set the number of threads, switch oneDNN off, or tell cuDNN how to work."""
+    """Lines that set the number of threads, switch oneDNN off, tell cuDNN how to work, or torch to be deterministic."""
     import torch.backends.mkldnn as mkldnn
 
     def threads_set() -> None:
@@ -325,7 +333,13 @@ def _knobs(probe) -> None:
     def cudnn_set(name: str) -> None:
         probe.noted[f"cudnn.{name}"] = probe.sites.place(2)
 
+    def deterministic_set() -> None:
+        probe.noted["deterministic"] = probe.sites.place(2)
+
     places = [(torch, "set_num_threads", threads_set), (mkldnn, "set_flags", onednn_set)]
+    places += [
+        (torch, name, deterministic_set) for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode")
+    ]
     settings = [(mkldnn, "enabled", onednn_set)]
     for name in ("enabled", "benchmark", "deterministic"):
         settings.append((torch.backends.cudnn, name, functools.partial(cudnn_set, name)))
@@ -354,6 +368,17 @@ def _profilers(probe) -> None:
     starts = probe.guarded("profilers", probe.profilers.starts)
     for name in ("_prepare_profiler", "_enable_profiler"):
         probe.changes.put(module, name, _announced(getattr(module, name), starts), "profilers")
+    job = probe.jobs_profiler
+    scheduled, started, stopped = (
+        probe.guarded("profilers", done) for done in (job.scheduled, job.started, job.stopped)
+    )
+    kind, scheduling = module.profile, torch.profiler.profile.__base__
+    for owner, name, stand_in in (
+        (scheduling, "start_trace", _announced(scheduling.start_trace, scheduled, _SELF)),
+        (kind, "_start_trace", _followed(kind._start_trace, started, _SELF)),
+        (module, "_disable_profiler", _announced(module._disable_profiler, stopped)),
+    ):
+        probe.changes.put(owner, name, stand_in, "profilers")
 
 
 def _compile(probe) -> None:

@@ -66,19 +66,35 @@ class PassMicrobenchmark:
         """Milliseconds of all these calls, forward and backward, by how often the inputs are repeated; or why there are
         none."""
         calls = list(self.calls.values())
-        if not calls:
-            return {"missing": self.missing}
+        times, missing = self._all(lambda call: call.timed(_LIMIT_NS // len(calls)))
+        if missing:
+            return missing
+        longest = max(zip(times, calls), key=lambda pair: pair[0][0] * pair[1].count)[1]
+        return {"batch": longest.batch, "times": list(zip(_FACTORS, self._sums(times)))}
+
+    def without(self, ways: dict) -> dict:
+        """Milliseconds of all these calls as they are, `now_ms`, and each way; or why there are none. A way is a
+        function that changes a setting of torch's, and one that puts it back."""
+        limit_ns = _LIMIT_NS // max(1, len(self.calls))
+        times, missing = self._all(lambda call: call.timed_without(list(ways.values()), limit_ns))
+        return missing or dict(zip(("now_ms", *(f"{name}_ms" for name in ways)), self._sums(times)))
+
+    def _all(self, timed) -> "tuple[list, dict]":
+        """What `timed` says of each call, or why there is nothing."""
+        if not self.calls:
+            return [], {"missing": self.missing}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                times = [call.timed(_LIMIT_NS // len(calls)) for call in calls]
+                return [timed(call) for call in self.calls.values()], {}
         except _NotRepeatableError as error:
-            return {"missing": f"forward and backward were not run again: {error}"}
+            return [], {"missing": f"forward and backward were not run again: {error}"}
         except Exception as error:  # a module that takes no other batch: no timing, no harm
-            return {"missing": f"forward and backward could not be run again: {type(error).__name__}: {error}"[:300]}
-        sums = [sum(call.count * ms for call, ms in zip(calls, row)) for row in zip(*times)]
-        longest = max(zip(times, calls), key=lambda pair: pair[0][0] * pair[1].count)[1]
-        return {"batch": longest.batch, "times": list(zip(_FACTORS, sums))}
+            why = f"{type(error).__name__}: {error}"[:300]
+            return [], {"missing": f"forward and backward could not be run again: {why}"}
+
+    def _sums(self, times: list) -> "list[float]":
+        return [sum(call.count * ms for call, ms in zip(self.calls.values(), row)) for row in zip(*times)]
 
 
 class _NotRepeatableError(Exception):
@@ -105,10 +121,7 @@ class _Call:
 
     def timed(self, limit_ns: int) -> "list[float]":
         """Milliseconds by factor."""
-        module = self.module()
-        if module is None or module.training != self.training:
-            raise _NotRepeatableError("the module is gone, or in another mode")
-        _no_obstacle(module)
+        module = self._found()
         state = _State(module)
         try:
             first = self._pass(module, 1)
@@ -125,6 +138,28 @@ class _Call:
             return replay.in_turns([first, *(self._pass(module, factor) for factor in factors[1:])], limit_ns // 2)
         finally:
             state.restore()
+
+    def timed_without(self, ways: list, limit_ns: int) -> "list[float]":
+        """Milliseconds as it is, then each way."""
+        module = self._found()
+        state = _State(module)
+        try:
+            run = self._pass(module, 1)
+            began = time.thread_time_ns()
+            run()
+            if 2 * (1 + len(ways)) * (time.thread_time_ns() - began) > limit_ns:
+                raise _NotRepeatableError("it takes too long")
+            return replay.in_turns([run, *(_changed(run, *way) for way in ways)], limit_ns // 2)
+        finally:
+            state.restore()
+
+    def _found(self):
+        """The module, which may be called again."""
+        module = self.module()
+        if module is None or module.training != self.training:
+            raise _NotRepeatableError("the module is gone, or in another mode")
+        _no_obstacle(module)
+        return module
 
     def _pass(self, module, factor: int):
         args, named = _each(self.inputs, lambda tensor: self._repeated(tensor, factor))
@@ -185,6 +220,19 @@ class _State:
         random.setstate(self.random)
         if self.numpy is not None:
             self.numpy.set_state(self.numpy_random)
+
+
+def _changed(run, change, put_back):
+    """`run` with a setting of torch's changed around it."""
+
+    def otherwise() -> None:
+        change()
+        try:
+            run()
+        finally:
+            put_back()
+
+    return otherwise
 
 
 def _no_obstacle(module) -> None:

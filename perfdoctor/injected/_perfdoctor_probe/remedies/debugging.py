@@ -1,8 +1,9 @@
 """Modes for finding errors that were left on."""
 
 import torch
+import torch.utils.deterministic as deterministic
 
-from .base import Remedy, UnsuitableError
+from .base import Remedy, Switch, UnsuitableError
 
 
 class NoAnomalyDetection(Remedy):
@@ -26,3 +27,42 @@ class NoAnomalyDetection(Remedy):
         super().withdraw()
         if hasattr(self, "wish"):
             torch.set_anomaly_enabled(*self.wish)
+
+
+class NoProfiler(Remedy):
+    """A profiler of the job's own hears of no operator of the training thread. It stays on, and what it writes lacks
+    these steps."""
+
+    def apply(self) -> None:
+        if not torch.autograd._profiler_enabled():
+            raise UnsuitableError("no profiler is on")
+        torch._C._autograd._enable_record_function(False)
+        self.applied = True
+
+    def withdraw(self) -> None:
+        if getattr(self, "applied", False):
+            torch._C._autograd._enable_record_function(True)
+
+
+class NoDeterministicAlgorithms(Switch):
+    """Torch may use any algorithm."""
+
+    wanted = False
+
+    def read(self) -> bool:
+        return torch.are_deterministic_algorithms_enabled()
+
+    def set(self, value: bool) -> None:
+        torch._C._set_deterministic_algorithms(value, warn_only=torch.is_deterministic_algorithms_warn_only_enabled())
+
+
+class NoFill(Switch):
+    """Memory that torch allocates is left as it comes, under deterministic algorithms too."""
+
+    wanted = False
+
+    def read(self) -> bool:
+        return torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory
+
+    def set(self, value: bool) -> None:
+        deterministic.fill_uninitialized_memory = value

@@ -276,4 +276,35 @@ ENTRIES = (
         "torch.autograd.set_detect_anomaly(False)",
         home="debugging.NoAnomalyDetection",
     ),
+    Entry(
+        "debug.no-profiler",
+        "a profiler of the job's own hears of no operator",
+        "# take the profiler out, or give it a schedule that ends: torch.profiler.schedule(..., repeat=1)",
+        home="debugging.NoProfiler",
+    ),
+    Entry(
+        "debug.no-fill",
+        "new memory is left as it comes under deterministic algorithms",
+        "torch.utils.deterministic.fill_uninitialized_memory = False",
+        home="debugging.NoFill",
+        slot="deterministic",
+    ),
+    Entry(
+        "debug.no-deterministic",
+        "torch may use algorithms that are not deterministic",
+        "torch.use_deterministic_algorithms(False)",
+        home="debugging.NoDeterministicAlgorithms",
+        slot="deterministic",
+        numerics=True,
+        risk=1,
+    ),
+    Entry(
+        "optimizer.set-to-none",
+        "`zero_grad` lets gradients go",
+        "optimizer.zero_grad()  # set_to_none=True, which is its default",
+        home="optimizers.SetToNone",
+        # A parameter that a step does not use is not updated then.
+        numerics=True,
+        risk=2,
+    ),
 )

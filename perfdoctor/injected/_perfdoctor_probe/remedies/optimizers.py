@@ -1,4 +1,6 @@
-"""How an optimizer updates: one operator per parameter, per group, or for all."""
+"""How an optimizer updates: one operator per parameter, per group, or for all; and how it lets gradients go."""
+
+import functools
 
 import torch
 from torch.optim import Optimizer
@@ -50,3 +52,24 @@ class Foreach(Fused):
 
     option = "foreach"
     other = "fused"
+
+
+class SetToNone(Remedy):
+    """`zero_grad` lets gradients go, whatever it is told."""
+
+    def apply(self) -> None:
+        self.calls = self.zeroed = 0
+        for owner in (Optimizer, torch.nn.Module):
+            self.changes.put(owner, "zero_grad", self._letting_go(owner.zero_grad))
+
+    def _letting_go(self, original):
+        @functools.wraps(original)
+        def zero_grad(item, set_to_none=True):
+            self.calls += 1
+            self.zeroed += not set_to_none
+            return original(item)
+
+        return zero_grad
+
+    def lost(self) -> str:
+        return "" if self.zeroed or not self.calls else "already set"

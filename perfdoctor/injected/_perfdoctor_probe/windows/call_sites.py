@@ -19,7 +19,7 @@ from .. import timeline as parts
 from ..changes import Changes
 from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
 from ..rows import milliseconds, rounded
-from . import indices
+from . import asserting, indices
 from .line_clock import PARTS
 from .loops import Loops
 
@@ -370,6 +370,7 @@ class SitesWindow:
         self.abandon()
         watch, self.watch = self.watch, None
         found = [*watch.found.items(), *watch.anomaly.found()]
+        purposes = self._purposes({site for kind, site, *_ in watch.found if kind == "scalar_read"})
         return {
             "steps": steps,
             "ops": watch.ops,
@@ -382,9 +383,14 @@ class SitesWindow:
                     "ms_per_step": milliseconds(took, steps),
                     "detail": detail,
                     "by_library": by_library,
+                    "purpose": purposes.get(site, "") if kind == "scalar_read" and not by_library else "",
                 }
                 for (kind, site, detail, by_library), (count, took) in found
                 if site >= 0
             ],
             "indices": watch.indices.summary(),
         }
+
+    def _purposes(self, reading: "set[int]") -> "dict[int, str]":
+        """What the lines that read do so for, by their number."""
+        return {site: asserting.purpose(*self.sites.position(site)) for site in reading if site >= 0}

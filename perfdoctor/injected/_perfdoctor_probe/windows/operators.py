@@ -53,11 +53,11 @@ class ProfilerWindow:
 
         self.on_device = torch.cuda.is_initialized()
         self.profile = profile(use_device="cuda" if self.on_device else None, record_shapes=True, **options)
-        self.profilers.start_ours(self.profile, _QuietKineto())
+        self.profilers.start_ours(self.profile, QuietKineto())
 
     def abandon(self) -> None:
         """Stop profiling."""
-        with _QuietKineto():
+        with QuietKineto():
             self.profile.__exit__(None, None, None)
 
     def closable(self) -> bool:
@@ -182,7 +182,7 @@ def _libraries(host: list, device: list, seen, on_cpu: bool, steps: int) -> "tup
         return {"missing": f"the profile could not be read: {type(error).__name__}: {error}"[:300]}, [], []
 
 
-class _QuietKineto:
+class QuietKineto:
     """Kineto logs to stderr at each start and stop of a profiler, unless its log level says not to.
 
     The level is set in its memory and put back. Its environment variable is read only once: profilers of the job

@@ -1,0 +1,121 @@
+"""Debugging that was left on: it helped to find an error once, and costs time in every step since.
+
+What it looks at
+----------------
+Autograd's anomaly detection, in a few steps of the job: each stack trace that an operator takes in the forward pass,
+each search for NaN behind a node of the backward pass, how long they take, and the line that switched it on. A profiler
+of the job's own (`torch.profiler`, `torch.autograd.profiler`): in which steps it is on, and by a timing in the job's
+process what an operator takes longer with it. Deterministic algorithms: the job's own passes, run again after its last
+step with and without. Lines that read tensors to test them: `assert`, `isnan`, `isinf`, `isfinite`.
+
+Why it costs time
+-----------------
+With anomaly detection on, every operator whose gradient will be needed takes a Python stack trace, and every result of
+the backward pass is searched for NaN. A network of 40 layers took 1.6 ms per step without it and 13.6 ms with it. A
+profiler writes one to three records for each operator, 1.5 to 5 us together: a step of 2.7 ms took 4 to 6 ms under it.
+With deterministic algorithms torch fills all memory that it allocates, and some operators add up one element after
+another. A test reads a tensor, and everything waits for the answer.
+
+Example
+-------
+    torch.autograd.set_detect_anomaly(True)   # since the NaN of last spring
+    with torch.profiler.profile(with_stack=True):
+        for x, y in loader:                   # all of the training
+            ...
+            assert torch.isfinite(p.grad).all()
+
+How to fix
+----------
+Switch it off, and on again for a run that is to find where a NaN comes from. Give a profiler a schedule that ends
+(`torch.profiler.schedule(..., repeat=1)`). Set `torch.utils.deterministic.fill_uninitialized_memory = False`, or use
+deterministic algorithms only in runs that are compared bit by bit. Test the loss every 50 steps.
+
+When it stays silent
+--------------------
+Below 5 % of the step, and where it is off. A profiler with a schedule by which it ends, one that records few of the
+steps, and one that was on in the first half of the steady steps only. Aids that variables switch on (`PYTHONDEVMODE`,
+`CUDA_LAUNCH_BLOCKING`, `TORCH_LOGS`, ...) are named, and told where the report says how far to trust the run (PD96):
+what they cost cannot be told from one run.
+
+Limits
+------
+On a GPU the search for NaN also waits for what the device was asked to do anyway, so only the traces are sure to be
+saved; passes are not run again there, so what deterministic algorithms cost is not told. Nothing inside compiled code
+is seen. What a profiler costs is told from small operators and less exact than the rest; what it does when it ends a
+cycle (sorting, writing a trace) is not in it, nor are Python's calls, which `with_stack=True` records too. An answer
+that is kept in a variable and tested on another line is a scalar read (PD10). Where the job runs to its own end,
+deterministic algorithms are not timed.
+
+References
+----------
+- PyTorch, "Performance tuning guide": disable debugging APIs
+- Lightning-AI/pytorch-lightning#17359: anomaly detection left on, 2.5 times
+- torch.utils.deterministic: filling uninitialized memory is detrimental to performance
+"""
+
+from __future__ import annotations
+
+from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, milliseconds, present
+from perfdoctor.api.quantities import Evidence, Missing, Step
+
+from .anomaly import KINDS, anomaly_detection
+from .asserts import tested_tensors
+from .deterministic import deterministic_algorithms, deterministic_ms
+from .limits import Limits
+from .profiler import profiler_left_on, profiler_ms
+
+
+def examine(evidence: Evidence, limits: Limits) -> Outcome:
+    """What was timed, by its own cost; a switch that is on is no finding."""
+    step, calls = evidence.step, evidence.call_sites
+    if isinstance(step, Missing):
+        return cannot_tell(f"there is no steady step: {step}")
+    findings = present(
+        None if isinstance(calls, Missing) else anomaly_detection(evidence, step, calls, limits),
+        profiler_left_on(evidence, step, limits),
+        deterministic_algorithms(evidence, step, limits),
+        tested_tensors(evidence, step, limits),
+    )
+    if findings:
+        return found(*findings)
+    if isinstance(calls, Missing):
+        return cannot_tell(f"calls were not watched: {calls}")
+    cost_ms = sum(call.ms_per_step for call in calls if call.kind in KINDS)
+    measured = milliseconds("anomaly_ms", cost_ms, "anomaly detection per step")
+    told = _told(evidence, step)
+    aids = _untold(evidence, step)
+    reason = "autograd's anomaly detection takes {anomaly_ms} per step" + "".join(
+        f", {one.label} {{{one.name}}}" for one in told
+    )
+    if not aids:
+        return clear(reason, measured, *told)
+    return clear(
+        reason + "; what {aids} costs cannot be told from one run: time the job without",
+        measured,
+        *told,
+        Measurement("aids", " and ".join(aids), "text", "switched on"),
+    )
+
+
+def _told(evidence: Evidence, step: Step) -> tuple[Measurement, ...]:
+    """What is on, and costs little."""
+    asked = (
+        ("profiler_ms", profiler_ms(evidence), "the job's own profiler"),
+        ("deterministic_ms", deterministic_ms(evidence, step), "deterministic algorithms"),
+    )
+    return tuple(milliseconds(name, ms, label) for name, ms, label in asked if not isinstance(ms, Missing) and ms > 0)
+
+
+def _untold(evidence: Evidence, step: Step) -> list[str]:
+    """What is on, and was not timed."""
+    aids = [] if isinstance(evidence.debugging, Missing) else [aid.name for aid in evidence.debugging]
+    if isinstance(profiler_ms(evidence), Missing):
+        aids.append("the job's own profiler")
+    if isinstance(deterministic_ms(evidence, step), Missing):
+        aids.append("deterministic algorithms (`torch.use_deterministic_algorithms`)")
+    return aids
+
+
+CHECK = Check(
+    code="PD16", name="debugging-left-on", title="debugging that was left on", limits=Limits(), examine=examine
+)

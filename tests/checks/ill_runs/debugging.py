@@ -1,0 +1,51 @@
+"""Runs in which a profiler, deterministic algorithms or tests of tensors were left on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samples import HOT_LINES, healthy, step, with_
+
+from perfdoctor.evidence.model import (
+    CallSite,
+    Deterministic,
+    DeterministicTiming,
+    Evidence,
+    Line,
+    Parts,
+    Profiled,
+    ProfilerTiming,
+    Site,
+)
+
+PROFILER_LINE = Site("train.py", 30, "main")
+DETERMINISTIC_LINE = Site("train.py", 8, "main")
+ASSERT_LINE = Site("train.py", 47, "main")
+
+
+def profiled(**changes: Any) -> Evidence:
+    """Every step, of 25 ms, with 1,500 operators that take 2.5 us longer each."""
+    found = Profiled(
+        share=1.0,
+        ending_share=0.0,
+        site=PROFILER_LINE,
+        options=("record_shapes",),
+        ops_per_step=1500.0,
+        timing=ProfilerTiming(ops=100, off_ms=0.30, on_ms=0.55),
+    )
+    return with_(healthy(), profiled=with_(found, **changes))
+
+
+def deterministic(now_ms: float = 20.0, off_ms: float = 15.0, unfilled_ms: float | None = 15.5) -> Evidence:
+    """Passes that take 22 ms in the job."""
+    return with_(
+        healthy(), deterministic=Deterministic(DETERMINISTIC_LINE, DeterministicTiming(now_ms, off_ms, unfilled_ms))
+    )
+
+
+def asserting(ms: float = 3.0, purpose: str = "assert", header: str = "") -> Evidence:
+    """A line that tests twelve gradients, between the passes."""
+    call = CallSite("scalar_read", ASSERT_LINE, 12.0, 0.02, "other", purpose=purpose)
+    line = Line(ASSERT_LINE, "other", 60.0, ms, ms / 2, 0.6, 0.6, 12.0)
+    parts = Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=2.0, other=4.7)
+    return with_(healthy(), step=step(parts), call_sites=(call,), hot_lines=(line, *HOT_LINES))
