@@ -116,6 +116,8 @@ class ProcessRecording:
     counters: Counters | Missing | None
     making: LinesWindow | None
     """Of a worker: one batch, line by line."""
+    later_making: LinesWindow | None
+    """Of a worker whose batches take longer and longer: a later one."""
     timings: FinalTimings | None
     end: ProcessEnd | None
     exit: ProcessExit | None
@@ -191,6 +193,7 @@ KINDS: Mapping[str, str] = {
     "growth": "growth",
     "window counters": "counters",
     "making": "making",
+    "later_making": "later_making",
     "timings": "timings",
     "end": "end",
     "exit": "exit",

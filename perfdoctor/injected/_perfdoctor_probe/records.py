@@ -17,6 +17,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     shapes    batches whose shape was looked at and distinct ones among them, so far; on CUDA only
     fetches   columns, one entry per batch made in this process
     making    the lines of one batch that a data-loader worker made
+    later_making  the same of a later batch, where they take longer
     gc        collections since the last such record, by generation
     full_gc   one generation-2 collection, or any explicit one
     site      a place in the user's code, referred to by `id`

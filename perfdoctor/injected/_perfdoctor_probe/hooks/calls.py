@@ -3,7 +3,7 @@
 import functools
 import time
 
-from ..timeline import CHECKPOINT, LOGGING
+from ..timeline import LOGGING
 from .checkpoints import Checkpoints
 
 
@@ -33,6 +33,10 @@ class Calls:
             self.loop.timeline.enter(part)
         return timed, site, time.perf_counter_ns()
 
+    def began_inside(self, part) -> "tuple[bool, int, int]":
+        """The same; inside another one of its part it is counted, and no part of its own."""
+        return self.began(part) or (False, self.sites.here(2), time.perf_counter_ns())
+
     def began_in_loop(self, part) -> "tuple[bool, int, int] | None":
         """The same on the training thread, of the outermost of such calls; None of others."""
         if self.loop.on_training_thread() and self.loop.timeline.stack[-1] != LOGGING:
@@ -47,7 +51,7 @@ class Calls:
         took_ns = time.perf_counter_ns() - began_ns
         if timed:
             self.loop.timeline.leave(part)
-        size = (self.saved(site, args, kwargs) or 0) if part == CHECKPOINT else 0
+        size = (self.saved(site, args, kwargs) or 0) if kind == "save" else 0
         self.add(kind, site, took_ns, size)
 
     def add(self, kind: str, site: int, took_ns: int, size: int = 0) -> None:
@@ -57,10 +61,10 @@ class Calls:
         total[1] += took_ns
         total[2] += size
 
-    def wrap(self, kind: str, original, part=None, in_loop=False):
-        """A stand-in for `original` that counts, `in_loop` on the training thread alone, and bills its time there to
-        `part`."""
-        began = self.guarded(kind, self.began_in_loop if in_loop else self.began)
+    def wrap(self, kind: str, original, part=None, in_loop=False, inside=False):
+        """A stand-in for `original` that counts, `in_loop` on the training thread alone, `inside` also what other calls
+        of its part make, and bills its time there to `part`."""
+        began = self.guarded(kind, self.began_in_loop if in_loop else self.began_inside if inside else self.began)
         ended = self.guarded(kind, self.ended)
 
         @functools.wraps(original)

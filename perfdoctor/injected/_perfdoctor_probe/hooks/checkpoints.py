@@ -22,7 +22,13 @@ _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 _PLAIN = (str, bytes, int, float, bool, type(None))
 _OPTIMIZER = frozenset(("state", "param_groups"))
 """Keys of an optimizer's `state_dict`."""
-_LATER = {"safetensors.torch": "serialize_file", "torch.distributed.checkpoint": "save"}
+_LATER = {
+    ("safetensors.torch", "serialize_file"),
+    ("torch.distributed.checkpoint", "save"),
+    ("torch.distributed.checkpoint", "async_save"),
+    ("json", "dump"),
+    ("pickle", "dump"),
+}
 """Functions of modules that the job may import after torch: all that safetensors writes goes through the first."""
 
 
@@ -44,17 +50,25 @@ class Checkpoints:
 
 def watch_later(changes, wrap) -> None:
     """Put the wrapper around what the job has imported meanwhile."""
-    for name, function in list(_LATER.items()):
+    for name, function in list(_LATER):
         module = sys.modules.get(name)
-        if module is not None and function in vars(module):
-            changes.put(module, function, wrap("save", vars(module)[function], parts.CHECKPOINT), "calls")
-            del _LATER[name]
+        original = vars(module).get(function) if module is not None else None
+        if original is None:
+            continue
+        _LATER.discard((name, function))
+        save = wrap("save", original, parts.CHECKPOINT)
+        # Under both its names too, where it is defined in another module.
+        for owner in (module, sys.modules.get(original.__module__)):
+            if owner is not None and vars(owner).get(function) is original:
+                changes.put(owner, function, save, "calls")
 
 
 def _written(target) -> int:
     if type(target) is str or isinstance(target, pathlib.PurePath):
         found = os.stat(target)
         return found.st_size if not os.path.isdir(target) else 0
+    if type(target) is io.TextIOWrapper:
+        target = target.buffer  # what the text has not passed on to it yet is missing
     return target.tell() if type(target) in _FILES and not target.closed else 0
 
 
