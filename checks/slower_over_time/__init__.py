@@ -1,18 +1,23 @@
-"""Steps that get longer, because of what the job keeps: a container or an autograd graph that grows with every step.
+"""Steps that get longer, because of what the job keeps: a container, a tensor, an autograd graph or a file that grows.
 
 What it looks at
 ----------------
 The length of every steady step, part by part: the trend through medians of blocks of steps (Theil and Sen), with its
 99 % interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets
-and deques that have gained elements each time, and autograd graphs that have gained nodes. Where something has grown,
-the lines of a step or two are timed once more, to be compared with those of the first line window.
+and deques that have gained elements each time, tensors and arrays that are larger each time and carry on what they
+held, and autograd graphs that have gained nodes. Where something has grown, or steps have got longer, the lines of a
+step or two are timed once more, to be compared with those of the first line window. What making a batch takes has a
+trend of its own, in each data-loader worker; one that gets slower has its data set looked at in the same way, and a
+batch made line by line once more. Of what saves, bytes of each call.
 
 Why it costs time
 -----------------
 What is gone through whole in every step takes longer with every element: averaging all losses so far, writing the whole
-log anew, sampling from a set that is made a list first. A tensor that is computed from its own last value and never
-detached keeps the graphs of all steps before, and the backward pass walks them all. A list of losses, averaged in every
-step, had doubled steps of half a millisecond after 1,000 of them.
+log anew, sampling from a set that is made a list first, comparing with every embedding ever made. `torch.cat([bank,
+x])` copies all of the bank to add a few rows. A tensor that is computed from its own last value and never detached
+keeps the graphs of all steps before, and the backward pass walks them all. A data set that keeps what it has seen makes
+every item dearer than the one before. A list of losses, averaged in every step, had doubled steps of half a millisecond
+after 1,000 of them.
 
 Example
 -------
@@ -21,19 +26,23 @@ Example
 
 How to fix
 ----------
-Keep a running sum or the newest elements, write only what is new, and detach what is carried from one step to the next.
+Keep a running sum or the newest elements, a bank of a fixed size, write only what is new, and detach what is carried
+from one step to the next.
 
 When it stays silent
 --------------------
 Where the steps do not surely grow by a tenth of their early length, where they jump once (a neighbour that comes), and
 where what grows takes no time: a list of numbers that is only appended to. Where steps grow and nothing that the job
-keeps does, such as with sequences that get longer, it says so and blames nothing.
+keeps does, such as with sequences that get longer, it says so, names the line that takes longer, and blames nothing. A
+loader is to blame only where the forward and backward pass do not grow with its batches. A replay buffer that is full,
+a cache that has filled and a bank that is cut to its newest rows grow no more.
 
 Limits
 ------
-Only containers of Python within reach of a name in the training process are counted: not a data set's in a worker, nor
-one kept by a library. The line is told by its source, so a container that goes by another name where it grows has
-none. What the steps will take later is not predicted: growth is told as far as it was seen.
+Only what a name in the training process or a worker's data set leads to is counted: not what a library keeps, nor what
+a generator does. The line is told by its source, so a container that goes by another name where it grows has none, and
+a tensor that is made larger by way of another variable is not told. How long the run will be is not known: what is told
+to be saved is that of the steps seen, and every step to come costs more, by the rate that is told with it.
 
 References
 ----------

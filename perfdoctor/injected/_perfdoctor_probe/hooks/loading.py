@@ -132,7 +132,7 @@ class Loading:
         self.lines: "LineClock | None" = None
         """While a worker's batch is made line by line."""
         self.slower = None
-        """How the batches of this worker compare with its first; from the one that was made line by line on."""
+        """How the batches of this worker compare with its first; from the one on that was made line by line."""
         self.traces_next = False
         self.flushed_ns = 0
         self.fetched = 0
@@ -278,7 +278,7 @@ class Loading:
         if self.lines is not None:
             self.collate = None
             collate.stop()
-            self._write_lines(fetcher)
+            self._write_lines()
             return
         wall = time.perf_counter_ns() - self.fetch_ns
         cpu = time.thread_time_ns() - self.fetch_cpu_ns
@@ -299,12 +299,17 @@ class Loading:
         if self.untimed:
             fetcher.collate_fn = collate.original
         if self.worker:
-            self.compare(wall // 1000)
+            self.compare(fetcher, wall // 1000)
             self._worker_tick()
 
-    def _compare(self, took_us: int) -> None:
-        if self.slower is not None:
-            self.traces_next = self.slower.add(self.fetched, took_us)
+    def _compare(self, fetcher, took_us: int) -> None:
+        if self.fetched < _TRACED_FETCH:
+            return
+        if self.slower is None:
+            from ..windows.slower_fetches import SlowerFetches
+
+            self.slower = SlowerFetches(self.recorder, self.sites, fetcher)
+        self.traces_next = self.slower.add(self.fetched, took_us)
 
     def _trace_lines(self) -> None:
         self.traces_next = False
@@ -312,15 +317,11 @@ class Loading:
             self.lines = LineClock(self.sites, self.loop)
             self.lines.begin()
 
-    def _write_lines(self, fetcher) -> None:
+    def _write_lines(self) -> None:
         """The batch took longer than others: it counts as no fetch."""
         clock, self.lines = self.lines, None
         clock.end()
         self.recorder.record("making" if self.slower is None else "later_making", **clock.summary(1))
-        if self.slower is None:
-            from ..windows.slower_fetches import SlowerFetches
-
-            self.slower = SlowerFetches(self.recorder, self.sites, fetcher)
         self._worker_tick()
 
     def worker_began(self, worker_id: int, num_workers: int) -> None:

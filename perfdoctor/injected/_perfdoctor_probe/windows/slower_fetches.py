@@ -8,7 +8,7 @@ from .growth import Growth
 _BATCHES = 8
 """At first and of late, whose medians are compared."""
 _LONGER = 1.15
-"""Of late over at first: three medians in a hundred of a noisy data set reach it, and cost a few censuses."""
+"""Of late over at first: a noisy data set reaches it now and then, and that costs a few censuses."""
 _SPACING = 0.25
 """Of the batches so far, until the next census: three show growth, and they grow rarer."""
 _CENSUSES = 3
