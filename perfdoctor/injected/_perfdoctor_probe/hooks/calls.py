@@ -3,7 +3,7 @@
 import functools
 import time
 
-from ..timeline import LOGGING
+from ..timeline import CHECKPOINT, LOGGING
 from .checkpoints import Checkpoints
 
 
@@ -24,18 +24,23 @@ class Calls:
         self.totals: "dict[tuple[str, int], list[int]]" = {}
 
     def began(self, part) -> "tuple[bool, int, int] | None":
-        """Whether the call is timed, where it is made, and when; None inside another one of its part."""
+        """Whether the call is timed, where it is made, and when; None inside another one of its part, and of a save
+        in a thread beside the loop, for which nobody waits."""
         timed = part is not None and self.loop.on_training_thread()
         if timed and part in self.loop.timeline.stack:
+            return None
+        if part == CHECKPOINT and not timed:
             return None
         site = self.sites.here(2)
         if timed:
             self.loop.timeline.enter(part)
         return timed, site, time.perf_counter_ns()
 
-    def began_inside(self, part) -> "tuple[bool, int, int]":
+    def began_inside(self, part) -> "tuple[bool, int, int] | None":
         """The same; inside another one of its part it is counted, and no part of its own."""
-        return self.began(part) or (False, self.sites.here(2), time.perf_counter_ns())
+        if part in self.loop.timeline.stack and self.loop.on_training_thread():
+            return False, self.sites.here(2), time.perf_counter_ns()
+        return self.began(part)
 
     def began_in_loop(self, part) -> "tuple[bool, int, int] | None":
         """The same on the training thread, of the outermost of such calls; None of others."""
