@@ -2,13 +2,14 @@
 
 What it looks at
 ----------------
-The length of every steady step, part by part: the trend through medians of blocks of steps (Theil and Sen), with its
-99 % interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets
-and deques that have gained elements each time, tensors and arrays that are larger each time and carry on what they
-held, and autograd graphs that have gained nodes. Where something has grown, or steps have got longer, the lines of a
-step or two are timed once more, to be compared with those of the first line window. What making a batch takes has a
-trend of its own, in each data-loader worker; one that gets slower has its data set looked at in the same way, and a
-batch made line by line once more. Of what saves, bytes of each call.
+The length of every steady step, part by part: the trend through medians of blocks of steps (Theil and Sen), with its 99
+% interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets and
+deques that have gained elements each time, tensors and arrays that are larger each time and carry on what they held,
+and autograd graphs that have gained nodes. Where something has grown, or steps have got longer, the lines of a step or
+two are timed once more, to be compared with those of the first line window. What making a batch takes has a trend of
+its own, in each data-loader worker; one that gets slower has its data set looked at in the same way, and a batch made
+line by line once more. Of what saves, bytes of each call. From outside: swapping, a quota's throttling, the CPUs' clock
+and page faults, each by its own course over the steps.
 
 Why it costs time
 -----------------
@@ -59,9 +60,11 @@ from .batches import slower_loader
 from .files import growing_file
 from .growth import MOST, Case, Limits, measured
 from .kept import growing_graph, growing_object
+from .outside import slowing
 
-_CAUSES = (growing_graph, growing_object, slower_loader)
-"""In this order: a loader that is slower because of what the training process keeps has a name for it."""
+_CAUSES = (growing_graph, growing_object, slower_loader, slowing)
+"""In this order: a loader that is slower because of what the training process keeps has a name for it, and what is kept
+may be why the machine swaps."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..recording.host import HostSample
 from ..recording.lines import LinesWindow
 from ..recording.model import ProcessRecording
-from . import slower_batches
+from . import slower_batches, slowing
 from .courses import LEAST, course, gain
 from .model import GrowingLine, Missing, Parts, StepGrowth, Trend
 from .stats import trimmed_mean
@@ -22,8 +23,10 @@ _AROUND = 8
 _PARTS = ("input_wait", "forward", "backward", "optimizer", "checkpoint", "gc")
 
 
-def build(process: ProcessRecording, workers: Sequence[ProcessRecording], steps: Selection) -> StepGrowth:
-    """The trend of the steady steps, with what was seen to grow."""
+def build(
+    process: ProcessRecording, workers: Sequence[ProcessRecording], steps: Selection, samples: Sequence[HostSample] = ()
+) -> StepGrowth:
+    """The trend of the steady steps, with what was seen to grow. `samples` are those of the machine."""
     found, kept = trend(steps), process.growth
     if isinstance(found, Missing):
         return StepGrowth(found)
@@ -34,6 +37,7 @@ def build(process: ProcessRecording, workers: Sequence[ProcessRecording], steps:
         _lines(process, steps, found),
         kept.larger_tensors if kept is not None else (),
         slower_batches.build(process, workers, steps),
+        slowing.build(process, samples, steps, found),
     )
 
 

@@ -16,6 +16,7 @@ from ill_runs.growth import (
     growing,
     growing_file,
     growing_tensor,
+    slowed,
     slower_loader,
     trend,
 )
@@ -150,6 +151,30 @@ def test_a_file_that_stays_as_it_is_or_costs_little_is_none(changes: dict[str, f
     assert is_clear(
         _examined(with_(growing_file(), **{f"checkpoints__{name}": value for name, value in changes.items()}))
     )
+
+
+@pytest.mark.parametrize("kind", ["swapping", "throttled", "lower-clock", "page-faults"])
+def test_what_slows_the_steps_from_outside_is_named_by_its_own_course(kind: str) -> None:
+    finding = _found(slowed(kind))
+    assert finding.id == f"PD15.{kind}" and number(finding, "grown_ms") == 12.0
+    assert finding.confidence is Confidence.MEDIUM
+
+
+@pytest.mark.parametrize(("grown_ms", "count"), [(6.6, 0), (6.7, 1)])
+def test_what_explains_less_than_half_of_the_growth_is_not_to_blame(grown_ms: float, count: int) -> None:
+    """Steps gained 20 ms over the run, 13.3 of them between the middles of its first and last third."""
+    assert len(_examined(slowed(grown_ms=grown_ms)).findings) == count
+
+
+def test_only_what_it_explains_can_be_saved() -> None:
+    half, all_of_it = _found(slowed(grown_ms=20 / 3)).savings, _found(slowed(grown_ms=40 / 3)).savings
+    assert half.low_ms == pytest.approx(all_of_it.low_ms / 2) and half.high_ms == pytest.approx(all_of_it.high_ms / 2)
+
+
+def test_what_the_job_keeps_is_named_before_the_swap_that_it_leads_to() -> None:
+    swapping = slowed().growth
+    assert isinstance(swapping, StepGrowth)
+    assert _found(growing(slowing=swapping.slowing)).id == "PD15.growing-container"
 
 
 def test_growth_is_told_as_a_rate_and_its_savings_as_the_least() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ...recording.base import Missing, Site
 from ...recording.growth import GrowingContainer, GrowingGraph, GrowingTensor
@@ -73,6 +74,20 @@ class SlowerBatches:
 
 
 @dataclass(frozen=True, slots=True)
+class Slowing:
+    """Something outside of the job's code that takes more of every step, the longer the job runs."""
+
+    kind: Literal["swapping", "throttled", "lower-clock", "page-faults"]
+    early: float
+    """Over the first third of the steps. Swapping: the share of time in which some task waited for memory. Throttled:
+    the share of time for which the control group was stopped. Clock: MHz. Page faults: per step."""
+    late: float
+    """Over the last third."""
+    grown_ms: float
+    """What a step takes longer for it in the last third than in the first."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepGrowth:
     """All that is known about one rank's steps getting longer."""
 
@@ -84,3 +99,5 @@ class StepGrowth:
     tensors: tuple[GrowingTensor, ...] = ()
     batches: SlowerBatches | None = None
     """None where batches take as long as they did at first, or were not timed often enough."""
+    slowing: tuple[Slowing, ...] = ()
+    """Those that grew with the steps, the largest first."""

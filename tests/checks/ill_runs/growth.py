@@ -15,6 +15,7 @@ from perfdoctor.evidence.model import (
     Parts,
     Site,
     SlowerBatches,
+    Slowing,
     StepGrowth,
     Trend,
 )
@@ -87,3 +88,8 @@ def slower_loader(batches: SlowerBatches | None = None, **changes: Any) -> Evide
 def growing_file(**changes: Any) -> Evidence:
     """Every tenth step writes the whole history: from 100 kB to 900."""
     return checkpoints(early_bytes=100_000, late_bytes=900_000, contents=None, **changes)
+
+
+def slowed(kind: str = "swapping", early: float = 0.0, late: float = 0.5, grown_ms: float = 12.0) -> Evidence:
+    """Nothing that the job keeps grows, and something outside does: from 20 ms to 40, 13 of them between the thirds."""
+    return growing(None, lines=(), slowing=(Slowing(kind, early, late, grown_ms),))  # type: ignore[arg-type]
