@@ -42,8 +42,9 @@ Limits
 ------
 Only what a name in the training process or a worker's data set leads to is counted: not what a library keeps, nor what
 a generator does. The line is told by its source, so a container that goes by another name where it grows has none, and
-a tensor that is made larger by way of another variable is not told. How long the run will be is not known: what is told
-to be saved is that of the steps seen, and every step to come costs more, by the rate that is told with it.
+a tensor that is made larger by way of another variable is not told. What is told to be saved is that of the steps seen,
+and every step to come costs more, by the rate that is told with it: how long the run will be is known of loops over a
+`range` only, whose last step's length is told as if growth went on so.
 
 References
 ----------

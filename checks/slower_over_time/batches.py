@@ -33,7 +33,7 @@ def slower_loader(case: Case) -> Finding | None:
         reasoning="the wait for batches gained {wait_ms} per step, forward and backward pass {computing_ms}"
         + ("; {name} of the data set grows by {per_step:element} per batch" if container is not None else "")
         + ("; {line} took {line_early_ms} of it at first and {line_late_ms} later" if line is not None else "")
-        + "; every 1,000 steps add {rate_ms} per step",
+        + case.rate,
         evidence=(
             *case.measured,
             Measurement("dataset", batches.dataset, "text", "class of the data set"),

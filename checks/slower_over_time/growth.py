@@ -50,16 +50,43 @@ class Case:
 
     @property
     def measured(self) -> tuple[Measurement, ...]:
-        """The trend and its cost."""
-        return (*measured(self.trend), *self.cost.measured("on top of the early length, per step"))
+        """The trend and its cost, and where it leads."""
+        known = self.growth.planned_steps > self.trend.steps
+        return (
+            *measured(self.trend),
+            *self.cost.measured("on top of the early length, per step"),
+            *(
+                (
+                    Measurement("planned", self.growth.planned_steps, "count", "steps that the loop is to take"),
+                    milliseconds("planned_ms", self.planned_ms, "a step at its end, if it goes on so"),
+                )
+                if known
+                else ()
+            ),
+        )
+
+    @property
+    def planned_ms(self) -> float:
+        """Of the loop's last step, or of the last one seen, by the rate."""
+        trend = self.trend
+        return trend.early_ms + trend.grown_ms * max(trend.steps, self.growth.planned_steps) / trend.steps
+
+    @property
+    def rate(self) -> str:
+        """How it goes on, as the end of a sentence."""
+        ending = "; every 1,000 steps add {rate_ms} per step"
+        if self.growth.planned_steps > self.trend.steps:
+            ending += ", which makes {planned_ms} at step {planned}"
+        return ending
 
     @property
     def saved(self) -> Savings:
         """Of the mean step at least half of the growth, which is its mean; at most as much of it as of the last
-        steps."""
+        steps, or of the whole loop's mean step where its length is known."""
         step, trend = self.step, self.trend
         low = _KEPT * max(0.0, min(step.step_ms - trend.early_ms, trend.grown_ms / 2))
-        high = step.step_ms * (1 - trend.early_ms / trend.late_ms)
+        whole_ms = (trend.early_ms + self.planned_ms) / 2
+        high = step.step_ms * (1 - trend.early_ms / max(trend.late_ms, whole_ms))
         parts = {Part.GC: trend.parts.gc, Part.INPUT_WAIT: trend.parts.input_wait}
         largest = max(parts, key=lambda part: parts[part])
         return savings(

@@ -30,7 +30,7 @@ def growing_graph(case: Case) -> Finding | None:
         confidence=Confidence.HIGH if _computes_more(trend) else Confidence.MEDIUM,
         message="steps went from {early_ms} to {late_ms}: {name} keeps the autograd graphs of all steps before",
         reasoning="its graph gains {per_step:node} per step and had {nodes:node} in the end; the backward pass, which "
-        "walks it, gained {backward_ms}; every 1,000 steps add {rate_ms} per step",
+        "walks it, gained {backward_ms}" + case.rate,
         evidence=(
             *case.measured,
             Measurement("name", graph.name, "text", "the tensor that keeps it"),
@@ -113,7 +113,7 @@ def _growing_container(case: Case, container: GrowingContainer, line: GrowingLin
         reasoning="the {kind} had {length:element} in the end"
         + (", each with the graph of its step" if keeps_graphs else "")
         + _longer(line, container.site)
-        + "; every 1,000 steps add {rate_ms} per step",
+        + case.rate,
         evidence=(
             *case.measured,
             *container_measured(container),
@@ -140,7 +140,7 @@ def _growing_tensor(case: Case, tensor: GrowingTensor, line: GrowingLine) -> Fin
         confidence=Confidence.HIGH,
         message="steps went from {early_ms} to {late_ms}: {name} grows by {bytes_per_step} per step",
         reasoning="it had {bytes} in the end, is copied whole to be made larger, and what is computed from it takes "
-        "longer with it" + _longer(line, tensor.site) + "; every 1,000 steps add {rate_ms} per step",
+        "longer with it" + _longer(line, tensor.site) + case.rate,
         evidence=(
             *case.measured,
             Measurement("name", tensor.name, "text", "what grows"),

@@ -86,7 +86,7 @@ def _finding(case: Case, found: Slowing) -> Finding:
         confidence=Confidence.MEDIUM,
         message="steps went from {early_ms} to {late_ms}: " + wording.message,
         reasoning="that makes a step longer by about {grown_ms} over the middle of the run, and nothing that the job "
-        "keeps explains it; every 1,000 steps add {rate_ms} per step",
+        "keeps explains it" + case.rate,
         evidence=(
             *case.measured,
             Measurement("early", round(found.early, digits), wording.unit, f"{wording.label}, at first"),  # type: ignore[arg-type]

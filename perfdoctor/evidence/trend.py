@@ -38,6 +38,7 @@ def build(
         kept.larger_tensors if kept is not None else (),
         slower_batches.build(process, workers, steps),
         slowing.build(process, samples, steps, found),
+        process.planned.steps if process.planned is not None else 0,
     )
 
 

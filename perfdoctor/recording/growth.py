@@ -75,3 +75,12 @@ class Growth:
     """At most the one that gains most nodes."""
     larger_tensors: tuple[GrowingTensor, ...] = ()
     """The fastest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """How many steps the loop is going to take, told where steps get longer."""
+
+    step: int
+    steps: int
+    """In all; 0 where the loop does not say."""

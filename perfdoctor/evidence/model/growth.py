@@ -101,3 +101,5 @@ class StepGrowth:
     """None where batches take as long as they did at first, or were not timed often enough."""
     slowing: tuple[Slowing, ...] = ()
     """Those that grew with the steps, the largest first."""
+    planned_steps: int = 0
+    """That the loop is going to take in all; 0 where that is not known."""

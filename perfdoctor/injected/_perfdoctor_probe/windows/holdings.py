@@ -27,6 +27,20 @@ _OF_MODULES = ("._buffers", "._parameters", "._modules")
 _LENGTHS = {id(kind): kind.__len__ for kind in (*_MAPPINGS, *_SEQUENCES, set) if kind is not tuple}
 
 
+def variables(frame, names: "set[str]") -> dict:
+    """Of a frame, those with these names, global ones too; none of a function that asks for all of its own."""
+    code = frame.f_code
+    if code.co_flags & _OPTIMIZED and _ASKS_FOR_LOCALS.intersection(code.co_names):
+        return {}
+    found = {name: frame.f_globals[name] for name in names if name in frame.f_globals}
+    if code.co_flags & _OPTIMIZED:
+        own = frame.f_locals
+        found.update((name, own[name]) for name in names if name in own)
+        if type(own) is dict:
+            own.clear()  # a copy that stays with the frame, and would keep alive what it has
+    return found
+
+
 class Held:
     """An object, how a name leads to it, and the code where the name is."""
 
