@@ -25,6 +25,8 @@ MOST = 0.5
 """Of the growth: a cause that explains less is not to blame for it."""
 _KEPT = 0.9
 """Of the growth, saved at least: appending itself, and what replaces the loop over it, remain."""
+_AHEAD = 10
+"""Times the steps seen: what they say of a longer run is little, and `range(10**9)` is no plan."""
 _RATE = 1000
 """Steps over which the rate is told."""
 
@@ -51,7 +53,6 @@ class Case:
     @property
     def measured(self) -> tuple[Measurement, ...]:
         """The trend and its cost, and where it leads."""
-        known = self.growth.planned_steps > self.trend.steps
         return (
             *measured(self.trend),
             *self.cost.measured("on top of the early length, per step"),
@@ -60,22 +61,27 @@ class Case:
                     Measurement("planned", self.growth.planned_steps, "count", "steps that the loop is to take"),
                     milliseconds("planned_ms", self.planned_ms, "a step at its end, if it goes on so"),
                 )
-                if known
+                if self.goes_on
                 else ()
             ),
         )
 
     @property
+    def goes_on(self) -> bool:
+        """Whether it is known how far."""
+        return self.trend.steps < self.growth.planned_steps <= _AHEAD * self.trend.steps
+
+    @property
     def planned_ms(self) -> float:
         """Of the loop's last step, or of the last one seen, by the rate."""
         trend = self.trend
-        return trend.early_ms + trend.grown_ms * max(trend.steps, self.growth.planned_steps) / trend.steps
+        return trend.early_ms + trend.grown_ms * (self.growth.planned_steps / trend.steps if self.goes_on else 1.0)
 
     @property
     def rate(self) -> str:
         """How it goes on, as the end of a sentence."""
         ending = "; every 1,000 steps add {rate_ms} per step"
-        if self.growth.planned_steps > self.trend.steps:
+        if self.goes_on:
             ending += ", which makes {planned_ms} at step {planned}"
         return ending
 

@@ -188,8 +188,12 @@ def test_a_loop_of_known_length_tells_where_growth_leads_to() -> None:
     finding = _found(growing(planned_steps=1600))
     assert number(finding, "planned_ms") == pytest.approx(100.0) and "{planned_ms}" in finding.reasoning
     assert finding.savings.high_ms == pytest.approx(30.5 * 40 / 60)
-    over = _found(growing(planned_steps=400))
-    assert "{planned_ms}" not in over.reasoning and over.savings == _found(growing()).savings
+
+
+@pytest.mark.parametrize("planned", [400, 4001])
+def test_a_loop_that_is_over_or_endless_leads_nowhere(planned: int) -> None:
+    finding = _found(growing(planned_steps=planned))
+    assert "{planned_ms}" not in finding.reasoning and finding.savings == _found(growing()).savings
 
 
 def test_the_line_that_takes_longer_is_told_where_nothing_is_to_blame() -> None:
