@@ -2,10 +2,10 @@
 
 What it looks at
 ----------------
-Every call of `torch.save`, of safetensors and of `torch.distributed.checkpoint.save`, in which the checkpoints of
-Lightning, transformers and Accelerate end: how long the loop waited, how many bytes were written, by which line, and
-how many steps lie between two. Of a line's first checkpoints also what they hold: tensors, storages that they are views
-of, an optimizer's state, other objects.
+Every call of `torch.save`, of safetensors and of `torch.distributed.checkpoint`, in which the checkpoints of
+Lightning, transformers and Accelerate end, of `pickle.dump` and `json.dump`: how long the loop waited, how many bytes
+were written, by which line, how many steps lie between two, and how long `os.fsync` took. Of a line's first checkpoints
+also what they hold: tensors, storages that they are views of, an optimizer's state, other objects.
 
 Why it costs time
 -----------------
@@ -27,13 +27,13 @@ more of them buy. Where they must be so frequent, save a copy in a thread or wit
 When it stays silent
 --------------------
 Below 5 % of the loop's time, and where at most one step saved: how often it does is not known then. A job that saves
-once at its end waits for it once.
+once at its end waits for it once. A file that grows from save to save is slower-over-time's.
 
 Limits
 ------
-Bytes of what a trainer writes by itself, from a buffer in memory, are those of the buffer. Time in `fsync` is not told
-apart. A loop that saves every few minutes is not observed for so long unless `--to-end` says so. No trial skips
-checkpoints: what is on the disk afterwards would not be the job's.
+Bytes of what a trainer writes by itself, from a buffer in memory, are those of the buffer. A loop that saves every few
+minutes is not observed for so long unless `--to-end` says so. No trial skips checkpoints: what is on the disk
+afterwards would not be the job's.
 
 References
 ----------
@@ -95,6 +95,12 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     cost = Cost(step, saves.ms_per_step)
     if saves.saves == 1 and cost.share >= limits.min_share:
         return cannot_tell(f"one of {saves.steps} steps saved: how often it does is not known; let the job run longer")
+    if saves.grows and saves.saves >= 2:
+        return clear(
+            "checkpoints take {cost_ms} per step ({cost_share}), and each is larger than the one before: that is "
+            "slower-over-time's",
+            *_seen(saves, cost),
+        )
     if saves.saves < 2 or cost.share < limits.min_share:
         return clear(
             "checkpoints take {cost_ms} per step ({cost_share}): {saves:one} in {steps:step}", *_seen(saves, cost)
@@ -125,6 +131,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
         message="checkpoints take {cost_ms} per step ({cost_share}): one every {every:step}",
         reasoning="the loop waits {save_ms} for each, and trains {between_ms} from one to the next"
         + ("; it writes {bytes}" if saves.bytes else "")
+        + ("; {fsync_ms} of that in `os.fsync`, until the disk has them" if saves.fsync_ms > 0 else "")
         + notes,
         evidence=(
             *_seen(saves, cost),
@@ -132,6 +139,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
             milliseconds("between_ms", saves.every * training_ms, "training from one to the next"),
             milliseconds("most_ms", saves.most_ms, "by which a step that saves is longer than others"),
             Measurement("bytes", saves.bytes, "bytes", "written by one call"),
+            milliseconds("fsync_ms", saves.fsync_ms, "in os.fsync, in a step that saves"),
             Measurement("wanted", wanted, "count", "steps from one to the next at which saving costs 2 %"),
             *numbers,
         ),

@@ -94,7 +94,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "loaders": lambda rank, steps: loading.build(rank.process, rank.workers, steps),
     "gc": lambda rank, steps: garbage.build(rank.process, steps),
     "checkpoints": lambda rank, steps: checkpoints.build(rank.process, steps, rank.step),
-    "growth": lambda rank, steps: trend.build(rank.process, steps),
+    "growth": lambda rank, steps: trend.build(rank.process, rank.workers, steps, rank.run.host.samples),
     "memory": lambda rank, steps: memory.host(rank.process, steps),
     "cuda_memory": lambda rank, steps: memory.cuda(rank.process, steps),
     "concurrency": lambda rank, steps: concurrency.build(rank.process, steps),

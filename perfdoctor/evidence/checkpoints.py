@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from .steady import Selection
 
 _SAVES_US = 200
 """In a step, from which on it saves: less is no file, but a copy into memory of a few numbers."""
+_LEAST_RECORDS = 4
+"""Of a line's calls, half a second apart or more."""
+_GROWN, _IN_HALF = 1.5, 1.1
+"""Of what is written at first, and of what was written half the time before."""
 
 
 def build(process: ProcessRecording, selection: Selection, step: Step | Missing) -> Checkpoints | Missing:
@@ -31,6 +36,8 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
     rest_ms = step.step_ms - step.parts.checkpoint
     excess_ms = float(np.median(after["wall_us"][beyond])) / 1000 - rest_ms if beyond.any() else 0.0
     site, size, calls = _dearest(process, selection)
+    early, late = _growing(process, selection, site)
+    fsyncs = [call for call in process.calls if call.kind == "fsync" and call.step > selection.first]
     return Checkpoints(
         saves=int(places.size),
         steps=len(after),
@@ -42,6 +49,10 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
         bytes=size,
         calls_per_save=calls / max(1, places.size),
         contents=next((saved for saved in process.saved if saved.site is not None and saved.site == site), None),
+        early_bytes=early,
+        late_bytes=late,
+        fsyncs_per_save=sum(call.count for call in fsyncs) / max(1, places.size),
+        fsync_ms=min(save_ms, sum(call.us for call in fsyncs) / 1000 / max(1, places.size)),
     )
 
 
@@ -57,3 +68,19 @@ def _dearest(process: ProcessRecording, selection: Selection) -> tuple[Site | No
     site = max(totals, key=lambda one: totals[one][0])
     _, size, count = totals[site]
     return site, size // max(1, count), sum(calls for *_, calls in totals.values())
+
+
+def _growing(process: ProcessRecording, selection: Selection, site: Site | None) -> tuple[int, int]:
+    """Bytes of one call of a line at first and of late, where it never writes less than before and both halves of its
+    calls grow; else nothing. A checkpoint that is as large as the one before, but for the digits in it, does not grow,
+    and an optimizer's state makes the second one larger, once."""
+    found = [
+        call.bytes / call.count
+        for call in process.calls
+        if call.kind == "save" and call.site == site and call.step > selection.first and call.bytes
+    ]
+    if len(found) < _LEAST_RECORDS or any(later < before for before, later in pairwise(found)):
+        return 0, 0
+    early, middle, late = found[0], found[len(found) // 2], found[-1]
+    gradual = middle >= _IN_HALF * early and late >= _IN_HALF * middle
+    return (round(early), round(late)) if gradual and late >= _GROWN * early else (0, 0)

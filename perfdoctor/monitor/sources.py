@@ -12,7 +12,7 @@ from .cgroup import Cgroups, throttled_between
 from .gpu import NvmlGpus
 from .neighbours import Neighbours
 from .processes import ProcessStat, scan
-from .system import CpuClock, SwapClock, read_available_bytes, read_pressure
+from .system import CpuClock, SwapClock, read_available_bytes, read_clock_mhz, read_pressure
 from .tree import JobTree
 
 SCAN_INTERVAL_S = 2.0
@@ -92,6 +92,7 @@ class Sources:
             gpus=gpus,
             job_gpu_pids=tuple(sorted({p.pid for gpu in gpus or () for p in gpu.processes if p.pid in ours})),
             monitor_cpus=round((self._own_ns - own_before_ns) / interval_ns, 4),
+            clock_mhz=self._attempt("clock", lambda: read_clock_mhz(self._root)),
         )
         self._scan_cost_ns = scan_end - cost_begin if scanned is not None else self._scan_cost_ns
         self.cost_ns = time.thread_time_ns() - scan_end

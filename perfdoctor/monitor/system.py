@@ -64,6 +64,13 @@ def read_available_bytes(root: Path = Path("/")) -> int:
     return _number_after(read_text(str(root / "proc/meminfo")), "MemAvailable:") * 1024
 
 
+def read_clock_mhz(root: Path = Path("/")) -> float | None:
+    """Mean clock of the CPUs that the job may use, MHz; None where the system shows none, as virtual machines do."""
+    files = [root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq" for cpu in os.sched_getaffinity(0)]
+    clocks = [int(read_text(str(file))) / 1000 for file in files if file.exists()]
+    return round(sum(clocks) / len(clocks), 1) if clocks else None
+
+
 def read_pressure(path: Path) -> float:
     """Share of the last 10 s in which some task waited for the resource (`some avg10` of a PSI file), 0 to 1.
 

@@ -47,6 +47,24 @@ class GrowingGraph:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowingTensor:
+    """A tensor or array that had more numbers at each of the last three censuses, or more, and carried on what it held:
+    `bank = torch.cat([bank, x])`."""
+
+    name: str
+    """As a name leads to it: `bank`, `self.queue`."""
+    bytes: int
+    """At the last census."""
+    bytes_per_step: int
+    site: Site | None
+    """The line that computes it from itself, by the source."""
+    uses: tuple[Site, ...] = ()
+    """Lines that name it, or what such a line of the same function computes from it."""
+    passed_to: tuple[str, ...] = ()
+    """Functions that lines which name it call."""
+
+
+@dataclass(frozen=True, slots=True)
 class Growth:
     """The last census in which something had grown."""
 
@@ -55,3 +73,14 @@ class Growth:
     """Those that keep graphs first, then by bytes and elements per step."""
     graphs: tuple[GrowingGraph, ...]
     """At most the one that gains most nodes."""
+    larger_tensors: tuple[GrowingTensor, ...] = ()
+    """The fastest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """How many steps the loop is going to take, told where steps get longer."""
+
+    step: int
+    steps: int
+    """In all; 0 where the loop does not say."""

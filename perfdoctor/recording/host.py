@@ -122,6 +122,8 @@ class HostSample:
     """The job's processes among those on the GPUs; none in a container, where NVML tells the host's pids."""
     monitor_cpus: float
     """CPU of the whole perfdoctor process, in cores."""
+    clock_mhz: float | None = None
+    """Of the CPUs that the job may use, mean; None also where the system shows none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..injected._perfdoctor_probe import records
 from .base import Missing
-from .growth import Growth
+from .growth import Growth, Planned
 from .lines import LinesWindow, SitesWindow
 from .loading import (
     BatchSeen,
@@ -124,9 +124,12 @@ class ProcessRecording:
     """The line window once more, where something grew."""
     growth: Growth | None
     """None where nothing grew."""
+    planned: Planned | None
     counters: Counters | Missing | None
     making: LinesWindow | None
     """Of a worker: one batch, line by line."""
+    later_making: LinesWindow | None
+    """Of a worker whose batches take longer and longer: a later one."""
     timings: FinalTimings | None
     end: ProcessEnd | None
     exit: ProcessExit | None
@@ -202,8 +205,10 @@ KINDS: Mapping[str, str] = {
     "window lines": "code_lines",
     "window later": "later_lines",
     "growth": "growth",
+    "planned": "planned",
     "window counters": "counters",
     "making": "making",
+    "later_making": "later_making",
     "timings": "timings",
     "end": "end",
     "exit": "exit",

@@ -22,7 +22,7 @@ from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, need
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
 from ill_runs.evaluation_and_logging import evaluating, logging_loop, small_evaluation_batches
 from ill_runs.gc import automatic_collections, explicit_collections
-from ill_runs.growth import deeper_graph, growing
+from ill_runs.growth import deeper_graph, growing, growing_file, growing_tensor, slowed, slower_loader
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
 from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, stepped_schedule, zeroed
@@ -124,7 +124,14 @@ ILL: dict[str, Evidence] = {
     "PD10.device-sync": device_sync(),
     "PD14.frequent-checkpoints": checkpoints(),
     "PD15.growing-container": growing(),
+    "PD15.growing-file": growing_file(),
     "PD15.growing-graph": deeper_graph(),
+    "PD15.growing-tensor": growing_tensor(),
+    "PD15.lower-clock": slowed("lower-clock", 3400.0, 2000.0),
+    "PD15.page-faults": slowed("page-faults", 100.0, 9000.0),
+    "PD15.slower-loader": slower_loader(),
+    "PD15.swapping": slowed(),
+    "PD15.throttled": slowed("throttled"),
     "PD16.anomaly-detection": anomaly_detection(),
     "PD16.profiler-left-on": profiled(),
     "PD16.deterministic-algorithms": deterministic(),

@@ -58,6 +58,16 @@ def test_what_need_not_be_in_it_is_told() -> None:
     assert "views" not in _found(checkpoints(contents=plain)).reasoning
 
 
+def test_time_in_fsync_is_told() -> None:
+    finding = _found(checkpoints(fsync_ms=30.0, fsyncs_per_save=1.0))
+    assert "{fsync_ms}" in finding.reasoning and number(finding, "fsync_ms") == 30.0
+    assert "{fsync_ms}" not in _found(checkpoints()).reasoning
+
+
+def test_a_file_that_grows_is_left_to_slower_over_time() -> None:
+    assert is_clear(_examined(checkpoints(early_bytes=100_000, late_bytes=900_000)))
+
+
 @pytest.mark.parametrize(("trainer", "word"), [("lightning", "every_n_train_steps"), ("transformers", "save_steps")])
 def test_a_trainer_is_told_in_its_own_words(trainer: str, word: str) -> None:
     assert f"{word}=100" in _found(with_(checkpoints(), job__trainer=trainer)).fix.code

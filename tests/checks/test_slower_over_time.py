@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from ill_runs.growth import APPEND_LINE, CARRY_LINE, HISTORY, MEAN_LINE, STATE, deeper_graph, growing, trend
+from ill_runs.growth import (
+    APPEND_LINE,
+    BANK,
+    CARRY_LINE,
+    CAT_LINE,
+    HISTORY,
+    ITEM_LINE,
+    MEAN_LINE,
+    STATE,
+    deeper_graph,
+    growing,
+    growing_file,
+    growing_tensor,
+    slowed,
+    slower_loader,
+    trend,
+)
 from perfdoctor.checks.slower_over_time import CHECK
 from samples import asked, healthy, is_clear, number, with_
 
@@ -76,6 +92,114 @@ def test_a_graph_is_found_with_the_line_that_carries_it_on() -> None:
 def test_a_graph_that_grows_beside_a_backward_pass_that_does_not_is_not_blamed() -> None:
     outcome = _examined(with_(deeper_graph(), growth=StepGrowth(trend(Parts(other=20.0)), (), (STATE,))))
     assert outcome.kind is OutcomeKind.CANNOT_TELL
+
+
+def test_a_tensor_is_found_with_the_line_that_makes_it_larger() -> None:
+    finding = _found(growing_tensor())
+    assert finding.id == "PD15.growing-tensor" and finding.location is not None
+    assert finding.location.line == CAT_LINE.line and number(finding, "bytes_per_step") == 10_000
+
+
+@pytest.mark.parametrize(("named", "passes", "count"), [(0.39, 0.0, 0), (0.41, 0.0, 1), (0.21, 0.5, 1), (0.07, 0.9, 0)])
+def test_what_grows_outside_the_backward_pass_is_to_name_the_tensor(named: float, passes: float, count: int) -> None:
+    assert len(_examined(growing_tensor(named, passes)).findings) == count
+
+
+def test_of_a_container_and_a_tensor_the_one_whose_lines_take_longer_is_named() -> None:
+    line = GrowingLine(MEAN_LINE, "other", 0.1, 15.0, 0.7)
+    both = growing(lines=(line, GrowingLine(CAT_LINE, "other", 0.1, 4.0, 0.2)), tensors=(BANK,))
+    assert _found(both).id == "PD15.growing-container"
+    more = GrowingLine(CAT_LINE, "other", 0.1, 16.0, 0.75)
+    assert _found(growing(lines=(line, more), tensors=(BANK,))).id == "PD15.growing-tensor"
+
+
+def test_a_loader_whose_items_get_slower_is_found_with_their_line_and_what_the_data_set_keeps() -> None:
+    finding = _found(slower_loader())
+    assert finding.id == "PD15.slower-loader" and finding.savings.part is Part.INPUT_WAIT
+    assert finding.location is not None and finding.location.file == ITEM_LINE.file
+    assert [m.value for m in finding.evidence if m.name == "name"] == ["dataset.seen"]
+    assert finding.confidence is Confidence.HIGH
+
+
+def test_without_lines_the_loader_is_named_and_nothing_is_said_to_be_kept() -> None:
+    evidence = slower_loader()
+    assert isinstance(evidence.growth, StepGrowth) and evidence.growth.batches is not None
+    finding = _found(slower_loader(with_(evidence.growth.batches, lines=(), containers=())))
+    assert finding.confidence is Confidence.MEDIUM and "{name}" not in finding.reasoning
+    assert finding.location is not None and finding.location.line == 20
+
+
+def test_batches_that_take_longer_while_nobody_waits_for_them_are_not_to_blame() -> None:
+    outcome = _examined(slower_loader(trend=trend(Parts(other=20.0))))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL
+
+
+def test_larger_inputs_make_the_passes_longer_too() -> None:
+    """Sequences that get longer from epoch to epoch: making them takes longer, and so does computing with them."""
+    outcome = _examined(slower_loader(trend=trend(Parts(input_wait=20.0, forward=6.0, backward=7.0))))
+    assert outcome.kind is OutcomeKind.CANNOT_TELL and "inputs that get larger" in outcome.reason
+
+
+def test_a_file_that_is_written_whole_each_time_is_found_without_a_trend_of_the_steps() -> None:
+    finding = _found(growing_file())
+    assert finding.id == "PD15.growing-file" and finding.savings.part is Part.EPOCH
+    assert finding.savings.low_ms == pytest.approx(5.0 * 0.8) and finding.savings.high_ms == pytest.approx(5.5)
+
+
+@pytest.mark.parametrize("changes", [{"late_bytes": 0, "early_bytes": 0}, {"saves": 1}, {"save_ms": 10.0}])
+def test_a_file_that_stays_as_it_is_or_costs_little_is_none(changes: dict[str, float]) -> None:
+    assert is_clear(
+        _examined(with_(growing_file(), **{f"checkpoints__{name}": value for name, value in changes.items()}))
+    )
+
+
+@pytest.mark.parametrize("kind", ["swapping", "throttled", "lower-clock", "page-faults"])
+def test_what_slows_the_steps_from_outside_is_named_by_its_own_course(kind: str) -> None:
+    finding = _found(slowed(kind))
+    assert finding.id == f"PD15.{kind}" and number(finding, "grown_ms") == 12.0
+    assert finding.confidence is Confidence.MEDIUM
+
+
+@pytest.mark.parametrize(("grown_ms", "count"), [(6.6, 0), (6.7, 1)])
+def test_what_explains_less_than_half_of_the_growth_is_not_to_blame(grown_ms: float, count: int) -> None:
+    """Steps gained 20 ms over the run, 13.3 of them between the middles of its first and last third."""
+    assert len(_examined(slowed(grown_ms=grown_ms)).findings) == count
+
+
+def test_only_what_it_explains_can_be_saved() -> None:
+    half, all_of_it = _found(slowed(grown_ms=20 / 3)).savings, _found(slowed(grown_ms=40 / 3)).savings
+    assert half.low_ms == pytest.approx(all_of_it.low_ms / 2) and half.high_ms == pytest.approx(all_of_it.high_ms / 2)
+
+
+def test_what_the_job_keeps_is_named_before_the_swap_that_it_leads_to() -> None:
+    swapping = slowed().growth
+    assert isinstance(swapping, StepGrowth)
+    assert _found(growing(slowing=swapping.slowing)).id == "PD15.growing-container"
+
+
+def test_growth_is_told_as_a_rate_and_its_savings_as_the_least() -> None:
+    finding = _found(growing())
+    assert number(finding, "rate_ms") == pytest.approx(50.0)  # 20 ms in 400 steps
+    assert "{rate_ms}" in finding.reasoning and "at least" in finding.savings.method
+
+
+def test_a_loop_of_known_length_tells_where_growth_leads_to() -> None:
+    """20 ms in 400 steps, of 1,600: 100 ms at the end, 60 in the mean, of which 40 are growth."""
+    finding = _found(growing(planned_steps=1600))
+    assert number(finding, "planned_ms") == pytest.approx(100.0) and "{planned_ms}" in finding.reasoning
+    assert finding.savings.high_ms == pytest.approx(30.5 * 40 / 60)
+
+
+@pytest.mark.parametrize("planned", [400, 4001])
+def test_a_loop_that_is_over_or_endless_leads_nowhere(planned: int) -> None:
+    finding = _found(growing(planned_steps=planned))
+    assert "{planned_ms}" not in finding.reasoning and finding.savings == _found(growing()).savings
+
+
+def test_the_line_that_takes_longer_is_told_where_nothing_is_to_blame() -> None:
+    acting = GrowingLine(Site("train.py", 30, "act"), "other", 0.1, 20.0, 0.9)
+    reason = _examined(growing(None, lines=(acting,))).reason
+    assert "90 % of that at train.py:30" in reason
 
 
 @pytest.mark.parametrize(("low", "count"), [(0.09, 0), (0.11, 1)])

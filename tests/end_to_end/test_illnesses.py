@@ -81,6 +81,7 @@ def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env
     ("name", "finding", "text"),
     [
         ("history", "PD15.growing-container", "losses.append(loss.detach())"),
+        ("bank", "PD15.growing-tensor", "kept = torch.cat("),
         ("saves", "PD14.frequent-checkpoints", "last.pt"),
     ],
 )

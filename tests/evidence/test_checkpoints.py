@@ -68,3 +68,36 @@ def test_the_line_that_saves_longest_speaks_for_them(tmp_path: Path) -> None:
 def test_without_a_steady_step_nothing_is_told(tmp_path: Path) -> None:
     recording = recorded(tmp_path, steps(10_000, N))
     assert isinstance(checkpoints.build(recording, selected(recording), Missing("none")), Missing)
+
+
+def _saves(*sizes: int, kind: str = "save") -> list[dict[str, Any]]:
+    """Records of a line's calls, two each."""
+    records = [
+        {"k": "call", "kind": kind, "site": 1, "count": 2, "us": 60_000, "bytes": 2 * size, "step": 20 * (number + 2)}
+        for number, size in enumerate(sizes)
+    ]
+    return [site(1, 80), *records]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "grown"),
+    [
+        ((1_000, 2_000, 3_000, 4_000, 5_000), (1_000, 5_000)),
+        ((1_000, 2_000, 2_000, 4_000), (1_000, 4_000)),  # chunks of a buffer
+        ((1_000, 3_000, 3_000, 3_000, 3_000), (0, 0)),  # an optimizer's state, once
+        ((1_000, 1_002, 999, 1_001), (0, 0)),
+        ((1_000, 2_000, 1_000, 2_000, 4_000), (0, 0)),
+        ((1_000, 2_000, 3_000), (0, 0)),
+        ((1_000, 1_100, 1_250, 1_400), (0, 0)),
+    ],
+)
+def test_a_line_that_writes_more_each_time_grows(
+    tmp_path: Path, sizes: tuple[int, ...], grown: tuple[int, int]
+) -> None:
+    found = _built(tmp_path, 10, 0, *_saves(*sizes))
+    assert (found.early_bytes, found.late_bytes) == grown and found.grows is (grown != (0, 0))
+
+
+def test_time_in_fsync_is_that_of_a_step_that_saves(tmp_path: Path) -> None:
+    found = _built(tmp_path, 10, 0, *_saves(0, 0, 0, 0, kind="fsync"))
+    assert found.fsync_ms == pytest.approx(4 * 60 / 20) and found.fsyncs_per_save == pytest.approx(8 / 20)

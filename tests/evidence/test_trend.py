@@ -17,7 +17,7 @@ RNG = np.random.default_rng(3)
 
 def _built(directory: Path, wall_us: Any, *records: dict[str, Any], **columns: Any) -> StepGrowth:
     recording = recorded(directory, steps(np.asarray(wall_us).astype(int).tolist(), **columns), *records)
-    return trend.build(recording, selected(recording))
+    return trend.build(recording, (), selected(recording))
 
 
 def _trend(directory: Path, wall_us: Any, **columns: Any) -> Trend:
@@ -91,8 +91,7 @@ def test_a_line_is_compared_between_two_windows(tmp_path: Path) -> None:
     assert sum(other.share for other in others) < 0.05
 
 
-def test_without_anything_that_grew_or_a_second_window_no_line_is_told(tmp_path: Path) -> None:
+def test_without_a_second_window_no_line_is_told(tmp_path: Path) -> None:
     walls = 10_000 + 100 * np.arange(200)
     windows = (site(1, 31), site(2, 32), _lines("lines", 20, 0.1))
-    assert _built(tmp_path, walls, *windows, _lines("later", 180, 0.5)).lines == ()
     assert _built(tmp_path, walls, *windows, GREW).lines == ()

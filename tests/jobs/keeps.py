@@ -8,6 +8,7 @@ import io
 
 import facts
 import loops
+import numpy as np
 import torch
 from safetensors.torch import save_file
 
@@ -43,6 +44,17 @@ class Slotted:
         self.pairs = {}
 
 
+class Keeper(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("queue", torch.arange(16.0).view(2, 8))
+
+    def keep(self, x):
+        self.queue = torch.cat(
+            [self.queue, x],
+        )
+
+
 log = {"loss": [], "name": "run"}
 recent = collections.deque(maxlen=8)
 steady = list(range(50))
@@ -62,6 +74,8 @@ def train():
     loud, slotted, count = Loud(), Slotted(), counter()
     graphs, average = [], torch.zeros(())
     x, y = torch.randn(4, 8), torch.tensor([0, 1, 0, 1])
+    bank, returns = torch.randn(2, 3), np.zeros(1)
+    keeper = Keeper()
     for step in range(STEPS):
         optimizer.zero_grad()
         loss = criterion(model(x), y)
@@ -76,6 +90,14 @@ def train():
         loud.features.append((step, x.clone()))
         slotted.pairs[step] = x[:1]
         recent.append(step)
+        bank = torch.cat([bank, x[:1, :3]])
+        far = x[:, :3] @ bank.T
+        returns = np.append(returns, far.sum().item())
+        keeper.keep(x)
+        inputs = torch.zeros(4, step + 8)
+        inputs = torch.nn.functional.pad(inputs, (0, 1))
+        places = torch.arange(8 + step)
+        places = places.to("cpu")
         count(step)
         if step % 20 == 19:
             torch.save({"model": model.state_dict(), "view": torch.zeros(1000)[:1], "loud": Slotted()}, io.BytesIO())

@@ -7,7 +7,7 @@ import pytest
 
 from perfdoctor.monitor import system
 from perfdoctor.monitor.processes import TICKS_PER_SECOND
-from perfdoctor.monitor.system import CpuClock, SwapClock, read_available_bytes, read_pressure
+from perfdoctor.monitor.system import CpuClock, SwapClock, read_available_bytes, read_clock_mhz, read_pressure
 
 
 def _write_cpu_ticks(root: Path, *lines: str) -> None:
@@ -78,3 +78,12 @@ def test_another_format_of_pressure_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cpu").write_text("nothing\n")
     with pytest.raises(ValueError, match="avg10"):
         read_pressure(tmp_path / "cpu")
+
+
+def test_the_clock_is_that_of_the_cpus_the_job_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2})
+    assert read_clock_mhz(tmp_path) is None
+    for cpu, khz in enumerate((3_000_000, 800_000, 2_000_000)):
+        (folder := tmp_path / f"sys/devices/system/cpu/cpu{cpu}/cpufreq").mkdir(parents=True)
+        (folder / "scaling_cur_freq").write_text(f"{khz}\n")
+    assert read_clock_mhz(tmp_path) == 2500.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from observing import Observed, Observer, line_of
 
+from perfdoctor.injected._perfdoctor_probe.windows.planned import planned_steps
 from perfdoctor.recording.growth import GrowingContainer
 from perfdoctor.recording.lines import LinesWindow
 
@@ -66,6 +67,34 @@ def test_a_graph_of_later_steps_alone_is_not_carried(kept: Observed) -> None:
     assert kept.rank.growth is not None and "unrolled" not in {graph.name for graph in kept.rank.growth.graphs}
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "bytes_per_step"),
+    [
+        ("bank", "bank = torch.cat([bank, x[:1, :3]])", 12),
+        ("returns", "returns = np.append(returns, far.sum().item())", 8),
+        ("keeper.queue", "self.queue = torch.cat(", 128),
+    ],
+)
+def test_a_tensor_that_carries_on_what_it_held_is_named_with_the_line_that_makes_it_larger(
+    kept: Observed, name: str, line: str, bytes_per_step: int
+) -> None:
+    assert kept.rank.growth is not None
+    found = {tensor.name: tensor for tensor in kept.rank.growth.larger_tensors}[name]
+    assert line_of(found.site).startswith(line) and found.bytes_per_step == bytes_per_step
+
+
+def test_what_is_computed_from_a_tensor_is_named_too(kept: Observed) -> None:
+    assert kept.rank.growth is not None
+    (bank,) = (tensor for tensor in kept.rank.growth.larger_tensors if tensor.name == "bank")
+    assert "returns = np.append(returns, far.sum().item())" in [line_of(site) for site in bank.uses]
+
+
+def test_longer_inputs_are_no_tensor_that_is_kept(kept: Observed) -> None:
+    """`inputs` is padding, and `places` starts as it did; neither is given what it was."""
+    assert kept.rank.growth is not None
+    assert {tensor.name for tensor in kept.rank.growth.larger_tensors} == {"bank", "returns", "keeper.queue"}
+
+
 def test_lines_are_timed_once_more_after_something_has_grown(kept: Observed) -> None:
     first, later = kept.rank.code_lines, kept.rank.later_lines
     assert isinstance(first, LinesWindow) and isinstance(later, LinesWindow)
@@ -78,3 +107,33 @@ def test_checkpoints_are_told_with_bytes_and_contents(kept: Observed) -> None:
     assert all(call.bytes > 4_000 for call in saves if line_of(call.site).startswith("torch.save"))
     held = kept.rank.saved[0]
     assert held.others == ("Slotted",) and held.storage_bytes - held.tensor_bytes == pytest.approx(999 * 4)
+
+
+class Sites:
+    """The functions of this file are the user's."""
+
+    def is_library(self, filename: str) -> bool:
+        return filename != __file__
+
+
+def _through_ranges(outer: int, most: int) -> list[int]:
+    found = []
+    for _epoch in range(outer):
+        for _step in range(1, most):
+            found.append(planned_steps(Sites(), len(found) + 1))
+    return found
+
+
+def _through_a_list(most: int) -> list[int]:
+    found = []
+    for _ in list(range(most)):
+        found.append(planned_steps(Sites(), len(found) + 1))
+    return found
+
+
+def test_the_length_of_loops_over_ranges_is_known() -> None:
+    assert set(_through_ranges(3, 11)) == {30}
+
+
+def test_the_length_of_other_loops_is_not() -> None:
+    assert set(_through_a_list(5)) == {0}

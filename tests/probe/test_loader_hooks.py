@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
 from perfdoctor.injected._perfdoctor_probe.hooks.loading import Loading
 from perfdoctor.injected._perfdoctor_probe.timeline import Timeline
+from perfdoctor.injected._perfdoctor_probe.windows.slower_fetches import SlowerFetches
 
 
 def fetched(batches: int) -> tuple[Loading, list[bool]]:
@@ -50,6 +52,9 @@ class Sites:
     def at(self, code, line: int) -> str:
         return code.co_name
 
+    def number(self, place: tuple) -> str:
+        return linecache.getline(*place[:2]).strip()
+
 
 def of_a_worker() -> tuple[Loading, list[dict]]:
     written: list[dict] = []
@@ -78,7 +83,7 @@ def test_one_batch_of_a_worker_is_made_line_by_line_and_not_timed():
     sys.settrace(None)
     try:
         for _ in range(6):
-            made(loading, SimpleNamespace(collate_fn=padded))
+            made(loading, SimpleNamespace(collate_fn=padded, dataset=None))
         assert sys.gettrace() is None
     finally:
         sys.settrace(before)
@@ -94,8 +99,58 @@ def test_a_batch_that_could_not_be_made_leaves_no_tracer_behind_for_long():
     sys.settrace(None)
     try:
         for number in range(6):
-            made(loading, SimpleNamespace(collate_fn=sorted), fails=number == 3)
+            made(loading, SimpleNamespace(collate_fn=sorted, dataset=None), fails=number == 3)
         assert sys.gettrace() is None
     finally:
         sys.settrace(before)
     assert [record["k"] for record in written].count("making") == 1
+
+
+class Keeping:
+    """A data set that keeps what it has seen."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def take(self) -> None:
+        self.seen.append(len(self.seen))
+
+
+@pytest.mark.parametrize(("slower", "censuses"), [(0.0, 0), (0.05, 5)])
+def test_only_batches_of_a_worker_that_get_slower_have_the_data_set_looked_at(slower: float, censuses: int):
+    written: list[dict] = []
+    recorder = SimpleNamespace(record=lambda kind, **fields: written.append({"k": kind, **fields}))
+    kept = Keeping()
+    fetcher = SimpleNamespace(dataset=kept, collate_fn=SimpleNamespace(original=len))
+    fetches = SlowerFetches(recorder, Sites(), fetcher)
+    asked = []
+    for number in range(5, 60):
+        kept.take()
+        if fetches.add(number, round(10_000 * (1 + slower * number))):
+            asked.append(number)
+    assert fetches.taken == censuses
+    assert len(asked) == max(0, censuses - 2)  # a batch is made line by line once three could tell growth
+    grown = [record for record in written if record["k"] == "growth"]
+    assert len(grown) == len(asked)
+    for record in grown:
+        (container,) = record["containers"]
+        assert (container["name"], container["per_step"]) == ("dataset.seen", 1.0)
+        assert container["site"].startswith("self.")
+
+
+def test_a_worker_whose_batches_get_slower_has_a_later_one_made_line_by_line():
+    def padded(samples):
+        return sorted(samples)
+
+    loading, written = of_a_worker()
+    fetcher = SimpleNamespace(collate_fn=padded, dataset=Keeping())
+    before = sys.gettrace()
+    sys.settrace(None)
+    try:
+        for number in range(1, 9):
+            loading.traces_next = number == 7
+            made(loading, fetcher)
+        assert sys.gettrace() is None
+    finally:
+        sys.settrace(before)
+    assert [record["k"] for record in written if "making" in record["k"]] == ["making", "later_making"]

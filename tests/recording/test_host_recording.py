@@ -40,6 +40,7 @@ SAMPLE: dict[str, Any] = {
     ],
     "job_gpu_pids": [7],
     "monitor_cpus": 0.01,
+    "clock_mhz": 3000.0,
 }
 MACHINE: dict[str, Any] = {
     "version": VERSION,

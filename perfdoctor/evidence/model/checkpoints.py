@@ -32,6 +32,17 @@ class Checkpoints:
     calls_per_save: float = 1.0
     contents: Saved | None = None
     """Of one of its first checkpoints."""
+    early_bytes: int = 0
+    """Written by one of the first calls of a line that writes more each time; 0 where none does."""
+    late_bytes: int = 0
+    """Written by one of its last."""
+    fsyncs_per_save: float = 0.0
+    fsync_ms: float = 0.0
+    """Of a step that saves, in `os.fsync`."""
+
+    @property
+    def grows(self) -> bool:
+        return self.late_bytes > self.early_bytes > 0
 
     @property
     def ms_per_step(self) -> float:

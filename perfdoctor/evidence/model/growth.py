@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ...recording.base import Missing, Site
-from ...recording.growth import GrowingContainer, GrowingGraph
+from ...recording.growth import GrowingContainer, GrowingGraph, GrowingTensor
 from .step import Parts
 
 
@@ -49,6 +50,44 @@ class GrowingLine:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowerBatches:
+    """Making a batch takes longer and longer, in a worker or in the training process: medians over the workers."""
+
+    dataset: str
+    """Class of the data set."""
+    num_workers: int
+    early_ms: float
+    """Per batch, where it is made."""
+    late_ms: float
+    low: float
+    """Growth as a share of `early_ms`: the lower end of its 99 % interval."""
+    wait_ms: float
+    """What the loop waits longer for that, per step in the end: workers make batches side by side."""
+    getitem_ms: float
+    """Of the growth, before `collate_fn`."""
+    site: Site | None
+    """The line that made the loader."""
+    containers: tuple[GrowingContainer, ...] = ()
+    """Within reach of the data set in a worker; those of the training process are `StepGrowth.containers`."""
+    lines: tuple[GrowingLine, ...] = ()
+    """Of the data set and `collate_fn`, per batch, the fastest first; their share is that of the growth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slowing:
+    """Something outside of the job's code that takes more of every step, the longer the job runs."""
+
+    kind: Literal["swapping", "throttled", "lower-clock", "page-faults"]
+    early: float
+    """Over the first third of the steps. Swapping: the share of time in which some task waited for memory. Throttled:
+    the share of time for which the control group was stopped. Clock: MHz. Page faults: per step."""
+    late: float
+    """Over the last third."""
+    grown_ms: float
+    """What a step takes longer for it in the last third than in the first."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepGrowth:
     """All that is known about one rank's steps getting longer."""
 
@@ -57,3 +96,10 @@ class StepGrowth:
     graphs: tuple[GrowingGraph, ...] = ()
     lines: tuple[GrowingLine, ...] = ()
     """Those that grew, the fastest first; empty where nothing that is kept grew, or no second window opened."""
+    tensors: tuple[GrowingTensor, ...] = ()
+    batches: SlowerBatches | None = None
+    """None where batches take as long as they did at first, or were not timed often enough."""
+    slowing: tuple[Slowing, ...] = ()
+    """Those that grew with the steps, the largest first."""
+    planned_steps: int = 0
+    """That the loop is going to take in all; 0 where that is not known."""

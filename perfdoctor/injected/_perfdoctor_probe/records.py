@@ -17,6 +17,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     shapes    batches whose shape was looked at and distinct ones among them, so far; on CUDA only
     fetches   columns, one entry per batch made in this process
     making    the lines of one batch that a data-loader worker made
+    later_making  the same of a later batch, where they take longer
     gc        collections since the last such record, by generation
     full_gc   one generation-2 collection, or any explicit one
     site      a place in the user's code, referred to by `id`
@@ -35,6 +36,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     boundary  from here on a step ends at `kind`: optimizer, batch, forward or backward
     window    a window closed: what it saw
     growth    containers and graphs that have grown from census to census, by name
+    planned   how many steps the loop is going to take, of one whose steps get longer
     timings   the largest operators timed otherwise after the last step: completes the operator window
     threads   a round of the largest operators, timed with several numbers of intra-op threads
     fault     a hook raised and was switched off

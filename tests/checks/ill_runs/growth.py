@@ -11,11 +11,16 @@ from perfdoctor.evidence.model import (
     GrowingContainer,
     GrowingGraph,
     GrowingLine,
+    GrowingTensor,
     Parts,
     Site,
+    SlowerBatches,
+    Slowing,
     StepGrowth,
     Trend,
 )
+
+from .checkpoints import checkpoints
 
 APPEND_LINE = Site("train.py", 70, "main")
 MEAN_LINE = Site("train.py", 71, "main")
@@ -23,6 +28,15 @@ CARRY_LINE = Site("model.py", 20, "forward")
 
 HISTORY = GrowingContainer("history", "list", 400, 1.0, 1.0, 0.0, 4, APPEND_LINE, (APPEND_LINE, MEAN_LINE))
 STATE = GrowingGraph("self.state", 1_200, 3.0, CARRY_LINE)
+
+CAT_LINE = Site("train.py", 75, "main")
+FAR_LINE = Site("train.py", 73, "main")
+BACKWARD_LINE = Site("train.py", 74, "main")
+ITEM_LINE = Site("data.py", 12, "__getitem__")
+SEEN = GrowingContainer(
+    "dataset.seen", "list", 900, 32.0, 0.0, 0.0, 0, Site("data.py", 11, "__getitem__"), (ITEM_LINE,)
+)
+BANK = GrowingTensor("bank", 4_000_000, 10_000, CAT_LINE, (CAT_LINE, FAR_LINE))
 
 
 def trend(gained: Parts, **changes: Any) -> Trend:
@@ -46,3 +60,36 @@ def deeper_graph(**changes: Any) -> Evidence:
     found = StepGrowth(trend(Parts(forward=0.5, backward=20.0)), (), (STATE,))
     parts = Parts(input_wait=0.3, forward=8.0, backward=20.0, optimizer=2.0, other=0.2)
     return with_(healthy(), step=step(parts), growth=with_(found, **changes))
+
+
+def growing_tensor(named: float = 0.3, passes: float = 0.6, **changes: Any) -> Evidence:
+    """A bank of embeddings that is made larger in every step, and what is computed from all of it: `named` of the
+    growth in its lines, `passes` in the backward pass."""
+    lines = (
+        GrowingLine(BACKWARD_LINE, "backward", 8.0, 8.0 + 20.0 * passes, passes),
+        GrowingLine(FAR_LINE, "forward", 0.2, 0.2 + 20.0 * named, named),
+    )
+    found = StepGrowth(trend(Parts(forward=8.0, backward=12.0)), (), (), lines, (BANK,))
+    parts = Parts(input_wait=0.3, forward=12.0, backward=14.0, optimizer=2.0, other=1.7)
+    return with_(healthy(), step=step(parts), growth=with_(found, **changes))
+
+
+def slower_loader(batches: SlowerBatches | None = None, **changes: Any) -> Evidence:
+    """Two workers whose data set keeps what it has seen: from 30 ms per batch to 70, of which the loop waits for 20."""
+    line = GrowingLine(ITEM_LINE, "other", 1.0, 38.0, 0.9)
+    made = batches or SlowerBatches(
+        "Patches", 2, 30.0, 70.0, 1.2, 20.0, 39.0, Site("train.py", 20, "main"), (SEEN,), (line,)
+    )
+    found = StepGrowth(trend(Parts(input_wait=20.0)), batches=made)
+    parts = Parts(input_wait=12.0, forward=7.0, backward=8.0, optimizer=2.0, other=1.0)
+    return with_(healthy(), step=step(parts), growth=with_(found, **changes))
+
+
+def growing_file(**changes: Any) -> Evidence:
+    """Every tenth step writes the whole history: from 100 kB to 900."""
+    return checkpoints(early_bytes=100_000, late_bytes=900_000, contents=None, **changes)
+
+
+def slowed(kind: str = "swapping", early: float = 0.0, late: float = 0.5, grown_ms: float = 12.0) -> Evidence:
+    """Nothing that the job keeps grows, and something outside does: from 20 ms to 40, 13 of them between the thirds."""
+    return growing(None, lines=(), slowing=(Slowing(kind, early, late, grown_ms),))  # type: ignore[arg-type]

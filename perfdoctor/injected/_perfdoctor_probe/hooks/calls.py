@@ -24,14 +24,23 @@ class Calls:
         self.totals: "dict[tuple[str, int], list[int]]" = {}
 
     def began(self, part) -> "tuple[bool, int, int] | None":
-        """Whether the call is timed, where it is made, and when; None inside another one of its part."""
+        """Whether the call is timed, where it is made, and when; None inside another one of its part, and of a save
+        in a thread beside the loop, for which nobody waits."""
         timed = part is not None and self.loop.on_training_thread()
         if timed and part in self.loop.timeline.stack:
+            return None
+        if part == CHECKPOINT and not timed:
             return None
         site = self.sites.here(2)
         if timed:
             self.loop.timeline.enter(part)
         return timed, site, time.perf_counter_ns()
+
+    def began_inside(self, part) -> "tuple[bool, int, int] | None":
+        """The same; inside another one of its part it is counted, and no part of its own."""
+        if part in self.loop.timeline.stack and self.loop.on_training_thread():
+            return False, self.sites.here(2), time.perf_counter_ns()
+        return self.began(part)
 
     def began_in_loop(self, part) -> "tuple[bool, int, int] | None":
         """The same on the training thread, of the outermost of such calls; None of others."""
@@ -47,7 +56,7 @@ class Calls:
         took_ns = time.perf_counter_ns() - began_ns
         if timed:
             self.loop.timeline.leave(part)
-        size = (self.saved(site, args, kwargs) or 0) if part == CHECKPOINT else 0
+        size = (self.saved(site, args, kwargs) or 0) if kind == "save" else 0
         self.add(kind, site, took_ns, size)
 
     def add(self, kind: str, site: int, took_ns: int, size: int = 0) -> None:
@@ -57,10 +66,10 @@ class Calls:
         total[1] += took_ns
         total[2] += size
 
-    def wrap(self, kind: str, original, part=None, in_loop=False):
-        """A stand-in for `original` that counts, `in_loop` on the training thread alone, and bills its time there to
-        `part`."""
-        began = self.guarded(kind, self.began_in_loop if in_loop else self.began)
+    def wrap(self, kind: str, original, part=None, in_loop=False, inside=False):
+        """A stand-in for `original` that counts, `in_loop` on the training thread alone, `inside` also what other calls
+        of its part make, and bills its time there to `part`."""
+        began = self.guarded(kind, self.began_in_loop if in_loop else self.began_inside if inside else self.began)
         ended = self.guarded(kind, self.ended)
 
         @functools.wraps(original)

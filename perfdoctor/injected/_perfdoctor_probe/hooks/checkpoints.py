@@ -5,6 +5,7 @@ Types and sizes only: nothing of the job's runs, no byte is read.
 
 import collections
 import io
+import itertools
 import os
 import pathlib
 import sys
@@ -17,13 +18,25 @@ _LOOKED_INTO = 2
 """Checkpoints of each line whose contents are looked at."""
 _MOST = 5_000
 """Objects looked at in one of them: about 5 ms."""
+_FILES_OF_ONE = 1_000
+"""Of a distributed checkpoint: about 2 ms."""
 _FILES = (io.BytesIO, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 _PLAIN = (str, bytes, int, float, bool, type(None))
 _OPTIMIZER = frozenset(("state", "param_groups"))
 """Keys of an optimizer's `state_dict`."""
-_LATER = {"safetensors.torch": "serialize_file", "torch.distributed.checkpoint": "save"}
+_LATER = {
+    ("safetensors.torch", "serialize_file"),
+    ("torch.distributed.checkpoint", "save"),
+    ("torch.distributed.checkpoint", "async_save"),
+    ("json", "dump"),
+    ("pickle", "dump"),
+}
 """Functions of modules that the job may import after torch: all that safetensors writes goes through the first."""
+
+
+_OF_ANYTHING = ("json", "pickle")
+"""What a tracker writes with these is its own affair."""
 
 
 class Checkpoints:
@@ -44,17 +57,29 @@ class Checkpoints:
 
 def watch_later(changes, wrap) -> None:
     """Put the wrapper around what the job has imported meanwhile."""
-    for name, function in list(_LATER.items()):
+    for name, function in list(_LATER):
         module = sys.modules.get(name)
-        if module is not None and function in vars(module):
-            changes.put(module, function, wrap("save", vars(module)[function], parts.CHECKPOINT), "calls")
-            del _LATER[name]
+        original = vars(module).get(function) if module is not None else None
+        if original is None:
+            continue
+        _LATER.discard((name, function))
+        save = wrap("save", original, parts.CHECKPOINT, in_loop=name in _OF_ANYTHING)
+        # Under both its names too, where it is defined in another module.
+        for owner in (module, sys.modules.get(original.__module__)):
+            if owner is not None and vars(owner).get(function) is original:
+                changes.put(owner, function, save, "calls")
 
 
 def _written(target) -> int:
     if type(target) is str or isinstance(target, pathlib.PurePath):
-        found = os.stat(target)
-        return found.st_size if not os.path.isdir(target) else 0
+        if not os.path.exists(target):  # it is written in the background
+            return 0
+        if os.path.isdir(target):  # a distributed checkpoint, of all ranks
+            with os.scandir(target) as entries:
+                return sum(entry.stat().st_size for entry in itertools.islice(entries, _FILES_OF_ONE))
+        return os.stat(target).st_size
+    if type(target) is io.TextIOWrapper:
+        target = target.buffer  # what the text has not passed on to it yet is missing
     return target.tell() if type(target) in _FILES and not target.closed else 0
 
 

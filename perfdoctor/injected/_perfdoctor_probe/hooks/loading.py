@@ -93,6 +93,7 @@ class Loading:
         """Collections, which are no part of what the data set does."""
         self.describe = guarded("batch contents", describe_batch)
         self.trace_lines = guarded("lines of workers", self._trace_lines)
+        self.compare = guarded("slower batches of workers", self._compare)
         self.note_shape = guarded("batch shapes", self._note_shape)
         # By id(): a loader need not be hashable, and one made later at the same address is entered anew.
         self.ids: "dict[int, int]" = {}
@@ -130,6 +131,9 @@ class Loading:
         self.worker = False
         self.lines: "LineClock | None" = None
         """While a worker's batch is made line by line."""
+        self.slower = None
+        """How the batches of this worker compare with its first; from the one on that was made line by line."""
+        self.traces_next = False
         self.flushed_ns = 0
         self.fetched = 0
 
@@ -262,7 +266,7 @@ class Loading:
         self.collate = collate
         collate.timing = True
         self.fetch_gc_ns = self.pauses.ns
-        if self.worker and self.fetched == _TRACED_FETCH:
+        if self.worker and (self.fetched == _TRACED_FETCH or self.traces_next):
             self.trace_lines()
         self.fetch_ns, self.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
 
@@ -295,9 +299,20 @@ class Loading:
         if self.untimed:
             fetcher.collate_fn = collate.original
         if self.worker:
+            self.compare(fetcher, wall // 1000)
             self._worker_tick()
 
+    def _compare(self, fetcher, took_us: int) -> None:
+        if self.fetched < _TRACED_FETCH:
+            return
+        if self.slower is None:
+            from ..windows.slower_fetches import SlowerFetches
+
+            self.slower = SlowerFetches(self.recorder, self.sites, fetcher)
+        self.traces_next = self.slower.add(self.fetched, took_us)
+
     def _trace_lines(self) -> None:
+        self.traces_next = False
         if sys.gettrace() is None:
             self.lines = LineClock(self.sites, self.loop)
             self.lines.begin()
@@ -306,7 +321,7 @@ class Loading:
         """The batch took longer than others: it counts as no fetch."""
         clock, self.lines = self.lines, None
         clock.end()
-        self.recorder.record("making", **clock.summary(1))
+        self.recorder.record("making" if self.slower is None else "later_making", **clock.summary(1))
         self._worker_tick()
 
     def worker_began(self, worker_id: int, num_workers: int) -> None:

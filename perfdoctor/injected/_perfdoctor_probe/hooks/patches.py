@@ -7,6 +7,8 @@ results and errors are the job's; what we do around it is guarded.
 import functools
 import gc
 import multiprocessing.reduction
+import os
+import sys
 import time
 
 import torch
@@ -245,6 +247,10 @@ def _collector(probe) -> None:
 def _calls(probe) -> None:
     put, wrap = probe.changes.put, probe.calls.wrap
     save = wrap("save", torch.save, parts.CHECKPOINT)
+    # What is written to disk at once; libraries call it inside their saves too.
+    fsync = wrap("fsync", os.fsync, parts.CHECKPOINT, inside=True)
+    for owner in (os, sys.modules[os.fsync.__module__]):
+        put(owner, "fsync", fsync, "calls")
     empty_cache = wrap("empty_cache", torch.cuda.empty_cache)
     # Each under both its names, because pickle looks a function up where it says it was defined.
     for owner in (torch, torch.serialization):

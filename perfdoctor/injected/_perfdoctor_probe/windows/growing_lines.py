@@ -6,11 +6,13 @@ import re
 _LARGEST_FILE = 1 << 20
 """Bytes: larger ones were not written by hand."""
 _MOST_USES = 20
-_ADDS = (
-    r"(?:\s*\[[^\]\n]*\])*\s*(?:\.(?:append|appendleft|extend|extendleft|add|insert|update|setdefault)\(|(?:\+|\|)=)"
-)
+_KEYS = r"(?:\s*\[[^\]\n]*\])*"
+_ADDS = _KEYS + r"\s*(?:\.(?:append|appendleft|extend|extendleft|add|insert|update|setdefault)\(|(?:\+|\|)=)"
 _SETS = r"(?:\s*\[[^\]\n]*\])+\s*=(?!=)"
 _REBINDS = r"\s*(?:[-+*]?=(?!=)|:\s*[\w.]+\s*=)"
+_LONGEST = 20
+"""Lines of a statement."""
+_TARGETS = re.compile(r"\s*(\w+(?:\s*,\s*\w+)*)\s*=(?!=)")
 _CALLED = re.compile(r"(\w+)\s*\(")
 _FUNCTION = re.compile(r"\s*(?:async\s+)?def\s+(\w+)")
 
@@ -31,6 +33,28 @@ class GrowingLines:
         """Where a variable or an attribute gets a new value; -1 where no line says so."""
         return self._first(held, re.compile(_pattern(held.word) + _REBINDS))
 
+    def extends(self, held) -> int:
+        """Where a variable or an attribute is computed from its own last value, given to a function; -1 where no
+        statement says so."""
+        word = _pattern(held.word)
+        sets, names = re.compile(f"{word}{_KEYS}{_REBINDS}"), re.compile(rf"[(\[].*{word}", re.DOTALL)
+        for file in held.files:
+            for number, line in reversed(list(enumerate(self._lines(file), 1))):
+                found = sets.search(line)
+                if found and names.search(self._rest(file, number, found.end())):
+                    return self._place(file, number)
+        return -1
+
+    def _rest(self, file: str, number: int, start: int) -> str:
+        """Of a statement, to where its brackets are closed."""
+        lines = self._lines(file)[number - 1 :][:_LONGEST]
+        text = lines[0][start:]
+        for line in lines[1:]:
+            if sum(map(text.count, "([{")) <= sum(map(text.count, ")]}")):
+                break
+            text += "\n" + line
+        return text
+
     def uses(self, held) -> "tuple[list[int], list[str]]":
         """Lines of the same files that name it, and the functions that these call: it may go by another name there."""
         word = re.compile(_pattern(held.word))
@@ -41,6 +65,26 @@ class GrowingLines:
                     found.append(self._place(file, number))
                     called.update(dict.fromkeys(_CALLED.findall(line)))
         return found, list(called)
+
+    def heirs(self, held) -> "list[int]":
+        """Lines that name a tensor, or what such a line of the same function computes: `far = x @ bank.T`, and where
+        `far` is named."""
+        words, found = {("", _pattern(held.word))}, {}
+        waiting = list(words)
+        while waiting and len(found) < _MOST_USES:
+            scope, word = waiting.pop(0)
+            for file in held.files:
+                for number, line in enumerate(self._lines(file), 1):
+                    if not re.search(word, line) or (scope and self._function(file, number) != scope):
+                        continue
+                    found[file, number] = None
+                    heirs = _TARGETS.match(line)
+                    for name in heirs[1].split(",") if heirs else ():
+                        heir = (self._function(file, number), _pattern(name.strip()))
+                        if heir not in words:
+                            words.add(heir)
+                            waiting.append(heir)
+        return [self._place(*place) for place in list(found)[:_MOST_USES]]
 
     def _first(self, held, statement) -> int:
         """The last of several: a variable is set before its loop, and again in it. A key of the path decides first."""
@@ -57,15 +101,17 @@ class GrowingLines:
         return -1
 
     def _place(self, file: str, number: int) -> int:
+        return self.sites.number((file, number, self._function(file, number), None))
+
+    def _function(self, file: str, number: int) -> str:
         lines = self._lines(file)
-        indent, function = _indent(lines[number - 1]), "<module>"
+        indent = _indent(lines[number - 1])
         for line in reversed(lines[: number - 1]):
             if line.strip() and _indent(line) < indent:
                 indent, header = _indent(line), _FUNCTION.match(line)
                 if header is not None:
-                    function = header[1]
-                    break
-        return self.sites.number((file, number, function, None))
+                    return header[1]
+        return "<module>"
 
     def _lines(self, file: str) -> "list[str]":
         known = self.files.get(file)

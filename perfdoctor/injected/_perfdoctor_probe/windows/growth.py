@@ -1,19 +1,24 @@
-"""What the job keeps more and more of: containers that get longer and autograd graphs that get deeper, by name.
+"""What the job keeps more and more of: containers that get longer, tensors that get larger and autograd graphs that get
+deeper, by name.
 
-A census counts both (`holdings`), about 45 ms at most; each comes after as many steps again as there were before, so
-that there are few. What has grown from one to the next twice, the same object by the same name, is told, with the line
-that makes it grow. Then the lines of a step are timed once more, to be compared with those of the line window.
+A census counts all three (`holdings`), about 45 ms at most; each comes after as many steps again as there were before,
+so that there are few. What has grown from one to the next twice, the same object or another one by the same name, is
+told, with the line that makes it grow. Then the lines of a step are timed once more, to be compared with those of the
+line window; so are those of steps that get longer, whatever grows.
 """
 
 import gc
 import re
 import sys
+import time
 from itertools import islice
 
 import torch
 
+from . import tensor_sizes
 from .growing_lines import GrowingLines
 from .holdings import Holdings
+from .planned import planned_steps
 
 FIRST_STEP = 16
 """Before it, what a loop keeps (averages, an optimizer's state) may not be complete."""
@@ -30,19 +35,29 @@ _LAST = 8
 _MOST_NODES = 10_000
 """Of a graph: about 10 ms to count."""
 _UNNUMBERED = 1 << 63
+_UNNAMED = "[...]"
+"""In the path of what many elements of a container are called."""
 _MODULE_PART = re.compile(r'\._(?:modules|buffers|parameters)\["(\w+)"\]')
 
 
-class _Trend:
-    """A container or a tensor's graph, from census to census."""
+_LEAST_BYTES = 4
+"""Per step, by which a tensor grows: one number."""
+_LONGER = 1.1
+"""Steps of two censuses, as the check's own threshold: twice, and the lines are timed once more."""
 
-    __slots__ = ("first_size", "first_step", "path", "rises", "size", "step")
+
+class _Trend:
+    """A container, a tensor or its graph, from census to census."""
+
+    __slots__ = ("ends", "first_size", "first_step", "path", "rises", "size", "step")
 
     def __init__(self, path: str, step: int, size: int) -> None:
         self.path = path
         self.first_step = self.step = step
         self.first_size = self.size = size
         self.rises = 0
+        self.ends = None
+        """Of a tensor that has grown: values that a larger one must have too."""
 
     @property
     def per_step(self) -> float:
@@ -56,34 +71,53 @@ class _Trend:
 class Growth:
     """All censuses of one process."""
 
-    def __init__(self, recorder, sites) -> None:
+    def __init__(self, recorder, sites, roots=()) -> None:
+        """`roots`: objects, by name, that no name of the job's need lead to."""
         self.recorder = recorder
         self.sites = sites
+        self.roots = roots
         self.reset()
 
     def reset(self) -> None:
         self.lengths: "dict[int, _Trend]" = {}
         self.graphs: "dict[str, _Trend]" = {}
+        self.sizes: "dict[str, _Trend]" = {}
         self.newest = _UNNUMBERED
         """Number of the newest node at the last census: a graph without an older one is of later steps alone, such as
         that of a sequence which is longer."""
         self.due = FIRST_STEP
         self.step = 0
+        self.pace = (0, 0, 0.0, 0)
+        """Of the last census: its step, when it ended, how long a step was until then, and how often it was longer."""
 
     def take(self, step: int) -> bool:
-        """A census. True where something grows."""
+        """A census. True where something grows, and where steps get longer."""
         self.due = max(step + _LEAST_STEPS, 2 * step - FIRST_STEP // 2)
+        longer = self._pace(step)
         # What is made here is freed here: it may not set off a collection of the job's garbage.
         collects = gc.isenabled()
         gc.disable()
         try:
-            return self._take(step)
+            if longer:
+                self.recorder.record("planned", step=step, steps=planned_steps(self.sites, step))
+            return self._take(step) or longer
         finally:
             if collects:
                 gc.enable()
+            self.pace = (step, time.perf_counter_ns(), *self.pace[2:])
+
+    def _pace(self, step: int) -> bool:
+        """Whether steps have got longer from census to census, twice."""
+        last, ended, before, times = self.pace
+        if not last:
+            return False
+        took = (time.perf_counter_ns() - ended) / max(1, step - last)
+        times = times + 1 if 0 < before * _LONGER < took else 0
+        self.pace = (last, ended, took, times)
+        return times >= 2
 
     def _take(self, step: int) -> bool:
-        held = Holdings(self.sites).walk(sys._getframe(1))
+        held = Holdings(self.sites).walk(sys._getframe(1), self.roots)
         self.lengths = {
             number: _next(self.lengths.get(number), one.path, step, one.length)
             for number, one in held.containers.items()
@@ -95,14 +129,36 @@ class Growth:
             if oldest <= self.newest
         }
         self.newest = max((newest for *_, newest in nodes.values()), default=self.newest)
+        larger = self._larger(held, step)
         self.step = step
         grown = [(trend, held.containers[number]) for number, trend in self.lengths.items() if trend.grows]
         deeper = [(trend, nodes[path][0]) for path, trend in self.graphs.items() if trend.grows]
-        if grown or deeper:
-            self._record(grown, deeper)
-        return bool(grown or deeper)
+        if grown or deeper or larger:
+            self._record(grown, deeper, larger)
+        return bool(grown or deeper or larger)
 
-    def _record(self, grown: list, deeper: list) -> None:
+    def _larger(self, held: Holdings, step: int) -> list:
+        """Tensors and arrays that grow, and carry on what they held."""
+        sizes: "dict[str, _Trend]" = {}
+        found = []
+        for one in (*held.tensors.values(), *held.arrays.values()):
+            count = tensor_sizes.size(one.one) if _UNNAMED not in one.path else 0
+            if not count:
+                continue
+            before = self.sizes.get(one.path)
+            rises = before.rises if before is not None else 0
+            now = sizes[one.path] = _next(before, one.path, step, count)
+            if now.rises > rises:
+                ends = tensor_sizes.ends(one.one)
+                if now.ends is not None and not tensor_sizes.is_carried(now.ends, ends):
+                    now.rises = 1
+                now.ends = ends
+            if now.rises >= 2 and now.per_step >= _LEAST_BYTES:
+                found.append((now, one))
+        self.sizes = sizes
+        return found
+
+    def _record(self, grown: list, deeper: list, larger: list) -> None:
         lines = GrowingLines(self.sites)
         containers = []
         for trend, held in grown:
@@ -133,7 +189,23 @@ class Growth:
             }
             for trend, held in _carried(deeper)
         ]
-        self.recorder.record("growth", step=self.step, containers=containers[:_TOLD], graphs=graphs)
+        tensors = []
+        for trend, held in sorted(larger, key=lambda pair: -pair[0].per_step)[:_TOLD]:
+            site = lines.extends(held)
+            if site >= 0:
+                tensors.append(
+                    {
+                        "name": _MODULE_PART.sub(r".\1", trend.path),
+                        "bytes": trend.size,
+                        "bytes_per_step": int(trend.per_step),
+                        "site": site,
+                        "uses": lines.heirs(held),
+                        "passed_to": lines.uses(held)[1],
+                    }
+                )
+        self.recorder.record(
+            "growth", step=self.step, containers=containers[:_TOLD], graphs=graphs, larger_tensors=tensors
+        )
 
 
 def _next(before: "_Trend | None", path: str, step: int, size: int) -> _Trend:

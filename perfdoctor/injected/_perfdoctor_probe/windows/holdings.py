@@ -10,6 +10,8 @@ import types
 
 import torch
 
+from .tensor_sizes import array_type
+
 _OPTIMIZED = 1
 """Of a code object: its variables are in the frame, and `f_locals` is a copy of them."""
 _LOOKED_INTO = 256
@@ -20,7 +22,23 @@ _ASKS_FOR_LOCALS = frozenset(("locals", "vars", "dir", "eval", "exec"))
 """Who calls one of these in a function may keep the very dictionary that reading the function's frame would change."""
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 _SEQUENCES = (list, tuple, collections.deque)
+_OF_MODULES = ("._buffers", "._parameters", "._modules")
+"""Where a module keeps what its code calls `self.queue`."""
 _LENGTHS = {id(kind): kind.__len__ for kind in (*_MAPPINGS, *_SEQUENCES, set) if kind is not tuple}
+
+
+def variables(frame, names: "set[str]") -> dict:
+    """Of a frame, those with these names, global ones too; none of a function that asks for all of its own."""
+    code = frame.f_code
+    if code.co_flags & _OPTIMIZED and _ASKS_FOR_LOCALS.intersection(code.co_names):
+        return {}
+    found = {name: frame.f_globals[name] for name in names if name in frame.f_globals}
+    if code.co_flags & _OPTIMIZED:
+        own = frame.f_locals
+        found.update((name, own[name]) for name in names if name in own)
+        if type(own) is dict:
+            own.clear()  # a copy that stays with the frame, and would keep alive what it has
+    return found
 
 
 class Held:
@@ -46,13 +64,15 @@ class Holdings:
         self.is_library = sites.is_library
         self.containers: "dict[int, Held]" = {}
         self.tensors: "dict[int, Held]" = {}
+        self.arrays: "dict[int, Held]" = {}
+        self.array = array_type()
         self.met: "dict[int, object]" = {}
         self.kinds: "dict[int, tuple]" = {}
         self.modules = self._modules()
 
-    def walk(self, frame) -> "Holdings":
-        """From the frames that lead to `frame`, then from the user's modules."""
-        reached = [*self._locals(frame), *self._globals()]
+    def walk(self, frame, roots=()) -> "Holdings":
+        """From `roots`, objects by name, from the frames that lead to `frame`, then from the user's modules."""
+        reached = [*(Held(one, name, name, ()) for name, one in roots), *self._locals(frame), *self._globals()]
         while reached and len(self.met) < _MOST:
             further: "list[Held]" = []
             for held in reached:
@@ -111,6 +131,9 @@ class Holdings:
         if kind is type:
             own = one.__module__ in self.modules
             return [self._attribute(held, name, value) for name, value in _named(one.__dict__)] if own else []
+        if kind is self.array:
+            self.arrays[id(one)] = held
+            return []
         is_tensor, attributes, slots = self._shape(kind)
         if is_tensor:
             self.tensors[id(one)] = held
@@ -122,6 +145,8 @@ class Holdings:
         if any(kind is mapping for mapping in _MAPPINGS):
             items = list(dict.items(held.one))
             words = [(f'["{key}"]' if type(key) is str else "[...]", value) for key, value in items]
+            if held.word in _OF_MODULES:
+                return [Held(value, held.path + f'["{key}"]', f".{key}", held.files) for key, value in items]
         elif kind is set:
             return []
         else:

@@ -29,6 +29,10 @@ class Loops:
         except _UNREADABLE:
             return None
 
+    def enclosing(self, file: str, line: int, function: str) -> list:
+        """The loops of a function around one of its lines, the innermost first; raises where it cannot be read."""
+        return self._loops(file, line, function)[1]
+
     def _around(self, stack: list) -> "dict | None":
         if self.steps is None:
             self.steps = {

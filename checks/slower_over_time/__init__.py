@@ -1,0 +1,99 @@
+"""Steps that get longer, because of what the job keeps: a container, a tensor, an autograd graph or a file that grows.
+
+What it looks at
+----------------
+The length of every steady step, part by part: the trend through medians of blocks of steps (Theil and Sen), with its 99
+% interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets and
+deques that have gained elements each time, tensors and arrays that are larger each time and carry on what they held,
+and autograd graphs that have gained nodes. Where something has grown, or steps have got longer, the lines of a step or
+two are timed once more, to be compared with those of the first line window. What making a batch takes has a trend of
+its own, in each data-loader worker; one that gets slower has its data set looked at in the same way, and a batch made
+line by line once more. Of what saves, bytes of each call. From outside: swapping, a quota's throttling, the CPUs' clock
+and page faults, each by its own course over the steps.
+
+Why it costs time
+-----------------
+What is gone through whole in every step takes longer with every element: averaging all losses so far, writing the whole
+log anew, sampling from a set that is made a list first, comparing with every embedding ever made. `torch.cat([bank,
+x])` copies all of the bank to add a few rows. A tensor that is computed from its own last value and never detached
+keeps the graphs of all steps before, and the backward pass walks them all. A data set that keeps what it has seen makes
+every item dearer than the one before. A list of losses, averaged in every step, had doubled steps of half a millisecond
+after 1,000 of them.
+
+Example
+-------
+    history.append(loss.detach())
+    mean = torch.stack(history).mean()   # as long as the training has lasted
+
+How to fix
+----------
+Keep a running sum or the newest elements, a bank of a fixed size, write only what is new, and detach what is carried
+from one step to the next.
+
+When it stays silent
+--------------------
+Where the steps do not surely grow by a tenth of their early length, where they jump once (a neighbour that comes), and
+where what grows takes no time: a list of numbers that is only appended to. Where steps grow and nothing that the job
+keeps does, such as with sequences that get longer, it says so, names the line that takes longer, and blames nothing. A
+loader is to blame only where the forward and backward pass do not grow with its batches. A replay buffer that is full,
+a cache that has filled and a bank that is cut to its newest rows grow no more.
+
+Limits
+------
+Only what a name in the training process or a worker's data set leads to is counted: not what a library keeps, nor what
+a generator does. The line is told by its source, so a container that goes by another name where it grows has none, and
+a tensor that is made larger by way of another variable is not told. What is told to be saved is that of the steps seen,
+and every step to come costs more, by the rate that is told with it: how long the run will be is known of loops over a
+`range` only, whose last step's length is told as if growth went on so.
+
+References
+----------
+- Cao et al., "Understanding performance problems in deep learning systems", 2022: slower over time, 16 % of posts
+- P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", 1968
+"""
+
+from __future__ import annotations
+
+from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found
+from perfdoctor.api.quantities import Evidence, Missing, StepGrowth, Trend
+
+from .batches import slower_loader
+from .files import growing_file
+from .growth import MOST, Case, Limits, measured
+from .kept import growing_graph, growing_object
+from .outside import slowing
+
+_CAUSES = (growing_graph, growing_object, slower_loader, slowing)
+"""In this order: a loader that is slower because of what the training process keeps has a name for it, and what is kept
+may be why the machine swaps."""
+
+
+def examine(evidence: Evidence, limits: Limits) -> Outcome:
+    """Growth that is certain, and then what explains it."""
+    step, growth, saves = evidence.step, evidence.growth, evidence.checkpoints
+    if isinstance(step, Missing):
+        return cannot_tell(f"there is no steady step: {step}")
+    file = growing_file(saves, step, limits) if not isinstance(saves, Missing) else None
+    if file is not None:
+        return found(file)
+    if isinstance(growth, Missing) or isinstance(growth.trend, Missing):
+        return cannot_tell(f"no trend was seen: {growth if isinstance(growth, Missing) else growth.trend}")
+    trend = growth.trend
+    if not trend.is_gradual or trend.low < limits.min_growth or trend.late_ms <= trend.early_ms:
+        return clear("steps took {early_ms} at first and {late_ms} in the end, over {steps:step}", *measured(trend))
+    case = Case(evidence, step, growth, trend, limits)
+    finding = next((finding for cause in _CAUSES if (finding := cause(case)) is not None), None)
+    return found(finding) if finding is not None else cannot_tell(_unexplained(growth, trend))
+
+
+def _unexplained(growth: StepGrowth, trend: Trend) -> str:
+    """With the line that takes longer, which need not be to blame."""
+    line = growth.lines[0] if growth.lines and growth.lines[0].share >= MOST else None
+    where = f", {line.share:.0%} of that at {line.site}" if line is not None else ""
+    return (
+        f"the steps got {trend.grown_ms / trend.early_ms:.0%} longer{where}, and nothing that the job keeps explains "
+        "it; inputs that get larger would"
+    ).replace("%", " %")
+
+
+CHECK = Check(code="PD15", name="slower-over-time", title="steps that get longer", limits=Limits(), examine=examine)

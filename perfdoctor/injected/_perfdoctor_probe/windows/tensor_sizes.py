@@ -1,0 +1,41 @@
+"""Tensors and arrays that get larger because what they held is carried on: `bank = torch.cat([bank, x])`.
+
+A batch of longer sequences is larger too. So a tensor counts only with some values at its start, or at its end, that it
+had at the census before.
+"""
+
+import sys
+
+import torch
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Of a subclass, asking for a size may run the job's code."""
+_NUMBERS = "biuf"
+"""Kinds of an array's numbers; comparing others may run the job's code."""
+_READ = 8
+"""Values at either end: of a tensor on a device they are copied from there."""
+
+
+def size(one) -> int:
+    """Bytes that it shows; 0 for what is not looked into."""
+    if type(one) in _PLAIN:
+        return one.numel() * one.element_size() if one.layout is torch.strided and not one.is_meta else 0
+    return one.nbytes if one.dtype.kind in _NUMBERS else 0
+
+
+def array_type():
+    """Of numpy, where the job has imported it."""
+    return vars(sys.modules["numpy"]).get("ndarray") if "numpy" in sys.modules else None
+
+
+def ends(one) -> "tuple[list, list]":
+    """The values that it starts and ends with, in its first and its last row."""
+    first = last = one.detach() if type(one) in _PLAIN else one
+    while first.ndim > 1:
+        first, last = first[0], last[-1]
+    return (first[:_READ].tolist(), last[-_READ:].tolist()) if first.ndim else ([], [])
+
+
+def is_carried(before: "tuple[list, list]", now: "tuple[list, list]") -> bool:
+    """Whether either end is as it was; padding, which is the same everywhere, says nothing."""
+    return any(one == other and len(set(one)) > 1 for one, other in zip(before, now))
