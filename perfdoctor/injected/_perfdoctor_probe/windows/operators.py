@@ -117,7 +117,7 @@ class OpsWindow(ProfilerWindow):
         """Stop profiling; what was seen in `steps` steps."""
         stray_ms = gaps.stray_ms(self.delays, procfs.thread_delays(), steps)
         self.abandon()
-        kept = self.trace.close(self.profile, self.layers, _QuietKineto()) if self.trace is not None else None
+        kept = self.trace.close(self.profile, self.layers, QuietKineto()) if self.trace is not None else None
         host, device = self.events()
         profile, arguments = summarise(host, device, steps)
         profile["stray_ms"] = stray_ms
