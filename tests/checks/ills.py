@@ -6,7 +6,7 @@ from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, small_batch
 from ill_runs.checkpoints import checkpoints
 from ill_runs.communication import collecting, late, reducing
-from ill_runs.compile import BREAKS, SIZES, compiled, recompiling
+from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, to_its_end
 from ill_runs.cpu_ops import (
     anomaly_detection,
     device_sync,
@@ -130,6 +130,8 @@ ILL: dict[str, Evidence] = {
     "PD17.parameter-reads": parameter_loop(reads=120.0),
     "PD17.zeroed-gradients": zeroed(),
     "PD18.recompiles": recompiling(),
+    "PD18.slower-than-eager": compiled(eager_ms=18.0),
+    "PD18.does-not-pay-off": to_its_end(steps=500, seconds=12.0),
     "PD18.graph-breaks": compiled(breaks=BREAKS),
     "PD18.given-up": compiled(given_up=(SIZES,)),
     "PD10.round-trip": round_trip(),

@@ -174,6 +174,14 @@ ENTRIES = (
         starts_s=30.0,
     ),
     Entry(
+        "compile.off",
+        "what the job compiles runs in Python: the other way round, this is what compiling gives",
+        'torch.compiler.set_stance("force_eager")  # or leave torch.compile out',
+        home="compiling.CompileOff",
+        numerics=True,
+        risk=1,
+    ),
+    Entry(
         "layout.channels-last",
         "images lie in memory with their channels last",
         "model = model.to(memory_format=torch.channels_last)\n"
