@@ -23,7 +23,7 @@ from perfdoctor.injected._perfdoctor_probe.hooks.loading import Loading
 from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
 
 IN_JOB = [entry.name for entry in catalogue.ENTRIES if entry.home]
-UNSUITABLE_HERE = {"compile.off", "etl.pin-memory", "cudnn.on", "layout.channels-last", "reads.deferred"}
+UNSUITABLE_HERE = {"compile.off", "ddp.no-sync", "etl.pin-memory", "cudnn.on", "layout.channels-last", "reads.deferred"}
 """Without CUDA, and in a model without images."""
 NEEDS_WORKERS = {"etl.prefetch", "etl.worker-threads", "etl.persistent-workers"}
 SUITS_ONE_ARGUMENT = {"threads": "threads=3", "etl.workers": "etl.workers=1"}
@@ -102,6 +102,7 @@ class Job:
         self.collector = collector.Collector(recorder, loop, sites, guarded)
         self.calls = SimpleNamespace(muted=set())
         self.discovery = SimpleNamespace(compiled=False, found={type(self.model): SimpleNamespace(has_parameters=True)})
+        self.communication = SimpleNamespace(reduced_per_step=dict)
         self.autocast = ""
         self.anomaly = SimpleNamespace(site=-1)
         self.loading.made(self.loader)

@@ -279,6 +279,15 @@ ENTRIES = (
         gpu=True,
     ),
     Entry(
+        "ddp.no-sync",
+        "DistributedDataParallel reduces gradients with the last batch of a step only",
+        "with contextlib.nullcontext() if last else model.no_sync():  # last: of the batches of an optimizer step\n"
+        "    loss_of(model(batch)).backward()",
+        home="reductions.NoSync",
+        numerics=True,
+        risk=1,
+    ),
+    Entry(
         "debug.off",
         "anomaly detection of autograd stays off",
         "torch.autograd.set_detect_anomaly(False)",
