@@ -255,7 +255,7 @@ def test_the_costliest_rank_speaks_for_all() -> None:
 def _waiting(*wait_ms: float) -> tuple[Evidence, ...]:
     """Ranks with steps as long as each other's, of which they wait so much for others."""
     compared = tuple(
-        RankTimes(rank, dataclasses.replace(PARTS, communication=ms), 20.0, 0.1, 0.5, 32.0)
+        RankTimes(rank, dataclasses.replace(PARTS, communication=ms), 20.0, 0.1, 0.5, 32.0, 4096.0)
         for rank, ms in enumerate(wait_ms)
     )
     late = min(compared, key=lambda times: times.parts.communication).rank
