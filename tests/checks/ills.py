@@ -19,7 +19,12 @@ from ill_runs.cpu_ops import (
 from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
-from ill_runs.evaluation_and_logging import evaluating, logging_loop, small_evaluation_batches
+from ill_runs.evaluation_and_logging import (
+    evaluating,
+    logging_loop,
+    metrics_by_sample,
+    small_evaluation_batches,
+)
 from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.growth import deeper_graph, growing
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
@@ -170,6 +175,7 @@ ILL: dict[str, Evidence] = {
     "PD19.exposed-communication": reducing(),
     "PD20.logging": logging_loop(),
     "PD20.small-evaluation-batches": small_evaluation_batches(),
+    "PD20.metrics-sample-by-sample": metrics_by_sample(),
     "PD20.evaluation-too-often": evaluating(),
 }
 """Finding id -> a run that has it, and for its check nothing else."""
