@@ -154,6 +154,14 @@ def _weighed(outcome: Outcome, step: Step | Missing) -> Outcome:
     return replace(outcome, findings=tuple(kept)) if kept else _clear_of(outcome, step)
 
 
+def _is_left_little(finding: Finding, step: Step) -> bool:
+    """Whether others claim so much of its time that its fix would be no speed-up any more. What is not predicted stays
+    while anything is left."""
+    saved = finding.savings
+    unpredicted = saved.high_ms == 0 < saved.ceiling_ms
+    return saved.claimed > 0 and not unpredicted and _is_small(finding, step)
+
+
 def _is_small(finding: Finding, step: Step) -> bool:
     """Whether its fix is no speed-up of 1.05x in the middle of its range."""
     return finding.savings.low_ms + finding.savings.high_ms < 2 * WORTH * finding.savings.of(step)
@@ -250,7 +258,7 @@ def _widened(finding: Finding, step: Step) -> Finding:
 
 def _without_small(outcome: Outcome, step: Step) -> Outcome:
     """Without opportunities of which ills leave too little; clear when none is left."""
-    kept = tuple(f for f in outcome.findings if not (f.is_opportunity and f.savings.claimed and _is_small(f, step)))
+    kept = tuple(f for f in outcome.findings if not (f.is_opportunity and _is_left_little(f, step)))
     return (
         _clear_of(outcome, step, " beside the ills")
         if outcome.findings and not kept

@@ -111,11 +111,14 @@ def _by_function(some: Sequence[Compiled], compiled: Sequence[Compiled]) -> tupl
 
 
 def _breaks(compiled: Sequence[Compiled]) -> tuple[GraphBreak, ...]:
-    """What follows a break is compiled next after what it is in, which says what broke."""
+    """What follows a break is compiled next after what it is in, which says what broke. A function that breaks inside a
+    loop goes on nowhere: it is not compiled at all."""
     found: dict[tuple[str, int], GraphBreak] = {}
     before = ""
     for one in sorted(compiled, key=lambda one: one.t):
         if one.resumed and one.site is not None:
             found.setdefault((one.site.file, one.site.line), GraphBreak(one.site, before))
+        elif one.failed and not one.reason and one.site is not None:
+            found.setdefault((one.site.file, one.site.line), GraphBreak(one.site, one.failed))
         before = one.broke
     return tuple(found[place] for place in sorted(found))

@@ -498,6 +498,13 @@ def test_opportunities_act_on_what_ills_leave(ill_ms: float, left_ms: float) -> 
         assert "beside the ills" in _outcome(found, "PD08").reason
 
 
+@pytest.mark.parametrize(("ill_ms", "told"), [(10.0, True), (20.0, False)])
+def test_an_opportunity_without_a_number_stays_while_ills_leave_anything(ill_ms: float, told: bool) -> None:
+    unknown = replace(_finding("PD18.breaks", 15.0, 0.0, 0.0), severity=Severity.NOTE)
+    found = _examined(_finds("PD18", unknown), _finds("PD10", _finding("PD10.ill", ill_ms)))
+    assert bool(found.opportunities) is told
+
+
 def test_a_cause_of_which_little_is_left_keeps_its_severity() -> None:
     """It is a cause all the same: only a fix that helps against anything becomes a note."""
     larger, smaller = _finding("PD08.larger", 14.0), _finding("PD09.smaller", 13.0)

@@ -114,6 +114,13 @@ def test_a_break_is_where_a_function_goes_on_and_why_the_one_before_ended(tmp_pa
     )
 
 
+def test_a_function_that_breaks_inside_a_loop_is_not_compiled_and_counts_as_a_break(tmp_path: Path) -> None:
+    pieces = _at(0, site=1, failed="Unsupported Tensor.item() call"), _at(1, frame="1", site=2)
+    built = _built(tmp_path, site(1, 30), site(2, 36), *pieces)
+    assert built.breaks == (GraphBreak(Site("train.py", 30, "main"), "Unsupported Tensor.item() call"),)
+    assert built.given_up == ()
+
+
 def test_a_function_that_was_given_up_is_known_by_its_number(tmp_path: Path) -> None:
     last = _at(5, reason="size mismatch", failed="Dynamo recompile limit exceeded")
     (given_up,) = _built(tmp_path, site(1, 30), _at(0, site=1), last).given_up
