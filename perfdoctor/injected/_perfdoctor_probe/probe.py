@@ -328,7 +328,7 @@ class Probe:
 
     def compiling(self) -> None:
         """torch.compile is about to be called: it compiles nothing inside a dispatch mode, and would trace hooks."""
-        self.compiles_late = "compile" not in self.noted and self.loop.timeline.step > _SETTINGS_STEP
+        self.compiles_late |= "compile" not in self.noted and self.loop.timeline.step >= _SETTINGS_STEP
         self.noted.setdefault("compile", self.sites.place(2))
         window = self.windows.open
         if window is not None and window.name == "sites":
