@@ -27,6 +27,7 @@ ILL = {
     "optimizer": "other",
     "neighbour": "other-processes",
     "data+norm": "input_wait",
+    "shards": "data-size",
 }
 """Cases, and the reasons that a report is to give. What follows an optimizer's step lies outside of all parts."""
 HEALTHY = ("none", "noise", "saves", "norm")

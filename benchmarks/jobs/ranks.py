@@ -2,7 +2,7 @@
 
 Cases: `none`; `data`, `forward`, `backward` and `optimizer`, in which RANK works MS milliseconds longer per step;
 `neighbour`, a busy process on its CPU; `noise`, up to MS on every rank by chance; `saves`, rank 0 saves now and then;
-`norm`, batch norm, whose buffers are sent in every step; `data+norm`, both.
+`norm`, batch norm, whose buffers are sent in every step; `data+norm`, both; `shards`, four times the samples on RANK.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 CASE, LATE, MS, STEPS = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
-WIDTH, BATCH = 256, 32
+WIDTH, BATCH, LARGER = 256, 32, 4
 BUSY = "import os\nwhile os.getppid() == {parent}:\n    for _ in range(100000): pass"
 
 
@@ -36,7 +36,7 @@ class Samples(Dataset[Any]):
         self.extra_ms = MS / BATCH if mine and CASE.startswith("data") else 0.0
 
     def __len__(self) -> int:
-        return BATCH * (STEPS + 1)
+        return BATCH * LARGER * (STEPS + 1)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         work(self.extra_ms)
@@ -84,7 +84,8 @@ def main() -> None:
     model = DistributedDataParallel(Network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     measure = nn.CrossEntropyLoss()
-    for step, (values, labels) in enumerate(DataLoader(Samples(mine), batch_size=BATCH)):
+    batch = BATCH * LARGER if mine and CASE == "shards" else BATCH
+    for step, (values, labels) in enumerate(DataLoader(Samples(mine), batch_size=batch)):
         optimizer.zero_grad()
         measure(model(values), labels).backward()
         optimizer.step()

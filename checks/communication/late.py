@@ -18,7 +18,10 @@ _STAYS = 0.75
 """Of the steps, in which a rank comes last for want of a CPU, from which on it is that CPU's fault: processes that
 wander are now on one rank's CPU and now on another's. One that shared a CPU with a pinned rank made it 0.9."""
 _LARGER = 1.05
-"""Times the samples of the other ranks, from which on a batch is larger: an incomplete last batch is not."""
+"""Times the samples or bytes of the other ranks, from which on a batch is larger: an incomplete last batch is not."""
+_PROPORTIONAL = 2.5
+"""Times what the passes would be longer if they took time by their data alone, at most: attention grows with the square
+of the length. They may be less longer, for a part of a pass is its overhead."""
 
 
 _OTHERS = "other-processes"
@@ -83,6 +86,7 @@ def late_rank(case: Case) -> Finding | None:
             milliseconds("own_ms", late.own_ms, "its own time per step"),
             milliseconds("others_ms", _mean([times.own_ms for times in together.others]), "own time of the others"),
             milliseconds("excess_ms", reason.excess_ms if reason else 0.0, "longer than on the others there"),
+            Measurement("times_data", _times_data(late, together.others), "ratio", "the data of the others, per step"),
         ),
         fix=Fix(text=reason.fix if reason else "Compare what this rank does with what the others do, part by part."),
         savings=savings(
@@ -99,17 +103,24 @@ def late_rank(case: Case) -> Finding | None:
 def _reason(together: Communication) -> _Reason | None:
     """The one that explains at least half.
 
-    More work is more in one part. A CPU that others have makes all parts longer, each by its length, and is asked after
-    that: whoever works more on a crowded machine also waits more for a CPU.
+    More data is longer passes, in proportion to it at most. Other work is more in one part, and takes CPU time or at
+    least longer than the rank stood runnable without a CPU. A CPU that others have makes the parts longer that were
+    running, with no CPU time more, and is asked after that: whoever works more on a crowded machine also waits more for
+    a CPU.
     """
     late, others, least = together.late_rank, together.others, _NAMED * together.late_ms
+    passes = _more_data(late, others)
+    if passes >= least:
+        fix = "Give all ranks batches of the same size: shards by samples or tokens, not by files."
+        return _Reason("data-size", "computing {times_data} the data", passes, fix)
     usual = {name: _mean([times.parts.as_dict()[name] for times in others]) for name in _FIXES}
     excess = {name: late.parts.as_dict()[name] - ms for name, ms in usual.items()}
     name = max(excess, key=lambda part: excess[part])
     more, own = sum(ms for ms in excess.values() if ms > 0), max(sum(usual.values()), 1e-9)
     in_one_part = excess[name] >= least and excess[name] / max(more, 1e-9) >= usual[name] / own + _CONCENTRATED
     delay = _run_delay(late, others)
-    if delay >= least and not in_one_part:
+    works = max(excess[name] - delay, late.cpu_ms - _mean([times.cpu_ms for times in others])) >= least
+    if delay >= least and not (in_one_part and works):
         fix = "Move the other process, or pin every rank to CPUs of its own (`taskset`, `numactl`)."
         return _Reason(_OTHERS, "waiting for a CPU that another process has", delay, fix)
     if excess[name] < least:
@@ -117,9 +128,6 @@ def _reason(together: Communication) -> _Reason | None:
         fix = "Give all ranks the same work: batches of like sizes, and CPUs of the same speed."
         return _Reason("compute", "its computing", passes, fix) if passes >= least else None
     words, fix = _FIXES[name]
-    larger = _larger_batches(late, others)
-    if larger and name in ("forward", "backward", "input_wait"):
-        fix = f"Give all ranks batches of the same size: this one's are {larger:.1f} times as large."
     return _Reason(name, words, excess[name], fix, _PARTS.get(name, Part.COMPUTE))
 
 
@@ -138,13 +146,28 @@ def _run_delay(late: RankTimes, others: tuple[RankTimes, ...]) -> float:
     return late.run_delay_ms - late.cpu_ms * _mean(known)
 
 
-def _larger_batches(late: RankTimes, others: tuple[RankTimes, ...]) -> float:
-    """Times those of the others; 0 where they are about as large, or not known."""
-    known = [times.samples for times in others if not isinstance(times.samples, Missing)]
-    if isinstance(late.samples, Missing) or not known:
+def _more_data(late: RankTimes, others: tuple[RankTimes, ...]) -> float:
+    """By how much its passes are longer, ms, if its data can make them so much longer; else 0."""
+    times = _times_data(late, others)
+    usual = _mean([one.parts.forward + one.parts.backward for one in others])
+    longer = late.parts.forward + late.parts.backward - usual
+    if times < _LARGER or usual <= 0:
         return 0.0
-    times = late.samples / _mean(known)
-    return times if times >= _LARGER else 0.0
+    return longer if 0 < longer <= _PROPORTIONAL * (times - 1) * usual else 0.0
+
+
+def _times_data(late: RankTimes, others: tuple[RankTimes, ...]) -> float:
+    """Samples per step, or bytes where those are as many (longer sequences), times those of the others; 1 where neither
+    is known."""
+    found = [1.0]
+    for mine, theirs in (
+        (late.samples, [times.samples for times in others]),
+        (late.batch_bytes, [times.batch_bytes for times in others]),
+    ):
+        known = [value for value in theirs if not isinstance(value, Missing)]
+        if not isinstance(mine, Missing) and known and _mean(known) > 0:
+            found.append(mine / _mean(known))
+    return max(found)
 
 
 def _mean(values: list[float]) -> float:

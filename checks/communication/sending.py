@@ -57,6 +57,7 @@ def accumulation_without_no_sync(case: Case) -> Finding | None:
             code="from contextlib import nullcontext\n\nlast = (i + 1) % accumulate == 0\n"
             "with nullcontext() if last else model.no_sync():\n    loss_of(model(batch)).backward()  # the forward too",
             risk="Gradients are added before they are reduced: the sum is the same but for rounding.",
+            remedies=("ddp.no-sync",),
         ),
         savings=cost.savings(_NO_SYNC_SAVES, "the time of the needless reductions", Part.COMMUNICATION),
     )

@@ -165,6 +165,14 @@ def _weighed(outcome: Outcome, step: Step | Missing) -> Outcome:
     return replace(outcome, findings=tuple(kept)) if kept else _clear_of(outcome, step)
 
 
+def _is_left_little(finding: Finding, step: Step) -> bool:
+    """Whether others claim so much of its time that its fix would be no speed-up any more. What is not predicted stays
+    while anything is left."""
+    saved = finding.savings
+    unpredicted = saved.high_ms == 0 < saved.ceiling_ms
+    return saved.claimed > 0 and not unpredicted and _is_small(finding, step)
+
+
 def _is_small(finding: Finding, step: Step, part: float = _MIDDLE) -> bool:
     """Whether its fix is no speed-up of 1.05x so far up its range, or at most, where no more is known."""
     saved = finding.savings
@@ -239,9 +247,6 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
     capped: dict[tuple[str, int], Finding] = {}
     grown: set[str] = set()
     for whole in sorted(ranked(results), key=lambda f: (f.is_opportunity, not f.savings.first, f.savings.general)):
-        if whole.savings.high_ms <= 0:  # a direction without a size bills nothing
-            capped[whole.key] = whole
-            continue
         finding = replace(whole, savings=_within(whole.savings, pools))
         ceiling = finding.savings.ceiling_ms
         asked = [(ledgers[pool], ms) for pool, ms in _split(_POOL[finding.savings.part], ceiling, pools)]
@@ -268,7 +273,7 @@ def _widened(finding: Finding, step: Step) -> Finding:
 
 def _without_small(outcome: Outcome, step: Step) -> Outcome:
     """Without opportunities of which ills leave too little; clear when none is left."""
-    kept = tuple(f for f in outcome.findings if not (f.is_opportunity and f.savings.claimed and _is_small(f, step)))
+    kept = tuple(f for f in outcome.findings if not (f.is_opportunity and _is_left_little(f, step)))
     return (
         _clear_of(outcome, step, " beside the ills")
         if outcome.findings and not kept

@@ -108,7 +108,16 @@ def _times(rank: _Rank, common: Ints, late_share: float) -> RankTimes:
         run_delay_ms=Missing("too few counter samples") if delay is None else delay / 1000,
         late_share=late_share,
         samples=steady.samples_per_step(rank.process, rank.selection),
+        batch_bytes=_batch_bytes(rank),
     )
+
+
+def _batch_bytes(rank: _Rank) -> float | Missing:
+    process = rank.process
+    steady_steps = np.isin(process.batches["step"], rank.selection.column("step"))
+    loaders = set(process.batches["loader"][steady_steps].tolist())
+    seen = [one.bytes for one in process.batches_seen if one.loader in loaders and one.bytes]
+    return sum(seen) / len(seen) if seen else Missing("no batch of a DataLoader was looked at")
 
 
 def _model(ranks: Sequence[_Rank]) -> ReducedModel | None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..recording.model import ProcessRecording
+import numpy as np
+
+from ..recording.model import Columns, ProcessRecording
 from ..recording.process import Compiled
-from .model import Compilation, GraphBreak, Missing, Recompiled
-from .steady import Selection, leaves_compiling_out
+from .model import Compilation, CompiledAgain, GraphBreak, Missing, Recompiled
+from .steady import MIN_STEADY, Mask, Selection, compiling, leaves_compiling_out
 
 _NOTHING = Missing("the job compiles nothing")
+_WARM = 2
+"""First steps of a loop that are slow whatever runs them."""
 
 
 def build(process: ProcessRecording, selection: Selection) -> Compilation | Missing:
@@ -31,11 +35,61 @@ def build(process: ProcessRecording, selection: Selection) -> Compilation | Miss
         late_wall_ms=float(rows["wall_us"][late].sum()) / 1000,
         late_ms=sum(one.us for one in within) / 1000,
         recompiled=_by_function(within, compiled),
+        again=_again(process, selection, compiled),
+        eager_ms=_eager_ms(rows, compiled),
+        compiled_ms=_median_ms(rows, _quiet(process, rows) & (rows["end_ns"] >= _first(compiled))),
         irregular=leaves_compiling_out(process, rows),
         breaks=_breaks(compiled),
         given_up=_by_function([one for one in compiled if one.failed and one.reason], compiled),
         called_at=settings.compiled_at,
     )
+
+
+def _again(process: ProcessRecording, selection: Selection, compiled: Sequence[Compiled]) -> CompiledAgain:
+    """A function's first compilation is not among them."""
+    known: set[str] = set()
+    again, reasons = [], 0
+    for one in sorted(compiled, key=lambda one: one.t):
+        if one.reason:
+            known.add(one.frame)
+        if one.frame in known:
+            again.append(one)
+            reasons += bool(one.reason)
+    rows = selection.rows
+    after = rows["step"] >= selection.first
+    since = selection.start_ns
+    late = [one for one in again if one.t >= since]
+    quiet = _median_ms(rows, after & _quiet(process, rows))
+    held = after & compiling(late, rows) & (rows["marked"] == 0)
+    beyond = 0.0 if isinstance(quiet, Missing) else float((rows["wall_us"][held] / 1000 - quiet).clip(min=0).sum())
+    return CompiledAgain(
+        count=sum(1 for one in late if one.reason),
+        steps=int(after.sum()),
+        ms=sum(one.us for one in late) / 1000,
+        beyond_ms=beyond,
+        whole_count=reasons,
+        whole_ms=sum(one.us for one in again) / 1000,
+    )
+
+
+def _first(compiled: Sequence[Compiled]) -> int:
+    return min((one.t for one in compiled), default=0)
+
+
+def _quiet(process: ProcessRecording, rows: Columns) -> Mask:
+    """Steps in which nothing was compiled and nothing of ours looked on."""
+    return np.asarray(~compiling(process.compiled, rows) & (rows["marked"] == 0), np.bool_)
+
+
+def _eager_ms(rows: Columns, compiled: Sequence[Compiled]) -> float | Missing:
+    before = (rows["end_ns"] < _first(compiled)) & (rows["marked"] == 0) & (rows["step"] >= _WARM)
+    return _median_ms(rows, before)
+
+
+def _median_ms(rows: Columns, some: Mask) -> float | Missing:
+    if some.sum() < MIN_STEADY:
+        return Missing("fewer than five such steps were seen")
+    return float(np.median(rows["wall_us"][some])) / 1000
 
 
 def _by_function(some: Sequence[Compiled], compiled: Sequence[Compiled]) -> tuple[Recompiled, ...]:
@@ -57,11 +111,14 @@ def _by_function(some: Sequence[Compiled], compiled: Sequence[Compiled]) -> tupl
 
 
 def _breaks(compiled: Sequence[Compiled]) -> tuple[GraphBreak, ...]:
-    """What follows a break is compiled next after what it is in, which says what broke."""
+    """What follows a break is compiled next after what it is in, which says what broke. A function that breaks inside a
+    loop goes on nowhere: it is not compiled at all."""
     found: dict[tuple[str, int], GraphBreak] = {}
     before = ""
     for one in sorted(compiled, key=lambda one: one.t):
         if one.resumed and one.site is not None:
             found.setdefault((one.site.file, one.site.line), GraphBreak(one.site, before))
+        elif one.failed and not one.reason and one.site is not None:
+            found.setdefault((one.site.file, one.site.line), GraphBreak(one.site, one.failed))
         before = one.broke
     return tuple(found[place] for place in sorted(found))

@@ -115,6 +115,7 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
         persistent_workers=bool(made and made.persistent_workers),
         loader_site=made.site if made else NO_LINE,
         iterated_at=sites[-1] if sites else NO_LINE,
+        regular=count > REGULAR_SHARE * len(steps),
     )
 
 

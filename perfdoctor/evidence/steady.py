@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..recording.model import Columns, Ints, ProcessRecording
-from ..recording.process import BOUNDARIES, Sample
+from ..recording.process import BOUNDARIES, Compiled, Sample
 from .model import Missing, Parts, Step
 from .stats import block_interval, mad, trimmed_mean
 
@@ -204,16 +205,16 @@ def _irregular(process: ProcessRecording, rows: Columns) -> Mask:
     starts = np.isin(rows["step"], [iterator.step for iterator in process.iterators])
     micro = rows["micro"]
     usual = np.bincount(micro).argmax() if len(micro) else 0
-    for odd in (starts, micro != usual, rows["checkpoint_us"] > 0, _compiling(process, rows)):
+    for odd in (starts, micro != usual, rows["checkpoint_us"] > 0, compiling(process.compiled, rows)):
         if odd.mean() <= REGULAR_SHARE:
             found |= odd
     return found
 
 
-def _compiling(process: ProcessRecording, rows: Columns) -> Mask:
-    """Steps in which Dynamo compiled something."""
+def compiling(compiled: Sequence[Compiled], rows: Columns) -> Mask:
+    """Steps in which Dynamo compiled something of that."""
     found = np.zeros(len(rows), dtype=bool)
-    times = [one.t for one in process.compiled]
+    times = [one.t for one in compiled]
     places = np.searchsorted(rows["end_ns"], times)
     found[places[places < len(rows)]] = True
     return found
@@ -221,7 +222,7 @@ def _compiling(process: ProcessRecording, rows: Columns) -> Mask:
 
 def leaves_compiling_out(process: ProcessRecording, rows: Columns) -> bool:
     """Whether steps that compile are so few that they are irregular."""
-    return bool(_compiling(process, rows).mean() <= REGULAR_SHARE)
+    return bool(compiling(process.compiled, rows).mean() <= REGULAR_SHARE)
 
 
 def _at_boundaries(process: ProcessRecording) -> tuple[Sample, ...]:

@@ -12,7 +12,7 @@ from ..injected._perfdoctor_probe.remedies import catalogue
 
 RISKY = 2
 """From this risk on a remedy may break the job, and comes after all others: what was measured by then stays."""
-COMPILED = "compile.model"
+COMPILED, UNCOMPILED = "compile.model", "compile.off"
 _MODELS_SHARE = 0.5
 """Of the step: below, even a model that takes no time would not make it twice as fast."""
 _LARGEST_FACTOR = 1000.0
@@ -67,12 +67,13 @@ def plan(
 
 def opportunity(diagnosis: Diagnosis, wanted: Sequence[Wanted]) -> Wanted | None:
     """What no finding asks for and may help all the same, to be tried when all else is done: the model compiled,
-    where most of the step is the model's."""
+    where most of the step is the model's; of one that is compiled, what that gives."""
     step = diagnosis.evidence.step
-    if isinstance(step, Missing) or diagnosis.evidence.job.compiled or any(one.remedy == COMPILED for one in wanted):
+    name = UNCOMPILED if diagnosis.evidence.job.compiled else COMPILED
+    if isinstance(step, Missing) or any(one.remedy == name for one in wanted):
         return None
     model_ms = step.parts.forward + step.parts.backward
-    return Wanted(COMPILED, (), None) if model_ms >= _MODELS_SHARE * step.step_ms else None
+    return Wanted(name, (), None) if model_ms >= _MODELS_SHARE * step.step_ms else None
 
 
 def _predicted(findings: Sequence[Finding], step: Step | Missing) -> Range | None:

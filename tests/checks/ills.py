@@ -6,7 +6,7 @@ from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, small_batch
 from ill_runs.checkpoints import checkpoints
 from ill_runs.communication import collecting, late, reducing
-from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, uncompiled
+from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, to_its_end, uncompiled
 from ill_runs.cpu_ops import (
     anomaly_detection,
     device_sync,
@@ -20,7 +20,12 @@ from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onedn
 from ill_runs.debugging import asserting, deterministic, profiled
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
-from ill_runs.evaluation_and_logging import evaluating, logging_loop, small_evaluation_batches
+from ill_runs.evaluation_and_logging import (
+    evaluating,
+    logging_loop,
+    metrics_by_sample,
+    small_evaluation_batches,
+)
 from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.growth import deeper_graph, growing, growing_file, growing_tensor, slowed, slower_loader
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
@@ -144,6 +149,8 @@ ILL: dict[str, Evidence] = {
     "PD17.schedule-steps": stepped_schedule(),
     "PD18.recompiles": recompiling(),
     "PD18.not-compiled": uncompiled(),
+    "PD18.slower-than-eager": compiled(eager_ms=18.0),
+    "PD18.does-not-pay-off": to_its_end(steps=500, seconds=12.0),
     "PD18.graph-breaks": compiled(breaks=BREAKS),
     "PD18.given-up": compiled(given_up=(SIZES,)),
     "PD10.round-trip": round_trip(),
@@ -182,6 +189,7 @@ ILL: dict[str, Evidence] = {
     "PD19.exposed-communication": reducing(),
     "PD20.logging": logging_loop(),
     "PD20.small-evaluation-batches": small_evaluation_batches(),
+    "PD20.metrics-sample-by-sample": metrics_by_sample(),
     "PD20.evaluation-too-often": evaluating(),
     # Of traces.
     "PD02.layout-kernels": traced(activity__layouts_ms=12.0),

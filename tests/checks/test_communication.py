@@ -87,10 +87,37 @@ def test_a_rank_that_is_slow_in_everything_computes_slowly() -> None:
     assert _reason(_examined(two_ranks(together(times(0, 11.0), slow)))) == "compute"
 
 
-def test_larger_batches_are_named() -> None:
-    larger = with_(times(1, 0.5, 1.0, backward=24.0), samples=64.0)
-    finding = _found(two_ranks(together(times(0, 10.5), larger)))
-    assert "2.0 times as large" in finding.fix.text
+@pytest.mark.parametrize(
+    ("changes", "passes_ms", "reason"),
+    [
+        ({"samples": 48.0}, (12.0, 21.0), "data-size"),
+        ({"batch_bytes": 6144.0}, (12.0, 21.0), "data-size"),
+        ({"samples": 33.0}, (12.0, 21.0), "backward"),
+        ({"samples": 48.0}, (18.0, 44.0), "backward"),
+        ({"samples": NOT_SEEN, "batch_bytes": NOT_SEEN}, (8.0, 25.0), "backward"),
+    ],
+)
+def test_larger_batches_are_the_reason_where_the_passes_are_longer_in_proportion(
+    changes: dict[str, object], passes_ms: tuple[float, float], reason: str
+) -> None:
+    forward, backward = passes_ms
+    more = forward + backward - 22.0
+    larger = with_(times(1, 0.5, 1.0, forward=forward, backward=backward), cpu_ms=24.0 + more, **changes)
+    outcome = _examined(two_ranks(together(times(0, 0.5 + more), larger)))
+    assert _reason(outcome) == reason
+    if reason == "data-size":
+        (finding,) = outcome.findings
+        assert number(finding, "times_data") == pytest.approx(1.5) and "{times_data} the data" in finding.message
+
+
+def test_a_neighbour_that_is_felt_in_one_part_alone_takes_no_cpu_time_of_the_rank() -> None:
+    """Its backward pass is where the rank was put aside."""
+    waiting, kept = times(0, 10.5), with_(times(1, 0.5, 1.0, backward=24.0), run_delay_ms=9.0)
+    assert _reason(_examined(two_ranks(together(waiting, kept)))) == "other-processes"
+    works = with_(kept, cpu_ms=34.0)
+    assert _reason(_examined(two_ranks(together(waiting, works)))) == "backward"
+    sleeps = with_(kept, run_delay_ms=4.0)
+    assert _reason(_examined(two_ranks(together(waiting, sleeps)))) == "backward"
 
 
 def test_of_four_ranks_the_last_speaks() -> None:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from ill_runs.evaluation_and_logging import PRINT_LINE, evaluating, logging_loop, small_evaluation_batches
+from ill_runs.evaluation_and_logging import (
+    PRINT_LINE,
+    evaluating,
+    logging_loop,
+    metrics_by_sample,
+    small_evaluation_batches,
+)
 from perfdoctor.checks.evaluation_and_logging import CHECK
 from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, with_
 
@@ -68,3 +74,35 @@ def test_without_evaluations_the_answer_says_so() -> None:
 
 def test_without_a_step_nothing_can_be_told() -> None:
     assert examined(with_(healthy(), step=NOT_SEEN)).kind is OutcomeKind.CANNOT_TELL
+
+
+def test_what_is_done_with_each_sample_of_an_evaluation_is_told() -> None:
+    finding = found(metrics_by_sample())
+    assert finding.id == "PD20.metrics-sample-by-sample" and finding.severity is Severity.WARNING
+    assert (number(finding, "around_ms"), number(finding, "each_us")) == (480.0, pytest.approx(750.0))
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(4.8), pytest.approx(9.12))
+    assert finding.savings.part is Part.EPOCH
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"forward_ms": 310.0},
+        {"samples": 4},
+        {"batches": 2000.0},
+        {"every": 600.0},
+        {"wait_ms": 200.0, "start_ms": 200.0},
+    ],
+    ids=["the model takes longer", "little batches", "little per sample", "little of the time", "waits"],
+)
+def test_a_metric_that_costs_little_is_left_alone(changes: dict[str, float]) -> None:
+    assert "PD20.metrics-sample-by-sample" not in ids(examined(metrics_by_sample(**changes)))
+
+
+def test_evaluations_of_most_steps_are_part_of_the_steady_step() -> None:
+    """Every third step of 20 ms evaluates for 30 ms, so that training has 10 ms of a step."""
+    often = with_(evaluating(30.0, 3.0, share=0.5, regular=True), step__irregular_ms=0.0)
+    finding = found(often)
+    assert finding.id == "PD20.evaluation-too-often" and finding.savings.part is Part.COMPUTE
+    assert number(finding, "training_ms") == pytest.approx(30.0)
+    assert finding.savings.high_ms == pytest.approx(10 - 10 / 19)

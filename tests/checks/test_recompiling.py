@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, uncompiled
+from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, to_its_end, uncompiled
 from perfdoctor.checks.compile import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import CallSite, Evidence, Missing, Site
+from perfdoctor.evidence.model import CallSite, CompiledAgain, Evidence, Missing, Site
 
 
 def test_compiling_that_goes_on_is_an_ill_with_its_guard_and_the_function() -> None:
@@ -18,8 +18,8 @@ def test_compiling_that_goes_on_is_an_ill_with_its_guard_and_the_function() -> N
     assert finding.id == "PD18.recompiles" and finding.severity is Severity.ERROR
     assert finding.location is not None and finding.location.line == 30
     assert number(finding, "cost_ms") == pytest.approx(20.0)
-    assert (number(finding, "again"), number(finding, "each_ms")) == (10, pytest.approx(200.0))
-    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(14.0), pytest.approx(20.0))
+    assert (number(finding, "again"), number(finding, "each_ms")) == (20, pytest.approx(200.0))
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(18.5), pytest.approx(22.0))
     assert "dynamic=True" in finding.fix.code
 
 
@@ -113,3 +113,48 @@ def test_compiling_is_offered_only_where_calls_can_be_saved(run: Evidence, told:
 )
 def test_what_is_not_known_is_not_claimed(run: Evidence, kind: OutcomeKind) -> None:
     assert examine(run, CHECK.limits).kind is kind
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The break-even step
+
+
+def test_where_compiling_takes_most_of_the_step_nearly_all_of_it_is_saved() -> None:
+    """24 of 25 ms: code for any size may be slower than the one that is left, not than what compiling took."""
+    most = CompiledAgain(count=190, steps=200, ms=4800.0, beyond_ms=4900.0, whole_count=190, whole_ms=4800.0)
+    saved = only(examine(recompiling(again=most), CHECK.limits)).savings
+    assert (saved.low_ms, saved.high_ms) == (pytest.approx(23.7), pytest.approx(24.5)) and saved.first
+
+
+@pytest.mark.parametrize(("eager_ms", "found"), [(24.5, []), (22.9, []), (22.5, ["PD18.slower-than-eager"])])
+def test_a_compiled_step_that_is_longer_than_those_before_is_an_ill(eager_ms: float, found: list[str]) -> None:
+    assert ids(examine(compiled(eager_ms=eager_ms), CHECK.limits)) == found
+
+
+def test_the_break_even_step_is_told_where_steps_ran_in_python_first() -> None:
+    seen = examine(compiled(eager_ms=30.0), CHECK.limits)
+    told = {m.name: m.value for m in seen.measurements}
+    assert is_clear(seen) and told["break_even"] == 500 and "{break_even:step}" in seen.reason
+    unknown = examine(compiled(), CHECK.limits)
+    assert is_clear(unknown) and "`--trial` would" in unknown.reason
+
+
+@pytest.mark.parametrize(
+    ("eager_ms", "told"),
+    [(Missing("none seen"), "takes {required} as long"), (30.0, "paid off after {break_even:step}")],
+)
+def test_a_job_that_is_too_short_for_compiling_is_an_opportunity(eager_ms: float | Missing, told: str) -> None:
+    finding = only(examine(to_its_end(500, 12.0, eager_ms=eager_ms), CHECK.limits))
+    assert finding.id == "PD18.does-not-pay-off" and finding.severity is Severity.NOTE
+    assert told in finding.message and finding.savings.high_ms == 0 and finding.fix.remedies == ("compile.off",)
+
+
+@pytest.mark.parametrize(("steps", "eager_ms"), [(5000, Missing("none seen")), (3000, 30.0)])
+def test_a_job_that_is_long_enough_is_clear(steps: int, eager_ms: float | Missing) -> None:
+    assert is_clear(examine(to_its_end(steps, 12.0, eager_ms=eager_ms), CHECK.limits))
+
+
+def test_of_a_job_that_was_stopped_nobody_knows_its_length() -> None:
+    stopped = with_(to_its_end(500, 12.0), anatomy__stopped=True)
+    assert is_clear(examine(stopped, CHECK.limits))
+    assert is_clear(examine(with_(stopped, anatomy=Missing("too short")), CHECK.limits))

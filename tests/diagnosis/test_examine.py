@@ -273,7 +273,7 @@ def test_the_costliest_rank_speaks_for_all() -> None:
 def _waiting(*wait_ms: float) -> tuple[Evidence, ...]:
     """Ranks with steps as long as each other's, of which they wait so much for others."""
     compared = tuple(
-        RankTimes(rank, dataclasses.replace(PARTS, communication=ms), 20.0, 0.1, 0.5, 32.0)
+        RankTimes(rank, dataclasses.replace(PARTS, communication=ms), 20.0, 0.1, 0.5, 32.0, 4096.0)
         for rank, ms in enumerate(wait_ms)
     )
     late = min(compared, key=lambda times: times.parts.communication).rank
@@ -514,6 +514,13 @@ def test_opportunities_act_on_what_ills_leave(ill_ms: float, left_ms: float) -> 
     assert [one.savings.ceiling_ms for one in found.opportunities] == [pytest.approx(ms) for ms in (left_ms,) if ms]
     if not left_ms:
         assert "beside the ills" in _outcome(found, "PD08").reason
+
+
+@pytest.mark.parametrize(("ill_ms", "told"), [(10.0, True), (20.0, False)])
+def test_an_opportunity_without_a_number_stays_while_ills_leave_anything(ill_ms: float, told: bool) -> None:
+    unknown = replace(_finding("PD18.breaks", 15.0, 0.0, 0.0), severity=Severity.NOTE)
+    found = _examined(_finds("PD18", unknown), _finds("PD10", _finding("PD10.ill", ill_ms)))
+    assert bool(found.opportunities) is told
 
 
 def test_a_cause_of_which_little_is_left_keeps_its_severity() -> None:

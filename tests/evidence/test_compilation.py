@@ -59,6 +59,43 @@ def test_steps_that_compile_are_left_out_of_the_steady_step_if_they_are_few(tmp_
     assert isinstance(built, Compilation) and built.irregular
 
 
+def test_all_that_is_compiled_again_after_the_warm_up_is_counted_and_the_first_time_is_not(tmp_path: Path) -> None:
+    first, other = _at(0, us=900_000, site=1), _at(20, us=300_000, frame="1")
+    early = [_at(step, reason="size mismatch") for step in (20, 30)]
+    late = [_at(step, reason="size mismatch") for step in (60, 70, 80)]
+    again = _built(tmp_path, site(1, 30), first, other, *early, *late, _at(71, us=1_000)).again
+    assert (again.count, again.whole_count, again.ms) == (5, 5, pytest.approx(26.0))
+    assert again.steps == N - 1 and again.per_step_ms == pytest.approx(0.26)
+
+
+def test_what_steps_that_compile_are_longer_by_is_more_than_dynamo_says(tmp_path: Path) -> None:
+    walls = [WALL_US + 90_000 * (step % 3 == 0) for step in range(N)]
+    ends = [START_NS + 1000 * sum(walls[: step + 1]) for step in range(N)]
+    again = [
+        {"k": "compiled", "t": ends[step] - 1000, "us": 80_000, "frame": "0", "reason": "size mismatch"}
+        for step in range(0, N, 3)
+    ]
+    recording = recorded(tmp_path, steps(walls), settings(compiled=True), *again)
+    built = compilation.build(recording, selected(recording))
+    assert isinstance(built, Compilation)
+    assert built.again.beyond_ms == pytest.approx(built.again.ms * 9 / 8)
+    assert built.compiled_ms == pytest.approx(10.0)
+
+
+def test_steps_before_the_first_compilation_ran_in_python(tmp_path: Path) -> None:
+    walls = [30_000] * 40 + [500_000] + [WALL_US] * 60
+    first = {"k": "compiled", "t": START_NS + 1000 * sum(walls[:40]) + 1000, "us": 400_000, "frame": "0"}
+    recording = recorded(tmp_path, steps(walls), settings(compiled=True), first)
+    built = compilation.build(recording, selected(recording))
+    assert isinstance(built, Compilation)
+    assert (built.eager_ms, built.compiled_ms) == (pytest.approx(30.0), pytest.approx(10.0))
+
+
+def test_a_step_or_two_that_warmed_up_tell_nothing_of_python(tmp_path: Path) -> None:
+    assert isinstance(_built(tmp_path, _at(6)).eager_ms, Missing)
+    assert _built(tmp_path, _at(9)).eager_ms == pytest.approx(10.0)
+
+
 def test_where_most_steps_compile_that_is_how_the_loop_works(tmp_path: Path) -> None:
     assert not _built(tmp_path, *[_at(step, reason="size mismatch") for step in range(N)]).irregular
 
@@ -75,6 +112,13 @@ def test_a_break_is_where_a_function_goes_on_and_why_the_one_before_ended(tmp_pa
         GraphBreak(Site("train.py", 33, "main"), "print"),
         GraphBreak(Site("train.py", 36, "main"), ""),
     )
+
+
+def test_a_function_that_breaks_inside_a_loop_is_not_compiled_and_counts_as_a_break(tmp_path: Path) -> None:
+    pieces = _at(0, site=1, failed="Unsupported Tensor.item() call"), _at(1, frame="1", site=2)
+    built = _built(tmp_path, site(1, 30), site(2, 36), *pieces)
+    assert built.breaks == (GraphBreak(Site("train.py", 30, "main"), "Unsupported Tensor.item() call"),)
+    assert built.given_up == ()
 
 
 def test_a_function_that_was_given_up_is_known_by_its_number(tmp_path: Path) -> None:

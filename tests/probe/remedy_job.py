@@ -24,8 +24,11 @@ from perfdoctor.injected._perfdoctor_probe.hooks.loading import Loading
 from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
 
 IN_JOB = [entry.name for entry in catalogue.ENTRIES if entry.home]
-UNSUITABLE_HERE = {"etl.pin-memory", "cudnn.on", "layout.channels-last", "reads.deferred", "debug.no-profiler"}
-"""Without CUDA, in a model without images, and without a profiler."""
+UNSUITABLE_HERE = {
+    *("compile.off", "ddp.no-sync", "etl.pin-memory", "cudnn.on", "layout.channels-last", "reads.deferred"),
+    "debug.no-profiler",
+}
+"""Without CUDA, without ranks, in a model without images that is not compiled, and without a profiler."""
 NEEDS_WORKERS = {"etl.prefetch", "etl.worker-threads", "etl.persistent-workers"}
 SUITS_ONE_ARGUMENT = {"threads": "threads=3", "etl.workers": "etl.workers=1"}
 # The first use of Dynamo changes torch.optim for good.
@@ -103,6 +106,7 @@ class Job:
         self.collector = collector.Collector(recorder, loop, sites, guarded)
         self.calls = SimpleNamespace(muted=set())
         self.discovery = SimpleNamespace(compiled=False, found={type(self.model): SimpleNamespace(has_parameters=True)})
+        self.communication = SimpleNamespace(reduced_per_step=dict)
         self.autocast = ""
         self.anomaly = SimpleNamespace(site=-1)
         self.loading.made(self.loader)

@@ -50,6 +50,13 @@ def test_same_graphs_breaks_recompiles_and_weights(seen):
     seen.healthy()
 
 
+def test_a_job_that_compiles_after_some_steps_is_known_as_one_that_compiles(seen):
+    """Its settings were written before."""
+    late = seen.named("after_some_steps")
+    assert late.settings.compiled and late.settings.compiled_at.file.endswith("compiled.py")
+    assert min(one.t for one in late.compiled) > late.steps["end_ns"][5]
+
+
 @pytest.mark.parametrize("style", ["model_eager", "model_aot", "method", "part"])
 def test_a_compiled_model_is_timed_from_outside(seen, style):
     steps = seen.named(style).steps

@@ -9,7 +9,7 @@ from torch import nn
 
 from perfdoctor.injected._perfdoctor_probe import compiler
 from perfdoctor.injected._perfdoctor_probe.remedies.base import UnsuitableError
-from perfdoctor.injected._perfdoctor_probe.remedies.compiling import Compile
+from perfdoctor.injected._perfdoctor_probe.remedies.compiling import Compile, CompileOff
 
 
 class Backend:
@@ -84,3 +84,25 @@ def test_a_forward_of_the_jobs_own_is_not_replaced() -> None:
         remedy.apply()
     remedy.withdraw()
     assert "forward" in job.model.__dict__
+
+
+def test_what_the_job_compiles_runs_in_python_for_a_while_and_then_as_compiled_before() -> None:
+    backend = Backend()
+    job = Job()
+    job.discovery.compiled = True
+    function = torch.compile(lambda values: torch.sin(values) + torch._dynamo.is_compiling(), backend=backend)
+    compiled = function(torch.zeros(3)).sum()
+    remedy = CompileOff(job)
+    remedy.apply()
+    assert function(torch.zeros(3)).sum() != compiled and remedy.lost() == ""
+    torch.compiler.set_stance("default")
+    assert "stance of its own" in remedy.lost()
+    remedy.withdraw()
+    assert function(torch.zeros(3)).sum() == compiled and backend.compiled == 1
+
+
+def test_a_job_that_compiles_nothing_has_nothing_to_switch_off() -> None:
+    remedy = CompileOff(Job())
+    with pytest.raises(UnsuitableError, match="does not call"):
+        remedy.apply()
+    remedy.withdraw()

@@ -163,3 +163,15 @@ def test_a_wait_that_raises_is_left_as_it_was(rank: Rank) -> None:
     with pytest.raises(RuntimeError, match="gone"):
         rank.seen.wait(fails)()
     assert rank.loop.timeline.stack == [parts.OTHER]
+
+
+def test_how_often_a_model_is_reduced_per_step_is_that_of_the_latest_whole_one(rank: Rank) -> None:
+    model, passes = Model(), 0
+    for count in (2, 3):
+        for _ in range(count):
+            passes += 1
+            rank.forward(model)
+            rank.backward((model, passes), own_ns=10, wait_ns=1)
+        assert rank.seen.reduced_per_step() == {id(model): {2: 0, 3: 2}[count]}
+        rank.loop.timeline.boundary()
+        assert rank.seen.reduced_per_step() == {id(model): count}

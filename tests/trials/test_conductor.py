@@ -18,6 +18,7 @@ from predicted import finding
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis, Finding
 from perfdoctor.diagnosis.measured import Trial, Trials, Verdict
+from perfdoctor.evidence.model import Parts
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.model import Block
 from perfdoctor.recording.reader import ProcessFile, read
@@ -94,11 +95,11 @@ def ill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Conduc
     """Makes a conductor of a job with these findings."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
-    def make(*findings: Finding, seconds: float = 60.0, also: tuple[str, ...] = (), compiled: bool = True) -> Conductor:
+    def make(*findings: Finding, seconds: float = 60.0, also: tuple[str, ...] = (), model: bool = False) -> Conductor:
         evidence = healthy().evidence
-        # A model that is compiled already: else that is tried as well.
-        job = replace(evidence.job, compiled=compiled)
-        evidence = replace(evidence, step=replace(STEP, step_ms=STEP_US / 1000), job=job)
+        # Where most of the step is the model's, compiling it is tried as well.
+        parts = STEP.parts if model else Parts(other=STEP_US / 1000)
+        evidence = replace(evidence, step=replace(STEP, step_ms=STEP_US / 1000, parts=parts))
         monkeypatch.setattr(
             conductor, "judge", lambda directory, config: Diagnosis(evidence, found_by(*findings), None)
         )
@@ -172,7 +173,7 @@ def test_what_is_read_when_a_process_starts_waits_for_launches(ill: Any, tmp_pat
 def test_a_compiled_model_is_an_opportunity_that_no_finding_need_name(ill: Any, tmp_path: Path) -> None:
     job = RunningJob(tmp_path, lambda remedy: 1000 if remedy else 2000)
     job.start_us = 2_000_000
-    ill(finding("a", 1, 1, "gc.thresholds"), compiled=False).prove(job)
+    ill(finding("a", 1, 1, "gc.thresholds"), model=True).prove(job)
     trials = outcome(tmp_path).single
     assert [trial.remedy for trial in trials] == ["gc.thresholds", "compile.model"]
     assert trials[1].verdict is Verdict.HELPED and trials[1].findings == ()
@@ -184,7 +185,7 @@ def test_a_compiled_model_is_an_opportunity_that_no_finding_need_name(ill: Any, 
 
 def test_nobody_misses_an_opportunity_for_which_there_is_no_time(ill: Any, tmp_path: Path) -> None:
     job = RunningJob(tmp_path, lambda remedy: 2000)
-    ill(seconds=20, compiled=False).prove(job)
+    ill(seconds=20, model=True).prove(job)
     assert outcome(tmp_path).problem == "no finding names a fix that can be tried" and job.orders == []
 
 

@@ -66,7 +66,8 @@ def test_a_compiled_model_is_an_opportunity_where_the_step_is_the_models() -> No
     assert opportunity(diagnosis(), (one,)) is None, "once is enough"
     evidence = healthy()
     job = replace(evidence.job, compiled=True)
-    assert opportunity(Diagnosis(replace(evidence, job=job), (), None), ()) is None
+    off = opportunity(Diagnosis(replace(evidence, job=job), (), None), ())
+    assert off is not None and off.remedy == "compile.off", "what compiling gives, a job that compiles can try too"
     step = evidence.step
     assert not isinstance(step, Missing)
     waiting = replace(evidence, step=replace(step, step_ms=10 * step.step_ms))

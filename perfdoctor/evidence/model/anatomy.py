@@ -92,6 +92,13 @@ class Evaluations:
     """The line that made the loader."""
     iterated_at: Site | Missing
     """The line that starts its iterator."""
+    regular: bool = False
+    """Whether so many steps hold one that they are the steady steps, and the steady step holds its part of it."""
+
+    @property
+    def around_ms(self) -> float:
+        """Between a forward pass and the next batch: losses, metrics, reads, what is kept of the output."""
+        return max(0.0, self.ms - self.forward_ms - self.wait_ms - self.start_ms)
 
 
 @dataclass(frozen=True, slots=True)

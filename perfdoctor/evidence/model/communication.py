@@ -29,6 +29,8 @@ class RankTimes:
     """Of the steps: in those it came last."""
     samples: float | Missing
     """Per step."""
+    batch_bytes: float | Missing
+    """Of one batch: the mean of those that were looked at. Longer sequences are no more samples."""
 
     @property
     def own_ms(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...recording.base import Site
+from ...recording.base import Missing, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,28 @@ class GraphBreak:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledAgain:
+    """All that was compiled again after the warm-up, whenever it was, of functions that have been compiled before."""
+
+    count: int
+    steps: int
+    """In which that may have happened: those after the warm-up."""
+    ms: float
+    """By Dynamo's own durations, backward passes included."""
+    beyond_ms: float
+    """By how much the steps in which it happened are longer than the median of those in which nothing was compiled; 0
+    where there are fewer than five of those. Guards that are looked through in vain and collections are in it too."""
+    whole_count: int
+    """In the warm-up too."""
+    whole_ms: float
+    """And what all of that took."""
+
+    @property
+    def per_step_ms(self) -> float:
+        return self.ms / max(1, self.steps)
+
+
+@dataclass(frozen=True, slots=True)
 class Compilation:
     """Dynamo's own record of one rank. The late half is that of the steady span: a job warms up for some steps."""
 
@@ -43,6 +65,11 @@ class Compilation:
     """Of that, compiling."""
     recompiled: tuple[Recompiled, ...]
     """In the late half, the dearest first."""
+    again: CompiledAgain
+    eager_ms: float | Missing
+    """Median of the steps before the first compilation, without the first two: the same loop in Python."""
+    compiled_ms: float | Missing
+    """Median of the steps after the first compilation in which nothing was compiled."""
     irregular: bool
     """Whether steps that compile are left out of the steady step."""
     breaks: tuple[GraphBreak, ...]

@@ -104,8 +104,9 @@ class Probe:
         self.autocast = ""
         self.onednn = self.cudnn = None
         self.optimizer = None
-        self.without_optimizer = False
-        """Whether the settings were written before any optimizer was seen: a rollout came first."""
+        self.without_optimizer = self.compiles_late = False
+        """Whether the settings were written before any optimizer was seen (a rollout came first), or before the job
+        called torch.compile."""
         self.turns = None
 
     def before_fork(self) -> None:
@@ -190,7 +191,7 @@ class Probe:
         self.next_tick_ns = now + control.POLL_NS
         IMPORTS.stop()
         self.look_for_loggers()
-        if self.without_optimizer and self.optimizer is not None:
+        if self.compiles_late or (self.without_optimizer and self.optimizer is not None):
             self.write_settings()
         if step == _SETTINGS_STEP:
             self.write_settings()
@@ -301,7 +302,7 @@ class Probe:
 
     def _write_settings(self) -> None:
         optimizer = self.optimizer() if self.optimizer is not None else None
-        self.without_optimizer = self.optimizer is None
+        self.without_optimizer, self.compiles_late = self.optimizer is None, False
         seen = {name: getattr(self, name) for name in ("autocast", "onednn", "cudnn")}
         noted = {**script.decided(settings.trainer()), **self.noted}
         seen["sites"] = {name: self.sites.number(place) for name, place in noted.items()}
@@ -336,6 +337,7 @@ class Probe:
 
     def compiling(self) -> None:
         """torch.compile is about to be called: it compiles nothing inside a dispatch mode, and would trace hooks."""
+        self.compiles_late |= "compile" not in self.noted and self.loop.timeline.step >= _SETTINGS_STEP
         self.noted.setdefault("compile", self.sites.place(2))
         window = self.windows.open
         if window is not None and window.name == "sites":

@@ -24,7 +24,7 @@ MODEL = ReducedModel(bucket_bytes=(1 << 20, 24 << 20), broadcast_buffers=1)
 
 def times(rank: int, wait_ms: float = 0.5, late_share: float = 0.5, **own: float) -> RankTimes:
     """A rank with more or less of some parts than usual."""
-    return RankTimes(rank, with_(_OWN, communication=wait_ms, **own), 24.0, 0.2, late_share, 32.0)
+    return RankTimes(rank, with_(_OWN, communication=wait_ms, **own), 24.0, 0.2, late_share, 32.0, 4096.0)
 
 
 def together(

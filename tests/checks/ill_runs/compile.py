@@ -6,7 +6,18 @@ from typing import Any
 
 from samples import healthy, with_
 
-from perfdoctor.evidence.model import Compilation, Evidence, GraphBreak, Line, Recompiled, Site
+from perfdoctor.evidence.model import (
+    Compilation,
+    CompiledAgain,
+    Evidence,
+    GraphBreak,
+    JobAnatomy,
+    JobParts,
+    Line,
+    Missing,
+    Recompiled,
+    Site,
+)
 
 FORWARD = Site("model.py", 30, "forward")
 SIZES = Recompiled(FORWARD, 10, 2000.0, ("tensor 'tokens' size mismatch at index 1. expected 40, actual 56",))
@@ -21,6 +32,9 @@ QUIET = Compilation(
     late_wall_ms=2500.0,
     late_ms=0.0,
     recompiled=(),
+    again=CompiledAgain(count=0, steps=200, ms=0.0, beyond_ms=0.0, whole_count=0, whole_ms=0.0),
+    eager_ms=Missing("fewer than five such steps were seen"),
+    compiled_ms=24.0,
     irregular=False,
     breaks=(),
     given_up=(),
@@ -42,6 +56,14 @@ def uncompiled(calls: float = 5000.0, **changes: Any) -> Evidence:
     return with_(healthy(), **{"job__compile_lacks": "", "hot_lines": (forward, backward), **changes})
 
 
+def to_its_end(steps: int, seconds: float, **changes: Any) -> Evidence:
+    """A job of so many compiled steps of 24 ms, observed from its start to its end, that compiled for so long."""
+    anatomy = JobAnatomy(1000 * seconds + 24.0 * steps, True, False, JobParts(first_step=1000 * seconds), steps)
+    return with_(compiled(seconds=seconds, **changes), anatomy=anatomy)
+
+
 def recompiling(**changes: Any) -> Evidence:
-    """200 ms for each new length of ten in the later hundred steps, in which the time is 4.5 s."""
-    return compiled(**{"recompiled": (SIZES,), "late_ms": 2000.0, "late_wall_ms": 4500.0, **changes})
+    """200 ms for each new length of ten in the later hundred steps, which take 4.5 s; as often in the hundred before,
+    and in the warm-up five times."""
+    again = CompiledAgain(count=20, steps=200, ms=4000.0, beyond_ms=4400.0, whole_count=25, whole_ms=5000.0)
+    return compiled(**{"recompiled": (SIZES,), "again": again, "late_ms": 2000.0, "late_wall_ms": 4500.0, **changes})

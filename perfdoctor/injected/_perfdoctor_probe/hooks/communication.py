@@ -53,8 +53,8 @@ class Communication:
         """A weak reference to the model that was reduced last."""
         self.last: "dict[int, int]" = {}
         """What each reducer said of its latest gradient, ns from the end of the forward pass."""
-        self.steps: "dict[int, int]" = {}
-        """In which step each was heard last."""
+        self.steps: "dict[int, list[int]]" = {}
+        """In which step each was heard last, how often in it, and how often in the one before."""
         self.told = False
         self.own_ns = 0
 
@@ -100,8 +100,7 @@ class Communication:
                 self.last[key] = last
                 del loop.reductions[key]
                 ready = max(ready, since + last)
-                again |= self.steps.get(key) == line.step
-                self.steps[key] = line.step
+                again |= self._counted(key, line.step) > 1
         if ready:
             line.enter(COMMUNICATION)
             waited = max(0, min(now - ready, line.spent[BACKWARD]))
@@ -112,6 +111,19 @@ class Communication:
                 line.borders.lasted(waited)
             self.calls.add("dist.gradients_again" if again else "dist.gradients", -1, waited)
             self.own_ns += _clock() - now
+
+    def _counted(self, key: int, step: int) -> int:
+        """The number of this reduction within its step."""
+        heard = self.steps.setdefault(key, [step, 0, 0])
+        if heard[0] != step:
+            heard[:] = step, 0, heard[1]
+        heard[1] += 1
+        return heard[1]
+
+    def reduced_per_step(self) -> "dict[int, int]":
+        """How often each model was reduced in its latest step that has ended, by id()."""
+        now = self.loop.timeline.step
+        return {key: before if step == now else count for key, (step, count, before) in self.steps.items()}
 
     def flush(self) -> None:
         """Queue how the model is reduced, once."""

@@ -1,4 +1,4 @@
-"""The model, compiled."""
+"""The model, compiled, and a compiled model in Python."""
 
 import torch
 
@@ -56,3 +56,25 @@ class Compile(Remedy):
 
     def _frames(self) -> dict:
         return dict(self.dynamo.utils.counters["frames"])
+
+
+class CompileOff(Remedy):
+    """What the job compiles runs in Python, by torch's own switch; what was compiled is kept for afterwards."""
+
+    def apply(self) -> None:
+        if not self.probe.discovery.compiled:
+            raise UnsuitableError("the job does not call torch.compile")
+        if not hasattr(torch.compiler, "set_stance"):
+            raise UnsuitableError("this version of torch has no switch for it (2.6 has)")
+        import torch._dynamo.eval_frame as frames
+
+        self.frames = frames
+        self.stance = frames._set_stance(frames.DynamoStance("force_eager"))
+
+    def withdraw(self) -> None:
+        if hasattr(self, "stance"):
+            self.frames._set_stance(self.stance)
+
+    def lost(self) -> str:
+        changed = self.frames._stance.stance != "force_eager"
+        return "the job has set a stance of its own" if changed else ""

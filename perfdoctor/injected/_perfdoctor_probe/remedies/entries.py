@@ -174,6 +174,14 @@ ENTRIES = (
         starts_s=30.0,
     ),
     Entry(
+        "compile.off",
+        "what the job compiles runs in Python: the other way round, this is what compiling gives",
+        'torch.compiler.set_stance("force_eager")  # or leave torch.compile out',
+        home="compiling.CompileOff",
+        numerics=True,
+        risk=1,
+    ),
+    Entry(
         "layout.channels-last",
         "images lie in memory with their channels last",
         "model = model.to(memory_format=torch.channels_last)\n"
@@ -269,6 +277,15 @@ ENTRIES = (
         numerics=True,
         risk=2,
         gpu=True,
+    ),
+    Entry(
+        "ddp.no-sync",
+        "DistributedDataParallel reduces gradients with the last batch of a step only",
+        "with contextlib.nullcontext() if last else model.no_sync():  # last: of the batches of an optimizer step\n"
+        "    loss_of(model(batch)).backward()",
+        home="reductions.NoSync",
+        numerics=True,
+        risk=1,
     ),
     Entry(
         "debug.off",

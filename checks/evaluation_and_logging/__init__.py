@@ -1,0 +1,95 @@
+"""Evaluation and logging: what a loop does beside training, and how often.
+
+What it looks at
+----------------
+Prints, log records, progress bars (tqdm) and trackers (TensorBoard, W&B, MLflow) in the training loop, each call timed
+by the line that makes it. Evaluations between two steps of training: how often, how long, in which batches, and how
+much of the loop's time they take, by what: forward passes, waits, and what is done with their output.
+
+Why it costs time
+-----------------
+A print writes and flushes, a progress bar formats and redraws, a histogram copies a tensor and sorts it, and the loop
+waits for each. Done in every step, that is a part of every step. An evaluation costs what it costs each time: every few
+steps, or in batches much smaller than training's, it can take longer than training. A metric that takes the output
+apart, sample by sample (`.item()` in a loop, scikit-learn or torchmetrics called once a sample), takes 10 us to 1 ms
+per sample where the whole tensor takes less than 5.
+
+Example
+-------
+    for x, y in loader:
+        ...
+        for name, p in model.named_parameters():
+            writer.add_histogram(name, p, step)      # every step
+        if step % 10 == 0:
+            evaluate(model, DataLoader(val, batch_size=1))
+    ...
+            for output, label in zip(model(x), y):       # in evaluate
+                right += int(output.argmax() == label)
+
+How to fix
+----------
+Log every 50th step or so, and let progress bars redraw rarely (`tqdm(..., mininterval=5)`). Evaluate in batches at
+least as large as training's; less often where evaluating takes a large part of the time. Metrics on whole tensors, or
+outputs collected and looked at once at the end.
+
+When it stays silent
+--------------------
+Below 5 % of the step for logging, and below a quarter of the loop's time for evaluation: how often to evaluate is the
+user's choice. So it is an opportunity, unless evaluating takes longer than training. What is done with an evaluation's
+outputs: below 10 us per sample, below the time of the forward passes, or below 5 % of the time. Workers that start
+again for each evaluation are PD03's, forward passes with gradients PD08's.
+
+Limits
+------
+In a job that uses torch.compile, logging is not timed. A library that is not known here is not seen. What a tracker
+does on a thread of its own is not counted. Evaluation is known by its loader: one on tensors in memory is told
+apart from an agent that acts by nothing, and is left out. Which line between two forward passes takes the time is not
+told, only the loop over the batches; what follows an evaluation's last forward pass counts as the loop's.
+
+References
+----------
+- PyTorch, "Performance tuning guide": avoid unnecessary CPU-GPU synchronization
+- tqdm's documentation: `mininterval`
+"""
+
+from __future__ import annotations
+
+from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, present, share
+from perfdoctor.api.quantities import Evidence, Missing
+
+from .evaluating import sample_by_sample, small_batches, too_often
+from .limits import Limits
+from .logging_calls import logging
+
+
+def examine(evidence: Evidence, limits: Limits) -> Outcome:
+    """Logging, and evaluations where there are some."""
+    step, evaluations = evidence.step, evidence.evaluations
+    if isinstance(step, Missing):
+        return cannot_tell(f"there is no steady step: {step}")
+    if isinstance(evidence.logging, Missing) and isinstance(evaluations, Missing):
+        return cannot_tell(f"logging was not watched: {evidence.logging}")
+    findings = [logging(evidence, step, limits)]
+    numbers = [share("logging_share", step.parts.logging / step.step_ms, "of the step, printing and logging")]
+    if not isinstance(evaluations, Missing):
+        findings += [
+            small_batches(step, evaluations, limits),
+            sample_by_sample(step, evaluations, limits),
+            too_often(step, evaluations, limits),
+        ]
+        numbers.append(share("evaluation_share", evaluations.share, "of the loop, evaluating"))
+    some = present(*findings)
+    if some:
+        return found(*some, measurements=tuple(numbers))
+    if isinstance(evaluations, Missing):
+        return clear("logging takes {logging_share} of the step; the job was not seen to evaluate", *numbers)
+    return clear("logging takes {logging_share} of the step, evaluation {evaluation_share} of the loop", *numbers)
+
+
+CHECK = Check(
+    code="PD20",
+    name="evaluation-and-logging",
+    title="evaluation and logging in the loop",
+    limits=Limits(),
+    examine=examine,
+)

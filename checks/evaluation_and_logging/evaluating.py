@@ -1,0 +1,169 @@
+"""Evaluations: in small batches, with metrics sample by sample, too often."""
+
+from __future__ import annotations
+
+from perfdoctor.api.findings import (
+    Confidence,
+    Finding,
+    Fix,
+    Measurement,
+    Part,
+    Severity,
+    location,
+    milliseconds,
+    savings,
+    severity,
+    share,
+)
+from perfdoctor.api.quantities import Evaluations, Missing, Step
+
+from .limits import Limits
+
+_TOGETHER = (0.5, 0.95)
+"""Of what is done sample by sample: what has to be done on the CPU (texts to compare, boxes to match) stays a loop, if
+a shorter one."""
+
+
+def small_batches(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
+    """Where a sample takes longer in evaluation than in a training step, which does more with it."""
+    if isinstance(step.samples, Missing) or not seen.samples or step.samples <= 0 or seen.batches <= 0:
+        return None
+    if seen.samples * limits.batch_factor > seen.training_samples:
+        return None
+    each_ms, training_ms = seen.forward_ms / (seen.batches * seen.samples), step.parts.forward / step.samples
+    if each_ms < limits.slower_factor * training_ms:
+        return None
+    saved_ms = (each_ms - training_ms) * seen.batches * seen.samples
+    # Beside the forward pass, what is done once a batch: metrics, reads, handing it over.
+    per_batch_ms = max(0.0, seen.ms - seen.forward_ms - seen.start_ms) * (1 - seen.samples / seen.training_samples)
+    low, high = saved_ms / seen.every_steps, (saved_ms + per_batch_ms) / seen.every_steps
+    whole_ms = _whole_ms(step, seen)
+    return Finding(
+        id="PD20.small-evaluation-batches",
+        severity=severity(low / whole_ms, limits.min_share, limits.error_share),
+        confidence=Confidence.MEDIUM,
+        message="a forward pass takes {each_ms} per sample in evaluation, in batches of {samples:sample}, and "
+        "{training_each_ms} in training",
+        reasoning="an evaluation has {batches:batch} and takes {evaluation_ms}, every {every:step}; the forward pass "
+        "of a training step does more for a sample in less time",
+        evidence=(
+            Measurement("samples", seen.samples, "count", "samples in a batch of evaluation"),
+            Measurement("training_samples", seen.training_samples, "count", "samples in a batch of training"),
+            milliseconds("each_ms", each_ms, "forward pass of a sample, evaluation"),
+            milliseconds("training_each_ms", training_ms, "forward pass of a sample, training"),
+            Measurement("batches", round(seen.batches), "count", "batches of an evaluation"),
+            milliseconds("evaluation_ms", seen.ms, "an evaluation"),
+            Measurement("every", round(seen.every_steps), "count", "steps from one to the next"),
+        ),
+        location=location(seen.loader_site),
+        fix=Fix(
+            text="Evaluate in batches at least as large as training's: without gradients they need less memory.",
+            code=f"val_loader = DataLoader(..., batch_size={seen.training_samples})",
+            risk="A metric that is a mean over batches weighs the last, smaller one differently.",
+        ),
+        savings=savings(
+            step,
+            low,
+            high,
+            "at least the forward pass at training's time per sample, at most also what is done once a batch",
+            part=_part(seen),
+        ),
+    )
+
+
+def sample_by_sample(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
+    """What is done with the outputs takes longer than making them."""
+    if seen.samples < limits.least_samples or seen.batches <= 0 or seen.every_steps <= 0:
+        return None
+    around_ms = seen.around_ms
+    each_us = 1000 * around_ms / (seen.batches * seen.samples)
+    per_step_ms, whole_ms = around_ms / seen.every_steps, _whole_ms(step, seen)
+    if each_us < limits.min_sample_us or around_ms < seen.forward_ms or per_step_ms < limits.min_share * whole_ms:
+        return None
+    low, high = (fraction * per_step_ms for fraction in _TOGETHER)
+    return Finding(
+        id="PD20.metrics-sample-by-sample",
+        severity=severity(low / whole_ms, limits.min_share, limits.error_share),
+        confidence=Confidence.MEDIUM,
+        message="evaluation spends {around_ms} of {evaluation_ms} outside model and loader: {each_us} per sample",
+        reasoning="between a forward pass and the next batch, where the forward passes take {forward_ms}; a metric on "
+        "the whole tensor takes less than 5 us per sample",
+        evidence=(
+            milliseconds("around_ms", around_ms, "between forward passes, in an evaluation"),
+            milliseconds("evaluation_ms", seen.ms, "an evaluation"),
+            milliseconds("forward_ms", seen.forward_ms, "its forward passes"),
+            Measurement("each_us", each_us, "us", "between forward passes, per sample"),
+            Measurement("samples", seen.samples, "count", "samples in a batch"),
+            Measurement("every", round(seen.every_steps), "count", "steps from one evaluation to the next"),
+        ),
+        location=location(seen.iterated_at),
+        fix=Fix(
+            text="Compute metrics on whole tensors, or collect outputs and compute them once at the end.",
+            code="right += (model(x).argmax(1) == y).sum()  # one read after the loop: right.item()",
+            risk="Outputs that are collected take memory.",
+        ),
+        savings=savings(
+            step,
+            low,
+            high,
+            "half to nearly all of the time between the forward passes of evaluations",
+            part=_part(seen),
+        ),
+    )
+
+
+def too_often(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
+    """How often is a choice, and an opportunity; where it takes longer than training, hardly one that was meant."""
+    if seen.count < 2 or seen.share < limits.min_evaluation_share or seen.every_steps < 1:
+        return None
+    whole_ms = _whole_ms(step, seen)
+    per_step_ms = seen.ms / seen.every_steps
+    target = limits.target_share
+    trains_ms = max(0.0, step.step_ms - per_step_ms) if seen.regular else step.step_ms
+    training_ms = seen.every_steps * trains_ms if seen.regular else seen.training_ms
+    wanted_ms = trains_ms * target / (1 - target)
+    every = round(seen.ms / wanted_ms) if wanted_ms > 0 else 0
+    saved_ms = per_step_ms - wanted_ms
+    if saved_ms <= 0 or every <= seen.every_steps:
+        return None
+    dominates = seen.ms > training_ms > 0
+    return Finding(
+        id="PD20.evaluation-too-often",
+        severity=severity(saved_ms / whole_ms, limits.min_share, limits.error_share) if dominates else Severity.NOTE,
+        confidence=Confidence.HIGH if dominates else Confidence.MEDIUM,
+        message="evaluation takes {evaluation_share} of the loop's time: {evaluation_ms} every {every:step}, which "
+        "train for {training_ms}",
+        reasoning="{evaluations:evaluation} between steps were timed, with their waits and what lies between their "
+        "forward passes",
+        evidence=(
+            share("evaluation_share", seen.share, "of the loop's time, evaluating"),
+            milliseconds("evaluation_ms", seen.ms, "an evaluation"),
+            milliseconds("training_ms", training_ms, "training from one to the next"),
+            Measurement("evaluations", seen.count, "count", "seen between steps"),
+            Measurement("every", round(seen.every_steps), "count", "steps from one to the next"),
+            Measurement("wanted_every", every, "count", "steps, for a twentieth of the time"),
+        ),
+        location=location(seen.iterated_at),
+        fix=Fix(
+            text="Evaluate every {wanted_every:step}, which is a twentieth of the time, or on a part of the set.",
+            code=f"if step % {every} == 0:\n    evaluate()",
+            risk="The best checkpoint is found later, and early stopping stops later.",
+        ),
+        savings=savings(
+            step,
+            0.9 * saved_ms,
+            saved_ms,
+            "what evaluations were timed to take, less a twentieth of the time",
+            part=_part(seen),
+            general=True,
+        ),
+    )
+
+
+def _part(seen: Evaluations) -> Part:
+    """Where its time is billed: beside the steady step, unless that holds it."""
+    return Part.COMPUTE if seen.regular else Part.EPOCH
+
+
+def _whole_ms(step: Step, seen: Evaluations) -> float:
+    return step.step_ms if seen.regular else step.step_ms + step.irregular_ms

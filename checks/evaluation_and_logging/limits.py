@@ -1,0 +1,28 @@
+"""Thresholds of what is found about evaluation and logging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds, as shares."""
+
+    min_share: float = 0.05
+    """Of the step, for logging: one line to move, so little is worth it."""
+    error_share: float = 0.30
+    """A judgement: a third of the time spent on other things than training."""
+    min_evaluation_share: float = 0.25
+    """Of the loop's time: a validation set a quarter as large as the training set, once an epoch, takes a tenth."""
+    target_share: float = 0.05
+    """What evaluating less often is predicted for."""
+    batch_factor: float = 2.0
+    """So many times smaller than training's are small batches."""
+    min_sample_us: float = 10.0
+    """Between forward passes, per sample: a metric on a tensor of 32 samples takes a tenth of it; reading each of them
+    that long."""
+    least_samples: int = 8
+    """In a batch: of fewer, what is done once a batch is no longer little per sample."""
+    slower_factor: float = 1.5
+    """A sample's forward pass takes so much longer in evaluation than in training, where it also keeps a graph."""
