@@ -45,8 +45,9 @@ Limits
 Which line of a library's module (`nn.Sequential`, a transformer of an installed package) is compiled is not known: the
 line that calls torch.compile is named. What a step takes without compiling is known only of a loop that ran some steps
 before it compiled; of others `perfdoctor check --trial` measures it, with the remedy `compile.off`. How long the job
-is, is known only if it was observed to its end (`--to-end`). What fusing large operators saves is not predicted: a small
-convolutional network had a speed-up of 1.26x that nothing here tells. What a CUDA graph records again is not seen.
+is, is known only if it was observed to its end (`--to-end`). What fusing large operators saves is not predicted: a
+small convolutional network had a speed-up of 1.26x that nothing here tells. What a CUDA graph records again is not
+seen.
 
 References
 ----------
