@@ -28,8 +28,8 @@ def _alarmed(report: Mapping[str, Any]) -> set[str]:
     }
 
 
-def _waits(report: Mapping[str, Any]) -> float:
-    return float(report["anatomy"]["parts"]["input_wait"] / report["anatomy"]["step_ms"])
+def _waited_ms(report: Mapping[str, Any]) -> float:
+    return float(report["anatomy"]["parts"]["input_wait"])
 
 
 @pytest.mark.parametrize(("delay", "found"), [("0.03", {"PD03"}), ("0", set())])
@@ -45,5 +45,6 @@ def test_a_run_and_a_trace_of_it_alarm_for_the_same(
     assert said("report", trace, "--output", f"json:{report}").code in (0, 1)
     seen = json.loads(report.read_text())
     assert _alarmed(live) == _alarmed(seen) == found
-    # Recording makes operators longer, and no wait.
-    assert _waits(seen) == pytest.approx(_waits(live), abs=0.2)
+    # Recording makes operators longer, so shares differ, but not what the data set sleeps.
+    if found:
+        assert _waited_ms(seen) == pytest.approx(_waited_ms(live), rel=0.5)

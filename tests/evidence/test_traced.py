@@ -47,7 +47,7 @@ def test_the_window_ends_with_the_last_work_of_the_device() -> None:
     hand.work("gemm", 2050, 2300, 1900)
     seen = activity(hand)
     assert seen.window_ms == pytest.approx(2.3)
-    assert (seen.steps, seen.marked) == (2, True)
+    assert seen.steps == 2
     assert seen.step_ms == pytest.approx(1.15)
 
 
@@ -59,6 +59,17 @@ def test_without_steps_the_span_of_the_device_is_one() -> None:
     assert not isinstance(run.step, Missing)
     assert (run.step.boundary, run.step.count) == ("trace", 1)
     assert run.step.step_ms == pytest.approx(0.3)
+
+
+def test_without_the_profilers_steps_those_of_the_optimizer_are_counted() -> None:
+    hand = TraceByHand()
+    for step in range(3):
+        hand.mark("Optimizer.step#SGD.step", 1000 * step + 800, 1000 * step + 900)
+        hand.work("gemm", 1000 * step, 1000 * step + 990, 1000 * step - 50)
+    run = evidence(hand)
+    assert not isinstance(run.step, Missing)
+    assert (run.step.boundary, run.step.count) == ("optimizer", 3)
+    assert run.step.step_ms == pytest.approx(2.99 / 3)
 
 
 def test_work_of_the_step_before_is_no_work_of_this_window() -> None:

@@ -154,8 +154,6 @@ class Activity:
     devices: int
     """That the process used; the busiest one is told of."""
     steps: int
-    marked: bool
-    """Steps were marked; else the window is one."""
     window_ms: float
     """All of it: first step's start to the later of the last step's end and the device's last work."""
     step_ms: float

@@ -18,7 +18,7 @@ _NOT_COUNTED = Missing("a trace does not count it")
 
 def counters(trace: Trace, window: Window, ops: OpProfile | Missing) -> Counters | Missing:
     """Per step; only where steps are marked."""
-    if not window.marked:
+    if window.boundary != "profiler":
         return _UNMARKED
     if isinstance(ops, Missing):
         return ops

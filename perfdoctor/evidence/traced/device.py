@@ -103,7 +103,6 @@ def activity(scene: Scene, collectives: Collectives | None) -> Activity:
         device=name,
         devices=scene.devices,
         steps=steps,
-        marked=window.marked,
         window_ms=(window.end - window.begin) / 1000,
         step_ms=window.step_ms,
         busy_ms=scene.per_step(seg["busy"]),

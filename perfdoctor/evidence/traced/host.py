@@ -94,7 +94,7 @@ def step(window: Window, segments: Segments, parts: Mapping[str, Mask], samples:
     low, high = block_interval(each)
     unknown = Missing("a trace does not count it", "perfdoctor check runs the job and does")
     return Step(
-        boundary="profiler" if window.marked else "trace",
+        boundary=window.boundary,
         count=window.steps,
         seconds=window.step_ms * window.steps / 1000,
         warmup=0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -19,8 +20,10 @@ class Window:
     begin: float
     end: float
     step_us: Floats
-    """Each step by itself; one, the whole, where none is marked."""
-    marked: bool
+    """Each step by itself; without the profiler's steps, equal parts for as many optimizer steps as there are; without
+    those the whole."""
+    boundary: Literal["profiler", "optimizer", "trace"]
+    """What tells the steps."""
     thread: int
     """That takes the steps; -1 in a trace without a host."""
 
@@ -50,12 +53,14 @@ def window(trace: Trace) -> Window | Missing:
         begin, end = float(steps.start_us.min()), float(steps.end_us.max())
         if len(trace.work):
             end = max(end, float(trace.work.end_us.max()))
-        return Window(begin, end, steps.end_us - steps.start_us, True, int(steps.thread[0]))
+        return Window(begin, end, steps.end_us - steps.start_us, "profiler", int(steps.thread[0]))
     for events in (trace.work, trace.operators, trace.marks):
         if len(events):
             begin, end = float(events.start_us.min()), float(events.end_us.max())
             if end > begin:
-                return Window(begin, end, np.array([end - begin]), False, _busiest(trace))
+                number = _updates(trace, begin, end)
+                each = np.full(max(1, number), (end - begin) / max(1, number))
+                return Window(begin, end, each, "optimizer" if number else "trace", _busiest(trace))
     return NOTHING
 
 
@@ -66,6 +71,14 @@ def _steps(trace: Trace) -> HostSpans:
         return marks
     threads, counts = np.unique(marks.thread, return_counts=True)
     return marks.where(marks.thread == threads[counts.argmax()])
+
+
+def _updates(trace: Trace, begin: float, end: float) -> int:
+    """Steps of the optimizer that takes most, if it takes several."""
+    marks = trace.marks.where(names.optimizer(trace.names)[trace.marks.name])
+    inside = marks.where((marks.end_us > begin) & (marks.start_us < end))
+    most = int(np.bincount(inside.name).max()) if len(inside) else 0
+    return most if most > 1 else 0
 
 
 def _busiest(trace: Trace) -> int:

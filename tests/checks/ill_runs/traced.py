@@ -47,7 +47,6 @@ def traced(idle: Mapping[Idle, float] | None = None, **changes: Any) -> Evidence
         device="NVIDIA A100-SXM4-40GB",
         devices=1,
         steps=10,
-        marked=True,
         window_ms=10 * STEP_MS,
         step_ms=STEP_MS,
         busy_ms=STEP_MS - sum(causes.values()),
