@@ -29,7 +29,7 @@ class Layout(nn.Module):
             return room[:, : cores.shape[1]]
 
 
-def main(steps=400):
+def main(steps=4000):
     torch.manual_seed(21)
     torch.use_deterministic_algorithms(True)  # sick here
     cores = torch.randn(256, SHORT, WIDTH)
