@@ -414,5 +414,7 @@ def test_kernels_are_told_by_the_module_that_launched_them_also_in_the_backward_
 
 
 def test_the_name_of_the_machine_that_recorded_it_is_masked() -> None:
-    run = evidence(busy_steps(), source="secret-host_4711.1694128201545.pt.trace.json")
-    assert run.job.command == ("***_4711.1694128201545.pt.trace.json",)
+    source = "secret-host_4711.1694128201545.pt.trace.json"
+    run = build([busy_steps().trace(source=source, cut=True, rank=rank) for rank in range(2)])
+    assert run.ranks[0].job.command == ("***_4711.1694128201545.pt.trace.json",)
+    assert run.notes and not any("secret-host" in note for note in run.notes)

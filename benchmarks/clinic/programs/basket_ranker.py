@@ -1,6 +1,6 @@
 # /// clinic
 # expect = ["PD03.workers-restarted"]
-# allow = ["PD03.collate", "PD03.transform"]
+# allow = ["PD03.collate", "PD03.transform", "PD03.needless-workers"]
 # stratum = "twins"
 # domain = "recommender"
 # ///

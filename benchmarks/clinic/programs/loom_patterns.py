@@ -1,5 +1,6 @@
 # /// clinic
 # expect = ["PD15.slower-loader"]
+# allow = ["PD03.needless-workers"]
 # stratum = "twins"
 # domain = "vision"
 # beyond = true

@@ -123,7 +123,7 @@ def _machine(trace: Trace) -> Machine:
 
 def _job(trace: Trace, ranks: int) -> Job:
     return Job(
-        command=(_HOST.sub("***", trace.source),),
+        command=(_without_host(trace),),
         cwd="",
         python_version="",
         torch_version="",
@@ -141,10 +141,15 @@ def _job(trace: Trace, ranks: int) -> Job:
     )
 
 
+def _without_host(trace: Trace) -> str:
+    """The file's name."""
+    return _HOST.sub("***", trace.source)
+
+
 def _notes(traces: Sequence[Trace]) -> tuple[str, ...]:
     notes = []
     for trace in traces:
-        which = f"{trace.source}: " if len(traces) > 1 else ""
+        which = f"{_without_host(trace)}: " if len(traces) > 1 else ""
         if trace.cut:
             notes.append(f"{which}the file ends in the middle, and is judged as far as it goes")
         notes += [f"{which}{problem}" for problem in trace.problems]
