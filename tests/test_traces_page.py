@@ -1,4 +1,4 @@
-"""The snippets of docs/traces.md record traces with all that the page promises."""
+"""The snippets of docs/traces.md record traces with all that the page says."""
 
 from __future__ import annotations
 

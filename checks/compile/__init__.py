@@ -33,11 +33,11 @@ back (a test, a sweep of short runs), compile only where a flag says so, or shar
 When it stays silent
 --------------------
 In a job that compiles nothing, unless calling its many small operators takes a large part of the step: that is an
-opportunity, priced by their number and the time of the smallest one here; not on a GPU, not where a scalar is read in
-the model, not without a C++ compiler. Compilations in the first half of the steps alone: a warm-up, a size that becomes
-dynamic at its second value, an evaluation. Less than 5 % of the time of the later half, or fewer than three. Where
-compiling goes on, all of it after the warm-up is counted, and what is told is a lower bound: a steady step leaves the
-warm-up out, in which most is compiled. One break: a loss or a print outside the model often is one. Breaks and
+opportunity, predicted by their number and the time of the smallest one here; not on a GPU, not where a scalar is read
+in the model, not without a C++ compiler. Compilations in the first half of the steps alone: a warm-up, a size that
+becomes dynamic at its second value, an evaluation. Less than 5 % of the time of the later half, or fewer than three.
+Where compiling goes on, all of it after the warm-up is counted, and what is told is a lower bound: a steady step leaves
+the warm-up out, in which most is compiled. One break: a loss or a print outside the model often is one. Breaks and
 functions that were given up are opportunities without a number: what they cost only a run without them shows.
 
 Limits

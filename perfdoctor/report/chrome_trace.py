@@ -165,7 +165,7 @@ def _users(evidence: Evidence) -> frozenset[str]:
 
 
 def _public(text: str, users: Iterable[str]) -> str:
-    """A sentence of a report, fit for strangers."""
+    """A sentence of a report, fit for other people's eyes."""
     for user in users:
         text = text.replace(f"user {user})", f"user {MASK})")
     return without_identity(text)
