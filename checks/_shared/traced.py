@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api.findings import Cost, Measurement, Part, Savings, Severity, savings, share
-from perfdoctor.api.quantities import Activity, Missing, Step
+from perfdoctor.api.quantities import Activity, Idle, IdleTime, Missing, Step
 
 MIN_SHARE = 0.05
 """Of the step, as for costs that are measured in every step."""
@@ -31,6 +31,12 @@ class Traced:
         """What that costs per step; None where it is too little for a finding."""
         cost = Cost(self.step, ms)
         return cost if cost.share >= MIN_SHARE else None
+
+    def idled(self, cause: Idle) -> tuple[IdleTime, Cost] | None:
+        """What the device idled for one cause, and what that costs; None where it is too little for a finding."""
+        idle = self.activity.idle_by(cause)
+        cost = self.worth(idle.ms) if idle is not None else None
+        return None if idle is None or cost is None else (idle, cost)
 
     def severity(self, cost: Cost) -> Severity:
         return cost.severity(MIN_SHARE, ERROR_SHARE)

@@ -20,6 +20,8 @@ from .scalar_reads import about_reads
 
 _WAIT_LOST = (0.1, 0.9)
 """Of a read's duration on CUDA: the device works meanwhile, and idles only afterwards."""
+READ_LATER = "total += loss.detach()\nif step % 50 == 0:\n    print((total / 50).item())\n    total.zero_()"
+READ_LATER_RISK = "The values printed are older by up to 50 steps."
 _COMPUTE_PARTS = ("forward", "backward", "optimizer")
 
 
@@ -51,8 +53,8 @@ def _device_sync(evidence: Evidence, step: Step, call: CallSite, limits: Limits)
         fix=Fix(
             text="Keep the value on the device, and read it every 50 steps; replace an `if` on a tensor by "
             "`torch.where`.",
-            code="total += loss.detach()\nif step % 50 == 0:\n    print((total / 50).item())\n    total.zero_()",
-            risk="The values printed are older by up to 50 steps.",
+            code=READ_LATER,
+            risk=READ_LATER_RISK,
             remedies=("reads.deferred",),
         ),
         savings=savings(

@@ -21,6 +21,7 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import Idle
 
 from .._shared.traced import Traced
+from .device_sync import READ_LATER, READ_LATER_RISK
 
 _LAUNCH_SHARE = 0.10
 """Of the step, idle while the host launches: below, it is what every step has at its beginning."""
@@ -56,10 +57,10 @@ def _measured(case: Traced) -> tuple[Measurement, ...]:
 
 
 def _sync(case: Traced) -> Finding | None:
-    idle, calls = case.activity.idle_by(Idle.SYNC), case.activity.syncs
-    cost = case.worth(idle.ms) if idle is not None else None
-    if idle is None or cost is None or calls is None:
+    idled, calls = case.idled(Idle.SYNC), case.activity.syncs
+    if idled is None or calls is None:
         return None
+    idle, cost = idled
     return Finding(
         id="PD10.device-sync",
         severity=case.severity(cost),
@@ -76,18 +77,18 @@ def _sync(case: Traced) -> Finding | None:
         fix=Fix(
             text="Do not wait for the device in the step: keep values on it, read them every 50 steps, copy with "
             "`non_blocking=True` from pinned memory.",
-            code="total += loss.detach()\nif step % 50 == 0:\n    print((total / 50).item())\n    total.zero_()",
-            risk="The values printed are older by up to 50 steps.",
+            code=READ_LATER,
+            risk=READ_LATER_RISK,
         ),
         savings=case.at_most(cost.ms, "the device's idle time between a synchronisation and the next work"),
     )
 
 
 def _other_code(case: Traced) -> Finding | None:
-    idle = case.activity.idle_by(Idle.OTHER)
-    cost = case.worth(idle.ms) if idle is not None else None
-    if idle is None or cost is None:
+    idled = case.idled(Idle.OTHER)
+    if idled is None:
         return None
+    idle, cost = idled
     return Finding(
         id="PD10.idle-device",
         severity=case.severity(cost),

@@ -26,6 +26,11 @@ _COLLATE_IN_PROCESS = 0.3
 """Of what `collate_fn` takes in a worker, where it puts the batch into shared memory: 0.15 against 0.5 ms, measured."""
 _FEW_TENSORS = 1000.0
 """Bytes through the pipe: the handle of a tensor takes about 200, so these are four at most."""
+PINNED = Fix(
+    text="Let the loader pin its batches, and copy them without blocking.",
+    code="loader = DataLoader(dataset, ..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
+    risk="Pinned memory cannot be swapped out; pin batches, not data sets.",
+)
 
 
 def handover(case: Case, fetch: Fetch, model: Overlap) -> Finding | None:
@@ -112,12 +117,7 @@ def pageable_copies(evidence: Evidence, step: Step, limits: Limits) -> Finding |
             share("copies_share", cost.share, "of the step"),
         ),
         location=location(loader.site) if loader else None,
-        fix=Fix(
-            text="Let the loader pin its batches, and copy them without blocking.",
-            code="loader = DataLoader(dataset, ..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
-            risk="Pinned memory cannot be swapped out; pin batches, not data sets.",
-            remedies=("etl.pin-memory",),
-        ),
+        fix=replace(PINNED, remedies=("etl.pin-memory",)),
         savings=cost.savings(
             (0.4, 0.95),
             "measured copy time; pinned copies have a speed-up of 2x to 4x and overlap with kernels",

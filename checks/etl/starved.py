@@ -22,6 +22,7 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import Activity, Evidence, Idle, Missing, Site, Step
 
 from .._shared.traced import at_most, traced
+from .handover import PINNED
 from .waiting import Limits
 
 _ADVICE = {
@@ -113,10 +114,6 @@ def _exposed_copies(step: Step, seen: Activity | Missing) -> Finding | None:
             milliseconds("copies_ms", copies.ms, "copies to the device per step"),
             Measurement("bytes", copies.bytes, "bytes", "copied to the device per step"),
         ),
-        fix=Fix(
-            text="Let the loader pin its batches, and copy them without blocking.",
-            code="loader = DataLoader(dataset, ..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
-            risk="Pinned memory cannot be swapped out; pin batches, not data sets.",
-        ),
+        fix=PINNED,
         savings=case.at_most(cost.ms, "the part of these copies beside which nothing runs"),
     )

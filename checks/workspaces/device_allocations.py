@@ -20,12 +20,12 @@ from .._shared.traced import Traced
 
 def in_trace(case: Traced) -> Outcome:
     """By the time in which the device has nothing to do while the driver allocates or frees."""
-    idle, calls = case.activity.idle_by(Idle.ALLOCATOR), case.activity.allocator
-    cost = case.worth(idle.ms) if idle is not None else None
+    idled, calls = case.idled(Idle.ALLOCATOR), case.activity.allocator
     called = Measurement("calls", calls.per_step if calls else 0.0, "count", "allocator calls of the driver per step")
     took = milliseconds("calls_ms", calls.ms if calls else 0.0, "in them, per step")
-    if idle is None or cost is None or calls is None:
+    if idled is None or calls is None:
         return clear("the driver is asked for memory {calls:time} per step: {calls_ms}", called, took)
+    idle, cost = idled
     finding = Finding(
         id="PD08.device-allocations",
         severity=case.severity(cost),

@@ -64,7 +64,8 @@ def _scene(trace: Trace, seen: Window) -> Scene:
         },
     )
     parts = host.divided(segments)
-    return Scene(trace, seen, work, devices, segments, sets, parts, Lines(trace, seen.thread))
+    lines = Lines(trace, seen.thread)
+    return Scene(trace, seen, work, device.asked(trace, work), devices, segments, sets, parts, lines)
 
 
 def _evidence(

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...traces.model import Kind, Trace
 from ..model import Counters, Missing, OpProfile
+from . import names
 from .window import Window
 
 _STEP = re.compile(r"^ProfilerStep#(\d+)")
@@ -56,5 +57,5 @@ def _first(trace: Trace) -> int:
 def _copied(trace: Trace, window: Window, direction: str) -> float | Missing:
     if not len(trace.work):
         return _NOT_COUNTED
-    named = np.fromiter((direction in name for name in trace.names), bool, len(trace.names))
-    return float(((trace.work.kind == Kind.COPY) & named[trace.work.name]).sum()) / window.steps
+    copied = (trace.work.kind == Kind.COPY) & names.holding(trace.names, direction)[trace.work.name]
+    return float(copied.sum()) / window.steps

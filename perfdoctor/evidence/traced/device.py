@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...traces.model import NOT_SAID, Calls, Floats, Ints, Kind, Trace, Work
+from ...traces.model import NOT_SAID, Floats, Ints, Kind, Trace, Work
 from ..model import (
     Activity,
     Called,
@@ -42,6 +42,8 @@ class Scene:
     window: Window
     work: Work
     """Of the busiest device."""
+    asked_us: Floats
+    """When the host began to ask for each piece of it; NaN where the trace does not say."""
     devices: int
     segments: Segments
     host: HostSets
@@ -61,11 +63,19 @@ def busiest(trace: Trace) -> tuple[Work, int]:
     return trace.work.where(trace.work.device == devices[int(np.argmax(taken))]), len(devices)
 
 
+def asked(trace: Trace, work: Work) -> Floats:
+    """When the call that asked for each piece of work began, microseconds; NaN where that is not in the trace."""
+    known = work.call != NOT_SAID
+    found = np.full(len(work), np.nan)
+    found[known] = trace.calls.start_us[work.call[known]]
+    return found
+
+
 def device_sets(trace: Trace, work: Work) -> dict[str, tuple[Floats, Floats]]:
     """Sets of intervals in which the device does something."""
     talks = communicates(trace, work)
     is_copy = work.kind == Kind.COPY
-    down = is_copy & _named(trace, work, "HtoD")
+    down = is_copy & names.holding(trace.names, "HtoD")[work.name]
     multiplies = (work.kind == Kind.KERNEL) & ~talks & names.products(trace.names)[work.name]
     return {
         "busy": spans(work),
@@ -76,7 +86,7 @@ def device_sets(trace: Trace, work: Work) -> dict[str, tuple[Floats, Floats]]:
         "layouts": spans(work.where((work.kind == Kind.KERNEL) & names.layouts(trace.names)[work.name])),
         "copies": spans(work.where(is_copy)),
         "down": spans(work.where(down)),
-        "pageable": spans(work.where(down & _named(trace, work, "Pageable"))),
+        "pageable": spans(work.where(down & names.holding(trace.names, "Pageable")[work.name])),
     }
 
 
@@ -86,10 +96,6 @@ def communicates(trace: Trace, work: Work) -> Mask:
     return np.asarray((work.kind == Kind.KERNEL) & (by_name | (work.collective != NOT_SAID)))
 
 
-def _named(trace: Trace, work: Work, word: str) -> Mask:
-    return np.fromiter((word in name for name in trace.names), bool, len(trace.names))[work.name]
-
-
 def activity(scene: Scene, collectives: Collectives | None) -> Activity:
     """The whole of it."""
     trace, window, work, seg = scene.trace, scene.window, scene.work, scene.segments
@@ -97,7 +103,7 @@ def activity(scene: Scene, collectives: Collectives | None) -> Activity:
     is_kernel = work.kind == Kind.KERNEL
     device = int(work.device[0])
     name = next((facts.name for facts in trace.devices if facts.index == device), "")
-    late = late_kernels(trace, work)
+    late = late_kernels(work, scene.asked_us)
     idle = tuple(sorted(_idle(scene, late), key=lambda one: -one.ms))
     return Activity(
         device=name,
@@ -155,18 +161,15 @@ def _idle(scene: Scene, late: Mask) -> list[IdleTime]:
     return found
 
 
-def late_kernels(trace: Trace, work: Work) -> Mask:
-    """Work that the host asked for when its stream had nothing left to do."""
+def late_kernels(work: Work, asked_us: Floats) -> Mask:
+    """Work that the host asked for when its stream had nothing left to do; not where it is not known when."""
     late = np.zeros(len(work), dtype=bool)
-    known = work.call != NOT_SAID
-    called = np.full(len(work), -np.inf)
-    called[known] = trace.calls.start_us[work.call[known]]
     for stream in np.unique(work.stream):
         rows = np.flatnonzero(work.stream == stream)
         # Of what ran before a stream's first work nothing is known.
         ended = np.concatenate([[np.inf], np.maximum.accumulate(work.end_us[rows])[:-1]])
-        late[rows] = (called[rows] >= ended) | (work.start_us[rows] - called[rows] < LATE_US)
-    return np.asarray(late & known)
+        late[rows] = (asked_us[rows] >= ended) | (work.start_us[rows] - asked_us[rows] < LATE_US)
+    return late
 
 
 _DEEP = 0.5
@@ -179,35 +182,33 @@ def _after_syncs(scene: Scene, late: Mask) -> Mask:
     """Idle segments from a synchronisation on to the next work, where the host had been ahead of the device until then:
     a host that is late anyway loses nothing by waiting."""
     seg, work = scene.segments, scene.work
-    found = np.zeros(len(seg.lengths), dtype=bool)
     starts, ends = scene.host.syncs
-    if not len(starts) or not len(work):
-        return found
+    if not len(starts):
+        return np.zeros(len(seg.lengths), dtype=bool)
     before = np.searchsorted(work.start_us, ends)
     so_far = np.concatenate([[0], np.cumsum(late)])
     low = np.maximum(0, before - _BEFORE)
     was_late = (so_far[before] - so_far[low]) / np.maximum(1, before - low)
     deep = (before > 0) & (was_late <= _DEEP)
     following = np.append(work.start_us, scene.window.end)[before]
-    idle = ~seg["busy"]
-    waiting = Segments(scene.window.span, {"sync": (starts[deep], np.maximum(following, ends)[deep])})
-    where = waiting["sync"][np.searchsorted(waiting.borders, seg.borders[:-1], side="right") - 1]
-    return np.asarray(idle & where)
+    return seg.beginning_in((starts[deep], np.maximum(following, ends)[deep]))
+
+
+def _before(scene: Scene, rows: Mask) -> Mask:
+    """Segments after which the next work is one of these."""
+    following = np.searchsorted(scene.work.start_us, scene.segments.borders[1:], side="left")
+    return np.asarray(np.append(rows, False)[following])
 
 
 def _staging(scene: Scene) -> Mask:
     """Segments before a copy, with the host in a call that copies."""
-    seg, work = scene.segments, scene.work
-    following = np.searchsorted(work.start_us, seg.borders[1:], side="left")
-    return np.asarray(seg["copy calls"] & np.append(work.kind == Kind.COPY, False)[following] & ~seg["busy"])
+    seg = scene.segments
+    return seg["copy calls"] & _before(scene, scene.work.kind == Kind.COPY) & ~seg["busy"]
 
 
 def _queued(scene: Scene, late: Mask) -> Mask:
     """Segments before work that the host had asked for in time: it waits for another stream, or is being started."""
-    work = scene.work
-    following = np.searchsorted(work.start_us, scene.segments.borders[1:], side="left")
-    # What was launched before the trace began was launched in time.
-    return np.asarray(np.append(~late, False)[following])
+    return _before(scene, ~late)  # what was launched before the trace began was launched in time
 
 
 # -- what else --------------------------------------------------------------------------------------------
@@ -216,7 +217,7 @@ def _queued(scene: Scene, late: Mask) -> Mask:
 def _copies(scene: Scene) -> CopyUse:
     seg, work = scene.segments, scene.work
     alone = ~seg["computing"] & ~seg["communication"]
-    down = (work.kind == Kind.COPY) & _named(scene.trace, work, "HtoD")
+    down = (work.kind == Kind.COPY) & names.holding(scene.trace.names, "HtoD")[work.name]
     staged = scene.per_step(_staging(scene)) if seg["pageable"].any() else 0.0
     return CopyUse(
         ms=scene.per_step(seg["down"]),
@@ -228,17 +229,12 @@ def _copies(scene: Scene) -> CopyUse:
 
 
 def _called(scene: Scene, of_kind: Mask) -> Called | None:
-    calls = _within(scene.trace.calls, scene.window).where(slice(None))
-    calls = calls.where(of_kind[calls.name])
+    calls, window = scene.trace.calls, scene.window
+    calls = calls.where(of_kind[calls.name] & (calls.end_us > window.begin) & (calls.start_us < window.end))
     if not len(calls):
         return None
     ms = np.bincount(calls.name, weights=calls.end_us - calls.start_us) / 1000
-    steps = scene.window.steps
-    return Called(scene.trace.names[int(ms.argmax())], len(calls) / steps, float(ms.sum()) / steps)
-
-
-def _within(calls: Calls, window: Window) -> Calls:
-    return calls.where((calls.end_us > window.begin) & (calls.start_us < window.end))
+    return Called(scene.trace.names[int(ms.argmax())], len(calls) / window.steps, float(ms.sum()) / window.steps)
 
 
 def _workers(trace: Trace) -> bool | Missing:
@@ -254,10 +250,7 @@ def _optimizer(scene: Scene) -> OptimizerUse | None:
     mine = scene.parts["optimizer"]
     if not mine.any():
         return None
-    asked = np.full(len(work), np.nan)
-    known = work.call != NOT_SAID
-    asked[known] = trace.calls.start_us[work.call[known]]
-    inside = kernels.within(asked, seg, mine) & (work.kind == Kind.KERNEL)
+    inside = kernels.within(scene.asked_us, seg, mine) & (work.kind == Kind.KERNEL)
     listed = names.listed(trace.names)[work.name] & inside
     steps = scene.window.steps
     return OptimizerUse(
@@ -278,23 +271,19 @@ def _inflation(scene: Scene) -> float:
 
 def timeline(scene: Scene, seen: Activity) -> DeviceTimeline:
     """The parts of the step on the device: from what the host asked for in each, and idle time by the host's part."""
-    seg, work, trace, steps = scene.segments, scene.work, scene.trace, scene.window.steps
-    asked = np.full(len(work), np.nan)
-    known = work.call != NOT_SAID
-    asked[known] = trace.calls.start_us[work.call[known]]
+    seg, work = scene.segments, scene.work
     idle = ~seg["busy"]
     by_part, left = {}, seg["busy"].copy()
     for part in ("forward", "backward", "optimizer"):
-        rows = kernels.within(asked, seg, scene.parts[part])
-        theirs = Segments(scene.window.span, {part: spans(work.where(rows))})
-        mine = theirs[part][np.searchsorted(theirs.borders, seg.borders[:-1], side="right") - 1] & left
+        rows = kernels.within(scene.asked_us, seg, scene.parts[part])
+        mine = seg.beginning_in(spans(work.where(rows))) & left
         left &= ~mine
         by_part[part] = scene.per_step(mine | (idle & scene.parts[part]))
     waits = scene.per_step(idle & scene.parts["input_wait"])
-    ahead = (work.start_us - asked)[known & (work.kind == Kind.KERNEL)] / 1000
+    ahead = (work.start_us - scene.asked_us)[(work.kind == Kind.KERNEL) & ~np.isnan(scene.asked_us)] / 1000
     typical = float(np.median(ahead)) if ahead.size else 0.0
     return DeviceTimeline(
-        steps=steps,
+        steps=scene.window.steps,
         parts=DeviceParts(input_wait=waits, **by_part, other=max(0.0, seen.step_ms - waits - sum(by_part.values()))),
         idle_most_ms=seen.idle_ms,
         ahead_low_ms=typical,

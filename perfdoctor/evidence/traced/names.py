@@ -84,6 +84,11 @@ without_workers = _finder(_UNWORKED)
 """Each says of a table of names which of them are of the kind."""
 
 
+def holding(names: Sequence[str], word: str) -> Mask:
+    """Which of them have a word in them, as `HtoD` stands in those of copies."""
+    return np.fromiter((word in name for name in names), bool, len(names))
+
+
 def product_type(kernel: str) -> str:
     """The type in which a product's kernel computes, by its name; "" where that does not say."""
     if kernel.startswith("_Z"):  # a mangled name: its numbers are lengths of words

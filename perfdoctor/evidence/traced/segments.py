@@ -43,6 +43,11 @@ class Segments:
         turns = np.flatnonzero(np.diff(padded.astype(np.int8)))
         return self.borders[turns[::2]], self.borders[turns[1::2]]
 
+    def beginning_in(self, intervals: Set) -> Mask:
+        """Segments that begin within other intervals, by which the window was not cut."""
+        other = Segments((self.borders[0], self.borders[-1]), {"": intervals})
+        return np.asarray(other[""][np.searchsorted(other.borders, self.borders[:-1], side="right") - 1])
+
     def _covered(self, starts: Floats, ends: Floats) -> Mask:
         depth = np.zeros(len(self.borders), dtype=np.int64)
         np.add.at(depth, np.searchsorted(self.borders, starts), 1)
