@@ -190,10 +190,6 @@ def _trials(text: TrialsText) -> list[RenderableType]:
 
 def _checks(checks: tuple[CheckText, ...], traced: bool) -> list[RenderableType]:
     """What found nothing, by outcome; a reason where there is no answer."""
-    if len(checks) > 1 and len({(check.mark, check.outcome, check.text) for check in checks}) == 1:
-        same = checks[0]
-        words = f"[{same.mark}] all {len(checks)} checks {same.outcome}: {same.text}"
-        return [Text(words, style=MARK_STYLES[same.mark])]
     by_kind: dict[OutcomeKind, list[CheckText]] = {}
     for check in checks:
         by_kind.setdefault(check.result.outcome.kind, []).append(check)
@@ -208,12 +204,22 @@ def _checks(checks: tuple[CheckText, ...], traced: bool) -> list[RenderableType]
         names = ", ".join(check.result.name for check in unseen)
         number = wording.plural(len(unseen), "check needs", "checks need")
         blocks.append(_marked(unseen[0].mark, f"{number} a run of the job (perfdoctor check train.py): {names}"))
-    blocks += [
-        _marked(check.mark, f"{check.result.name} {check.outcome}: {check.text}", cut=kind is OutcomeKind.CANNOT_TELL)
-        for kind in (OutcomeKind.CANNOT_TELL, OutcomeKind.CRASHED)
-        for check in by_kind.get(kind, [])
-    ]
+    for kind in (OutcomeKind.CANNOT_TELL, OutcomeKind.CRASHED):
+        by_reason: dict[str, list[CheckText]] = {}
+        for check in by_kind.get(kind, []):
+            by_reason.setdefault(check.text, []).append(check)
+        blocks += [_of_one_reason(some, len(checks)) for some in by_reason.values()]
     return blocks
+
+
+def _of_one_reason(some: list[CheckText], among: int) -> RenderableType:
+    """Checks without an answer for the same reason, in one line."""
+    first = some[0]
+    if len(some) == 1:
+        words = f"{first.result.name} {first.outcome}: {first.text}"
+        return _marked(first.mark, words, cut=first.result.outcome.kind is OutcomeKind.CANNOT_TELL)
+    which = "all" if len(some) == among else f"{len(some)} of"
+    return Text(f"[{first.mark}] {which} {among} checks {first.outcome}: {first.text}", style=MARK_STYLES[first.mark])
 
 
 def _marked(mark: str, words: str, *, cut: bool = False) -> RenderableType:

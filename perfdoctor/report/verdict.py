@@ -145,8 +145,10 @@ def _line(line: tuple[str, float], step: Step) -> str:
 
 
 def _without_step(diagnosis: Diagnosis, step: Missing) -> str:
-    exception = diagnosis.evidence.job.end.exception
-    failed = f"The job failed with {wording.clean(exception)}, and no" if exception else "No"
+    end = diagnosis.evidence.job.end
+    # The parser of a script's options exits with 2 and no exception.
+    why = wording.clean(end.exception) or (f"exit code {end.exit_code}" if end.kind == "crashed" else "")
+    failed = f"The job failed with {why}, and no" if why else "No"
     text = f"{failed} steady step was measured: {wording.clean(step.reason)}"
     if step.remedy:
         text += f"; {wording.clean(step.remedy)}"

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from perfdoctor.diagnosis.findings import Diagnosis, Fix, Severity
+from perfdoctor.diagnosis.findings import Diagnosis, Fix, Severity, not_applicable
 from perfdoctor.report.console import MOST_LINES, render_console
 
 WIDTHS = (40, 80, 120, 200)
@@ -89,7 +89,7 @@ def test_clear_checks_show_the_numbers_that_clear_them() -> None:
 
 def test_without_a_step_there_is_no_anatomy_but_everything_else() -> None:
     text = shown(samples.no_step())
-    assert text.startswith("No steady step was measured")
+    assert text.startswith("The job failed with exit code 1, and no steady step was measured")
     assert "Where the steady step goes" not in text
     assert "it failed with exit code 1; ValueError: boom" in text
     assert "[✗] PD90 too-few-steps: No step was seen." in text
@@ -100,6 +100,14 @@ def test_what_all_checks_say_alike_is_said_once() -> None:
     assert f"[?] all {len(samples.CHECKS)} checks cannot tell: there is no steady step\n" in text
     assert text.count("cannot tell: there is no steady step") == 1
     assert shown(samples.no_step(), verbose=True).count("cannot tell: there is no steady step") == len(samples.CHECKS)
+
+
+def test_what_most_checks_say_alike_is_said_once_beside_the_others() -> None:
+    unseen = samples.no_step()
+    idle = replace(unseen.checks[0], outcome=not_applicable("nothing is compiled"))
+    text = shown(replace(unseen, checks=(idle, *unseen.checks[1:], unseen.checks[-1])))
+    assert f"{len(samples.CHECKS)} of {len(samples.CHECKS) + 1} checks cannot tell: there is no steady step\n" in text
+    assert "1 check not applicable" in text
 
 
 def test_trouble_is_shown_whole() -> None:

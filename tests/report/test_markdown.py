@@ -76,7 +76,7 @@ def test_hostile_text_prints_as_it_is() -> None:
 def test_without_a_step_there_is_no_chart() -> None:
     text = written(samples.no_step())
     assert "mermaid" not in text
-    assert "**No steady step was measured" in text
+    assert "and no steady step was measured" in text
     assert "What to fix" not in text
 
 

@@ -223,7 +223,8 @@ def test_checks_that_gave_no_answer_are_in_the_verdict() -> None:
 
 def test_without_a_step_the_verdict_gives_reason_and_remedy() -> None:
     assert verdict(samples.no_step()) == (
-        "No steady step was measured: the job ended before its second optimizer step; run it for at least 20 steps."
+        "The job failed with exit code 1, and no steady step was measured: "
+        "the job ended before its second optimizer step; run it for at least 20 steps."
     )
 
 
