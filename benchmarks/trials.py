@@ -1,12 +1,13 @@
 """Do trials measure truly? Compares what `perfdoctor check --trial` says with the ill and the cured job themselves.
 
-    python benchmarks/trials.py [--only NAME,NAME] [--repeats 1] [--pairs 3] [--neighbour] [--output FILE]
+    python benchmarks/trials.py [--only NAME,NAME] [--repeats 1] [--trials 1] [--pairs 3] [--neighbour] [--output FILE]
 
 The truth is from fresh processes of both versions that run side by side and take turns, slice by slice, in random
 order, so that what the machine does to one it does to the other; steps after each change of turns are not timed, as a
 trial does not count them. The pair of processes is the unit of its interval. On a healthy job the remedy `nothing` is
 tried, which must not be said to help. `--neighbour` keeps one core busy meanwhile, from a session of its own, as
-another user would. A case takes one to two minutes; `healthy` is tried 25 times in one launch.
+another user would. A case takes one to two minutes; `healthy` is tried 25 times in one launch. How often intervals hold
+the truth is told by `--trials 10 --pairs 10`: the truth is then known better than a trial can know it.
 """
 
 from __future__ import annotations
@@ -210,9 +211,10 @@ def neighbour(wanted: bool) -> Iterator[None]:
         busy.wait()
 
 
-def measure(case: Case, pairs: int, beside: bool) -> list[Result]:
+def measure(case: Case, trials: int, pairs: int, beside: bool) -> list[Result]:
+    """Trials, each in a launch of its own, beside one truth."""
     with neighbour(beside):
-        outcomes = tried(case)
+        outcomes = [outcome for _ in range(trials) for outcome in tried(case)]
         factor, low, high = (1.0, 1.0, 1.0) if case.remedy == "nothing" else truth(case, pairs)
     results = []
     for gain, verdict in outcomes:
@@ -251,6 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", metavar="NAME,NAME", help=", ".join(case.name for case in CASES))
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=1, help="launches of a case with its trial, beside one truth")
     parser.add_argument("--pairs", type=int, default=3, help="of processes, for the truth")
     parser.add_argument("--neighbour", action="store_true", help="keep one core busy meanwhile")
     parser.add_argument("--output", type=Path, help="add the results to this file of JSON lines")
@@ -263,7 +266,7 @@ def main() -> None:
     for _ in range(options.repeats):
         for case in CASES:
             if not only or case.name in only:
-                results += (found := measure(case, options.pairs, options.neighbour))
+                results += (found := measure(case, options.trials, options.pairs, options.neighbour))
                 for result in found:
                     print(row(result), flush=True)
                 if options.output:
