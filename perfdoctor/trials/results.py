@@ -13,7 +13,7 @@ from ..evidence.model import Missing, Step
 from ..injected._perfdoctor_probe.remedies import catalogue
 from ..recording.model import Recording
 from ..recording.trials import Block, PlannedTrial
-from .analyse import LEAST_LAUNCHES, by_trial, gain_of, measured, start_s, verdict_of
+from .analyse import LEAST_LAUNCHES, by_trial, gain_of, measured, of_any_launch, start_s, verdict_of
 
 
 def results(recording: Recording) -> Trials | None:
@@ -69,7 +69,10 @@ def _outcome(planned: PlannedTrial, blocks: Sequence[Block]) -> tuple[Verdict, G
     verdict, gain, reason = measured(blocks)
     if verdict is Verdict.NOT_MEASURED and planned.broke:
         return verdict, gain, "the job ended while it was tried"
-    return verdict, gain, reason
+    if gain is None:
+        return verdict, gain, reason
+    gain = of_any_launch(gain)
+    return verdict_of(gain), gain, reason
 
 
 def _of_launches(pairs: Sequence[tuple[float, float]]) -> tuple[Verdict, Gain | None, str]:

@@ -14,6 +14,7 @@ from perfdoctor.trials.analyse import (
     block_ms,
     gain_of,
     measured,
+    of_any_launch,
     pairs_of,
     precise_enough,
     start_s,
@@ -156,6 +157,24 @@ def test_the_interval_is_students() -> None:
     assert math.log(high) - 0.25 == pytest.approx(half, rel=1e-3) and 0.25 - math.log(low) == pytest.approx(
         half, rel=1e-3
     )
+
+
+def test_other_launches_widen_a_gain_by_its_own_size() -> None:
+    # The normal distribution's 99.5 % is 2.576 (any table).
+    sharp = of_any_launch(Gain(4.0, 4.0, 4.0, 8))
+    assert math.log(sharp.high / 4) == pytest.approx(2.576 * 0.05 * math.log(4), rel=1e-3)
+    assert math.log(4 / sharp.low) == pytest.approx(math.log(sharp.high / 4))
+    wide = of_any_launch(Gain(1.2, 0.8, 1.8, 8))
+    assert (wide.low, wide.high) == pytest.approx((0.8, 1.8), rel=0.01)
+
+
+def test_nothing_does_nothing_in_every_launch() -> None:
+    nothing = Gain(1.0, 0.97, 1 / 0.97, 8)
+    assert of_any_launch(nothing) == nothing
+
+
+def test_other_launches_leave_the_verdict_of_a_clear_gain() -> None:
+    assert of_any_launch(Gain(1.06, 1.02, 1.1016, 8)).low > 1
 
 
 @pytest.mark.parametrize(
