@@ -79,6 +79,7 @@ class Probe:
         self.take_census = guarded("growth", self._take_census)
         self.time_threads = guarded("thread microbenchmark", self.windows.time_threads)
         self.time_requests = guarded("request microbenchmark", self._time_requests)
+        self.note_plan = guarded("planned", self._note_plan)
         self.time_finally = guarded("final microbenchmark", self._time_finally)
         self.trials = None
         """The remedies' side, from when the first one is asked for."""
@@ -376,11 +377,22 @@ class Probe:
         self.windows.abandon(self.loop.timeline.step, "the job ended first", again=False)
         if self.trials is not None and not self.remedies:
             self.trials.abandon()
+        if discarded:
+            self.note_plan()
         self.write_sample()
         # Takes 10 ms per 100,000 objects, so only here, after the last step.
         self.recorder.record("end", tracked_objects=len(gc.get_objects()))
         self.write_rows()
         self.time_finally(discarded)
+
+    def _note_plan(self) -> None:
+        """How long the job would have been that we are about to end, from inside its loop."""
+        from .windows.planned import planned
+
+        step = self.loop.timeline.step
+        plan = planned(self.sites, step, self.loading)
+        if plan is not None:
+            self.recorder.record("planned", step=step, **plan)
 
     def record_exit(self) -> None:
         """The last record: when, and what came after the last step."""
