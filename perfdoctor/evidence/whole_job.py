@@ -63,6 +63,9 @@ def extrapolated(
         elif len(one.steps) and one.name in _LOOKED_FOR:
             once.append(one.name)
     known = parts.as_dict()
+    # Without a loader an evaluation is told as forward passes without training.
+    there = {"epoch_starts": has_epochs, "evaluation": not parts.inference}
+    looked_for = [name for name in _LOOKED_FOR if there.get(name, True)]
     whole = replace(parts, observing=0.0, **{name: known[name] + ms for name, ms in more.items()})
     return WholeJob(
         wall_ms=whole.total,
@@ -70,7 +73,7 @@ def extrapolated(
         steps=plan.steps,
         by=plan.by,
         at_most=plan.at_most,
-        unseen=tuple(name for name in _LOOKED_FOR if not known[name] and (name != "epoch_starts" or has_epochs)),
+        unseen=tuple(name for name in looked_for if not known[name]),
         once=tuple(once),
     )
 

@@ -9,7 +9,7 @@ from .anatomy import JOB_LOOKS, SMALLEST_OF_JOB, SliceText, dissect
 
 _MINUTE_MS = 60_000
 _SAID_BY = {"loops": "its `for` loops say", "lightning": "Lightning says", "transformers": "the Trainer says"}
-_NAMES = {"epoch_starts": "epoch starts", "evaluation": "evaluations", "checkpoints": "checkpoints"}
+_NAMES = {"epoch_starts": "epoch start", "evaluation": "evaluation", "checkpoints": "checkpoint"}
 
 
 def job_anatomy_text(job: JobAnatomy) -> tuple[SliceText, ...]:
@@ -50,11 +50,13 @@ def whole_job_sentence(job: JobAnatomy) -> str:
     seen = wording.duration(job.wall_ms)
     text = f"Perfdoctor ended the job after {seen}; {_SAID_BY[whole.by]} how many steps it takes"
     if whole.unseen:
-        names = wording.listing(_NAMES[part] for part in whole.unseen)
-        text += f". None of its {names} was seen: they are not in it"
+        text += (
+            f". No {' and no '.join(_NAMES[part] for part in whole.unseen)} was seen: any that there are come on top"
+        )
     if whole.once:
-        names = wording.listing(_NAMES[part] for part in whole.once)
-        text += f". Of its {names} one was seen, and counts once"
+        names = wording.listing(f"one {_NAMES[part]}" for part in whole.once)
+        verbs = "was seen, and counts" if len(whole.once) == 1 else "were seen, and count"
+        text += f". Only {names} {verbs} once"
     if whole.at_most:
         text += ". It stops earlier where nothing gets better"
     return f"{text}."

@@ -47,7 +47,7 @@ def test_a_job_that_was_ended_is_told_as_a_whole_and_marked_so() -> None:
     assert rows["steady"] == ("4 h 10 min", "100 %") and "observing" not in rows
     assert whole_job_sentence(job) == (
         "Perfdoctor ended the job after 8.55 s; its `for` loops say how many steps it takes. "
-        "None of its evaluations and checkpoints was seen: they are not in it."
+        "No evaluation and no checkpoint was seen: any that there are come on top."
     )
 
 
@@ -56,7 +56,7 @@ def test_what_a_trainer_may_end_early_takes_at_most_so_long() -> None:
     assert job_heading(job).startswith("at most 4 h 10 min, ")
     assert whole_job_sentence(job) == (
         "Perfdoctor ended the job after 8.55 s; Lightning says how many steps it takes. "
-        "Of its evaluations one was seen, and counts once. It stops earlier where nothing gets better."
+        "Only one evaluation was seen, and counts once. It stops earlier where nothing gets better."
     )
 
 
@@ -74,6 +74,6 @@ def test_savings_are_told_of_the_whole_job_and_of_what_was_seen() -> None:
     seen = replace(seen, evidence=with_(seen.evidence, anatomy=ANATOMY))
     told = replace(seen, evidence=with_(seen.evidence, anatomy=_whole()))
     assert finding_text(1, finding, seen).of_job == "110 to 210 ms of the 8.55 s of the job that were observed"
-    assert finding_text(1, finding, told).of_job == "6.0 to 12.0 s of the whole job's time of about 4 h 10 min"
+    assert finding_text(1, finding, told).of_job == "6 to 12 s of the whole job's time of about 4 h 10 min"
     (reported,) = [one for check in document(told)["checks"] for one in check["findings"]]  # type: ignore[union-attr,index,call-overload]
     assert reported["whole_job_savings"]["high_ms"] == 12_000.0 and reported["job_savings"]["high_ms"] == 211.0  # type: ignore[index,call-overload]
