@@ -11,7 +11,7 @@ from _thread import get_ident
 
 import torch
 
-from . import control, procfs, records, script, settings, sites
+from . import control, held_back, procfs, records, script, settings, sites
 from .guard import Guard
 from .hooks import collector, concurrency, loading, patches, profilers
 from .hooks.anomaly import Anomaly
@@ -272,6 +272,7 @@ class Probe:
             step=loop.timeline.step,
             **self.windows.own.without(procfs.counters()),
             **settings.cuda_counters(),
+            **held_back.counters(),
             events=loop.timeline.events,
             own_us=(self.own_ns + self.device_clock.own_ns + self.communication.own_ns) // 1000,
             window_us=self.windows.own.spent_ns // 1000,
