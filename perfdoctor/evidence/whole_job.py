@@ -41,8 +41,10 @@ def extrapolated(
 ) -> WholeJob | Missing:
     """`parts` are those of the observed job."""
     plan = process.planned
-    if plan is None or plan.steps <= len(process.steps):
+    if plan is None:
         return Missing("how many steps the job takes is not known")
+    if plan.steps <= len(process.steps):
+        return Missing("all steps of its loop were seen")
     if isinstance(selection, Missing):
         return selection
     course = trend(selection)
