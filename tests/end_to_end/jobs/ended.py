@@ -1,6 +1,5 @@
-"""Far more steps than anybody watches: `ended.py loops|lightning|transformers DIRECTORY`."""
+"""Far more steps than anybody watches: `ended.py lightning|transformers DIRECTORY`."""
 
-import argparse
 import sys
 
 import torch
@@ -23,24 +22,6 @@ class Net(nn.Module):
 def data():
     torch.manual_seed(0)
     return torch.randn(SAMPLES, 32), torch.randint(0, 4, (SAMPLES,))
-
-
-def loops(directory):
-    args = argparse.Namespace(epochs=EPOCHS)
-    loader = DataLoader(TensorDataset(*data()), batch_size=BATCH, shuffle=True)
-    held_out = DataLoader(TensorDataset(*data()), batch_size=4 * BATCH)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _epoch in range(args.epochs):
-        model.train()
-        for x, y in loader:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            for x, _y in held_out:
-                model(x)
 
 
 def lightning(directory):
@@ -76,4 +57,4 @@ def transformers(directory):
     Trainer(model=Net(), args=TrainingArguments(output_dir=directory, **size, **quiet), train_dataset=rows).train()
 
 
-{"loops": loops, "lightning": lightning, "transformers": transformers}[sys.argv[1]](sys.argv[2])
+{"lightning": lightning, "transformers": transformers}[sys.argv[1]](sys.argv[2])
