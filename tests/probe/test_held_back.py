@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+import torch
+
 from perfdoctor.injected._perfdoctor_probe import held_back
 
 
@@ -40,5 +43,13 @@ def test_the_clock_is_that_of_the_cpu_that_the_thread_is_on(tmp_path: Path) -> N
     assert held_back.clock_mhz(str(tmp_path)) == 2_400.0
 
 
-def test_a_process_without_others_is_not_asked() -> None:
-    assert held_back.counters() == {}
+def test_a_process_is_asked_once_it_is_a_rank_among_others_and_then_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, distributed = held_back.HeldBack(), torch.distributed
+    assert seen.counters() == {}
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 1)
+    assert seen.counters() == {}
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    assert set(seen.counters()) == {"throttled_us", "clock_mhz"}
+    monkeypatch.setattr(distributed, "is_initialized", lambda: False)
+    assert set(seen.counters()) == {"throttled_us", "clock_mhz"}

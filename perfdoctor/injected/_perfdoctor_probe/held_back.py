@@ -13,12 +13,19 @@ _IN_US = {"throttled_usec": 1, "throttled_time": 1000}
 """Of `cpu.stat`: v2's field and v1's, and how many of them are a microsecond."""
 
 
-def counters() -> dict:
-    """Of a rank among others; empty without others. About 0.1 ms."""
-    distributed = torch.distributed
-    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() < 2:
-        return {}
-    return {"throttled_us": throttled_us(), "clock_mhz": clock_mhz()}
+class HeldBack:
+    """What is sampled of a rank among others, and of no other process."""
+
+    def __init__(self) -> None:
+        self.among_others = False
+        """Remembered: a job may leave its process group before the last sample."""
+
+    def counters(self) -> dict:
+        """Empty without others. About 0.1 ms."""
+        distributed = torch.distributed
+        if not self.among_others and distributed.is_available() and distributed.is_initialized():
+            self.among_others = distributed.get_world_size() > 1
+        return {"throttled_us": throttled_us(), "clock_mhz": clock_mhz()} if self.among_others else {}
 
 
 def throttled_us(root: str = "/") -> "int | None":

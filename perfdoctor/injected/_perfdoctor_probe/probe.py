@@ -11,8 +11,9 @@ from _thread import get_ident
 
 import torch
 
-from . import control, held_back, procfs, records, script, settings, sites
+from . import control, procfs, records, script, settings, sites
 from .guard import Guard
+from .held_back import HeldBack
 from .hooks import collector, concurrency, loading, patches, profilers
 from .hooks.anomaly import Anomaly
 from .hooks.calls import Calls
@@ -64,6 +65,7 @@ class Probe:
         self.windows = schedule.Windows(recorder, functools.partial(made, probe=self), self.fault, plan)
         self.profilers = profilers.Profilers(guarded("profilers", self.profiler_starts))
         self.jobs_profiler = JobsProfiler(recorder, self.loop, self.sites, self.profilers)
+        self.held_back = HeldBack()
         self.launcher = Launcher(self)
         # Each with a switch of its own: a boundary is reached from inside other hooks.
         self.tick = guarded("tick", self._tick)
@@ -272,7 +274,7 @@ class Probe:
             step=loop.timeline.step,
             **self.windows.own.without(procfs.counters()),
             **settings.cuda_counters(),
-            **held_back.counters(),
+            **self.held_back.counters(),
             events=loop.timeline.events,
             own_us=(self.own_ns + self.device_clock.own_ns + self.communication.own_ns) // 1000,
             window_us=self.windows.own.spent_ns // 1000,
