@@ -3,8 +3,9 @@
     python -m benchmarks.late_rank [--rounds 2] [--ranks 2 4] [--cases data backward ...]
 
 Each run takes 10 to 20 seconds. An ill run is right when the report's rank and reason are those that were made; a
-healthy one when nothing about communication alarms. The extra work is a loop that waits on the CPU, so that it takes as
-long on a machine of any speed; for a neighbour, ranks are pinned and one of them shares its CPU.
+healthy one when nothing about communication alarms. The extra work is a loop that waits on the CPU, so that it
+takes as long on a machine of any speed; for a neighbour, ranks are pinned and one of them shares its CPU; for a
+quota, one runs in a control group of its own, which this process must be allowed to make.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import random
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+
+from benchmarks.clinic import quota
 
 JOB = Path(__file__).resolve().parent / "jobs" / "ranks.py"
 ILL = {
@@ -28,15 +32,18 @@ ILL = {
     "neighbour": "other-processes",
     "data+norm": "input_wait",
     "shards": "data-size",
+    "quota": "throttled",
 }
 """Cases, and the reasons that a report is to give. What follows an optimizer's step lies outside of all parts."""
+_QUOTA_CPUS = 0.12
 HEALTHY = ("none", "noise", "saves", "norm")
 STEPS = {2: 200, 4: 100}
 
 
 def observed(case: str, late: int, milliseconds: float, ranks: int) -> dict[str, Any]:
     """PD19 of the report on one run, with the ids of findings that alarm."""
-    with tempfile.TemporaryDirectory() as directory:
+    limited = quota.group(_QUOTA_CPUS) if case == "quota" else nullcontext(Path())
+    with limited as group, tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.json"
         job = [str(JOB), case, str(late), str(milliseconds), str(STEPS.get(ranks, 60))]
         torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", str(ranks)]
@@ -46,7 +53,8 @@ def observed(case: str, late: int, milliseconds: float, ranks: int) -> dict[str,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=directory,
-            env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"},
+            env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+            | {"GROUP": str(group)},
             timeout=120,
         )
         told = json.loads(report.read_text())

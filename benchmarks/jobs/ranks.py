@@ -1,8 +1,9 @@
 """Training with DistributedDataParallel, in which one rank may be late: `ranks.py CASE RANK MS STEPS`.
 
 Cases: `none`; `data`, `forward`, `backward` and `optimizer`, in which RANK works MS milliseconds longer per step;
-`neighbour`, a busy process on its CPU; `noise`, up to MS on every rank by chance; `saves`, rank 0 saves now and then;
-`norm`, batch norm, whose buffers are sent in every step; `data+norm`, both; `shards`, four times the samples on RANK.
+`neighbour`, a busy process on its CPU; `quota`, RANK in the control group $GROUP; `noise`, up to MS on every rank
+by chance; `saves`, rank 0 saves now and then; `norm`, batch norm, whose buffers are sent in every step;
+`data+norm`, both; `shards`, four times the samples on RANK.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -81,6 +83,8 @@ def main() -> None:
         os.sched_setaffinity(0, {cpu})
         if mine:  # it inherits the CPU
             subprocess.Popen([sys.executable, "-S", "-c", BUSY.format(parent=os.getpid())], env={})
+    if CASE == "quota" and mine:
+        (Path(os.environ["GROUP"]) / "cgroup.procs").write_text(str(os.getpid()))
     model = DistributedDataParallel(Network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     measure = nn.CrossEntropyLoss()

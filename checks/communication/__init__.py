@@ -26,14 +26,17 @@ Example
 
 How to fix
 ----------
-A late rank: what it spends its time in is said by part, and by the findings of its own steps. Sending: reduce once per
+A late rank: what it spends its time in is said by part, and by the findings of its own steps; so are a CPU quota that
+stops this rank alone, and a CPU whose clock is lower than those of the others. Sending: reduce once per
 optimizer step (`no_sync`), in few large buckets, take collectives for logging and barriers out of the step, send no
 buffers that need not be sent.
 
 When it stays silent
 --------------------
 With one rank, and where ranks do not wait for each other. A rank that is late now and then, each time another one, is
-no late rank: by how much one is late counts steps in which it is early against it. Steps that start an epoch or save a
+no late rank: by how much one is late counts steps in which it is early against it, and what comes and goes over seconds
+counts by eighths of the run. Where the others wait longer for a CPU than for the late rank, and all that it does takes
+longer, it may be another rank next time: that is told and does not alarm. Steps that start an epoch or save a
 checkpoint on any rank are left out on all. A setting (`find_unused_parameters`, small buckets) is no finding; its time
 is.
 

@@ -17,6 +17,8 @@ purpose had 0.5 to 0.9 in its part, a neighbour at most 0.2 in any."""
 _STAYS = 0.75
 """Of the steps, in which a rank comes last for want of a CPU, from which on it is that CPU's fault: processes that
 wander are now on one rank's CPU and now on another's. One that shared a CPU with a pinned rank made it 0.9."""
+_LOWER = 0.9
+"""Of the other ranks' clock: CPUs of one kind differ by a few per cent at the same load."""
 _LARGER = 1.05
 """Times the samples or bytes of the other ranks, from which on a batch is larger: an incomplete last batch is not."""
 _PROPORTIONAL = 2.5
@@ -25,6 +27,7 @@ of the length. They may be less longer, for a part of a pass is its overhead."""
 
 
 _OTHERS = "other-processes"
+_CHANCE = "; they wait {crowd_ms} per step for a CPU themselves, so that another rank may be the late one next time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class _Reason:
     """By which the late rank takes longer there than the mean of the others, per step."""
     fix: str
     part: Part = Part.COMPUTE
+    is_clear: bool = True
+    """False where all that it does takes longer, which CPUs that are short make any rank's work do."""
 
 
 _FIXES = {
@@ -58,7 +63,8 @@ _PARTS = {"input_wait": Part.INPUT_WAIT, "gc": Part.GC, "other": Part.OTHER, "ch
 
 
 def late_reason(together: Communication) -> str:
-    """What the rank that comes last takes its time for: a part of the step, `other-processes`, `compute`, `several`."""
+    """What the rank that comes last takes its time for: a part of the step, `data-size`, `throttled`, `lower-clock`,
+    `other-processes`, `compute` or `several`."""
     reason = _reason(together)
     return reason.name if reason else "several"
 
@@ -71,14 +77,16 @@ def late_rank(case: Case) -> Finding | None:
         return None  # ranks that take turns: each is the last one now and then
     late, reason = together.late_rank, _reason(together)
     wanders = reason is not None and reason.name == _OTHERS and late.late_share < _STAYS
+    crowd_ms = _crowd_ms(together.others)
+    by_chance = (reason is None or not reason.is_clear) and crowd_ms >= together.late_ms
     because = f": {reason.words} takes {{excess_ms}} longer" if reason else ""
     return Finding(
         id="PD19.late-rank",
-        severity=Severity.NOTE if wanders else case.severity(cost),
+        severity=Severity.NOTE if wanders or by_chance else case.severity(cost),
         confidence=case.confidence,
         message="the others wait {cost_ms} per step ({cost_share}) for rank {rank}" + because,
         reasoning="a collective ends when the last rank comes: rank {rank} is the last in {late_share} of the steps, "
-        "with {own_ms} of its own where the others have {others_ms}",
+        "with {own_ms} of its own where the others have {others_ms}" + (_CHANCE if by_chance else ""),
         evidence=(
             *cost.measured("by which it is later than the next rank, per step"),
             Measurement("rank", late.rank, "count", "the rank that is late"),
@@ -86,6 +94,7 @@ def late_rank(case: Case) -> Finding | None:
             milliseconds("own_ms", late.own_ms, "its own time per step"),
             milliseconds("others_ms", _mean([times.own_ms for times in together.others]), "own time of the others"),
             milliseconds("excess_ms", reason.excess_ms if reason else 0.0, "longer than on the others there"),
+            milliseconds("crowd_ms", crowd_ms, "for which the others wait for a CPU"),
             Measurement("times_data", _times_data(late, together.others), "ratio", "the data of the others, per step"),
         ),
         fix=Fix(text=reason.fix if reason else "Compare what this rank does with what the others do, part by part."),
@@ -93,7 +102,7 @@ def late_rank(case: Case) -> Finding | None:
             case.step,
             together.late_low_ms,
             together.late_high_ms,
-            "by how much this rank comes later than the next, step by step: at least their mean with its 95 % interval",
+            "by how much this rank comes later than the next, step by step: at least the lower end of its interval",
             part=reason.part if reason else Part.COMPUTE,
             general=True,
         ),
@@ -103,7 +112,8 @@ def late_rank(case: Case) -> Finding | None:
 def _reason(together: Communication) -> _Reason | None:
     """The one that explains at least half.
 
-    More data is longer passes, in proportion to it at most. Other work is more in one part, and takes CPU time or at
+    More data is longer passes, in proportion to it at most. A quota that stops this rank alone, or a slower CPU, makes
+    everything longer, and is asked before the parts. Other work is more in one part, and takes CPU time or at
     least longer than the rank stood runnable without a CPU. A CPU that others have makes the parts longer that were
     running, with no CPU time more, and is asked after that: whoever works more on a crowded machine also waits more for
     a CPU.
@@ -120,15 +130,42 @@ def _reason(together: Communication) -> _Reason | None:
     in_one_part = excess[name] >= least and excess[name] / max(more, 1e-9) >= usual[name] / own + _CONCENTRATED
     delay = _run_delay(late, others)
     works = max(excess[name] - delay, late.cpu_ms - _mean([times.cpu_ms for times in others])) >= least
+    slowed = _held_back(late, others, least)
+    if slowed is not None:
+        return slowed
     if delay >= least and not (in_one_part and works):
         fix = "Move the other process, or pin every rank to CPUs of its own (`taskset`, `numactl`)."
         return _Reason(_OTHERS, "waiting for a CPU that another process has", delay, fix)
     if excess[name] < least:
         passes = sum(excess[part] for part in ("forward", "backward", "optimizer"))
         fix = "Give all ranks the same work: batches of like sizes, and CPUs of the same speed."
-        return _Reason("compute", "its computing", passes, fix) if passes >= least else None
+        return _Reason("compute", "its computing", passes, fix, is_clear=False) if passes >= least else None
     words, fix = _FIXES[name]
-    return _Reason(name, words, excess[name], fix, _PARTS.get(name, Part.COMPUTE))
+    return _Reason(name, words, excess[name], fix, _PARTS.get(name, Part.COMPUTE), in_one_part and works)
+
+
+def _crowd_ms(others: tuple[RankTimes, ...]) -> float:
+    """For how long the ranks that are not late wait for a CPU; 0 where that is not known."""
+    known = [times.run_delay_ms for times in others if not isinstance(times.run_delay_ms, Missing)]
+    return _mean(known) if len(known) == len(others) else 0.0
+
+
+def _held_back(late: RankTimes, others: tuple[RankTimes, ...], least: float) -> _Reason | None:
+    """By a quota of its own, or a slower CPU. A rank with more to do meets its quota more often: then its work is to
+    blame; and a kernel counts the time that a quota stops a thread for as a wait for a CPU."""
+    stopped = late.throttled_ms - _mean([times.throttled_ms for times in others])
+    if stopped >= least and late.cpu_ms - _mean([times.cpu_ms for times in others]) < least:
+        fix = (
+            "Raise the CPU quota of this rank's container to that of the others, or give it fewer threads and workers."
+        )
+        return _Reason("throttled", "being stopped by its CPU quota", stopped, fix)
+    usual = _mean([times.clock_mhz for times in others])
+    if not late.clock_mhz or not all(times.clock_mhz for times in others) or late.clock_mhz > _LOWER * usual:
+        return None
+    slower = late.cpu_ms * (1 - late.clock_mhz / usual)
+    fix = "See to the cooling and the power limit of its CPU, or pin ranks to CPUs of the same speed."
+    words = f"computing at {late.clock_mhz:,.0f} MHz instead of {usual:,.0f}"
+    return _Reason("lower-clock", words, slower, fix) if slower >= least else None
 
 
 def _run_delay(late: RankTimes, others: tuple[RankTimes, ...]) -> float:

@@ -9,7 +9,8 @@ and autograd graphs that have gained nodes. Where something has grown, or steps 
 two are timed once more, to be compared with those of the first line window. What making a batch takes has a trend of
 its own, in each data-loader worker; one that gets slower has its data set looked at in the same way, and a batch made
 line by line once more. Of what saves, bytes of each call. From outside: swapping, a quota's throttling, the CPUs' clock
-and page faults, each by its own course over the steps.
+and page faults, each by its own course over the steps; on a CUDA device the GPU's clock where its driver says that it
+slows it down, and driver allocations that come more often while more reserved memory is in no use.
 
 Why it costs time
 -----------------
@@ -44,7 +45,8 @@ Only what a name in the training process or a worker's data set leads to is coun
 a generator does. The line is told by its source, so a container that goes by another name where it grows has none, and
 a tensor that is made larger by way of another variable is not told. What is told to be saved is that of the steps seen,
 and every step to come costs more, by the rate that is told with it: how long the run will be is known of loops over a
-`range` only, whose last step's length is told as if growth went on so.
+`range` only, whose last step's length is told as if growth went on so. What a GPU does over time was judged by
+recordings made by hand: it was not run on one that grows too hot.
 
 References
 ----------

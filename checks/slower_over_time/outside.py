@@ -12,6 +12,9 @@ from .growth import MOST, Case
 _APART = 2 / 3
 """Of the steps' growth, between the middles of the first and the last third of the run."""
 
+_WHOLE = 10
+"""From which on a number of so many per step is told without decimals."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Wording:
@@ -21,6 +24,8 @@ class _Wording:
     label: str
     unit: str
     fix: Fix
+    beside: tuple[str, str] = ("", "")
+    """What is told with it: label and unit."""
 
 
 _WORDINGS = {
@@ -66,6 +71,28 @@ _WORDINGS = {
             risk="The process keeps memory that it has once used.",
         ),
     ),
+    "gpu-clock": _Wording(
+        "the GPU was slowed down from {early} to {late} MHz",
+        "MHz of the GPU's clock",
+        "count",
+        Fix(
+            text="See to the GPU's cooling and power supply; one that gets too hot lowers its clock.",
+            code="nvidia-smi --query-gpu=clocks_event_reasons.active,temperature.gpu,clocks.sm --format=csv -l 5",
+            language="bash",
+        ),
+        ("degrees Celsius of the GPU", "count"),
+    ),
+    "cuda-fragmentation": _Wording(
+        "the CUDA cache is cut up, for {late:driver allocation} per step",
+        "driver allocations and cache flushes per step",
+        "count",
+        Fix(
+            text="Let segments grow instead of being cut, and pad inputs to a few sizes.",
+            code="export PYTORCH_ALLOC_CONF=expandable_segments:True",
+            language="bash",
+        ),
+        ("reserved on the device and in no use", "bytes"),
+    ),
 }
 
 
@@ -79,7 +106,16 @@ def slowing(case: Case) -> Finding | None:
 
 def _finding(case: Case, found: Slowing) -> Finding:
     wording = _WORDINGS[found.kind]
-    digits = 3 if wording.unit == "share" else 0
+    digits = 3 if wording.unit == "share" else 0 if found.late >= _WHOLE else 2
+    beside: tuple[Measurement, ...] = ()
+    if found.beside is not None:
+        label, unit = wording.beside
+        beside = tuple(
+            Measurement(name, round(value), unit, f"{label}, {when}")  # type: ignore[arg-type]
+            for name, value, when in zip(
+                ("beside", "beside_late"), found.beside, ("at first", "in the end"), strict=True
+            )
+        )
     return Finding(
         id=f"PD15.{found.kind}",
         severity=case.severity,
@@ -92,13 +128,17 @@ def _finding(case: Case, found: Slowing) -> Finding:
             Measurement("early", round(found.early, digits), wording.unit, f"{wording.label}, at first"),  # type: ignore[arg-type]
             Measurement("late", round(found.late, digits), wording.unit, f"{wording.label}, in the end"),  # type: ignore[arg-type]
             milliseconds("grown_ms", found.grown_ms, "of a step's growth by it"),
+            *beside,
         ),
         fix=wording.fix,
-        savings=_share_of(case.saved, min(1.0, found.grown_ms / (_APART * case.trend.grown_ms))),
+        savings=_share_of(case, found),
     )
 
 
-def _share_of(saved: Savings, share: float) -> Savings:
+def _share_of(case: Case, found: Slowing) -> Savings:
     """What it explains of the growth can be saved, and no more."""
-    low, high = share * saved.low_ms, share * saved.high_ms
+    saved, grown_ms = case.saved, _APART * case.trend.grown_ms
+    share = min(1.0, found.grown_ms / grown_ms)
+    least = share if found.least_ms is None else min(share, found.least_ms / grown_ms)
+    low, high = least * saved.low_ms, share * saved.high_ms
     return replace(saved, ceiling_ms=high, low_ms=low, high_ms=high, share=share * saved.share)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Generic, Literal, TypeVar
 
-from ..evidence.model import Evidence, JobAnatomy, Missing, Site, Step
+from ..evidence.model import Evidence, JobAnatomy, Missing, Site, Step, WholeJob
 from .measured import NO_PAST, Past, Trials
 
 Unit = Literal["ms", "us", "s", "share", "count", "bytes", "bytes/s", "ratio", "flops", "text"]
@@ -136,8 +136,8 @@ class Savings:
         """The step that they are taken off, ms; with what irregular ones add to it, where a part of that is saved."""
         return _whole_ms(step, self.part)
 
-    def of_job(self, job: JobAnatomy) -> tuple[float, float]:
-        """The range over all steps that were seen, ms: no more than was observed, and nothing is extrapolated."""
+    def of_job(self, job: JobAnatomy | WholeJob) -> tuple[float, float]:
+        """The range over all steps that were seen, or of the whole job as extrapolated, ms: no more than that took."""
         return min(job.wall_ms, self.low_ms * job.steps), min(job.wall_ms, self.high_ms * job.steps)
 
     def __post_init__(self) -> None:

@@ -6,8 +6,9 @@ import numpy as np
 
 from ..recording.model import ProcessRecording, RunFacts
 from .evaluation import by_row, held, starts_us
-from .model import JobAnatomy, JobParts, Missing
+from .model import OBSERVED_WHOLE, JobAnatomy, JobParts, Missing
 from .steady import Mask, Selection
+from .whole_job import RECURRING, Recurring, extrapolated
 
 
 def build(process: ProcessRecording, selection: Selection | Missing, job: RunFacts) -> JobAnatomy | Missing:
@@ -29,7 +30,7 @@ def build(process: ProcessRecording, selection: Selection | Missing, job: RunFac
     # Python takes itself down after its exit handlers, with torch for half a second and more.
     end_ns = max(ended.t, job.ended_ns) if ended is not None else last_ns
     after = _after(process, last_ns, end_ns)
-    loop = _loop(process, selection)
+    loop, recurring = _loop(process, selection)
     parts = JobParts(
         start=start_ms,
         imports=imports_ms,
@@ -46,7 +47,9 @@ def build(process: ProcessRecording, selection: Selection | Missing, job: RunFac
         after=after.after,
         observing=own_start + observed_ms + loop.observing + after.observing,
     )
-    return JobAnatomy(parts.total, ended is not None, job.end == "stopped", parts, len(steps))
+    stopped = job.end == "stopped"
+    whole = extrapolated(process, selection, parts, recurring) if stopped else OBSERVED_WHOLE
+    return JobAnatomy(parts.total, ended is not None, stopped, parts, len(steps), whole)
 
 
 def _after(process: ProcessRecording, last_ns: int, end_ns: int) -> JobParts:
@@ -70,8 +73,9 @@ def _after(process: ProcessRecording, last_ns: int, end_ns: int) -> JobParts:
     return JobParts(**parts, after=left)
 
 
-def _loop(process: ProcessRecording, selection: Selection | Missing) -> JobParts:
-    """From the first batch or forward pass to the end of the last step, without what lies between its steps."""
+def _loop(process: ProcessRecording, selection: Selection | Missing) -> tuple[JobParts, tuple[Recurring, ...]]:
+    """From the first batch or forward pass to the end of the last step, without what lies between its steps; and what
+    of that may come again, after the warm-up."""
     rows, found = process.steps, held(process)
     wall = rows["wall_us"] / 1000
     told = {
@@ -99,6 +103,7 @@ def _loop(process: ProcessRecording, selection: Selection | Missing) -> JobParts
     parts["warm_up"] = float(rest[warm].sum())
     parts["steady"] = 0.0
     taken = first | warm
+    seen = {name: (float(ms[~taken].sum()), (ms > 0) & ~taken) for name, ms in told.items()}
     for name, mask in (
         ("evaluation", evaluates),
         ("inference", infers),
@@ -113,4 +118,7 @@ def _loop(process: ProcessRecording, selection: Selection | Missing) -> JobParts
         ordinary = whole if name == "steady" else min(whole, usual * int(chosen.sum()))
         parts["steady"] += ordinary
         parts[name] = parts.get(name, 0.0) + whole - ordinary
-    return JobParts(**parts)
+        ms, rows_with = seen.get(name, (0.0, chosen))
+        seen[name] = ms + whole - ordinary, rows_with | chosen
+    recurring = [Recurring(name, ms, rows["step"][found]) for name, (ms, found) in seen.items() if name in RECURRING]
+    return JobParts(**parts), tuple(recurring)

@@ -20,7 +20,7 @@ from ..recording.model import Ints, ProcessRecording
 from ..recording.settings import ReducedModel
 from . import steady
 from .model import Collective, Communication, Missing, Parts, RankTimes, Site
-from .stats import block_interval
+from .stats import block_interval, lasting_low
 from .steady import MIN_STEADY, Selection
 
 Floats = npt.NDArray[np.float64]
@@ -66,7 +66,8 @@ def _compared(ranks: Sequence[_Rank], common: Ints, waits: Floats) -> Communicat
     late = int(waits.mean(axis=1).argmin())
     # How much longer the next rank waited: all steps end together, so it is by how much the late one came later.
     lead = np.delete(waits, late, axis=0).min(axis=0) - waits[late]
-    low, _ = block_interval(lead)
+    # The late one is chosen by the same steps, and whom a neighbour disturbs for seconds is chance.
+    low = min(block_interval(lead)[0], lasting_low(lead))
     last = waits.argmin(axis=0)
     return Communication(
         steps=int(common.size),
@@ -109,7 +110,26 @@ def _times(rank: _Rank, common: Ints, late_share: float) -> RankTimes:
         late_share=late_share,
         samples=steady.samples_per_step(rank.process, rank.selection),
         batch_bytes=_batch_bytes(rank),
+        throttled_ms=_throttled_ms(rank),
+        clock_mhz=_clock_mhz(rank),
     )
+
+
+def _throttled_ms(rank: _Rank) -> float:
+    """Threads that run side by side are stopped side by side."""
+    selection = rank.selection
+    stopped, user, system = (selection.per_step(name) for name in ("throttled_us", "utime_us", "stime_us"))
+    wall_us = float(selection.column("wall_us").mean())
+    if stopped is None or user is None or system is None or wall_us <= 0:
+        return 0.0
+    # Stopped for x, it keeps (user + system) / (wall - x) CPUs busy, and each of them is stopped for x.
+    side_by_side = stopped * wall_us / max(1.0, stopped + user + system)
+    return min(stopped, side_by_side) / 1000
+
+
+def _clock_mhz(rank: _Rank) -> float:
+    seen = [one.clock_mhz for one in rank.process.samples if one.step >= rank.selection.first and one.clock_mhz]
+    return sum(seen) / len(seen) if seen else 0.0
 
 
 def _batch_bytes(rank: _Rank) -> float | Missing:

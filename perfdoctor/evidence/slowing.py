@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from ..recording.host import HostSample
 from ..recording.model import ProcessRecording
 from .host import samples_between
 from .model import Slowing, Trend
+from .slowing_device import fragmentation, lower_gpu_clock
 from .steady import Selection
-
-_LEAST = 6
-"""Readings: two for each third of the steps."""
-_MIDDLE = 0.1
-"""Of the way from the first third to the last, that the middle one has gone at least, and gone no further than to the
-end: what jumps, or comes and goes, is somebody else's."""
+from .thirds import thirds
 
 
 def build(
@@ -39,6 +35,8 @@ def build(
         _slowing("throttled", [_throttled(one) for one in inside], of_shares),
         _slowing("lower-clock", [one.clock_mhz for one in inside], of_clock),
         _page_faults(process, steps),
+        lower_gpu_clock(samples, inside, late_ms),
+        fragmentation(process, steps, late_ms - early_ms),
     ]
     return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.grown_ms))
 
@@ -62,25 +60,14 @@ def _page_faults(process: ProcessRecording, steps: Selection) -> Slowing | None:
     more and smaller pieces."""
     inside = [sample for sample in process.samples if sample.step >= steps.first]
     pairs = [(one, other) for one, other in pairwise(inside) if other.step > one.step]
-    system = _thirds((other.stime_us - one.stime_us) / 1000 / (other.step - one.step) for one, other in pairs)
-    faults = _thirds((other.minflt - one.minflt) / (other.step - one.step) for one, other in pairs)
+    system = thirds((other.stime_us - one.stime_us) / 1000 / (other.step - one.step) for one, other in pairs)
+    faults = thirds((other.minflt - one.minflt) / (other.step - one.step) for one, other in pairs)
     if system is None or faults is None or not faults[1] > faults[0] or not system[1] > system[0]:
         return None
     return Slowing("page-faults", *faults, grown_ms=system[1] - system[0])
 
 
 def _slowing(kind: str, readings: Sequence[float | None], cost: Callable[[float, float], float]) -> Slowing | None:
-    thirds = _thirds(reading for reading in readings if reading is not None)
-    grown_ms = cost(*thirds) if thirds is not None else 0.0
-    return Slowing(kind, *thirds, grown_ms) if thirds is not None and grown_ms > 0 else None  # type: ignore[arg-type]
-
-
-def _thirds(readings: Iterable[float]) -> tuple[float, float] | None:
-    """Means of the first and the last third; None where the middle one does not lie on the way."""
-    values = list(readings)
-    third = len(values) // 3
-    if len(values) < _LEAST:
-        return None
-    early, middle, late = (sum(part) / len(part) for part in (values[:third], values[third:-third], values[-third:]))
-    gone = (middle - early) / (late - early) if late != early else 0.0
-    return (early, late) if _MIDDLE <= gone <= 1.0 else None
+    ends = thirds(reading for reading in readings if reading is not None)
+    grown_ms = cost(*ends) if ends is not None else 0.0
+    return Slowing(kind, *ends, grown_ms) if ends is not None and grown_ms > 0 else None  # type: ignore[arg-type]

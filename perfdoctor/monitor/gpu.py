@@ -98,6 +98,7 @@ class NvmlGpus:
             sm_clock_mhz=self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
             throttle_reasons=reasons,
             processes=tuple(GpuProcess(p.pid, index, p.usedGpuMemory) for p in processes),
+            temperature_c=self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
         )
 
     def _ask(self, question: Callable[..., T], *arguments: Any) -> T | None:

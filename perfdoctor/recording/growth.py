@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from .base import Site
 
@@ -79,8 +80,14 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """How many steps the loop is going to take, told where steps get longer."""
+    """How many steps the loop is going to take, told where steps get longer and where perfdoctor ends the job."""
 
     step: int
     steps: int
-    """In all; 0 where the loop does not say."""
+    """That the process will have taken in all."""
+    epoch: int = 0
+    """Of them in an epoch; 0 where that is not known."""
+    by: Literal["loops", "lightning", "transformers"] = "loops"
+    """Who says so: the job's own `for` statements, or its trainer."""
+    at_most: bool = False
+    """The trainer stops early where nothing gets better."""

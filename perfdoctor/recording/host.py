@@ -94,6 +94,7 @@ class GpuSample:
     throttle_reasons: int | None
     """Bit mask, nvmlClocksEventReasons: 0x8, 0x40, 0x80 (hardware) and 0x20 (software thermal) cost time."""
     processes: tuple[GpuProcess, ...]
+    temperature_c: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

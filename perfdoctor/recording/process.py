@@ -186,6 +186,9 @@ class CudaCounters:
     device_allocs: int
     peak_allocated_bytes: int
     peak_reserved_bytes: int
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    """Just then, like the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,10 @@ class Sample:
     import_us: int = 0
     """The outermost imports of the process's first thread, until its first step ended."""
     cuda: CudaCounters | None = None
+    throttled_us: int | None = None
+    """CPU quotas stopped the control groups of a rank among others, summed over CPUs."""
+    clock_mhz: float | None = None
+    """Of the CPU that its training thread was on just then."""
 
 
 @dataclass(frozen=True, slots=True)

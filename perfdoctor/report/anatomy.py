@@ -71,6 +71,18 @@ class Slice:
     """Of the whole."""
 
 
+@dataclass(frozen=True, slots=True)
+class SliceText:
+    """One part of the step, or of the job, in words."""
+
+    piece: Slice
+    time: str
+    """In the unit and with the decimals of the whole."""
+    share: str
+    device: str = ""
+    """On the CUDA device's timeline, in the same unit; "" without one."""
+
+
 def dissect(parts: Divided, looks: Mapping[str, Look] = LOOKS, smallest: float = SMALLEST_SHARE) -> tuple[Slice, ...]:
     """The parts in their order, those under the smallest share merged into the rest."""
     total = parts.total

@@ -12,9 +12,9 @@ from rich.text import Text
 from ..diagnosis.findings import Confidence, Diagnosis, OutcomeKind
 from ..diagnosis.integrity import DOUBTS
 from . import wording
-from .anatomy import Slice
+from .anatomy import Slice, SliceText
 from .console_full import full_report, trial_table
-from .content import CheckText, Content, FindingText, SliceText, prepare
+from .content import CheckText, Content, FindingText, prepare
 from .terminal import (
     INDENT,
     MARK_STYLES,
@@ -61,7 +61,7 @@ def _brief_report(content: Content) -> list[RenderableType]:
         blocks += [heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
     if content.job_anatomy:
         blocks += [heading(f"Where the job's time goes ({content.job})"), *_anatomy(content.job_anatomy)]
-    blocks += [Text(text) for text in (content.device, content.whereabouts) if text]
+    blocks += [Text(text) for text in (content.whole_job, content.device, content.whereabouts) if text]
     if blocks:
         blocks.append(Text())
     for section in content.sections:

@@ -23,8 +23,9 @@ from ..diagnosis.findings import (
 )
 from ..evidence.model import Evidence, JobAnatomy, Missing, Step
 from . import wording
-from .anatomy import JOB_LOOKS, SMALLEST_OF_JOB, Slice, dissect
+from .anatomy import SliceText, dissect
 from .device import device_column, device_sentence
+from .job import job_anatomy_text, job_heading, whole_job_sentence, whole_time
 from .source import source_line
 from .trials import TrialsText, accuracy, best_measured, trials_text, tried
 from .trust import Row, alarm_rows, environment_rows, trust_brief, trust_rows
@@ -37,18 +38,6 @@ MARKS = {
     OutcomeKind.CRASHED: "☠",
 }
 SEVERITY_MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.NOTE: "i"}
-
-
-@dataclass(frozen=True, slots=True)
-class SliceText:
-    """One part of the step in words."""
-
-    piece: Slice
-    time: str
-    """In the unit and with the decimals of the whole step."""
-    share: str
-    device: str = ""
-    """On the CUDA device's timeline, in the same unit; "" without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +62,7 @@ class FindingText:
     gain: str
     """The same without the cost."""
     of_job: str
-    """What that is of the observed job's time; "" where nothing is saved, or where it was not observed."""
+    """What that is of the whole job's time, or of the observed part; "" where nothing is saved or was observed."""
     method: str
     fix: str
     code: str
@@ -125,9 +114,11 @@ class Content:
     anatomy: tuple[SliceText, ...]
     """Empty without a step."""
     job: str
-    """How much of the job was observed; "" where nothing was."""
+    """How long the whole job would take, or how much of it was observed; "" where nothing was."""
     job_anatomy: tuple[SliceText, ...]
     """Where that time goes; empty where nothing was observed."""
+    whole_job: str
+    """What the whole job's time is made of and what is not in it; why it is not told, where it could be; else ""."""
     device: str
     """Whether the host or the CUDA device bounds the step; "" in a job without CUDA."""
     whereabouts: str
@@ -164,8 +155,9 @@ def prepare(diagnosis: Diagnosis) -> Content:
         verdict=verdict(diagnosis),
         step="" if isinstance(step, Missing) else wording.duration(step.step_ms),
         anatomy=() if isinstance(step, Missing) else anatomy_text(diagnosis.evidence, step),
-        job="" if isinstance(job, Missing) else _observed(job),
+        job="" if isinstance(job, Missing) else job_heading(job),
         job_anatomy=() if isinstance(job, Missing) else job_anatomy_text(job),
+        whole_job="" if isinstance(job, Missing) else whole_job_sentence(job),
         device="" if isinstance(step, Missing) else device_sentence(diagnosis.evidence),
         whereabouts=whereabouts(diagnosis),
         sections=_sections(diagnosis),
@@ -204,21 +196,14 @@ def anatomy_text(evidence: Evidence, step: Step) -> tuple[SliceText, ...]:
     )
 
 
-def job_anatomy_text(job: JobAnatomy) -> tuple[SliceText, ...]:
-    """The parts of the job in words."""
-    return tuple(
-        SliceText(piece, wording.aligned(piece.ms, job.wall_ms), wording.share(piece.share))
-        for piece in dissect(job.parts, JOB_LOOKS, SMALLEST_OF_JOB)
-    )
-
-
-def _observed(job: JobAnatomy) -> str:
-    """`34.2 s, from its start to its end`."""
-    if job.stopped:
-        end = "until perfdoctor ended it"
-    else:
-        end = "from its start to its end" if job.complete else "as far as it was seen"
-    return f"{wording.duration(job.wall_ms)}, {end}"
+def _of_job(saved: Savings, job: JobAnatomy | Missing) -> str:
+    """`3.1 to 4.0 s of the 42 s of the job that were observed`, at the steps that were seen; or of the whole job."""
+    if isinstance(job, Missing) or saved.high_ms <= 0 or job.wall_ms <= 0:
+        return ""
+    if isinstance(job.whole, Missing):
+        times = wording.span(*saved.of_job(job))
+        return f"{times} of the {wording.duration(job.wall_ms)} of the job that were observed"
+    return f"{wording.span(*saved.of_job(job.whole))} of the whole job's time of {whole_time(job.whole)}"
 
 
 def place(location: Location | None, *, function: bool = True) -> str:
@@ -254,13 +239,6 @@ def finding_text(number: int, finding: Finding, diagnosis: Diagnosis) -> Finding
         tried=tried(diagnosis, finding),
         measured=best_measured(diagnosis, finding),
     )
-
-
-def _of_job(saved: Savings, job: JobAnatomy | Missing) -> str:
-    """`3.1 to 4.0 s of the 42 s that were observed`, at the steps that were seen."""
-    if isinstance(job, Missing) or saved.high_ms <= 0 or job.wall_ms <= 0:
-        return ""
-    return f"{wording.span(*saved.of_job(job))} of the {wording.duration(job.wall_ms)} of the job that were observed"
 
 
 def summary(diagnosis: Diagnosis) -> str:

@@ -38,6 +38,7 @@ from ..evidence.model import (
     OwnCost,
     ProbeFault,
     Step,
+    WholeJob,
 )
 from ..gate import fingerprint
 from ..gate.metrics import metrics
@@ -74,12 +75,12 @@ class Anatomy(Step):
 
 @dataclass(frozen=True, slots=True)
 class JobSavings:
-    """What a fix would have saved of the observed job, over all steps that were seen; nothing is extrapolated."""
+    """What a fix would have saved over all steps that were seen, or would save over all that the job takes."""
 
     low_ms: float
     high_ms: float
     share: float
-    """`high_ms` over the time that was observed."""
+    """`high_ms` over the time that was observed, or over that of the whole job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,9 @@ class ReportedFinding(Finding):
     """One cause of lost time, with its cost, place, and fix; its texts are complete."""
 
     job_savings: JobSavings | Missing
-    """What it comes to in the whole job, as far as that was observed."""
+    """What it comes to in the job, as far as that was observed."""
+    whole_job_savings: JobSavings | Missing
+    """What it comes to in the whole job, as `job.whole` extrapolates it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +165,7 @@ class Report:
     """Where the steady step goes and what it could be, in one sentence."""
     anatomy: Anatomy | Missing
     job: JobAnatomy | Missing
-    """Where the time of the whole job goes, as far as it was observed."""
+    """Where the time of the whole job goes, as far as it was observed; `whole` is extrapolated."""
     activity: Activity | Missing
     """What host and device did side by side; only of a profiler's trace."""
     evaluations: Evaluations | Missing
@@ -271,10 +274,13 @@ def _check(result: CheckResult, job: JobAnatomy | Missing) -> CheckReport:
 
 def _finding(finding: Finding, job: JobAnatomy | Missing) -> ReportedFinding:
     worded = replace(wording.filled(finding), evidence=_labelled(finding.evidence))
-    return ReportedFinding(**_fields(worded), job_savings=_job_savings(finding, job))
+    whole = job if isinstance(job, Missing) else job.whole
+    return ReportedFinding(
+        **_fields(worded), job_savings=_job_savings(finding, job), whole_job_savings=_job_savings(finding, whole)
+    )
 
 
-def _job_savings(finding: Finding, job: JobAnatomy | Missing) -> JobSavings | Missing:
+def _job_savings(finding: Finding, job: JobAnatomy | WholeJob | Missing) -> JobSavings | Missing:
     if isinstance(job, Missing):
         return job
     low_ms, high_ms = finding.savings.of_job(job)

@@ -132,6 +132,8 @@ ILL: dict[str, Evidence] = {
     "PD15.growing-file": growing_file(),
     "PD15.growing-graph": deeper_graph(),
     "PD15.growing-tensor": growing_tensor(),
+    "PD15.cuda-fragmentation": slowed("cuda-fragmentation", 0.1, 8.0, least_ms=1.6, beside=(2e8, 6e9)),
+    "PD15.gpu-clock": slowed("gpu-clock", 1980.0, 1100.0, beside=(62.0, 88.0)),
     "PD15.lower-clock": slowed("lower-clock", 3400.0, 2000.0),
     "PD15.page-faults": slowed("page-faults", 100.0, 9000.0),
     "PD15.slower-loader": slower_loader(),

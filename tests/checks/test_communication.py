@@ -68,6 +68,73 @@ def test_ranks_that_take_turns_have_no_late_one() -> None:
     assert ids(_examined(with_(late(by_ms=4.0), communication__late_low_ms=0.0))) == []
 
 
+def _held_back(**changes: float) -> object:
+    """Rank 1 takes 10 ms longer for computing, and no CPU time more."""
+    return with_(times(1, 0.5, 1.0, forward=12.0, backward=20.0), **changes)
+
+
+def test_a_rank_that_its_quota_stops_is_named_so_and_not_after_another_process() -> None:
+    # A kernel counts the time for which a quota stops a thread as a wait for a CPU.
+    stopped = two_ranks(together(times(0, 10.5), _held_back(throttled_ms=9.0, run_delay_ms=9.0)))
+    assert _reason(_examined(stopped)) == "throttled"
+    finding = _found(stopped)
+    assert number(finding, "excess_ms") == pytest.approx(9.0) and "quota" in finding.fix.text
+    alike = two_ranks(together(with_(times(0, 10.5), throttled_ms=9.0), _held_back(throttled_ms=9.5)))
+    assert _reason(_examined(alike)) != "throttled", "all ranks share the quota"
+
+
+def test_a_rank_that_works_more_meets_its_quota_because_of_that() -> None:
+    working = _held_back(throttled_ms=9.0, cpu_ms=34.0)
+    assert _reason(_examined(two_ranks(together(times(0, 10.5), working)))) != "throttled"
+
+
+@pytest.mark.parametrize(
+    ("mhz", "others", "reason"),
+    [
+        (2_000.0, 3_400.0, "lower-clock"),
+        (3_300.0, 3_400.0, "backward"),
+        (0.0, 3_400.0, "backward"),
+        (2_000.0, 0.0, "backward"),
+    ],
+)
+def test_a_rank_on_a_slower_cpu_is_named_so(mhz: float, others: float, reason: str) -> None:
+    ranks = with_(times(0, 10.5), clock_mhz=others), _held_back(clock_mhz=mhz)
+    outcome = _examined(two_ranks(together(*ranks)))
+    assert _reason(outcome) == reason
+    if reason == "lower-clock":
+        (finding,) = outcome.findings
+        assert number(finding, "excess_ms") == pytest.approx(24.0 * (1 - 2_000 / 3_400))
+        assert "2,000 MHz instead of 3,400" in finding.message
+
+
+def test_a_slower_clock_that_explains_little_is_no_reason() -> None:
+    ranks = with_(times(0, 20.5), clock_mhz=3_400.0), with_(_held_back(parts__backward=30.0), clock_mhz=3_000.0)
+    assert _reason(_examined(two_ranks(together(*ranks)))) == "backward"
+
+
+def _slower(**changes: float) -> object:
+    """Rank 1 takes a quarter longer for forward and backward pass alike, and more CPU time."""
+    return with_(times(1, 0.5, 0.8, forward=10.0, backward=17.5), cpu_ms=29.0, **changes)
+
+
+def test_a_rank_that_is_slower_in_all_where_cpus_are_short_may_be_another_next_time() -> None:
+    short = two_ranks(together(with_(times(0, 6.0), run_delay_ms=9.0), _slower(run_delay_ms=10.0)))
+    finding = _found(short)
+    assert finding.severity is Severity.NOTE and "another rank" in finding.reasoning
+    assert number(finding, "crowd_ms") == 9.0
+    quiet = _found(two_ranks(together(with_(times(0, 6.0), run_delay_ms=2.0), _slower(run_delay_ms=2.0))))
+    assert quiet.severity is not Severity.NOTE and "another rank" not in quiet.reasoning
+
+
+def test_work_that_is_longer_in_one_part_is_this_ranks_however_short_cpus_are() -> None:
+    waiting = with_(times(0, 10.5), run_delay_ms=12.0)
+    reading = with_(times(1, 0.5, 1.0, input_wait=10.3), run_delay_ms=12.0)
+    finding = _found(two_ranks(together(waiting, reading)))
+    assert (
+        finding.severity is Severity.ERROR and _reason(_examined(two_ranks(together(waiting, reading)))) == "input_wait"
+    )
+
+
 def test_a_cpu_that_others_have_comes_before_the_parts_that_it_lengthens() -> None:
     waiting = times(0, 10.5)
     kept = with_(times(1, 0.5, 1.0, forward=12.0, backward=20.0), run_delay_ms=9.0)

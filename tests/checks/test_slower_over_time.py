@@ -153,7 +153,7 @@ def test_a_file_that_stays_as_it_is_or_costs_little_is_none(changes: dict[str, f
     )
 
 
-@pytest.mark.parametrize("kind", ["swapping", "throttled", "lower-clock", "page-faults"])
+@pytest.mark.parametrize("kind", ["swapping", "throttled", "lower-clock", "page-faults", "gpu-clock"])
 def test_what_slows_the_steps_from_outside_is_named_by_its_own_course(kind: str) -> None:
     finding = _found(slowed(kind))
     assert finding.id == f"PD15.{kind}" and number(finding, "grown_ms") == 12.0
@@ -169,6 +169,14 @@ def test_what_explains_less_than_half_of_the_growth_is_not_to_blame(grown_ms: fl
 def test_only_what_it_explains_can_be_saved() -> None:
     half, all_of_it = _found(slowed(grown_ms=20 / 3)).savings, _found(slowed(grown_ms=40 / 3)).savings
     assert half.low_ms == pytest.approx(all_of_it.low_ms / 2) and half.high_ms == pytest.approx(all_of_it.high_ms / 2)
+
+
+def test_what_a_driver_call_takes_is_known_by_its_order_only() -> None:
+    whole = _found(slowed("gpu-clock", grown_ms=40 / 3)).savings
+    finding = _found(slowed("cuda-fragmentation", 0.1, 8.0, 40 / 3, least_ms=4 / 3, beside=(2e8, 6e9)))
+    assert finding.savings.high_ms == pytest.approx(whole.high_ms)
+    assert finding.savings.low_ms == pytest.approx(whole.low_ms / 10)
+    assert (number(finding, "beside"), number(finding, "beside_late")) == (2e8, 6e9)
 
 
 def test_what_the_job_keeps_is_named_before_the_swap_that_it_leads_to() -> None:

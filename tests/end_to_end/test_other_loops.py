@@ -78,3 +78,14 @@ def test_torchrun_is_stopped_with_all_its_ranks(perfdoctor: Perfdoctor) -> None:
     assert checked.facts["end"] == "stopped"
     assert checked.facts["detail"] == ""
     assert "Traceback" not in checked.stderr and "SIGTERM" not in checked.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["lightning", "transformers"])
+def test_a_trainer_that_is_ended_says_how_many_steps_it_would_have_taken(
+    by: str, perfdoctor: Perfdoctor, tmp_path: Path
+) -> None:
+    pytest.importorskip(by)
+    whole = perfdoctor.check("--steps", "60", JOBS / "ended.py", by, tmp_path, env=QUIET).json["job"]["whole"]
+    assert (whole["by"], whole["at_most"]) == (by, False), whole
+    assert whole["steps"] == pytest.approx(5_000, abs=2)

@@ -140,3 +140,79 @@ def test_the_late_rank_is_the_one_that_is_judged(tmp_path: Path) -> None:
     run = build_run(read(write_run(tmp_path)), MACHINE, HostRecording((), (), ()))
     assert run.slowest.rank == 1
     assert run.ranks[0].communication == run.ranks[1].communication
+
+
+def _stopped(every_us: int | None, mhz: float | None, cpus: float = 1.0) -> list[dict[str, Any]]:
+    """Counters of a rank whose steps of 30 ms are stopped for so long, and keep CPUs busy while they run."""
+    running = 30_000 - (every_us or 0)
+    return [
+        sample(step, utime_us=int(step * running * cpus), throttled_us=every_us and step * every_us, clock_mhz=mhz)
+        for step in (20, 50, 80)
+    ]
+
+
+def test_what_holds_one_rank_back_is_told_of_it_alone(tmp_path: Path) -> None:
+    records = [
+        _records(0, 30_000, 13_000, *_stopped(0, 3_400.0)),
+        _records(1, 30_000, 1_000, *_stopped(12_000, 2_900.0)),
+    ]
+    usual, stopped = _compared(tmp_path, *records).ranks
+    assert (usual.throttled_ms, stopped.throttled_ms) == (0.0, pytest.approx(12.0))
+    assert (usual.clock_mhz, stopped.clock_mhz) == (3_400.0, pytest.approx(2_900.0))
+
+
+def test_threads_that_are_stopped_side_by_side_count_once(tmp_path: Path) -> None:
+    two_cpus = [one | {"throttled_us": 2 * one["throttled_us"]} for one in _stopped(12_000, None, cpus=2.0)]
+    records = [_records(0, 30_000, 13_000), _records(1, 30_000, 1_000, *two_cpus)]
+    seen = _compared(tmp_path, *records)
+    assert seen.late_rank.throttled_ms == pytest.approx(12.0)
+    assert (seen.others[0].throttled_ms, seen.others[0].clock_mhz) == (0.0, 0.0), "no counters, no claim"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Ranks that are late by chance, or seldom
+
+
+def _random_work(seed: int) -> tuple[list[int], list[int]]:
+    """Waits of two ranks whose own work varies by a third from step to step, with an even neighbour for a while."""
+    rng = np.random.default_rng(seed)
+    own = rng.lognormal(0, 0.3, (2, N)) * 6_000
+    first = rng.integers(0, N - 25)
+    own[rng.integers(0, 2), first : first + 25] += 3_000
+    waits = own.max(axis=0) - own + 1_000
+    return [wait.astype(int).tolist() for wait in waits]  # type: ignore[return-value]
+
+
+def test_ranks_with_random_work_have_no_late_one(tmp_path: Path) -> None:
+    claimed = 0
+    for seed in range(20):
+        (folder := tmp_path / str(seed)).mkdir()
+        one, other = _random_work(seed)
+        seen = _compared(folder, _records(0, 10_000, one), _records(1, 10_000, other))
+        claimed += seen.late_low_ms > 0.05 * 10
+    assert claimed <= 1
+
+
+def test_a_rank_that_is_late_in_every_step_is_found_beside_such_work(tmp_path: Path) -> None:
+    for seed in range(5):
+        (folder := tmp_path / str(seed)).mkdir()
+        one, other = _random_work(seed)
+        later = [wait + 4_000 for wait in one]
+        seen = _compared(folder, _records(0, 14_000, later), _records(1, 14_000, other))
+        assert seen.late == 1 and seen.late_low_ms > 0.05 * 14
+
+
+def test_a_barrier_once_an_epoch_makes_nobody_late(tmp_path: Path) -> None:
+    held = [9_000 if step % 25 == 24 else 0 for step in range(N)]
+    first = _records(0, [10_000 + us for us in held], [1_000 + us for us in held])
+    second = _records(1, [10_000 + us for us in held], [1_050 + us for us in held])
+    assert _compared(tmp_path, first, second).late_low_ms < 0.05 * 10
+
+
+def test_a_rank_that_logs_now_and_then_is_late_by_as_little_as_that_takes(tmp_path: Path) -> None:
+    logs = [2_000 if step % 20 == 19 else 30 for step in range(N)]
+    first = _records(0, [10_000 + us for us in logs], 1_000, logging_us=logs)
+    second = _records(1, [10_000 + us for us in logs], [1_000 + us for us in logs])
+    seen = _compared(tmp_path, first, second)
+    assert seen.late == 0 and seen.late_ms == pytest.approx(0.13, rel=0.1)
+    assert seen.late_low_ms < 0.05 * 10

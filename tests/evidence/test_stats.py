@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from recordings import autocorrelated
 
-from perfdoctor.evidence.stats import block_interval, mad, trimmed_mean
+from perfdoctor.evidence.stats import block_interval, lasting_low, mad, trimmed_mean
 
 
 def _coverage(noise: Callable[[np.random.Generator], np.ndarray], runs: int = 300) -> float:
@@ -60,3 +60,28 @@ def test_of_few_values_nothing_is_trimmed() -> None:
 def test_the_median_deviation_ignores_hiccups() -> None:
     assert mad(np.array([9.0, 10.0, 11.0, 10.0, 1000.0])) == 1.0
     assert mad(np.array([])) == 0.0
+
+
+def _claims(low: Callable[[np.ndarray], float], rho: float, runs: int = 300) -> float:
+    """How often something is surely above nothing that is nothing."""
+    rng = np.random.default_rng(3)
+    return sum(low(autocorrelated(rng, 140, rho=rho)) > 0 for _ in range(runs)) / runs
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.8])
+def test_what_comes_and_goes_is_seldom_taken_for_what_lasts(rho: float) -> None:
+    by_eighths = _claims(lasting_low, rho)
+    assert by_eighths <= 0.02
+    if rho == 0.8:
+        assert _claims(lambda values: block_interval(values)[0], rho) > 2 * by_eighths
+
+
+def test_what_lasts_is_certain_in_some_seconds() -> None:
+    """15 ms of 60, beside noise as large as that."""
+    rng = np.random.default_rng(5)
+    assert sum(lasting_low(15 + 15 * autocorrelated(rng, 120, rho=0.3)) > 3 for _ in range(100)) >= 95
+
+
+@pytest.mark.parametrize("values", [[], [2.0], [2.0, 3.0, 4.0], [2.0] * 40])
+def test_few_values_or_even_ones_are_their_own_bound(values: list[float]) -> None:
+    assert lasting_low(np.array(values)) == min(values, default=0.0)

@@ -61,6 +61,24 @@ def test_lengths_that_start_again_with_every_epoch_are_no_growth(tmp_path: Path)
     assert found.low < 0.1 or not found.is_gradual
 
 
+def test_caches_that_fill_in_the_first_steps_make_no_growth(tmp_path: Path) -> None:
+    """Steps get shorter, and are even from then on."""
+    walls = np.where(np.arange(400) < 100, 30_000, 10_000) + 300 * RNG.standard_normal(400)
+    assert _trend(tmp_path, walls).low < 0.1
+
+
+def test_a_buffer_that_fills_once_and_stays_as_it_is_is_no_growth(tmp_path: Path) -> None:
+    filling = np.minimum(np.arange(300), 60) * 100
+    found = _trend(tmp_path, 10_000 + filling + 300 * RNG.standard_normal(300))
+    assert found.low < 0.1 or not found.is_gradual
+
+
+@pytest.mark.parametrize("seen", [75, 110, 130, 190])
+def test_epochs_that_begin_with_the_shortest_are_no_growth_wherever_they_end(tmp_path: Path, seen: int) -> None:
+    found = _trend(tmp_path, (10_000 + 100 * (np.arange(300) % 50))[:seen])
+    assert found.low < 0.1 or not found.is_gradual
+
+
 def test_the_part_that_grows_is_told(tmp_path: Path) -> None:
     grown = 50 * np.arange(200)
     found = _trend(tmp_path, 10_000 + grown, forward_us=3_000, backward_us=(2_000 + grown).tolist(), cpu_us=9_000)

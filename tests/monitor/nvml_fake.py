@@ -14,6 +14,7 @@ class FakeNvml:
 
     NVMLError = NVMLError
     NVML_CLOCK_SM = 1
+    NVML_TEMPERATURE_GPU = 0
 
     def __init__(self, count: int = 1, *, driver: bool = True, unsupported: tuple[str, ...] = ()) -> None:
         self.count = count
@@ -70,6 +71,10 @@ class FakeNvml:
 
     def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:
         return 1410
+
+    def nvmlDeviceGetTemperature(self, handle: int, kind: int) -> int:
+        self._refuse("temperature")
+        return 61
 
     def nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:
         self._refuse("event reasons")

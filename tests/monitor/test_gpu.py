@@ -20,7 +20,7 @@ def test_cards_and_readings_come_from_nvml() -> None:
     assert (first.index, second.index) == (0, 1)
     assert first.utilisation == 0.5
     assert first.memory_used_bytes == 1 << 30
-    assert first.sm_clock_mhz == 1410
+    assert first.sm_clock_mhz == 1410 and first.temperature_c == 61
     assert first.throttle_reasons == 0x4
     assert first.processes == (GpuProcess(11, 0, None),)
 

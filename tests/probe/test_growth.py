@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from observing import Observed, Observer, line_of
 
-from perfdoctor.injected._perfdoctor_probe.windows.planned import planned_steps
 from perfdoctor.recording.growth import GrowingContainer
 from perfdoctor.recording.lines import LinesWindow
 
@@ -107,33 +106,3 @@ def test_checkpoints_are_told_with_bytes_and_contents(kept: Observed) -> None:
     assert all(call.bytes > 4_000 for call in saves if line_of(call.site).startswith("torch.save"))
     held = kept.rank.saved[0]
     assert held.others == ("Slotted",) and held.storage_bytes - held.tensor_bytes == pytest.approx(999 * 4)
-
-
-class Sites:
-    """The functions of this file are the user's."""
-
-    def is_library(self, filename: str) -> bool:
-        return filename != __file__
-
-
-def _through_ranges(outer: int, most: int) -> list[int]:
-    found = []
-    for _epoch in range(outer):
-        for _step in range(1, most):
-            found.append(planned_steps(Sites(), len(found) + 1))
-    return found
-
-
-def _through_a_list(most: int) -> list[int]:
-    found = []
-    for _ in list(range(most)):
-        found.append(planned_steps(Sites(), len(found) + 1))
-    return found
-
-
-def test_the_length_of_loops_over_ranges_is_known() -> None:
-    assert set(_through_ranges(3, 11)) == {30}
-
-
-def test_the_length_of_other_loops_is_not() -> None:
-    assert set(_through_a_list(5)) == {0}

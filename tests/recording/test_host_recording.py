@@ -36,6 +36,7 @@ SAMPLE: dict[str, Any] = {
             "sm_clock_mhz": 1410,
             "throttle_reasons": 4,
             "processes": [{"pid": 7, "gpu": 0, "memory_bytes": None}],
+            "temperature_c": 61,
         }
     ],
     "job_gpu_pids": [7],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ...recording.base import Missing, Site
 from .step import Divided
@@ -41,9 +42,31 @@ class JobParts(Divided):
     """Of perfdoctor: its start, its windows and its timings."""
 
 
+OBSERVED_WHOLE = Missing("the job was observed to its end")
+
+
+@dataclass(frozen=True, slots=True)
+class WholeJob:
+    """The job that perfdoctor ended, had it gone on to the end of its loop: extrapolated, without perfdoctor."""
+
+    wall_ms: float
+    """What was observed once, and for all steps what the steps seen after the warm-up took."""
+    parts: JobParts
+    steps: int
+    """By the loop's own numbers."""
+    by: Literal["loops", "lightning", "transformers"]
+    """Who says so: the job's own `for` statements, or its trainer."""
+    at_most: bool
+    """The trainer stops early where nothing gets better."""
+    unseen: tuple[str, ...]
+    """Parts that are not in it because none was seen: epoch starts, evaluations, checkpoints."""
+    once: tuple[str, ...]
+    """Parts that were seen once and count once, because it is not known how often they come."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobAnatomy:
-    """The observed job of one rank as a whole, as far as it was observed: nothing is extrapolated."""
+    """The observed job of one rank as a whole, as far as it was observed; only `whole` is extrapolated."""
 
     wall_ms: float
     """From the start of the process until the job was gone, or to the last step that was seen."""
@@ -54,6 +77,7 @@ class JobAnatomy:
     parts: JobParts
     steps: int
     """That were seen, steady or not."""
+    whole: WholeJob | Missing = OBSERVED_WHOLE
 
     @property
     def steady_share(self) -> float:

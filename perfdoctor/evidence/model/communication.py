@@ -31,6 +31,10 @@ class RankTimes:
     """Per step."""
     batch_bytes: float | Missing
     """Of one batch: the mean of those that were looked at. Longer sequences are no more samples."""
+    throttled_ms: float = 0.0
+    """For which a CPU quota stopped its control group, per step and CPU kept busy; 0 also where no group tells."""
+    clock_mhz: float = 0.0
+    """Of the CPUs that its training thread was on, mean; 0 where the system does not show it."""
 
     @property
     def own_ms(self) -> float:
@@ -66,7 +70,7 @@ class Communication:
     """By how much longer its own time is than that of the next rank, per step, early steps counted against it: what the
     job saves if it is like the others."""
     late_low_ms: float
-    """Lower end of the 95 % interval of `late_ms`; never negative."""
+    """Lower end of its interval, 99 % by eighths of the steps; never negative."""
     late_high_ms: float
     """The same with steps in which another rank was late counted as nothing."""
     exposed_ms: float

@@ -77,14 +77,19 @@ class SlowerBatches:
 class Slowing:
     """Something outside of the job's code that takes more of every step, the longer the job runs."""
 
-    kind: Literal["swapping", "throttled", "lower-clock", "page-faults"]
+    kind: Literal["swapping", "throttled", "lower-clock", "page-faults", "gpu-clock", "cuda-fragmentation"]
     early: float
     """Over the first third of the steps. Swapping: the share of time in which some task waited for memory. Throttled:
-    the share of time for which the control group was stopped. Clock: MHz. Page faults: per step."""
+    the share of time for which the control group was stopped. Clocks: MHz. Page faults: per step. Fragmentation: calls
+    of the driver's allocator per step, those that give memory back among them."""
     late: float
     """Over the last third."""
     grown_ms: float
-    """What a step takes longer for it in the last third than in the first."""
+    """What a step takes longer for it in the last third than in the first; the most where `least_ms` says so."""
+    least_ms: float | None = None
+    """The least, where that is known in orders of magnitude only."""
+    beside: tuple[float, float] | None = None
+    """In the first and the last third: degrees Celsius of the GPU, bytes reserved on the device and in no use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import torch
 
 from . import control, procfs, records, script, settings, sites
 from .guard import Guard
+from .held_back import HeldBack
 from .hooks import collector, concurrency, loading, patches, profilers
 from .hooks.anomaly import Anomaly
 from .hooks.calls import Calls
@@ -64,6 +65,7 @@ class Probe:
         self.windows = schedule.Windows(recorder, functools.partial(made, probe=self), self.fault, plan)
         self.profilers = profilers.Profilers(guarded("profilers", self.profiler_starts))
         self.jobs_profiler = JobsProfiler(recorder, self.loop, self.sites, self.profilers)
+        self.held_back = HeldBack()
         self.launcher = Launcher(self)
         # Each with a switch of its own: a boundary is reached from inside other hooks.
         self.tick = guarded("tick", self._tick)
@@ -79,6 +81,7 @@ class Probe:
         self.take_census = guarded("growth", self._take_census)
         self.time_threads = guarded("thread microbenchmark", self.windows.time_threads)
         self.time_requests = guarded("request microbenchmark", self._time_requests)
+        self.note_plan = guarded("planned", self._note_plan)
         self.time_finally = guarded("final microbenchmark", self._time_finally)
         self.trials = None
         """The remedies' side, from when the first one is asked for."""
@@ -271,6 +274,7 @@ class Probe:
             step=loop.timeline.step,
             **self.windows.own.without(procfs.counters()),
             **settings.cuda_counters(),
+            **self.held_back.counters(),
             events=loop.timeline.events,
             own_us=(self.own_ns + self.device_clock.own_ns + self.communication.own_ns) // 1000,
             window_us=self.windows.own.spent_ns // 1000,
@@ -376,11 +380,22 @@ class Probe:
         self.windows.abandon(self.loop.timeline.step, "the job ended first", again=False)
         if self.trials is not None and not self.remedies:
             self.trials.abandon()
+        if discarded:
+            self.note_plan()
         self.write_sample()
         # Takes 10 ms per 100,000 objects, so only here, after the last step.
         self.recorder.record("end", tracked_objects=len(gc.get_objects()))
         self.write_rows()
         self.time_finally(discarded)
+
+    def _note_plan(self) -> None:
+        """How long the job would have been that we are about to end, from inside its loop."""
+        from .windows.planned import planned
+
+        step = self.loop.timeline.step
+        plan = planned(self.sites, step, self.loading)
+        if plan is not None:
+            self.recorder.record("planned", step=step, **plan)
 
     def record_exit(self) -> None:
         """The last record: when, and what came after the last step."""

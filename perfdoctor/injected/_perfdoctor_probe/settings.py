@@ -222,6 +222,8 @@ def cuda_counters() -> dict:
         "device_allocs": "num_device_alloc",
         "peak_allocated_bytes": "allocated_bytes.all.peak",
         "peak_reserved_bytes": "reserved_bytes.all.peak",
+        "allocated_bytes": "allocated_bytes.all.current",
+        "reserved_bytes": "reserved_bytes.all.current",
     }
     return {"cuda": {name: int(stats.get(theirs, 0)) for name, theirs in names.items()}}
 

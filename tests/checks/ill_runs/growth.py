@@ -90,6 +90,8 @@ def growing_file(**changes: Any) -> Evidence:
     return checkpoints(early_bytes=100_000, late_bytes=900_000, contents=None, **changes)
 
 
-def slowed(kind: str = "swapping", early: float = 0.0, late: float = 0.5, grown_ms: float = 12.0) -> Evidence:
+def slowed(
+    kind: str = "swapping", early: float = 0.0, late: float = 0.5, grown_ms: float = 12.0, **more: Any
+) -> Evidence:
     """Nothing that the job keeps grows, and something outside does: from 20 ms to 40, 13 of them between the thirds."""
-    return growing(None, lines=(), slowing=(Slowing(kind, early, late, grown_ms),))  # type: ignore[arg-type]
+    return growing(None, lines=(), slowing=(Slowing(kind, early, late, grown_ms, **more),))  # type: ignore[arg-type]

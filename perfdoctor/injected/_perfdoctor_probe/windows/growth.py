@@ -18,7 +18,7 @@ import torch
 from . import tensor_sizes
 from .growing_lines import GrowingLines
 from .holdings import Holdings
-from .planned import planned_steps
+from .planned import planned
 
 FIRST_STEP = 16
 """Before it, what a loop keeps (averages, an optimizer's state) may not be complete."""
@@ -98,8 +98,9 @@ class Growth:
         collects = gc.isenabled()
         gc.disable()
         try:
-            if longer:
-                self.recorder.record("planned", step=step, steps=planned_steps(self.sites, step))
+            plan = planned(self.sites, step) if longer else None
+            if plan is not None:
+                self.recorder.record("planned", step=step, **plan)
             return self._take(step) or longer
         finally:
             if collects:

@@ -5,6 +5,7 @@ of objects what Python itself keeps of them: attributes and slots.
 """
 
 import collections
+import dis
 import sys
 import types
 
@@ -20,6 +21,8 @@ _MOST = 10_000
 """Objects met in one walk, the nearest to a name first: about 45 ms."""
 _ASKS_FOR_LOCALS = frozenset(("locals", "vars", "dir", "eval", "exec"))
 """Who calls one of these in a function may keep the very dictionary that reading the function's frame would change."""
+_ASKING: "dict[int, tuple]" = {}
+"""By `id()` of a code object, which is kept so that its number stays its own: whether it calls one of them."""
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 _SEQUENCES = (list, tuple, collections.deque)
 _OF_MODULES = ("._buffers", "._parameters", "._modules")
@@ -30,7 +33,7 @@ _LENGTHS = {id(kind): kind.__len__ for kind in (*_MAPPINGS, *_SEQUENCES, set) if
 def variables(frame, names: "set[str]") -> dict:
     """Of a frame, those with these names, global ones too; none of a function that asks for all of its own."""
     code = frame.f_code
-    if code.co_flags & _OPTIMIZED and _ASKS_FOR_LOCALS.intersection(code.co_names):
+    if code.co_flags & _OPTIMIZED and _asks_for_locals(code):
         return {}
     found = {name: frame.f_globals[name] for name in names if name in frame.f_globals}
     if code.co_flags & _OPTIMIZED:
@@ -39,6 +42,17 @@ def variables(frame, names: "set[str]") -> dict:
         if type(own) is dict:
             own.clear()  # a copy that stays with the frame, and would keep alive what it has
     return found
+
+
+def _asks_for_locals(code) -> bool:
+    """By the function's name itself: `model.eval()` asks for nothing."""
+    if not _ASKS_FOR_LOCALS.intersection(code.co_names):
+        return False
+    known = _ASKING.get(id(code))
+    if known is None:
+        words = [one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
+        known = _ASKING[id(code)] = code, not _ASKS_FOR_LOCALS.isdisjoint(words)
+    return known[1]
 
 
 class Held:
@@ -104,7 +118,7 @@ class Holdings:
         while frame is not None:
             code = frame.f_code
             own = code.co_flags & _OPTIMIZED and not self.is_library(code.co_filename)
-            if own and not _ASKS_FOR_LOCALS.intersection(code.co_names):
+            if own and not _asks_for_locals(code):
                 names = frame.f_locals
                 found += [Held(one, name, name, (code.co_filename,)) for name, one in _named(names)]
                 if type(names) is dict:

@@ -1,52 +1,162 @@
-"""How many steps the loop is going to take, where its `for` statements say so: `for step in range(STEPS)`."""
+"""How many steps the loop is going to take, where its `for` statements say so (`for epoch in range(3): for x in data:`)
+or its trainer does. A loop that a `break` or a `return` may end is not surely that long."""
 
 import ast
+import os
 import sys
 
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from . import trainer_plans
 from .holdings import variables
 from .loops import Loops
+from .named import attribute
 
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+"""Its loops go over hooks and parameters."""
 _UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError)
+_AROUND = ("enumerate", "tqdm")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_OPERATORS = {
+    ast.Add: lambda one, other: one + other,
+    ast.Sub: lambda one, other: one - other,
+    ast.Mult: lambda one, other: one * other,
+    ast.FloorDiv: lambda one, other: one // other if other else None,
+}
+_SLACK = (2, 0.02)
+"""Steps, and share of them, that may be missing from or added to what the loops went round: the first few have no known
+end, and an epoch's last gradients may be of fewer batches. With more, other loops took steps before."""
 
 
-def planned_steps(sites, step: int) -> int:
-    """In all, by the loops around the line under way and how often they have gone round; 0 where one of them is not
-    over a `range`, or its numbers are no variables. None of the job's code runs."""
-    stack = []
+def planned(sites, step: int, loading=None) -> "dict | None":
+    """The steps that the process will have taken in all, of which `step` are done, those of an epoch (0 where that is
+    not known), and who says so; None where a loop around the line under way has no sure length.
+
+    `loading` knows the loaders; one is asked for its length, and with it the data set, as by a progress bar. None of
+    the job's code runs otherwise.
+    """
+    frames = []
     frame = sys._getframe(1)
     while frame is not None:
-        if not sites.is_library(frame.f_code.co_filename):
-            stack.append(frame)
+        if not frame.f_code.co_filename.startswith((_OWN, "<")):
+            frames.append(frame)
         frame = frame.f_back
-    finder = Loops([])
-    rounds, done = 1, 0
     try:
-        for frame in stack:
-            code = frame.f_code
-            for loop in finder.enclosing(code.co_filename, frame.f_lineno, code.co_name):
-                numbers = _numbers(loop, frame)
-                if numbers is None:
-                    return 0
-                length, at = numbers
-                done += at * rounds
-                rounds *= length
+        for index, frame in enumerate(frames):
+            plan = trainer_plans.of(frame, step)
+            if plan is not None:
+                # Folds, or a search for parameters: how often the trainer will train is not known.
+                return None if _loops(sites, _outside(frames[index:])) else plan
+        return _by_loops(_loops(sites, frames), step, loading)
     except _UNREADABLE:
-        return 0
-    return round(step * rounds / (done + 1)) if rounds > 1 else 0
+        return None
 
 
-def _numbers(loop, frame) -> "tuple[int, int] | None":
-    """Of a loop: how often it goes round, and how often it has."""
-    call, target = getattr(loop, "iter", None), getattr(loop, "target", None)
-    if not isinstance(call, ast.Call) or not isinstance(target, ast.Name) or call.keywords:
+def _outside(frames: list) -> list:
+    """Those that called the package of the first one."""
+    folder = trainer_plans.package(frames[0].f_code.co_filename)
+    inside = [number for number, frame in enumerate(frames) if frame.f_code.co_filename.startswith(folder)]
+    return frames[inside[-1] + 1 :]
+
+
+def _loops(sites, frames: list) -> "list[tuple]":
+    """The loops around the lines under way, the innermost first, each with its frame; None for that of a library's."""
+    finder = Loops([])
+    found = []
+    for frame in frames:
+        code = frame.f_code
+        if not code.co_filename.startswith(_TORCH):
+            own = not sites.is_library(code.co_filename)
+            around = finder.enclosing(code.co_filename, frame.f_lineno, code.co_name)
+            found += [(loop, frame if own else None) for loop in around]
+    return found
+
+
+def _by_loops(loops: list, step: int, loading) -> "dict | None":
+    rounds, done, epoch = 1, 0, 0
+    for loop, frame in loops:
+        numbers = None if frame is None or _may_leave(loop) else _numbers(loop, frame, loading)
+        if numbers is None:
+            return None
+        length, at, is_loader = numbers
+        done += at * rounds
+        rounds *= length
+        if is_loader or (len(loops) == 2 and loop is loops[0][0]):
+            epoch = rounds
+    done += 1
+    if rounds < 2 or not step:
         return None
-    if not isinstance(call.func, ast.Name) or call.func.id != "range":
+    each = round(step / done) if step >= done else 1 / round(done / step)
+    if abs(step - each * done) > max(_SLACK[0], _SLACK[1] * step):
         return None
-    names = {target.id, *(word.id for word in call.args if isinstance(word, ast.Name))}
-    known = variables(frame, names)
-    words = [known.get(word.id) if isinstance(word, ast.Name) else getattr(word, "value", None) for word in call.args]
-    at = known.get(target.id)
-    if not all(type(word) is int for word in (*words, at)):
+    in_epoch = round(epoch * each) if epoch < rounds else 0
+    return {"steps": step + round((rounds - done) * each), "epoch": in_epoch, "by": "loops"}
+
+
+def _may_leave(loop) -> bool:
+    """Whether a `break` or a `return` may end it before its iterator does."""
+    waiting = [(node, True) for node in loop.body]
+    while waiting:
+        node, own = waiting.pop()
+        if isinstance(node, ast.Return) or (own and isinstance(node, ast.Break)):
+            return True
+        if not isinstance(node, _FUNCTIONS):
+            inside = own and not isinstance(node, _LOOPS)
+            waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
+    return False
+
+
+def _numbers(loop, frame, loading) -> "tuple[int, int, bool] | None":
+    """Of a loop: how often it goes round, how often it has, and whether it is a data loader's."""
+    over, target = getattr(loop, "iter", None), getattr(loop, "target", None)
+    if over is None:
         return None
-    rounds = range(*words)
-    return (len(rounds), rounds.index(at)) if at in rounds else None
+    words = (*ast.walk(over), *ast.walk(target))
+    known = variables(frame, {word.id for word in words if isinstance(word, ast.Name)})
+    while _called(over) in _AROUND and over.args:
+        over = over.args[0]
+    if _called(over) == "range" and "range" not in known:
+        numbers = [_value(word, known) for word in over.args]
+        at = known.get(target.id) if isinstance(target, ast.Name) else None
+        if not over.args or over.keywords or not all(type(number) is int for number in (*numbers, at)):
+            return None
+        rounds = range(*numbers)
+        return (len(rounds), rounds.index(at), False) if at in rounds else None
+    one = _value(over, known)
+    if type(one).__module__.partition(".")[0] == "tqdm":
+        one = attribute(one, "iterable")
+    return _of_loader(one, loading) if isinstance(one, DataLoader) and loading is not None else None
+
+
+def _of_loader(loader, loading) -> "tuple[int, int, bool] | None":
+    identity = loading.ids.get(id(loader))
+    running = [iterator for iterator, (number, _) in loading.running.items() if number == identity]
+    if not running or isinstance(loader.dataset, IterableDataset):
+        return None
+    return len(loader), max(0, running[-1]._num_yielded - 1), True
+
+
+def _called(node) -> str:
+    """The name of the function that a call calls, without what it is an attribute of; "" for anything else."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return getattr(function, "id", getattr(function, "attr", ""))
+
+
+def _value(node, known: dict):
+    """Of a constant, a name, attributes and items of it, or a sum of some; None for any other expression."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    if isinstance(node, ast.Attribute):
+        return attribute(_value(node.value, known), node.attr)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        one = _value(node.value, known)
+        return one.get(node.slice.value) if type(one) is dict else None
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        one, other = _value(node.left, known), _value(node.right, known)
+        return _OPERATORS[type(node.op)](one, other) if type(one) is type(other) is int else None
+    return None
