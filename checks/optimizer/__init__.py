@@ -4,7 +4,9 @@ What it looks at
 ----------------
 On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` and with `fused=True`, and what the
 shapes of its parameters take one by one and together: norms that are read, averages in place, gradients filled with
-zeros or let go. How often each line steps a learning-rate schedule, and how long that takes. In a step or two, the
+zeros or let go. How often each line steps a learning-rate schedule, and how long that takes. Parameters that have a
+gradient after an update and are in no optimizer, and the model's own passes, run again after the last step with these
+frozen and not. In a step or two, the
 lines between the passes and in an optimizer of the job's own that run once for each parameter: loops over
 `model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`.
 
@@ -15,19 +17,22 @@ Why it costs time
 Each operator pays 5 to 20 us of Python and dispatch, and a model has hundreds of parameters, most of them small. An
 optimizer that is not fused issues ten operators and more for every parameter: for 100 small ones 2.9 ms instead of
 0.5 ms. Norms that are read one by one, an average of the weights, a step rule written by hand come beside it in every
-step.
+step. A gradient that no optimizer uses costs a matrix product or a convolution of the backward pass for each layer, and
+where nothing ahead of a layer learns, all of the backward pass through it.
 
 Example
 -------
     norms = [p.grad.norm().item() for p in model.parameters()]
     for average, p in zip(ema.parameters(), model.parameters()):
         average.mul_(0.999).add_(p, alpha=0.001)
+    optimizer = torch.optim.AdamW(model.head.parameters())   # and the rest of the model was never frozen
 
 How to fix
 ----------
 Give the optimizer `fused=True`; give all tensors to one operator (`torch._foreach_norm`, `torch._foreach_lerp_`);
 `clip_grad_norm_` once for all; read a norm every 50 steps; `zero_grad()` without `set_to_none=False`. Step a
-learning-rate schedule once after the optimizer's step, not for each micro-batch.
+learning-rate schedule once after the optimizer's step, not for each micro-batch. Freeze what is not to learn:
+`model.backbone.requires_grad_(False)`; call a teacher under `torch.no_grad()`.
 
 When it stays silent
 --------------------
@@ -35,14 +40,18 @@ Below its share of the step. What a step does rarely (norms logged every 100 ste
 whose operators work long on large tensors cost as much together, as timed. Gradients that are kept and zeroed, where
 letting them go is no faster: the allocator may fault their memory in again. An optimizer whose update was not timed:
 not one of torch's own, not on the CPU, or compiled. Parameters without gradients,
-which an optimizer passes over, and dense gradients of embeddings, which are PD09's.
+which an optimizer passes over, and dense gradients of embeddings, which are PD09's. Gradients without an optimizer that
+somebody was seen to read (a norm, clipping, a saliency map, an update by hand), parameters with hooks, and those that
+changed meanwhile; models of which no parameter learns and whose input needs no gradient, which are PD08's.
 
 Limits
 ------
 What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window; the window
 is not opened in a job that compiles. A loop is known by what stands at its head (`parameters()`, `param_groups`,
 `grads`). Of a step rule written by hand, the saving is that of other operators on the same tensors. On a GPU nothing
-is timed so, and reads are PD10's. Schedules of classes with a `step` of their own are not counted.
+is timed so, and reads are PD10's. Schedules of classes with a `step` of their own are not counted. Whether gradients
+are read is seen in a step or two: a job that logs their norms every 100 steps may want them. Where the passes could not
+be run again (a GPU, ranks, long steps), what such gradients cost is told from the time of each layer.
 
 References
 ----------
@@ -71,6 +80,7 @@ from .._shared.lines import key
 from .._shared.parameters import ParameterLoop, parameter_loops, state_lines
 from .._shared.reads import of_the_job
 from .._shared.traced import traced
+from .gradients import unused_gradients
 from .launches import in_trace
 from .limits import Limits
 from .loops import parameter_loop
@@ -91,9 +101,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if step.boundary == "forward":
         return not_applicable("the job updates no parameters")
     if isinstance(calls, Missing) or isinstance(lines, Missing):
-        update = slow_update(evidence, step, (), limits)
+        known = present(slow_update(evidence, step, (), limits), unused_gradients(evidence, step, limits))
         unseen = calls if isinstance(calls, Missing) else lines
-        return found(update) if update is not None else cannot_tell(f"its lines were not watched: {unseen}")
+        return found(*known) if known else cannot_tell(f"its lines were not watched: {unseen}")
     state = state_lines(step, lines)
     told = {key(line.site) for line in state} | asserting_lines(calls)
     loops = parameter_loops(evidence, lines, of_the_job(calls), told)
@@ -105,6 +115,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *(parameter_loop(evidence, step, loop, limits) for loop in loops),
         zeroed_gradients(evidence, step, lines, limits),
         *stepped_schedules(evidence, step, limits),
+        unused_gradients(evidence, step, limits),
     )
     shared = _measured(step, loops)
     if findings:

@@ -18,6 +18,8 @@ class Limits:
     """Of loops over parameters that make one operator for all: a line or two to write anew."""
     zeroed_share: float = 0.05
     """What gradients that are let go would save: one argument to take out."""
+    gradients_share: float = 0.05
+    """Of gradients that no optimizer uses: a line to write after the model is made."""
     schedule_share: float = 0.05
     """Of schedules that are stepped more often than the optimizer: one line to move."""
     error_share: float = 0.30

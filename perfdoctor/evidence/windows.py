@@ -12,7 +12,7 @@ from ..recording.kept_trace import KeptTrace
 from ..recording.lines import IndexUse, LinesWindow, SitesWindow
 from ..recording.model import ProcessRecording
 from ..recording.operators import NO_COUNTERS, Counters, OpsWindow, ThreadRound
-from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming
+from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming, UnusedGradients
 
 T = TypeVar("T")
 
@@ -59,6 +59,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         batch_replay=timed.passes,
         update=timed.update,
         parameters=timed.parameters,
+        frozen=timed.frozen,
         convolution_timings=timed.convolutions,
     )
 
@@ -90,6 +91,7 @@ def layers(process: ProcessRecording, step: Step | Missing) -> LayerProfile | Mi
     found = window if isinstance(window, Missing) else window.layers
     if isinstance(found, Missing) or isinstance(step, Missing) or found.total_ms <= 0:
         return found
+    unused = _unused(process, found)
     scale = min(1.0, (step.step_ms - step.parts.input_wait - step.parts.gc) / found.total_ms)
     return replace(
         found,
@@ -99,7 +101,30 @@ def layers(process: ProcessRecording, step: Step | Missing) -> LayerProfile | Mi
         ),
         total_ms=found.total_ms * scale,
         stray_ms=found.stray_ms * scale,
+        unused=unused
+        if isinstance(unused, Missing)
+        else replace(
+            unused,
+            ahead_forward_ms=unused.ahead_forward_ms * scale,
+            ahead_backward_ms=unused.ahead_backward_ms * scale,
+            behind_backward_ms=unused.behind_backward_ms * scale,
+        ),
     )
+
+
+def _unused(process: ProcessRecording, found: LayerProfile) -> UnusedGradients | Missing:
+    """Gradients without an optimizer, unless the job was seen to use them, or nobody looked whether it does."""
+    reads = process.gradient_reads
+    if isinstance(found.unused, Missing):
+        return found.unused
+    if reads is None or isinstance(reads, Missing):
+        return Missing("whether the job uses gradients of parameters that are in no optimizer was not seen")
+    if reads.updated:
+        return Missing("the job updates parameters without an optimizer")
+    if reads.reads_per_step:
+        where = f" ({reads.read_at})" if reads.read_at is not None else ""
+        return Missing(f"the job uses gradients of parameters that are in no optimizer{where}")
+    return found.unused
 
 
 def trace(process: ProcessRecording) -> KeptTrace | Missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Site
+from .base import Missing, Site
 
 _GATES = {"LSTM": 4, "GRU": 3}
 """Weights that torch stacks in one matrix: one for each gate."""
@@ -64,6 +64,32 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class UnusedGradients:
+    """Parameters that have a gradient after an update and are in no optimizer, in models whose other parameters, or
+    whose input, need the backward pass (others are `Layer.aside` or `Layer.idle`). Per step, milliseconds as those of
+    layers."""
+
+    parameters: int
+    of: int
+    """All that require a gradient there."""
+    elements: int
+    modules: tuple[str, ...]
+    """The outermost modules without a parameter that learns: names, or the class of one that the loop calls."""
+    ahead_forward_ms: float
+    """In layers ahead of all that learns: without these gradients no graph is recorded there ..."""
+    ahead_backward_ms: float
+    """... and the backward pass ends before it reaches them."""
+    behind_backward_ms: float
+    """In other layers without a parameter that learns: the backward pass must come through."""
+    made_at: Site | None = None
+    """The line that made the first of the modules."""
+    called_at: Site | None = None
+
+
+NO_UNUSED_GRADIENTS = Missing("every parameter that gets a gradient is in an optimizer")
+
+
+@dataclass(frozen=True, slots=True)
 class LayerProfile:
     """The modules in the profiled steps, the largest by time first; empty for a job without modules.
 
@@ -80,6 +106,7 @@ class LayerProfile:
     on_device: bool = False
     stray_ms: float = 0.0
     """Time without a CPU that may all have fallen into one layer."""
+    unused: UnusedGradients | Missing = NO_UNUSED_GRADIENTS
 
     @property
     def aside_backward_ms(self) -> float:

@@ -126,6 +126,18 @@ class SitesWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class GradientReads:
+    """What use the job was seen to make of `UnusedGradients`, in a step or two."""
+
+    reads_per_step: float
+    """Reads of a `.grad` from Python, but for those of `zero_grad`; and what `autograd.grad` was asked for."""
+    updated: bool
+    """Somebody other than an optimizer has changed the parameters."""
+    read_at: Site | None = None
+    """The first line that read one."""
+
+
+@dataclass(frozen=True, slots=True)
 class LinesWindow:
     """The line window, or one batch that a worker made line by line."""
 

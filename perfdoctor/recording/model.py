@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..injected._perfdoctor_probe import records
 from .base import Missing
 from .growth import Growth, Planned
-from .lines import LinesWindow, SitesWindow
+from .lines import GradientReads, LinesWindow, SitesWindow
 from .loading import (
     BatchSeen,
     IteratorEnded,
@@ -122,6 +122,8 @@ class ProcessRecording:
     code_lines: LinesWindow | Missing | None
     later_lines: LinesWindow | Missing | None
     """The line window once more, where something grew."""
+    gradient_reads: GradientReads | Missing | None
+    """None where every gradient has an optimizer."""
     growth: Growth | None
     """None where nothing grew."""
     planned: Planned | None
@@ -204,6 +206,7 @@ KINDS: Mapping[str, str] = {
     "window sites": "call_sites",
     "window lines": "code_lines",
     "window later": "later_lines",
+    "window gradients": "gradient_reads",
     "growth": "growth",
     "planned": "planned",
     "window counters": "counters",

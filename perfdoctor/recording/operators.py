@@ -151,6 +151,14 @@ class DeterministicTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class FrozenTiming:
+    """The same calls with `UnusedGradients` computed and without."""
+
+    now_ms: float
+    frozen_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateTiming:
     """One update of the job's optimizer, timed in its process on tensors of the same shapes."""
 
@@ -270,6 +278,7 @@ class OpProfile:
     batch_replay: BatchReplay | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
+    frozen: FrozenTiming | Missing = NOT_TIMED
     convolution_timings: tuple[ConvolutionTiming, ...] = ()
     """Of the one that takes most, where it takes a large part of the time."""
     stray_ms: float = 0.0
@@ -325,6 +334,7 @@ class FinalTimings:
     batch: BatchTimings | Missing = NOT_TIMED
     passes: BatchReplay | Missing = NOT_TIMED
     deterministic: DeterministicTiming | Missing = NOT_TIMED
+    frozen: FrozenTiming | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     convolutions: tuple[ConvolutionTiming, ...] = ()

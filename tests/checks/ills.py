@@ -34,6 +34,7 @@ from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copi
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
 from ill_runs.traced import LOOP, traced
+from ill_runs.unused_gradients import without_optimizer
 from ill_runs.vector_extensions import limited, masked
 from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation, unused_gradients
 from samples import H100, healthy, on_gpu, with_
@@ -149,6 +150,7 @@ ILL: dict[str, Evidence] = {
     "PD17.parameter-reads": parameter_loop(reads=120.0),
     "PD17.zeroed-gradients": zeroed(),
     "PD17.schedule-steps": stepped_schedule(),
+    "PD17.gradients-without-optimizer": without_optimizer(),
     "PD18.recompiles": recompiling(),
     "PD18.not-compiled": uncompiled(),
     "PD18.slower-than-eager": compiled(eager_ms=18.0),

@@ -42,6 +42,7 @@ OPPORTUNITIES = ("batch", "churn", "evaluate")
         ("double", "PD07.float64", None, ""),
         ("churn", "PD08.allocator-churn", None, ""),
         ("evaluate", "PD08.grad-in-evaluation", "ill.py", "model(inputs).mean()"),
+        ("unfrozen", "PD17.gradients-without-optimizer", "ill.py", "backbone = nn.Sequential(*(layer"),
     ],
 )
 def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str | None, text: str) -> None:
@@ -67,6 +68,7 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str |
         ("double", "PD07.float64", {}),
         ("churn", "PD08.allocator-churn", CHURN_CURE),
         ("evaluate", "PD08.grad-in-evaluation", {}),
+        ("unfrozen", "PD17.gradients-without-optimizer", {}),
     ],
 )
 def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from recordings import no_window, ops_window, recorded, sites_window, torch
 
 from perfdoctor.evidence.lines import hot_lines
-from perfdoctor.evidence.model import LayerProfile, Missing, Parts, Step
+from perfdoctor.evidence.model import LayerProfile, Missing, Parts, Step, UnusedGradients
 from perfdoctor.evidence.windows import layers
 
 NO_STEP = Missing("too few steps")
@@ -154,3 +154,46 @@ def test_a_model_that_no_optimizer_updates_is_told_with_the_line_that_calls_it(t
     assert (idle.called_at.file, idle.called_at.line) == ("train.py", 5)
     assert idle.backward_ms == 2.0
     assert [layer.called_at for layer in found.layers if not layer.idle] == [None]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Gradients without an optimizer
+
+UNUSED = {
+    "parameters": 4,
+    "of": 6,
+    "elements": 100,
+    "modules": ["backbone"],
+    "made_at": 1,
+    "called_at": 2,
+    "ahead_forward_ms": 2.0,
+    "ahead_backward_ms": 4.0,
+    "behind_backward_ms": 0.0,
+}
+
+
+def unused(tmp_path: Path, *records: dict[str, Any]) -> UnusedGradients | Missing:
+    found = layers(recorded(tmp_path, *SITES, window(LAYER, unused=UNUSED, total_ms=36.0), *records), STEP)
+    assert isinstance(found, LayerProfile)
+    return found.unused
+
+
+def test_gradients_that_nobody_read_are_told_as_in_an_ordinary_step(tmp_path: Path) -> None:
+    found = unused(tmp_path, {"k": "window", "name": "gradients", "reads_per_step": 0.0, "updated": False})
+    assert isinstance(found, UnusedGradients)
+    assert (found.parameters, found.modules, found.made_at and found.made_at.line) == (4, ("backbone",), 5)
+    assert (found.ahead_forward_ms, found.ahead_backward_ms) == (1.0, 2.0), "profiled, 36 ms were 18"
+
+
+@pytest.mark.parametrize(
+    ("records", "why"),
+    [
+        ((), "was not seen"),
+        ((no_window("gradients", "the job compiles"),), "was not seen"),
+        (({"k": "window", "name": "gradients", "reads_per_step": 4.0, "updated": False, "read_at": 2},), "train.py:6"),
+        (({"k": "window", "name": "gradients", "reads_per_step": 0.0, "updated": True},), "without an optimizer"),
+    ],
+)
+def test_gradients_that_are_used_or_were_not_watched_are_not_told(tmp_path: Path, records: Any, why: str) -> None:
+    found = unused(tmp_path, *records)
+    assert isinstance(found, Missing) and why in found.reason

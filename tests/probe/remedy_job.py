@@ -26,9 +26,10 @@ from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
 IN_JOB = [entry.name for entry in catalogue.ENTRIES if entry.home]
 UNSUITABLE_HERE = {
     *("compile.off", "ddp.no-sync", "etl.pin-memory", "cudnn.on", "layout.channels-last", "reads.deferred"),
-    "debug.no-profiler",
+    *("debug.no-profiler", "optimizer.freeze-unused"),
 }
-"""Without CUDA, without ranks, in a model without images that is not compiled, and without a profiler."""
+"""Without CUDA, without ranks, in a model without images that is not compiled, without a profiler, and where every
+parameter learns."""
 NEEDS_WORKERS = {"etl.prefetch", "etl.worker-threads", "etl.persistent-workers"}
 SUITS_ONE_ARGUMENT = {"threads": "threads=3", "etl.workers": "etl.workers=1"}
 # The first use of Dynamo changes torch.optim for good.
@@ -147,7 +148,8 @@ class Job:
             "hooks": [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in self.model.modules()],
             "groups": [{k: v for k, v in g.items() if k != "params"} for g in self.optimizer.param_groups],
             "parameters": [
-                (id(p), p.dtype, p.data_ptr(), getattr(p.grad, "dtype", None)) for p in self.model.parameters()
+                (id(p), p.dtype, p.data_ptr(), p.requires_grad, getattr(p.grad, "dtype", None))
+                for p in self.model.parameters()
             ],
             "buffers": [(id(b), b.dtype, b.data_ptr()) for b in self.model.buffers()],
             "states": [[(k, id(v)) for k, v in s.items()] for s in self.optimizer.state.values()],

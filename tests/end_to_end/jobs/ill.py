@@ -49,6 +49,19 @@ def double(cured):
         optimizer.step()
 
 
+def unfrozen(cured):
+    """Only the head learns."""
+    backbone = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.ReLU())))
+    model = nn.Sequential(backbone, nn.Linear(256, 2))
+    backbone.requires_grad_(not cured)
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.01)
+    inputs, labels = torch.randn(128, 256), torch.randint(2, (128,))
+    for _ in range(ENDLESS):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+
+
 def churn(cured):
     """The cure is in the environment."""
     model = nn.Sequential(nn.Linear(8, 4096), nn.ReLU(), nn.ReLU(), nn.Linear(4096, 2))

@@ -33,6 +33,8 @@ class FinalMicrobenchmark:
         """Of the optimizer."""
         self.passes = PassMicrobenchmark()
         """Of the modules that the loop calls."""
+        self.unused = None
+        """Gradients of theirs that no optimizer uses."""
 
     def timings(self, discarded: bool) -> dict:
         """Takes up to three seconds. Empty inside a mode of the job, which would see our operators. Whatever draws
@@ -46,6 +48,8 @@ class FinalMicrobenchmark:
             if discarded:
                 found["passes"] = self.passes.timings()
                 found.update(deterministic.timings(self.passes))
+                if self.unused is not None:
+                    found["frozen"] = self.passes.without({"frozen": (self.unused.freeze, self.unused.thaw)})
             return found
         finally:
             torch.set_rng_state(state)

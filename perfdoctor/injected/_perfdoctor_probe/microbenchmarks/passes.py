@@ -163,14 +163,16 @@ class _Call:
 
     def _pass(self, module, factor: int):
         args, named = _each(self.inputs, lambda tensor: self._repeated(tensor, factor))
-        wanted = tuple(one for one in (*module.parameters(), *_tensors((args, named))) if one.requires_grad)
+        leaves = (*module.parameters(), *_tensors((args, named)))
 
         def run() -> None:
+            wanted = tuple(one for one in leaves if one.requires_grad)
             with torch.enable_grad():
                 with torch.autocast("cpu", dtype=self.autocast, enabled=self.autocast is not None):
                     result = module(*args, **named)
-                total = _total(result)
-                replay.run_backward(total, torch.ones_like(total), wanted)
+                if wanted:
+                    total = _total(result)
+                    replay.run_backward(total, torch.ones_like(total), wanted)
 
         return run
 

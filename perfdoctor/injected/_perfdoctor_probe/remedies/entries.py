@@ -316,6 +316,14 @@ ENTRIES = (
         risk=1,
     ),
     Entry(
+        "optimizer.freeze-unused",
+        "parameters that no optimizer updates get no gradients",
+        "for parameter in model.backbone.parameters():  # whatever the optimizer was not given\n"
+        "    parameter.requires_grad_(False)",
+        home="freezing.FreezeUnused",
+        risk=1,
+    ),
+    Entry(
         "optimizer.set-to-none",
         "`zero_grad` lets gradients go",
         "optimizer.zero_grad()  # set_to_none=True, which is its default",

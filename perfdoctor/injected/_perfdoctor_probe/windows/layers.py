@@ -17,6 +17,7 @@ from .. import records
 from ..microbenchmarks.passes import PassMicrobenchmark
 from ..rows import milliseconds, rounded
 from . import conv_choice, gaps
+from .gradients import UnusedGradients
 
 _KEPT = 40
 """Layers kept, the largest by time."""
@@ -78,6 +79,12 @@ class Layers:
         """In first calls of modules, which look for lines and backends: where that makes a pause of its own."""
         self.aside = False
         """Whether the outermost module under way is in evaluation mode and got nothing that needs a gradient."""
+        self.through: "set[int]" = set()
+        """Modules inside one that got something that needs a gradient: the backward pass runs through them."""
+        self.alone = True
+        """Whether the outermost module under way got nothing of the kind."""
+        self.unused: "UnusedGradients | None" = None
+        """Once asked for with `summary`; None where there are none."""
         self.stack: "list[tuple]" = []
         self.handles: list = []
 
@@ -103,9 +110,9 @@ class Layers:
         began = time.perf_counter_ns()
         try:
             if not self.stack:
-                alone = not _needs_gradient(inputs)
-                self.aside = alone and not module.training
-                self.idle = alone and module.training and self._is_idle(module)
+                self.alone = not _needs_gradient(inputs)
+                self.aside = self.alone and not module.training
+                self.idle = self.alone and module.training and self._is_idle(module)
                 if not self.aside and not self.idle:
                     # Hooks around all modules are not given what was passed by name; the frame that calls them has it.
                     self.passes.note(module, inputs, sys._getframe(1).f_locals.get("kwargs", {}))
@@ -123,6 +130,8 @@ class Layers:
             # A model that is evaluated and trained in one step stands aside in neither.
             known[6], known[7] = known[6] and self.aside, known[7] and self.idle
             known[2] += 1
+            if not self.alone:
+                self.through.add(id(module))
             entered = _Range(f"{RANGE}{known[0]}")
             entered.__enter__()
             self.stack.append((module, entered))
@@ -149,13 +158,18 @@ class Layers:
         if id(module) in self.known_idle:
             return self.known_idle[id(module)]
         wanting = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
-        if not self.searched and wanting.isdisjoint(self.updated):
+        if wanting.isdisjoint(self.updated):
+            self._search()
+        found = self.known_idle[id(module)] = bool(wanting) and wanting.isdisjoint(self.updated)
+        return found
+
+    def _search(self) -> None:
+        """For all other optimizers."""
+        if not self.searched:
             self.searched = True
             self.updated |= _parameters_of(
                 one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)
             )
-        found = self.known_idle[id(module)] = bool(wanting) and wanting.isdisjoint(self.updated)
-        return found
 
     def _is_users(self, module) -> bool:
         """Whether its `forward` is in the user's code."""
@@ -178,9 +192,11 @@ class Layers:
         names = self._names()
         rows = []
         learns = self._learns()
+        spent: "dict[int, tuple[float, float]]" = {}
         for index, module, calls, shape, _, _, aside, idle in self.modules.values():
             forward, backward = times.of(index)
             spent_ns, count = forward[clock] + backward[clock], forward[1] + backward[1]
+            spent[index] = milliseconds(forward[clock], steps), milliseconds(backward[clock], steps)
             rows.append(
                 {
                     "name": names.get(id(module), ""),
@@ -188,8 +204,8 @@ class Layers:
                     "order": index,
                     "leaf": next(module.children(), None) is None,
                     "calls_per_step": calls / steps,
-                    "forward_ms": milliseconds(forward[clock], steps),
-                    "backward_ms": milliseconds(backward[clock], steps),
+                    "forward_ms": spent[index][0],
+                    "backward_ms": spent[index][1],
                     "time_share": rounded(spent_ns / total_ns) if total_ns else 0.0,
                     "flops_per_step": count / steps,
                     "flop_share": rounded(count / times.flops) if times.flops else 0.0,
@@ -210,7 +226,46 @@ class Layers:
             "flops_per_step": times.flops / steps,
             "on_device": on_device,
             "stray_ms": 0.0 if on_device else stray_ms,
+            **self._unused(spent, learns),
         }
+
+    def _unused(self, spent: "dict[int, tuple[float, float]]", learns: bool) -> dict:
+        """Gradients that no optimizer uses, of models that are neither aside nor idle: what they cost is told apart by
+        whether the backward pass must come through a layer all the same. `spent`: milliseconds by index."""
+        if not learns:
+            return {}
+        seen = [row for row in self.modules.values() if not (row[6] or row[7])]
+        roots = [row[1] for row in seen if any(row[1] is root for root in self.roots)]
+        found = UnusedGradients(roots, self.updated)
+        if found.parameters and not self.searched:
+            self._search()
+            found = UnusedGradients(roots, self.updated)
+        if not found.parameters:
+            return {}
+        self.unused = found
+        learned = min((row[0] for row in seen if self._own(row[1]) & self.updated), default=len(self.modules))
+        ahead = [spent[row[0]] for row in seen if row[0] < learned and id(row[1]) not in self.through]
+        behind = [row for row in seen if row[0] > learned or id(row[1]) in self.through]
+        weights = [spent[row[0]] for row in behind if (own := self._own(row[1])) and own <= found.ids]
+        _name, module = found.modules[0]
+        return {
+            "unused": {
+                "parameters": len(found.parameters),
+                "of": found.of,
+                "elements": sum(one.numel() for one in found.parameters),
+                "modules": [name or type(module).__name__ for name, module in found.modules],
+                "made_at": self.sites.made_at(module) if self.sites is not None else None,
+                "called_at": self.calls.get(id(module)),
+                "ahead_forward_ms": sum(forward for forward, _ in ahead),
+                "ahead_backward_ms": sum(backward for _, backward in ahead),
+                "behind_backward_ms": sum(backward for _, backward in weights),
+            }
+        }
+
+    @staticmethod
+    def _own(module) -> "set[int]":
+        """Of the module itself, those that want gradients, by `id()`."""
+        return {id(one) for one in module.parameters(recurse=False) if one.requires_grad}
 
     def named(self) -> "list[dict]":
         """Of every module seen, in the order of their ranges, its name, its class and its lines."""

@@ -15,6 +15,10 @@ def made(name: str, probe):
         from .counters import CountersWindow
 
         return CountersWindow(probe.profilers)
+    if name == "gradients":
+        from .gradients import GradientsWindow
+
+        return GradientsWindow(probe.windows.unused_gradients, probe.sites, compiled)
     if name in ("lines", "later"):
         from .lines import LinesWindow
 

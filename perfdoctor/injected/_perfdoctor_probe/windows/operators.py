@@ -37,6 +37,8 @@ class ProfilerWindow:
     """Rounds of the largest operators, to be taken after the window."""
     final_microbenchmark = None
     """Timings to be taken after the job's last step."""
+    unused_gradients = None
+    """Of which another window is to see whether anybody reads them."""
 
     def __init__(self, profilers: Profilers) -> None:
         self.profilers = profilers
@@ -127,6 +129,7 @@ class OpsWindow(ProfilerWindow):
         if seen is not None:
             profile["pauses_ms"] = max(0.0, profile["pauses_ms"] - milliseconds(seen.own_ns, steps))
             found = seen.summary(host, device, flops, steps, stray_ms)
+            self.unused_gradients = seen.unused
         else:
             found = {"missing": f"layers were not told apart: {self.without_layers}"}
         on_cpu = not self.on_device and (seen is None or seen.on_cpu())
@@ -149,6 +152,7 @@ class OpsWindow(ProfilerWindow):
         final = self.final_microbenchmark = FinalMicrobenchmark(ops, arguments, library, weights, self.onednn)
         final.recurrent, final.attention = again
         if seen is not None:
+            final.unused = seen.unused
             final.passes = seen.passes
             final.passes.keep(sum(op["self_ms_per_step"] for op in ops))
         # `torch.compile` may have been given the update.

@@ -48,6 +48,8 @@ class Windows:
         self.length = STEPS
         self.attempts: "dict[str, int]" = {}
         self.microbenchmark = self.final_microbenchmark = None
+        self.unused_gradients = None
+        """What a window found that another one is to look at."""
         self._note_busy()
 
     def _note_busy(self) -> None:
@@ -130,6 +132,11 @@ class Windows:
             return
         self.microbenchmark = window.microbenchmark or self.microbenchmark
         self.final_microbenchmark = window.final_microbenchmark or self.final_microbenchmark
+        self.unused_gradients = getattr(window, "unused_gradients", None)
+        if self.unused_gradients is not None:
+            # Before what is planned: the launcher waits for that, and not for this one.
+            self.plan.insert(0, "gradients")
+            self._note_busy()
         self.recorder.record("window", name=window.name, first_step=self.opened_step, **record)
 
     def time_threads(self, step: int) -> None:
