@@ -44,6 +44,16 @@ def test_one_checkpoint_an_epoch_is_clear_with_its_cost() -> None:
     assert is_clear(outcome) and number(outcome, "cost_share") == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize(
+    ("saves", "every", "save_ms"),
+    [(1, 400.0, 80.0), (4, 1_500.0, 900.0), (3, 120.0, 12.0)],
+    ids=["one at the end", "large ones, an epoch apart", "small ones of the best model, at few evaluations"],
+)
+def test_checkpoints_that_protect_what_they_cost_are_clear(saves: int, every: float, save_ms: float) -> None:
+    outcome = _examined(checkpoints(save_ms, every, saves=saves, steps=round(saves * every)))
+    assert is_clear(outcome) and number(outcome, "cost_share") < 0.03
+
+
 def test_how_often_a_job_saves_that_saved_once_is_not_known() -> None:
     outcome = _examined(checkpoints(save_ms=500.0, every=200.0, saves=1, steps=200))
     assert outcome.kind is OutcomeKind.CANNOT_TELL and "one of 200 steps" in outcome.reason

@@ -103,7 +103,7 @@ class Background(Remedy):
             staged = copy.deepcopy(obj)
             # As torch.save would, so that a path that cannot be written to is the job's error at once.
             descriptor = os.open(f, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        except (RuntimeError, OSError):
+        except (RuntimeError, MemoryError, OSError):
             self.refused = "what it saves could not be copied, or its file not be opened"
             return None
         try:
@@ -126,7 +126,8 @@ class Background(Remedy):
     def _after_it(self, original):
         @functools.wraps(original)
         def call(*args, **kwargs):
-            if self.writing is not None and self._is_about_it(args, kwargs):
+            writing = self.writing  # another thread may have waited for it meanwhile
+            if writing is not None and self._is_about(writing, args, kwargs):
                 self._finish()
             return original(*args, **kwargs)
 
@@ -140,7 +141,7 @@ class Background(Remedy):
 
         return call
 
-    def _is_about_it(self, args: tuple, kwargs: dict) -> bool:
+    def _is_about(self, writing, args: tuple, kwargs: dict) -> bool:
         """Whether a call names the file, or a directory; or one by a way that cannot be followed."""
         if any(name.endswith("dir_fd") for name in kwargs):
             return True
@@ -150,7 +151,7 @@ class Background(Remedy):
                     found = self.stat(word)
                 except (OSError, ValueError):
                     continue
-                if (found.st_dev, found.st_ino) == self.writing.file or stat.S_ISDIR(found.st_mode):
+                if (found.st_dev, found.st_ino) == writing.file or stat.S_ISDIR(found.st_mode):
                     return True
         return False
 
