@@ -195,7 +195,9 @@ def _in_background(saves: Checkpoints) -> tuple[Alternative, ...]:
     low, high = saves.save_ms * saves.waiting_share - stage_ms, saves.save_ms - stage_ms
     if high <= 0:
         return ()
-    return (Alternative("checkpoint.background", max(0.0, low) / saves.every, high / saves.every),)
+    return (
+        Alternative(remedy="checkpoint.background", low_ms=max(0.0, low) / saves.every, high_ms=high / saves.every),
+    )
 
 
 def _rounded(steps: int) -> int:

@@ -30,20 +30,8 @@ def wandb(net):
 
     def log(step, loss):
         weights = {name: tracker.Histogram(weight.detach().numpy()) for name, weight in net.named_parameters()}
-        for part in range(20):
+        for part in range(4):
             tracker.log({"loss": loss, "part": part, **weights})  # wandb's line
-
-    return log
-
-
-def mlflow(net):
-    import mlflow as tracker
-
-    tracker.set_tracking_uri("file:./runs-of-mlflow")
-    tracker.start_run()
-
-    def log(step, loss):
-        tracker.log_metric("loss", loss, step)  # mlflow's line
 
     return log
 
@@ -52,7 +40,7 @@ def main():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 10))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    log = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}[TRACKER](net)
+    log = {"tensorboard": tensorboard, "wandb": wandb}[TRACKER](net)
     for step in range(1_000_000):
         # Small steps would make a log line every 50 of them dear.
         for _ in range(8):
