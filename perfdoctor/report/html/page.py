@@ -61,8 +61,8 @@ def page(template: str, figures: Mapping[str, Chart], **views: object) -> str:
         data=embedded({"charts": {name: chart.data for name, chart in figures.items()}}),
         light=palette.declarations(palette.LIGHT),
         dark=palette.declarations(palette.DARK),
-        styles=[(HERE / name).read_text() for name in STYLES],
-        scripts=[(HERE / name).read_text() for name in SCRIPTS],
+        styles=[(HERE / name).read_text(encoding="utf-8") for name in STYLES],
+        scripts=[(HERE / name).read_text(encoding="utf-8") for name in SCRIPTS],
         version=VERSION,
         **views,
     )
