@@ -54,7 +54,8 @@ _Output = Annotated[
         "--output",
         "-o",
         metavar="FORMAT[:FILE]",
-        help="console, concise, markdown, json, jsonl, sarif, junit, github or gitlab; may be repeated.",
+        help="console, concise, markdown, json, jsonl, sarif, junit, github, gitlab or tensorboard:DIR; "
+        "may be repeated.",
     ),
 ]
 _Trace = Annotated[

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from ..config import files
@@ -16,6 +17,7 @@ from ..diagnosis.findings import Diagnosis
 from ..diagnosis.registry import codes
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
+from ..evidence.series import StepSeries, series
 from ..exits import Exit, worst
 from ..launch import command as commands
 from ..launch.command import OutputMode
@@ -23,6 +25,7 @@ from ..launch.job import signal_name
 from ..observation.session import COUNTING, WINDOWS, Request, record
 from ..observation.watch import output_tail
 from ..recording.directory import RunDirectory
+from ..recording.reader import read
 from ..report import wording
 from ..trials import history
 from ..trials.conductor import Conductor
@@ -187,7 +190,8 @@ def _write(
 ) -> None:
     """Every report of a run."""
     full = f"perfdoctor report -v {_shown(directory)}"
-    _write_all(diagnosis, next_command(diagnosis, directory, job), full, where, verbose)
+    board = partial(_write_board, diagnosis, directory.path.name, lambda: series(read(directory)))
+    _write_all(diagnosis, next_command(diagnosis, directory, job), full, where, verbose, board)
 
 
 def _write_of_trace(
@@ -200,10 +204,26 @@ def _write_of_trace(
         if diagnosis.ranked
         else f"perfdoctor report {names} --output markdown:report.md"
     )
-    _write_all(diagnosis, wording.clean(advice), wording.clean(f"perfdoctor report -v {names}"), where, verbose)
+    full = wording.clean(f"perfdoctor report -v {names}")
+    board = partial(_write_board, diagnosis, paths[0].name, lambda: ())
+    _write_all(diagnosis, wording.clean(advice), full, where, verbose, board)
 
 
-def _write_all(diagnosis: Diagnosis, advice: str, full: str, where: Sequence[outputs.Output], verbose: bool) -> None:
+def _write_board(diagnosis: Diagnosis, name: str, steps: Callable[[], Sequence[StepSeries]], folder: Path) -> None:
+    """For TensorBoard; a trace has too few steps for curves."""
+    from ..report.tensorboard import write_tensorboard
+
+    write_tensorboard(folder / name, diagnosis, steps())
+
+
+def _write_all(
+    diagnosis: Diagnosis,
+    advice: str,
+    full: str,
+    where: Sequence[outputs.Output],
+    verbose: bool,
+    board: Callable[[Path], None],
+) -> None:
     from ..report.console import render_console
     from ..report.jsonreport import render_json
     from ..report.markdown import render_markdown
@@ -214,6 +234,7 @@ def _write_all(diagnosis: Diagnosis, advice: str, full: str, where: Sequence[out
         markdown=lambda: render_markdown(diagnosis, next_command=advice),
         json=lambda: render_json(diagnosis),
         sheet=lambda: diagnosis_sheet(diagnosis),
+        tensorboard=board,
     )
     outputs.write(pages, where)
 
