@@ -57,4 +57,5 @@ def _of_rank(process: ProcessRecording, began_ns: int) -> StepSeries:
 
 
 def _sum(parts: Mapping[str, Floats]) -> Floats:
-    return np.sum(np.array(list(parts.values())), axis=0, dtype=np.float64)
+    total: Floats = np.array(list(parts.values())).sum(axis=0)
+    return total

@@ -51,6 +51,7 @@ from .process import (
     Sample,
     Saved,
     TorchImport,
+    TrackedRun,
 )
 from .settings import ReducedModel, Settings
 from .trials import Applied, Block, TrialPlan, TrialsBegan
@@ -136,6 +137,7 @@ class ProcessRecording:
     failure: Failure | None
     """None where it ended otherwise."""
     faults: tuple[ProbeFault, ...]
+    tracked: tuple[TrackedRun, ...]
     trials: TrialsBegan | None
     """None where no remedy was tried."""
     blocks: tuple[Block, ...]
@@ -214,6 +216,7 @@ KINDS: Mapping[str, str] = {
     "exit": "exit",
     "failure": "failure",
     "fault": "faults",
+    "tracked": "tracked",
     "trials": "trials",
     "block": "blocks",
     "applied": "applied",
