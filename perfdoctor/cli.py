@@ -54,7 +54,7 @@ _Output = Annotated[
         "--output",
         "-o",
         metavar="FORMAT[:FILE]",
-        help="console, concise, markdown, json, jsonl, sarif, junit, github, gitlab or tensorboard:DIR; "
+        help="console, concise, markdown, json, jsonl, sarif, junit, github, gitlab, html or tensorboard:DIR; "
         "may be repeated.",
     ),
 ]

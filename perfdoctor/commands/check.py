@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from ..diagnosis.findings import Diagnosis
 from ..diagnosis.registry import codes
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
-from ..evidence.series import StepSeries, series
+from ..evidence.series import series
 from ..exits import Exit, worst
 from ..launch import command as commands
 from ..launch.command import OutputMode
@@ -208,9 +208,8 @@ def _write(
 ) -> None:
     """Every report of a run, and the note to a tracker."""
     full = f"perfdoctor report -v {_shown(directory)}"
-    board = partial(_write_board, diagnosis, directory.path.name, lambda: series(read(directory)))
     advice = next_command(diagnosis, directory, job)
-    pages = _write_all(diagnosis, advice, full, where, verbose, board)
+    pages = _write_all(diagnosis, [directory.path], advice, full, where, verbose)
     if tracker:
         log_to.note(tracker, directory, diagnosis, pages.markdown())
 
@@ -226,24 +225,16 @@ def _write_of_trace(
         else f"perfdoctor report {names} --output markdown:report.md"
     )
     full = wording.clean(f"perfdoctor report -v {names}")
-    board = partial(_write_board, diagnosis, paths[0].name, lambda: ())
-    _write_all(diagnosis, wording.clean(advice), full, where, verbose, board)
-
-
-def _write_board(diagnosis: Diagnosis, name: str, steps: Callable[[], Sequence[StepSeries]], folder: Path) -> None:
-    """For TensorBoard; a trace has too few steps for curves."""
-    from ..report.tensorboard import write_tensorboard
-
-    write_tensorboard(folder / name, diagnosis, steps())
+    _write_all(diagnosis, paths, wording.clean(advice), full, where, verbose)
 
 
 def _write_all(
     diagnosis: Diagnosis,
+    recorded: Sequence[Path],
     advice: str,
     full: str,
     where: Sequence[outputs.Output],
     verbose: bool,
-    board: Callable[[Path], None],
 ) -> outputs.Pages:
     from ..report.console import render_console
     from ..report.jsonreport import render_json
@@ -254,11 +245,26 @@ def _write_all(
         console=lambda: render_console(diagnosis, next_command=advice, full_command=full, verbose=verbose),
         markdown=lambda: render_markdown(diagnosis, next_command=advice),
         json=lambda: render_json(diagnosis),
+        html=lambda: _html(diagnosis, recorded, advice),
         sheet=lambda: diagnosis_sheet(diagnosis),
-        tensorboard=board,
+        tensorboard=partial(_write_events, diagnosis, recorded),
     )
     outputs.write(pages, where)
     return pages
+
+
+def _html(diagnosis: Diagnosis, recorded: Sequence[Path], advice: str) -> str:
+    from ..report.html.page import render_html  # with jinja2, which no other report needs at once
+
+    return render_html(diagnosis, next_command=advice, recorded=recorded)
+
+
+def _write_events(diagnosis: Diagnosis, recorded: Sequence[Path], folder: Path) -> None:
+    """For TensorBoard; a trace has too few steps for curves."""
+    from ..report.tensorboard import write_tensorboard
+
+    steps = () if diagnosis.evidence.job.traced else series(read(RunDirectory(recorded[0])))
+    write_tensorboard(folder / recorded[0].name, diagnosis, steps)
 
 
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:

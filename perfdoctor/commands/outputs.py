@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ..report.sheet import Sheet
 
-FORMATS = ("console", "concise", "markdown", "json", "jsonl", "sarif", "junit", "github", "gitlab", "tensorboard")
 OF_RUNS = ("tensorboard",)
 """Formats of one run, which a comparison of two does not have."""
+FORMATS = ("console", "concise", "markdown", "json", "jsonl", "sarif", "junit", "github", "gitlab", "html", *OF_RUNS)
 SUMMARY_BYTES = 1_000_000
 
 
@@ -111,6 +111,7 @@ class Pages:
     console: Callable[[], RenderableType]
     markdown: Callable[[], str]
     json: Callable[[], str]
+    html: Callable[[], str]
     sheet: Callable[[], Sheet]
     tensorboard: Callable[[Path], None] | None = None
     """Writes into a folder; None for a comparison."""
@@ -138,7 +139,7 @@ def write(pages: Pages, outputs: Sequence[Output]) -> None:
 
 def _write_file(path: Path, text: str) -> None:
     with _writing(path):
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -188,6 +189,8 @@ def _text(pages: Pages, name: str) -> str:
         return pages.json()
     if name == "markdown":
         return pages.markdown()
+    if name == "html":
+        return pages.html()
     if name == "console":
         console = Console(width=100, no_color=True)
         with console.capture() as capture:

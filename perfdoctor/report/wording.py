@@ -18,6 +18,8 @@ from ..diagnosis.findings import Finding, IntegrityNote, Measurement, Savings
 MEASURED_DIGITS = 3
 PREDICTED_DIGITS = 2
 
+CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+"""Code in a sentence, as Markdown writes it; the second group is the code."""
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}|]+)(?:\|([^{}|]+))?)?\}|[{}]")
 _SIBILANTS = ("s", "x", "ch", "sh")
 """Nouns that end so make their plural with es: batch, fix, process."""
