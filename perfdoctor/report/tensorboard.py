@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..diagnosis.findings import Diagnosis
 from ..evidence.series import StepSeries
+from .anatomy import bar
 from .content import Content, SliceText, prepare
 from .markdown import cell, prose, render_finding
 from .numbers import named, numbers
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 MOST_POINTS = 1_000
 """Of a curve: TensorBoard shows so many by default and leaves others out by chance, whereas means of neighbouring steps
 keep the sum."""
-BAR = 40
-"""Characters of the longest bar, in a table that is as wide as half a screen."""
 _SUFFIX = ".perfdoctor"
 """By which files of ours are told from those of the job."""
 
@@ -94,6 +93,6 @@ def _table(title: str, whole: str, rows: Sequence[SliceText]) -> list[str]:
     largest = max(row.piece.share for row in rows)
     lines = [f"### {title} ({prose(whole)})", "", "| part | time | share | |", "|---|---:|---:|---|"]
     for row in rows:
-        bar = "█" * round(BAR * row.piece.share / largest)
-        lines.append(f"| {cell(row.piece.look.label)} | {cell(row.time)} | {cell(row.share)} | {bar} |")
+        drawn = bar(row.piece.share / largest)
+        lines.append(f"| {cell(row.piece.look.label)} | {cell(row.time)} | {cell(row.share)} | {drawn} |")
     return [*lines, ""]
