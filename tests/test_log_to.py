@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from perfdoctor import cli
 from perfdoctor.commands import log_to
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
@@ -191,6 +192,15 @@ def test_a_tracker_that_fails_is_one_sentence(
     assert said.count("\n") == 1
     assert said.startswith("perfdoctor: no note to W&B: RuntimeError:")
     assert "s3cret" not in said
+
+
+def test_a_note_can_be_left_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory, _ = recorded(tmp_path, tracker="wandb", run="1", files=str(tmp_path / "files"), offline=True)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["report", str(directory.path), "--log-to", "wandb", "--output", "concise", "--fail-on", "never"])
+    assert not end.value.code
+    assert "perfdoctor: the note is in " in capsys.readouterr().err
+    assert (tmp_path / "files" / "perfdoctor" / "report.md").read_text().startswith("# perfdoctor: ")
 
 
 def test_without_a_run_the_user_is_told_when_there_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,10 +92,10 @@ def _run(words: list[str]) -> int:
 
 @contextmanager
 def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
-    """An interrupt asks it to end, and waits."""
+    """An interrupt is Ctrl-C to it and to its job, and waits for both."""
     try:
         yield
     except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)
         process.communicate()
         raise

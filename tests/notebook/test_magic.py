@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
     InteractiveShell.clear_instance()
 
 
+@pytest.mark.e2e
 @pytest.mark.slow
 def test_the_code_of_a_cell_is_checked_in_a_process_of_its_own(cell: Cell, tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("WIDTH = 64\n")
@@ -63,6 +65,7 @@ def test_the_code_of_a_cell_is_checked_in_a_process_of_its_own(cell: Cell, tmp_p
         cell("model")[0].raise_error()
 
 
+@pytest.mark.e2e
 @pytest.mark.slow
 def test_a_cell_that_fails_shows_its_traceback_and_counts_as_failed(cell: Cell) -> None:
     result, printed, _ = cell("%%perfdoctor\nimport torch\n1 / 0\n")
@@ -77,3 +80,37 @@ def test_wrong_options_are_told_below_the_cell(cell: Cell) -> None:
     assert "--no-such-option" in printed
     assert outputs == []
     assert str(result.error_in_exec) == "perfdoctor check ended with 2."
+
+
+PATIENT = """
+import subprocess, sys, time
+
+def wait(name, wait, *begun):
+    try:
+        print(*begun, file=sys.stderr, flush=True)
+        wait()
+    except KeyboardInterrupt:
+        open(name, "w").close()
+
+if sys.argv[1:]:
+    wait("job", lambda: time.sleep(60), "begun")
+else:
+    job = subprocess.Popen([sys.executable, __file__, "job"])
+    wait("perfdoctor", job.wait)
+"""
+
+
+@pytest.mark.e2e
+def test_interrupting_the_cell_is_ctrl_c_to_perfdoctor_and_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(printed: str, **_: object) -> None:
+        if "begun" in printed:
+            raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(magic, "print", interrupted, raising=False)
+    Path("patient.py").write_text(PATIENT)
+    with pytest.raises(KeyboardInterrupt):
+        magic._run([sys.executable, "patient.py"])
+    assert Path("job").exists() and Path("perfdoctor").exists()
