@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
     from ..report.sheet import Sheet
 
-FORMATS = ("console", "concise", "markdown", "json", "jsonl", "sarif", "junit", "github", "gitlab", "html")
+OF_RUNS = ("tensorboard",)
+"""Formats of one run, which a comparison of two does not have."""
+FORMATS = ("console", "concise", "markdown", "json", "jsonl", "sarif", "junit", "github", "gitlab", "html", *OF_RUNS)
 SUMMARY_BYTES = 1_000_000
 
 
@@ -27,12 +31,16 @@ class Output:
 
     format: str
     path: Path | None
-    """None is stdout."""
+    """None is stdout; of `tensorboard` a folder."""
 
 
-def parse(words: Sequence[str]) -> tuple[Output, ...]:
-    """The outputs asked for, console first by default. Raises PerfdoctorError for what cannot be written."""
-    outputs = [_parse_one(word) for word in words]
+def parse(words: Sequence[str], *, compares: bool = False) -> tuple[Output, ...]:
+    """The outputs asked for, console first by default. `compares`: reports of two runs against each other.
+
+    Raises PerfdoctorError for what cannot be written.
+    """
+    formats = tuple(name for name in FORMATS if not (compares and name in OF_RUNS))
+    outputs = [_parse_one(word, formats) for word in words]
     if not any(output.path is None for output in outputs):
         # Files are in addition to the report on the terminal.
         outputs.insert(0, Output("console", None))
@@ -45,14 +53,17 @@ def parse(words: Sequence[str]) -> tuple[Output, ...]:
     return tuple(outputs)
 
 
-def _parse_one(word: str) -> Output:
+def _parse_one(word: str, formats: Sequence[str]) -> Output:
     name, _, file = word.partition(":")
-    if name not in FORMATS:
+    if name not in formats:
+        what = "of a comparison " if name in FORMATS else ""
         raise PerfdoctorError(
-            f"there is no output format {name}",
+            f"there is no output format {what}{name}",
             slug="unknown-format",
-            advice=f"use one of {', '.join(FORMATS)}, as in --output markdown:report.md",
+            advice=f"use one of {', '.join(formats)}, as in --output markdown:report.md",
         )
+    if name == "tensorboard":
+        return Output(name, _folder(file))
     if not file or file == "-":
         return Output(name, None)
     path = Path(file)
@@ -63,6 +74,29 @@ def _parse_one(word: str) -> Output:
             advice="name a file in an existing, writable directory",
         )
     return Output(name, path)
+
+
+def _folder(name: str) -> Path:
+    """Where TensorBoard's events go. Raises PerfdoctorError where they cannot be written."""
+    if find_spec("tensorboard") is None:
+        raise PerfdoctorError(
+            "--output tensorboard needs the package tensorboard, which is not installed beside perfdoctor",
+            slug="no-tensorboard",
+            advice="pip install tensorboard, or perfdoctor[tensorboard]",
+        )
+    if not name:
+        raise PerfdoctorError(
+            "--output tensorboard needs a folder", slug="output-unwritable", advice="--output tensorboard:runs"
+        )
+    path = Path(name)
+    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise PerfdoctorError(
+            f"cannot write the report to {name}",
+            slug="output-unwritable",
+            advice="name a writable folder, or a new one",
+        )
+    return path
 
 
 def machine_output(outputs: Sequence[Output]) -> bool:
@@ -79,6 +113,8 @@ class Pages:
     json: Callable[[], str]
     html: Callable[[], str]
     sheet: Callable[[], Sheet]
+    tensorboard: Callable[[Path], None] | None = None
+    """Writes into a folder; None for a comparison."""
 
 
 def write(pages: Pages, outputs: Sequence[Output]) -> None:
@@ -86,6 +122,10 @@ def write(pages: Pages, outputs: Sequence[Output]) -> None:
     for output in outputs:
         if output.format == "console" and output.path is None:
             _print(pages.console())
+            continue
+        if output.path is not None and output.format == "tensorboard" and pages.tensorboard is not None:
+            with _writing(output.path):
+                pages.tensorboard(output.path)
             continue
         text = _text(pages, output.format)
         if output.path is None:
@@ -98,8 +138,14 @@ def write(pages: Pages, outputs: Sequence[Output]) -> None:
 
 
 def _write_file(path: Path, text: str) -> None:
-    try:
+    with _writing(path):
         path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         if path.is_file():
             path.unlink()  # half a report is worse than none

@@ -266,3 +266,20 @@ class ProbeFault:
 
     hook: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRun:
+    """A run of an experiment tracker that the job itself had started."""
+
+    tracker: str
+    """`mlflow` or `wandb`."""
+    run: str
+    """Its id."""
+    at: str = ""
+    """MLflow's tracking URI, or the address of W&B's server; without user, password and query."""
+    path: str = ""
+    """Of W&B: entity, project and id, as far as the job knew them."""
+    files: str = ""
+    """Of W&B: the folder of the run's files."""
+    offline: bool = False
