@@ -54,7 +54,7 @@ _Output = Annotated[
         "--output",
         "-o",
         metavar="FORMAT[:FILE]",
-        help="console, concise, markdown, json, jsonl, sarif, junit, github or gitlab; may be repeated.",
+        help="console, concise, markdown, json, jsonl, sarif, junit, github, gitlab or html; may be repeated.",
     ),
 ]
 _Trace = Annotated[

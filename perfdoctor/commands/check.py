@@ -187,7 +187,8 @@ def _write(
 ) -> None:
     """Every report of a run."""
     full = f"perfdoctor report -v {_shown(directory)}"
-    _write_all(diagnosis, next_command(diagnosis, directory, job), full, where, verbose)
+    advice = next_command(diagnosis, directory, job)
+    _write_all(diagnosis, [directory.path], advice, full, where, verbose)
 
 
 def _write_of_trace(
@@ -200,10 +201,18 @@ def _write_of_trace(
         if diagnosis.ranked
         else f"perfdoctor report {names} --output markdown:report.md"
     )
-    _write_all(diagnosis, wording.clean(advice), wording.clean(f"perfdoctor report -v {names}"), where, verbose)
+    full = wording.clean(f"perfdoctor report -v {names}")
+    _write_all(diagnosis, paths, wording.clean(advice), full, where, verbose)
 
 
-def _write_all(diagnosis: Diagnosis, advice: str, full: str, where: Sequence[outputs.Output], verbose: bool) -> None:
+def _write_all(
+    diagnosis: Diagnosis,
+    recorded: Sequence[Path],
+    advice: str,
+    full: str,
+    where: Sequence[outputs.Output],
+    verbose: bool,
+) -> None:
     from ..report.console import render_console
     from ..report.jsonreport import render_json
     from ..report.markdown import render_markdown
@@ -213,9 +222,16 @@ def _write_all(diagnosis: Diagnosis, advice: str, full: str, where: Sequence[out
         console=lambda: render_console(diagnosis, next_command=advice, full_command=full, verbose=verbose),
         markdown=lambda: render_markdown(diagnosis, next_command=advice),
         json=lambda: render_json(diagnosis),
+        html=lambda: _html(diagnosis, recorded, advice),
         sheet=lambda: diagnosis_sheet(diagnosis),
     )
     outputs.write(pages, where)
+
+
+def _html(diagnosis: Diagnosis, recorded: Sequence[Path], advice: str) -> str:
+    from ..report.html.page import render_html  # with jinja2, which no other report needs at once
+
+    return render_html(diagnosis, next_command=advice, recorded=recorded)
 
 
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:

@@ -193,9 +193,16 @@ def write(result: GateResult, where: Sequence[outputs.Output], argv: Sequence[st
         console=lambda: render_gate_console(result, verbose=verbose),
         markdown=lambda: render_gate_markdown(result),
         json=lambda: render_gate_json(result, int(exit_code(result))),
+        html=lambda: _html(result),
         sheet=lambda: gate_sheet(result, script_of(argv[1:] or argv)),
     )
     outputs.write(pages, where)
+
+
+def _html(result: GateResult) -> str:
+    from ..report.html.gate import render_gate_html  # with jinja2, which no other report needs at once
+
+    return render_gate_html(result)
 
 
 def _against(options: Options, config: Config, paired: Callable[[int, int], None]) -> GateResult:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..report.sheet import Sheet
 
-FORMATS = ("console", "concise", "markdown", "json", "jsonl", "sarif", "junit", "github", "gitlab")
+FORMATS = ("console", "concise", "markdown", "json", "jsonl", "sarif", "junit", "github", "gitlab", "html")
 SUMMARY_BYTES = 1_000_000
 
 
@@ -77,6 +77,7 @@ class Pages:
     console: Callable[[], RenderableType]
     markdown: Callable[[], str]
     json: Callable[[], str]
+    html: Callable[[], str]
     sheet: Callable[[], Sheet]
 
 
@@ -142,6 +143,8 @@ def _text(pages: Pages, name: str) -> str:
         return pages.json()
     if name == "markdown":
         return pages.markdown()
+    if name == "html":
+        return pages.html()
     if name == "console":
         console = Console(width=100, no_color=True)
         with console.capture() as capture:

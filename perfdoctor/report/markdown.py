@@ -14,7 +14,6 @@ from .content import prepare
 TEMPLATES = Path(__file__).parent / "templates"
 TEMPLATE = "report.md.j2"
 
-_CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 _EMPHASIS = re.compile(r"\*|(?<!\w)_+|_+(?!\w)|~~")
 _LINE_BREAKS = re.compile(r"\s*\n\s*")
 
@@ -48,7 +47,7 @@ def render_markdown(diagnosis: Diagnosis, *, next_command: str) -> str:
 def prose(text: str) -> str:
     """Text in a paragraph: its code spans stay, `<module>` and `__init__` print as they are."""
     text, pieces, end = _LINE_BREAKS.sub(" ", text), [], 0
-    for span in _CODE_SPAN.finditer(text):
+    for span in wording.CODE_SPAN.finditer(text):
         pieces += [_escaped(text[end : span.start()]), span.group(0)]
         end = span.end()
     return "".join([*pieces, _escaped(text[end:])])

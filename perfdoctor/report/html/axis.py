@@ -1,0 +1,96 @@
+"""One axis of speed-ups for a whole page: every predicted and measured interval can be compared with every other.
+
+It is logarithmic, because speed-ups multiply: 0.5x is as far from 1x as 2x.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from .. import wording
+
+_TICKS = (1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100)
+_ENDS = (0.01, 100.0)
+"""What lies beyond is drawn at the end."""
+_SMALLEST = 1.25
+"""The axis reaches at least so far, or a gain of 1.01x would look large."""
+_APART = 11.0
+"""Per cent of the width that two labels need on a phone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A range of speed-ups, as it is told."""
+
+    kind: Literal["predicted", "measured"]
+    low: float
+    high: float
+    text: str
+    point: float | None = None
+    """The measured one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An interval on the axis, in per cent of its width."""
+
+    interval: Interval
+    start: float
+    width: float
+    point: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A labelled place on the axis."""
+
+    label: str
+    place: float
+    is_one: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From one speed-up to another."""
+
+    low: float
+    high: float
+
+    def place(self, factor: float) -> float:
+        """Per cent from the left."""
+        inside = min(self.high, max(self.low, factor))
+        return round(100 * math.log(inside / self.low) / math.log(self.high / self.low), 2)
+
+    def mark(self, interval: Interval) -> Mark:
+        """Where the interval lies."""
+        start, end = self.place(interval.low), self.place(interval.high)
+        return Mark(
+            interval, start, round(end - start, 2), None if interval.point is None else self.place(interval.point)
+        )
+
+    @property
+    def ticks(self) -> tuple[Tick, ...]:
+        """1x, and outwards from it as many as there is room for."""
+        places = [self.place(1)]
+        factors = [1.0]
+        for direction in (1, -1):
+            last = places[0]
+            for factor in _TICKS[1:]:
+                at = factor**direction
+                place = self.place(at)
+                if self.low <= at <= self.high and abs(place - last) >= _APART:
+                    factors.append(at)
+                    last = place
+        return tuple(Tick(f"{wording.count(factor)}x", self.place(factor), factor == 1) for factor in sorted(factors))
+
+
+def axis(intervals: Iterable[Interval]) -> Axis:
+    """One that holds them all, and 1x, with a margin."""
+    ends = [end for interval in intervals for end in (interval.low, interval.high)]
+    low = max(_ENDS[0], min([1.0, *ends]))
+    high = min(_ENDS[1], max([_SMALLEST, *ends]))
+    margin = (high / low) ** 0.03
+    return Axis(low / margin, high * margin)
