@@ -32,8 +32,8 @@ def source_line(location: Location | None, job: Job) -> str:
 
 
 def excerpt(location: Location | None, job: Job, around: int) -> tuple[SourceLine, ...]:
-    """The line with so many before and after it, without their common indentation; empty where the file is gone, no
-    Python, or changed since the job began."""
+    """The line with so many before and after it, without their common indentation and without blank lines at the ends;
+    empty where the file is gone, no Python, or changed since the job began."""
     if location is None or location.line < 1:
         return ()
     path = Path(job.cwd) / location.file
@@ -52,4 +52,6 @@ def excerpt(location: Location | None, job: Job, around: int) -> tuple[SourceLin
     if len(lines) <= location.line - first:
         return ()
     texts = textwrap.dedent("\n".join(wording.clean(line).rstrip().expandtabs(4) for line in lines)).split("\n")
-    return tuple(SourceLine(number, text, number == location.line) for number, text in enumerate(texts, first))
+    found = [SourceLine(number, text, number == location.line) for number, text in enumerate(texts, first)]
+    written = [line.number for line in found if line.text or line.hot]
+    return tuple(line for line in found if written[0] <= line.number <= written[-1])

@@ -12,7 +12,8 @@ from typing import Literal
 
 from .. import wording
 
-_TICKS = (1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100)
+_UPWARDS = (1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100)
+_DOWNWARDS = (0.9, 0.8, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 _ENDS = (0.01, 100.0)
 """What lies beyond is drawn at the end."""
 _SMALLEST = 1.25
@@ -74,15 +75,13 @@ class Axis:
     @property
     def ticks(self) -> tuple[Tick, ...]:
         """1x, and outwards from it as many as there is room for."""
-        places = [self.place(1)]
         factors = [1.0]
-        for direction in (1, -1):
-            last = places[0]
-            for factor in _TICKS[1:]:
-                at = factor**direction
-                place = self.place(at)
-                if self.low <= at <= self.high and abs(place - last) >= _APART:
-                    factors.append(at)
+        for outwards in (_UPWARDS, _DOWNWARDS):
+            last = self.place(1)
+            for factor in outwards:
+                place = self.place(factor)
+                if self.low <= factor <= self.high and abs(place - last) >= _APART:
+                    factors.append(factor)
                     last = place
         return tuple(Tick(f"{wording.count(factor)}x", self.place(factor), factor == 1) for factor in sorted(factors))
 

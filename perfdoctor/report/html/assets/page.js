@@ -9,7 +9,7 @@
   const system = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
   const show = () => {
-    button.setAttribute("aria-pressed", String(isDark()));
+    button.textContent = isDark() ? "Light colours" : "Dark colours";
     root.dispatchEvent(new CustomEvent("themechange"));
   };
   const asked = /[#&]theme=(dark|light)/.exec(location.hash);
