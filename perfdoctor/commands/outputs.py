@@ -99,7 +99,7 @@ def write(pages: Pages, outputs: Sequence[Output]) -> None:
 
 def _write_file(path: Path, text: str) -> None:
     try:
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         if path.is_file():
             path.unlink()  # half a report is worse than none

@@ -62,8 +62,8 @@ def page(template: str, figures: Mapping[str, Chart], **views: object) -> str:
         data=embedded({"charts": {name: chart.data for name, chart in figures.items()}}),
         light=palette.declarations(palette.LIGHT),
         dark=palette.declarations(palette.DARK),
-        styles=[*((HERE / name).read_text() for name in STYLES), *chart_styles(figures)],
-        scripts=[*((HERE / name).read_text() for name in SCRIPTS), *chart_scripts(figures)],
+        styles=[*((HERE / name).read_text(encoding="utf-8") for name in STYLES), *chart_styles(figures)],
+        scripts=[*((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS), *chart_scripts(figures)],
         version=VERSION,
         **views,
     )
