@@ -103,7 +103,8 @@ def run(options: Options) -> Exit:
         # A program that reads our stdout must not get the job's lines too.
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
         windows=COUNTING if needs_counters(config.budgets) else WINDOWS,
-        keep_trace=options.trace is not None,
+        # An HTML report draws a step of it.
+        keep_trace=options.trace is not None or any(output.format == "html" for output in where),
     )
     seconds = options.trial_seconds
     conductor = None if seconds is None else Conductor(directory, config, seconds, also_try)

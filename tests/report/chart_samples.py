@@ -98,7 +98,8 @@ def together(count: int = 4096) -> Communication:
 def many_ranks(count: int = 4096) -> Diagnosis:
     """A diagnosis with findings, trials and so many ranks."""
     diagnosis = tried()
-    return replace(diagnosis, evidence=replace(diagnosis.evidence, communication=together(count)))
+    job = replace(diagnosis.evidence.job, command=("python", EVIL))
+    return replace(diagnosis, evidence=replace(diagnosis.evidence, job=job, communication=together(count)))
 
 
 def flame(depth: int = 12, wide: int = 3) -> Frame:

@@ -18,7 +18,10 @@ QUANTILES = (5, 25, 50, 75, 95)
 BINS = 60
 """At most: on a phone each is five pixels."""
 FULL = 99.5
-"""Per cent of the steps that the axis holds: one step of a minute would leave the others one bar."""
+"""Per cent of the steps that the axis holds where others are far longer: one step of a minute would leave all the
+others one bar."""
+FAR = 1.5
+"""Times the longest of those."""
 SMALLEST = 0.005
 """Of the mean step: a smaller part has no strip."""
 
@@ -44,8 +47,9 @@ def distributions_chart(selection: Selection) -> Chart | None:
         _strip("step", "", wall),
         *(_strip(LOOKS[name].label, LOOKS[name].style, ms) for name, ms in large.items()),
     ]
-    top = float(np.percentile(wall, FULL))
-    low = float(wall.min())
+    top, low = float(np.percentile(wall, FULL)), float(wall.min())
+    if wall.max() <= FAR * top:
+        top = float(wall.max())
     if top <= low:
         return None
     shown = wall[wall <= top]

@@ -29,6 +29,8 @@ LISTED = 12
 
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _OPERATORS, _LAYERS, _PARTS = "operators", "layers", "parts of the step"
+_HUES = {look.label: look.style for look in LOOKS.values()}
+"""Parts of the step have the colours that they have everywhere on the page; other names that of their lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,14 @@ def _chart(title: str, spans: Iterable[Span], borders: tuple[float, float]) -> C
         caption=_caption(borders, inside, device, len(inside) - len(kept)),
         head=("lane", "what", "calls", "in all"),
         rows=tuple(_largest(device) if device else ()) + tuple(_largest(_outermost(host))),
-        data=plain({"us": round(end - begin, 1), "names": names, "lanes": drawn}),
+        data=plain(
+            {
+                "us": round(end - begin, 1),
+                "names": names,
+                "hues": [_HUES.get(name, "") for name in names],
+                "lanes": drawn,
+            }
+        ),
     )
 
 

@@ -23,7 +23,7 @@ def chart_scripts(names: Iterable[str]) -> list[str]:
         return []
     libraries = [_vendored(f"{file}.js") for name in drawn for file in _LIBRARIES.get(name, ())]
     licences = [_vendored(f"licences/{file}.txt") for name in drawn for file in _LICENCES.get(name, ())]
-    ours = "\n".join((HERE / "assets" / "charts" / f"{name}.js").read_text() for name in _OURS)
+    ours = "\n".join((HERE / "assets" / "charts" / f"{name}.js").read_text(encoding="utf-8") for name in _OURS)
     return [
         *(f"/*!\n{licence}*/" for licence in licences),
         *libraries,
@@ -37,8 +37,8 @@ def chart_styles(names: Iterable[str]) -> list[str]:
     if not drawn:
         return []
     libraries = [_vendored(f"{file}.css") for name in drawn for file in _STYLES.get(name, ())]
-    return [*libraries, (HERE / "assets" / "charts.css").read_text()]
+    return [*libraries, (HERE / "assets" / "charts.css").read_text(encoding="utf-8")]
 
 
 def _vendored(file: str) -> str:
-    return (HERE / "vendored" / file).read_text()
+    return (HERE / "vendored" / file).read_text(encoding="utf-8")

@@ -66,7 +66,7 @@ function drawFlame(figure, data) {
 
 // Frames of one function have one colour; the root none.
 function flameColour(frame) {
-  if (!frame.parent) return colour("line");
+  if (!frame.parent) return hue("dim");
   if (frame.highlight) return colour("hue-yellow");
   let sum = 0;
   for (const letter of frame.data.name) sum = (sum * 31 + letter.codePointAt(0)) >>> 0;

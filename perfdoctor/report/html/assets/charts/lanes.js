@@ -16,7 +16,7 @@ function drawLanes(figure, data) {
     const context = canvasOf(here.box, width, tops.height);
     context.clearRect(0, 0, width, tops.height);
     paintTimes(context, range, width, tops.height);
-    data.lanes.forEach((lane, i) => paintLane(context, data.names, lane, tops.of[i], range, width, i));
+    data.lanes.forEach((lane, i) => paintLane(context, data, lane, tops.of[i], range, width, hue(LANE_HUES[i % LANE_HUES.length])));
   }
 
   function name(value, top) {
@@ -77,9 +77,10 @@ function paintTimes(context, [from, to], width, height) {
   }
 }
 
-function paintLane(context, names, lane, top, [from, to], width, number) {
+function paintLane(context, data, lane, top, [from, to], width, fill) {
   const scale = width / (to - from);
-  const [fill, ground, ink] = [hue(LANE_HUES[number % LANE_HUES.length]), colour("ground"), colour("on-hue")];
+  const [ground, ink] = [colour("ground"), colour("on-hue")];
+  const fills = data.hues.map((name) => (name ? hue(name) : fill));
   context.font = font(11);
   context.textBaseline = "middle";
   context.fillStyle = ground;
@@ -91,10 +92,10 @@ function paintLane(context, names, lane, top, [from, to], width, number) {
     const x = Math.max(0, (start - from) * scale);
     const wide = Math.min(width, (start + lasts - from) * scale) - x;
     const y = top + LANE_HEAD + row * LANE_ROW;
-    context.fillStyle = fill;
+    context.fillStyle = fills[name];
     context.fillRect(x, y, Math.max(1, wide - (wide > 3 ? 1 : 0)), LANE_ROW - 2);
     if (wide < 24) continue;
     context.fillStyle = ink;
-    context.fillText(fitted(context, names[name], wide - 6), x + 3, y + LANE_ROW / 2 - 1);
+    context.fillText(fitted(context, data.names[name], wide - 6), x + 3, y + LANE_ROW / 2 - 1);
   }
 }

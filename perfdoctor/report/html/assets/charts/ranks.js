@@ -46,13 +46,13 @@ function canvasContext(box) {
 
 function rankLegend(data, most) {
   const ramp = element("span", { class: "chart-ramp", "aria-hidden": "true" });
-  const scale = element("span", { class: "chart-scale" }, "0 ms ", ramp, ` ${duration(most)} per step`);
-  return element("div", { class: "chart-legend" }, scale, ` Rows from the top: ${data.parts.join(", ")}.`);
+  const scale = element("p", {}, "0 ms ", ramp, ` ${duration(most)} per step`);
+  return element("div", { class: "chart-legend" }, scale, element("p", {}, `Rows from the top: ${data.parts.join(", ")}.`));
 }
 
-// Cells as wide as there is room for, from 2 to 32 pixels; bands of so many ranks.
+// Cells as wide as there is room for, from 2 to 96 pixels; bands of so many ranks.
 function rankLayout(data, width) {
-  const wide = Math.max(2, Math.min(32, Math.floor(width / data.ranks.length)));
+  const wide = Math.max(2, Math.min(96, Math.floor(width / data.ranks.length)));
   const perBand = Math.max(1, Math.floor(width / wide));
   const bands = Math.ceil(data.ranks.length / perBand);
   const tall = bands === 1 ? 24 : bands < 6 ? 12 : 6;
@@ -103,7 +103,9 @@ function markLate(context, data, layout, late) {
   const space = context.measureText(name).width;
   const start = Math.max(0, Math.min(x - 2, right - space));
   context.fillStyle = colour("ground");
-  context.fillRect(start - 2, y - 16, space + 4, 14);
+  // Where the two names would meet, that of the band gives way.
+  const from = start < 130 ? 0 : start - 2;
+  context.fillRect(from, y - 16, start + space + 4 - from, 14);
   context.fillStyle = colour("error");
   context.fillText(name, start, y - 14);
 }

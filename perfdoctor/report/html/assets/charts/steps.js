@@ -100,7 +100,7 @@ function stepOptions(data, width, { shown, logarithmic, range }) {
     },
     axes: [
       { ...axis, size: 34, space: 70 },
-      { ...axis, size: 64, values: (_, splits) => splits.map((at) => (at === null ? "" : tickLabel(at))) },
+      { ...axis, size: 64, splits: logarithmic ? logarithmicSplits : undefined, values: (_, splits) => splits.map((at) => (at === null ? "" : tickLabel(at))) },
     ],
     series: [
       {},
@@ -115,6 +115,15 @@ function stepOptions(data, width, { shown, logarithmic, range }) {
     ],
     hooks: { drawClear: [(plot) => shade(plot, data.marks)], draw: [(plot) => strips(plot, data.marks)] },
   };
+}
+
+// Powers of ten, and 2 and 5 times those where there are few.
+function logarithmicSplits(_plot, _axis, low, high) {
+  const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const between = last - first > 3 ? [1] : [1, 2, 5];
+  const found = [];
+  for (let power = first; power <= last; power += 1) found.push(...between.map((factor) => factor * 10 ** power));
+  return found.filter((at) => at >= low && at <= high);
 }
 
 function tickLabel(ms) {
