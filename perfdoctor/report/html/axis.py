@@ -87,9 +87,9 @@ class Axis:
 
 
 def axis(intervals: Iterable[Interval]) -> Axis:
-    """One that holds them all, and 1x, with a margin."""
+    """One that holds them all, and 1x, with a margin for half a label."""
     ends = [end for interval in intervals for end in (interval.low, interval.high)]
     low = max(_ENDS[0], min([1.0, *ends]))
     high = min(_ENDS[1], max([_SMALLEST, *ends]))
-    margin = (high / low) ** 0.03
+    margin = (high / low) ** 0.06
     return Axis(low / margin, high * margin)
