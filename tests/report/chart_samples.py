@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.evidence.model import Communication, Parts, RankTimes
 from perfdoctor.injected._perfdoctor_probe.records import LAYER_RANGE
 from perfdoctor.recording.directory import RunDirectory
-from perfdoctor.report.html.charts.flame import Frame
 
 EVIL = "</script><b>.py"
 """A name that HTML takes for markup, if it is let."""
@@ -66,7 +65,7 @@ def _kept() -> dict[str, Any]:
 
 def _events() -> list[dict[str, Any]]:
     """Operators within operators, a layer around some, and kernels behind them."""
-    made = [_event(f"{LAYER_RANGE}0", 14_000, 1_000, "user_annotation")]
+    made = [_event(f"{LAYER_RANGE}0", 14_000, 1_000)]
     for i in range(200):
         start = 14_000 + 40 * i
         made += [_event("aten::linear", start, 36), _event("aten::addmm", start + 4, 28)]
@@ -102,14 +101,23 @@ def many_ranks(count: int = 4096) -> Diagnosis:
     return replace(diagnosis, evidence=replace(diagnosis.evidence, job=job, communication=together(count)))
 
 
-def flame(depth: int = 12, wide: int = 3) -> Frame:
-    """Calls within calls, 24 ms per step in all; one function has markup for a name."""
+@dataclass(frozen=True)
+class Called:
+    """A frame of a flame graph."""
 
-    def called(level: int, ms: float) -> Frame:
-        if level == depth or ms < 0.02:
-            return Frame(f"leaf (train.py:{level})", ms)
-        shares = [0.6, 0.25, 0.1][:wide]
-        children = tuple(called(level + 1 + 2 * i, ms * share) for i, share in enumerate(shares))
-        return Frame(f"level {level} ({EVIL}:{level})", ms, children)
+    name: str
+    ms: float
+    children: tuple[Called, ...] = ()
+    users: bool = True
 
-    return Frame("all steps", 24.0, (called(0, 23.0),))
+
+def flame(depth: int = 12) -> Called:
+    """Calls within calls, 24 ms per step in all, in functions of a file that has markup for a name and of a library."""
+
+    def called(level: int, ms: float) -> Called:
+        if level >= depth or ms < 0.02:
+            return Called(f"leaf (library.py:{level})", ms, users=False)
+        children = tuple(called(level + 1 + 2 * i, ms * share) for i, share in enumerate((0.6, 0.25, 0.1)))
+        return Called(f"level {level} ({EVIL}:{level})", ms, children)
+
+    return Called("all steps", 24.0, (called(0, 23.0),), users=False)

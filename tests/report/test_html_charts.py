@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import recordings as r
-from chart_samples import EVIL, LATE, flame, long_run, many_ranks, together
+from chart_samples import EVIL, LATE, Called, flame, long_run, many_ranks, together
 from diagnosis_samples import healthy, two_findings
 from gate_samples import PASS, REGRESSION
 from gates_with_pairs import SLOWER, slower_gate
@@ -24,7 +24,7 @@ from perfdoctor.recording.model import ProcessRecording
 from perfdoctor.recording.reader import read
 from perfdoctor.report.html import charts
 from perfdoctor.report.html.charts.distributions import distributions_chart
-from perfdoctor.report.html.charts.flame import Frame, flame_chart
+from perfdoctor.report.html.charts.flame import flame_chart
 from perfdoctor.report.html.charts.lanes import MOST_SPANS, lanes_of_run, lanes_of_trace
 from perfdoctor.report.html.charts.model import Chart
 from perfdoctor.report.html.charts.pairs import pairs_chart
@@ -273,8 +273,8 @@ def test_a_trace_whose_steps_are_not_marked_has_no_lanes() -> None:
 
 
 def test_a_function_that_calls_itself_is_counted_once() -> None:
-    inner = Frame("walk", 4.0, (Frame("leaf", 1.0),))
-    chart = flame_chart(Frame("all", 10.0, (Frame("walk", 7.0, (inner,)),)), "Samples.")
+    inner = Called("walk", 4.0, (Called("leaf", 1.0),))
+    chart = flame_chart(Called("all", 10.0, (Called("walk", 7.0, (inner,)),)), "Samples.")
     assert chart is not None
     rows = {row[0]: row[1:] for row in chart.rows}
     assert rows["walk"] == ("6.00 ms", "7.00 ms", "60 %")
@@ -283,7 +283,7 @@ def test_a_function_that_calls_itself_is_counted_once() -> None:
 
 
 def test_no_time_has_no_flame_graph() -> None:
-    assert flame_chart(Frame("all", 0.0), "Samples.") is None
+    assert flame_chart(Called("all", 0.0), "Samples.") is None
 
 
 def test_a_flame_graph_brings_its_library_in_600_kb(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Protocol
 
 from ... import wording
 from ...jsonform import Json
@@ -15,14 +15,22 @@ LISTED = 20
 """Of the table: functions by what they take themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A function within those that called it."""
+class Frame(Protocol):
+    """A line, a function or a part of the step within those that called it."""
 
-    name: str
-    ms: float
-    """Per step, what it calls included."""
-    children: Sequence[Frame] = ()
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ms(self) -> float:
+        """Per step, what it calls included."""
+
+    @property
+    def users(self) -> bool:
+        """Whether it is of the user's code."""
+
+    @property
+    def children(self) -> Sequence[Frame]: ...
 
 
 def flame_chart(root: Frame, caption: str) -> Chart | None:
@@ -57,5 +65,5 @@ def _form(frame: Frame, own: dict[str, float], whole: dict[str, float], above: f
         if called not in above:
             whole[called] += child.ms
         children.append(_form(child, own, whole, above | {called}))
-    made: dict[str, Json] = {"name": name, "value": shortened(frame.ms)}
+    made: dict[str, Json] = {"name": name, "value": shortened(frame.ms), "users": frame.users}
     return {**made, "children": children} if children else made

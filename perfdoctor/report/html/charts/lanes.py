@@ -97,13 +97,14 @@ def _events(events: Iterable[Any], kept: KeptTrace) -> Iterable[Span]:
             continue
         category, thread = event.get("cat"), event.get("tid")
         end = start + lasts
-        if category == "cpu_op":
+        layer = _layer(name, kept.layers) if thread == kept.thread else ""
+        if layer:
+            yield Span(_LAYERS, layer, start, end)
+        elif category == "cpu_op":
             yield Span(_OPERATORS if thread == kept.thread else f"{_OPERATORS}, thread {thread}", name, start, end)
         elif category in _ON_DEVICE:
             args = event.get("args") or {}
             yield Span(_stream(args.get("device", 0), args.get("stream", 0)), name, start, end)
-        elif thread == kept.thread and (layer := _layer(name, kept.layers)):
-            yield Span(_LAYERS, layer, start, end)
 
 
 def _layer(name: str, layers: Sequence[TracedLayer]) -> str:

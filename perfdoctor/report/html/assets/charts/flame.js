@@ -1,4 +1,5 @@
-// A flame graph of d3-flame-graph: `{name, value, children}`, values in milliseconds per step. Keys go from frame to frame.
+// A flame graph of d3-flame-graph: `{name, value, users, children}`, values in
+// milliseconds per step. Keys go from frame to frame.
 
 const FLAME_KEYS = "Click or Enter zooms to a frame; arrow keys go from frame to frame, Escape shows all.";
 const FLAME_HUES = ["blue", "cyan", "green", "magenta"];
@@ -64,10 +65,10 @@ function drawFlame(figure, data) {
   redrawn(here.box, build);
 }
 
-// Frames of one function have one colour; the root none.
+// Frames of one name have one colour; what is not the user's has none.
 function flameColour(frame) {
-  if (!frame.parent) return hue("dim");
-  if (frame.highlight) return colour("hue-yellow");
+  if (frame.highlight) return hue("yellow");
+  if (!frame.data.users) return hue("dim");
   let sum = 0;
   for (const letter of frame.data.name) sum = (sum * 31 + letter.codePointAt(0)) >>> 0;
   return hue(FLAME_HUES[sum % FLAME_HUES.length]);
