@@ -295,7 +295,12 @@ def factors(low: float, high: float) -> str:
         return high_text
     if float(low_text[:-1]) <= 1:
         return f"up to {high_text}"
-    return f"at least {low_text}" if high > _TOO_WIDE * low else f"{low_text} to {high_text}"
+    return f"at least {low_text}" if is_wide(low, high) else f"{low_text} to {high_text}"
+
+
+def is_wide(low: float, high: float) -> bool:
+    """Whether only the lower end of such a range of speed-ups is told."""
+    return high > _TOO_WIDE * low
 
 
 def interval(factor: float, low: float, high: float) -> str:

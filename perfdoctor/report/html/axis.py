@@ -33,6 +33,11 @@ class Interval:
     point: float | None = None
     """The measured one."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether only its lower end is told."""
+        return self.kind == "predicted" and self.low > 1 and wording.is_wide(self.low, self.high)
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
