@@ -15,9 +15,11 @@ from diagnosis_samples import healthy, two_findings
 from gate_samples import PASS, REGRESSION
 from gates_with_pairs import SLOWER, slower_gate
 from page_reading import Page, text_of
+from samples import with_
 from traces_by_hand import TraceByHand
 
 from perfdoctor.evidence import steady
+from perfdoctor.evidence.model import Communication, Missing
 from perfdoctor.evidence.windows import trace as kept_trace
 from perfdoctor.recording.kept_trace import KeptTrace
 from perfdoctor.recording.model import ProcessRecording
@@ -162,8 +164,12 @@ def test_steps_of_one_length_have_no_distribution(tmp_path: Path) -> None:
 # Ranks
 
 
+def ranks_of(found: Communication) -> Chart | None:
+    return ranks_chart({times.rank: times.parts for times in found.ranks}, found)
+
+
 def test_the_late_rank_is_named_in_words_and_marked() -> None:
-    chart = ranks_chart(together(64))
+    chart = ranks_of(together(64))
     assert chart is not None
     assert chart.caption.startswith(f"Rank {LATE} is late: its own work takes ")
     data = data_of(chart)
@@ -175,7 +181,7 @@ def test_the_late_rank_is_named_in_words_and_marked() -> None:
 
 
 def test_a_rank_that_is_late_by_chance_is_not_called_late() -> None:
-    chart = ranks_chart(replace(together(8), late_low_ms=0.1))
+    chart = ranks_of(replace(together(8), late_low_ms=0.1))
     assert chart is not None
     assert chart.caption.startswith("No rank is late by more than chance")
     assert data_of(chart)["late"] is None
@@ -183,7 +189,7 @@ def test_a_rank_that_is_late_by_chance_is_not_called_late() -> None:
 
 
 def test_of_thousands_of_ranks_all_are_drawn_and_the_slowest_listed() -> None:
-    chart = ranks_chart(together())
+    chart = ranks_of(together())
     assert chart is not None
     assert len(data_of(chart)["ranks"]) == 4096
     assert len(chart.rows) == MOST_ROWS
@@ -191,7 +197,20 @@ def test_of_thousands_of_ranks_all_are_drawn_and_the_slowest_listed() -> None:
 
 
 def test_one_rank_is_beside_nobody() -> None:
-    assert ranks_chart(together(1)) is None
+    assert ranks_of(together(1)) is None
+
+
+def test_ranks_that_were_not_seen_to_wait_are_drawn_without_a_late_one(tmp_path: Path) -> None:
+    for rank, forward_us in ((0, 4_000), (1, 6_000)):
+        settings = r.settings(rank=rank, world_size=2)
+        r.write(tmp_path, r.torch(), settings, r.steps(10_000, 40, forward_us=forward_us), pid=r.PID + rank)
+    alone = replace(many_ranks(2), evidence=with_(many_ranks(2).evidence, communication=Missing("nothing is sent")))
+    chart = charts.build(alone, [r.write_run(tmp_path).path])["ranks"]
+    assert chart.caption == "Whether a rank is late cannot be told: nothing is sent."
+    data = data_of(chart)
+    assert data["late"] is None
+    assert data["ms"][data["parts"].index("forward pass")] == [4, 6]
+    assert [row[0] for row in chart.rows] == ["0", "1"]
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ....diagnosis.findings import Diagnosis
 from ....evidence.model import Missing
-from ....evidence.steady import select, untouched
+from ....evidence.steady import measure, select, untouched
 from ....evidence.windows import trace as kept_trace
 from ....recording.directory import RunDirectory
 from ....recording.model import ProcessRecording
@@ -31,27 +31,36 @@ def build(diagnosis: Diagnosis, recorded: Sequence[Path]) -> dict[str, Chart]:
 
 def _of_run(diagnosis: Diagnosis, path: Path) -> Iterator[tuple[str, Chart | None]]:
     directory = RunDirectory(path)
-    process = next((one for one in read(directory).ranks if one.rank == diagnosis.evidence.rank), None)
+    ranks = read(directory).ranks
+    process = next((one for one in ranks if one.rank == diagnosis.evidence.rank), None)
     if process is None:
         return
     selection = select(untouched(process))
     yield "steps", steps_chart(process, selection)
     yield "distributions", None if isinstance(selection, Missing) else distributions_chart(selection)
-    yield "ranks", _ranks(diagnosis)
+    yield "ranks", _ranks(diagnosis, ranks)
     yield "lanes", _lanes(directory, process)
 
 
 def _of_traces(diagnosis: Diagnosis, paths: Sequence[Path]) -> Iterator[tuple[str, Chart | None]]:
-    yield "ranks", _ranks(diagnosis)
+    yield "ranks", _ranks(diagnosis, ())
     files = [file for path in paths for file in find(path).paths]
     traces = (read_trace(file) for file in files)
     of_rank = next((one for one in traces if len(files) == 1 or one.rank == diagnosis.evidence.rank), None)
     yield "lanes", None if of_rank is None else lanes_of_trace(of_rank)
 
 
-def _ranks(diagnosis: Diagnosis) -> Chart | None:
+def _ranks(diagnosis: Diagnosis, ranks: Sequence[ProcessRecording]) -> Chart | None:
+    """In the steps that are steady on all of them where they wait for each other, else each in its own."""
     together = diagnosis.evidence.communication
-    return None if isinstance(together, Missing) else ranks_chart(together)
+    if not isinstance(together, Missing):
+        return ranks_chart({times.rank: times.parts for times in together.ranks}, together)
+    parts = {}
+    for process in map(untouched, ranks):
+        selection = select(process)
+        if not isinstance(selection, Missing):
+            parts[process.rank] = measure(process, selection).parts
+    return ranks_chart(parts, together)
 
 
 def _lanes(directory: RunDirectory, process: ProcessRecording) -> Chart | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from ....evidence.model import Communication
+from collections.abc import Mapping
+
+from ....evidence.model import Communication, Missing, Parts
 from ... import wording
 from ...anatomy import LOOKS
+from ...jsonform import plain
 from .model import Chart
 from .numbers import shortened
 
@@ -16,40 +19,53 @@ LATE = 0.01
 """Of the step, at least: by less a rank is late by chance, and no name is worth the reader's time."""
 
 
-def ranks_chart(together: Communication) -> Chart | None:
-    """None where there is nobody to compare."""
-    ranks = together.ranks
-    if len(ranks) < 2:
+def ranks_chart(parts: Mapping[int, Parts], together: Communication | Missing) -> Chart | None:
+    """`parts` of the steady step by rank; `together` says who waits for whom, where that was seen. None where there is
+    nobody to compare."""
+    if len(parts) < 2:
         return None
-    parts = [times.parts.as_dict() for times in ranks]
-    whole = max(times.parts.total for times in ranks)
-    shown = [name for name in LOOKS if max(part.get(name, 0.0) for part in parts) > SMALLEST * whole]
-    late = together.late if together.late_low_ms > LATE * whole else None
-    latest = sorted(ranks, key=lambda times: -times.own_ms)[:MOST_ROWS]
+    ranks = sorted(parts)
+    ms = {rank: parts[rank].as_dict() for rank in ranks}
+    whole = max(of_rank.total for of_rank in parts.values())
+    own = {rank: parts[rank].total - parts[rank].communication for rank in ranks}
+    shown = [name for name in LOOKS if max(of_rank.get(name, 0.0) for of_rank in ms.values()) > SMALLEST * whole]
+    late = _late(together, whole)
+    last = {} if isinstance(together, Missing) else {times.rank: times.late_share for times in together.ranks}
+    latest = sorted(ranks, key=lambda rank: -own[rank])[:MOST_ROWS]
     left_out = f" The table has the {MOST_ROWS} with most work of their own." if len(ranks) > MOST_ROWS else ""
     return Chart(
         title=f"{len(ranks):,} ranks beside each other",
         caption=_caption(together, late) + left_out,
-        head=("rank", *(LOOKS[name].label for name in shown), "own work", "last in"),
+        head=("rank", *(LOOKS[name].label for name in shown), "own work", *(("last in",) if last else ())),
         rows=tuple(
             (
-                f"{times.rank}{', late' if times.rank == late else ''}",
-                *(wording.aligned(times.parts.as_dict()[name], whole) for name in shown),
-                wording.aligned(times.own_ms, whole),
-                wording.share(times.late_share),
+                f"{rank}{', late' if rank == late else ''}",
+                *(wording.aligned(ms[rank][name], whole) for name in shown),
+                wording.aligned(own[rank], whole),
+                *((wording.share(last[rank]),) if last else ()),
             )
-            for times in sorted(latest, key=lambda times: times.rank)
+            for rank in sorted(latest)
         ),
-        data={
-            "ranks": [times.rank for times in ranks],
-            "late": late,
-            "parts": [LOOKS[name].label for name in shown],
-            "ms": [[shortened(part[name]) for part in parts] for name in shown],
-        },
+        data=plain(
+            {
+                "ranks": ranks,
+                "late": late,
+                "parts": [LOOKS[name].label for name in shown],
+                "ms": [[shortened(ms[rank][name]) for rank in ranks] for name in shown],
+            }
+        ),
     )
 
 
-def _caption(together: Communication, late: int | None) -> str:
+def _late(together: Communication | Missing, whole_ms: float) -> int | None:
+    if isinstance(together, Missing) or together.late_low_ms <= LATE * whole_ms:
+        return None
+    return together.late
+
+
+def _caption(together: Communication | Missing, late: int | None) -> str:
+    if isinstance(together, Missing):
+        return f"Whether a rank is late cannot be told: {wording.clean(together.reason)}."
     rank = together.late_rank
     last = f"comes last in {wording.share(rank.late_share)} of {wording.plural(together.steps, 'step')}"
     if late is None:
