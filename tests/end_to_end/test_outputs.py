@@ -24,7 +24,8 @@ def machine_readable(launches: Launches) -> Checked:
     def launch(here: Path) -> Checked:
         return Perfdoctor(here, launches)(
             "check",
-            *("--output", "json", "--output", "markdown:report.md", "--log-every", "10", "--runs", "runs"),
+            *("--output", "json", "--output", "markdown:report.md", "--output", "html:report.html"),
+            *("--log-every", "10", "--runs", "runs"),
             *(JOBS / "train.py", "--steps", "45"),
         )
 
@@ -56,6 +57,12 @@ def test_markdown_goes_to_its_file(machine_readable: Checked) -> None:
     text = (machine_readable.runs.parent / "report.md").read_text()
     assert "```mermaid" in text and "| " in text
     assert "PD04" in text
+
+
+def test_the_page_goes_to_its_file(machine_readable: Checked) -> None:
+    text = (machine_readable.runs.parent / "report.html").read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>") and text.endswith("</html>\n")
+    assert "train.py" in text and "Where the steady step goes" in text
 
 
 def tracks(text: bytes) -> dict[str, list[dict[str, Any]]]:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime, timezone
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -38,6 +39,7 @@ LARGEST = 600_000
 """Bytes of a page beside its data."""
 
 
+@lru_cache
 def demo() -> Diagnosis:
     return judge(RunDirectory(DEMO), Config())
 
@@ -50,7 +52,6 @@ def doubtful() -> Diagnosis:
 
 
 SAMPLES = (*samples.ALL, samples.tried, doubtful, demo)
-WRITTEN: dict[str, Page] = {}
 
 
 def written(diagnosis: Diagnosis) -> Page:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfdoctor.report import wording
 from perfdoctor.report.html.axis import Interval, axis
 
 FACTORS = st.floats(0.001, 1000, allow_nan=False)
@@ -31,6 +32,12 @@ def test_small_gains_look_small() -> None:
 
 def test_without_any_interval_there_is_still_an_axis() -> None:
     assert "1x" in [tick.label for tick in axis([]).ticks]
+
+
+def test_a_range_is_open_where_the_report_tells_its_lower_end_only() -> None:
+    for low, high in ((1.2, 2.9), (1.2, 3.1), (1.0, 4.0)):
+        assert predicted(low, high).is_open == wording.factors(low, high).startswith("at least")
+    assert not Interval("measured", 1.2, 4.0, "", 2.0).is_open
 
 
 @given(st.lists(st.tuples(FACTORS, FACTORS), max_size=6))
