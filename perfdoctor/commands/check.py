@@ -108,7 +108,8 @@ def run(options: Options) -> Exit:
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
         windows=COUNTING if needs_counters(config.budgets) else WINDOWS,
         environment=log_to.asking(options.log_to),
-        keep_trace=options.trace is not None,
+        # An HTML report draws a step of it.
+        keep_trace=options.trace is not None or any(output.format == "html" for output in where),
     )
     seconds = options.trial_seconds
     conductor = None if seconds is None else Conductor(directory, config, seconds, also_try)

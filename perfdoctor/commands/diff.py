@@ -42,7 +42,7 @@ def run(before: Path, after: Path, settings: Settings, words: Sequence[str], ver
         explain(was, now, judgements),
         tuple(notes),
     )
-    write(result, where, now.evidence.job.command, verbose=verbose)
+    write(result, config, where, now.evidence.job.command, verbose=verbose)
     return Exit.OK
 
 

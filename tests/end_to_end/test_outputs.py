@@ -109,6 +109,14 @@ def test_the_trace_can_be_written_again(said: Said, tmp_path: Path, collecting: 
     assert again["perfdoctor: error PD04.explicit-collect"] == first["perfdoctor: error PD04.explicit-collect"]
 
 
+def test_a_page_draws_the_steps_and_one_of_them_in_lanes(said: Said, tmp_path: Path, collecting: Checked) -> None:
+    said("report", collecting.run, "--output", "html:page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert re.findall(r'data-chart="(\w+)"', page) == ["steps", "distributions", "lanes"]
+    assert "full garbage collection (" in page
+    assert "parts of the step" in page
+
+
 def test_a_recording_without_a_trace_says_how_to_get_one(said: Said, tmp_path: Path) -> None:
     checked = said("report", RECORDINGS / "demo", "--trace", "none.json")
     assert "no trace was kept; record one with `perfdoctor check --trace FILE`" in checked.stderr

@@ -16,6 +16,7 @@ from ..verdict import doubts, lead
 from . import charts, palette
 from .bars import segments
 from .charts.model import Chart
+from .charts.scripts import chart_scripts, chart_styles
 from .data import embedded
 from .findings import findings
 from .marked import prose
@@ -61,8 +62,8 @@ def page(template: str, figures: Mapping[str, Chart], **views: object) -> str:
         data=embedded({"charts": {name: chart.data for name, chart in figures.items()}}),
         light=palette.declarations(palette.LIGHT),
         dark=palette.declarations(palette.DARK),
-        styles=[(HERE / name).read_text(encoding="utf-8") for name in STYLES],
-        scripts=[(HERE / name).read_text(encoding="utf-8") for name in SCRIPTS],
+        styles=[*((HERE / name).read_text(encoding="utf-8") for name in STYLES), *chart_styles(figures)],
+        scripts=[*((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS), *chart_scripts(figures)],
         version=VERSION,
         **views,
     )
