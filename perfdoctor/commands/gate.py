@@ -73,7 +73,7 @@ def run(options: Options) -> Exit:
     config = options.settings.resolve()
     gate = with_options(config.gate, options.gate, options.counter_tolerance)
     config = dataclasses.replace(config, gate=gate)
-    where = outputs.parse(options.outputs, compares=True)
+    where = outputs.parse(options.outputs, outputs.OF_COMPARISONS)
     checks_with_limits(config)
     require_known_budgets(config)
     from ..gate.interleaving import one_gate_at_a_time

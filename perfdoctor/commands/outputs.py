@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from ..report.sheet import Sheet
 
-OF_RUNS = ("tensorboard",)
-"""Formats of one run, which a comparison of two does not have."""
-FORMATS = ("console", "concise", "markdown", "json", "jsonl", "sarif", "junit", "github", "gitlab", "html", *OF_RUNS)
+OF_COMPARISONS = ("console", "concise", "markdown", "json", "jsonl", "sarif", "junit", "github", "gitlab", "html")
+FORMATS = (*OF_COMPARISONS, "tensorboard")
 SUMMARY_BYTES = 1_000_000
 
 
@@ -34,12 +33,8 @@ class Output:
     """None is stdout; of `tensorboard` a folder."""
 
 
-def parse(words: Sequence[str], *, compares: bool = False) -> tuple[Output, ...]:
-    """The outputs asked for, console first by default. `compares`: reports of two runs against each other.
-
-    Raises PerfdoctorError for what cannot be written.
-    """
-    formats = tuple(name for name in FORMATS if not (compares and name in OF_RUNS))
+def parse(words: Sequence[str], formats: Sequence[str] = FORMATS) -> tuple[Output, ...]:
+    """The outputs asked for, console first by default. Raises PerfdoctorError for what cannot be written."""
     outputs = [_parse_one(word, formats) for word in words]
     if not any(output.path is None for output in outputs):
         # Files are in addition to the report on the terminal.
@@ -56,9 +51,8 @@ def parse(words: Sequence[str], *, compares: bool = False) -> tuple[Output, ...]
 def _parse_one(word: str, formats: Sequence[str]) -> Output:
     name, _, file = word.partition(":")
     if name not in formats:
-        what = "of a comparison " if name in FORMATS else ""
         raise PerfdoctorError(
-            f"there is no output format {what}{name}",
+            f"there is no output format {name}",
             slug="unknown-format",
             advice=f"use one of {', '.join(formats)}, as in --output markdown:report.md",
         )
@@ -121,7 +115,7 @@ def write(pages: Pages, outputs: Sequence[Output]) -> None:
     """Write every report; with `github`, the whole one goes into the step's summary too."""
     for output in outputs:
         if output.format == "console" and output.path is None:
-            _print(pages.console())
+            print_page(pages.console())
             continue
         if output.path is not None and output.format == "tensorboard" and pages.tensorboard is not None:
             with _writing(output.path):
@@ -132,12 +126,13 @@ def write(pages: Pages, outputs: Sequence[Output]) -> None:
             sys.stdout.write(text)
             sys.stdout.flush()
         else:
-            _write_file(output.path, text)
+            write_file(output.path, text)
     if any(output.format == "github" for output in outputs):
         _add_to_step_summary(pages)
 
 
-def _write_file(path: Path, text: str) -> None:
+def write_file(path: Path, text: str) -> None:
+    """Raises PerfdoctorError where it cannot be written, and leaves no half of it."""
     with _writing(path):
         path.write_text(text, encoding="utf-8")
 
@@ -172,17 +167,19 @@ def _add_to_step_summary(pages: Pages) -> None:
         say(f"the step summary could not be written: {error.strerror}")
 
 
-def _print(page: RenderableType) -> None:
+def print_page(page: RenderableType, path: Path | None = None) -> None:
+    """On the terminal, or as plain text into a file."""
     from rich.console import Console
 
+    if path is not None:
+        write_file(path, _plain(page))
+        return
     # Off a terminal rich assumes 80 columns; a log has room for more.
     console = Console() if sys.stdout.isatty() else Console(width=100)
     console.print(page)
 
 
 def _text(pages: Pages, name: str) -> str:
-    from rich.console import Console
-
     from ..report import junit, platforms, sarif
 
     if name == "json":
@@ -192,10 +189,7 @@ def _text(pages: Pages, name: str) -> str:
     if name == "html":
         return pages.html()
     if name == "console":
-        console = Console(width=100, no_color=True)
-        with console.capture() as capture:
-            console.print(pages.console())
-        return capture.get()
+        return _plain(pages.console())
     renderers = {
         "concise": platforms.render_concise,
         "github": platforms.render_github,
@@ -205,3 +199,12 @@ def _text(pages: Pages, name: str) -> str:
         "sarif": sarif.render_sarif,
     }
     return renderers[name](pages.sheet())
+
+
+def _plain(page: RenderableType) -> str:
+    from rich.console import Console
+
+    console = Console(width=100, no_color=True)
+    with console.capture() as capture:
+        console.print(page)
+    return capture.get()

@@ -124,8 +124,8 @@ def test_a_folder_is_needed_and_a_comparison_has_none(tmp_path: Path) -> None:
             outputs.parse([word])
     console, board = outputs.parse([f"tensorboard:{tmp_path / 'new' / 'place'}"])
     assert (console.format, board.path) == ("console", tmp_path / "new" / "place")
-    with pytest.raises(PerfdoctorError, match="no output format of a comparison tensorboard"):
-        outputs.parse([f"tensorboard:{tmp_path}"], compares=True)
+    with pytest.raises(PerfdoctorError, match="no output format tensorboard"):
+        outputs.parse([f"tensorboard:{tmp_path}"], outputs.OF_COMPARISONS)
 
 
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
