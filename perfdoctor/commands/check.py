@@ -246,7 +246,7 @@ def _write_all(
         console=lambda: render_console(diagnosis, next_command=advice, full_command=full, verbose=verbose),
         markdown=lambda: render_markdown(diagnosis, next_command=advice),
         json=lambda: render_json(diagnosis),
-        html=lambda: _html(diagnosis, recorded, advice),
+        html=lambda: html_page(diagnosis, recorded, advice),
         sheet=lambda: diagnosis_sheet(diagnosis),
         tensorboard=partial(_write_events, diagnosis, recorded),
     )
@@ -254,7 +254,8 @@ def _write_all(
     return pages
 
 
-def _html(diagnosis: Diagnosis, recorded: Sequence[Path], advice: str) -> str:
+def html_page(diagnosis: Diagnosis, recorded: Sequence[Path], advice: str) -> str:
+    """The report as one HTML file; `recorded` is the run's directory, or the files of a trace."""
     from ..report.html.page import render_html  # with jinja2, which no other report needs at once
 
     return render_html(diagnosis, next_command=advice, recorded=recorded)

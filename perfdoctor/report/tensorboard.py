@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..diagnosis.findings import Diagnosis
 from ..evidence.series import StepSeries
-from .anatomy import bar
-from .content import Content, SliceText, prepare
+from .anatomy import SliceText, bar
+from .content import Content, prepare
 from .markdown import cell, prose, render_finding
 from .numbers import named, numbers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from ..content import SliceText
+from ..anatomy import SliceText
 
 
 @dataclass(frozen=True, slots=True)

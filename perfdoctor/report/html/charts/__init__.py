@@ -9,12 +9,16 @@ from ....diagnosis.findings import Diagnosis
 from ....evidence.model import Missing
 from ....evidence.steady import measure, select, untouched
 from ....evidence.windows import trace as kept_trace
+from ....profiles.build import build as profiles_of
+from ....profiles.tree import tree
 from ....recording.directory import RunDirectory
-from ....recording.model import ProcessRecording
+from ....recording.model import ProcessRecording, Recording
 from ....recording.reader import read
 from ....traces.reader import read as read_trace
 from ....traces.source import find
+from ... import wording
 from .distributions import distributions_chart
+from .flame import flame_chart
 from .lanes import lanes_of_run, lanes_of_trace
 from .model import Chart
 from .ranks import ranks_chart
@@ -31,7 +35,8 @@ def build(diagnosis: Diagnosis, recorded: Sequence[Path]) -> dict[str, Chart]:
 
 def _of_run(diagnosis: Diagnosis, path: Path) -> Iterator[tuple[str, Chart | None]]:
     directory = RunDirectory(path)
-    ranks = read(directory).ranks
+    recording = read(directory)
+    ranks = recording.ranks
     process = next((one for one in ranks if one.rank == diagnosis.evidence.rank), None)
     if process is None:
         return
@@ -40,6 +45,7 @@ def _of_run(diagnosis: Diagnosis, path: Path) -> Iterator[tuple[str, Chart | Non
     yield "distributions", None if isinstance(selection, Missing) else distributions_chart(selection)
     yield "ranks", _ranks(diagnosis, ranks)
     yield "lanes", _lanes(directory, process)
+    yield "flame", _flame(recording, process.rank)
 
 
 def _of_traces(diagnosis: Diagnosis, paths: Sequence[Path]) -> Iterator[tuple[str, Chart | None]]:
@@ -61,6 +67,19 @@ def _ranks(diagnosis: Diagnosis, ranks: Sequence[ProcessRecording]) -> Chart | N
         if not isinstance(selection, Missing):
             parts[process.rank] = measure(process, selection).parts
     return ranks_chart(parts, together)
+
+
+def _flame(recording: Recording, rank: int) -> Chart | None:
+    """Of the rank's training thread; None of a run that was not made by `perfdoctor profile`."""
+    profiles = profiles_of(recording)
+    if isinstance(profiles, Missing):
+        return None
+    profile = next((one for one in profiles if one.name == f"rank {rank}"), profiles[0])
+    caption = (
+        f"{wording.count(profile.samples)} samples in {wording.count(profile.count)} steady steps of "
+        f"{wording.duration(profile.total_ms)}: by part of the step, then by what calls what."
+    )
+    return flame_chart(tree(profile), caption)
 
 
 def _lanes(directory: RunDirectory, process: ProcessRecording) -> Chart | None:
