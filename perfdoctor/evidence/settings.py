@@ -155,6 +155,9 @@ def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:
     found += [DebuggingAid(_OPTIONS[name], f"python train.py, without -X {name}") for name in options]
     if any(name in process.settings.environment.get("LD_PRELOAD", "").lower() for name in _SANITIZERS):
         found.append(DebuggingAid("a sanitizer of memory accesses", "unset LD_PRELOAD"))
+    tracing, frames = _OPTIONS["tracemalloc"], process.settings.traced_frames
+    if frames and not any(aid.name == tracing for aid in found):
+        found.append(DebuggingAid(f"{tracing}, {frames} frames deep", "no `tracemalloc.start()` before the loop"))
     tracer = process.settings.tracer
     if tracer:
         found.append(DebuggingAid(f"{tracer}, which Python calls for every line", f"python train.py, without {tracer}"))

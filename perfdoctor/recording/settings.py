@@ -183,6 +183,8 @@ class Settings:
     """The one that tells it the size of a batch."""
     tracer: str = ""
     """The package whose trace or profile function the training thread runs under: `coverage`, `bdb`; "" for none."""
+    traced_frames: int = 0
+    """Frames that `tracemalloc` keeps of every allocation; 0 where it does not trace."""
     python_options: tuple[str, ...] = ()
     """Of `python -X`, by name: `dev`, `importtime`."""
     deterministic: bool = False

@@ -56,5 +56,14 @@ def test_what_traces_every_line_is_named(tmp_path: Path) -> None:
     assert aid == DebuggingAid("coverage, which Python calls for every line", "python train.py, without coverage")
 
 
+def test_allocations_that_a_line_of_the_job_traces_are_named_too_and_once(tmp_path: Path) -> None:
+    (aid,) = debugging(recorded(tmp_path, settings(traced_frames=25)))  # type: ignore[misc]
+    assert aid.name == "tracing of Python's allocations, 25 frames deep" and "tracemalloc.start()" in aid.off
+    twice = settings(traced_frames=1, python_options=["tracemalloc"])
+    assert debugging(recorded(tmp_path, twice)) == (
+        DebuggingAid("tracing of Python's allocations", "python train.py, without -X tracemalloc"),
+    )
+
+
 def test_without_settings_nothing_is_known(tmp_path: Path) -> None:
     assert isinstance(debugging(recorded(tmp_path)), Missing)

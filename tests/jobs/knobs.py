@@ -1,6 +1,7 @@
 """Sets torch's threads, oneDNN and the model's type in several ways, one per forked child, as in loops.py."""
 
 import sys
+import tracemalloc
 
 import loops
 import torch
@@ -24,6 +25,11 @@ def untouched():
     with torch.backends.mkldnn.flags(enabled=False):
         pass
     return trained()
+
+
+def tracing():
+    tracemalloc.start(3)
+    return untouched()
 
 
 def traced():

@@ -14,13 +14,13 @@ DOUBLE = ("double_by_type", "double_by_name", "double_by_tensor")
 
 @pytest.fixture
 def seen(observe: Observer) -> Observed:
-    return observe("knobs.py", "assigned", "called", "untouched", "traced", *DOUBLE)
+    return observe("knobs.py", "assigned", "called", "untouched", "traced", "tracing", *DOUBLE)
 
 
 def test_the_job_does_the_same(seen: Observed) -> None:
     seen.same()
     seen.healthy()
-    assert seen.bare.stdout.count("knobs 1 False") == 2 and seen.bare.stdout.count("knobs 1 True") == 2
+    assert seen.bare.stdout.count("knobs 1 False") == 2 and seen.bare.stdout.count("knobs 1 True") == 3
     assert seen.bare.stdout.count("type torch.float64") == len(DOUBLE)
 
 
@@ -44,6 +44,13 @@ def test_who_traces_every_line_is_noted(seen: Observed, style: str, tracer: str)
     settings = seen.named(style).settings
     assert settings is not None
     assert settings.tracer in (tracer, "__main__" if tracer else "")
+
+
+@pytest.mark.parametrize(("style", "frames"), [("untouched", 0), ("tracing", 3)])
+def test_how_deep_allocations_are_traced_is_noted(seen: Observed, style: str, frames: int) -> None:
+    settings = seen.named(style).settings
+    assert settings is not None
+    assert settings.traced_frames == frames
 
 
 @pytest.mark.parametrize("style", DOUBLE)

@@ -1,5 +1,6 @@
 """Torch's settings, read once at the second step boundary: by then the job has made up its mind."""
 
+import _tracemalloc
 import gc
 import os
 import sys
@@ -91,6 +92,7 @@ def torch_settings(optimizer, seen: dict) -> dict:
         "accumulation_at": seen["sites"].get("accumulation"),
         "batch_at": seen["sites"].get("batch"),
         "tracer": _tracer(),
+        "traced_frames": _tracemalloc.get_traceback_limit() if _tracemalloc.is_tracing() else 0,
         "python_options": sorted(sys._xoptions),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "deterministic_at": seen["sites"].get("deterministic"),
