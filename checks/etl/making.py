@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.causes import Overlap
-from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, share
+from perfdoctor.api.causes import Overlap, lack_of_cpu
+from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, milliseconds, share
 from perfdoctor.api.quantities import Cause, CodeLine, Fetch, Missing
 
 from .._shared.loader_fixes import batched_indexing
@@ -81,6 +81,10 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
     blamed, line = case.split.blamed, hottest(fetch)
     where, measured = told(fetch)
     way, code = CHEAPER[blamed]
+    least, most = _crowding(case)
+    if least:
+        where += "; meanwhile the training thread waits {crowded_ms} per step for a CPU, which the workers have"
+        measured += (milliseconds("crowded_ms", least, "training without a CPU, per step"),)
     return case.finding(
         blamed.value,
         f"a batch takes {{make_ms}}, mostly {doing(case)}",
@@ -96,9 +100,11 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
             risk="None for the results, if the samples stay the same.",
             remedies=("etl.replay",),
         ),
-        f"the share of making a batch that is spent {doing(case)}, of which a cheaper way keeps 10 to 75 %",
-        low=0.25 * case.part(blamed),
-        high=0.9 * case.part(blamed),
+        f"the share of making a batch that is spent {doing(case)}, of which a cheaper way keeps 10 to 75 %"
+        + (", and what training waits for a CPU" if least else ""),
+        low=0.25 * (case.part(blamed) + least),
+        high=0.9 * (case.part(blamed) + most),
+        ceiling=case.wait + most,
         extra=(
             *fetch_measurements(fetch),
             Measurement("cpus", case.evidence.machine.usable_cpus, "count", "usable CPUs"),
@@ -110,6 +116,27 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
         # Where no line of the user's makes the batch there is little to make cheaper.
         warning_share=case.limits.error_share if _is_a_librarys(case, fetch) else None,
     )
+
+
+def _crowding(case: Case) -> tuple[float, float]:
+    """Of the step, what training takes longer because the workers have its CPUs, at least and at most, ms: batches that
+    cost less give it back.
+
+    At least the training thread's own want of a CPU. At most what its passes take longer than the same passes after the
+    last step, with no worker beside them: a thread that waits for another one of its team is on a CPU.
+    """
+    lack, ops, parts = lack_of_cpu(case.evidence), case.evidence.ops, case.step.parts
+    if not case.loader.num_workers or isinstance(lack, Missing) or isinstance(lack.thread_ms, Missing):
+        return 0.0, 0.0
+    if lack.team_too_large:  # without workers too
+        return 0.0, 0.0
+    least = min(lack.thread_ms * lack.fraction(Cause.OWN_THREADS), case.step.working_ms)
+    if least < case.limits.min_share * case.step.step_ms:
+        return 0.0, 0.0
+    if isinstance(ops, Missing) or isinstance(ops.batch_replay, Missing):
+        return least, least
+    alone = ops.batch_replay.times[0][1] / max(1, ops.steps)
+    return least, max(least, parts.forward + parts.backward - alone)
 
 
 def _is_a_librarys(case: Case, fetch: Fetch) -> bool:

@@ -14,7 +14,7 @@ from perfdoctor.checks.etl import CHECK, examine
 from samples import DEVICE_BOUND, LOADER, LOADER_LINE, healthy, ids, is_clear, number, on_gpu, step, with_
 
 from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing, Parts
+from perfdoctor.evidence.model import BatchReplay, Evidence, Missing, Parts
 
 # ---------------------------------------------------------------------------------------------------------
 # Cases that were measured: one worker or none, 5 ms of training, two CPUs
@@ -210,3 +210,47 @@ def test_copies_are_judged_on_a_device_only() -> None:
 def test_a_wait_and_copies_are_two_findings() -> None:
     evidence = with_(_on_gpu(10.0, device_busy_ms=5.0), ops__pageable_copies_ms=5.0)
     assert ids(examined(evidence)) == ["PD03.transform", "PD03.pageable-copies"]
+
+
+def _crowded(workers: int = 1, **changes: object) -> Evidence:
+    """A worker that is always busy, beside training on two threads and two CPUs: the step of 60 ms waits 10 ms for its
+    batch, and 20 ms for a CPU."""
+    evidence = waiting(10.0, fetch((45.0, 36.0), (0.6, 0.6), run_delay_ms=9.0), train_ms=50.0, num_workers=workers)
+    crowd = {
+        "threads__intra_op": 2,
+        "host__job_run_delay_share": 0.33,
+        "host__idle_cpus": 0.1,
+        "host__others_cpus": 0.0,
+    }
+    return with_(evidence, **{"step__run_delay_ms": 20.0, **crowd, **changes})
+
+
+def test_a_cheaper_batch_gives_training_its_cpus_back() -> None:
+    finding, quiet = found(_crowded()), found(_crowded(step__run_delay_ms=0.0))
+    assert finding.id == quiet.id == "PD03.transform"
+    assert number(finding, "crowded_ms") == pytest.approx(20.0)
+    assert finding.savings.low_ms == pytest.approx(quiet.savings.low_ms + 0.25 * 20.0)
+    assert finding.savings.high_ms == pytest.approx(quiet.savings.high_ms + 0.9 * 20.0)
+
+
+def test_what_passes_take_alone_bounds_what_workers_cost_them() -> None:
+    ops = healthy().ops
+    assert not isinstance(ops, Missing)
+    replayed = with_(ops, steps=2, batch_replay=BatchReplay(32, ((1, 30.0), (2, 60.0))))
+    finding, shorter = found(_crowded(ops=replayed)), found(_crowded())
+    assert finding.savings.high_ms - shorter.savings.high_ms == pytest.approx(0.9 * (45.0 - 15.0 - 20.0))
+    assert finding.savings.low_ms == shorter.savings.low_ms
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"threads__intra_op": 4},
+        {"host__others_cpus": 1.5, "host__idle_cpus": 0.0, "host__job_cpus": 0.5},
+        {"step__run_delay_ms": 2.0},
+        {"step__run_delay_ms": Missing("no schedstat")},
+    ],
+)
+def test_cpus_that_others_have_or_that_lack_without_workers_too_are_not_given_back(changes: dict[str, object]) -> None:
+    told = [f for f in examined(_crowded(**changes)).findings if f.id == "PD03.transform"]
+    assert told and all(evidence.name != "crowded_ms" for finding in told for evidence in finding.evidence)
