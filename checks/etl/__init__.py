@@ -19,6 +19,10 @@ from process to process, a slow batch now and then, no CPU left to make them, ga
 an iterator that is built again and again. Each has its own fix, and the wrong one hurts: two workers on trivial data
 made a loop run at 0.53x.
 
+Batches that are there in time cost too when the workers that make them take training's CPUs: a filter bank computed
+for each sample, beside training on two threads and two cores, made the step 2.5 times as long, though the loop waited
+for a fifth of it or less.
+
 Example
 -------
     loader = DataLoader(images, batch_size=64, num_workers=0)   # 20 ms to load, 10 ms to train
@@ -59,6 +63,7 @@ from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, n
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
 from .causes import waiting
+from .crowding import crowded_training
 from .handover import pageable_copies
 from .starved import in_trace
 from .waiting import Case, Limits
@@ -83,7 +88,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     # What an epoch's start costs has a finding of its own; the other causes answer for the rest.
     waits = split.blamed_ms / step.step_ms >= limits.min_share and split.blamed_ms >= limits.min_wait_ms
     findings = (
-        *(waiting(case) if waits else ()),
+        *(waiting(case) if waits else present(crowded_training(case))),
         *present(*(restarted_workers(evidence.job, loader, step, limits) for loader in loaders)),
         *present(pageable_copies(evidence, step, limits)),
     )

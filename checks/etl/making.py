@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.causes import Overlap, lack_of_cpu
+from perfdoctor.api.causes import Overlap
 from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, milliseconds, share
 from perfdoctor.api.quantities import Cause, CodeLine, Fetch, Missing
 
 from .._shared.loader_fixes import batched_indexing
-from .waiting import Case, fetch_measurements
+from .crowding import crowding
+from .waiting import CHEAPER, Case, fetch_measurements
 
 _IN = {Cause.STORAGE: "waiting for storage", Cause.TRANSFORM: "in `__getitem__`", Cause.COLLATE: "in `collate_fn`"}
 _TELLING = 0.25
@@ -15,24 +16,6 @@ _TELLING = 0.25
 _CHEAP_SAMPLE_MS = 0.1
 """Up to this time per sample, `__getitem__` is Python overhead rather than work."""
 _TORCH_COLLATE = ("", "default_collate", "default_convert")
-CHEAPER = {
-    Cause.STORAGE: (
-        "read less often or from faster storage (pack many samples into one file with WebDataset, Arrow or memory-"
-        "mapped arrays, keep the data set in memory, or copy it to a local disk before training)",
-        "np.save('samples.npy', samples)\nsamples = np.load('samples.npy', mmap_mode='r')  # read by page",
-    ),
-    Cause.TRANSFORM: (
-        "cache the transform's result, save the transformed data set before training, or transform whole batches "
-        "instead of single samples",
-        "dataset = [dataset[i] for i in range(len(dataset))]  # once, before the first epoch",
-    ),
-    Cause.COLLATE: (
-        "stack arrays once in `collate_fn` with `torch.from_numpy(np.stack(...))` instead of converting element by "
-        "element",
-        "def collate(samples):\n    return torch.from_numpy(np.stack(samples))",
-    ),
-}
-"""A clause and the code, by what takes longest."""
 
 
 def doing(case: Case) -> str:
@@ -81,7 +64,7 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
     blamed, line = case.split.blamed, hottest(fetch)
     where, measured = told(fetch)
     way, code = CHEAPER[blamed]
-    least, most = _crowding(case)
+    least, most = crowding(case)
     if least:
         where += "; meanwhile the training thread waits {crowded_ms} per step for a CPU, which the workers have"
         measured += (milliseconds("crowded_ms", least, "training without a CPU, per step"),)
@@ -116,27 +99,6 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
         # Where no line of the user's makes the batch there is little to make cheaper.
         warning_share=case.limits.error_share if _is_a_librarys(case, fetch) else None,
     )
-
-
-def _crowding(case: Case) -> tuple[float, float]:
-    """Of the step, what training takes longer because the workers have its CPUs, at least and at most, ms: batches that
-    cost less give it back.
-
-    At least the training thread's own want of a CPU. At most what its passes take longer than the same passes after the
-    last step, with no worker beside them: a thread that waits for another one of its team is on a CPU.
-    """
-    lack, ops, parts = lack_of_cpu(case.evidence), case.evidence.ops, case.step.parts
-    if not case.loader.num_workers or isinstance(lack, Missing) or isinstance(lack.thread_ms, Missing):
-        return 0.0, 0.0
-    if lack.team_too_large:  # without workers too
-        return 0.0, 0.0
-    least = min(lack.thread_ms * lack.fraction(Cause.OWN_THREADS), case.step.working_ms)
-    if least < case.limits.min_share * case.step.step_ms:
-        return 0.0, 0.0
-    if isinstance(ops, Missing) or isinstance(ops.batch_replay, Missing):
-        return least, least
-    alone = ops.batch_replay.times[0][1] / max(1, ops.steps)
-    return least, max(least, parts.forward + parts.backward - alone)
 
 
 def _is_a_librarys(case: Case, fetch: Fetch) -> bool:

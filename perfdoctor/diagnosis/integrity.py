@@ -142,7 +142,12 @@ def _contention(evidence: Evidence) -> IntegrityNote | None:
     if not starved and not crowded:
         return None
     measurements = [Measurement("others_cpus", round(host.others_cpus, 2), "count", "cores used by other processes")]
-    message = "the machine was contended: other processes used {others_cpus:core}"
+    whose = (
+        "the machine was contended"
+        if crowded or host.others_cpus >= SIGNS.others_cpus
+        else "the job's own threads and processes want more CPUs than there are"
+    )
+    message = whose + ": other processes used {others_cpus:core}"
     if not isinstance(delay, Missing):
         measurements.append(Measurement("delay", delay, "share", "of its runnable time the job waited for a CPU"))
         message += ", and the job waited for a CPU for {delay} of its runnable time"

@@ -19,7 +19,15 @@ from ill_runs.cpu_ops import (
 from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
 from ill_runs.debugging import asserting, deterministic, profiled, tracing
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
-from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
+from ill_runs.etl import (
+    collecting_workers,
+    crowding_workers,
+    fetch,
+    pageable_copies,
+    restarted_workers,
+    uneven_batches,
+    waiting,
+)
 from ill_runs.evaluation_and_logging import (
     evaluating,
     logging_loop,
@@ -77,6 +85,7 @@ ILL: dict[str, Evidence] = {
     "PD03.too-few-workers": waiting(20.0, fetch((19.0, 1.0)), train_ms=10.0, num_workers=0),
     "PD03.storage": waiting(14.6, fetch((60.0, 1.0)), num_workers=16),
     "PD03.transform": waiting(22.3, fetch((25.0, 17.0), (0.7, 0.7), run_delay_ms=8.0), empty_share=0.95),
+    "PD03.crowded-training": crowding_workers(),
     "PD03.collate": waiting(10.3, fetch((0.01, 0.01), (15.0, 13.0)), empty_share=0.72),
     "PD03.worker-collections": collecting_workers(),
     "PD03.uneven-batches": uneven_batches(),

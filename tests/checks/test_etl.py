@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 from etl_outcomes import examined, found, name_of
 from ill_runs.etl import (
+    crowding_workers,
     fetch,
     pageable_copies,
     waiting,
+    waiting_crowded,
 )
 from ills import ILL
 from perfdoctor.checks.etl import CHECK, examine
@@ -212,21 +214,8 @@ def test_a_wait_and_copies_are_two_findings() -> None:
     assert ids(examined(evidence)) == ["PD03.transform", "PD03.pageable-copies"]
 
 
-def _crowded(workers: int = 1, **changes: object) -> Evidence:
-    """A worker that is always busy, beside training on two threads and two CPUs: the step of 60 ms waits 10 ms for its
-    batch, and 20 ms for a CPU."""
-    evidence = waiting(10.0, fetch((45.0, 36.0), (0.6, 0.6), run_delay_ms=9.0), train_ms=50.0, num_workers=workers)
-    crowd = {
-        "threads__intra_op": 2,
-        "host__job_run_delay_share": 0.33,
-        "host__idle_cpus": 0.1,
-        "host__others_cpus": 0.0,
-    }
-    return with_(evidence, **{"step__run_delay_ms": 20.0, **crowd, **changes})
-
-
 def test_a_cheaper_batch_gives_training_its_cpus_back() -> None:
-    finding, quiet = found(_crowded()), found(_crowded(step__run_delay_ms=0.0))
+    finding, quiet = found(waiting_crowded()), found(waiting_crowded(step__run_delay_ms=0.0))
     assert finding.id == quiet.id == "PD03.transform"
     assert number(finding, "crowded_ms") == pytest.approx(20.0)
     assert finding.savings.low_ms == pytest.approx(quiet.savings.low_ms + 0.25 * 20.0)
@@ -237,7 +226,7 @@ def test_what_passes_take_alone_bounds_what_workers_cost_them() -> None:
     ops = healthy().ops
     assert not isinstance(ops, Missing)
     replayed = with_(ops, steps=2, batch_replay=BatchReplay(32, ((1, 30.0), (2, 60.0))))
-    finding, shorter = found(_crowded(ops=replayed)), found(_crowded())
+    finding, shorter = found(waiting_crowded(ops=replayed)), found(waiting_crowded())
     assert finding.savings.high_ms - shorter.savings.high_ms == pytest.approx(0.9 * (45.0 - 15.0 - 20.0))
     assert finding.savings.low_ms == shorter.savings.low_ms
 
@@ -252,5 +241,26 @@ def test_what_passes_take_alone_bounds_what_workers_cost_them() -> None:
     ],
 )
 def test_cpus_that_others_have_or_that_lack_without_workers_too_are_not_given_back(changes: dict[str, object]) -> None:
-    told = [f for f in examined(_crowded(**changes)).findings if f.id == "PD03.transform"]
+    told = [f for f in examined(waiting_crowded(**changes)).findings if f.id == "PD03.transform"]
     assert told and all(evidence.name != "crowded_ms" for finding in told for evidence in finding.evidence)
+
+
+def test_workers_that_keep_up_cost_the_cpus_that_they_take() -> None:
+    finding = found(crowding_workers())
+    assert finding.id == "PD03.crowded-training" and finding.severity is Severity.ERROR
+    assert number(finding, "crowded_ms") == pytest.approx(20.0)
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(5.0), pytest.approx(18.0))
+    assert finding.savings.part is Part.COMPUTE and "__getitem__" not in finding.message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"threads__intra_op": 4},
+        {"step__run_delay_ms": 2.0},
+        {"host__others_cpus": 1.5, "host__idle_cpus": 0.0, "host__job_cpus": 0.5},
+        {"loaders": (with_(LOADER, num_workers=1, fetch=fetch((10.0, 8.0))),)},
+    ],
+)
+def test_cpus_that_workers_do_not_take_are_not_theirs(changes: dict[str, object]) -> None:
+    assert is_clear(examined(crowding_workers(**changes)))

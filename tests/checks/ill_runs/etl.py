@@ -57,6 +57,19 @@ def waiting(wait_ms: float, made: Fetch | Missing, *, train_ms: float = 5.0, cpu
     )
 
 
+def waiting_crowded(wait_ms: float = 10.0, **changes: object) -> Evidence:
+    """A worker that is always busy, beside training on two threads and two CPUs: the step of 60 ms waits 10 ms for its
+    batch, and 20 ms for a CPU."""
+    evidence = waiting(wait_ms, fetch((45.0, 36.0), (0.6, 0.6), run_delay_ms=9.0), train_ms=60.0 - wait_ms)
+    host = {"host__job_run_delay_share": 0.33, "host__idle_cpus": 0.1, "host__others_cpus": 0.0}
+    return with_(evidence, **{"step__run_delay_ms": 20.0, "threads__intra_op": 2, **host, **changes})
+
+
+def crowding_workers(**changes: object) -> Evidence:
+    """The same, but each batch is there in time."""
+    return waiting_crowded(0.3, **changes)
+
+
 UNEVEN_MS = tuple(60.0 if i % 20 == 5 else 4.0 for i in range(200))
 """Two workers keep up with a loop of 5 ms; one batch in 20 holds it up."""
 
