@@ -158,6 +158,56 @@ def check(
     return command.run(options)
 
 
+@app.command(cls=JobCommand, short_help="Run a training job, and show which lines cost its time.")
+def profile(
+    ctx: typer.Context,
+    job: _Job = None,
+    module: _Module = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Steady steps to observe.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="TIME", help="Seconds of steady training to observe; else 600 samples.")
+    ] = None,
+    to_end: Annotated[bool, typer.Option("--to-end", help="Let the job run to its own end.")] = False,
+    recorded: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="RUN", help="Run nothing: show a recording.", envvar="PERFDOCTOR_PROFILE_FROM"),
+    ] = None,
+    patience: _Patience = None,
+    python: _Python = None,
+    job_output: Annotated[
+        OutputMode | None,
+        typer.Option(help="Where the job's output goes: live on a terminal, else passthrough."),
+    ] = None,
+    output: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FORMAT[:FILE]",
+            help="console, flame (SVG), speedscope, collapsed, json or trace; may be repeated.",
+        ),
+    ] = None,
+    config: _ConfigFile = None,
+    runs: _Runs = None,
+) -> int:
+    """Run a training job unchanged, sample its stacks, and show which lines of its code a steady step's time goes to.
+
+    perfdoctor profile --output flame:flame.svg train.py --epochs 3
+    """
+    from .commands import profile as command
+    from .commands.check import Settings
+
+    options = command.Options(
+        job=_typed(ctx, job, module, python),
+        recorded=recorded,
+        to_end=to_end,
+        job_output=job_output,
+        outputs=tuple(output or ()),
+        settings=Settings(config, steps=steps, seconds=seconds, patience=patience, runs=runs),
+    )
+    return command.run(options)
+
+
 @app.command(cls=GateCommand, short_help="Compare a job with what it was, and fail when it is slower.")
 def gate(
     ctx: typer.Context,

@@ -33,6 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("perfdoctor.observation",),
     ("perfdoctor.trials",),
     ("perfdoctor.gate",),
+    ("perfdoctor.profiles",),
     ("perfdoctor.report",),
     ("perfdoctor.commands",),
     ("perfdoctor.cli",),
@@ -48,6 +49,13 @@ NARROWER: dict[str, tuple[str, ...]] = {
     "perfdoctor.evidence": ("perfdoctor.recording", "perfdoctor.launch.masking", "perfdoctor.traces.model"),
     "perfdoctor.config": BASICS,
     "perfdoctor.diagnosis": ("perfdoctor.evidence.model", "perfdoctor.evidence.causes", "perfdoctor.config", *BASICS),
+    "perfdoctor.profiles": (
+        RECORDS,
+        "perfdoctor.recording",
+        "perfdoctor.evidence.steady",
+        "perfdoctor.evidence.windows",
+        *BASICS,
+    ),
     "perfdoctor.api": ("perfdoctor.diagnosis.findings", "perfdoctor.evidence.model", "perfdoctor.evidence.causes"),
     "perfdoctor.checks": ("perfdoctor.api",),
 }

@@ -119,9 +119,9 @@ def run(options: Options) -> Exit:
             traces.write(options.trace, directory, diagnosis)
     except (Exception, KeyboardInterrupt):
         if directory.run_file.exists():
-            say(f"what was measured is kept: perfdoctor report {_shown(directory)}")
+            say(f"what was measured is kept: perfdoctor report {shown(directory)}")
         raise
-    _explain_failure(diagnosis, command, options.job)
+    explain_failure(diagnosis, command, options.job)
     return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
 
 
@@ -186,7 +186,7 @@ def _write(
     diagnosis: Diagnosis, directory: RunDirectory, job: str, where: Sequence[outputs.Output], verbose: bool
 ) -> None:
     """Every report of a run."""
-    full = f"perfdoctor report -v {_shown(directory)}"
+    full = f"perfdoctor report -v {shown(directory)}"
     _write_all(diagnosis, next_command(diagnosis, directory, job), full, where, verbose)
 
 
@@ -226,10 +226,10 @@ def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str
         return f"perfdoctor explain {diagnosis.ranked[0].id.partition('.')[0]}"
     if isinstance(diagnosis.evidence.step, Missing):
         return "perfdoctor env"
-    return f"perfdoctor report {_shown(directory)} --output markdown:report.md"
+    return f"perfdoctor report {shown(directory)} --output markdown:report.md"
 
 
-def _shown(directory: RunDirectory) -> str:
+def shown(directory: RunDirectory) -> str:
     """The run directory as a user would type it."""
     path = os.path.relpath(directory.path)
     return shlex.quote(path if not path.startswith("..") else str(directory.path))
@@ -245,7 +245,7 @@ def show_last_words(output: Path) -> list[str]:
     return last
 
 
-def _explain_failure(diagnosis: Diagnosis, command: commands.Command, job: TypedJob) -> None:
+def explain_failure(diagnosis: Diagnosis, command: commands.Command, job: TypedJob) -> None:
     """One line on stderr when the job failed or gave nothing to judge, and what to do about it."""
     end, step = diagnosis.evidence.job.end, diagnosis.evidence.step
     lines = []

@@ -30,9 +30,9 @@ class Output:
     """None is stdout."""
 
 
-def parse(words: Sequence[str]) -> tuple[Output, ...]:
+def parse(words: Sequence[str], formats: Sequence[str] = FORMATS) -> tuple[Output, ...]:
     """The outputs asked for, console first by default. Raises PerfdoctorError for what cannot be written."""
-    outputs = [_parse_one(word) for word in words]
+    outputs = [_parse_one(word, formats) for word in words]
     if not any(output.path is None for output in outputs):
         # Files are in addition to the report on the terminal.
         outputs.insert(0, Output("console", None))
@@ -45,13 +45,13 @@ def parse(words: Sequence[str]) -> tuple[Output, ...]:
     return tuple(outputs)
 
 
-def _parse_one(word: str) -> Output:
+def _parse_one(word: str, formats: Sequence[str]) -> Output:
     name, _, file = word.partition(":")
-    if name not in FORMATS:
+    if name not in formats:
         raise PerfdoctorError(
             f"there is no output format {name}",
             slug="unknown-format",
-            advice=f"use one of {', '.join(FORMATS)}, as in --output markdown:report.md",
+            advice=f"use one of {', '.join(formats)}, as in --output markdown:report.md",
         )
     if not file or file == "-":
         return Output(name, None)
@@ -84,19 +84,20 @@ def write(pages: Pages, outputs: Sequence[Output]) -> None:
     """Write every report; with `github`, the whole one goes into the step's summary too."""
     for output in outputs:
         if output.format == "console" and output.path is None:
-            _print(pages.console())
+            print_page(pages.console())
             continue
         text = _text(pages, output.format)
         if output.path is None:
             sys.stdout.write(text)
             sys.stdout.flush()
         else:
-            _write_file(output.path, text)
+            write_file(output.path, text)
     if any(output.format == "github" for output in outputs):
         _add_to_step_summary(pages)
 
 
-def _write_file(path: Path, text: str) -> None:
+def write_file(path: Path, text: str) -> None:
+    """Raises PerfdoctorError where it cannot be written, and leaves no half of it."""
     try:
         path.write_text(text)
     except OSError as error:
@@ -125,17 +126,19 @@ def _add_to_step_summary(pages: Pages) -> None:
         say(f"the step summary could not be written: {error.strerror}")
 
 
-def _print(page: RenderableType) -> None:
+def print_page(page: RenderableType, path: Path | None = None) -> None:
+    """On the terminal, or as plain text into a file."""
     from rich.console import Console
 
+    if path is not None:
+        write_file(path, _plain(page))
+        return
     # Off a terminal rich assumes 80 columns; a log has room for more.
     console = Console() if sys.stdout.isatty() else Console(width=100)
     console.print(page)
 
 
 def _text(pages: Pages, name: str) -> str:
-    from rich.console import Console
-
     from ..report import junit, platforms, sarif
 
     if name == "json":
@@ -143,10 +146,7 @@ def _text(pages: Pages, name: str) -> str:
     if name == "markdown":
         return pages.markdown()
     if name == "console":
-        console = Console(width=100, no_color=True)
-        with console.capture() as capture:
-            console.print(pages.console())
-        return capture.get()
+        return _plain(pages.console())
     renderers = {
         "concise": platforms.render_concise,
         "github": platforms.render_github,
@@ -156,3 +156,12 @@ def _text(pages: Pages, name: str) -> str:
         "sarif": sarif.render_sarif,
     }
     return renderers[name](pages.sheet())
+
+
+def _plain(page: RenderableType) -> str:
+    from rich.console import Console
+
+    console = Console(width=100, no_color=True)
+    with console.capture() as capture:
+        console.print(page)
+    return capture.get()

@@ -19,8 +19,9 @@ def job_environment(
     usable_cpus: float | None = None,
     *,
     keep_trace: bool = False,
+    sample: bool = False,
 ) -> dict[str, str]:
-    """`base` with the way in for the probe. `keep_trace`: of the operator window, in `run`.
+    """`base` with the way in for the probe. `keep_trace`: of the operator window, in `run`. `sample`: stacks.
 
     An empty old PYTHONPATH leaves no trailing colon: Python would read that as the current directory.
     """
@@ -32,6 +33,7 @@ def job_environment(
         "PERFDOCTOR_WINDOWS": ",".join(windows),
         **({} if usable_cpus is None else {"PERFDOCTOR_CPUS": f"{usable_cpus:g}"}),
         **({"PERFDOCTOR_KEEP_TRACE": "1"} if keep_trace else {}),
+        **({"PERFDOCTOR_SAMPLE": "1"} if sample else {}),
     }
 
 

@@ -119,9 +119,10 @@ def start(
     cwd: Path | None = None,
     apart: bool = False,
     keep_trace: bool = False,
+    sample: bool = False,
 ) -> Job:
     """Start the job with the probe on its path; `stdout` replaces ours in `passthrough`. `keep_trace`: of the operator
-    window, as torch's profiler writes it.
+    window, as torch's profiler writes it. `sample`: stacks.
 
     `apart`: in a process group of its own and without our stdin. Should we be killed while processes of the group
     are stopped, the kernel lets them go on and hangs up on them, for nobody else could.
@@ -149,7 +150,7 @@ def start(
     try:
         process = subprocess.Popen(
             command.argv,
-            env=job_environment(base, directory.path, windows, usable_cpus, keep_trace=keep_trace),
+            env=job_environment(base, directory.path, windows, usable_cpus, keep_trace=keep_trace, sample=sample),
             cwd=cwd,
             stdin=subprocess.DEVNULL if apart else None,
             stdout=out,

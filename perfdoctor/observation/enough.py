@@ -42,6 +42,8 @@ class Goal:
     """How long to wait for a step. With `to_end` only for the first one: a job may validate for hours."""
     to_end: bool
     windows: tuple[str, ...]
+    samples: int = 0
+    """Of stacks, to wait for where the user asked for neither steps nor seconds."""
 
 
 class Enough:
@@ -56,6 +58,8 @@ class Enough:
         asked = goal.steps is not None or goal.seconds is not None
         self._steps, self._seconds = (goal.steps, goal.seconds) if asked else (STEPS, SECONDS)
         self._may_settle = not asked
+        self._samples = 0 if asked else goal.samples
+        self._sampled = 0
         self._settled_at: float | None = None
 
     def look(self, process: ProcessRecording) -> bool:
@@ -67,6 +71,9 @@ class Enough:
         self.steps, self.seconds = selection.count, float(walls.sum())
         low, high = block_interval(walls)
         self.precision = (high - low) / 2 / float(walls.mean())
+        if self._samples:
+            self._sampled = process.sampled
+            return self._sampled >= self._samples or self.seconds >= SECONDS
         if self._seconds is not None and self.seconds >= self._seconds:
             return True
         complete = self.seconds >= _LEAST_SECONDS and self._windows_done(process)
@@ -100,6 +107,8 @@ class Enough:
         """Share of what is to be observed; None where the job's end is the goal."""
         if self.goal.to_end:
             return None
+        if self._samples:
+            return min(1.0, max(self._sampled / self._samples, self.seconds / SECONDS))
         shares = [0.0]
         if self._seconds is not None:
             shares.append(self.seconds / self._seconds)

@@ -51,6 +51,8 @@ class Request:
     cwd: Path | None = None
     keep_trace: bool = False
     """Of the operator window."""
+    samples: int = 0
+    """Of stacks, to wait for; 0 where none are taken."""
 
 
 class Experiments(Protocol):
@@ -87,7 +89,7 @@ def record(
     began = time.monotonic()
     ending = Ending("interrupted")
     config = request.config
-    goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, request.windows)
+    goal = Goal(config.steps, config.seconds, config.patience_s, request.to_end, request.windows, request.samples)
     begin = partial(
         start,
         request.command,
@@ -99,6 +101,7 @@ def record(
         environment=request.environment,
         cwd=request.cwd,
         keep_trace=request.keep_trace,
+        sample=request.samples > 0,
     )
     try:
         with signals_as_interrupts():

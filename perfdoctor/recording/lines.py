@@ -37,6 +37,16 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
+class Issued:
+    """An operator that a line issued."""
+
+    name: str
+    """`mm`."""
+    share: float
+    """Of the time of all operators of the line that were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """One line of the job, by the operators that it issued in one part of the step. Per step.
 
@@ -66,6 +76,8 @@ class Line:
     """Page faults of the process in its operators and in the pauses before them, as counted in the window."""
     shapes: tuple[tuple[int, ...], ...] = ()
     """Of tensors that it made while the loop was in none of the model's passes."""
+    operators: tuple[Issued, ...] = ()
+    """The longest of those that it issued."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..injected._perfdoctor_probe import records
-from .base import Missing
+from .base import Missing, Site
 from .growth import Growth, Planned
 from .lines import GradientReads, LinesWindow, SitesWindow
 from .loading import (
@@ -49,6 +49,7 @@ from .process import (
     ProcessHeader,
     ProfilerSwitched,
     Sample,
+    SampledThread,
     Saved,
     TorchImport,
 )
@@ -97,6 +98,13 @@ class ProcessRecording:
     """`records.DEVICE_COLUMNS`."""
     evaluations: Columns
     """`records.EVALUATION_COLUMNS`."""
+    nodes: Columns
+    """`records.NODE_COLUMNS`; a node's number is its row."""
+    stacks: Columns
+    """`records.STACK_COLUMNS`."""
+    stack_sites: Mapping[int, Site]
+    """What the `site` of a node is."""
+    stack_threads: tuple[SampledThread, ...]
     samples: tuple[Sample, ...]
     worker_samples: tuple[WorkerSample, ...]
     loaders: tuple[LoaderMade, ...]
@@ -144,6 +152,11 @@ class ProcessRecording:
     applied: tuple[Applied, ...]
     problems: tuple[str, ...]
     """What could not be read: a cut last line, records of another shape than their type's."""
+
+    @property
+    def sampled(self) -> int:
+        """Moments at which the stack of the thread that trains, or makes batches, was sampled."""
+        return int(self.stacks["weight"][self.stacks["thread"] == 0].sum())
 
     @property
     def role(self) -> Literal["rank", "worker", "helper"]:
@@ -220,6 +233,7 @@ KINDS: Mapping[str, str] = {
     "trials": "trials",
     "block": "blocks",
     "applied": "applied",
+    "thread": "stack_threads",
 }
 """Kinds of records, see `records`, and the field of `ProcessRecording` that says what they are decoded into."""
 
@@ -229,6 +243,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "fetches": records.FETCH_COLUMNS,
     "device": records.DEVICE_COLUMNS,
     "evaluations": records.EVALUATION_COLUMNS,
+    "nodes": records.NODE_COLUMNS,
+    "stacks": records.STACK_COLUMNS,
 }
 """Those of columns, under the name of their field."""
 

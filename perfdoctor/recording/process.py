@@ -192,6 +192,16 @@ class CudaCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class SampledThread:
+    """A thread of the job beside the one that trains, whose stacks were sampled."""
+
+    id: int
+    """Its number in `stacks`."""
+    name: str
+    """As `threading` knows it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """Counters of a process, totals since its start."""
 

@@ -163,6 +163,8 @@ class ProcessFile:
         for block in self._blocks.get("device", ()):
             left_out.update(block.get("left_out", {}))
         kept: dict[str, Any] = {kind: self._columns(kind) for kind in COLUMNS}
+        sites = set(kept["nodes"]["site"].tolist())
+        kept["stack_sites"] = {number: site for number, site in self._decoder.sites.items() if number in sites}
         kept["steps"] = self.steps()
         for kind, name in KINDS.items():
             kept[name] = tuple(self._all(kind)) if _is_all(kind) else self._last(kind)

@@ -32,6 +32,7 @@ from .stop import StopJob, engine
 from .timeline import CHECKPOINT, GC, INPUT, LOGGING, Timeline, unit_ns
 from .windows import schedule
 from .windows.made import made
+from .windows.sampling import Sampling
 
 _FLUSH_NS = 500_000_000
 """Between samples and writes, once the first few steps are on disk."""
@@ -66,6 +67,7 @@ class Probe:
         self.profilers = profilers.Profilers(guarded("profilers", self.profiler_starts))
         self.jobs_profiler = JobsProfiler(recorder, self.loop, self.sites, self.profilers)
         self.held_back = HeldBack()
+        self.sampling = self.loading.sampling = Sampling(self)
         self.launcher = Launcher(self)
         # Each with a switch of its own: a boundary is reached from inside other hooks.
         self.tick = guarded("tick", self._tick)
@@ -129,6 +131,7 @@ class Probe:
         self.evaluation.reset()
         self.device_clock.reset()
         self.communication.reset()
+        self.sampling.reset()
         if self.remedies:
             self.recorder.disable()
             return
@@ -189,6 +192,7 @@ class Probe:
             line.skip_own_time()
 
     def _tick(self, line: Timeline) -> None:
+        self.sampling.pause()
         line.settle_cpu()
         now, step = line.boundary_ns, line.step
         self.next_tick_ns = now + control.POLL_NS
@@ -214,6 +218,7 @@ class Probe:
             self.time_requests(step)
             self.take_census(step)
             line.skip_own_time()
+        self.sampling.go_on(step)
 
     def _take_census(self, step: int) -> None:
         """What grows has the lines of a step timed again. The module is loaded when first needed."""
@@ -302,6 +307,7 @@ class Probe:
         self.evaluation.flush()
         self.concurrency.flush(line.step)
         self.device_clock.flush()
+        self.sampling.flush()
         self.recorder.flush()
 
     def _write_settings(self) -> None:
@@ -383,6 +389,7 @@ class Probe:
         if discarded:
             self.note_plan()
         self.write_sample()
+        self.sampling.end()
         # Takes 10 ms per 100,000 objects, so only here, after the last step.
         self.recorder.record("end", tracked_objects=len(gc.get_objects()))
         self.write_rows()

@@ -45,6 +45,9 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     applied   a remedy was put in place for good, by `perfdoctor run --apply`
     end       the process left on purpose (absent after a kill)
     exit      what came after the last step, and when Python's exit handlers ran
+    nodes     columns, one entry per line in the tree of sampled stacks, numbered in this order from 0
+    stacks    columns, one entry per sampled stack
+    thread    a thread of the job beside the training thread, by its number in `stacks`
 """
 
 VERSION = 2
@@ -78,6 +81,28 @@ the last one's batch, -1 without one."""
 
 FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
 """Making one batch. Garbage collections are no part of the first four."""
+
+NODE_COLUMNS = ("above", "site", "owner")
+"""`above`: the node of the line that called this one, -1 for none. `owner`: 0 a library's line, 1 the user's, 2 one
+in no file."""
+
+STACK_COLUMNS = ("step", "part", "thread", "node", "weight")
+"""`step`: -1 in a data-loader worker. `part`: index into `SAMPLED_PARTS`. `thread`: 0 is the one that trains, or makes
+batches. `node`: the innermost; -1 where only perfdoctor ran. `weight`: moments at which it would have been met."""
+
+SAMPLED_PARTS = (
+    "other",
+    "input_wait",
+    "forward",
+    "backward",
+    "optimizer",
+    "checkpoint",
+    "gc",
+    "forward",
+    "communication",
+    "logging",
+)
+"""By the numbers of `timeline`; the loss is a part of the forward pass."""
 
 DEVICE_COLUMNS = (
     "step",

@@ -97,6 +97,8 @@ class Loading:
         self.note_shape = guarded("batch shapes", self._note_shape)
         # By id(): a loader need not be hashable, and one made later at the same address is entered anew.
         self.ids: "dict[int, int]" = {}
+        self.sampling = None
+        """Told of workers, and to write what it has of them; set by the probe."""
         self.count = 0
         self.dataset_sites: "dict[int, int]" = {}
         self.loader_sites: "dict[int, int]" = {}
@@ -328,6 +330,8 @@ class Loading:
         """This process turned out to be a data-loader worker."""
         self.worker = True
         self.recorder.record("worker", worker=worker_id, ppid=os.getppid())
+        if self.sampling is not None:
+            self.sampling.begin(True)
 
     def _worker_tick(self) -> None:
         now = time.perf_counter_ns()
@@ -335,6 +339,8 @@ class Loading:
         if self.fetched & (self.fetched - 1) == 0 or now - self.flushed_ns > 500_000_000:
             self.flushed_ns = now
             self.flush()
+            if self.sampling is not None:
+                self.sampling.flush()
             self.recorder.record("worker_sample", t=now, fetched=self.fetched, **procfs.worker_counters())
             self.recorder.flush()
 

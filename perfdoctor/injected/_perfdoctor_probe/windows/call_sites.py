@@ -18,7 +18,7 @@ from .. import procfs
 from .. import timeline as parts
 from ..changes import Changes
 from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
-from ..rows import milliseconds, rounded
+from ..rows import milliseconds, operator, rounded
 from . import asserting, indices
 from .line_clock import PARTS
 from .loops import Loops
@@ -40,6 +40,8 @@ _MAKING = ("other", "input_wait")
 """Parts of a step in which the loop makes its batch."""
 _SHAPES = 16
 """Of the tensors that a line makes: a loop over parameters has more, and makes no batch."""
+_OPERATORS = 3
+"""Told of each line, the longest."""
 _SEARCHES = "anomaly"
 """The kind of what autograd's anomaly detection calls."""
 _NOT_THE_JOBS = "profiler"
@@ -65,7 +67,7 @@ _clock = time.perf_counter_ns
 class _Line:
     """What one line issued in one part of the step."""
 
-    __slots__ = ("calls", "faults", "ops", "passes", "pause_ns", "places", "shapes", "spent_ns", "stack")
+    __slots__ = ("by_operator", "calls", "faults", "ops", "passes", "pause_ns", "places", "shapes", "spent_ns", "stack")
 
     def __init__(self, stack: list) -> None:
         self.stack = stack
@@ -75,6 +77,14 @@ class _Line:
         """The backward passes in which it issued something, by their number."""
         self.shapes: set = set()
         """Of the tensors that it made, where that may be a batch."""
+        self.by_operator: dict = {}
+        """Nanoseconds of those at which the stack was walked."""
+
+    def operators(self) -> "list[dict]":
+        """The longest of them."""
+        of = sum(self.by_operator.values()) or 1
+        longest = sorted(self.by_operator.items(), key=lambda item: -item[1])[:_OPERATORS]
+        return [{"name": operator(func._schema.name), "share": rounded(ns / of)} for func, ns in longest]
 
 
 class _Watch(TorchDispatchMode):
@@ -122,7 +132,7 @@ class _Watch(TorchDispatchMode):
         result = func(*args, **kwargs)
         took = _clock() - began
         try:
-            self._note_line(took, pause, result)
+            self._note_line(func, took, pause, result)
             if kind:
                 self._note(func, kind, args, result, took)
         except Exception:  # a tensor subclass without dtype, say: this call is not counted
@@ -130,7 +140,7 @@ class _Watch(TorchDispatchMode):
         self.left_ns = _clock()
         return result
 
-    def _note_line(self, took: int, pause: int, result) -> None:
+    def _note_line(self, func, took: int, pause: int, result) -> None:
         pending = self.pending
         pending[0] += 1
         pending[1] += took
@@ -149,6 +159,7 @@ class _Watch(TorchDispatchMode):
             line = self.lines[key] = _Line(self.sites.stack(sys._getframe(2)))
         line.ops += pending[0]
         line.spent_ns += pending[1]
+        line.by_operator[func] = line.by_operator.get(func, 0) + took
         line.pause_ns += pending[2]
         faults = self.page_faults.read()
         line.faults += faults - self.faults
@@ -258,6 +269,7 @@ class _Watch(TorchDispatchMode):
                 "passes_per_step": len(line.passes) / steps,
                 "faults_per_step": line.faults / steps,
                 "shapes": [list(shape) for shape in line.shapes],
+                "operators": line.operators(),
             }
             for (site, part), line in largest
             if site >= 0

@@ -2,6 +2,9 @@
 
 import os
 
+_OF_PROFILE = 3
+"""Steps of the trace that `perfdoctor profile` keeps: it is looked at, and a step has neighbours."""
+
 
 def made(name: str, probe):
     """The window, for this job."""
@@ -10,7 +13,10 @@ def made(name: str, probe):
         from .operators import OpsWindow
 
         optimizer = probe.optimizer() if probe.optimizer is not None else None
-        return OpsWindow(probe.profilers, compiled, probe.onednn, optimizer, probe.sites, _kept_trace(probe))
+        window = OpsWindow(probe.profilers, compiled, probe.onednn, optimizer, probe.sites, _kept_trace(probe))
+        if probe.sampling.asked:
+            window.steps = _OF_PROFILE
+        return window
     if name == "counters":
         from .counters import CountersWindow
 

@@ -1,0 +1,72 @@
+"""Where profiles go: `--output FORMAT[:FILE]` of `perfdoctor profile`, checked before a job is started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ..errors import PerfdoctorError
+from ..evidence.model import Job
+from ..launch.masking import masked
+from ..profiles import collapsed, speedscope, svg
+from ..profiles.model import Profile
+from ..report import profile_console, profile_json
+from . import outputs, traces
+from .outputs import Output
+from .progress import say
+
+_WRITERS: Mapping[str, Callable[[Sequence[Profile], Job], str]] = {
+    "flame": lambda profiles, job: svg.render(profiles, _name(job)),
+    "speedscope": lambda profiles, job: speedscope.render(profiles, _name(job)),
+    "collapsed": lambda profiles, job: collapsed.render(profiles),
+    "json": profile_json.render,
+}
+TRACE = "trace"
+FORMATS = ("console", *_WRITERS, TRACE)
+_OPENED_WITH = {
+    "flame": "open it in a browser",
+    "speedscope": "open it in https://www.speedscope.app, which reads it on this machine",
+    "collapsed": "flamegraph.pl and inferno read it",
+}
+
+
+def _name(job: Job) -> str:
+    return " ".join(masked(job.command))
+
+
+def parse(words: Sequence[str]) -> tuple[Output, ...]:
+    """The outputs asked for, console first by default. Raises PerfdoctorError for what cannot be written."""
+    found = outputs.parse(words, FORMATS)
+    for output in found:
+        if output.format == TRACE:
+            if output.path is None:
+                raise PerfdoctorError(
+                    "a trace needs a file",
+                    slug="trace-name",
+                    advice="--output trace:trace.json, or trace:trace.json.gz",
+                )
+            traces.require_writable(output.path)
+    return found
+
+
+def write(profiles: Sequence[Profile], job: Job, where: Sequence[Output]) -> None:
+    """Every output but traces, which are none of the samples'."""
+    for output in where:
+        if output.format == TRACE:
+            continue
+        if output.format == "console":
+            outputs.print_page(profile_console.render(profiles, job), output.path)
+            continue
+        text = _WRITERS[output.format](profiles, job)
+        if output.path is None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        else:
+            outputs.write_file(output.path, text)
+            _say_where(output.format, output.path)
+
+
+def _say_where(name: str, path: Path) -> None:
+    if name in _OPENED_WITH:
+        say(f"{path} is written: {_OPENED_WITH[name]}")

@@ -1,0 +1,1 @@
+"""What `perfdoctor profile` makes of sampled stacks: hot lines, flame graphs, and files for other tools to open."""
