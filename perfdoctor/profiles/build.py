@@ -27,6 +27,8 @@ _PASSED_ON = ("_wrapped_call_impl", "_call_impl")
 """Functions in which a module's call only reaches its `forward`: every layer has them."""
 _WORKER = "_worker_loop"
 """torch's function in which a worker makes batches: a forked one has the stack of its parent around it."""
+_LEAST_BUSY = 0.02
+"""Of all moments: a thread that was met at fewer (it feeds a queue) takes no time worth a profile."""
 NOT_SAMPLED = Missing("no stacks were sampled", "record them with `perfdoctor profile`")
 
 
@@ -63,7 +65,7 @@ def _of_rank(process: ProcessRecording, recording: Recording, rank: str) -> list
     moments = int(main["weight"].sum())
     for thread in process.stack_threads:
         own = rows.where(rows["thread"] == thread.id)
-        if len(own):
+        if own["weight"].sum() >= _LEAST_BUSY * moments:
             busy_ms = step.step_ms * int(own["weight"].sum()) / moments
             name = f"thread {thread.name}{of_rank}"
             profiles.append(_profile(name, step.step_ms, step.count, _stacks(process, own, busy_ms)))
