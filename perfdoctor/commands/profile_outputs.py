@@ -10,8 +10,10 @@ from ..errors import PerfdoctorError
 from ..evidence.model import Job
 from ..launch.masking import masked
 from ..profiles import collapsed, speedscope, svg
+from ..profiles.memory import MemoryProfile
 from ..profiles.model import Profile
-from ..report import profile_console, profile_json
+from ..profiles.objects import ObjectsProfile
+from ..report import memory_console, memory_json, profile_console, profile_json
 from . import outputs, traces
 from .outputs import Output
 from .progress import say
@@ -24,6 +26,8 @@ _WRITERS: Mapping[str, Callable[[Sequence[Profile], Job], str]] = {
 }
 TRACE = "trace"
 FORMATS = ("console", *_WRITERS, TRACE)
+OF_MEMORY = ("console", "json")
+"""Those of what the memory consists of."""
 _OPENED_WITH = {
     "flame": "open it in a browser",
     "speedscope": "open it in https://www.speedscope.app, which reads it on this machine",
@@ -35,9 +39,9 @@ def _name(job: Job) -> str:
     return " ".join(masked(job.command))
 
 
-def parse(words: Sequence[str]) -> tuple[Output, ...]:
+def parse(words: Sequence[str], formats: Sequence[str] = FORMATS) -> tuple[Output, ...]:
     """The outputs asked for, console first by default. Raises PerfdoctorError for what cannot be written."""
-    found = outputs.parse(words, FORMATS)
+    found = outputs.parse(words, formats)
     for output in found:
         if output.format == TRACE:
             if output.path is None:
@@ -65,6 +69,20 @@ def write(profiles: Sequence[Profile], job: Job, where: Sequence[Output]) -> Non
         else:
             outputs.write_file(output.path, text)
             _say_where(output.format, output.path)
+
+
+def write_memory(
+    profiles: Sequence[MemoryProfile], held: Sequence[ObjectsProfile], job: Job, where: Sequence[Output]
+) -> None:
+    """What the memory consists of, in every form asked for."""
+    for output in where:
+        if output.format == "console":
+            outputs.print_page(memory_console.render(profiles, held, job), output.path)
+        elif output.path is None:
+            sys.stdout.write(memory_json.render(profiles, held, job))
+            sys.stdout.flush()
+        else:
+            outputs.write_file(output.path, memory_json.render(profiles, held, job))
 
 
 def _say_where(name: str, path: Path) -> None:

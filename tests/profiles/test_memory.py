@@ -1,0 +1,126 @@
+"""From what the probe saw of the memory to pieces that add up, and to what is shown of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from recordings import process, recorded, steps, torch
+from rich.console import Console
+from test_profiles import JOB, SITES
+
+from perfdoctor.profiles import memory, objects
+from perfdoctor.recording.base import Missing
+from perfdoctor.report import memory_console, memory_json
+
+MIB = 1 << 20
+KINDS = {"parameters": 40, "gradients": 40, "optimizer_state": 80, "activations": 300, "held": 10}
+
+
+def window(whole: int = 1000, unwatched: str = "") -> dict[str, object]:
+    kinds = [{"what": what, "bytes": size * MIB, "count": 4} for what, size in KINDS.items()]
+    made = {"what": "activations", "site": 1, "layer": "body.0", "layer_kind": "Linear", "bytes": 200 * MIB, "count": 2}
+    device = {
+        "device": "cpu",
+        "part": "" if unwatched else "backward",
+        "site": 0,
+        "whole_bytes": whole * MIB,
+        "mapped_bytes": 100 * MIB if whole else 0,
+        "kinds": kinds,
+        "largest": [made, {**made, "what": "held"}],
+    }
+    return {"k": "window", "name": "memory", "first_step": 10, "devices": [device], "unwatched": unwatched}
+
+
+OBJECTS = {
+    "k": "window",
+    "name": "objects",
+    "first_step": 12,
+    "steps": 8,
+    "by_line": True,
+    "types": [
+        {"name": "__main__.Note", "count": 800, "bytes": 16 * MIB, "count_before": 400, "bytes_before": 8 * MIB},
+        {"name": "dict", "count": 5, "bytes": 2 * MIB, "count_before": 5, "bytes_before": 2 * MIB},
+    ],
+    "lines": [{"site": 0, "count": 400, "bytes": 8 * MIB, "type": "__main__.Note"}],
+}
+
+
+def recording(*records: dict[str, object]):  # type: ignore[no-untyped-def]
+    return recorded(process(torch(), *SITES, steps(40, 10_000), *records))
+
+
+def built(*records: dict[str, object]) -> memory.MemoryProfile:
+    profiles = memory.build(recording(*records))
+    assert not isinstance(profiles, Missing)
+    (profile,) = profiles
+    return profile
+
+
+def shown(*records: dict[str, object]) -> str:
+    found = recording(*records)
+    console = Console(width=100, no_color=True)
+    with console.capture() as capture:
+        console.print(memory_console.render((built(*records),), objects.build(found), JOB))
+    return capture.get()
+
+
+@pytest.mark.parametrize("whole", [1000, 300, 0])
+def test_pieces_add_up_to_the_whole(whole: int) -> None:
+    profile = built(window(whole))
+    assert sum(piece.bytes for piece in profile.pieces) == profile.total_bytes
+    assert {piece.what: piece.bytes // MIB for piece in profile.pieces}.items() >= KINDS.items()
+
+
+def test_the_rest_is_what_no_tensor_and_no_file_has() -> None:
+    profile = built(window(1000))
+    assert profile.total_bytes == 1000 * MIB
+    assert profile.pieces[-2:] == (memory.Piece("mapped", 100 * MIB), memory.Piece("rest", 430 * MIB))
+
+
+def test_tensors_that_nobody_has_written_to_count_all_the_same() -> None:
+    profile = built(window(300))
+    assert "rest" not in {piece.what for piece in profile.pieces}
+    assert profile.total_bytes == (sum(KINDS.values()) + 100) * MIB
+
+
+def test_only_lines_of_the_step_are_told() -> None:
+    assert [made.what for made in built(window()).made_by] == ["activations"]
+
+
+def test_without_being_asked_there_is_nothing() -> None:
+    missing = memory.build(recording())
+    assert isinstance(missing, Missing)
+    assert "--memory" in missing.remedy
+    assert objects.build(recording()) == ()
+
+
+def test_a_window_that_failed_says_so() -> None:
+    missing = memory.build(recording({"k": "fault", "hook": "window memory", "error": "ValueError: odd"}))
+    assert isinstance(missing, Missing)
+    assert "ValueError: odd" in missing.reason
+
+
+def test_the_page_says_what_when_and_where() -> None:
+    page = shown(window(), OBJECTS)
+    assert "CPU: the peak of memory in a steady step is 1000 MiB" in page
+    assert "reached in the backward pass, at train.py:10 in main" in page
+    assert "activations, body.0 (Linear), 2 tensors" in page
+    assert "+1.00 MiB per step" in page
+    assert "mostly __main__.Note" in page
+
+
+def test_a_step_that_could_not_be_watched_is_no_peak() -> None:
+    page = shown(window(unwatched="the job uses torch.compile, which would trace the hooks"))
+    assert "memory between two steps" in page
+    assert "peak" not in page
+    assert "torch.compile" in page
+
+
+def test_json_has_everything() -> None:
+    found = recording(window(), OBJECTS)
+    page = json.loads(memory_json.render((built(window()),), objects.build(found), JOB))
+    assert page["schema"] == memory_json.SCHEMA
+    (device,) = page["memory"]
+    assert sum(piece["bytes"] for piece in device["pieces"]) == device["total_bytes"]
+    assert page["objects"][0]["types"][0]["count"] == 800
