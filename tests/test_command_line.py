@@ -71,7 +71,7 @@ def test_an_option_without_its_value_is_refused(words: tuple[str, ...]) -> None:
 def _said(capsys: pytest.CaptureFixture[str], code: MissingCode, ours: tuple[str, ...], kind: Any = "crashed") -> str:
     evidence = with_(EVIDENCE, step=Missing("nothing was seen", code=code), job__end=JobEnd(kind, exit_code=2))
     job = TypedJob(("train.py", *ours), ours=ours)
-    check._explain_failure(Diagnosis(evidence, (), None), Command(("python", "train.py"), "train"), job)
+    check.explain_failure(Diagnosis(evidence, (), None), Command(("python", "train.py"), "train"), job)
     return capsys.readouterr().err
 
 

@@ -9,8 +9,8 @@ And it runs where the parts of the step are known.
 The price is the GIL. It is asked for at a moment chosen at random, and had when the job lets go of it: at once in an
 operator, else when the interpreter's switch interval is over. With the usual 5 ms every sample of short stretches of
 Python would fall upon the next operator. So the interval is 5 us while no other thread of the job competes for the GIL,
-where it is felt by us alone, and the job's own as soon as one does. `benchmarks/sampling.py` prints what is left of the
-error.
+where it is felt by us alone, and the job's own as soon as one does. What is left of the
+error shows beside `benchmarks/jobs/known_split.py`, which times its own lines (docs/profile.md).
 """
 
 import _thread
