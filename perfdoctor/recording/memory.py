@@ -82,7 +82,7 @@ class LineHeld:
 
     site: Site | None
     count: int
-    """Objects that Python's collector knows, and the plain values and arrays that these hold."""
+    """Objects that Python's collector knows: containers, instances, tensors; no numbers and no text."""
     bytes: int
     """That Python and NumPy have allocated, and the data of tensors."""
     type: str

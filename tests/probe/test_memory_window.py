@@ -84,6 +84,9 @@ def test_what_is_hoarded_is_told_by_line(watched: Observed) -> None:
     lines = {line_of(one.site): one for one in window.lines}
     words = lines['self.words = ["kept"] * 100']
     assert words.type == "list"
+    assert words.count >= 45 * window.steps  # Python keeps some lists to use again, and notes no line for these
+    notes = lines["notes += [Note(step) for _ in range(50)]"]
+    assert (notes.type, notes.count) == ("__main__.Note", 50 * window.steps)
     assert words.bytes >= 50 * 100 * 8 * window.steps
     clones = lines["kept.append(inputs[:256].clone())"]
     assert clones.bytes >= 256 * WIDTH * 4 * window.steps
@@ -169,3 +172,18 @@ def test_a_census_runs_none_of_the_jobs_code_and_counts_data_once() -> None:
     assert after.types[_Awkward][0] == len(kept)
     assert after.types[np.ndarray][0] - before.types.get(np.ndarray, [0])[0] == 30
     assert after.types[np.ndarray][2] - before.types.get(np.ndarray, [0, 0, 0])[2] == 10 * 8000
+
+
+def test_no_type_has_more_than_there_is() -> None:
+    """A generator's length is no count of anything."""
+    kept = (number for number in range(3))
+    next(kept)
+    found = Census().types
+    assert found[type(kept)][1] < 1000 * found[type(kept)][0]
+    assert sum(own for _, own, _ in found.values()) < 1 << 31
+
+
+def test_a_census_does_not_count_the_one_before() -> None:
+    before = Census()
+    after = Census(besides=before)
+    assert after.types[list][0] - before.types[list][0] < len(before.types) / 2
