@@ -2,6 +2,7 @@
 # make test       ruff, mypy, every test of single parts, and the launches that stand for the others: minutes
 # make test-slow  the tests that `make test` leaves out, those marked `slow`: every ill job and its cure, every trainer and
 #                 way to end, whole trials, gates and programs of the clinic, the installed wheel
+# make test-browser  HTML reports in a real browser, Debian's chromium: skipped, with a word, where there is none
 # make docs       docs/checks/*.md from the docstrings of the checks, the options, the schema and the pictures of a report
 # make clinic     how often perfdoctor is right, on a subset of sick and well programs; make clinic-full: on all, with
 #                 other tools beside it; hours. Judgements are kept in clinic.jsonl: a run that was broken off goes on there
@@ -19,7 +20,7 @@ PIP_INSTALL = $(VENV)/bin/python -m pip install -c constraints.txt $(PIP_ARGS)
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder --reruns 3 --only-rerun DisturbedError
 PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
-.PHONY: demo test test-slow docs clinic clinic-full clean
+.PHONY: demo test test-slow test-browser docs clinic clinic-full clean
 
 demo: $(VENV)/installed
 	$(VENV)/bin/perfdoctor check --fail-on never sample_configs/demo_train.py
@@ -28,10 +29,14 @@ test: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -m 'not slow and not browser'
 
 test-slow: $(VENV)/installed-dev
 	$(PYTEST) -m slow
+
+test-browser: $(VENV)/installed-dev
+	$(PIP_INSTALL) -e '.[dev,browser]'
+	$(PYTEST) -m browser tests/browser
 
 docs: $(VENV)/installed
 	$(VENV)/bin/python docs/generate.py

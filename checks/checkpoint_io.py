@@ -4,8 +4,10 @@ What it looks at
 ----------------
 Every call of `torch.save`, of safetensors and of `torch.distributed.checkpoint`, in which the checkpoints of
 Lightning, transformers and Accelerate end, of `pickle.dump` and `json.dump`: how long the loop waited, how many bytes
-were written, by which line, how many steps lie between two, and how long `os.fsync` took. Of a line's first checkpoints
-also what they hold: tensors, storages that they are views of, an optimizer's state, other objects.
+were written, by which line, how many steps lie between two, how long `os.fsync` took, and in `torch.save` how long
+tensors were copied from a device. Of a line's first checkpoints also what they hold: tensors, storages that they are
+views of, an optimizer's state, other objects; and how long a copy of such memory takes, which is what a checkpoint
+would still take of the loop if a thread wrote it.
 
 Why it costs time
 -----------------
@@ -22,7 +24,8 @@ How to fix
 ----------
 Save so rarely that it costs 1 to 2 %: what a crash loses is the work since the last checkpoint, and that is all that
 more of them buy. Where they must be so frequent, save a copy in a thread or with
-`torch.distributed.checkpoint.async_save`, and leave out what is not needed to go on.
+`torch.distributed.checkpoint.async_save`, and leave out what is not needed to go on. `perfdoctor check --trial` tries
+the copy in a thread (`checkpoint.background`) in blocks of steps from one save to another.
 
 When it stays silent
 --------------------
@@ -33,7 +36,9 @@ Limits
 ------
 Bytes of what a trainer writes by itself, from a buffer in memory, are those of the buffer. A loop that saves every few
 minutes is not observed for so long unless `--to-end` says so. No trial skips checkpoints: what is on the disk
-afterwards would not be the job's.
+afterwards would not be the job's. Copies from a device that the job makes itself before it saves are not told apart;
+those that are told wait for what the device has yet to do, and have not been run on a GPU. Whether a thread that writes
+gets a CPU is not known before a trial: the range reaches from none of its work beside the loop to all.
 
 References
 ----------
@@ -48,6 +53,7 @@ import math
 from dataclasses import dataclass
 
 from perfdoctor.api.findings import (
+    Alternative,
     Check,
     Confidence,
     Cost,
@@ -124,6 +130,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
     most = min(saves.most_ms_per_step, room)
     low = min(cost.ms, most) - saves.save_ms / max(wanted, saves.every)
     notes, numbers = _needless(saves)
+    staged = () if saves.stage_ms is None else (milliseconds("stage_ms", saves.stage_ms, "copying what is saved"),)
     return Finding(
         id="PD14.frequent-checkpoints",
         severity=cost.severity(limits.min_share, limits.error_share),
@@ -131,6 +138,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
         message="checkpoints take {cost_ms} per step ({cost_share}): one every {every:step}",
         reasoning="the loop waits {save_ms} for each, and trains {between_ms} from one to the next"
         + ("; it writes {bytes}" if saves.bytes else "")
+        + ("; {copy_ms} of that copying {copy_bytes} from the device, and waiting for it" if saves.copy_ms > 0 else "")
         + ("; {fsync_ms} of that in `os.fsync`, until the disk has them" if saves.fsync_ms > 0 else "")
         + notes,
         evidence=(
@@ -140,13 +148,15 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
             milliseconds("most_ms", saves.most_ms, "by which a step that saves is longer than others"),
             Measurement("bytes", saves.bytes, "bytes", "written by one call"),
             milliseconds("fsync_ms", saves.fsync_ms, "in os.fsync, in a step that saves"),
+            milliseconds("copy_ms", saves.copy_ms, "in copies from a device, in a step that saves"),
+            Measurement("copy_bytes", saves.copy_bytes, "bytes", "copied from a device, in a step that saves"),
+            *staged,
             Measurement("wanted", wanted, "count", "steps from one to the next at which saving costs 2 %"),
             *numbers,
         ),
         location=location(saves.site),
         fix=Fix(
-            text="Save less often, so that it costs 2 % at most; where it must be this often, save a copy in a thread "
-            "or with `torch.distributed.checkpoint.async_save`.",
+            text="Save less often, so that it costs 2 % at most; where it must be this often, " + _instead(saves),
             code=in_words_of(
                 job,
                 f"if step % {wanted} == 0:\n    torch.save(state, path)",
@@ -154,6 +164,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
                 transformers=f'args = TrainingArguments(..., save_strategy="steps", save_steps={wanted})',
             ),
             risk="A crash loses the work since the last checkpoint.",
+            alternatives=_in_background(saves),
         ),
         savings=savings(
             step,
@@ -163,6 +174,29 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
             ceiling=most,
             part=part,
         ),
+    )
+
+
+def _instead(saves: Checkpoints) -> str:
+    """What to do where a checkpoint must be this frequent."""
+    held = saves.contents
+    if held is not None and held.library.startswith("torch.distributed.checkpoint"):
+        return "save with `torch.distributed.checkpoint.async_save`, which returns when there is a copy."
+    takes = "" if saves.stage_ms is None else ", which takes about {stage_ms} of {save_ms},"
+    return f"copy what is saved{takes} and write the copy in a thread."
+
+
+def _in_background(saves: Checkpoints) -> tuple[Alternative, ...]:
+    """Where `torch.save` writes what lies in the host's memory. At best the loop waits for the copy alone; where the
+    thread takes the CPU from the loop, it is spared no more than what saving waited for the disk."""
+    held, stage_ms = saves.contents, saves.stage_ms
+    if held is None or stage_ms is None or held.library != "torch.serialization" or held.device_bytes:
+        return ()
+    low, high = saves.save_ms * saves.waiting_share - stage_ms, saves.save_ms - stage_ms
+    if high <= 0:
+        return ()
+    return (
+        Alternative(remedy="checkpoint.background", low_ms=max(0.0, low) / saves.every, high_ms=high / saves.every),
     )
 
 

@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +20,13 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from perfdoctor.config.settings import Config
+from perfdoctor.diagnosis.findings import Diagnosis
 from perfdoctor.diagnosis.integrity import PAGES
 from perfdoctor.diagnosis.registry import discover
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.report.console import render_console
 from perfdoctor.report.explain import explain_markdown, trust_markdown
+from perfdoctor.report.html.page import render_html
 from perfdoctor.report.jsonreport import load_schema
 from perfdoctor.trials.judge import judge
 
@@ -35,6 +39,10 @@ RECORDING = Path(__file__).parents[1] / "tests" / "recordings" / "demo"
 """Of `DEMO`, as it is run by `make demo`."""
 DEMO = Path(__file__).parents[1] / "sample_configs" / "demo_train.py"
 THEMES = {"report.svg": DEFAULT_TERMINAL_THEME, "report-dark.svg": SVG_EXPORT_THEME}
+PHOTOGRAPHS = {"page.png": "light", "page-dark.png": "dark"}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SIZE = "1100,935"
+NEXT = "perfdoctor check --trial train.py"
 _HEAD = "<!-- Made by `make docs` from {module}; `perfdoctor explain {code}` prints the same. -->\n"
 
 
@@ -89,36 +97,59 @@ def schema() -> str:
     return json.dumps(load_schema(), indent=2) + "\n"
 
 
-def pictures() -> dict[str, str]:
-    """File name -> SVG: what `perfdoctor check` prints about the demo, on a light and on a dark terminal."""
+@contextmanager
+def _demo() -> Iterator[Diagnosis]:
+    """With the script where the job found it, so that its lines are shown."""
     diagnosis = judge(RunDirectory(RECORDING), Config())
     job = diagnosis.evidence.job
     with tempfile.TemporaryDirectory() as place:
-        # The script where the job found it, so that its lines are shown.
         for finding in diagnosis.ranked:
             if finding.location is not None and Path(finding.location.file).suffix == ".py":
                 copy = Path(place, finding.location.file)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(DEMO, copy)
                 os.utime(copy, (0, 0))
-        here = replace(diagnosis, evidence=replace(diagnosis.evidence, job=replace(job, cwd=place)))
-        console = Console(
-            file=io.StringIO(),
-            record=True,
-            width=100,
-            force_terminal=True,
-            color_system="truecolor",
-            legacy_windows=False,
-        )
-        console.print(
-            render_console(
-                here, next_command="perfdoctor check --trial train.py", full_command="perfdoctor report -v RUN"
-            )
-        )
+        yield replace(diagnosis, evidence=replace(diagnosis.evidence, job=replace(job, cwd=place)))
+
+
+def pictures() -> dict[str, str]:
+    """File name -> SVG: what `perfdoctor check` prints about the demo, on a light and on a dark terminal."""
+    console = Console(
+        file=io.StringIO(), record=True, width=100, force_terminal=True, color_system="truecolor", legacy_windows=False
+    )
+    with _demo() as diagnosis:
+        console.print(render_console(diagnosis, next_command=NEXT, full_command="perfdoctor report -v RUN"))
     return {
         name: console.export_svg(title="perfdoctor check train.py", theme=theme, clear=False)
         for name, theme in THEMES.items()
     }
+
+
+def page() -> str:
+    """What `--output html` writes about the demo."""
+    with _demo() as diagnosis:
+        return render_html(diagnosis, next_command=NEXT, recorded=[RECORDING])
+
+
+def photographs(folder: Path) -> None:
+    """The top of that page, light and dark, as a browser draws it; those that are there stay where there is none."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        print(f"no {' or '.join(BROWSERS)}: the pictures of the page are as they were", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place, "page.html")
+        file.write_text(page(), encoding="utf-8")
+        for name, theme in PHOTOGRAPHS.items():
+            options = (
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                f"--user-data-dir={place}/own",
+            )
+            target = (f"--window-size={SIZE}", f"--screenshot={folder / name}", f"{file.as_uri()}#theme={theme}")
+            subprocess.run([browser, *options, *target], check=True, capture_output=True, timeout=120)
 
 
 if __name__ == "__main__":
@@ -131,3 +162,4 @@ if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
     for name, text in pictures().items():
         (PICTURES / name).write_text(text)
+    photographs(PICTURES)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from .commands.job_words import INTERRUPTED, IS_COMMAND, Command, GateCommand, JobCommand
-from .config.choices import FailOn, OnInconclusive, Schedule
+from .config.choices import FailOn, OnInconclusive, Schedule, Tracker
 from .errors import PerfdoctorError
 from .exits import Exit
 from .launch.command import OutputMode
@@ -54,7 +54,8 @@ _Output = Annotated[
         "--output",
         "-o",
         metavar="FORMAT[:FILE]",
-        help="console, concise, markdown, json, jsonl, sarif, junit, github or gitlab; may be repeated.",
+        help="console, concise, markdown, json, jsonl, sarif, junit, github, gitlab, html or tensorboard:DIR; "
+        "may be repeated.",
     ),
 ]
 _Trace = Annotated[
@@ -63,6 +64,7 @@ _Trace = Annotated[
         metavar="FILE", help="Keep the profiler's trace of a step or two, for Perfetto: FILE.json or .json.gz."
     ),
 ]
+_LogTo = Annotated[Tracker | None, typer.Option(help="Leave a note in the run that the job itself has active there.")]
 _ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration to use.")]
 _Select = Annotated[
     list[str] | None, typer.Option("--select", metavar="CODES", help="Report these only: PD03,PD04.explicit-collect.")
@@ -129,6 +131,7 @@ def check(
     ] = None,
     output: _Output = None,
     trace: _Trace = None,
+    log_to: _LogTo = None,
     config: _ConfigFile = None,
     select: _Select = None,
     ignore: _Ignore = None,
@@ -152,6 +155,7 @@ def check(
         log_every=log_every,
         outputs=tuple(output or ()),
         trace=trace,
+        log_to=log_to,
         verbose=verbose,
         settings=command.Settings(config, select, ignore or (), fail_on, steps, seconds, patience, runs),
     )
@@ -413,6 +417,7 @@ def report(
     ],
     output: _Output = None,
     trace: _Trace = None,
+    log_to: _LogTo = None,
     config: _ConfigFile = None,
     select: _Select = None,
     ignore: _Ignore = None,
@@ -423,7 +428,7 @@ def report(
     from .commands import check as command
 
     settings = command.Settings(config, select, ignore or (), fail_on)
-    return command.report(runs, settings, tuple(output or ()), verbose, trace)
+    return command.report(runs, settings, tuple(output or ()), verbose, trace, log_to)
 
 
 @app.command(cls=Command, short_help="Explain a check, or list them all.")

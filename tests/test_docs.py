@@ -51,6 +51,32 @@ def test_the_picture_of_a_report_is_current(name: str) -> None:
     assert "What to fix, largest saving first" in words(kept)
 
 
+PICTURED = [path for path in (DOCS.parent / "README.md", *DOCS.glob("*.md")) if "<picture>" in path.read_text()]
+
+
+@pytest.mark.parametrize("page", PICTURED, ids=lambda page: page.name)
+def test_every_picture_is_there_light_and_dark_and_told_in_words(page: Path) -> None:
+    for picture in re.findall(r"<picture>.*?</picture>", page.read_text(), flags=re.S):
+        (dark,) = re.findall(r'media="\(prefers-color-scheme: dark\)" srcset="([^"]+)"', picture)
+        ((words, light),) = re.findall(r'<img alt="([^"]+)" src="([^"]+)"', picture)
+        assert len(words) > 40
+        assert dark != light and all((page.parent / name).stat().st_size < 250_000 for name in (dark, light))
+
+
+def test_the_page_that_is_photographed_is_about_the_demo() -> None:
+    page = GENERATE["page"]()
+    assert "train.py:80" in page and "garbage collection" in page
+
+
+def test_without_a_browser_pictures_of_the_page_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    GENERATE["photographs"](tmp_path)
+    assert "are as they were" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_page_is_left_of_a_check_that_is_gone() -> None:
     assert {path.name for path in (DOCS / "checks").glob("*.md")} == set(PAGES)
 

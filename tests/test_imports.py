@@ -36,7 +36,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("perfdoctor.profiles",),
     ("perfdoctor.report",),
     ("perfdoctor.commands",),
-    ("perfdoctor.cli",),
+    ("perfdoctor.cli", "perfdoctor.notebook"),
 )
 """The rooms of the house from the ground up: each imports only from those below it, and a room beside it never."""
 

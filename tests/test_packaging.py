@@ -62,6 +62,7 @@ def test_the_wheel_holds_every_source_file(wheel: Path) -> None:
         "perfdoctor/injected/_perfdoctor_probe/probe.py",
     } <= names
     assert any(name.startswith("perfdoctor/report/templates/") for name in names)
+    assert {"perfdoctor/report/html/assets/page.css", "perfdoctor/report/html/templates/base.html.j2"} <= names
 
 
 def test_the_wheel_holds_nothing_else(wheel: Path) -> None:

@@ -97,7 +97,7 @@ def test_checks_name_remedies_that_exist() -> None:
         constant.value.rpartition("+")[2].partition("=")[0]
         for path in (Path(__file__).parent.parent / "checks").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.keyword) and node.arg == "remedies"
+        if isinstance(node, ast.keyword) and node.arg in ("remedies", "remedy")
         for constant in ast.walk(node.value)
         if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
     }

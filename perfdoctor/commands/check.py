@@ -7,15 +7,17 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from ..config import files
-from ..config.choices import FailOn
+from ..config.choices import FailOn, Tracker
 from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
 from ..diagnosis.registry import codes
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
+from ..evidence.series import series
 from ..exits import Exit, worst
 from ..launch import command as commands
 from ..launch.command import OutputMode
@@ -23,12 +25,13 @@ from ..launch.job import signal_name
 from ..observation.session import COUNTING, WINDOWS, Request, record
 from ..observation.watch import output_tail
 from ..recording.directory import RunDirectory
+from ..recording.reader import read
 from ..report import wording
 from ..trials import history
 from ..trials.conductor import Conductor
 from ..trials.judge import checks_with_limits, exit_code, judge, judge_recorded
 from ..trials.plan import plan
-from . import outputs, traces
+from . import log_to, outputs, traces
 from .budgets import keep_budgets, needs_counters, require_known_budgets
 from .progress import say
 from .run import known
@@ -75,6 +78,7 @@ class Options:
     outputs: tuple[str, ...] = ()
     trace: Path | None = None
     """Where the operator window's own trace goes."""
+    log_to: Tracker | None = None
     verbose: bool = False
     settings: Settings = Settings()
 
@@ -103,7 +107,9 @@ def run(options: Options) -> Exit:
         # A program that reads our stdout must not get the job's lines too.
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
         windows=COUNTING if needs_counters(config.budgets) else WINDOWS,
-        keep_trace=options.trace is not None,
+        environment=log_to.asking(options.log_to),
+        # An HTML report draws a step of it.
+        keep_trace=options.trace is not None or any(output.format == "html" for output in where),
     )
     seconds = options.trial_seconds
     conductor = None if seconds is None else Conductor(directory, config, seconds, also_try)
@@ -114,7 +120,7 @@ def run(options: Options) -> Exit:
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             show_last_words(directory.job_output)
             say(f"all of the job's output is in {directory.job_output}")
-        _write(diagnosis, directory, str(options.job), where, options.verbose)
+        _write(diagnosis, directory, str(options.job), where, options.verbose, options.log_to)
         if options.trace is not None:
             traces.write(options.trace, directory, diagnosis)
     except (Exception, KeyboardInterrupt):
@@ -157,7 +163,12 @@ def _say_what_is_missing_here() -> None:
 
 
 def report(
-    runs: Sequence[Path], settings: Settings, words: Sequence[str], verbose: bool, trace: Path | None = None
+    runs: Sequence[Path],
+    settings: Settings,
+    words: Sequence[str],
+    verbose: bool,
+    trace: Path | None = None,
+    tracker: Tracker | None = None,
 ) -> Exit:
     """Judge an old recording again, or what torch.profiler recorded elsewhere."""
     config = settings.resolve()
@@ -174,20 +185,34 @@ def report(
                 slug="trace-of-trace",
                 advice="open it as it is, in ui.perfetto.dev",
             )
+        if tracker:
+            raise PerfdoctorError(
+                "--log-to needs the recording of a job, and a trace names no run of a tracker",
+                slug="log-to-trace",
+                advice="--output markdown:report.md writes what can be put there by hand",
+            )
     else:
         directory = RunDirectory(runs[0])
-        _write(diagnosis, directory, f"-- {shlex.join(diagnosis.evidence.job.command)}", where, verbose)
+        _write(diagnosis, directory, f"-- {shlex.join(diagnosis.evidence.job.command)}", where, verbose, tracker)
         if trace is not None:
             traces.write(trace, directory, diagnosis)
     return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
 
 
 def _write(
-    diagnosis: Diagnosis, directory: RunDirectory, job: str, where: Sequence[outputs.Output], verbose: bool
+    diagnosis: Diagnosis,
+    directory: RunDirectory,
+    job: str,
+    where: Sequence[outputs.Output],
+    verbose: bool,
+    tracker: Tracker | None,
 ) -> None:
-    """Every report of a run."""
+    """Every report of a run, and the note to a tracker."""
     full = f"perfdoctor report -v {shown(directory)}"
-    _write_all(diagnosis, next_command(diagnosis, directory, job), full, where, verbose)
+    advice = next_command(diagnosis, directory, job)
+    pages = _write_all(diagnosis, [directory.path], advice, full, where, verbose)
+    if tracker:
+        log_to.note(tracker, directory, diagnosis, pages.markdown())
 
 
 def _write_of_trace(
@@ -200,10 +225,18 @@ def _write_of_trace(
         if diagnosis.ranked
         else f"perfdoctor report {names} --output markdown:report.md"
     )
-    _write_all(diagnosis, wording.clean(advice), wording.clean(f"perfdoctor report -v {names}"), where, verbose)
+    full = wording.clean(f"perfdoctor report -v {names}")
+    _write_all(diagnosis, paths, wording.clean(advice), full, where, verbose)
 
 
-def _write_all(diagnosis: Diagnosis, advice: str, full: str, where: Sequence[outputs.Output], verbose: bool) -> None:
+def _write_all(
+    diagnosis: Diagnosis,
+    recorded: Sequence[Path],
+    advice: str,
+    full: str,
+    where: Sequence[outputs.Output],
+    verbose: bool,
+) -> outputs.Pages:
     from ..report.console import render_console
     from ..report.jsonreport import render_json
     from ..report.markdown import render_markdown
@@ -213,9 +246,27 @@ def _write_all(diagnosis: Diagnosis, advice: str, full: str, where: Sequence[out
         console=lambda: render_console(diagnosis, next_command=advice, full_command=full, verbose=verbose),
         markdown=lambda: render_markdown(diagnosis, next_command=advice),
         json=lambda: render_json(diagnosis),
+        html=lambda: html_page(diagnosis, recorded, advice),
         sheet=lambda: diagnosis_sheet(diagnosis),
+        tensorboard=partial(_write_events, diagnosis, recorded),
     )
     outputs.write(pages, where)
+    return pages
+
+
+def html_page(diagnosis: Diagnosis, recorded: Sequence[Path], advice: str) -> str:
+    """The report as one HTML file; `recorded` is the run's directory, or the files of a trace."""
+    from ..report.html.page import render_html  # with jinja2, which no other report needs at once
+
+    return render_html(diagnosis, next_command=advice, recorded=recorded)
+
+
+def _write_events(diagnosis: Diagnosis, recorded: Sequence[Path], folder: Path) -> None:
+    """For TensorBoard; a trace has too few steps for curves."""
+    from ..report.tensorboard import write_tensorboard
+
+    steps = () if diagnosis.evidence.job.traced else series(read(RunDirectory(recorded[0])))
+    write_tensorboard(folder / recorded[0].name, diagnosis, steps)
 
 
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:

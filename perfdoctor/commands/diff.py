@@ -22,7 +22,7 @@ from .gate import write
 def run(before: Path, after: Path, settings: Settings, words: Sequence[str], verbose: bool) -> Exit:
     """Metrics and findings of both. One launch each: nothing here says what is chance."""
     config = settings.resolve()
-    where = outputs.parse(words)
+    where = outputs.parse(words, outputs.OF_COMPARISONS)
     was, now = (judge_recorded([path], config) for path in (before, after))
     judgements = [
         replace(j, verdict=Verdict.NOT_JUDGED, change=_relative(j), gates=False, reason="")
@@ -42,7 +42,7 @@ def run(before: Path, after: Path, settings: Settings, words: Sequence[str], ver
         explain(was, now, judgements),
         tuple(notes),
     )
-    write(result, where, now.evidence.job.command, verbose=verbose)
+    write(result, config, where, now.evidence.job.command, verbose=verbose)
     return Exit.OK
 
 

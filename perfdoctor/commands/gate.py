@@ -23,7 +23,7 @@ from ..launch import command as commands
 from ..observation.session import signals_as_interrupts
 from ..recording.directory import make_parent
 from ..report.gate_words import SHOWN
-from ..trials.judge import checks_with_limits
+from ..trials.judge import checks_with_limits, judge_recorded
 from . import outputs
 from .budgets import require_known_budgets
 from .check import Settings, show_last_words
@@ -31,6 +31,7 @@ from .progress import say
 from .typed_job import TypedJob
 
 if TYPE_CHECKING:
+    from ..diagnosis.findings import Diagnosis
     from ..gate.interleaving import Program
     from ..gate.worktrees import Tree, Trees
 
@@ -72,7 +73,7 @@ def run(options: Options) -> Exit:
     config = options.settings.resolve()
     gate = with_options(config.gate, options.gate, options.counter_tolerance)
     config = dataclasses.replace(config, gate=gate)
-    where = outputs.parse(options.outputs)
+    where = outputs.parse(options.outputs, outputs.OF_COMPARISONS)
     checks_with_limits(config)
     require_known_budgets(config)
     from ..gate.interleaving import one_gate_at_a_time
@@ -116,7 +117,7 @@ def run(options: Options) -> Exit:
         if error.exit_code in _REPORTED:
             # A red run of CI shows its reports, not its stderr.
             failed = _failure(error, str(options.baseline or options.against))
-            write(failed, where, command.argv, verbose=options.verbose)
+            write(failed, config, where, command.argv, verbose=options.verbose)
         raise
     return _finish(result, config, where, command.argv, options.verbose)
 
@@ -157,7 +158,7 @@ def _finish(
 ) -> Exit:
     """Every report, and what the shell gets."""
     result = dataclasses.replace(result, fail_on_doubt=config.gate.on_inconclusive == "fail")
-    write(result, where, argv, verbose=verbose)
+    write(result, config, where, argv, verbose=verbose)
     return exit_code(result)
 
 
@@ -181,7 +182,9 @@ def write_baseline(job: TypedJob, file: Path, launches: int, settings: Settings)
     return Exit.OK
 
 
-def write(result: GateResult, where: Sequence[outputs.Output], argv: Sequence[str], *, verbose: bool) -> None:
+def write(
+    result: GateResult, config: Config, where: Sequence[outputs.Output], argv: Sequence[str], *, verbose: bool
+) -> None:
     """Every report of a gate."""
     from ..report.gate_console import render_gate_console
     from ..report.gate_json import render_gate_json
@@ -193,9 +196,27 @@ def write(result: GateResult, where: Sequence[outputs.Output], argv: Sequence[st
         console=lambda: render_gate_console(result, verbose=verbose),
         markdown=lambda: render_gate_markdown(result),
         json=lambda: render_gate_json(result, int(exit_code(result))),
+        html=lambda: _html(result, config),
         sheet=lambda: gate_sheet(result, script_of(argv[1:] or argv)),
     )
     outputs.write(pages, where)
+
+
+def _html(result: GateResult, config: Config) -> str:
+    from ..report.html.gate import render_gate_html  # with jinja2, which no other report needs at once
+
+    return render_gate_html(result, config.gate.tolerance, _diagnoses(result, config))
+
+
+def _diagnoses(result: GateResult, config: Config) -> tuple[Diagnosis, Diagnosis] | None:
+    """Of both arms' recordings; None where one has none, or has lost it."""
+    if not result.before.recording or not result.after.recording:
+        return None
+    try:
+        before, after = (judge_recorded([Path(arm.recording)], config) for arm in (result.before, result.after))
+    except PerfdoctorError:
+        return None
+    return before, after
 
 
 def _against(options: Options, config: Config, paired: Callable[[int, int], None]) -> GateResult:

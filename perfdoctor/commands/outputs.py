@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
     from ..report.sheet import Sheet
 
-FORMATS = ("console", "concise", "markdown", "json", "jsonl", "sarif", "junit", "github", "gitlab")
+OF_COMPARISONS = ("console", "concise", "markdown", "json", "jsonl", "sarif", "junit", "github", "gitlab", "html")
+FORMATS = (*OF_COMPARISONS, "tensorboard")
 SUMMARY_BYTES = 1_000_000
 
 
@@ -27,7 +30,7 @@ class Output:
 
     format: str
     path: Path | None
-    """None is stdout."""
+    """None is stdout; of `tensorboard` a folder."""
 
 
 def parse(words: Sequence[str], formats: Sequence[str] = FORMATS) -> tuple[Output, ...]:
@@ -53,6 +56,8 @@ def _parse_one(word: str, formats: Sequence[str]) -> Output:
             slug="unknown-format",
             advice=f"use one of {', '.join(formats)}, as in --output markdown:report.md",
         )
+    if name == "tensorboard":
+        return Output(name, _folder(file))
     if not file or file == "-":
         return Output(name, None)
     path = Path(file)
@@ -63,6 +68,29 @@ def _parse_one(word: str, formats: Sequence[str]) -> Output:
             advice="name a file in an existing, writable directory",
         )
     return Output(name, path)
+
+
+def _folder(name: str) -> Path:
+    """Where TensorBoard's events go. Raises PerfdoctorError where they cannot be written."""
+    if find_spec("tensorboard") is None:
+        raise PerfdoctorError(
+            "--output tensorboard needs the package tensorboard, which is not installed beside perfdoctor",
+            slug="no-tensorboard",
+            advice="pip install tensorboard, or perfdoctor[tensorboard]",
+        )
+    if not name:
+        raise PerfdoctorError(
+            "--output tensorboard needs a folder", slug="output-unwritable", advice="--output tensorboard:runs"
+        )
+    path = Path(name)
+    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise PerfdoctorError(
+            f"cannot write the report to {name}",
+            slug="output-unwritable",
+            advice="name a writable folder, or a new one",
+        )
+    return path
 
 
 def machine_output(outputs: Sequence[Output]) -> bool:
@@ -77,7 +105,10 @@ class Pages:
     console: Callable[[], RenderableType]
     markdown: Callable[[], str]
     json: Callable[[], str]
+    html: Callable[[], str]
     sheet: Callable[[], Sheet]
+    tensorboard: Callable[[Path], None] | None = None
+    """Writes into a folder; None for a comparison."""
 
 
 def write(pages: Pages, outputs: Sequence[Output]) -> None:
@@ -85,6 +116,10 @@ def write(pages: Pages, outputs: Sequence[Output]) -> None:
     for output in outputs:
         if output.format == "console" and output.path is None:
             print_page(pages.console())
+            continue
+        if output.path is not None and output.format == "tensorboard" and pages.tensorboard is not None:
+            with _writing(output.path):
+                pages.tensorboard(output.path)
             continue
         text = _text(pages, output.format)
         if output.path is None:
@@ -98,8 +133,14 @@ def write(pages: Pages, outputs: Sequence[Output]) -> None:
 
 def write_file(path: Path, text: str) -> None:
     """Raises PerfdoctorError where it cannot be written, and leaves no half of it."""
+    with _writing(path):
+        path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        path.write_text(text)
+        yield
     except OSError as error:
         if path.is_file():
             path.unlink()  # half a report is worse than none
@@ -145,6 +186,8 @@ def _text(pages: Pages, name: str) -> str:
         return pages.json()
     if name == "markdown":
         return pages.markdown()
+    if name == "html":
+        return pages.html()
     if name == "console":
         return _plain(pages.console())
     renderers = {

@@ -21,7 +21,7 @@ from ..recording.reader import read
 from ..trials import history
 from ..trials.judge import exit_code, judge
 from . import outputs, profile_outputs, traces
-from .check import Settings, explain_failure, show_last_words, shown
+from .check import Settings, explain_failure, html_page, show_last_words, shown
 from .progress import say
 from .typed_job import TypedJob
 from .watch import watcher
@@ -62,7 +62,7 @@ def run(options: Options) -> Exit:
         return show_it(RunDirectory(options.recorded), config, where)
     command = options.job.command()
     mode = options.job_output or ("live" if sys.stdout.isatty() and sys.stderr.isatty() else "passthrough")
-    keep_trace = any(output.format == profile_outputs.TRACE for output in where)
+    keep_trace = any(output.format in profile_outputs.OF_RUNS for output in where)
     directory = RunDirectory.create(config.runs, command.name)
     request = Request(
         command=command,
@@ -100,6 +100,9 @@ def _show(directory: RunDirectory, config: Config, where: tuple[outputs.Output, 
     for output in where:
         if output.format == profile_outputs.TRACE and output.path is not None:
             traces.write(output.path, directory, diagnosis)
+        if output.format == profile_outputs.PAGE:
+            page = html_page(diagnosis, [directory.path], f"perfdoctor profile --from {shown(directory)}")
+            profile_outputs.write_text(output, page)
     return code
 
 

@@ -24,12 +24,15 @@ _WRITERS: Mapping[str, Callable[[Sequence[Profile], Job], str]] = {
     "collapsed": lambda profiles, job: collapsed.render(profiles),
     "json": profile_json.render,
 }
-TRACE = "trace"
-FORMATS = ("console", *_WRITERS, TRACE)
+TRACE, PAGE = "trace", "html"
+OF_RUNS = (TRACE, PAGE)
+"""What is made of the whole recording."""
+FORMATS = ("console", *_WRITERS, *OF_RUNS)
 OF_MEMORY = ("console", "json")
 """Those of what the memory consists of."""
 _OPENED_WITH = {
     "flame": "open it in a browser",
+    PAGE: "open it in a browser",
     "speedscope": "open it in https://www.speedscope.app, which reads it on this machine",
     "collapsed": "flamegraph.pl and inferno read it",
 }
@@ -55,20 +58,24 @@ def parse(words: Sequence[str], formats: Sequence[str] = FORMATS) -> tuple[Outpu
 
 
 def write(profiles: Sequence[Profile], job: Job, where: Sequence[Output]) -> None:
-    """Every output but traces, which are none of the samples'."""
+    """Every output that is made of samples alone."""
     for output in where:
-        if output.format == TRACE:
+        if output.format in OF_RUNS:
             continue
         if output.format == "console":
             outputs.print_page(profile_console.render(profiles, job), output.path)
             continue
-        text = _WRITERS[output.format](profiles, job)
-        if output.path is None:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        else:
-            outputs.write_file(output.path, text)
-            _say_where(output.format, output.path)
+        write_text(output, _WRITERS[output.format](profiles, job))
+
+
+def write_text(output: Output, text: str) -> None:
+    """To its file, or to stdout without one."""
+    if output.path is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        outputs.write_file(output.path, text)
+        _say_where(output.format, output.path)
 
 
 def write_memory(
@@ -78,11 +85,8 @@ def write_memory(
     for output in where:
         if output.format == "console":
             outputs.print_page(memory_console.render(profiles, held, job), output.path)
-        elif output.path is None:
-            sys.stdout.write(memory_json.render(profiles, held, job))
-            sys.stdout.flush()
         else:
-            outputs.write_file(output.path, memory_json.render(profiles, held, job))
+            write_text(output, memory_json.render(profiles, held, job))
 
 
 def _say_where(name: str, path: Path) -> None:

@@ -7,3 +7,5 @@ FailOn = Literal["error", "warning", "never"]
 Schedule = Literal["interleaved", "abba"]
 """Of a gate: the arms take turns, slice by slice, or one launch runs at a time."""
 OnInconclusive = Literal["fail", "warn"]
+Tracker = Literal["mlflow", "wandb"]
+"""Experiment trackers to whose runs a note can be written."""

@@ -83,6 +83,16 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another way to save some of the time that a finding is about."""
+
+    remedy: str
+    low_ms: float
+    high_ms: float
+    """What it is predicted to save, per steady step."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fix:
     """What to do about it."""
 
@@ -94,6 +104,9 @@ class Fix:
     """What may go wrong, in one sentence; empty when nothing may."""
     remedies: tuple[str, ...] = ()
     """Names of remedies a trial could apply to prove it."""
+    alternatives: tuple[Alternative, ...] = ()
+    """Other ways to save some of the same time, that a trial could try: what they measure is told beside the finding,
+    and proves nothing about the fix."""
 
 
 def _whole_ms(step: Step, part: Part) -> float:

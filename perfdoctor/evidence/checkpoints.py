@@ -38,6 +38,7 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
     site, size, calls = _dearest(process, selection)
     early, late = _growing(process, selection, site)
     fsyncs = [call for call in process.calls if call.kind == "fsync" and call.step > selection.first]
+    copies = [call for call in process.calls if call.kind == "save.copy" and call.step > selection.first]
     return Checkpoints(
         saves=int(places.size),
         steps=len(after),
@@ -52,6 +53,8 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
         early_bytes=early,
         late_bytes=late,
         fsyncs_per_save=sum(call.count for call in fsyncs) / max(1, places.size),
+        copy_ms=min(save_ms, sum(call.us for call in copies) / 1000 / max(1, places.size)),
+        copy_bytes=round(sum(call.bytes for call in copies) / max(1, places.size)),
         fsync_ms=min(save_ms, sum(call.us for call in fsyncs) / 1000 / max(1, places.size)),
     )
 

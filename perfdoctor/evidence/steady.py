@@ -23,7 +23,7 @@ _SETTLED = 1.10
 _RUN = 5
 REGULAR_SHARE = 0.2
 """What happens in more than a fifth of the steps is how this loop works, not an irregularity."""
-_BURSTY = ("input_wait", "gc", "checkpoint", "communication", "logging")
+BURSTY = ("input_wait", "gc", "checkpoint", "communication", "logging")
 SMOOTH = ("forward", "backward", "optimizer")
 
 
@@ -144,13 +144,13 @@ def select(process: ProcessRecording) -> Selection | Missing:
 
 def measure(process: ProcessRecording, selection: Selection) -> Step:
     """The steady step of a selection."""
-    ms = {name: selection.column(f"{name}_us") / 1000 for name in ("wall", "cpu", *_BURSTY, *SMOOTH)}
-    other = ms["wall"] - sum(ms[name] for name in (*_BURSTY, *SMOOTH))
+    ms = {name: selection.column(f"{name}_us") / 1000 for name in ("wall", "cpu", *BURSTY, *SMOOTH)}
+    other = ms["wall"] - sum(ms[name] for name in (*BURSTY, *SMOOTH))
     # Threads that share an interpreter run by turns: a thousand short forwards, then one that waits for its turn.
     by_turns = any(record.threads > 1 for record in process.forwards_seen)
     typical = _mean if by_turns else trimmed_mean
     parts = Parts(
-        **{name: float(ms[name].mean()) for name in _BURSTY},
+        **{name: float(ms[name].mean()) for name in BURSTY},
         **{name: typical(ms[name]) for name in SMOOTH},
         other=max(0.0, typical(other)),
     )

@@ -60,6 +60,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         update=timed.update,
         parameters=timed.parameters,
         frozen=timed.frozen,
+        tracing=timed.tracing,
         convolution_timings=timed.convolutions,
     )
 

@@ -53,6 +53,7 @@ from .process import (
     SampledThread,
     Saved,
     TorchImport,
+    TrackedRun,
 )
 from .settings import ReducedModel, Settings
 from .trials import Applied, Block, TrialPlan, TrialsBegan
@@ -151,6 +152,7 @@ class ProcessRecording:
     failure: Failure | None
     """None where it ended otherwise."""
     faults: tuple[ProbeFault, ...]
+    tracked: tuple[TrackedRun, ...]
     trials: TrialsBegan | None
     """None where no remedy was tried."""
     blocks: tuple[Block, ...]
@@ -237,6 +239,7 @@ KINDS: Mapping[str, str] = {
     "exit": "exit",
     "failure": "failure",
     "fault": "faults",
+    "tracked": "tracked",
     "trials": "trials",
     "block": "blocks",
     "applied": "applied",

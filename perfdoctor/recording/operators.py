@@ -11,6 +11,7 @@ from .kept_trace import NOT_KEPT, KeptTrace
 from .layers import LayerProfile
 from .libraries import Attention, LayoutTiming, LibraryTiming, LibraryUse, Recurrent
 
+NOT_TRACED = Missing("nobody traces Python's allocations, or what that costs was not timed")
 NO_LIMIT = Missing("no variable limits vector extensions")
 NO_COUNTERS = Missing(
     "this run was not asked to count", "record it with `perfdoctor gate` or `perfdoctor baseline write`"
@@ -159,6 +160,14 @@ class FrozenTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class TracingTiming:
+    """The same calls while Python's allocations are traced (`tracemalloc`), and without."""
+
+    now_ms: float
+    off_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateTiming:
     """One update of the job's optimizer, timed in its process on tensors of the same shapes."""
 
@@ -279,6 +288,7 @@ class OpProfile:
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     frozen: FrozenTiming | Missing = NOT_TIMED
+    tracing: TracingTiming | Missing = NOT_TRACED
     convolution_timings: tuple[ConvolutionTiming, ...] = ()
     """Of the one that takes most, where it takes a large part of the time."""
     stray_ms: float = 0.0
@@ -335,6 +345,7 @@ class FinalTimings:
     passes: BatchReplay | Missing = NOT_TIMED
     deterministic: DeterministicTiming | Missing = NOT_TIMED
     frozen: FrozenTiming | Missing = NOT_TIMED
+    tracing: TracingTiming | Missing = NOT_TRACED
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     convolutions: tuple[ConvolutionTiming, ...] = ()

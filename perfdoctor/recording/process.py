@@ -98,8 +98,20 @@ class Saved:
     """Of these, in an optimizer's `state_dict`."""
     storage_bytes: int
     """Of the storages that they are views of, which are saved whole."""
+    device_bytes: int = 0
+    """Of these, on a device."""
     others: tuple[str, ...] = ()
     """Classes of what is no tensor and no plain value."""
+    library: str = ""
+    """Module of the function that saved it: `torch.serialization`, `safetensors.torch`, ..."""
+    us: int = 0
+    """That saving took."""
+    cpu_us: int = 0
+    """That its thread was on a CPU meanwhile: not waiting for a disk, nor for a device."""
+    copied_bytes: int = 0
+    """Of its largest storage in the host's memory, copied to time it; 0 where there is none."""
+    copied_us: int = 0
+    """That the copy took, with the page faults of new memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,3 +276,20 @@ class ProbeFault:
 
     hook: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRun:
+    """A run of an experiment tracker that the job itself had started."""
+
+    tracker: str
+    """`mlflow` or `wandb`."""
+    run: str
+    """Its id."""
+    at: str = ""
+    """MLflow's tracking URI, or the address of W&B's server; without user, password and query."""
+    path: str = ""
+    """Of W&B: entity, project and id, as far as the job knew them."""
+    files: str = ""
+    """Of W&B: the folder of the run's files."""
+    offline: bool = False

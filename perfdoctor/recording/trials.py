@@ -27,13 +27,13 @@ class Block:
     wall_us: tuple[int, ...] = ()
     """Of each step, without what perfdoctor did at its boundary."""
     odd: tuple[int, ...] = ()
-    """Which of them, from 0, began an epoch."""
+    """Which of them, from 0, began an epoch, or in a block of rounds from save to save, saved."""
     settling_us: tuple[int, ...] = ()
     """Of each step since the switch that does not count."""
     switch_us: int = 0
     """Putting the change in place, or taking it back, while the job waited."""
     epochs: int = 0
-    """How many whole ones these steps are; 0 where the block is so many steps."""
+    """How many whole ones these steps are, or rounds from save to save; 0 where the block is so many steps."""
     samples: int = 0
     """By the batch size of the job's own loaders."""
     work: float = 1.0

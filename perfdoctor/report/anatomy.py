@@ -13,6 +13,9 @@ SMALLEST_SHARE = 0.005
 SMALLEST_OF_JOB = 0.01
 """The same for the whole job, which has twice as many parts."""
 
+BAR = 30
+"""Characters of the longest bar of a table: a third of the width of a page beside its words."""
+
 REST = "rest"
 
 
@@ -113,3 +116,9 @@ def cells(slices: tuple[Slice, ...], width: int) -> tuple[int, ...]:
     for i in by_remainder[: spare - sum(whole)]:
         whole[i] += 1
     return tuple(1 + extra for extra in whole) + tuple(0 for _ in slices[width:])
+
+
+def bar(share: float, glyph: str = "█") -> str:
+    """For tables that are drawn where pictures are not: `share` of the longest bar's `BAR` characters, at least one
+    where there is anything."""
+    return glyph * max(round(BAR * share), 1 if share > 0 else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..gate.model import GateResult
+from .anatomy import bar
 from .gate_words import Group, prepare_gate
 from .markdown import cell, prose
 
@@ -19,14 +20,25 @@ def render_gate_markdown(result: GateResult) -> str:
     if content.parts or content.why:
         lines += [f"### {content.why_title}", ""]
     if content.parts:
-        lines += ["| part of the step | before | now | |", "|---|---|---|---|"]
-        lines += [f"| {' | '.join(cell(text) for text in row)} |" for row in content.parts] + [""]
+        lines += ["| part of the step | before | now | | ░ before, █ now |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {' | '.join(cell(text) for text in row)} | {drawn} |"
+            for row, drawn in zip(content.parts, _bars(result), strict=True)
+        ]
+        lines.append("")
     lines += [f"- {prose(text)}" for text in content.why] + ([""] if content.why else [])
     if content.notes:
         lines += ["### Notes", "", *(f"- {prose(note)}" for note in content.notes), ""]
     if content.recordings:
         lines += ["### Recordings", "", *(f"- {prose(line)}" for line in content.recordings), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _bars(result: GateResult) -> list[str]:
+    """Both arms of each part, one above the other and all on one scale: GitHub shows no other picture of two runs."""
+    parts = result.why.parts if result.why else ()
+    longest = max((ms for _, *both in parts for ms in both), default=0.0) or 1.0
+    return [f"{bar(old / longest, '░')}<br>{bar(new / longest)}" for _, old, new in parts]
 
 
 def _group(group: Group) -> list[str]:

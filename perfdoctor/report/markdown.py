@@ -4,23 +4,50 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..diagnosis.findings import Diagnosis
 from ..version import VERSION
 from . import wording
-from .content import prepare
+from .content import FindingText, prepare
+
+if TYPE_CHECKING:
+    import jinja2
 
 TEMPLATES = Path(__file__).parent / "templates"
 TEMPLATE = "report.md.j2"
+FINDING = "finding.md.j2"
 
-_CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 _EMPHASIS = re.compile(r"\*|(?<!\w)_+|_+(?!\w)|~~")
 _LINE_BREAKS = re.compile(r"\s*\n\s*")
 
 
 def render_markdown(diagnosis: Diagnosis, *, next_command: str) -> str:
     """The whole report, ending in a newline."""
+    template = _environment().get_template(TEMPLATE)
+    return _tidy(
+        template.render(
+            report=prepare(diagnosis),
+            command=wording.clean(shlex.join(diagnosis.evidence.job.command)),
+            next_command=wording.clean(next_command),
+            version=VERSION,
+        )
+    )
+
+
+def render_finding(finding: FindingText) -> str:
+    """One finding with its fix, without what the report folds away: for places that show no folded text."""
+    return _tidy(_environment().get_template(FINDING).render(finding=finding))
+
+
+def _tidy(text: str) -> str:
+    return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
+
+
+@cache
+def _environment() -> jinja2.Environment:
     import jinja2  # only this renderer needs it, and it is slow to import
 
     # A Markdown document: autoescaping would turn every quote in a code block into an HTML entity. Everything
@@ -36,19 +63,13 @@ def render_markdown(diagnosis: Diagnosis, *, next_command: str) -> str:
     environment.filters["number"] = wording.plain_number
     for function in (prose, cell, code, code_cell, fenced, chart_label):
         environment.filters[function.__name__] = function
-    text = environment.get_template(TEMPLATE).render(
-        report=prepare(diagnosis),
-        command=wording.clean(shlex.join(diagnosis.evidence.job.command)),
-        next_command=wording.clean(next_command),
-        version=VERSION,
-    )
-    return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
+    return environment
 
 
 def prose(text: str) -> str:
     """Text in a paragraph: its code spans stay, `<module>` and `__init__` print as they are."""
     text, pieces, end = _LINE_BREAKS.sub(" ", text), [], 0
-    for span in _CODE_SPAN.finditer(text):
+    for span in wording.CODE_SPAN.finditer(text):
         pieces += [_escaped(text[end : span.start()]), span.group(0)]
         end = span.end()
     return "".join([*pieces, _escaped(text[end:])])

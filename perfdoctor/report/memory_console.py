@@ -49,7 +49,7 @@ def _objects(objects: ObjectsProfile, job: Job) -> Iterator[RenderableType]:
     yield heading(f"{objects.name}: the objects that it holds, by type")
     yield _types(objects)
     if objects.is_cut:
-        yield Text("There are more: counting them all would have taken more than 2 s.", style="dim")
+        yield Text("There are more, and what grows is not known: counting them all takes more than 2 s.", style="dim")
     yield Text()
     if not objects.by_line:
         yield Text("Lines are not known: the job runs tracemalloc itself.", style="dim")
@@ -69,7 +69,7 @@ def _types(objects: ObjectsProfile) -> Table:
     table.add_column()
     for one in objects.types[:MOST]:
         gained = (one.bytes - one.bytes_before) / max(1, objects.steps)
-        growth = f"+{wording.size(gained)} per step" if gained >= 1 else ""
+        growth = f"+{wording.size(gained)} per step" if gained >= 1 and not objects.is_cut else ""
         count = wording.plural(one.count, "object")
         table.add_row(wording.size(one.bytes), count, growth, Line(Text(wording.clean(one.name), style="bold")))
     return table

@@ -33,11 +33,16 @@ _PART_WORDS = {
 
 def verdict(diagnosis: Diagnosis) -> str:
     """What speaks against the numbers; then where the steady step goes and what it could be, in one sentence."""
-    doubts = [wording.noted(note) for note in diagnosis.integrity if note.name in DOUBTS]
-    return " ".join([*doubts, _verdict(diagnosis)])
+    return " ".join([*doubts(diagnosis), lead(diagnosis)])
 
 
-def _verdict(diagnosis: Diagnosis) -> str:
+def doubts(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """What speaks against the numbers, a sentence each."""
+    return tuple(wording.noted(note) for note in diagnosis.integrity if note.name in DOUBTS)
+
+
+def lead(diagnosis: Diagnosis) -> str:
+    """Where the steady step goes and what it could be."""
     step = diagnosis.evidence.step
     if isinstance(step, Missing):
         return _without_step(diagnosis, step)

@@ -18,6 +18,8 @@ from ..diagnosis.findings import Finding, IntegrityNote, Measurement, Savings
 MEASURED_DIGITS = 3
 PREDICTED_DIGITS = 2
 
+CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+"""Code in a sentence, as Markdown writes it; the second group is the code."""
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}|]+)(?:\|([^{}|]+))?)?\}|[{}]")
 _SIBILANTS = ("s", "x", "ch", "sh")
 """Nouns that end so make their plural with es: batch, fix, process."""
@@ -266,8 +268,17 @@ def span(low_ms: float, high_ms: float, digits: int = PREDICTED_DIGITS) -> str:
 
 def speed_up(low_ms: float, high_ms: float, step_ms: float) -> str:
     """What saving `low_ms` to `high_ms` of a step does to the speed: "speed-up 1.4x to 1.6x"."""
-    low, high = (step_ms / max(step_ms - saved, step_ms / 1000) for saved in (low_ms, high_ms))
+    low, high = speed_ups(low_ms, high_ms, step_ms)
     return "speed-up less than 1.01x" if high < 1.005 else f"speed-up {factors(low, high)}"
+
+
+def speed_ups(low_ms: float, high_ms: float, step_ms: float) -> tuple[float, float]:
+    """The same as numbers, each 1000 at most."""
+    return _speed_up(low_ms, step_ms), _speed_up(high_ms, step_ms)
+
+
+def _speed_up(saved_ms: float, step_ms: float) -> float:
+    return step_ms / max(step_ms - saved_ms, step_ms / 1000)
 
 
 _TOO_WIDE = 2.5
@@ -284,7 +295,12 @@ def factors(low: float, high: float) -> str:
         return high_text
     if float(low_text[:-1]) <= 1:
         return f"up to {high_text}"
-    return f"at least {low_text}" if high > _TOO_WIDE * low else f"{low_text} to {high_text}"
+    return f"at least {low_text}" if is_wide(low, high) else f"{low_text} to {high_text}"
+
+
+def is_wide(low: float, high: float) -> bool:
+    """Whether only the lower end of such a range of speed-ups is told."""
+    return high > _TOO_WIDE * low
 
 
 def interval(factor: float, low: float, high: float) -> str:

@@ -69,6 +69,8 @@ class Size:
     step_s: float
     epochs: int = 0
     """Where a block is whole epochs instead, of so many steps together."""
+    by_save: bool = False
+    """Whether `epochs` are counted by the steps that save: a block ends with one, and begins behind one."""
 
     @property
     def block_s(self) -> float:

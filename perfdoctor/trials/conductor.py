@@ -6,6 +6,7 @@ The job never waits for any of this: blocks queue in the probe, and between them
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import time
@@ -89,6 +90,8 @@ class Conductor:
         """What one launch takes, about."""
         self.epoch = Size(0, 0.0, epochs=1)
         """Of the job's longest epoch; without steps where none is known."""
+        self.saves = Size(0, 0.0, epochs=1, by_save=True)
+        """From a step that saves to another; without steps where fewer than two did."""
         self.draw = random.Random()
 
     def prove(self, job: RunningJob) -> str:
@@ -121,7 +124,7 @@ class Conductor:
         walls = selection.column("wall_us") / 1000
         # The mean: what a job does every few steps takes its time too, and a median would not plan for it.
         size = Size(block_steps(walls), float(walls.mean()) / 1000)
-        self._estimate(diagnosis.evidence, size.step_s)
+        self._estimate(diagnosis.evidence, size)
         in_process = [(number, one) for number, one in enumerate(wanted, 1) if not one.launches]
         launches_s = self.budget.kept = self._for_launches(sum(one.launches for one in wanted))
         self.budget.kept += self._for_together([one.remedy for _, one in in_process], size)
@@ -153,17 +156,22 @@ class Conductor:
             self.problem = "no finding names a fix that can be tried"
             self._write()
 
-    def _estimate(self, evidence: Evidence, step_s: float) -> None:
-        """How long a launch takes, and an epoch."""
+    def _estimate(self, evidence: Evidence, size: Size) -> None:
+        """How long a launch takes, an epoch, and as many rounds from save to save as a block of this size holds."""
         step, loaders = evidence.step, evidence.loaders
         if not isinstance(step, Missing) and not isinstance(step.first_step_s, Missing):
             self.launch_s = step.first_step_s + max(_LAUNCHED_S, 2 * STEPS * step.step_ms / 1000)
         for loader in () if isinstance(loaders, Missing) else loaders:
             if loader.iterators > 1 and loader.steady_batches_per_step > 0:
                 steps = max(1, round(loader.batches_per_iterator / loader.steady_batches_per_step))
-                epoch_s = steps * step_s + loader.iterator_ms / 1000
+                epoch_s = steps * size.step_s + loader.iterator_ms / 1000
                 if epoch_s > self.epoch.steps * self.epoch.step_s:
                     self.epoch = Size(steps, epoch_s / steps, epochs=1)
+        saves = evidence.checkpoints
+        if not isinstance(saves, Missing) and saves.saves > 1:
+            rounds = math.ceil(size.steps / saves.every)
+            step_s = size.step_s + (0.0 if saves.is_steady else saves.ms_per_step / 1000)
+            self.saves = Size(round(rounds * saves.every), step_s, epochs=rounds, by_save=True)
 
     def _for_launches(self, count: int) -> float:
         """Seconds kept for remedies that need launches, where they fit in at all."""
@@ -234,6 +242,11 @@ class Conductor:
             if not size.steps:
                 self._note(number, why_not="it pays where an epoch begins, and no two epochs were seen")
                 return job.alive()
+        if any(entry.by_save for entry in entries):
+            size = self.saves
+            if not size.steps:
+                self._note(number, why_not="it pays where the loop saves, and no two saves were seen")
+                return job.alive()
         blocks = job.blocks(number)
         size = size.within(share_s)
         needed_s = self._needed_s(one.remedy, size)
@@ -284,7 +297,8 @@ class Conductor:
         for remedy_first in orders(pairs, self.draw):
             for name in (remedy, None) if remedy_first else (None, remedy):
                 command = {"do": "block", "trial": number, "block": sent + len(commands), "remedy": name}
-                commands.append({**command, "settle": SETTLE, "steps": size.drawn(self.draw), "epochs": size.epochs})
+                rounds = {"epochs": size.epochs, "by_save": size.by_save}
+                commands.append({**command, "settle": SETTLE, "steps": size.drawn(self.draw), **rounds})
         job.order(*commands)
         return len(commands)
 

@@ -51,10 +51,17 @@ def plan(
             if any(entry.preload and not present(entry.preload) for entry in entries):
                 continue
             by_remedy.setdefault(name, []).append(finding)
+    predicted = {name: _predicted(findings, step) for name, findings in by_remedy.items()}
+    for finding in diagnosis.ranked:
+        for other in finding.fix.alternatives:
+            if other.remedy not in by_remedy:
+                by_remedy[other.remedy] = [finding]
+                whole_ms = 0.0 if isinstance(step, Missing) else finding.savings.of(step)
+                predicted[other.remedy] = factors(other.low_ms, other.high_ms, whole_ms)
     for name in also:
         by_remedy.setdefault(name, [])
     wanted = [
-        Wanted(name, tuple(finding.fingerprint for finding in findings), _predicted(findings, step))
+        Wanted(name, tuple(finding.fingerprint for finding in findings), predicted.get(name))
         for name, findings in by_remedy.items()
     ]
 

@@ -96,7 +96,7 @@ def with_trials(diagnosis: Diagnosis, trials: Trials | None) -> Diagnosis:
     if isinstance(step, Missing):
         return replace(diagnosis, trials=trials)
     checks = tuple(
-        result.changed(lambda finding: _corrected(finding, trials.of(finding.fingerprint), step))
+        result.changed(lambda finding: _corrected(finding, _proving(finding, trials), step))
         for result in diagnosis.checks
     )
     together = combined(checks, diagnosis.evidence)
@@ -108,6 +108,12 @@ def with_trials(diagnosis: Diagnosis, trials: Trials | None) -> Diagnosis:
 def _saved(gain: Gain, step_ms: float) -> tuple[float, float]:
     """Milliseconds of a step at the ends of the interval; nothing below a gain of one."""
     return step_ms * max(0.0, 1 - 1 / gain.low), step_ms * max(0.0, 1 - 1 / gain.high)
+
+
+def _proving(finding: Finding, trials: Trials) -> Sequence[Trial]:
+    """Those of the finding's own fix."""
+    others = {other.remedy for other in finding.fix.alternatives}
+    return [trial for trial in trials.of(finding.fingerprint) if trial.remedy not in others]
 
 
 def _corrected(finding: Finding, trials: Sequence[Trial], step: Step) -> Finding:

@@ -17,7 +17,7 @@ from ill_runs.cpu_ops import (
     sequential_loop,
 )
 from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
-from ill_runs.debugging import asserting, deterministic, profiled
+from ill_runs.debugging import asserting, deterministic, profiled, tracing
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import collecting_workers, fetch, pageable_copies, restarted_workers, uneven_batches, waiting
 from ill_runs.evaluation_and_logging import (
@@ -144,6 +144,7 @@ ILL: dict[str, Evidence] = {
     "PD16.profiler-left-on": profiled(),
     "PD16.deterministic-algorithms": deterministic(),
     "PD16.tested-tensors": asserting(),
+    "PD16.traced-allocations": tracing(),
     "PD17.slow-update": slow_update(),
     "PD17.state-copies": state_copies(),
     "PD17.parameter-loop": clipping(),

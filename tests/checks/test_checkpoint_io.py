@@ -44,6 +44,16 @@ def test_one_checkpoint_an_epoch_is_clear_with_its_cost() -> None:
     assert is_clear(outcome) and number(outcome, "cost_share") == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize(
+    ("saves", "every", "save_ms"),
+    [(1, 400.0, 80.0), (4, 1_500.0, 900.0), (3, 120.0, 12.0)],
+    ids=["one at the end", "large ones, an epoch apart", "small ones of the best model, at few evaluations"],
+)
+def test_checkpoints_that_protect_what_they_cost_are_clear(saves: int, every: float, save_ms: float) -> None:
+    outcome = _examined(checkpoints(save_ms, every, saves=saves, steps=round(saves * every)))
+    assert is_clear(outcome) and number(outcome, "cost_share") < 0.03
+
+
 def test_how_often_a_job_saves_that_saved_once_is_not_known() -> None:
     outcome = _examined(checkpoints(save_ms=500.0, every=200.0, saves=1, steps=200))
     assert outcome.kind is OutcomeKind.CANNOT_TELL and "one of 200 steps" in outcome.reason
@@ -62,6 +72,42 @@ def test_time_in_fsync_is_told() -> None:
     finding = _found(checkpoints(fsync_ms=30.0, fsyncs_per_save=1.0))
     assert "{fsync_ms}" in finding.reasoning and number(finding, "fsync_ms") == 30.0
     assert "{fsync_ms}" not in _found(checkpoints()).reasoning
+
+
+STAGED = {"library": "torch.serialization", "us": 50_000, "cpu_us": 30_000, "copied_bytes": 610_000, "copied_us": 1_000}
+"""Of 50 ms, 20 in which the disk was waited for; a copy of 6.1 MB takes 10."""
+
+
+def test_a_thread_that_writes_a_copy_is_offered_with_what_it_would_save() -> None:
+    finding = _found(checkpoints(contents=with_(HELD, **STAGED)))
+    (other,) = finding.fix.alternatives
+    assert other.remedy == "checkpoint.background" and finding.fix.remedies == ()
+    assert (other.low_ms, other.high_ms) == (pytest.approx(1.0), pytest.approx(4.0))
+    assert number(finding, "stage_ms") == pytest.approx(10.0) and "{stage_ms} of {save_ms}" in finding.fix.text
+    busy = _found(checkpoints(contents=with_(HELD, **STAGED | {"cpu_us": 50_000}))).fix.alternatives
+    assert busy[0].low_ms == 0.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"library": "safetensors.torch"}, {"device_bytes": 6_100_000}, {"copied_us": 6_000}, {"copied_us": 0}],
+    ids=["no torch.save", "on a device", "a copy takes longer", "not timed"],
+)
+def test_no_thread_is_offered_where_it_could_not_be_tried_or_would_not_pay(changes: dict[str, object]) -> None:
+    finding = _found(checkpoints(contents=with_(HELD, **STAGED | changes)))
+    assert finding.fix.alternatives == () and "in a thread" in finding.fix.text
+
+
+def test_distributed_checkpoints_are_told_their_own_way_to_write_in_the_background() -> None:
+    finding = _found(checkpoints(contents=with_(HELD, library="torch.distributed.checkpoint.state_dict_saver")))
+    assert "async_save" in finding.fix.text and "thread" not in finding.fix.text
+
+
+def test_copies_from_a_device_are_told_apart_from_writing() -> None:
+    finding = _found(checkpoints(copy_ms=30.0, copy_bytes=6_100_000))
+    assert "{copy_ms} of that copying {copy_bytes} from the device" in finding.reasoning
+    assert number(finding, "copy_ms") == 30.0 and number(finding, "stage_ms") == 30.0
+    assert "{copy_ms}" not in _found(checkpoints()).reasoning
 
 
 def test_a_file_that_grows_is_left_to_slower_over_time() -> None:

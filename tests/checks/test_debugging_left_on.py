@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 from ill_runs.cpu_ops import SWITCH_LINE, anomaly_detection
-from ill_runs.debugging import ASSERT_LINE, DETERMINISTIC_LINE, PROFILER_LINE, asserting, deterministic, profiled
+from ill_runs.debugging import (
+    ASSERT_LINE,
+    DETERMINISTIC_LINE,
+    PROFILER_LINE,
+    asserting,
+    deterministic,
+    profiled,
+    tracing,
+)
 from perfdoctor.checks import cpu_ops, optimizer
 from perfdoctor.checks.debugging_left_on import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
@@ -142,3 +150,16 @@ def test_on_a_gpu_a_test_costs_what_the_host_waited_at_most() -> None:
     call = CallSite("scalar_read", ASSERT_LINE, 12.0, 4.0, "other", purpose="assert")
     finding = _found(on_gpu(with_(asserting(), call_sites=(call,))))
     assert finding.confidence is Confidence.MEDIUM and finding.savings.low_ms < 0.2 * finding.savings.high_ms
+
+
+def test_traced_allocations_are_found_by_what_the_passes_take_without() -> None:
+    finding = _found(tracing())
+    assert finding.id == "PD16.traced-allocations" and finding.severity is Severity.ERROR
+    assert number(finding, "cost_ms") == pytest.approx(0.6 * 22.0)
+    assert finding.savings.low_ms == pytest.approx(0.7 * 0.6 * 22.0)
+    assert finding.savings.high_ms == pytest.approx(0.6 * 24.6), "the loop and the optimizer allocate too"
+
+
+@pytest.mark.parametrize(("off_ms", "count"), [(20.5, 0), (19.0, 0), (18.8, 1)])
+def test_traced_allocations_count_from_a_twentieth_of_the_step_on(off_ms: float, count: int) -> None:
+    assert len(ids(examine(tracing(off_ms=off_ms), CHECK.limits))) == count

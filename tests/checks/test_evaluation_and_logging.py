@@ -14,6 +14,7 @@ from perfdoctor.checks.evaluation_and_logging import CHECK
 from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, with_
 
 from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import LoggingLine
 
 examined, found = asked(CHECK)
 
@@ -65,6 +66,23 @@ def test_evaluation_that_takes_less_than_training_is_the_users_choice() -> None:
 @pytest.mark.parametrize("changes", [{"share": 0.24}, {"count": 1}])
 def test_rare_or_single_evaluations_are_left_alone(changes: dict[str, float]) -> None:
     assert is_clear(examined(evaluating(**changes)))
+
+
+def test_a_validation_once_an_epoch_at_a_twelfth_of_the_time_is_clear() -> None:
+    outcome = examined(evaluating(870.0, every=500.0, share=0.08))
+    assert is_clear(outcome) and number(outcome, "evaluation_share") == pytest.approx(0.08)
+
+
+def test_a_progress_bar_that_is_printed_every_ten_seconds_is_clear() -> None:
+    """500 steps of 20 ms, and 2 ms for the bar: none of it is in most steps."""
+    bar = LoggingLine("the progress bar", PRINT_LINE, 1 / 500, 2.0 / 500)
+    outcome = examined(with_(logging_loop(2.0 / 500), logging=(bar,)))
+    assert is_clear(outcome) and number(outcome, "logging_share") < 0.001
+
+
+def test_a_metric_that_is_read_once_an_evaluation_is_clear() -> None:
+    """Its state stays on the device: 40 batches of 32, and 16 ms outside the model for one read and the updates."""
+    assert is_clear(examined(metrics_by_sample(200.0, batches=40.0, forward_ms=180.0, wait_ms=2.0, start_ms=2.0)))
 
 
 def test_without_evaluations_the_answer_says_so() -> None:

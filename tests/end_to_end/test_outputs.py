@@ -24,7 +24,8 @@ def machine_readable(launches: Launches) -> Checked:
     def launch(here: Path) -> Checked:
         return Perfdoctor(here, launches)(
             "check",
-            *("--output", "json", "--output", "markdown:report.md", "--log-every", "10", "--runs", "runs"),
+            *("--output", "json", "--output", "markdown:report.md", "--output", "html:report.html"),
+            *("--log-every", "10", "--runs", "runs"),
             *(JOBS / "train.py", "--steps", "45"),
         )
 
@@ -56,6 +57,12 @@ def test_markdown_goes_to_its_file(machine_readable: Checked) -> None:
     text = (machine_readable.runs.parent / "report.md").read_text()
     assert "```mermaid" in text and "| " in text
     assert "PD04" in text
+
+
+def test_the_page_goes_to_its_file(machine_readable: Checked) -> None:
+    text = (machine_readable.runs.parent / "report.html").read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>") and text.endswith("</html>\n")
+    assert "train.py" in text and "Where the steady step goes" in text
 
 
 def tracks(text: bytes) -> dict[str, list[dict[str, Any]]]:
@@ -100,6 +107,14 @@ def test_the_trace_can_be_written_again(said: Said, tmp_path: Path, collecting: 
     first = tracks(gzip.decompress((collecting.runs.parents[1] / "trace.json.gz").read_bytes()))
     assert again["perfdoctor: steps"] == first["perfdoctor: steps"]
     assert again["perfdoctor: error PD04.explicit-collect"] == first["perfdoctor: error PD04.explicit-collect"]
+
+
+def test_a_page_draws_the_steps_and_one_of_them_in_lanes(said: Said, tmp_path: Path, collecting: Checked) -> None:
+    said("report", collecting.run, "--output", "html:page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert re.findall(r'data-chart="(\w+)"', page) == ["steps", "distributions", "lanes"]
+    assert "full garbage collection (" in page
+    assert "parts of the step" in page
 
 
 def test_a_recording_without_a_trace_says_how_to_get_one(said: Said, tmp_path: Path) -> None:

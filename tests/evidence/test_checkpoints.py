@@ -101,3 +101,28 @@ def test_a_line_that_writes_more_each_time_grows(
 def test_time_in_fsync_is_that_of_a_step_that_saves(tmp_path: Path) -> None:
     found = _built(tmp_path, 10, 0, *_saves(0, 0, 0, 0, kind="fsync"))
     assert found.fsync_ms == pytest.approx(4 * 60 / 20) and found.fsyncs_per_save == pytest.approx(8 / 20)
+
+
+def test_copies_from_a_device_are_those_of_a_step_that_saves(tmp_path: Path) -> None:
+    """Hand-built: no GPU made this recording."""
+    copies = [
+        {"k": "call", "kind": "save.copy", "site": 1, "count": 40, "us": 200_000, "bytes": 40_000_000, "step": step}
+        for step in (60, 120)
+    ]
+    held = {"k": "saved", "site": 1, "tensor_bytes": 4_000, "optimizer_bytes": 0, "storage_bytes": 4_000}
+    held |= {"device_bytes": 4_000, "library": "torch.serialization", "us": 30_000, "cpu_us": 6_000}
+    found = _built(tmp_path, 10, 0, *_saves(4_000, 4_000), *copies, held)
+    assert found.copy_ms == pytest.approx(400 / 20) and found.copy_bytes == 80_000_000 / 20
+    assert found.stage_ms == pytest.approx(20.0), "what lies on the device is staged by these copies"
+    assert found.waiting_share == pytest.approx(0.8)
+
+
+def test_staging_takes_what_a_copy_of_such_memory_took_here(tmp_path: Path) -> None:
+    held = {"k": "saved", "site": 1, "tensor_bytes": 8_000_000, "optimizer_bytes": 0, "storage_bytes": 8_000_000}
+    rate = {"copied_bytes": 4_000_000, "copied_us": 2_000}
+    (tmp_path / "timed").mkdir()
+    found = _built(tmp_path / "timed", 10, 0, *_saves(8_000_000, 8_000_000), held | rate)
+    assert found.stage_ms == pytest.approx(4.0 * found.calls_per_save)
+    assert found.copy_ms == 0.0 and found.waiting_share == 0.0
+    (tmp_path / "untimed").mkdir()
+    assert _built(tmp_path / "untimed", 10, 0, *_saves(8_000_000, 8_000_000), held).stage_ms is None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import gc
+import io
 import os
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -105,7 +108,7 @@ class Job:
         guarded = Guard(lambda hook, error: None)
         self.loading = Loading(recorder, loop, sites, guarded)
         self.collector = collector.Collector(recorder, loop, sites, guarded)
-        self.calls = SimpleNamespace(muted=set())
+        self.calls = SimpleNamespace(muted=set(), files_saved=1, file_saved=lambda: None)
         self.discovery = SimpleNamespace(compiled=False, found={type(self.model): SimpleNamespace(has_parameters=True)})
         self.communication = SimpleNamespace(reduced_per_step=dict)
         self.autocast = ""
@@ -164,6 +167,14 @@ class Job:
             "modes": (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()),
             "gradients": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
             "environment": dict(os.environ),
+            "files": (
+                builtins.open,
+                io.open,
+                torch.save,
+                torch.serialization.save,
+                {**vars(os)},
+                subprocess.Popen.__init__,
+            ),
             **{f"names of {owner}": found for owner, found in names().items() if owner in self.known},
         }
 

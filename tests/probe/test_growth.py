@@ -105,4 +105,6 @@ def test_checkpoints_are_told_with_bytes_and_contents(kept: Observed) -> None:
     assert sum(call.count for call in saves) == 8  # the last one by safetensors
     assert all(call.bytes > 4_000 for call in saves if line_of(call.site).startswith("torch.save"))
     held = kept.rank.saved[0]
+    assert held.library == "torch.serialization" and held.us > 0 and held.device_bytes == 0
+    assert 0 < held.copied_bytes <= held.storage_bytes
     assert held.others == ("Slotted",) and held.storage_bytes - held.tensor_bytes == pytest.approx(999 * 4)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from observing import Observed, Observer, line_of
 
+from perfdoctor.injected._perfdoctor_probe.windows import census
 from perfdoctor.injected._perfdoctor_probe.windows.alive import Alive
 from perfdoctor.injected._perfdoctor_probe.windows.census import Census
 from perfdoctor.injected._perfdoctor_probe.windows.owners import Owners
@@ -153,6 +154,12 @@ def test_shared_parameters_have_one_owner_and_count_once() -> None:
     assert found == [("gradients", 256), ("optimizer_state", 256), ("parameters", 256)]
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that runs thousands of tests has more objects than a census has time for."""
+    monkeypatch.setattr(census, "_LONGEST_NS", 1 << 60)
+
+
 class _Awkward:
     """Whose size nobody may ask."""
 
@@ -164,6 +171,7 @@ class _Awkward:
         self.views = [self.values[:10], self.values[10:]]
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_census_runs_none_of_the_jobs_code_and_counts_data_once() -> None:
     gc.collect()
     before = Census()
@@ -174,6 +182,7 @@ def test_a_census_runs_none_of_the_jobs_code_and_counts_data_once() -> None:
     assert after.types[np.ndarray][2] - before.types.get(np.ndarray, [0, 0, 0])[2] == 10 * 8000
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_no_type_has_more_than_there_is() -> None:
     """A generator's length is no count of anything."""
     kept = (number for number in range(3))
@@ -183,6 +192,7 @@ def test_no_type_has_more_than_there_is() -> None:
     assert sum(own for _, own, _ in found.values()) < 1 << 31
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_census_does_not_count_the_one_before() -> None:
     before = Census()
     after = Census(besides=before)

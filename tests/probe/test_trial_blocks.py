@@ -22,6 +22,7 @@ class Probe:
         self.sent: list[dict[str, Any]] = []
         self.launcher = SimpleNamespace(control=SimpleNamespace(send=self.sent.append), sent_samples=0)
         self.loading = SimpleNamespace(started=0)
+        self.calls = SimpleNamespace(files_saved=0)
         self.loop = SimpleNamespace(samples=0, on_pass=None)
 
     def record(self, kind: str, /, **fields: Any) -> None:
@@ -220,6 +221,19 @@ def test_a_block_of_epochs_begins_and_ends_where_they_do(probe: Probe) -> None:
     assert (first["step"], first["n"], first["odd"], first["epochs"]) == (5, 10, [4, 9], 2)
     # The rest of the epoch in which the lamp went out is not counted.
     assert (second["step"], second["n"], second["odd"]) == (20, 5, [4])
+
+
+def test_a_block_from_save_to_save_ends_with_one_and_begins_behind_one(probe: Probe) -> None:
+    trials = Trials(probe)
+    trials.ask(block(0, "lamp", epochs=2, by_save=True))
+    trials.ask(block(1, None, epochs=2, by_save=True))
+    for step in range(60):
+        probe.calls.files_saved += 2 * (step % 5 == 0)  # two files in the step that ended now
+        probe.loading.started += step % 3 == 0
+        trials.at_boundary(step, 1000 + 500 * (step % 5 == 0))
+    first, second = probe.lines
+    assert (first["step"], first["n"], first["odd"], first["epochs"]) == (5, 10, [4, 9], 2)
+    assert (second["step"], second["n"], sum(second["wall_us"])) == (20, 10, sum(first["wall_us"]))
 
 
 def test_whole_epochs_are_waited_for_even_where_nothing_need_settle(probe: Probe) -> None:

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from recordings import Record, process, recorded, steps, torch
+from recordings import Record, process, recorded, site, steps, torch
 from rich.console import Console
-from test_profiles import JOB, SITES
+from samples import JOB
 
 from perfdoctor.profiles import memory, objects
 from perfdoctor.recording.base import Missing
@@ -16,6 +16,7 @@ from perfdoctor.recording.model import Recording, RunFacts
 from perfdoctor.report import memory_console, memory_json
 
 MIB = 1 << 20
+SITES = (site(0, 10), site(1, 20, function="Net.forward"))
 KINDS = {"parameters": 40, "gradients": 40, "optimizer_state": 80, "activations": 300, "held": 10}
 
 
@@ -117,6 +118,12 @@ def test_the_page_says_what_when_and_where(tmp_path: Path) -> None:
     assert "activations, body.0 (Linear), 2 tensors" in page
     assert "+1.00 MiB per step" in page
     assert "mostly __main__.Note" in page
+
+
+def test_where_not_all_objects_were_counted_nothing_grows(tmp_path: Path) -> None:
+    page = Built(tmp_path, window(), {**OBJECTS, "is_cut": True}).page
+    assert "per step" not in page
+    assert "There are more" in page
 
 
 def test_a_step_that_could_not_be_watched_is_no_peak(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_a_script_is_found_in_a_command() -> None:
 
 
 def pages(markdown: str) -> Pages:
-    return Pages(console=str, markdown=lambda: markdown, json=str, sheet=lambda: SHEETS[0])
+    return Pages(console=str, markdown=lambda: markdown, json=str, html=str, sheet=lambda: SHEETS[0])
 
 
 def test_github_also_gets_the_whole_report_as_its_summary(

@@ -10,6 +10,7 @@ from gate_samples import BETTER, DOUBT, REGRESSION, RESULTS, SYNCS
 from rich.console import Console
 
 from perfdoctor.gate.model import GateResult
+from perfdoctor.report.anatomy import BAR
 from perfdoctor.report.gate_console import render_gate_console
 from perfdoctor.report.gate_json import SCHEMA, render_gate_json
 from perfdoctor.report.gate_markdown import MARKER, render_gate_markdown
@@ -48,6 +49,16 @@ def test_why_shows_the_parts_the_counters_and_the_new_finding() -> None:
         assert "train.py:12" in page
         assert "new finding: PD10.sync" in page
         assert "/tmp/runs/base" in page
+
+
+def test_both_arms_are_bars_on_one_scale_where_there_is_no_picture() -> None:
+    assert REGRESSION.why is not None
+    rows = [line for line in render_gate_markdown(REGRESSION).splitlines() if "<br>" in line]
+    assert len(rows) == len(REGRESSION.why.parts)
+    longest = max(ms for _, *both in REGRESSION.why.parts for ms in both)
+    for row, (_, before, now) in zip(rows, REGRESSION.why.parts, strict=True):
+        assert row.count("░") == max(1, round(BAR * before / longest))
+        assert row.count("█") == max(1, round(BAR * now / longest))
 
 
 def test_what_is_the_same_is_summed_up_and_listed_when_asked_for() -> None:

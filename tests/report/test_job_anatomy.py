@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+import diagnosis_samples as samples
 from diagnosis_samples import WORKERS, two_findings, with_findings
 from samples import ANATOMY, with_
 
@@ -14,6 +15,7 @@ from perfdoctor.report.anatomy import JOB_LOOKS, REST
 from perfdoctor.report.content import finding_text
 from perfdoctor.report.job import job_anatomy_text, job_heading, whole_job_sentence
 from perfdoctor.report.jsonreport import document
+from perfdoctor.report.markdown import render_markdown
 
 
 def test_every_part_of_the_job_has_a_look_of_its_own() -> None:
@@ -27,7 +29,7 @@ def test_parts_are_told_in_seconds_and_small_ones_together() -> None:
     assert REST in rows and "start" not in rows  # 50 ms of 8.55 s
 
 
-def test_the_heading_says_how_far_the_job_wasjob_heading() -> None:
+def test_the_heading_says_how_far_the_job_was_observed() -> None:
     assert job_heading(ANATOMY) == "8.55 s, until perfdoctor ended it"
     assert job_heading(with_(ANATOMY, stopped=False)) == "8.55 s, from its start to its end"
     assert job_heading(with_(ANATOMY, stopped=False, complete=False)) == "8.55 s, as far as it was seen"
@@ -77,3 +79,12 @@ def test_savings_are_told_of_the_whole_job_and_of_what_was_seen() -> None:
     assert finding_text(1, finding, told).of_job == "6 to 12 s of the whole job's time of about 4 h 10 min"
     (reported,) = [one for check in document(told)["checks"] for one in check["findings"]]  # type: ignore[union-attr,index,call-overload]
     assert reported["whole_job_savings"]["high_ms"] == 12_000.0 and reported["job_savings"]["high_ms"] == 211.0  # type: ignore[index,call-overload]
+
+
+def test_the_job_is_a_picture_where_markdown_has_pictures() -> None:
+    diagnosis = samples.healthy()
+    job = replace(diagnosis, evidence=replace(diagnosis.evidence, anatomy=ANATOMY))
+    page = render_markdown(job, next_command="")
+    assert page.count("```mermaid\npie showData\n") == 2
+    chart = page.partition("title Seconds of the job\n")[2].partition("```")[0]
+    assert '    "imports" : 2.5\n' in chart and '    "steady steps" : 5.25\n' in chart

@@ -13,7 +13,7 @@ import pytest
 from perfdoctor.diagnosis.findings import Location
 from perfdoctor.evidence.model import Job
 from perfdoctor.report.console import render_console
-from perfdoctor.report.source import LONGEST_BYTES, source_line
+from perfdoctor.report.source import LONGEST_BYTES, SourceLine, excerpt, source_line
 
 TEXT = "import gc\n\ndef main():\n    gc.collect()  # \x1b[31mred\n"
 
@@ -48,6 +48,20 @@ def test_what_cannot_be_read_shows_nothing(tmp_path: Path, name: str) -> None:
     with (tmp_path / "huge.py").open("wb") as file:
         file.truncate(LONGEST_BYTES + 1)
     assert source_line(Location(name, 1), job_in(tmp_path)) == ""
+
+
+def test_lines_around_it_keep_their_shape_and_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import gc\n\nclass A:\n    def f():\n\tgc.collect()\n\n    # \x1b[1mend\n\n\n")
+    job = job_in(tmp_path)
+    assert excerpt(Location("train.py", 4, "f"), job, 1) == (
+        SourceLine(3, "class A:", False),
+        SourceLine(4, "    def f():", True),
+        SourceLine(5, "    gc.collect()", False),
+    )
+    around = excerpt(Location("train.py", 4, "f"), job, 4)
+    assert [line.number for line in around] == [1, 2, 3, 4, 5, 6, 7], "blank lines at the ends say nothing"
+    assert [line.text for line in excerpt(Location("train.py", 7), job, 0)] == ["# end"]
+    assert [line.number for line in excerpt(Location("train.py", 8), job, 1)] == [7, 8]
 
 
 @pytest.mark.parametrize("line", [0, -1, 99])

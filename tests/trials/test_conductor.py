@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from diagnosis_samples import STEP, found_by, healthy
 from predicted import finding
+from samples import healthy as healthy_evidence
+from samples import with_
 
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis, Finding
 from perfdoctor.diagnosis.measured import Trial, Trials, Verdict
-from perfdoctor.evidence.model import Parts
+from perfdoctor.evidence.model import Checkpoints, Missing, Parts
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.model import Block
 from perfdoctor.recording.reader import ProcessFile, read
@@ -201,9 +203,30 @@ def test_blocks_of_a_remedy_that_pays_by_the_epoch_are_whole_epochs(ill: Any, tm
 def test_without_epochs_what_pays_by_the_epoch_is_not_tried(ill: Any, tmp_path: Path) -> None:
     job = RunningJob(tmp_path, lambda remedy: 2000)
     conducted = ill(finding("a", 1, 1, "etl.persistent-workers"))
-    conducted._estimate = lambda evidence, step_s: None
+    conducted._estimate = lambda evidence, size: None
     conducted.prove(job)
     assert "no two epochs" in outcome(tmp_path).single[0].reason and job.orders == []
+
+
+def test_blocks_of_a_remedy_that_pays_by_the_save_reach_from_one_to_another(ill: Any, tmp_path: Path) -> None:
+    job = RunningJob(tmp_path, lambda remedy: 1000 if remedy else 2000)
+    conducted = ill(finding("a", 1, 1, "checkpoint.background"))
+    saves = Checkpoints(saves=4, steps=40, every=10.0, save_ms=5.0, most_ms=5.0, is_steady=False)
+    evidence = with_(healthy_evidence(), checkpoints=saves)
+    conducted._estimate(evidence, Size(24, 0.002))
+    assert conducted.saves == Size(30, pytest.approx(0.0025), epochs=3, by_save=True)
+    conducted._estimate = lambda evidence, size: None
+    conducted.prove(job)
+    assert {(order["epochs"], order["by_save"]) for order in job.orders} == {(3, True)}
+    assert outcome(tmp_path).single[0].verdict is Verdict.HELPED
+
+
+def test_without_two_saves_what_pays_by_the_save_is_not_tried(ill: Any, tmp_path: Path) -> None:
+    job = RunningJob(tmp_path, lambda remedy: 2000)
+    conducted = ill(finding("a", 1, 1, "checkpoint.background"))
+    conducted._estimate(with_(healthy_evidence(), checkpoints=Missing("it was not seen")), Size(24, 0.002))
+    conducted.prove(job)
+    assert "no two saves" in outcome(tmp_path).single[0].reason and job.orders == []
 
 
 def test_a_library_that_is_not_there_is_left_out_unless_it_is_asked_for(

@@ -9,7 +9,7 @@ from diagnosis_samples import found_by
 from predicted import finding
 from samples import healthy
 
-from perfdoctor.diagnosis.findings import Combined, Diagnosis, Finding
+from perfdoctor.diagnosis.findings import Alternative, Combined, Diagnosis, Finding
 from perfdoctor.diagnosis.measured import Gain, Range, Trial, Verdict
 from perfdoctor.evidence.model import Missing
 from perfdoctor.trials.plan import factors, opportunity, plan, predicted_together, together
@@ -47,6 +47,17 @@ def test_a_remedy_of_two_findings_is_tried_once_and_predicted_by_the_larger() ->
     assert not isinstance(step, Missing)
     assert set(wanted.findings) == {first.fingerprint, second.fingerprint}
     assert wanted.predicted == factors(4, 5, step.step_ms)
+
+
+def test_another_way_than_the_fix_is_tried_with_a_prediction_of_its_own() -> None:
+    one = finding("a", 4, 5, "gc.freeze")
+    one = replace(one, fix=replace(one.fix, alternatives=(Alternative("checkpoint.background", 1.0, 2.0),)))
+    step = healthy().step
+    assert not isinstance(step, Missing)
+    first, second = plan(diagnosis(one))
+    assert (first.remedy, first.predicted) == ("gc.freeze", factors(4, 5, step.step_ms))
+    assert (second.remedy, second.predicted) == ("checkpoint.background", factors(1, 2, step.step_ms))
+    assert second.findings == (one.fingerprint,)
 
 
 def test_names_of_no_remedy_and_remedies_for_a_gpu_are_left_out_on_a_cpu() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from diagnosis_samples import EXPLICIT_GC, WORKERS, two_findings
 
-from perfdoctor.diagnosis.findings import Severity
+from perfdoctor.diagnosis.findings import Alternative, Severity
 from perfdoctor.diagnosis.measured import Gain, Trial, Trials, Verdict
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.model import Recording
@@ -136,6 +137,20 @@ def test_measured_harm_takes_the_advice_back() -> None:
 def test_a_fix_that_cannot_help_is_not_recommended() -> None:
     finding, _ = after((0.97, 0.94, 1.01))
     assert finding.fix.text.startswith("Not recommended here") and finding.severity is Severity.NOTE
+
+
+@pytest.mark.parametrize("gain", [(0.8, 0.75, 0.85), (1.5, 1.4, 1.6)])
+def test_what_another_way_measured_changes_nothing_about_the_fix(gain: tuple[float, float, float]) -> None:
+    fix = replace(WORKERS.fix, alternatives=(Alternative("threads=0", 0.0, 1.0),))
+    diagnosis = two_findings()
+    with_other = replace(
+        diagnosis,
+        checks=tuple(
+            result.changed(lambda f: replace(f, fix=fix) if f == WORKERS else f) for result in diagnosis.checks
+        ),
+    )
+    tried = with_trials(with_other, trials(gain))
+    assert next(f for f in tried.ranked if f.id == WORKERS.id) == replace(WORKERS, fix=fix)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,11 @@ class Checkpoints:
     fsync_ms: float = 0.0
     """Of a step that saves, in `os.fsync`."""
 
+    copy_ms: float = 0.0
+    """Of a step that saves, in copies from a device to the host, with the wait for what the device has yet to do."""
+    copy_bytes: int = 0
+    """Copied by them."""
+
     @property
     def grows(self) -> bool:
         return self.late_bytes > self.early_bytes > 0
@@ -51,3 +56,20 @@ class Checkpoints:
     @property
     def most_ms_per_step(self) -> float:
         return self.most_ms / self.every
+
+    @property
+    def stage_ms(self) -> float | None:
+        """Copying what one step saves into memory, by the rate that was timed here and the copies from a device; None
+        where neither was seen."""
+        held = self.contents
+        if held is None or (not held.copied_us and not self.copy_ms):
+            return None
+        on_host = self.calls_per_save * (held.storage_bytes - held.device_bytes)
+        rate = held.copied_bytes / held.copied_us if held.copied_us else 0.0
+        return self.copy_ms + (on_host / rate / 1000 if rate else 0.0)
+
+    @property
+    def waiting_share(self) -> float:
+        """Of a save, that its thread waited in, for a disk or a device; 0 where that is not known."""
+        held = self.contents
+        return 0.0 if held is None or not held.us else max(0.0, 1 - held.cpu_us / held.us)

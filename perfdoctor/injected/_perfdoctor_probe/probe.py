@@ -30,6 +30,7 @@ from .recorder import columns
 from .rows import milliseconds
 from .stop import StopJob, engine
 from .timeline import CHECKPOINT, GC, INPUT, LOGGING, Timeline, unit_ns
+from .tracker import Tracker
 from .windows import schedule
 from .windows.made import made
 from .windows.sampling import Sampling
@@ -72,6 +73,8 @@ class Probe:
         # Each with a switch of its own: a boundary is reached from inside other hooks.
         self.tick = guarded("tick", self._tick)
         self.look_closer = guarded("windows", self._look_closer)
+        self.tracker = Tracker(recorder, os.environ.get("PERFDOCTOR_LOG_TO", ""))
+        self.look_for_run = guarded("tracker", self.tracker.look)
         self.write_settings = guarded("settings", self._write_settings)
         self.write_sample = guarded("sample", self.sample)
         self.write_rows = guarded("flush", self.flush)
@@ -125,6 +128,7 @@ class Probe:
         for part in (self.loop, self.concurrency, self.collector, self.calls, self.loading, self.windows, self):
             part.reset()
         self.growth = None
+        self.tracker.known = ""
         self.anomaly.reset()
         self.jobs_profiler.reset()
         self.compilations.reset()
@@ -208,6 +212,7 @@ class Probe:
         due = now >= self.next_flush_ns or (step <= _EARLY_STEPS and step & (step - 1) == 0)
         self.launcher.listen(step, due)
         if due:
+            self.look_for_run()
             self.next_flush_ns = now + _FLUSH_NS
             self.write_sample()
             self.write_rows()

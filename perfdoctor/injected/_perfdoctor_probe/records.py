@@ -39,6 +39,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     planned   how many steps the loop is going to take, of one whose steps get longer, or that perfdoctor ends
     timings   the largest operators timed otherwise after the last step: completes the operator window
     threads   a round of the largest operators, timed with several numbers of intra-op threads
+    tracked   the job's own run of an experiment tracker, where a note to it was asked for
     fault     a hook raised and was switched off
     trials    from this step on remedies are tried, and the steps are not the job's alone
     block     steps of a trial, with a remedy or without; or why there are none

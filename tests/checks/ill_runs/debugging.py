@@ -16,6 +16,7 @@ from perfdoctor.evidence.model import (
     Profiled,
     ProfilerTiming,
     Site,
+    TracingTiming,
 )
 
 PROFILER_LINE = Site("train.py", 30, "main")
@@ -41,6 +42,11 @@ def deterministic(now_ms: float = 20.0, off_ms: float = 15.0, unfilled_ms: float
     return with_(
         healthy(), deterministic=Deterministic(DETERMINISTIC_LINE, DeterministicTiming(now_ms, off_ms, unfilled_ms))
     )
+
+
+def tracing(now_ms: float = 20.0, off_ms: float = 8.0) -> Evidence:
+    """Passes that take 22 ms in the job."""
+    return with_(healthy(), ops__tracing=TracingTiming(now_ms, off_ms))
 
 
 def asserting(ms: float = 3.0, purpose: str = "assert", header: str = "") -> Evidence:

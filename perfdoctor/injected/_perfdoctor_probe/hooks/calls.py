@@ -18,6 +18,10 @@ class Calls:
         self.saved = guarded("checkpoint", Checkpoints(recorder).saved)
         self.muted: "set[str]" = set()
         """Kinds whose calls do nothing: a remedy."""
+        self.cpu_began_ns = 0
+        """CPU time of the thread when its latest save, or sync to disk, began."""
+        self.files_saved = 0
+        """Calls of `torch.save` by the loop."""
         self.reset()
 
     def reset(self) -> None:
@@ -34,6 +38,8 @@ class Calls:
         site = self.sites.here(2)
         if timed:
             self.loop.timeline.enter(part)
+        if part == CHECKPOINT:
+            self.cpu_began_ns = time.thread_time_ns()
         return timed, site, time.perf_counter_ns()
 
     def began_inside(self, part) -> "tuple[bool, int, int] | None":
@@ -42,22 +48,38 @@ class Calls:
             return False, self.sites.here(2), time.perf_counter_ns()
         return self.began(part)
 
+    def began_within(self, part) -> "tuple[bool, int, int] | None":
+        """The same inside another one of its part; None of others."""
+        return self.began_inside(part) if part in self.loop.timeline.stack else None
+
     def began_in_loop(self, part) -> "tuple[bool, int, int] | None":
         """The same on the training thread, of the outermost of such calls; None of others."""
         if self.loop.on_training_thread() and self.loop.timeline.stack[-1] != LOGGING:
             return self.began(part)
         return None
 
-    def ended(self, kind: str, part, call: "tuple[bool, int, int] | None", args: tuple, kwargs: dict) -> None:
-        """`call` is what `began` returned; None when it failed, or there is nothing to count."""
+    def ended(
+        self, kind: str, part, call: "tuple[bool, int, int] | None", library: str, args: tuple, kwargs: dict
+    ) -> None:
+        """`call` is what `began` returned; None when it failed, or there is nothing to count. `library`: the module of
+        what was called."""
         if call is None:
             return
         timed, site, began_ns = call
         took_ns = time.perf_counter_ns() - began_ns
         if timed:
             self.loop.timeline.leave(part)
-        size = (self.saved(site, args, kwargs) or 0) if kind == "save" else 0
+        size = 0
+        if kind == "save":
+            cpu_ns = time.thread_time_ns() - self.cpu_began_ns
+            size = self.saved(site, args, kwargs, library, took_ns, cpu_ns) or 0
+        elif kind == "save.copy":
+            size = args[0].nbytes()
         self.add(kind, site, took_ns, size)
+
+    def file_saved(self) -> None:
+        """`torch.save` is called, on whatever thread."""
+        self.files_saved += self.loop.on_training_thread()
 
     def add(self, kind: str, site: int, took_ns: int, size: int = 0) -> None:
         """One call more, which wrote so many bytes."""
@@ -66,11 +88,13 @@ class Calls:
         total[1] += took_ns
         total[2] += size
 
-    def wrap(self, kind: str, original, part=None, in_loop=False, inside=False):
+    def wrap(self, kind: str, original, part=None, in_loop=False, inside=False, within=False):
         """A stand-in for `original` that counts, `in_loop` on the training thread alone, `inside` also what other calls
-        of its part make, and bills its time there to `part`."""
-        began = self.guarded(kind, self.began_in_loop if in_loop else self.began_inside if inside else self.began)
+        of its part make, `within` nothing else, and bills its time there to `part`."""
+        chosen = self.began_in_loop if in_loop else self.began_inside if inside else self.began
+        began = self.guarded(kind, self.began_within if within else chosen)
         ended = self.guarded(kind, self.ended)
+        library = getattr(original, "__module__", None) or ""
 
         @functools.wraps(original)
         def call(*args, **kwargs):
@@ -80,7 +104,7 @@ class Calls:
             try:
                 return original(*args, **kwargs)
             finally:
-                ended(kind, part, token, args, kwargs)
+                ended(kind, part, token, library, args, kwargs)
 
         return call
 

@@ -22,6 +22,8 @@ PLACES = (
     ("torch.utils.tensorboard.writer", "SummaryWriter", _ADDED),
     ("tensorboardX.writer", "SummaryWriter", _ADDED),
     ("wandb.sdk.wandb_run", "Run", ("log",)),
+    # `wandb.init` binds the run's method to the module's name, mostly before it is looked for.
+    ("wandb", "", ("log",)),
     ("mlflow", "", _TRACKED),
 )
 """Module, class and functions that show or store something."""

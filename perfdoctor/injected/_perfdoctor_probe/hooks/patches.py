@@ -246,11 +246,15 @@ def _collector(probe) -> None:
 
 def _calls(probe) -> None:
     put, wrap = probe.changes.put, probe.calls.wrap
-    save = wrap("save", torch.save, parts.CHECKPOINT)
+    saving = _announced(torch.save, probe.guarded("save", probe.calls.file_saved))
+    save = wrap("save", saving, parts.CHECKPOINT)
     # What is written to disk at once; libraries call it inside their saves too.
     fsync = wrap("fsync", os.fsync, parts.CHECKPOINT, inside=True)
     for owner in (os, sys.modules[os.fsync.__module__]):
         put(owner, "fsync", fsync, "calls")
+    # What lies on a device, while it is saved.
+    storage = torch.UntypedStorage
+    put(storage, "cpu", wrap("save.copy", storage.cpu, parts.CHECKPOINT, within=True), "calls")
     empty_cache = wrap("empty_cache", torch.cuda.empty_cache)
     # Each under both its names, because pickle looks a function up where it says it was defined.
     for owner in (torch, torch.serialization):

@@ -6,7 +6,19 @@ where glibc puts the job's own memory (a step of 13 ms took 9.8 ms afterwards). 
 
 import torch
 
-from . import attention, batch, convolutions, deterministic, dtype, layout, onednn, parameters, recurrent, replay
+from . import (
+    attention,
+    batch,
+    convolutions,
+    deterministic,
+    dtype,
+    layout,
+    onednn,
+    parameters,
+    recurrent,
+    replay,
+    tracing,
+)
 from .passes import PassMicrobenchmark
 
 _NO_UPDATE = {
@@ -48,6 +60,7 @@ class FinalMicrobenchmark:
             if discarded:
                 found["passes"] = self.passes.timings()
                 found.update(deterministic.timings(self.passes))
+                found.update(tracing.timings(self.passes))
                 if self.unused is not None:
                     found["frozen"] = self.passes.without({"frozen": (self.unused.freeze, self.unused.thaw)})
             return found

@@ -332,4 +332,14 @@ ENTRIES = (
         numerics=True,
         risk=2,
     ),
+    Entry(
+        "checkpoint.background",
+        "`torch.save` copies what it saves, and a thread writes the copy while the loop trains on",
+        "writer = concurrent.futures.ThreadPoolExecutor(1)  # before the loop\n"
+        "written = writer.submit(torch.save, copy.deepcopy(state), path)  # in place of torch.save(state, path)\n"
+        "written.result()  # before the next save, before the file is read, and at the end",
+        home="checkpoints.Background",
+        by_save=True,
+        warns="a checkpoint takes as much memory again, and one that is being written when the job is killed is lost",
+    ),
 )

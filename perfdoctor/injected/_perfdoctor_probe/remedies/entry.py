@@ -31,6 +31,10 @@ class Entry:
     """What it changes, by default what its name says; of several with the same one, only one can be in place."""
     by_epoch: bool = False
     """It pays where an epoch begins, so that a trial takes whole epochs."""
+    by_save: bool = False
+    """It pays where the loop calls `torch.save`, so that a trial takes steps from one such call to another."""
+    warns: str = ""
+    """What to know before keeping it where results are the same."""
     starts_s: float = 0.0
     """What its first steps take besides, about."""
 
@@ -45,7 +49,7 @@ class Entry:
             return "results differ, and it does not suit every job"
         if self.numerics:
             return "the last digits of results differ"
-        return "the loader's random draws differ" if self.risk else ""
+        return "the loader's random draws differ" if self.risk else self.warns
 
     @property
     def launches(self) -> bool:
@@ -60,8 +64,8 @@ class Entry:
     @property
     def combinable(self) -> bool:
         """Whether it can be tried together with others, and be kept. What compiles would do so anew for what else is
-        changed, and what pays by the epoch takes other blocks."""
-        return bool(self.keep) and not (self.launches or self.starts_s or self.by_epoch)
+        changed, and what pays by the epoch or the save takes other blocks."""
+        return bool(self.keep) and not (self.launches or self.starts_s or self.by_epoch or self.by_save)
 
 
 def _exported(environment: "dict[str, str]") -> str:

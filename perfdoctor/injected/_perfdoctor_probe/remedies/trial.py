@@ -115,7 +115,8 @@ class Trials:
             self._give_up(command, name, _words(error))
             return
         settle = max([int(command.get("settle", 0)), self.calming, *(remedy.settle for remedy in self.remedies)])
-        self.block = {**command, "wall_us": [], "odd": [], "settling_us": [], "started": self.probe.loading.started}
+        self.block = {**command, "wall_us": [], "odd": [], "settling_us": []}
+        self.block["started"] = self._started()
         self.block["settling"] = settle if moved else 0
         self.block["switch_us"] = (time.perf_counter_ns() - began) // 1000
         # A block of epochs may follow at once where one has just ended, and nowhere else.
@@ -135,7 +136,7 @@ class Trials:
     def _measure(self, step: int) -> None:
         """The steps count from here on."""
         self.block.update(step=step, began=self._counters(), samples=self._samples())
-        self.block["started"] = self.probe.loading.started
+        self.block["started"] = self._started()
 
     def _counters(self) -> dict:
         return {"delay_us": procfs.thread_delay_us(), "throttled_us": self.throttling.total_us()}
@@ -150,11 +151,16 @@ class Trials:
         block["wall_us"].append(wall_us)
 
     def _epoch_began(self) -> bool:
-        """Whether one did in this step: with its loader's start-up, and perhaps a validation run."""
-        block, started = self.block, self.probe.loading.started
+        """Whether one did in this step: with its loader's start-up, and perhaps a validation run. Of a block of rounds
+        from save to save, whether the step saved."""
+        block, started = self.block, self._started()
         began = started != block["started"]
         block["started"] = started
         return began
+
+    def _started(self) -> int:
+        probe = self.probe
+        return probe.calls.files_saved if self.block.get("by_save") else probe.loading.started
 
     def _close(self, step: int) -> None:
         block, self.block = self.block, None

@@ -1,0 +1,1 @@
+"""In a notebook: `perfdoctor.show()` for a recording, `%%perfdoctor` for a cell."""
