@@ -171,6 +171,9 @@ def profile(
     seconds: Annotated[
         float | None, typer.Option(metavar="TIME", help="Seconds of steady training to observe; else 600 samples.")
     ] = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show what the memory of a step consists of, instead of its time.")
+    ] = False,
     to_end: Annotated[bool, typer.Option("--to-end", help="Let the job run to its own end.")] = False,
     recorded: Annotated[
         Path | None,
@@ -207,6 +210,7 @@ def profile(
         to_end=to_end,
         job_output=job_output,
         outputs=tuple(output or ()),
+        memory=memory,
         settings=Settings(config, steps=steps, seconds=seconds, patience=patience, runs=runs),
     )
     return command.run(options)

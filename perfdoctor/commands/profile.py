@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..config.settings import Config
+from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
 from ..exits import Exit, worst
 from ..launch.command import OutputMode
 from ..observation.session import Request, record
+from ..profiles import memory, objects
 from ..profiles.build import build
 from ..recording.directory import RunDirectory
 from ..recording.reader import read
@@ -30,6 +32,8 @@ _SAMPLES = 600
 _WINDOWS = ("sites",)
 """What lines issue which operators."""
 _WITH_TRACE = (*_WINDOWS, "ops")
+_OF_MEMORY = ("memory", "objects")
+"""Alone: no stacks are sampled beside it, for what watches the memory takes the job's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +46,20 @@ class Options:
     to_end: bool = False
     job_output: OutputMode | None = None
     outputs: tuple[str, ...] = ()
+    memory: bool = False
+    """What the memory consists of, instead of where the time goes."""
     settings: Settings = field(default_factory=Settings)
 
 
 def run(options: Options) -> Exit:
     """Record, fold, show. What cannot work is refused before the job starts."""
     config = options.settings.resolve()
-    where = profile_outputs.parse(options.outputs)
+    where = profile_outputs.parse(
+        options.outputs, profile_outputs.OF_MEMORY if options.memory else profile_outputs.FORMATS
+    )
+    show_it = _show_memory if options.memory else _show
     if options.recorded is not None:
-        return _show(RunDirectory(options.recorded), config, where)
+        return show_it(RunDirectory(options.recorded), config, where)
     command = options.job.command()
     mode = options.job_output or ("live" if sys.stdout.isatty() and sys.stderr.isatty() else "passthrough")
     keep_trace = any(output.format in profile_outputs.OF_RUNS for output in where)
@@ -61,9 +70,9 @@ def run(options: Options) -> Exit:
         to_end=options.to_end,
         output=mode,
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
-        windows=_WITH_TRACE if keep_trace else _WINDOWS,
+        windows=_OF_MEMORY if options.memory else _WITH_TRACE if keep_trace else _WINDOWS,
         keep_trace=keep_trace,
-        samples=_SAMPLES,
+        samples=0 if options.memory else _SAMPLES,
     )
     try:
         with watcher(directory, mode, None) as show:
@@ -71,7 +80,7 @@ def run(options: Options) -> Exit:
         if mode != "passthrough" and read(directory).facts.end in ("crashed", "killed"):
             show_last_words(directory.job_output)
             say(f"all of the job's output is in {directory.job_output}")
-        code = _show(directory, config, where)
+        code = show_it(directory, config, where)
     except (Exception, KeyboardInterrupt):
         if directory.run_file.exists():
             say(f"what was measured is kept: perfdoctor profile --from {shown(directory)}")
@@ -86,14 +95,7 @@ def _show(directory: RunDirectory, config: Config, where: tuple[outputs.Output, 
     code = exit_code(diagnosis, "never")
     profiles = build(read(directory))
     if isinstance(profiles, Missing):
-        if profiles.code or isinstance(diagnosis.evidence.step, Missing):
-            return worst(code, Exit.NOT_MEASURABLE)  # `explain_failure` says why
-        raise PerfdoctorError(
-            f"there is no profile: {profiles.reason}",
-            slug="no-profile",
-            advice=profiles.remedy or "perfdoctor profile train.py",
-            exit_code=Exit.NOT_MEASURABLE,
-        )
+        return _without(profiles, diagnosis, code)
     profile_outputs.write(profiles, diagnosis.evidence.job, where)
     for output in where:
         if output.format == profile_outputs.TRACE and output.path is not None:
@@ -102,3 +104,27 @@ def _show(directory: RunDirectory, config: Config, where: tuple[outputs.Output, 
             page = html_page(diagnosis, [directory.path], f"perfdoctor profile --from {shown(directory)}")
             profile_outputs.write_text(output, page)
     return code
+
+
+def _show_memory(directory: RunDirectory, config: Config, where: tuple[outputs.Output, ...]) -> Exit:
+    """The same of what the memory consists of."""
+    diagnosis = judge(directory, config)
+    code = exit_code(diagnosis, "never")
+    recording = read(directory)
+    profiles = memory.build(recording)
+    if isinstance(profiles, Missing):
+        return _without(profiles, diagnosis, code)
+    profile_outputs.write_memory(profiles, objects.build(recording), diagnosis.evidence.job, where)
+    return code
+
+
+def _without(missing: Missing, diagnosis: Diagnosis, code: Exit) -> Exit:
+    """Nothing can be shown."""
+    if missing.code or isinstance(diagnosis.evidence.step, Missing):
+        return worst(code, Exit.NOT_MEASURABLE)  # `explain_failure` says why
+    raise PerfdoctorError(
+        f"there is no profile: {missing.reason}",
+        slug="no-profile",
+        advice=missing.remedy or "perfdoctor profile train.py",
+        exit_code=Exit.NOT_MEASURABLE,
+    )

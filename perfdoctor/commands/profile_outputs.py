@@ -10,8 +10,10 @@ from ..errors import PerfdoctorError
 from ..evidence.model import Job
 from ..launch.masking import masked
 from ..profiles import collapsed, speedscope, svg
+from ..profiles.memory import MemoryProfile
 from ..profiles.model import Profile
-from ..report import profile_console, profile_json
+from ..profiles.objects import ObjectsProfile
+from ..report import memory_console, memory_json, profile_console, profile_json
 from . import outputs, traces
 from .outputs import Output
 from .progress import say
@@ -26,6 +28,8 @@ TRACE, PAGE = "trace", "html"
 OF_RUNS = (TRACE, PAGE)
 """What is made of the whole recording."""
 FORMATS = ("console", *_WRITERS, *OF_RUNS)
+OF_MEMORY = ("console", "json")
+"""Those of what the memory consists of."""
 _OPENED_WITH = {
     "flame": "open it in a browser",
     PAGE: "open it in a browser",
@@ -38,9 +42,9 @@ def _name(job: Job) -> str:
     return " ".join(masked(job.command))
 
 
-def parse(words: Sequence[str]) -> tuple[Output, ...]:
+def parse(words: Sequence[str], formats: Sequence[str] = FORMATS) -> tuple[Output, ...]:
     """The outputs asked for, console first by default. Raises PerfdoctorError for what cannot be written."""
-    found = outputs.parse(words, FORMATS)
+    found = outputs.parse(words, formats)
     for output in found:
         if output.format == TRACE:
             if output.path is None:
@@ -72,6 +76,17 @@ def write_text(output: Output, text: str) -> None:
     else:
         outputs.write_file(output.path, text)
         _say_where(output.format, output.path)
+
+
+def write_memory(
+    profiles: Sequence[MemoryProfile], held: Sequence[ObjectsProfile], job: Job, where: Sequence[Output]
+) -> None:
+    """What the memory consists of, in every form asked for."""
+    for output in where:
+        if output.format == "console":
+            outputs.print_page(memory_console.render(profiles, held, job), output.path)
+        else:
+            write_text(output, memory_json.render(profiles, held, job))
 
 
 def _say_where(name: str, path: Path) -> None:

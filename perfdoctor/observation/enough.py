@@ -96,6 +96,8 @@ class Enough:
             "sites": process.call_sites,
             "lines": process.code_lines,
             "counters": process.counters,
+            "memory": process.memory,
+            "objects": process.objects,
         }
         faults = {fault.hook for fault in process.faults}
         missing = [name for name in self.goal.windows if seen.get(name) is None and f"window {name}" not in faults]

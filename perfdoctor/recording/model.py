@@ -25,6 +25,7 @@ from .loading import (
     WorkerHeader,
     WorkerSample,
 )
+from .memory import MemoryWindow, ObjectsWindow
 from .operators import (
     Counters,
     FinalTimings,
@@ -137,6 +138,10 @@ class ProcessRecording:
     """None where nothing grew."""
     planned: Planned | None
     counters: Counters | Missing | None
+    memory: MemoryWindow | Missing | None
+    """None where it was not asked for."""
+    objects: ObjectsWindow | Missing | None
+    """The same."""
     making: LinesWindow | None
     """Of a worker: one batch, line by line."""
     later_making: LinesWindow | None
@@ -225,6 +230,8 @@ KINDS: Mapping[str, str] = {
     "growth": "growth",
     "planned": "planned",
     "window counters": "counters",
+    "window memory": "memory",
+    "window objects": "objects",
     "making": "making",
     "later_making": "later_making",
     "timings": "timings",

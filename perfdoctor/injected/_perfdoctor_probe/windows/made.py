@@ -25,6 +25,15 @@ def made(name: str, probe):
         from .gradients import GradientsWindow
 
         return GradientsWindow(probe.windows.unused_gradients, probe.sites, compiled)
+    if name == "memory":
+        from .memory import MemoryWindow
+
+        optimizer = probe.optimizer() if probe.optimizer is not None else None
+        return MemoryWindow(probe.sites, probe.loop, optimizer, compiled)
+    if name == "objects":
+        from .objects import ObjectsWindow
+
+        return ObjectsWindow(probe.sites)
     if name in ("lines", "later"):
         from .lines import LinesWindow
 
