@@ -61,6 +61,11 @@ def test_the_busy_machine_says_how_busy() -> None:
     )
 
 
+def test_a_job_that_is_its_own_neighbour_is_told_so() -> None:
+    said = _said(host__others_cpus=0.0, host__idle_cpus=0.1, host__job_run_delay_share=0.33)["PD92"]
+    assert said.startswith("the job's own threads and processes want more CPUs than there are: other processes used 0")
+
+
 @pytest.mark.parametrize(("us", "told"), [(240.0, False), (260.0, True)])
 def test_our_own_cost_is_told_when_it_is_much(us: float, told: bool) -> None:
     """Of a step of 25 ms."""
