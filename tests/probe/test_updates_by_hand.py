@@ -148,3 +148,22 @@ def test_a_mode_of_the_job_sees_nothing_of_it() -> None:
         updates.pass_ended()
         updates.look()
     assert Counting.calls == 0
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_gradients_of_single_samples_are_of_parameters_with_a_storage(batched: bool) -> None:
+    """As in `vmap(grad(loss))`: what `vmap` batches has none to look at."""
+    updates, seen = Updates(), []
+
+    def gradient(p: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        def loss(p: torch.Tensor) -> torch.Tensor:
+            assert updates.pass_began((((p * x).sum(),), (None,), False, False, (p,)), False)
+            updates.pass_ended()
+            seen.append(updates.leaf())
+            return (p * x).sum()
+
+        return torch.func.grad(loss)(p)
+
+    p = torch.ones(4, 3) if batched else torch.ones(3)
+    torch.func.vmap(gradient, in_dims=(0 if batched else None, 0))(p, torch.ones(4, 3))
+    assert seen[0] is p

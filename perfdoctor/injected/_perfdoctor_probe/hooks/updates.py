@@ -8,7 +8,7 @@ An update through `p.data` moves nothing, but the gradients are reset then, whic
 import weakref
 
 import torch
-from torch._C._functorch import get_unwrapped, is_gradtrackingtensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, is_gradtrackingtensor
 
 _SILENT = 8
 """Times the usual number of backward passes without an update to be seen, after which each is taken for a step of its
@@ -46,14 +46,17 @@ class Updates:
         if first is not None and is_gradtrackingtensor(first):
             first = get_unwrapped(first)
             keeps_graph = is_gradtrackingtensor(first)  # torch.func.grad keeps it always: whether it is inside another
+            while is_functorch_wrapped_tensor(first):  # by `vmap`
+                first = get_unwrapped(first)
         if accumulates != self.accumulates or (keeps_graph and not accumulates):
             return False
         if self.leaf() is None or self.passes == _SILENT * self.usual:
             self.in_weights = False
             with torch._C.DisableTorchFunction():
                 leaf = _leaf_of(outputs[0]) if first is None else first
-            # Of other types the calls below are somebody else's code.
-            self.leaf = weakref.ref(leaf) if type(leaf) in (torch.Tensor, torch.nn.Parameter) else _gone
+            # Of other types the calls below are somebody else's code; what `vmap` batches has no storage.
+            plain = type(leaf) in (torch.Tensor, torch.nn.Parameter) and not is_functorch_wrapped_tensor(leaf)
+            self.leaf = weakref.ref(leaf) if plain else _gone
         return True
 
     def pass_ended(self) -> None:
