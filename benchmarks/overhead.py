@@ -1,6 +1,7 @@
 """What observing costs the job: perfdoctor and its peers on the same training loop, paired and interleaved.
 
     python benchmarks/overhead.py [--rounds 7] [--peers] [--output FILE.json]
+    python benchmarks/overhead.py --only profile --longer 5     sampling: what `perfdoctor profile` costs
 
 Every round runs each variant once, in random order, in fresh processes; a variant is compared with the bare run
 of its own round, and medians over the rounds are printed with their range. The loop times its own steps, so start-up
@@ -24,6 +25,7 @@ import time
 import venv
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from perfdoctor.gate.comparison import STEADY_MEMORY
@@ -76,27 +78,15 @@ def variants(peers: bool) -> dict[str, Variant]:
     python = sys.executable
     perfdoctor = str(Path(python).with_name("perfdoctor"))
 
-    def under_perfdoctor(job: list[str], scratch: Path) -> Result:
-        runs = str(scratch / "runs")
-        return run(
-            [
-                perfdoctor,
-                "check",
-                "--to-end",
-                "--fail-on",
-                "never",
-                "--runs",
-                runs,
-                "--output",
-                f"json:{scratch}/report.json",
-                *job,
-            ]
-        )
+    def under_perfdoctor(command: list[str], job: list[str], scratch: Path) -> Result:
+        where = ["--runs", str(scratch / "runs"), "--output", f"json:{scratch}/report.json"]
+        return run([perfdoctor, *command, "--to-end", *where, *job])
 
     found: dict[str, Variant] = {
         "bare": lambda job, scratch: run([python, *job]),
         "bare again": lambda job, scratch: run([python, *job]),
-        "perfdoctor": under_perfdoctor,
+        "perfdoctor": partial(under_perfdoctor, ["check", "--fail-on", "never"]),
+        "profile": partial(under_perfdoctor, ["profile"]),
         "torch.profiler": lambda job, scratch: run([python, *job], PROFILE="torch"),
         "cProfile": lambda job, scratch: run([python, "-m", "cProfile", "-o", str(scratch / "c.prof"), *job]),
     }
@@ -119,12 +109,13 @@ def _peers() -> Path:
     return scripts
 
 
-def measure(rounds: int, peers: bool) -> dict[str, dict[str, list[Result]]]:
+def measure(rounds: int, peers: bool, only: list[str], longer: int) -> dict[str, dict[str, list[Result]]]:
     """Size -> variant -> one result per round."""
     table: dict[str, dict[str, list[Result]]] = {size: {} for size in SIZES}
-    known = variants(peers)
+    known = {name: way for name, way in variants(peers).items() if not only or name in (*only, "bare", "bare again")}
     for number in range(rounds):
-        for size, arguments in SIZES.items():
+        for size, (steps, width) in SIZES.items():
+            arguments = [str(longer * int(steps)), width]
             names = list(known)
             random.shuffle(names)
             for name in names:
@@ -167,9 +158,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these, beside the bare runs")
+    parser.add_argument("--longer", type=int, default=1, help="times the steps of each job")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    table = measure(options.rounds, options.peers)
+    table = measure(options.rounds, options.peers, options.only, options.longer)
     print(report(table))
     if options.output:
         plain = {

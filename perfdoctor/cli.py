@@ -191,7 +191,7 @@ def profile(
             "--output",
             "-o",
             metavar="FORMAT[:FILE]",
-            help="console, flame (SVG), speedscope, collapsed, json or trace; may be repeated.",
+            help="console, flame (SVG), speedscope, collapsed, json, trace or html; may be repeated.",
         ),
     ] = None,
     config: _ConfigFile = None,
