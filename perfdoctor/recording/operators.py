@@ -11,6 +11,7 @@ from .kept_trace import NOT_KEPT, KeptTrace
 from .layers import LayerProfile
 from .libraries import Attention, LayoutTiming, LibraryTiming, LibraryUse, Recurrent
 
+_PAIRS = {"complex64": "float32", "complex128": "float64"}
 NOT_TRACED = Missing("nobody traces Python's allocations, or what that costs was not timed")
 NO_LIMIT = Missing("no variable limits vector extensions")
 NO_COUNTERS = Missing(
@@ -302,8 +303,9 @@ class OpProfile:
         return sum(op.flops_per_step for op in self.ops if dtype is None or op.dtype == dtype)
 
     def self_ms(self, dtype: str) -> float:
-        """Self time per step of the operators of one type, listed or not."""
-        return dict(self.self_ms_by_dtype).get(dtype, 0.0)
+        """Self time per step of the operators of one type and of the complex numbers that are pairs of it, listed or
+        not: a Fourier transform's gradient is as dear in double precision as what it is the gradient of."""
+        return sum(ms for name, ms in self.self_ms_by_dtype if name == dtype or _PAIRS.get(name) == dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,13 @@ def test_a_float32_job_is_clear_with_its_shares() -> None:
     assert number(outcome, "float64_share") == 0
 
 
+def test_complex_numbers_count_as_what_they_are_pairs_of() -> None:
+    pairs = with_(healthy(), ops__self_ms_by_dtype=(("float32", 12.0), ("complex64", 8.0), ("complex128", 2.0)))
+    outcome = _examined(pairs)
+    assert number(outcome, "float32_share") == pytest.approx(20 / 22)
+    assert number(outcome, "float64_share") == pytest.approx(2 / 22)
+
+
 # ---------------------------------------------------------------------------------------------------------
 # float64
 
