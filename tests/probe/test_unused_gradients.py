@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
+from perfdoctor.injected._perfdoctor_probe.remedies import freezing
 from perfdoctor.injected._perfdoctor_probe.remedies.base import UnsuitableError
 from perfdoctor.injected._perfdoctor_probe.remedies.freezing import FreezeUnused
 from perfdoctor.injected._perfdoctor_probe.windows.gradients import GradientsWindow, UnusedGradients
@@ -238,9 +238,10 @@ def test_what_the_job_thaws_is_lost(job: Job) -> None:
     remedy.withdraw()
 
 
-def test_a_job_whose_parameters_all_learn_has_nothing_to_freeze() -> None:
-    gc.collect()  # jobs of other tests
+def test_a_job_whose_parameters_all_learn_has_nothing_to_freeze(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job()
+    its_own = [*job.model.modules(), *job.model.parameters(), job.optimizer]  # not what other tests have left
+    monkeypatch.setattr(freezing, "living", lambda kinds: [one for one in its_own if isinstance(one, kinds)])
     job.optimizer.add_param_group({"params": list(job.model.backbone.parameters())})
     remedy = FreezeUnused(SimpleNamespace())
     with pytest.raises(UnsuitableError, match="in an optimizer"):
