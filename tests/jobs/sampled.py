@@ -24,7 +24,7 @@ class Data(Dataset):
         return 1_000_000
 
     def __getitem__(self, index):
-        spin(15_000)
+        spin(6_000)
         return torch.ones(8) * (index % 3)
 
 

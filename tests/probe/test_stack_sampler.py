@@ -63,7 +63,8 @@ def test_the_hottest_line_is_the_one_that_works(sampled: Observed) -> None:
 def test_lines_of_workers_are_apart_and_start_in_the_worker(sampled: Observed) -> None:
     workers = profiles(sampled)[1]
     assert (workers.name, workers.unit) == ("1 worker", "batch")
-    assert workers.lines[0].site.function == "spin"
+    # A sample waits until the worker lets go of the GIL, which it does in torch's call behind the loop, too.
+    assert workers.lines[0].site.function in ("spin", "Data.__getitem__")
     assert {stack.frames[0].site.function for stack in workers.stacks if stack.frames} == {"_worker_loop"}
     assert "Data.__getitem__" in {frame.site.function for frame in workers.stacks[0].frames} or sys.version_info < (
         3,
@@ -80,7 +81,7 @@ def test_workers_that_are_spawned_are_sampled_too(observe: Observer) -> None:
     observed = observe("sampled.py", "8", "spawn", windows="", env=SAMPLED)
     observed.same()
     workers = profiles(observed)[1]
-    assert workers.lines[0].site.function == "spin"
+    assert workers.lines[0].site.function in ("spin", "Data.__getitem__")
 
 
 @pytest.mark.slow
