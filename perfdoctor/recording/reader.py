@@ -213,6 +213,9 @@ def _block(record: Record, names: Sequence[str], numbers: Sequence[str]) -> dict
         block[name] = np.asarray(value, np.int64) if isinstance(value, list) else np.full(n, value, np.int64)
         if block[name].shape != (n,):
             raise ValueError(f"{name} has not {n} entries")
+        # What is too large for its type comes out as the least of it.
+        if not (np.abs(block[name].astype(np.float64)) < _MOST).all():
+            raise ValueError(f"{name} holds what is no measurement")
     return block
 
 

@@ -56,6 +56,13 @@ def test_bytes_between_the_lines_are_problems_and_nothing_else(rubbish: bytes, a
         assert len(process.steps) > 0
 
 
+@pytest.mark.parametrize("entry", [9.223372036854776e18, -9.223372036854776e18])
+def test_a_column_of_a_number_beyond_all_is_no_column(entry: float) -> None:
+    records = [{**one, "checkpoint_us": entry} if "checkpoint_us" in one else one for one in RECORDS]
+    assert records != list(RECORDS)
+    judged(b"".join(json.dumps(record).encode() + b"\n" for record in records))
+
+
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_field_of_another_kind_loses_its_record_at_most(data: st.DataObject) -> None:
