@@ -6,6 +6,7 @@ from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, location, mi
 from perfdoctor.api.quantities import Deterministic, DeterministicTiming, Evidence, Missing, Step
 
 from .limits import Limits
+from .passes import slower
 
 _SPREAD = (0.6, 1.2)
 """Around what was timed: in a repetition, memory that is filled is nearer than in the job."""
@@ -22,8 +23,7 @@ def deterministic_ms(evidence: Evidence, step: Step) -> float | Missing:
 
 
 def _cost_ms(timing: DeterministicTiming, step: Step, otherwise_ms: float) -> float:
-    passes = step.parts.forward + step.parts.backward
-    return passes * max(0.0, 1 - otherwise_ms / timing.now_ms) if timing.now_ms > 0 else 0.0
+    return (step.parts.forward + step.parts.backward) * slower(timing.now_ms, otherwise_ms)
 
 
 def deterministic_algorithms(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:

@@ -6,6 +6,7 @@ from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, milliseconds
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
 from .limits import Limits
+from .passes import slower
 
 _LEAST = 0.7
 """Of what the passes alone are slower by: tables of traces are small in a repetition, and large in the job."""
@@ -18,10 +19,10 @@ def traced_allocations(evidence: Evidence, step: Step, limits: Limits) -> Findin
     allocate too: a step of 4.5 ms took 1.4 ms without.
     """
     timing = Missing("no operators") if isinstance(evidence.ops, Missing) else evidence.ops.tracing
-    if isinstance(timing, Missing) or timing.now_ms <= 0:
+    if isinstance(timing, Missing):
         return None
-    slower = max(0.0, 1 - timing.off_ms / timing.now_ms)
-    cost = Cost(step, slower * (step.parts.forward + step.parts.backward))
+    spent = slower(timing.now_ms, timing.off_ms)
+    cost = Cost(step, spent * (step.parts.forward + step.parts.backward))
     if cost.share < limits.min_share:
         return None
     return Finding(
@@ -46,7 +47,7 @@ def traced_allocations(evidence: Evidence, step: Step, limits: Limits) -> Findin
         savings=savings(
             step,
             _LEAST * cost.ms,
-            slower * step.working_ms,
+            spent * step.working_ms,
             "the model's own passes, run again with and without after the last step",
         ),
     )

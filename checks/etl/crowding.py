@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from perfdoctor.api.causes import lack_of_cpu
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
+from perfdoctor.api.findings import Confidence, Cost, Finding, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import Cause, Missing
 
-from .waiting import CHEAPER, Case, fetch_measurements
+from .cheaper import WON_BACK, cheaper_batch
+from .waiting import Case, fetch_measurements
 
 _BUSY = 0.5
 """Of the step, from which on a worker that makes a batch is what training waits for: below, its own threads are."""
@@ -41,7 +42,6 @@ def crowded_training(case: Case) -> Finding | None:
     making = {Cause.TRANSFORM: fetch.getitem_cpu_ms, Cause.COLLATE: fetch.collate_cpu_ms}
     if sum(making.values()) * case.loader.steady_batches_per_step < _BUSY * case.step.step_ms:
         return None
-    way, code = CHEAPER[max(making, key=lambda cause: making[cause])]
     line, cost = fetch.lines[0] if fetch.lines else None, Cost(case.step, most)
     return Finding(
         id="PD03.crowded-training",
@@ -58,16 +58,11 @@ def crowded_training(case: Case) -> Finding | None:
             Measurement("cpus", case.evidence.machine.usable_cpus, "count", "usable CPUs"),
         ),
         location=location(case.loader.site if line is None else line.site),
-        fix=Fix(
-            text=f"Make the batch cheaper: {way}.",
-            code=code,
-            risk="None for the results, if the samples stay the same.",
-            remedies=("etl.replay",),
-        ),
+        fix=cheaper_batch(max(making, key=lambda cause: making[cause])),
         savings=savings(
             case.step,
-            0.25 * least,
-            0.9 * most,
+            WON_BACK[0] * least,
+            WON_BACK[1] * most,
             "what training waits for a CPU, at least; what its passes take longer than alone, at most; a cheaper way "
             "keeps 10 to 75 % of the batch",
         ),

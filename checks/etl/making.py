@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from perfdoctor.api.causes import Overlap
-from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, milliseconds, share
+from perfdoctor.api.findings import Confidence, Finding, Measurement, milliseconds, share
 from perfdoctor.api.quantities import Cause, CodeLine, Fetch, Missing
 
 from .._shared.loader_fixes import batched_indexing
+from .cheaper import WON_BACK, cheaper_batch
 from .crowding import crowding
-from .waiting import CHEAPER, Case, fetch_measurements
+from .waiting import Case, fetch_measurements
 
 _IN = {Cause.STORAGE: "waiting for storage", Cause.TRANSFORM: "in `__getitem__`", Cause.COLLATE: "in `collate_fn`"}
 _TELLING = 0.25
@@ -63,7 +64,6 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
         return _per_sample_indexing(case, fetch)
     blamed, line = case.split.blamed, hottest(fetch)
     where, measured = told(fetch)
-    way, code = CHEAPER[blamed]
     least, most = crowding(case)
     if least:
         where += "; meanwhile the training thread waits {crowded_ms} per step for a CPU, which the workers have"
@@ -77,16 +77,11 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
             else "more workers would not keep up on {cpus:usable CPU}, so the batch itself must become cheaper"
         )
         + where,
-        Fix(
-            text=f"Make the batch cheaper: {way}.",
-            code=code,
-            risk="None for the results, if the samples stay the same.",
-            remedies=("etl.replay",),
-        ),
+        cheaper_batch(blamed),
         f"the share of making a batch that is spent {doing(case)}, of which a cheaper way keeps 10 to 75 %"
         + (", and what training waits for a CPU" if least else ""),
-        low=0.25 * (case.part(blamed) + least),
-        high=0.9 * (case.part(blamed) + most),
+        low=WON_BACK[0] * (case.part(blamed) + least),
+        high=WON_BACK[1] * (case.part(blamed) + most),
         ceiling=case.wait + most,
         extra=(
             *fetch_measurements(fetch),

@@ -33,26 +33,6 @@ class Limits:
     """Below, the wait is the loader's own bookkeeping (20 to 40 us a batch) and no setting shortens it."""
 
 
-CHEAPER = {
-    Cause.STORAGE: (
-        "read less often or from faster storage (pack many samples into one file with WebDataset, Arrow or memory-"
-        "mapped arrays, keep the data set in memory, or copy it to a local disk before training)",
-        "np.save('samples.npy', samples)\nsamples = np.load('samples.npy', mmap_mode='r')  # read by page",
-    ),
-    Cause.TRANSFORM: (
-        "cache the transform's result, save the transformed data set before training, or transform whole batches "
-        "instead of single samples",
-        "dataset = [dataset[i] for i in range(len(dataset))]  # once, before the first epoch",
-    ),
-    Cause.COLLATE: (
-        "stack arrays once in `collate_fn` with `torch.from_numpy(np.stack(...))` instead of converting element by "
-        "element",
-        "def collate(samples):\n    return torch.from_numpy(np.stack(samples))",
-    ),
-}
-"""A clause and the code, by what takes longest."""
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """A steady step whose loop waits for a loader."""

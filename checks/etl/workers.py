@@ -9,8 +9,9 @@ from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement,
 from perfdoctor.api.quantities import Cause, Fetch, Job, Loader, Missing, Step
 
 from .._shared.loader_fixes import persistent_workers, prefetch, workers
+from .cheaper import CHEAPER
 from .making import doing, picks_samples_singly, told
-from .waiting import CHEAPER, Case, Limits, fetch_measurements
+from .waiting import Case, Limits, fetch_measurements
 
 WORTH = 0.5
 """Of the wait: what a setting must win back to be worth its own cost."""

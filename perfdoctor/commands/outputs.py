@@ -121,14 +121,18 @@ def write(pages: Pages, outputs: Sequence[Output]) -> None:
             with _writing(output.path):
                 pages.tensorboard(output.path)
             continue
-        text = _text(pages, output.format)
-        if output.path is None:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        else:
-            write_file(output.path, text)
+        write_text(output, _text(pages, output.format))
     if any(output.format == "github" for output in outputs):
         _add_to_step_summary(pages)
+
+
+def write_text(output: Output, text: str) -> None:
+    """To its file, or to stdout without one."""
+    if output.path is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        write_file(output.path, text)
 
 
 def write_file(path: Path, text: str) -> None:

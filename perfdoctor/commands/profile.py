@@ -7,7 +7,6 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
@@ -59,7 +58,8 @@ def run(options: Options) -> Exit:
     )
     show_it = _show_memory if options.memory else _show
     if options.recorded is not None:
-        return show_it(RunDirectory(options.recorded), config, where)
+        directory = RunDirectory(options.recorded)
+        return show_it(directory, judge(directory, config), where)
     command = options.job.command()
     mode = options.job_output or ("live" if sys.stdout.isatty() and sys.stderr.isatty() else "passthrough")
     keep_trace = any(output.format in profile_outputs.OF_RUNS for output in where)
@@ -77,21 +77,21 @@ def run(options: Options) -> Exit:
     try:
         with watcher(directory, mode, None) as show:
             record(request, directory, show, facts=history.facts(os.environ))
-        if mode != "passthrough" and read(directory).facts.end in ("crashed", "killed"):
+        diagnosis = judge(directory, config)
+        if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             show_last_words(directory.job_output)
             say(f"all of the job's output is in {directory.job_output}")
-        code = show_it(directory, config, where)
+        code = show_it(directory, diagnosis, where)
     except (Exception, KeyboardInterrupt):
         if directory.run_file.exists():
             say(f"what was measured is kept: perfdoctor profile --from {shown(directory)}")
         raise
-    explain_failure(judge(directory, config), command, options.job)
+    explain_failure(diagnosis, command, options.job)
     return code
 
 
-def _show(directory: RunDirectory, config: Config, where: tuple[outputs.Output, ...]) -> Exit:
+def _show(directory: RunDirectory, diagnosis: Diagnosis, where: tuple[outputs.Output, ...]) -> Exit:
     """Write every output of a recording."""
-    diagnosis = judge(directory, config)
     code = exit_code(diagnosis, "never")
     profiles = build(read(directory))
     if isinstance(profiles, Missing):
@@ -106,9 +106,8 @@ def _show(directory: RunDirectory, config: Config, where: tuple[outputs.Output, 
     return code
 
 
-def _show_memory(directory: RunDirectory, config: Config, where: tuple[outputs.Output, ...]) -> Exit:
+def _show_memory(directory: RunDirectory, diagnosis: Diagnosis, where: tuple[outputs.Output, ...]) -> Exit:
     """The same of what the memory consists of."""
-    diagnosis = judge(directory, config)
     code = exit_code(diagnosis, "never")
     recording = read(directory)
     profiles = memory.build(recording)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -69,12 +68,9 @@ def write(profiles: Sequence[Profile], job: Job, where: Sequence[Output]) -> Non
 
 
 def write_text(output: Output, text: str) -> None:
-    """To its file, or to stdout without one."""
-    if output.path is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    else:
-        outputs.write_file(output.path, text)
+    """As reports are written; where it is a file to be opened by something, say by what."""
+    outputs.write_text(output, text)
+    if output.path is not None:
         _say_where(output.format, output.path)
 
 

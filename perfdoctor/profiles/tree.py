@@ -62,7 +62,7 @@ def tree(profile: Profile) -> Node:
 
 
 def flame(profile: Profile) -> FlameNode:
-    """For an HTML report: `data.charts.flame`."""
+    """The same as plain values, for JSON."""
     return _plain(tree(profile))
 
 

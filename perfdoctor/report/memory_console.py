@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..diagnosis.findings import Location
 from ..evidence.model import Job
 from ..profiles.memory import MAPPED, REST, MemoryProfile
 from ..profiles.objects import ObjectsProfile
@@ -85,7 +84,7 @@ def _lines_held(objects: ObjectsProfile, job: Job) -> Table:
         place = str(one.site) if one.site is not None else "no line of the job's"
         count = wording.plural(one.count, "object")
         table.add_row(wording.size(one.bytes), count, Line(Text.assemble((place, "bold"), (kind, "dim"))))
-        code = source_line(Location(one.site.file, one.site.line), job) if one.site is not None else ""
+        code = source_line(one.site, job)
         if code:
             table.add_row("", "", Line(Text(code, style="cyan")))
     return table
@@ -142,7 +141,7 @@ def _lines(profile: MemoryProfile, job: Job) -> Table:
         what = ", ".join(word for word in (WORDS[made.what], layer, wording.plural(made.count, "tensor")) if word)
         number_text = Text(str(number), style="dim")
         table.add_row(number_text, wording.size(made.bytes), Line(Text.assemble((place, "bold"), (f"  {what}", "dim"))))
-        code = source_line(Location(made.site.file, made.site.line), job) if made.site is not None else ""
+        code = source_line(made.site, job)
         if code:
             table.add_row("", "", Line(Text(code, style="cyan")))
     return table

@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..diagnosis.findings import Location
 from ..evidence.model import Job
 from ..profiles.model import Below, HotLine, Profile
 from . import wording
@@ -75,7 +74,7 @@ def _table(lines: Sequence[HotLine], job: Job) -> Table:
     for number, line in enumerate(lines, 1):
         place = Line(Text.assemble((str(line.site), "bold"), (f"  {_WORDS.get(line.part, line.part)}", "dim")))
         table.add_row(Text(str(number), style="dim"), wording.share(line.share), wording.duration(line.ms), place)
-        code = source_line(Location(line.site.file, line.site.line), job)
+        code = source_line(line.site, job)
         if code:
             table.add_row("", "", "", Line(Text(code, style="cyan")))
         inside = _inside(line)

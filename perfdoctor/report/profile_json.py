@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from ..diagnosis.findings import Location
 from ..evidence.model import Job
 from ..profiles import tree
 from ..profiles.model import Profile
@@ -40,9 +39,6 @@ def _plain(profile: Profile, job: Job) -> dict[str, object]:
         "total_ms": profile.total_ms,
         "count": profile.count,
         "samples": profile.samples,
-        "lines": [
-            {**asdict(line), "code": source_line(Location(line.site.file, line.site.line), job)}
-            for line in profile.lines
-        ],
+        "lines": [{**asdict(line), "code": source_line(line.site, job)} for line in profile.lines],
         "tree": tree.flame(profile),
     }

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from ..diagnosis.findings import Location
-from ..evidence.model import Job
+from ..evidence.model import Job, Site
 from . import wording
 
 LONGEST_BYTES = 4_000_000
@@ -26,12 +26,12 @@ class SourceLine:
     """The one that a finding points at."""
 
 
-def source_line(location: Location | None, job: Job) -> str:
+def source_line(location: Location | Site | None, job: Job) -> str:
     """The line without its indentation; "" where the file is gone, no Python, or changed since the job began."""
     return next((line.text.strip() for line in excerpt(location, job, 0)), "")
 
 
-def excerpt(location: Location | None, job: Job, around: int) -> tuple[SourceLine, ...]:
+def excerpt(location: Location | Site | None, job: Job, around: int) -> tuple[SourceLine, ...]:
     """The line with so many before and after it, without their common indentation and without blank lines at the ends;
     empty where the file is gone, no Python, or changed since the job began."""
     if location is None or location.line < 1:
