@@ -3,6 +3,8 @@
 # make test-slow  the tests that `make test` leaves out, those marked `slow`: every ill job and its cure, every trainer and
 #                 way to end, whole trials, gates and programs of the clinic, the installed wheel
 # make test-browser  HTML reports in a real browser, Debian's chromium: skipped, with a word, where there is none
+# make test-clusters  Ray, Spark, torchrun as several nodes, Slurm and object storage, each on this machine: skipped, with a
+#                 word, where one is missing
 # make docs       docs/checks/*.md from the docstrings of the checks, the options, the schema and the pictures of a report
 # make clinic     how often perfdoctor is right, on a subset of sick and well programs; make clinic-full: on all, with
 #                 other tools beside it; hours. Judgements are kept in clinic.jsonl: a run that was broken off goes on there
@@ -20,7 +22,7 @@ PIP_INSTALL = $(VENV)/bin/python -m pip install -c constraints.txt $(PIP_ARGS)
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder --reruns 3 --only-rerun DisturbedError
 PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
-.PHONY: demo test test-slow test-browser docs clinic clinic-full clean
+.PHONY: demo test test-slow test-browser test-clusters docs clinic clinic-full clean
 
 demo: $(VENV)/installed
 	$(VENV)/bin/perfdoctor check --fail-on never sample_configs/demo_train.py
@@ -29,7 +31,7 @@ test: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(PYTEST) -m 'not slow and not browser'
+	$(PYTEST) -m 'not slow and not browser and not cluster'
 
 test-slow: $(VENV)/installed-dev
 	$(PYTEST) -m slow
@@ -37,6 +39,11 @@ test-slow: $(VENV)/installed-dev
 test-browser: $(VENV)/installed-dev
 	$(PIP_INSTALL) -e '.[dev,browser]'
 	$(PYTEST) -m browser tests/browser
+
+# One engine at a time: each brings its own processes.
+test-clusters: $(VENV)/installed-dev
+	$(PIP_INSTALL) -e '.[dev,clusters]'
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m cluster --reruns 1 --only-rerun DisturbedError tests/clusters
 
 docs: $(VENV)/installed
 	$(VENV)/bin/python docs/generate.py
