@@ -33,6 +33,10 @@ class ProcessHeader:
     """Of `python -m`."""
     cpus: int = 0
     """That it could run on when it started."""
+    host: str = ""
+    """Name of the machine, or of the container."""
+    boot: str = ""
+    """The kernel's boot id: hosts of one name differ by it."""
 
 
 @dataclass(frozen=True, slots=True)
