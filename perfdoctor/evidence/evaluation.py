@@ -27,7 +27,8 @@ def held(process: ProcessRecording) -> Held:
     """Those that are no part of an ordinary step.
 
     A forward pass on the batch that the step then trains with (a teacher, a frozen encoder) belongs to the step. So
-    does one without a loader that is found in more than a fifth of the steps: that is how the loop works.
+    does one without a loader that is found in more than a fifth of the steps, or in each of its cycles: that is how the
+    loop works.
     """
     seen, batches = process.evaluations, process.batches
     last = np.ones(len(batches), dtype=bool)
@@ -39,7 +40,8 @@ def held(process: ProcessRecording) -> Held:
     rare = len(seen) <= REGULAR_SHARE * len(process.steps)
     if not process.trains:
         own, rare = np.zeros(len(seen), dtype=bool), False
-    return Held(seen.where(own | ((loader >= 0) & rare)), seen.where((loader < 0) & rare), training)
+    apart = rare and process.cycle is None
+    return Held(seen.where(own | ((loader >= 0) & rare)), seen.where((loader < 0) & apart), training)
 
 
 def by_row(rows: Columns, found: Columns) -> Ints:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..recording.model import Columns, Ints, ProcessRecording
-from ..recording.process import BOUNDARIES, Compiled, Sample
+from ..recording.process import BOUNDARIES, Compiled, Cycle, Sample
 from .model import Missing, Parts, Step
 from .stats import block_interval, mad, trimmed_mean
 
@@ -48,6 +48,8 @@ class Selection:
     end_ns: int
     samples: tuple[Sample, Sample] | None
     """First and last counters inside the span, clear of the windows where possible."""
+    cycle: int = 1
+    """Steps after which the loop does the same again; the steady ones are whole cycles."""
 
     @property
     def count(self) -> int:
@@ -61,6 +63,11 @@ class Selection:
     def column(self, name: str) -> Ints:
         """A column of the steady steps."""
         return self.rows[name][self.mask]
+
+    def series(self, name: str) -> npt.NDArray[np.float64]:
+        """The same, where steps come in cycles as the mean of each."""
+        means: npt.NDArray[np.float64] = self.column(name).reshape(-1, self.cycle).mean(axis=1)
+        return means
 
     def per_step(self, name: str) -> float | None:
         """Growth of a `Sample` counter per step; None without two samples, or when they lack it."""
@@ -119,7 +126,11 @@ def select(process: ProcessRecording) -> Selection | Missing:
     first = int(kept[warm]) if warm < len(kept) else int(numbers[-1]) + 1
     after = numbers >= first
     irregular = _irregular(process, rows) & after & clean
-    mask = after & clean & ~irregular
+    mask, cycle = after & clean & ~irregular, 1
+    if process.cycle is not None:
+        whole = _whole_cycles(mask, numbers, process.cycle)
+        if whole.any():
+            mask, cycle = whole, process.cycle.length
     count = int(mask.sum())
     if count < MIN_STEADY:
         return Missing(
@@ -139,12 +150,13 @@ def select(process: ProcessRecording) -> Selection | Missing:
         start_ns=int(rows["end_ns"][begin] - 1000 * rows["wall_us"][begin]),
         end_ns=int(rows["end_ns"][-1]),
         samples=_sample_pair(_at_boundaries(process), first, numbers[~clean]),
+        cycle=cycle,
     )
 
 
 def measure(process: ProcessRecording, selection: Selection) -> Step:
     """The steady step of a selection."""
-    ms = {name: selection.column(f"{name}_us") / 1000 for name in ("wall", "cpu", *BURSTY, *SMOOTH)}
+    ms = {name: selection.series(f"{name}_us") / 1000 for name in ("wall", "cpu", *BURSTY, *SMOOTH)}
     other = ms["wall"] - sum(ms[name] for name in (*BURSTY, *SMOOTH))
     # Threads that share an interpreter run by turns: a thousand short forwards, then one that waits for its turn.
     by_turns = any(record.threads > 1 for record in process.forwards_seen)
@@ -165,7 +177,7 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
     return Step(
         boundary=BOUNDARIES[selection.kind],
         count=selection.count,
-        seconds=float(ms["wall"].sum()) / 1000,
+        seconds=float(selection.column("wall_us").sum()) / 1e6,
         warmup=selection.warmup,
         windowed=selection.windowed,
         irregular=int(selection.irregular.sum()),
@@ -184,6 +196,7 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
         samples=samples_per_step(process, selection),
         first_step_s=_first_step_s(process),
         slope=_slope(ms["wall"]),
+        cycle=selection.cycle,
     )
 
 
@@ -205,10 +218,18 @@ def _irregular(process: ProcessRecording, rows: Columns) -> Mask:
     starts = np.isin(rows["step"], [iterator.step for iterator in process.iterators])
     micro = rows["micro"]
     usual = np.bincount(micro).argmax() if len(micro) else 0
-    for odd in (starts, micro != usual, rows["checkpoint_us"] > 0, compiling(process.compiled, rows)):
+    another_count = np.zeros(len(rows), dtype=bool) if process.cycle is not None else micro != usual
+    for odd in (starts, another_count, rows["checkpoint_us"] > 0, compiling(process.compiled, rows)):
         if odd.mean() <= REGULAR_SHARE:
             found |= odd
     return found
+
+
+def _whole_cycles(mask: Mask, numbers: Ints, cycle: Cycle) -> Mask:
+    """Those of the steps whose whole cycle is among them."""
+    of = (numbers - cycle.at) // cycle.length
+    kept, steps = np.unique(of[mask], return_counts=True)
+    return mask & np.isin(of, kept[steps == cycle.length])
 
 
 def compiling(compiled: Sequence[Compiled], rows: Columns) -> Mask:

@@ -67,8 +67,8 @@ class Enough:
         selection = steady.select(process)
         if isinstance(selection, Missing):
             return False
-        walls = selection.column("wall_us") / 1e6
-        self.steps, self.seconds = selection.count, float(walls.sum())
+        walls = selection.series("wall_us") / 1e6
+        self.steps, self.seconds = selection.count, float(walls.sum()) * selection.cycle
         low, high = block_interval(walls)
         self.precision = (high - low) / 2 / float(walls.mean())
         if self._samples:

@@ -47,4 +47,4 @@ class Launcher:
         finally:
             shutil.rmtree(directory.path.parent, ignore_errors=True)
         steps = [selection for process in ranks if not isinstance(selection := steady.select(process), Missing)]
-        return max((trimmed_mean(selection.column("wall_us") / 1000) for selection in steps), default=None)
+        return max((trimmed_mean(selection.series("wall_us") / 1000) for selection in steps), default=None)

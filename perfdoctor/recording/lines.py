@@ -34,6 +34,9 @@ class Loop:
     """`for t in range(steps)`, cut short where it is long."""
     carries: tuple[str, ...] = ()
     """What the line needs from the iteration before (`state`); empty where iterations could be computed together."""
+    across: str = ""
+    """Where it needs something: a loop around this one whose iterations could be computed together."""
+    across_line: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from .process import (
     Call,
     Collections,
     Compiled,
+    Cycle,
     EvalWithGradSeen,
     Failure,
     ForwardsSeen,
@@ -134,6 +135,8 @@ class ProcessRecording:
     """The line window once more, where something grew."""
     gradient_reads: GradientReads | Missing | None
     """None where every gradient has an optimizer."""
+    cycle: Cycle | None
+    """None where every steady step is like the others."""
     growth: Growth | None
     """None where nothing grew."""
     planned: Planned | None
@@ -227,6 +230,7 @@ KINDS: Mapping[str, str] = {
     "window lines": "code_lines",
     "window later": "later_lines",
     "window gradients": "gradient_reads",
+    "cycle": "cycle",
     "growth": "growth",
     "planned": "planned",
     "window counters": "counters",

@@ -60,6 +60,18 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True)
+class Cycle:
+    """The loop does the same again every so many steps, of which one is unlike the others and takes long."""
+
+    step: int
+    """When it was found."""
+    length: int
+    """Steps."""
+    at: int
+    """One of those that are unlike the others."""
+
+
+@dataclass(frozen=True, slots=True)
 class FullCollection:
     """One generation-2 collection, or any that somebody asked for."""
 

@@ -119,6 +119,8 @@ def _step_rows(step: Step | Missing) -> tuple[Row, ...]:
     ]
     seconds = wording.duration(step.seconds * 1000)
     steps = f"{wording.plural(step.count, 'steady step')} in {seconds}; a step is {STEP_WORDS[step.boundary]}"
+    if step.cycle > 1:
+        steps += f", and one of {step.cycle} does more than the others: numbers are means of {step.cycle}"
     if left_out:
         steps += f". Left out: {wording.listing(left_out)}"
     if step.irregular and step.irregular_ms > 0:

@@ -121,9 +121,9 @@ class Conductor:
         selection = steady.select(steady.untouched(process)) if process is not None else Missing("no rank")
         if isinstance(selection, Missing) or self.problem:
             return
-        walls = selection.column("wall_us") / 1000
+        walls = selection.series("wall_us") / 1000
         # The mean: what a job does every few steps takes its time too, and a median would not plan for it.
-        size = Size(block_steps(walls), float(walls.mean()) / 1000)
+        size = Size(block_steps(walls * selection.cycle) * selection.cycle, float(walls.mean()) / 1000)
         self._estimate(diagnosis.evidence, size)
         in_process = [(number, one) for number, one in enumerate(wanted, 1) if not one.launches]
         launches_s = self.budget.kept = self._for_launches(sum(one.launches for one in wanted))

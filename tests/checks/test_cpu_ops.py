@@ -159,6 +159,18 @@ def test_a_loop_whose_iterations_need_one_another_is_not_told_to_use_whole_tenso
     assert {m.value for m in finding.evidence if m.name == "carries"} == {"state, done"}
 
 
+def test_a_loop_around_one_that_needs_its_state_is_computed_at_once() -> None:
+    run = sequential_loop("carry")
+    across = {"across": "for agent in range(48)", "across_line": 47}
+    lines = [replace(one, loop=one.loop and replace(one.loop, **across)) for one in run.hot_lines]  # type: ignore
+    finding = _found(with_(run, hot_lines=tuple(lines)))
+    assert finding.id == "PD10.element-loop" and "`{across}` (line {across_line})" in finding.fix.text
+    told = {measured.name: measured.value for measured in finding.evidence}
+    assert (told["across"], told["across_line"], told["carries"]) == ("for agent in range(48)", "47", "carry")
+    # Two agents halve the loop.
+    assert finding.savings.low_ms == pytest.approx(0.5 * (4.8 + 0.85 * 8.4))
+
+
 def test_a_sequential_loop_is_worth_telling_from_the_same_share_on() -> None:
     assert _ids(sequential_loop("h", share=0.11)) == []
     assert _ids(sequential_loop("h", op_us=51.0)) == []

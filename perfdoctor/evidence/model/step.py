@@ -90,6 +90,8 @@ class Step:
     """Samples per step."""
     first_step_s: float | Missing
     """From the start of the process to the end of its first step."""
+    cycle: int = 1
+    """Steps after which the loop does the same again, one of them unlike the others: numbers are those of the mean."""
     slope: float = 0.0
     """Relative growth of the step over the steady span: 0.1 means 10 % slower at its end."""
 

@@ -210,8 +210,9 @@ class Loop:
         self.inside_forward = False
         return self.timeline.leave(parts.FORWARD) - self.forward_began_ns
 
-    def forward_ended(self, took_ns: int, has_parameters: bool, useless_graph: bool) -> None:
-        """It ended. `useless_graph`: in evaluation mode, with gradients enabled, and the output has a graph."""
+    def forward_ended(self, took_ns: int, has_parameters: bool, useless_graph: bool, gradients: bool = True) -> None:
+        """It ended. `useless_graph`: in evaluation mode, with gradients enabled, and the output has a graph.
+        `gradients`: enabled, so that a loss may follow."""
         line = self.timeline
         if self.eval_with_grad_ns:
             # The forward before this one recorded a graph in evaluation mode and no backward pass used it.
@@ -230,7 +231,7 @@ class Loop:
                 self.eval_with_grad_site = self.sites.here(2)
             if self.kind not in ("optimizer", "backward"):
                 self._count_forward()
-        if line.stack[-1] in _BEFORE_LOSS:
+        if gradients and line.stack[-1] in _BEFORE_LOSS:
             line.stack.append(parts.LOSS)
 
     def _count_forward(self) -> None:

@@ -32,6 +32,7 @@ from .stop import StopJob, engine
 from .timeline import CHECKPOINT, GC, INPUT, LOGGING, Timeline, unit_ns
 from .tracker import Tracker
 from .windows import schedule
+from .windows.cycles import Cycles
 from .windows.made import made
 from .windows.sampling import Sampling
 
@@ -78,6 +79,7 @@ class Probe:
         self.write_settings = guarded("settings", self._write_settings)
         self.write_sample = guarded("sample", self.sample)
         self.write_rows = guarded("flush", self.flush)
+        self.look_for_cycle = guarded("cycles", self._look_for_cycle)
         self.take_turn = guarded("turns", self._take_turn)
         self.loop.updates.window_is_open = lambda: self.windows.open is not None
         self.loop.on_kind = guarded("windows", self._kind_changed)
@@ -116,6 +118,7 @@ class Probe:
         """Whether the settings were written before any optimizer was seen (a rollout came first), or before the job
         called torch.compile."""
         self.turns = None
+        self.cycles = Cycles()
 
     def before_fork(self) -> None:
         """A window must not be open in a child: nobody would close it there."""
@@ -300,6 +303,7 @@ class Probe:
             marked = {"marked": self.windows.marked} if self.windows.marked else {}
             self.recorder.record("steps", **numbers, **marked, **columns(records.STEP_COLUMNS, rows))
             self.windows.marked.clear()
+            self.look_for_cycle(line, rows)
         for site, (count, ns) in self.loop.eval_with_grad.items():
             self.recorder.record("eval_with_grad", step=line.step, site=site, count=count, us=ns // 1000)
         self.loop.eval_with_grad.clear()
@@ -314,6 +318,20 @@ class Probe:
         self.device_clock.flush()
         self.sampling.flush()
         self.recorder.flush()
+
+    def _look_for_cycle(self, line: Timeline, rows: "list[tuple]") -> None:
+        """Windows see whole cycles: they are opened again once there is one."""
+        started = {row[1] for row in self.loading.rows if row[4]}
+        first = line.step - len(rows)
+        wall, micro, saving = (records.STEP_COLUMNS.index(name) for name in ("wall_us", "micro", "checkpoint_us"))
+        found = self.cycles.look(
+            first, [(row[wall], row[micro], row[saving] > 0 or step in started) for step, row in enumerate(rows, first)]
+        )
+        if found is not None and self.trials is None:
+            self.recorder.record("cycle", step=line.step, **found)
+            self.windows.cycle = found["length"]
+            self.windows.replan(line.step)
+            self.loop.due_ns = 0
 
     def _write_settings(self) -> None:
         optimizer = self.optimizer() if self.optimizer is not None else None

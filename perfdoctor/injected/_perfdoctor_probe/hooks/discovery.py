@@ -248,13 +248,14 @@ class Discovery:
         root.spent_ns += took_ns
         if not root.calls & 255:
             self._weigh(kind, root, loop.timeline.step)
-        useless = not module.training and torch.is_grad_enabled() and _has_graph(result)
+        gradients = torch.is_grad_enabled()
+        useless = not module.training and gradients and _has_graph(result)
         if self.concurrency.on:
             self.forward_left(ident, module, root.has_parameters, useless)
-        if root.has_parameters and not (module.training and torch.is_grad_enabled()):
+        if root.has_parameters and not (module.training and gradients):
             self.evaluated(took_ns)
         # May end the step, and with it the job: nothing may follow.
-        loop.forward_ended(took_ns, root.has_parameters, useless)
+        loop.forward_ended(took_ns, root.has_parameters, useless, gradients)
 
     def _ended_elsewhere(self, ident: int, module, root: "_Root | None", result) -> None:
         if root is None:

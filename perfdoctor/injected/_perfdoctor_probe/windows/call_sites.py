@@ -23,8 +23,9 @@ from . import asserting, indices
 from .line_clock import PARTS
 from .loops import Loops
 
-_LOOKUPS = 3000
-"""Stack walks for telling operators in one window; each costs 2 to 5 us."""
+_LOOKUPS = 2000
+"""Stack walks for telling operators (2 to 5 us each) until only every 3rd of a kind counts, for the two it stands for
+as well; as many again until every 7th, ..."""
 _WALKS = 2000
 """Stack walks for all others until only every 3rd operator's is taken; as many again until every 7th, ..."""
 _KEPT = 60
@@ -103,6 +104,9 @@ class _Watch(TorchDispatchMode):
         self.lines: "dict[tuple[int, str], _Line]" = {}
         self.ops = 0
         self.lookups = 0
+        self.lookup_stride = 1
+        self.unlooked: "dict[tuple, list[int]]" = {}
+        """Telling calls and their nanoseconds since the last walk for one of the kind."""
         self.walks = 0
         self.stride = 1
         self.pending = [0, 0, 0]
@@ -218,18 +222,24 @@ class _Watch(TorchDispatchMode):
                 return
         else:
             detail = self._part()
-        if self.lookups >= _LOOKUPS:
+        pending = self.unlooked.setdefault((kind, detail), [0, 0])
+        pending[0] += 1
+        pending[1] += took
+        if pending[0] < self.lookup_stride:
             return
         self.lookups += 1
+        if not self.lookups % _LOOKUPS:
+            self.lookup_stride = 2 * self.lookup_stride + 1
         site, _, via = self.sites.call(2, self.thread)
         by_library = kind == "scalar_read" and via is not None and not via[0].endswith(_OF_TENSORS)
         key = (kind, site, detail, by_library)
-        self.count(key, took)
+        self.count(key, *reversed(pending))
+        pending[:] = (0, 0)
 
-    def count(self, key: tuple, took: int = 0) -> None:
-        """One telling call more, which took so many nanoseconds."""
+    def count(self, key: tuple, took: int = 0, calls: int = 1) -> None:
+        """Telling calls more, which took so many nanoseconds."""
         total = self.found.setdefault(key, [0, 0])
-        total[0] += 1
+        total[0] += calls
         total[1] += took
 
     def _is_causal(self, mask) -> bool:

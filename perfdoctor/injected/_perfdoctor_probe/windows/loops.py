@@ -50,11 +50,15 @@ class Loops:
                 loop = inside[0]
                 if (file, loop.lineno) in self.steps:
                     return None
-                return {
-                    "line": loop.lineno,
-                    "header": _header(loop),
-                    "carries": state or dependence.carried(loop, line, modules, of_class)[:3],
-                }
+                carries = state or dependence.carried(loop, line, modules, of_class)[:3]
+                found = {"line": loop.lineno, "header": _header(loop), "carries": carries}
+                if carries and not state:
+                    for outer in inside[1:]:
+                        if (file, outer.lineno) in self.steps:
+                            break
+                        if not dependence.carried(outer, line, modules, of_class):
+                            return {**found, "across": _header(outer), "across_line": outer.lineno}
+                return found
             if not state and isinstance(scope, ast.FunctionDef):
                 # What an object keeps from call to call; a function's own names are new in each.
                 found = dependence.carried(scope, line, modules, of_class)

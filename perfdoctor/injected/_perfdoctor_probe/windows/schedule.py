@@ -46,6 +46,8 @@ class Windows:
         self.marked: "list[int]" = []
         self.own = OwnWork()
         self.length = STEPS
+        self.cycle = 1
+        """Steps after which the loop does the same again: a window holds all of them."""
         self.attempts: "dict[str, int]" = {}
         self.microbenchmark = self.final_microbenchmark = None
         self.unused_gradients = None
@@ -58,7 +60,7 @@ class Windows:
 
     def replan(self, step: int) -> None:
         """From here on steps are other than those that the windows saw (a first evaluation, the acting before an
-        agent learns): look again, at these."""
+        agent learns, all of a cycle): look again, at these."""
         self.abandon(step, "", again=True)
         if self.open is None:
             self.plan = list(self.planned)
@@ -114,7 +116,7 @@ class Windows:
             self.fault(f"window {name}", error)
             return
         self.open = window
-        self.length = getattr(window, "steps", self.length)
+        self.length = getattr(window, "steps", self.cycle if self.cycle > 1 else self.length)
         self.thread = get_ident()
         self.opened_step = step
 
