@@ -74,7 +74,7 @@ def train():
     loud, slotted, count = Loud(), Slotted(), counter()
     graphs, average = [], torch.zeros(())
     x, y = torch.randn(4, 8), torch.tensor([0, 1, 0, 1])
-    bank, returns = torch.randn(2, 3), np.zeros(1)
+    bank, returns, tally = torch.randn(2, 3), np.zeros(1), torch.tensor([5000])
     keeper = Keeper()
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -93,6 +93,7 @@ def train():
         bank = torch.cat([bank, x[:1, :3]])
         far = x[:, :3] @ bank.T
         returns = np.append(returns, far.sum().item())
+        tally = torch.unique(torch.cat([tally, torch.tensor([step * 37 % 1009])]))
         keeper.keep(x)
         inputs = torch.zeros(4, step + 8)
         inputs = torch.nn.functional.pad(inputs, (0, 1))

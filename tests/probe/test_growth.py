@@ -72,6 +72,7 @@ def test_a_graph_of_later_steps_alone_is_not_carried(kept: Observed) -> None:
         ("bank", "bank = torch.cat([bank, x[:1, :3]])", 12),
         ("returns", "returns = np.append(returns, far.sum().item())", 8),
         ("keeper.queue", "self.queue = torch.cat(", 128),
+        ("tally", "tally = torch.unique(torch.cat([tally, torch.tensor([step * 37 % 1009])]))", 8),
     ],
 )
 def test_a_tensor_that_carries_on_what_it_held_is_named_with_the_line_that_makes_it_larger(
@@ -91,7 +92,7 @@ def test_what_is_computed_from_a_tensor_is_named_too(kept: Observed) -> None:
 def test_longer_inputs_are_no_tensor_that_is_kept(kept: Observed) -> None:
     """`inputs` is padding, and `places` starts as it did; neither is given what it was."""
     assert kept.rank.growth is not None
-    assert {tensor.name for tensor in kept.rank.growth.larger_tensors} == {"bank", "returns", "keeper.queue"}
+    assert {tensor.name for tensor in kept.rank.growth.larger_tensors} == {"bank", "returns", "keeper.queue", "tally"}
 
 
 def test_lines_are_timed_once_more_after_something_has_grown(kept: Observed) -> None:

@@ -49,7 +49,7 @@ _LONGER = 1.1
 class _Trend:
     """A container, a tensor or its graph, from census to census."""
 
-    __slots__ = ("ends", "first_size", "first_step", "path", "rises", "size", "step")
+    __slots__ = ("ends", "first_size", "first_step", "path", "rises", "size", "spread", "step")
 
     def __init__(self, path: str, step: int, size: int) -> None:
         self.path = path
@@ -58,6 +58,8 @@ class _Trend:
         self.rises = 0
         self.ends = None
         """Of a tensor that has grown: values that a larger one must have too."""
+        self.spread: list = []
+        """The same of one that is sorted."""
 
     @property
     def per_step(self) -> float:
@@ -151,9 +153,10 @@ class Growth:
             now = sizes[one.path] = _next(before, one.path, step, count)
             if now.rises > rises:
                 ends = tensor_sizes.ends(one.one)
-                if now.ends is not None and not tensor_sizes.is_carried(now.ends, ends):
+                carried = now.ends is None or tensor_sizes.is_carried(now.ends, ends)
+                if not carried and not tensor_sizes.holds(one.one, now.spread):
                     now.rises = 1
-                now.ends = ends
+                now.ends, now.spread = ends, tensor_sizes.spread(one.one)
             if now.rises >= 2 and now.per_step >= _LEAST_BYTES:
                 found.append((now, one))
         self.sizes = sizes

@@ -1,7 +1,7 @@
 """Tensors and arrays that get larger because what they held is carried on: `bank = torch.cat([bank, x])`.
 
 A batch of longer sequences is larger too. So a tensor counts only with some values at its start, or at its end, that it
-had at the census before.
+had at the census before; or where both are sorted and values from all over the one are in the other (`torch.unique`).
 """
 
 import sys
@@ -39,3 +39,18 @@ def ends(one) -> "tuple[list, list]":
 def is_carried(before: "tuple[list, list]", now: "tuple[list, list]") -> bool:
     """Whether either end is as it was; padding, which is the same everywhere, says nothing."""
     return any(one == other and len(set(one)) > 1 for one, other in zip(before, now))
+
+
+def spread(one) -> list:
+    """Values from all over it, where it is a row that rises throughout, in the host's memory; else none."""
+    if one.ndim != 1 or len(one) < 2 * _READ or (type(one) in _PLAIN and one.device.type != "cpu"):
+        return []
+    values = one.detach() if type(one) in _PLAIN else one
+    if not bool((values[1:] > values[:-1]).all()):
+        return []
+    return values[:: len(values) // _READ].tolist()
+
+
+def holds(one, values: list) -> bool:
+    """Whether all of these, of a smaller one that `spread` was asked of, are in it, which rises too."""
+    return bool(values) and bool(spread(one)) and all(bool((one == value).any()) for value in values)
