@@ -25,7 +25,8 @@ How to fix
 Save so rarely that it costs 1 to 2 %: what a crash loses is the work since the last checkpoint, and that is all that
 more of them buy. Where they must be so frequent, save a copy in a thread or with
 `torch.distributed.checkpoint.async_save`, and leave out what is not needed to go on. `perfdoctor check --trial` tries
-the copy in a thread (`checkpoint.background`) in blocks of steps from one save to another.
+the most that fewer can give (`checkpoint.skipped` leaves a file that is there as it is) and the copy in a thread
+(`checkpoint.background`), in blocks of steps from one save to another.
 
 When it stays silent
 --------------------
@@ -164,6 +165,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
                 transformers=f'args = TrainingArguments(..., save_strategy="steps", save_steps={wanted})',
             ),
             risk="A crash loses the work since the last checkpoint.",
+            remedies=_to_try(saves),
             alternatives=_in_background(saves),
         ),
         savings=savings(
@@ -184,6 +186,12 @@ def _instead(saves: Checkpoints) -> str:
         return "save with `torch.distributed.checkpoint.async_save`, which returns when there is a copy."
     takes = "" if saves.stage_ms is None else ", which takes about {stage_ms} of {save_ms},"
     return f"copy what is saved{takes} and write the copy in a thread."
+
+
+def _to_try(saves: Checkpoints) -> tuple[str, ...]:
+    """A trial leaves out what `torch.save` would write."""
+    held = saves.contents
+    return ("checkpoint.skipped",) if held is not None and held.library == "torch.serialization" else ()
 
 
 def _in_background(saves: Checkpoints) -> tuple[Alternative, ...]:

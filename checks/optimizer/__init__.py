@@ -49,7 +49,8 @@ Limits
 What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window; the window
 is not opened in a job that compiles. A loop is known by what stands at its head (`parameters()`, `param_groups`,
 `grads`). Of a step rule written by hand, the saving is that of other operators on the same tensors. On a GPU nothing
-is timed so, and reads are PD10's. Schedules of classes with a `step` of their own are not counted. Whether gradients
+is timed so, and reads are PD10's. Schedules of classes with a `step` of their own are not counted. A `GradScaler` in
+the inner loop needs no finding: a second `step`, `unscale_` or `update` before the next one raises. Whether gradients
 are read is seen in a step or two: a job that logs their norms every 100 steps may want them. Where the passes could not
 be run again (a GPU, ranks, long steps), what such gradients cost is told from the time of each layer.
 

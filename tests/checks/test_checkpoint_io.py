@@ -81,7 +81,7 @@ STAGED = {"library": "torch.serialization", "us": 50_000, "cpu_us": 30_000, "cop
 def test_a_thread_that_writes_a_copy_is_offered_with_what_it_would_save() -> None:
     finding = _found(checkpoints(contents=with_(HELD, **STAGED)))
     (other,) = finding.fix.alternatives
-    assert other.remedy == "checkpoint.background" and finding.fix.remedies == ()
+    assert other.remedy == "checkpoint.background" and finding.fix.remedies == ("checkpoint.skipped",)
     assert (other.low_ms, other.high_ms) == (pytest.approx(1.0), pytest.approx(4.0))
     assert number(finding, "stage_ms") == pytest.approx(10.0) and "{stage_ms} of {save_ms}" in finding.fix.text
     busy = _found(checkpoints(contents=with_(HELD, **STAGED | {"cpu_us": 50_000}))).fix.alternatives

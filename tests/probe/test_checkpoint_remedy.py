@@ -21,6 +21,7 @@ from torch import nn
 from perfdoctor.injected._perfdoctor_probe.hooks.calls import Calls
 from perfdoctor.injected._perfdoctor_probe.remedies.base import UnsuitableError
 from perfdoctor.injected._perfdoctor_probe.remedies.checkpoints import Background
+from perfdoctor.injected._perfdoctor_probe.remedies.skipping import Skipped
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="pathlib looks at files by itself before 3.11")
 real_save = torch.save
@@ -215,10 +216,29 @@ def test_a_buffer_is_written_at_once(remedy: Background, disk: Disk) -> None:
     assert disk.written == [""] and "no path" in remedy.lost()
 
 
+def test_a_file_that_is_there_is_left_alone_and_a_new_one_is_written(disk: Disk, tmp_path: Path) -> None:
+    disk.free.set()
+    told: list[None] = []
+    remedy = Skipped(SimpleNamespace(calls=SimpleNamespace(files_saved=1, file_saved=lambda: told.append(None))))
+    remedy.apply()
+    torch.save({"a": 1}, tmp_path / "last.pt")
+    assert disk.written == ["last.pt"] and "a file of its own" in remedy.lost()
+    torch.save({"a": 2}, tmp_path / "last.pt")
+    torch.save({"a": 2}, io.BytesIO())
+    assert disk.written == ["last.pt", ""] and torch.load(tmp_path / "last.pt") == {"a": 1}
+    assert remedy.lost() == "" and len(told) == 1
+    remedy.withdraw()
+    assert torch.save == disk.save
+    torch.save({"a": 3}, tmp_path / "last.pt")
+    assert torch.load(tmp_path / "last.pt") == {"a": 3}
+
+
 def test_several_ranks_or_no_save_at_all_do_not_suit(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     none = Background(SimpleNamespace(calls=SimpleNamespace(files_saved=0)))
     with pytest.raises(UnsuitableError, match="not called"):
         none.apply()
+    with pytest.raises(UnsuitableError, match="not called"):
+        Skipped(none.probe).apply()
     none.withdraw()
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)

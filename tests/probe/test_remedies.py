@@ -334,7 +334,9 @@ def test_a_heap_that_malloc_let_grow_serves_the_job_no_more_once_it_is_withdrawn
 def test_every_name_can_be_parsed_and_says_how_to_keep_it() -> None:
     for entry in catalogue.ENTRIES:
         assert catalogue.parse(entry.name) == (entry, entry.argument)
-        assert entry.text and (entry.keep or entry.name in ("nothing", "etl.replay", "reads.deferred"))
+        assert entry.text and (
+            entry.keep or entry.name in ("nothing", "etl.replay", "reads.deferred", "checkpoint.skipped")
+        )
         assert entry.launches != bool(entry.home), "it is made in the job or at a launch"
         assert "{value}" not in catalogue.described(entry.name) + catalogue.kept(entry.name)
 

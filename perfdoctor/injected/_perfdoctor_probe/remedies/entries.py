@@ -333,6 +333,14 @@ ENTRIES = (
         risk=2,
     ),
     Entry(
+        "checkpoint.skipped",
+        "`torch.save` leaves a file that is there already as it is: the most that rarer checkpoints can give",
+        home="skipping.Skipped",
+        by_save=True,
+        slot="checkpoint",
+        warns="a checkpoint that was not written is older than the job believes",
+    ),
+    Entry(
         "checkpoint.background",
         "`torch.save` copies what it saves, and a thread writes the copy while the loop trains on",
         "writer = concurrent.futures.ThreadPoolExecutor(1)  # before the loop\n"
@@ -340,6 +348,7 @@ ENTRIES = (
         "written.result()  # before the next save, before the file is read, and at the end",
         home="checkpoints.Background",
         by_save=True,
+        slot="checkpoint",
         warns="a checkpoint takes as much memory again, and one that is being written when the job is killed is lost",
     ),
 )
