@@ -93,6 +93,8 @@ def read_place(path: Path) -> Place | None:
                 found = place(environment, header.boot, *told)
                 if record["k"] == "settings":
                     break
+            elif record["k"] == "worker":
+                return None  # of data: it has its rank's variables, and there may be thousands
         except Undecodable:
             continue
     return found
