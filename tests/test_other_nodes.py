@@ -64,6 +64,16 @@ def test_the_node_without_rank_0_says_who_reports(
     assert other_nodes.handed_over(first, ending) is None
 
 
+@pytest.mark.parametrize("ending", [FINISHED, Ending("crashed", 1)])
+def test_where_the_node_with_rank_0_is_lost_the_next_one_reports(tmp_path: Path, clock: Clock, ending: Ending) -> None:
+    write_node(tmp_path, "gpu-a", {0: 1_000}, world="6", LOCAL_WORLD_SIZE="2", over=False)
+    second = write_node(tmp_path, "gpu-b", {2: 1_000}, world="6", LOCAL_WORLD_SIZE="2")
+    third = write_node(tmp_path, "gpu-c", {4: 1_000}, world="6", LOCAL_WORLD_SIZE="2")
+    assert other_nodes.handed_over(second, ending) is None
+    assert other_nodes.handed_over(third, ending) is not None
+    assert clock.now == (100.0 if ending is FINISHED else 120.0), "a job that failed may have lost that node just now"
+
+
 def test_a_node_alone_reports_whatever_its_ranks(tmp_path: Path) -> None:
     assert other_nodes.handed_over(write_node(tmp_path, "gpu-b", {1: 1_000}), FINISHED) is None
 

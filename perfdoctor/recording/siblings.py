@@ -65,9 +65,9 @@ def find(directory: RunDirectory) -> tuple[Part, ...]:
 
 
 def lead(parts: Sequence[Part]) -> Part | None:
-    """The one with rank 0, of the last attempt that has one; None where no directory has it."""
-    with_zero = [(max(attempts), part) for part in parts if (attempts := [a for a, rank in part.ranks if rank == 0])]
-    return max(with_zero, key=lambda pair: pair[0])[1] if with_zero else None
+    """The one with the lowest rank of the last attempt; None where no rank is known."""
+    with_ranks = [part for part in parts if part.ranks]
+    return min(with_ranks, key=lambda part: min((-attempt, rank) for attempt, rank in part.ranks), default=None)
 
 
 def last_written_s(directory: RunDirectory) -> float:

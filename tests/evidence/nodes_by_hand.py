@@ -13,7 +13,7 @@ from recordings import MACHINE, Record, process, settings, steps, torch, write, 
 from perfdoctor.monitor.machine import write_machine
 from perfdoctor.recording.directory import RunDirectory
 
-STARTED = "2026-11-23T12:00:00+00:00"
+STARTED = "2024-03-01T12:00:00+00:00"
 STEPS = 60
 STEP_US = 30_000
 RANK_PID = 1000

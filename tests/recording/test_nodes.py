@@ -14,7 +14,7 @@ from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.nodes import read_nodes, read_recordings
 from perfdoctor.recording.siblings import find, lead
 
-LATER = "2026-11-23T12:05:00+00:00"
+LATER = "2024-03-01T12:05:00+00:00"
 
 
 def _ranks(directory: RunDirectory) -> list[int]:
@@ -121,7 +121,7 @@ def test_a_recording_of_another_node_that_cannot_be_used_is_told(tmp_path: Path)
     assert problem.startswith("the recording of another node cannot be used: ")
 
 
-def test_the_node_with_rank_0_of_the_last_attempt_leads(tmp_path: Path) -> None:
+def test_the_node_with_the_lowest_rank_of_the_last_attempt_leads(tmp_path: Path) -> None:
     first = write_node(tmp_path, "gpu-a", {0: 1_000})
     second = write_node(tmp_path, "gpu-b", {1: 1_000})
     assert (found := lead(find(second))) is not None and found.directory == first
@@ -139,5 +139,5 @@ def test_the_rank_of_a_pod_is_none_of_the_jobs_where_torchrun_runs_in_it(tmp_pat
     assert _ranks(second) == [0, 1, 2, 3]
 
 
-def test_without_rank_0_nobody_leads(tmp_path: Path) -> None:
-    assert lead(find(write_node(tmp_path, "gpu-b", {1: 1_000}))) is None
+def test_where_no_rank_is_known_nobody_leads(tmp_path: Path) -> None:
+    assert lead(find(write_node(tmp_path, "gpu-b", {0: 1_000}, LOCAL_WORLD_SIZE="2"))) is None
