@@ -281,8 +281,9 @@ def _series(directory: RunDirectory) -> Sequence[StepSeries]:
 
 
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:
-    """The command a user would type next; `job` is how the job was typed."""
-    if diagnosis.trials is None and plan(diagnosis):
+    """The command a user would type next; `job` is how the job was typed: here, where it has several nodes, whose ranks
+    one node's perfdoctor cannot try a remedy on."""
+    if diagnosis.trials is None and not diagnosis.evidence.job.nodes and plan(diagnosis):
         return wording.clean(f"perfdoctor check --trial {job}")
     if diagnosis.ranked:
         return f"perfdoctor explain {diagnosis.ranked[0].id.partition('.')[0]}"
