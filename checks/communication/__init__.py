@@ -43,8 +43,8 @@ is.
 Limits
 ------
 On CUDA the ranks wait on the device, which host times do not show: the check then says that it cannot tell. Ranks on
-other machines are not seen, so their lateness counts as sending. Inside `torch.compile` nothing is recorded. Sending
-that is hidden behind the backward pass costs nothing here, though it may slow that pass down.
+nodes that nobody recorded are not seen: their lateness counts as sending. Inside `torch.compile` nothing is recorded.
+Sending that is hidden behind the backward pass costs nothing here, though it may slow that pass down.
 
 References
 ----------

@@ -17,7 +17,7 @@ from ..diagnosis.findings import Diagnosis
 from ..diagnosis.registry import codes
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
-from ..evidence.series import series
+from ..evidence.series import StepSeries, series
 from ..exits import Exit, worst
 from ..launch import command as commands
 from ..launch.command import OutputMode
@@ -25,13 +25,13 @@ from ..launch.job import signal_name
 from ..observation.session import COUNTING, WINDOWS, Request, record
 from ..observation.watch import output_tail
 from ..recording.directory import RunDirectory
-from ..recording.reader import read
+from ..recording.nodes import read_recordings
 from ..report import wording
 from ..trials import history
 from ..trials.conductor import Conductor
 from ..trials.judge import checks_with_limits, exit_code, judge, judge_recorded
 from ..trials.plan import plan
-from . import log_to, outputs, traces
+from . import log_to, other_nodes, outputs, traces
 from .budgets import keep_budgets, needs_counters, require_known_budgets
 from .progress import say
 from .run import known
@@ -115,7 +115,14 @@ def run(options: Options) -> Exit:
     conductor = None if seconds is None else Conductor(directory, config, seconds, also_try)
     try:
         with watcher(directory, mode, options.log_every, seconds) as show:
-            record(request, directory, show, conductor, history.facts(os.environ))
+            ending = record(request, directory, show, conductor, history.facts(os.environ))
+        elsewhere = other_nodes.handed_over(directory, ending)
+        if elsewhere is not None:
+            if mode != "passthrough" and elsewhere is Exit.JOB_FAILED:
+                show_last_words(directory.job_output)
+            return elsewhere
+        if ending.kind != "interrupted":  # whoever interrupts it does not want to wait
+            other_nodes.wait_for_others(directory)
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             show_last_words(directory.job_output)
@@ -265,13 +272,18 @@ def _write_events(diagnosis: Diagnosis, recorded: Sequence[Path], folder: Path) 
     """For TensorBoard; a trace has too few steps for curves."""
     from ..report.tensorboard import write_tensorboard
 
-    steps = () if diagnosis.evidence.job.traced else series(read(RunDirectory(recorded[0])))
+    steps = () if diagnosis.evidence.job.traced else _series(RunDirectory(recorded[0]))
     write_tensorboard(folder / recorded[0].name, diagnosis, steps)
 
 
+def _series(directory: RunDirectory) -> Sequence[StepSeries]:
+    return [one for _, recording in read_recordings(directory) for one in series(recording)]
+
+
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:
-    """The command a user would type next; `job` is how the job was typed."""
-    if diagnosis.trials is None and plan(diagnosis):
+    """The command a user would type next; `job` is how the job was typed: here, where it has several nodes, whose ranks
+    one node's perfdoctor cannot try a remedy on."""
+    if diagnosis.trials is None and not diagnosis.evidence.job.nodes and plan(diagnosis):
         return wording.clean(f"perfdoctor check --trial {job}")
     if diagnosis.ranked:
         return f"perfdoctor explain {diagnosis.ranked[0].id.partition('.')[0]}"

@@ -12,7 +12,7 @@ from ..evidence.model import Missing
 from ..evidence.windows import trace
 from ..recording.directory import RunDirectory
 from ..recording.model import ProcessRecording
-from ..recording.reader import read
+from ..recording.nodes import ranks, read_recordings
 from .progress import say
 
 _SUFFIXES = (".json.gz", ".json")
@@ -36,12 +36,12 @@ def require_writable(path: Path) -> None:
 
 def write(path: Path, directory: RunDirectory, diagnosis: Diagnosis) -> None:
     """Write every rank's, and say where they are, or why there is none of it."""
-    ranks = read(directory).ranks
-    if not ranks:
+    found = ranks(read_recordings(directory))
+    if not found:
         say("no trace was kept: the job took no step")
-    for process in ranks:
-        of_rank = f" of rank {process.rank}" if len(ranks) > 1 else ""
-        why = _write_one(_of_rank(path, process.rank) if of_rank else path, directory, process, diagnosis)
+    for here, process in found:
+        of_rank = f" of rank {process.rank}" if len(found) > 1 else ""
+        why = _write_one(_of_rank(path, process.rank) if of_rank else path, here, process, diagnosis)
         if why:
             say(f"no trace was kept{of_rank}: {why}")
 

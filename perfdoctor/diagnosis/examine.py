@@ -28,6 +28,7 @@ from .findings import (
 )
 from .integrity import notes
 from .suppress import CommentLookup, Sifted, sift, suppression_notes
+from .whose import whose
 
 WORTH = 0.05 / 1.05
 """Of the step, saved: a speed-up of 1.05x. An ill saves it even at the lower end of its range, and what does not do so
@@ -114,7 +115,7 @@ def _merged(outcomes: Sequence[tuple[Evidence, Outcome]], slowest: Evidence) -> 
     for group in same.values():
         speaker = _for_all(group, slowest)
         if speaker is not None:
-            merged.append(replace(speaker, rank_note=_ranks(group, len(outcomes))))
+            merged.append(replace(speaker, rank_note=whose([one for one, _ in group], [one for one, _ in outcomes])))
     if not merged:
         return of_slowest
     measurements = of_slowest.measurements or next(o.measurements for _, o in outcomes if o.findings)
@@ -134,17 +135,6 @@ def _for_all(group: Sequence[tuple[Evidence, Finding]], slowest: Evidence) -> Fi
         return worst
     left = 1 - min(1.0, together.waits_ms(evidence.rank) / worst.savings.high_ms)
     return replace(worst, savings=_scaled(worst, left, claimed=worst.savings.claimed)) if left > 0 else None
-
-
-def _ranks(group: Sequence[tuple[Evidence, Finding]], total: int) -> str:
-    if total == 1:
-        return ""
-    numbers = sorted(evidence.rank for evidence, _ in group)
-    if len(numbers) == total:
-        return "all ranks"
-    if len(numbers) == 1:
-        return f"rank {numbers[0]} only"
-    return "ranks " + ", ".join(map(str, numbers))
 
 
 def _weighed(outcome: Outcome, step: Step | Missing) -> Outcome:

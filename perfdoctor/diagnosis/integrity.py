@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..evidence.causes import SIGNS
-from ..evidence.model import Evidence, Missing, RunEvidence, Step
+from ..evidence.model import Evidence, JobNode, Missing, RunEvidence, Step
 from .findings import CheckResult, IntegrityNote, Measurement, OutcomeKind, Severity
 
 _FEW_STEPS = 20
@@ -28,7 +28,14 @@ _OVERHEAD = 0.01
 def notes(run: RunEvidence, results: Sequence[CheckResult]) -> tuple[IntegrityNote, ...]:
     """Everything that limits what the numbers are worth."""
     evidence = run.slowest
-    asked = (_steps(evidence), *_doubts(evidence), _contention(evidence), _overhead(evidence), _debugging(evidence))
+    asked = (
+        _steps(evidence),
+        *_doubts(evidence),
+        _contention(evidence),
+        _overhead(evidence),
+        _debugging(evidence),
+        _unlike_nodes(evidence.job.nodes),
+    )
     found = [note for note in asked if note is not None]
     found += [
         IntegrityNote("PD94", "check-crashed", Severity.ERROR, f"{result.code} {result.name} crashed")
@@ -189,6 +196,29 @@ def _debugging(evidence: Evidence) -> IntegrityNote | None:
     )
 
 
+def _unlike_nodes(nodes: Sequence[JobNode]) -> IntegrityNote | None:
+    """By what they run: a node that runs something else computes, and waits, in other ways than the rest."""
+    by_software: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.torch_version:
+            software = f"torch {node.torch_version} on Python {node.python_version}"
+            by_software.setdefault(software, []).append(node.name)
+    if len(by_software) < 2:
+        return None
+    told = [f"{software}: {_few(names)}" for software, names in by_software.items()]
+    return IntegrityNote(
+        "PD99",
+        "nodes-differ",
+        Severity.WARNING,
+        "the nodes of the job do not run the same software: {software}",
+        (Measurement("software", "; ".join(told), "text"),),
+    )
+
+
+def _few(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """One code of the part "How far to trust this run"."""
@@ -250,5 +280,11 @@ PAGES: dict[str, Page] = {
         "The steps got slower or faster over the run by a fifth and more, or a few of them take so long that mean and "
         "median part by 30 %. The steady step is then the mean of different things.",
         "Let it run longer (--steps 500), and look at the steps over time in the JSON report.",
+    ),
+    "PD99": Page(
+        "nodes that do not run the same",
+        "The nodes of a job have another PyTorch or another Python. Ranks then differ by what computes them, a "
+        "collective may fail or hang, and the settings in this report are those of one rank.",
+        "Install the same versions on every node, best from one image or lock file.",
     ),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
-from ..launch.masking import masked
 from ..recording.host import HostRecording
 from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
+from ..recording.nodes import Node
+from ..recording.nodes import ranks as ranks_of
 from . import (
     anatomy,
     checkpoints,
@@ -19,6 +20,7 @@ from . import (
     device,
     evaluation,
     garbage,
+    job,
     lines,
     loading,
     logged,
@@ -32,23 +34,22 @@ from . import (
 from .host import build_host, build_monitor_cpus
 from .model import (
     Communication,
-    EndKind,
     Evidence,
     Job,
     JobAnatomy,
-    JobEnd,
     Missing,
     OwnCost,
     ProbeFault,
     RunEvidence,
     Step,
 )
+from .shared_machine import host_of
 from .steady import Selection, untouched
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What all ranks share."""
+    """What all ranks of a node share."""
 
     recording: Recording
     machine: Machine
@@ -110,12 +111,27 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
 
 
 def build(recording: Recording, machine: Machine, host: HostRecording) -> RunEvidence:
+    """Evidence of a job that one launcher recorded."""
+    return build_job((Node(recording, machine, host),))
+
+
+def build_job(nodes: Sequence[Node]) -> RunEvidence:
     """Evidence of all ranks. A run without a rank yields one, in which everything measured is `Missing`."""
-    recording = _before_trials(recording)
-    ranks = recording.ranks
-    run = _Run(recording, machine, host, _job(recording, ranks), communication.build(ranks))
-    evidence = tuple(_rank(run, process) for process in ranks) or (_nobody(run),)
-    return RunEvidence(evidence, notes=(*recording.problems, *host.notes))
+    nodes = [replace(node, recording=_before_trials(node.recording)) for node in nodes]
+    ranks = ranks_of((node, node.recording) for node in nodes)
+    names, together = job.names(nodes, ranks), communication.build([process for _, process in ranks])
+    runs = {
+        node: _Run(node.recording, node.machine, host_of(node, nodes), job.build(node, names, ranks), together)
+        for node in nodes
+    }
+    evidence = tuple(_rank(runs[node], process) for node, process in ranks) or (_nobody(runs[nodes[0]]),)
+    told = [f"{name}: {note}" if name else note for node, name in names.items() for note in _skipped(node)]
+    return RunEvidence(evidence, notes=(*job.notes(names, ranks), *told))
+
+
+def _skipped(node: Node) -> tuple[str, ...]:
+    """What the readers had to skip."""
+    return (*node.recording.problems, *node.host.notes)
 
 
 def _before_trials(recording: Recording) -> Recording:
@@ -133,46 +149,6 @@ def _until(process: ProcessRecording, t: int) -> ProcessRecording:
     if not samples:
         return replace(process, worker_samples=())
     return replace(process, worker_samples=samples, fetches=process.fetches.where(slice(samples[-1].fetched)))
-
-
-def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
-    facts = recording.facts
-    with_torch = [p for p in recording.processes if p.torch is not None and p.torch.version]
-    lead = next(iter([*ranks, *with_torch]), None)
-    torch, settled = (lead.torch, lead.settings) if lead else (None, None)
-    failures = [p.failure.error for p in recording.processes if p.failure is not None]
-    roles = [p.role for p in recording.processes]
-    return Job(
-        command=facts.command,
-        cwd=facts.cwd,
-        python_version=lead.header.python if lead else "",
-        torch_version=torch.version if torch else "",
-        torch_build=_torch_build(torch.cuda, torch.hip) if torch else "",
-        started=facts.started,
-        end=JobEnd(cast(EndKind, facts.end), facts.exit_code, facts.signal, facts.detail, _first_line(failures)),
-        world_size=max((rank.world_size for rank in ranks), default=1),
-        local_ranks=len(ranks),
-        workers=roles.count("worker"),
-        helpers=len(roles) - len(ranks) - roles.count("worker"),
-        frameworks=settled.frameworks if settled else (),
-        trainer=settled.trainer if settled else "",
-        accumulation_at=settled.accumulation_at if settled else None,
-        batch_at=settled.batch_at if settled else None,
-        environment=tuple(sorted(facts.environment.items())),
-        compiled=bool(settled and settled.compiled),
-        compile_lacks=settled.compile_lacks if settled else None,
-    )
-
-
-def _first_line(failures: Sequence[str]) -> str:
-    """Of the first failure, without secrets."""
-    return " ".join(masked(failures[0].split("\n", 1)[0].split(" "))) if failures else ""
-
-
-def _torch_build(cuda: str | None, hip: str | None) -> str:
-    if cuda:
-        return "cu" + cuda.replace(".", "")
-    return f"rocm{hip}" if hip else "cpu"
 
 
 def _rank(run: _Run, process: ProcessRecording) -> Evidence:

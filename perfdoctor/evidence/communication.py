@@ -42,7 +42,7 @@ def build(processes: Sequence[ProcessRecording]) -> Communication | Missing:
     if max((process.world_size for process in processes), default=1) < 2:
         return Missing("the job has one rank")
     if len(processes) < 2:
-        return Missing("no other rank ran on this machine")
+        return Missing("no other rank was recorded")
     if len({process.rank for process in processes}) < len(processes):
         return Missing("several processes have the number of one rank: they belong to no group of torch's")
     if any(process.settings is not None and process.settings.cuda is not None for process in processes):

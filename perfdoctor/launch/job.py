@@ -136,6 +136,8 @@ def start(
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "version": VERSION,
         "environment": recorded(base),
+        "host": os.uname().nodename,
+        "boot": _boot(),
     }
     write_facts(directory, **facts)
     processes = tree.JobProcesses()
@@ -163,6 +165,14 @@ def start(
         if err is not None:
             os.close(err)
     return Job(command, process, processes, directory)
+
+
+def _boot() -> str:
+    """As the probe has it: which of the job's processes run on this machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def cannot_start(command: Command, error: OSError) -> PerfdoctorError:

@@ -3,6 +3,7 @@ what it gave."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -139,8 +140,8 @@ class _Watch:
         """The file of the first rank that spoke up; without a control channel, or when it is gone, one with steps."""
         directory = self.job.directory
         if self.server.ranks:
-            files = sorted(directory.path.glob(f"process-{self.server.ranks[0].pid}-*.jsonl"))
-            return ProcessFile(files[-1]) if files else None
+            paths = sorted(directory.path.glob(f"process-{self.server.ranks[0].pid}-*.jsonl"), reverse=True)
+            return next((file for path in paths if _is_ours(file := ProcessFile(path))), None)
         if not self.server.problem and self.job.poll() is None:
             return None
         for path in directory.process_files():
@@ -167,6 +168,14 @@ class _Watch:
         failures = dict.fromkeys((self.failure, *(rank.failure for rank in self.server.ranks)))
         lost = [f"some of what the probe saw could not be written: {failure}" for failure in failures if failure]
         return (*([self.server.problem] if self.server.problem else []), *lost)
+
+
+def _is_ours(file: ProcessFile) -> bool:
+    """Whether its process is one of this machine's, whose number it may share with one of another's."""
+    with contextlib.suppress(OSError):
+        file.refresh()
+    process = file.recording()
+    return process is not None and process.header.host in ("", os.uname().nodename)
 
 
 def observe(

@@ -5,7 +5,7 @@ What a record holds is declared in the modules beside this one, which checks may
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -185,16 +185,17 @@ class ProcessRecording:
         """In torch's process group; without one from the environment, and 0 where that says nothing."""
         if self.settings is not None and self.settings.rank is not None:
             return self.settings.rank
-        return _number(self._environment.get("RANK"), 0)
+        return _number(self.environment.get("RANK"), 0)
 
     @property
     def world_size(self) -> int:
         if self.settings is not None and self.settings.world_size is not None:
             return self.settings.world_size
-        return _number(self._environment.get("WORLD_SIZE"), 1)
+        return _number(self.environment.get("WORLD_SIZE"), 1)
 
     @property
-    def _environment(self) -> Mapping[str, str]:
+    def environment(self) -> Mapping[str, str]:
+        """The variables of `records.ENVIRONMENT` that were set, as late as they were read."""
         if self.settings is not None:
             return self.settings.environment
         return self.torch.environment if self.torch is not None else {}
@@ -268,6 +269,17 @@ def _number(text: str | None, otherwise: int) -> int:
     return int(text) if text is not None and text.isdecimal() else otherwise
 
 
+def _last_started(stepped: Sequence[ProcessRecording], launched: Collection[int]) -> Sequence[ProcessRecording]:
+    """Without those that torchrun has started anew: of the processes that its agent, which is none of the `launched`
+    ones, has started as one local rank the last."""
+    kept: dict[object, ProcessRecording] = {}
+    for process in sorted(stepped, key=lambda one: one.header.t):
+        parent, environment = process.header.ppid, process.environment
+        by_agent = "TORCHELASTIC_RUN_ID" in environment and parent not in launched
+        kept[(parent, environment.get("LOCAL_RANK")) if by_agent else process.header] = process
+    return list(kept.values())
+
+
 @dataclass(frozen=True, slots=True)
 class RunFacts:
     """run.json: what was started and how it ended, by the launcher."""
@@ -279,6 +291,12 @@ class RunFacts:
     """ISO 8601, UTC."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Allow-listed variables as the launcher found them."""
+    host: str = ""
+    """Name of the launcher's machine, or of its container; "" in a recording that does not say."""
+    boot: str = ""
+    """The boot id of its kernel."""
+    elapsed_s: float = 0.0
+    """From its start to its end, with trials; 0 before it has ended."""
     end: str = "unknown"
     exit_code: int | None = None
     signal: int | None = None
@@ -308,6 +326,8 @@ class Recording:
     def ranks(self) -> Sequence[ProcessRecording]:
         """The processes whose steps the run is about, in their order. One that a launcher did not count, and that only
         evaluates while others train (the parent of hogwild workers, an actor beside a learner), is none."""
-        stepped = sorted((p for p in self.processes if p.role == "rank"), key=lambda p: (p.rank, p.header.t))
+        launched = {process.header.pid for process in self.processes if "LOCAL_RANK" in process.environment}
+        stepped = _last_started([process for process in self.processes if process.role == "rank"], launched)
+        stepped = sorted(stepped, key=lambda process: (process.rank, process.header.t))
         training = [process for process in stepped if process.trains or process.world_size > 1]
         return training if any(process.trains for process in training) else stepped

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..evidence.model import Evidence, Host, Job, JobEnd, Machine, Missing, OwnCost, Step
+from ..evidence.model import Evidence, Host, Job, JobEnd, JobNode, Machine, Missing, OwnCost, Step, ranks_in_words
 from . import wording
 
 STEP_WORDS = {
@@ -188,7 +189,8 @@ def _end_row(end: JobEnd) -> Row:
         "killed": f"it was killed by {_signal_name(end.signal)}",
         "interrupted": "you interrupted it; this report uses what there was",
         "timeout": "perfdoctor stopped it because it made no progress",
-        "unknown": "not known",
+        "running": "it is still running; this report uses what there was so far",
+        "unknown": "not known: perfdoctor was ended before it",
     }[end.kind]
     if end.detail:
         text += f"; {end.detail}"
@@ -209,8 +211,8 @@ def _alike(gpus: list[str]) -> str:
 
 
 def _job_rows(job: Job) -> tuple[Row, ...]:
-    processes = [wording.plural(job.local_ranks, "training process")]
-    if job.world_size > job.local_ranks:
+    processes = [wording.plural(job.seen_ranks, "training process")]
+    if job.world_size > job.seen_ranks:
         processes[0] += f" of {job.world_size}"
     for number, one in ((job.workers, "data-loader worker"), (job.helpers, "helper process")):
         if number:
@@ -224,8 +226,20 @@ def _job_rows(job: Job) -> tuple[Row, ...]:
         Row("PyTorch", torch + (", torch.compile in use" if job.compiled else "")),
         Row("frameworks", wording.listing(sorted(job.frameworks))),
         Row("processes", wording.listing(processes)),
+        Row("nodes", _nodes(job.nodes)),
         Row("variables", " ".join(f"{name}={value}" for name, value in sorted(job.environment))),
     )
+
+
+_MOST_NODES = 4
+"""That are listed."""
+
+
+def _nodes(nodes: Sequence[JobNode]) -> str:
+    """`gpu-a (ranks 0 to 7) and gpu-b (ranks 8 to 15)`."""
+    told = [f"{one.name} ({ranks_in_words(one.ranks) if one.ranks else 'no rank'})" for one in nodes[:_MOST_NODES]]
+    more = [f"{len(nodes) - _MOST_NODES} more"] if len(nodes) > _MOST_NODES else []
+    return wording.listing([*told, *more])
 
 
 def _machine_rows(machine: Machine) -> tuple[Row, ...]:

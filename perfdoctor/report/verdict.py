@@ -164,15 +164,16 @@ def _without_step(diagnosis: Diagnosis, step: Missing) -> str:
 
 
 def _subject(diagnosis: Diagnosis) -> str:
-    ranks, together = diagnosis.evidence.job.local_ranks, diagnosis.evidence.communication
+    ranks, together = diagnosis.evidence.job.seen_ranks, diagnosis.evidence.communication
+    node = f" on {wording.clean(diagnosis.evidence.job.node)}" if diagnosis.evidence.job.node else ""
     if diagnosis.evidence.job.traced:
         # How long ranks take says nothing about who is late: they wait for each other.
         return f"The step of rank {diagnosis.evidence.rank}, one of {ranks}," if ranks > 1 else "The step"
     if ranks > 1 and not isinstance(together, Missing):
         waited = wording.duration(together.late_ms)
-        return f"The steady step of rank {together.late}, for which the others wait {waited},"
+        return f"The steady step of rank {together.late}{node}, for which the others wait {waited},"
     if ranks > 1:
-        return f"The steady step of rank {diagnosis.evidence.rank}, the slowest of {wording.count(ranks)},"
+        return f"The steady step of rank {diagnosis.evidence.rank}{node}, the slowest of {wording.count(ranks)},"
     return "The steady step"
 
 

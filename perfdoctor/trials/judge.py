@@ -17,13 +17,12 @@ from ..diagnosis.examine import Rules, examine
 from ..diagnosis.findings import Check, Diagnosis, OutcomeKind
 from ..diagnosis.measured import Past
 from ..diagnosis.registry import discover
-from ..evidence.build import build
+from ..evidence.build import build_job
 from ..evidence.model import Missing
 from ..evidence.traced.build import build as build_traced
 from ..exits import Exit, worst
 from ..recording.directory import RunDirectory
-from ..recording.monitor import read_host_file, read_machine_file
-from ..recording.reader import read
+from ..recording.nodes import read_nodes
 from ..traces.reader import read as read_trace
 from ..traces.source import find, is_trace
 from .results import results, with_trials
@@ -37,10 +36,11 @@ def checks_with_limits(config: Config) -> Sequence[tuple[Check[Any], Any]]:
 
 
 def judge(directory: RunDirectory, config: Config) -> Diagnosis:
-    """Read, build evidence, run the checks. Raises PerfdoctorError for a directory that is no recording."""
+    """Read what all nodes of the job recorded, build evidence, run the checks. Raises PerfdoctorError for a directory
+    that is no recording."""
     checks = checks_with_limits(config)
-    recording = read(directory)
-    run = build(recording, read_machine_file(directory.machine_file), read_host_file(directory.host_file))
+    nodes = read_nodes(directory)
+    recording, run = nodes[0].recording, build_job(nodes)
     comment = partial(inline_suppression, cwd=Path(recording.facts.cwd))
     diagnosis = examine(run, checks, Rules(config, date.today(), comment))
     past = Past(recording.facts.past_error, recording.facts.past_trials)

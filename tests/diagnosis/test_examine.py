@@ -250,7 +250,7 @@ def test_a_check_gets_its_limits() -> None:
     [
         ({0, 1, 2, 3}, 4, "all ranks"),
         ({3}, 4, "rank 3 only"),
-        ({0, 2}, 4, "ranks 0, 2"),
+        ({0, 2}, 4, "ranks 0 and 2"),
         ({0}, 1, ""),
     ],
 )

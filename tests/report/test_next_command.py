@@ -11,6 +11,7 @@ from diagnosis_samples import CHECKS, EVIDENCE, EXPLICIT_GC, tried, two_findings
 from perfdoctor.commands.check import next_command
 from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.evidence.model import JobEnd, JobNode
 from perfdoctor.recording.directory import RunDirectory
 
 RUN = RunDirectory(Path("/runs/one"))
@@ -20,6 +21,13 @@ CAN_BE_TRIED = replace(EXPLICIT_GC, fix=replace(EXPLICIT_GC.fix, remedies=("gc.n
 def test_a_fix_that_can_be_tried_is_tried_next() -> None:
     diagnosis = with_findings(Diagnosis(EVIDENCE, CHECKS, None), CAN_BE_TRIED)
     assert next_command(diagnosis, RUN, "train.py --lr 1") == "perfdoctor check --trial train.py --lr 1"
+
+
+def test_one_node_of_several_has_nothing_to_try_on() -> None:
+    node = JobNode("gpu-a", (0,), JobEnd("finished", 0), "3.11.7", "2.13.0", "cpu", "EPYC", 8.0)
+    evidence = replace(EVIDENCE, job=replace(EVIDENCE.job, nodes=(node, replace(node, name="gpu-b", ranks=(1,)))))
+    diagnosis = with_findings(Diagnosis(evidence, CHECKS, None), CAN_BE_TRIED)
+    assert next_command(diagnosis, RUN, "train.py") == "perfdoctor explain PD04"
 
 
 def test_what_no_trial_can_prove_is_explained() -> None:

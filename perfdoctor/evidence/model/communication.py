@@ -63,7 +63,7 @@ class Communication:
     steps: int
     """That were compared."""
     ranks: tuple[RankTimes, ...]
-    """All that ran on this machine, by number."""
+    """All that were recorded, by number."""
     late: int
     """The rank that the others wait for most."""
     late_ms: float

@@ -13,7 +13,8 @@ from ....profiles.build import build as profiles_of
 from ....profiles.tree import tree
 from ....recording.directory import RunDirectory
 from ....recording.model import ProcessRecording, Recording
-from ....recording.reader import read
+from ....recording.nodes import ranks as ranks_of
+from ....recording.nodes import read_recordings
 from ....traces.reader import read as read_trace
 from ....traces.source import find
 from ... import wording
@@ -34,16 +35,15 @@ def build(diagnosis: Diagnosis, recorded: Sequence[Path]) -> dict[str, Chart]:
 
 
 def _of_run(diagnosis: Diagnosis, path: Path) -> Iterator[tuple[str, Chart | None]]:
-    directory = RunDirectory(path)
-    recording = read(directory)
-    ranks = recording.ranks
-    process = next((one for one in ranks if one.rank == diagnosis.evidence.rank), None)
-    if process is None:
+    found = ranks_of((one, one[1]) for one in read_recordings(RunDirectory(path)))
+    own = next((pair for pair in found if pair[1].rank == diagnosis.evidence.rank), None)
+    if own is None:
         return
+    (directory, recording), process = own
     selection = select(untouched(process))
     yield "steps", steps_chart(process, selection)
     yield "distributions", None if isinstance(selection, Missing) else distributions_chart(selection)
-    yield "ranks", _ranks(diagnosis, ranks)
+    yield "ranks", _ranks(diagnosis, [process for _, process in found])
     yield "lanes", _lanes(directory, process)
     yield "flame", _flame(recording, process.rank)
 

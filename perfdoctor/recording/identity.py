@@ -1,0 +1,124 @@
+"""Which launch of a job processes belong to: what launchers tell all of its nodes alike, and no other job meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .decoding import Decoder, Undecodable
+from .process import ProcessHeader
+
+_TRIVIAL_IDS = ("", "0", "none")
+"""torchrun's id of a rendezvous that nobody named, and that of older TorchDistributors."""
+_HEAD_BYTES = 1 << 18
+"""Of a process's file: its settings, written at the second step, lie within the first few KB."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobIdentity:
+    """Of a job of several nodes; what its launcher does not tell is ""."""
+
+    run: str
+    """torchrun's rendezvous id, where somebody named it."""
+    step: str
+    """Slurm's numbers of the job and its step."""
+    address: str
+    """Where the ranks meet; on the machine's own loopback with the machine's boot id, which is another on each."""
+    port: str
+
+    def is_of(self, other: JobIdentity) -> bool:
+        """Whether both are of one job. An id that users choose may serve many jobs, one after another and at once: the
+        port at which the ranks meet then tells them apart."""
+        if self.port and other.port and self.port != other.port:
+            return False
+        pairs = [(self.run, other.run), (self.step, other.step)]
+        if any(mine and theirs and mine != theirs for mine, theirs in pairs):
+            return False
+        if any(mine and mine == theirs for mine, theirs in pairs):
+            return True
+        return bool(self.port and self.address) and (self.address, self.port) == (other.address, other.port)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One process among those of its job."""
+
+    identity: JobIdentity
+    rank: int
+    attempt: int
+    """How often the launcher had started the job before."""
+    has_local_rank: bool
+    """Its launcher has numbered it on its node."""
+
+
+def place(environment: Mapping[str, str], boot: str, rank: int | None = None, world: int | None = None) -> Place | None:
+    """Of a process with these variables; `rank` and `world` as torch's process group has them. None where the whole job
+    runs under one launcher, or nothing says which job it is."""
+    rank = _number(environment, "RANK") if rank is None else rank
+    world = _number(environment, "WORLD_SIZE") if world is None else world
+    if rank is None or world is None or world < 2 or _number(environment, "LOCAL_WORLD_SIZE") == world:
+        return None
+    run = environment.get("TORCHELASTIC_RUN_ID", "")
+    slurm = [environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
+    address = environment.get("MASTER_ADDR", "")
+    identity = JobIdentity(
+        run="" if run in _TRIVIAL_IDS else run,
+        step=".".join(slurm) if all(slurm) else "",
+        address=f"{address} {boot}" if _is_loopback(address) else address,
+        port=environment.get("MASTER_PORT", ""),
+    )
+    if not any((identity.run, identity.step, identity.port)):
+        return None
+    return Place(identity, rank, attempt(environment), "LOCAL_RANK" in environment)
+
+
+def attempt(environment: Mapping[str, str]) -> int:
+    """How often the launcher had started the job before: torchrun after a failure, Slurm after a requeue."""
+    return max(_number(environment, name) or 0 for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+
+
+def read_place(path: Path) -> Place | None:
+    """That of the process whose file this is, from the file's first records."""
+    header, found = ProcessHeader(0, 0, 0), None
+    for record in _head(path):
+        try:
+            if record["k"] == "process":
+                header = Decoder().decode(ProcessHeader, record)
+            elif record["k"] in ("torch", "settings"):
+                environment = Decoder().decode(dict[str, str], record.get("environment", {}))
+                told = [value if type(value) is int else None for value in map(record.get, ("rank", "world_size"))]
+                found = place(environment, header.boot, *told)
+                if record["k"] == "settings":
+                    break
+            elif record["k"] == "worker":
+                return None  # of data: it has its rank's variables, and there may be thousands
+        except Undecodable:
+            continue
+    return found
+
+
+def _head(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            lines = file.read(_HEAD_BYTES).split(b"\n")
+    except OSError:
+        return
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and "k" in record:
+            yield record
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _is_loopback(address: str) -> bool:
+    return address in ("localhost", "::1") or address.startswith("127.")
