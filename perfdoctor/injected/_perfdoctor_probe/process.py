@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from . import affinity, records, torch_import
+from . import affinity, records, spark, torch_import
 from .imports import IMPORTS
 from .recorder import Recorder
 
@@ -34,6 +34,7 @@ def enter(run: str) -> None:
 
     os.register_at_fork(after_in_child=in_child)
     torch_import.when_imported(recorder, after_fork, began)
+    spark.when_imported(recorder)
     IMPORTS.watch()
 
 
