@@ -72,6 +72,7 @@ BEFORE_TORCH: dict[str, set[str]] = {
     "recorder": {"os", "time"},
     "records": set(),
     "spark": {"os"},
+    "stop": {"os", "sys"},
     "torch_import": {"sys", "time"},
 }
 """Modules of the probe that run before the job's first line, and what they may import: all of it is loaded in a bare

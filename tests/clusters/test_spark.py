@@ -23,7 +23,7 @@ distributor = pytest.importorskip("pyspark.ml.torch.distributor")
 if shutil.which("java") is None:
     pytest.skip("there is no Java", allow_module_level=True)
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 DRIVER = Path(__file__).parent / "jobs" / "spark_driver.py"
 LONGER_THAN_ANYBODY_LOOKS = "100000"

@@ -11,6 +11,7 @@ bare interpreter has loaded may be used.
 import os
 
 from .imports import IMPORTS
+from .stop import VARIABLE
 
 _CONTEXT = "pyspark.core.context"
 _SETTINGS = {
@@ -21,8 +22,16 @@ _SETTINGS = {
 }
 """What is recorded -> the setting of Spark's; nothing else of its configuration is."""
 _OF_THIS_MACHINE = "PERFDOCTOR_CPUS"
+_STARTERS = ("pyspark.daemon", "pyspark.ml.torch.torch_run_process_wrapper")
+"""What an executor's tasks run under, and what TorchDistributor starts ranks with, of a function or a file."""
 _ANSWER_S = 5.0
 """For the launcher to pack the probe, which takes it a tenth of a second."""
+
+
+def mark(module: str) -> None:
+    """Have what this process starts know that it is a worker of Spark's; `module`: of `python -m`."""
+    if module in _STARTERS:
+        os.environ[VARIABLE] = "Spark"
 
 
 def when_imported(recorder) -> None:

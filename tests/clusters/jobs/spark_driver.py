@@ -1,4 +1,7 @@
-"""Two ranks under TorchDistributor: `spark_driver.py MASTER STEPS well|ill`, "" for the master of spark-submit."""
+"""Two ranks under TorchDistributor: `spark_driver.py MASTER STEPS well|ill`, "" for the master of spark-submit.
+
+In local mode they run this file, `spark_driver.py STEPS`; otherwise a function.
+"""
 
 import sys
 
@@ -36,7 +39,9 @@ def train(steps: int, ill: bool) -> float:
     return last
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and len(sys.argv) == 2:
+    train(int(sys.argv[1]), False)
+elif __name__ == "__main__":
     from pyspark.ml.torch.distributor import TorchDistributor
     from pyspark.sql import SparkSession
 
@@ -45,6 +50,9 @@ if __name__ == "__main__":
     session = (builder.master(master) if master else builder).getOrCreate()
     inside = master.startswith("local[")
     distributor = TorchDistributor(num_processes=2, local_mode=inside, use_gpu=False)
-    print("result", distributor.run(train, int(steps), kind == "ill"))
+    if inside:
+        distributor.run(__file__, steps)
+    else:
+        print("result", distributor.run(train, int(steps), kind == "ill"))
     print("path", session.sparkContext.getConf().get("spark.executorEnv.PYTHONPATH"))
     session.stop()
