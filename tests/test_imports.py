@@ -65,12 +65,14 @@ TYPES_ONLY = {"perfdoctor.config": ("perfdoctor.diagnosis.findings",)}
 """What it may name under `if TYPE_CHECKING` besides."""
 
 BEFORE_TORCH: dict[str, set[str]] = {
-    "__init__": {"os"},
+    "__init__": {"os", "sys"},
     "affinity": {"os"},
     "imports": {"sys", "time", "_thread"},
     "process": {"os", "sys", "time"},
     "recorder": {"os", "time"},
     "records": set(),
+    "spark": {"os"},
+    "stop": {"os", "sys"},
     "torch_import": {"sys", "time"},
 }
 """Modules of the probe that run before the job's first line, and what they may import: all of it is loaded in a bare

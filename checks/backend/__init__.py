@@ -19,7 +19,11 @@ Example
 How to fix
 ----------
 Install the build for the machine, move the model with `.to(device)`, leave oneDNN on. Several GPUs: one process for
-each (DistributedDataParallel), not nn.DataParallel.
+each (DistributedDataParallel), not nn.DataParallel. Under Spark: one GPU for each task
+(`spark.task.resource.gpu.amount=1`), a core of the executor for each of its GPUs, and
+`TorchDistributor(num_processes=...)` with as many processes as there are GPUs. Its ranks are those of
+DistributedDataParallel, which averages gradients in every step: the modern form of averaging parameters every few
+batches.
 
 When it stays silent
 --------------------
@@ -30,9 +34,10 @@ are normal: copying them is no fault of the backend.
 
 Limits
 ------
-What a GPU would give is a published range, not a measurement, so confidence is low. A tensor made on the CPU inside the
-step cannot be told from an ordinary copy of the batch; what copies cost is in the data-loading check. Parameters that
-a framework keeps on the CPU on purpose (offloading) look like forgotten ones.
+What a GPU would give is a published range, not a measurement, so confidence is low. How many tasks an executor of
+Spark's runs at a time follows from its settings, not from what ran. A tensor made on the CPU inside the step cannot be
+told from an ordinary copy of the batch; what copies cost is in the data-loading check. Parameters that a framework
+keeps on the CPU on purpose (offloading) look like forgotten ones.
 
 References
 ----------
@@ -41,6 +46,8 @@ References
 - pytorch#106565: a CPU-only wheel on a GPU machine
 - vwxyzjn/cleanrl#20: a small network slower on the GPU
 - PyTorch performance tuning guide: DistributedDataParallel instead of DataParallel
+- Deeplearning4j, "Running Deep Learning on Distributed GPUs With Spark": GPUs by executor, parameter averaging
+- Spark, "Custom Resource Scheduling": the amounts of an executor and of a task
 """
 
 from __future__ import annotations
@@ -59,9 +66,10 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import Evidence, Missing
 
 from .._shared.onednn import onednn_off
-from .case import USED, Case, Limits
+from .case import Case, Limits
 from .gpus import data_parallel, idle_gpus, part_on_cpu
 from .slow_blas import slow_blas
+from .spark import idle_under_spark
 from .unused_gpu import is_hidden, not_handed_over, unused, unused_gpu
 
 
@@ -74,10 +82,12 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"what torch computes with was not read: {backend}")
     case = Case(evidence, step, backend, limits)
     if case.on_gpu:
-        findings = present(part_on_cpu(case), data_parallel(case) or idle_gpus(case))
-        return found(*findings, measurements=case.used()) if findings else clear(USED, *case.used())
+        findings = present(part_on_cpu(case), data_parallel(case) or idle_under_spark(case) or idle_gpus(case))
+        return found(*findings, measurements=case.used()) if findings else clear(case.told, *case.used())
     findings = present(_onednn_off(case), slow_blas(case))
     there, ops = unused(evidence.machine, backend), evidence.ops
+    if there is None:
+        findings = present(*findings, idle_under_spark(case))
     hidden = there is not None and is_hidden(backend)
     if there is not None and backend.devices and not hidden:
         if isinstance(ops, Missing):
@@ -93,10 +103,12 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         )
     if there is not None and not isinstance(ops, Missing):
         small = Measurement("flops", ops.flops(), "flops", "floating-point operations per step")
-        return clear(USED + f"; {there.name} is not used, and {{flops}} per step do not need it", *case.used(), small)
+        return clear(
+            case.told + f"; {there.name} is not used, and {{flops}} per step do not need it", *case.used(), small
+        )
     if not_handed_over(evidence.machine):
-        return clear(USED + "; the machine's GPU is not handed to this container", *case.used())
-    return clear(USED, *case.used())
+        return clear(case.told + "; the machine's GPU is not handed to this container", *case.used())
+    return clear(case.told, *case.used())
 
 
 def _onednn_off(case: Case) -> Finding | None:

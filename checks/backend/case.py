@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api.findings import Measurement
-from perfdoctor.api.quantities import Backend, Evidence, Missing, Step, Threads
+from perfdoctor.api.quantities import Backend, Communication, Evidence, Missing, Step, Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,9 @@ USED = (
     "threads: {threads}"
 )
 """The "Loaded backend" line of the guide, for which PyTorch has no log of its own."""
+_UNDER_SPARK = (
+    "; Spark gives {executor_gpus:GPU} to an executor and {task_gpus} to a task; DistributedDataParallel {averaged}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,18 @@ class Case:
         """Whether any of the optimizer's parameters are on an accelerator."""
         return any(device.startswith(("cuda", "mps", "xpu")) for device in self.backend.devices)
 
+    @property
+    def told(self) -> str:
+        """What the job computes with, in words that `used` fills."""
+        return USED if isinstance(self.evidence.spark, Missing) else USED + _UNDER_SPARK
+
+    @property
+    def gpus_of_rank(self) -> int:
+        """GPUs that hold parameters of this rank."""
+        return sum(device.startswith("cuda") for device in self.backend.devices)
+
     def used(self) -> tuple[Measurement, ...]:
-        """What fills `USED`."""
+        """What fills `told`."""
         job, backend = self.evidence.job, self.backend
         names = {gpu.index: gpu.name for gpu in self.evidence.machine.gpus}
         devices = [
@@ -70,6 +83,23 @@ class Case:
             ),
             _threads(self.evidence.threads),
             Measurement("batch_devices", ", ".join(backend.batch_devices) or "not seen", "text", "batches are made on"),
+            *self._under_spark(),
+        )
+
+    def _under_spark(self) -> tuple[Measurement, ...]:
+        spark, together = self.evidence.spark, self.evidence.communication
+        if isinstance(spark, Missing):
+            return ()
+        with_ddp = isinstance(together, Communication) and together.model is not None
+        return (
+            Measurement("executor_gpus", round(spark.executor_gpus or 0), "count", "GPUs of an executor of Spark's"),
+            Measurement("task_gpus", f"{spark.task_gpus or 0:g}", "text", "GPUs of a task of Spark's"),
+            Measurement(
+                "averaged",
+                "averages gradients in every step" if with_ddp else "was not seen",
+                "text",
+                "DistributedDataParallel",
+            ),
         )
 
 

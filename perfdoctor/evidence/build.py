@@ -33,6 +33,7 @@ from . import (
 )
 from .host import build_host, build_monitor_cpus
 from .model import (
+    NO_SPARK,
     Communication,
     Evidence,
     Job,
@@ -41,6 +42,7 @@ from .model import (
     OwnCost,
     ProbeFault,
     RunEvidence,
+    SparkResources,
     Step,
 )
 from .shared_machine import host_of
@@ -86,6 +88,7 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "deterministic": lambda rank: settings.deterministic(rank.process),
     "debugging": lambda rank: settings.debugging(rank.process),
     "communication": lambda rank: rank.run.together,
+    "spark": lambda rank: _spark(rank.run.recording),
     "anatomy": lambda rank: rank.anatomy,
     "evaluations": lambda rank: evaluation.build(rank.process, rank.anatomy),
 }
@@ -175,6 +178,10 @@ def _evidence(run: _Run, rank: int, faults: tuple[ProbeFault, ...], parts: Mappi
     return Evidence(rank=rank, machine=run.machine, job=run.job, probe_faults=faults, **parts)
 
 
+def _spark(recording: Recording) -> SparkResources | Missing:
+    return next((p.spark for p in recording.processes if p.spark is not None), NO_SPARK)
+
+
 def _own_cost(rank: _Rank, steps: Selection) -> OwnCost:
     process, settings = rank.process, rank.process.settings
     observed_ms = float(steps.rows["wall_us"].sum()) / 1000
@@ -204,6 +211,18 @@ def _why_no_step(recording: Recording) -> Missing:
     errors = [p.torch.error for p in recording.processes if p.torch is not None and p.torch.error]
     if errors:
         return Missing(f"torch could not be imported ({errors[0]})", code="torch-broken")
+    spark = _spark(recording)
+    if (
+        not isinstance(spark, Missing)
+        and spark.master != "local"
+        and all(p.torch is None or p.spark for p in recording.processes)
+    ):
+        return Missing(
+            "no executor of Spark's reported: it ran no task that imports torch, or it reaches neither the run "
+            "directory nor the driver's address",
+            "name a directory that the executors see too: --runs DIR",
+            code="no-worker",
+        )
     if all(p.torch is None for p in recording.processes):
         return Missing("the job never imported torch", code="no-torch")
     return Missing("no training or inference step was seen", code="no-step")

@@ -1,6 +1,7 @@
 """The launcher's end of the control channel: a listening Unix socket in the run directory.
 
-Every rank connects at its first step boundary and sends heartbeats; commands go down the same connection.
+Every rank connects at its first step boundary and sends heartbeats; commands go down the same connection. A rank that
+does not see the run directory reports by TCP (`listener`), where the driver of an engine has asked for that.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ import json
 import os
 import selectors
 import socket
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+
+from .listener import Caller, Lines, Listener
+from .payload import packed
 
 _LARGEST = 65536
 
@@ -64,6 +69,10 @@ class Rank:
     """One connected rank."""
 
     connection: socket.socket
+    lines: Lines | None = None
+    """Of one that reports by TCP; others send message by message."""
+    peer: int = 0
+    """Its process as this machine numbers it, whatever it calls itself; 0 where the kernel does not say."""
     pid: int = 0
     rank: int = 0
     step: int = 0
@@ -91,6 +100,9 @@ class ControlServer:
         self.path = directory / "control.sock"
         self._selector = selectors.DefaultSelector()
         self._listener: socket.socket | None = None
+        self._remote: Listener | None = None
+        self._callers: list[Caller] = []
+        """By TCP: who has not said what it is, and who sends a file."""
         self._job: int | None = None
         """A descriptor that can be read once the job has ended."""
         self.problem = ""
@@ -128,13 +140,24 @@ class ControlServer:
         for key, _ in self._selector.select(timeout_s):
             if key.fileobj is self._listener:
                 self._accept()
+            elif self._remote is not None and key.fileobj is self._remote.socket:
+                with contextlib.suppress(OSError):
+                    self._callers.append(caller := self._remote.accept())
+                    self._selector.register(caller.connection, selectors.EVENT_READ, caller)
+            elif self._remote is not None and isinstance(key.data, Caller):
+                self._hear(key.data, self._remote)
             elif key.data is not None:
                 self._receive(key.data)
 
     def send(self, rank: Rank, command: Mapping[str, object]) -> None:
         """Pass a command down; a rank that is gone does not matter."""
         with contextlib.suppress(OSError):
-            rank.connection.send(json.dumps(command).encode())
+            rank.connection.send(json.dumps(command).encode() + b"\n")
+
+    @property
+    def receiving(self) -> bool:
+        """Whether a process still sends by TCP."""
+        return bool(self._callers)
 
     @property
     def engine(self) -> str:
@@ -147,6 +170,10 @@ class ControlServer:
         for rank in list(self.ranks):
             self._drop(rank)
         self._selector.close()
+        for caller in self._callers:
+            caller.connection.close()
+        if self._remote is not None:
+            self._remote.close()
         if self._job is not None:
             os.close(self._job)
             self._job = None
@@ -161,7 +188,7 @@ class ControlServer:
         with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
             connection.setblocking(False)
-            rank = Rank(connection)
+            rank = Rank(connection, peer=_peer(connection))
             self.ranks.append(rank)
             self._selector.register(connection, selectors.EVENT_READ, rank)
 
@@ -177,7 +204,50 @@ class ControlServer:
                 self._drop(rank)
                 return
             with contextlib.suppress(ValueError, KeyError, TypeError):
-                _note(rank, json.loads(data))
+                self._heed(rank, data)
+
+    def _heed(self, rank: Rank, data: bytes) -> None:
+        for line in [data] if rank.lines is None else rank.lines.add(data):
+            message = json.loads(line)
+            if message["k"] == "driver":
+                self._equip(rank, message)
+            else:
+                _note(rank, message)
+
+    def _equip(self, driver: Rank, message: Mapping[str, object]) -> None:
+        """Answer the driver of an engine, which is no rank, with what it is to ship to its workers; they may be on
+        other machines where it says its address."""
+        self.ranks.remove(driver)
+        with contextlib.suppress(OSError):
+            payload = packed(self.path.parent)
+            if "host" in message and self._remote is None:
+                with contextlib.suppress(OSError):
+                    self._remote = Listener(str(message["host"]), str(message["bound"]), self.path.parent)
+                    self._selector.register(self._remote.socket, selectors.EVENT_READ, None)
+            channel = self._remote.channel if self._remote is not None else ""
+            self.send(driver, {"payload": str(payload), "channel": channel})
+
+    def _hear(self, caller: Caller, remote: Listener) -> None:
+        """What comes over TCP: once it is a rank that speaks, it is treated as any other."""
+        try:
+            data = caller.connection.recv(_LARGEST)
+            hello = remote.receive(caller, data) if data else None
+        except BlockingIOError:
+            return
+        except (OSError, ValueError, TypeError):
+            data, hello = b"", None
+        if data and hello is None:
+            return
+        self._selector.unregister(caller.connection)
+        self._callers.remove(caller)
+        if hello is None:
+            caller.connection.close()
+            return
+        rank = Rank(caller.connection, lines=caller.lines)
+        self.ranks.append(rank)
+        self._selector.register(rank.connection, selectors.EVENT_READ, rank)
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            self._heed(rank, b"")
 
     def _drop(self, rank: Rank) -> None:
         with contextlib.suppress(KeyError, ValueError):
@@ -185,6 +255,15 @@ class ControlServer:
         rank.connection.close()
         if rank in self.ranks:
             self.ranks.remove(rank)
+
+
+def _peer(connection: socket.socket) -> int:
+    try:
+        # struct ucred: process, user and group.
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", credentials)[0])
+    except (AttributeError, OSError, struct.error):
+        return 0
 
 
 def _note(rank: Rank, message: Mapping[str, object]) -> None:

@@ -15,7 +15,7 @@ import dataclasses
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ..injected._perfdoctor_probe import records
@@ -48,6 +48,8 @@ class HostSampler:
         self._root = root
         self.latest: HostSample | None = None
         """The last sample, for a live view."""
+        self.others: Collection[int] = ()
+        """Processes of the job that do not descend from the root: whoever knows of them says so here."""
         self._heading = _line({"k": "format", "version": records.VERSION})
         """What the file begins with, until it is written."""
         self._stopping = threading.Event()
@@ -76,7 +78,7 @@ class HostSampler:
             while not stopping:
                 pause_s = max(self._interval_s, sources.cost_ns / 1e9 / MOST_OWN_CPUS)
                 stopping = self._stopping.wait(pause_s)
-                self.latest = sources.read()
+                self.latest = sources.read(self.others)
                 self._append({"k": "host", **dataclasses.asdict(self.latest)})
 
     def _note_fault(self, source: str, error: Exception) -> None:

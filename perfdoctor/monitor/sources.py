@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
@@ -66,15 +66,15 @@ class Sources:
         """Lets go of NVML."""
         self._gpus.close()
 
-    def read(self) -> HostSample:
-        """What happened since the last call."""
+    def read(self, others: Collection[int] = ()) -> HostSample:
+        """What happened since the last call. `others`: see `JobTree.read`."""
         cost_begin = time.thread_time_ns()
         scanned = self._scan_when_due()
         scan_end = time.thread_time_ns()
         now_ns = time.perf_counter_ns()
         interval_ns, self._read_ns = max(1, now_ns - self._read_ns), now_ns
         own_before_ns, self._own_ns = self._own_ns, time.process_time_ns()
-        job = self._attempt("job", lambda: self._read_job(scanned or ()))
+        job = self._attempt("job", lambda: self._read_job(scanned or (), others))
         cpus = self._attempt("cpus", self._cpus.read) if self._cpus is not None else None
         gpus = self._attempt("gpus", self._gpus.read)
         ours = self._tree.pids if self._tree is not None else frozenset()
@@ -106,8 +106,8 @@ class Sources:
         self._scan_ns = time.perf_counter_ns()
         return self._attempt("scan", scan)
 
-    def _read_job(self, scanned: tuple[ProcessStat, ...]) -> JobSample | None:
-        return None if self._tree is None else self._tree.read(scanned)
+    def _read_job(self, scanned: tuple[ProcessStat, ...], others: Collection[int]) -> JobSample | None:
+        return None if self._tree is None else self._tree.read(scanned, others)
 
     def _read_neighbours(self, scanned: tuple[ProcessStat, ...] | None) -> NeighbourSample | None:
         if scanned is None or self._neighbours is None or self._tree is None:

@@ -7,7 +7,8 @@ itself, an orphan reaped by init) or ignores SIGCHLD.
 
 A process is ours when it descends from the root, when it did so once (orphans keep belonging to us), or when
 the leader of its session or process group is one of ours: that finds the child of a parent that lived too
-briefly to be seen. Ranks under torchrun lead sessions of their own.
+briefly to be seen. Ranks under torchrun lead sessions of their own. Ours are also those that have said so themselves:
+an engine that runs already starts them, such as a worker of Spark's, and they descend from it.
 """
 
 from __future__ import annotations
@@ -51,10 +52,11 @@ class JobTree:
         """The processes that lived at the last reading."""
         return frozenset(self._members)
 
-    def read(self, scan: Iterable[ProcessStat] = ()) -> JobSample:
-        """What was used since the last call. `scan`, of all processes, finds orphans never seen before."""
+    def read(self, scan: Iterable[ProcessStat] = (), others: Iterable[int] = ()) -> JobSample:
+        """What was used since the last call. `scan`, of all processes, finds orphans never seen before. `others`:
+        processes that are ours too, wherever they descend from."""
         now_ns, now_ticks = time.perf_counter_ns(), _ticks_since_boot()
-        members = self._walk()
+        members = self._walk(others)
         self._adopt(scan, members)
         before, self._members = self._members, members
         self._ever.update(members)
@@ -82,10 +84,10 @@ class JobTree:
             run_delay_ns=delay_ns if has_schedstat else None,
         )
 
-    def _walk(self) -> dict[int, _Member]:
+    def _walk(self, others: Iterable[int]) -> dict[int, _Member]:
         """Known processes that still live, and all that descends from them."""
         members: dict[int, _Member] = {}
-        queue = list(self._members)
+        queue = [*others, *self._members]
         while queue:
             pid = queue.pop()
             if pid in members:

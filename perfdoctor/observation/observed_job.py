@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -42,8 +43,18 @@ def left(job: Job, server: ControlServer) -> str | None:
         return ""
     if not server.engine:
         return None
+    engine = server.engine
     job.kill()
-    return f"{server.engine} was ended with it, all processes at once"
+    # An engine that ran before the job ends its workers once it misses the driver.
+    deadline = time.monotonic() + _WORKERS_S
+    while (server.ranks or server.receiving) and time.monotonic() < deadline:
+        server.poll(_POLL_S)
+    return f"{engine} was ended with it, all processes at once"
+
+
+_WORKERS_S = 15.0
+"""Spark's standalone workers were gone 0.1 s after the driver; one that is cut off from its master takes longer."""
+_POLL_S = 0.1
 
 
 @contextmanager

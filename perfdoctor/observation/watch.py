@@ -117,6 +117,7 @@ class _Watch:
             return False
         self.read = now
         self.read_on()
+        self.sampler.others = {rank.peer for rank in self.server.ranks if rank.peer}
         failures = [rank.failure for rank in self.server.ranks if rank.failure]
         if self.server.ranks:
             self.failure = failures[0] if failures else ""

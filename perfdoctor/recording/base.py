@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-MissingCode = Literal["", "not-python", "torch-broken", "no-torch", "no-step", "drifts"]
-"""Why a job has no step: the probe never started, torch could not be imported, or was not, or nothing trained. Why
-nothing is extrapolated: its steps get longer or shorter."""
+MissingCode = Literal["", "not-python", "torch-broken", "no-torch", "no-step", "no-worker", "drifts"]
+"""Why a job has no step: the probe never started, torch could not be imported, or was not, or nothing trained, or no
+worker of an engine reported. Why nothing is extrapolated: its steps get longer or shorter."""
 
 
 @dataclass(frozen=True, slots=True)

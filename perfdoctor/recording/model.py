@@ -57,6 +57,7 @@ from .process import (
     TrackedRun,
 )
 from .settings import ReducedModel, Settings
+from .spark import SparkResources
 from .trials import Applied, Block, TrialPlan, TrialsBegan
 
 Ints = npt.NDArray[np.int64]
@@ -160,6 +161,8 @@ class ProcessRecording:
     """None where no remedy was tried."""
     blocks: tuple[Block, ...]
     applied: tuple[Applied, ...]
+    spark: SparkResources | None
+    """Of a driver of Spark's."""
     problems: tuple[str, ...]
     """What could not be read: a cut last line, records of another shape than their type's."""
 
@@ -249,6 +252,7 @@ KINDS: Mapping[str, str] = {
     "block": "blocks",
     "applied": "applied",
     "thread": "stack_threads",
+    "spark": "spark",
 }
 """Kinds of records, see `records`, and the field of `ProcessRecording` that says what they are decoded into."""
 

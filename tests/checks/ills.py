@@ -47,7 +47,7 @@ from ill_runs.vector_extensions import limited, masked
 from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation, unused_gradients
 from samples import H100, healthy, on_gpu, with_
 
-from perfdoctor.evidence.model import Called, Evidence, Idle, Missing, PciGpu, ShapeVariety
+from perfdoctor.evidence.model import Called, Evidence, Idle, Missing, PciGpu, ShapeVariety, SparkResources
 
 ILL: dict[str, Evidence] = {
     "PD01.cpu-only-build": beside_a_gpu(backend__cuda="", backend__arch_list=()),
@@ -68,6 +68,7 @@ ILL: dict[str, Evidence] = {
     ),
     "PD01.data-parallel": on_gpu(backend__data_parallel=True, host__gpus_in_use=(0, 1)),
     "PD01.idle-gpus": on_gpu(host__gpus_idle=(1, 2, 3)),
+    "PD01.spark-idle-gpus": on_gpu(spark=SparkResources("spark", executor_gpus=4, task_gpus=2, executor_cores=8)),
     "PD02.onednn-disabled": onednn_off_inside(),
     "PD02.attention-by-hand": unfused(),
     "PD02.attention-weights-returned": unfused(module="MultiheadAttention"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ills import ILL
@@ -8,7 +10,7 @@ from perfdoctor.checks.backend.unused_gpu import is_supported
 from samples import H100, asked, healthy, ids, is_clear, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Location, Outcome, OutcomeKind, Severity
-from perfdoctor.evidence.model import LayerProfile, Missing, PciGpu, Site
+from perfdoctor.evidence.model import LayerProfile, Missing, PciGpu, Site, SparkResources
 from perfdoctor.report import wording
 
 _examined, _found = asked(CHECK)
@@ -236,3 +238,64 @@ def test_a_job_can_have_the_wrong_device_and_a_library_switched_off() -> None:
         ops__ops=tuple(with_(op, flops_per_step=4e10) for op in without_onednn().ops.ops),  # type: ignore[union-attr]
     )
     assert ids(_examined(both)) == ["PD01.model-on-cpu", "PD01.onednn-off"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Under Spark
+
+
+def _under_spark(executor_gpus: float | None, task_gpus: float | None, **more: Any) -> SparkResources:
+    return SparkResources("spark", executor_gpus, task_gpus, **more)
+
+
+@pytest.mark.parametrize(
+    ("spark", "reserved", "used"),
+    [
+        (_under_spark(4, 2), 4, 2),  # two tasks, and a rank trains on one GPU
+        (_under_spark(4, 1, executor_cores=2), 4, 2),
+        (_under_spark(4, 1, executor_cores=8, task_cpus=4), 4, 2),
+        (_under_spark(2, 4, executor_cores=8), 2, 0),  # no task fits
+        (_under_spark(2, 0.25, executor_cores=2), 2, 1),  # both share one
+    ],
+)
+def test_gpus_that_spark_reserves_and_no_task_uses(spark: SparkResources, reserved: int, used: int) -> None:
+    finding = _found(on_gpu(spark=spark))
+    assert finding.id == "PD01.spark-idle-gpus"
+    assert finding.severity is Severity.NOTE, "a setting of the cluster's, not a measured cost"
+    values = {measurement.name: measurement.value for measurement in finding.evidence}
+    assert (values["reserved"], values["used"]) == (reserved, used)
+    assert finding.savings.high_ms == 0.0
+    assert finding.savings.ceiling_ms == pytest.approx(24.0 * (1 - used / reserved))
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [
+        _under_spark(4, 1),
+        _under_spark(4, 1, executor_cores=4),
+        _under_spark(1, 0.5, executor_cores=2),
+        _under_spark(None, None, executor_cores=2),
+        _under_spark(4, None),  # nothing says how many tasks fit
+        SparkResources("local", executor_gpus=4, task_gpus=2),
+    ],
+)
+def test_gpus_that_tasks_use_are_none_of_ours(spark: SparkResources) -> None:
+    assert is_clear(_examined(on_gpu(spark=spark)))
+
+
+def test_a_rank_that_trains_on_all_gpus_of_its_task() -> None:
+    both = (("cuda:0", 500), ("cuda:1", 500))
+    assert is_clear(_examined(on_gpu(spark=_under_spark(4, 2), backend__parameters_by_device=both)))
+
+
+def test_gpus_that_executors_hold_beside_a_job_on_the_cpu() -> None:
+    finding = _found(with_(healthy(), spark=_under_spark(2, 1)))
+    assert finding.id == "PD01.spark-idle-gpus"
+    assert "use_gpu=True" in finding.fix.code
+
+
+def test_what_spark_gives_and_how_gradients_are_averaged_is_told() -> None:
+    text = _text(_examined(on_gpu(spark=_under_spark(4, 1))))
+    assert text.endswith("; Spark gives 4 GPUs to an executor and 1 to a task; DistributedDataParallel was not seen")
+    together = with_(ILL["PD19.small-buckets"], spark=_under_spark(None, None))
+    assert "DistributedDataParallel averages gradients in every step" in _text(_examined(together))

@@ -47,6 +47,7 @@ from perfdoctor.evidence.model import (
     ProbeFault,
     RunEvidence,
     Site,
+    SparkResources,
     Step,
     Threads,
 )
@@ -218,6 +219,30 @@ def test_a_job_without_a_step_says_how_far_it_came(tmp_path: Path, records: list
     step = _nobody(tmp_path).step
     assert isinstance(step, Missing)
     assert reason in step.reason
+
+
+@pytest.mark.parametrize(
+    ("master", "executor", "reason"),
+    [
+        ("spark", [], "no executor of Spark's reported"),
+        ("spark", [torch()], "no training or inference step"),
+        ("local", [], "never imported torch"),
+    ],
+)
+def test_executors_that_report_nothing_are_named(tmp_path: Path, master: str, executor: list[Any], reason: str) -> None:
+    write(tmp_path, {"k": "spark", "master": master})
+    write(tmp_path, *executor, pid=PID + 1)
+    step = _nobody(tmp_path).step
+    assert isinstance(step, Missing)
+    assert reason in step.reason
+
+
+def test_what_spark_gives_is_known_to_every_rank(tmp_path: Path) -> None:
+    write(tmp_path, {"k": "spark", "master": "spark", "executor_gpus": 4.0, "task_gpus": 1.0}, pid=PID + 1)
+    _rank(tmp_path, 0)
+    _rank(tmp_path, 1)
+    given = SparkResources("spark", executor_gpus=4.0, task_gpus=1.0)
+    assert [evidence.spark for evidence in _built(tmp_path).ranks] == [given, given]
 
 
 def test_faults_of_the_probe_are_kept_with_and_without_steps(tmp_path: Path) -> None:

@@ -106,6 +106,17 @@ def test_run_time_of_live_threads_is_counted(job: Job) -> None:
     assert reading.run_delay_ns >= 0
 
 
+def test_a_process_of_the_jobs_elsewhere_is_counted_with_its_children(job: Job) -> None:
+    with running_job() as worker:
+        tree = JobTree(job.pid)
+        assert tree.read(scan()).cpus < 0.1
+        tree.read(others=[worker.pid])
+        assert tree.pids == {job.pid, worker.pid}
+        before = worker.do("ready")
+        used = worker.do("child", 0.2) - before
+        assert tree.read(others=[worker.pid]).cpus == pytest.approx(used, abs=TICK_ERROR)
+
+
 def test_an_orphan_in_the_jobs_session_is_found_by_a_scan(job: Job) -> None:
     tree = JobTree(job.pid)
     orphan = int(job.do("orphan", "same-session"))

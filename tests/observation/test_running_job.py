@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -116,9 +117,17 @@ def test_the_end_of_an_unknown_process_wakes_nobody(tmp_path: Path) -> None:
 
 def test_a_job_is_ended_with_its_engine_once_every_rank_waits_for_that(server: ControlServer, tmp_path: Path) -> None:
     killed: list[bool] = []
-    job: Any = SimpleNamespace(poll=lambda: None, kill=lambda: killed.append(True))
+    ranks: list[Job] = []
+
+    def kill() -> None:
+        killed.append(True)
+        ranks[0].socket.close()
+        # The engine ends this one itself, once it misses the driver.
+        threading.Timer(0.2, ranks[1].socket.close).start()
+
+    job: Any = SimpleNamespace(poll=lambda: None, kill=kill)
     assert left(job, server) is None  # nobody is connected
-    ranks = [Job(tmp_path, number) for number in range(2)]
+    ranks += [Job(tmp_path, number) for number in range(2)]
     while len(server.ranks) < 2:
         server.poll(0.1)
     for number, rank in enumerate(ranks):
@@ -128,6 +137,7 @@ def test_a_job_is_ended_with_its_engine_once_every_rank_waits_for_that(server: C
             server.poll(0.1)
     assert left(job, server) == "Ray was ended with it, all processes at once"
     assert killed == [True]
+    assert server.ranks == [], "all of its workers have gone"
 
 
 def test_a_job_that_has_left_by_itself_is_not_killed(server: ControlServer) -> None:

@@ -22,6 +22,7 @@ from ...recording.operators import *
 from ...recording.process import ProbeFault as ProbeFault
 from ...recording.process import Saved as Saved
 from ...recording.settings import *
+from ...recording.spark import *
 from .activity import *
 from .anatomy import *
 from .causes import *

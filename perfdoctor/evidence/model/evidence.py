@@ -12,6 +12,7 @@ from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
 from ...recording.settings import Backend, Cudnn, Precision, Threads
+from ...recording.spark import NO_SPARK, SparkResources
 from .activity import Activity
 from .anatomy import Evaluations, JobAnatomy, LoggingLine
 from .checkpoints import Checkpoints
@@ -97,6 +98,8 @@ class Evidence:
     logging: tuple[LoggingLine, ...] | Missing = NOT_RECORDED
     """The dearest line first."""
     activity: Activity | Missing = NO_TRACE
+    spark: SparkResources | Missing = NO_SPARK
+    """The same for all ranks."""
 
     @property
     def on_cuda(self) -> bool:

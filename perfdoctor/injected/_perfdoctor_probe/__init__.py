@@ -8,10 +8,13 @@ that fails is switched off, noted in the recording, and never seen by the job.
 
 
 def start() -> None:
-    """Called by sitecustomize; does nothing unless `perfdoctor check` started this job."""
+    """Called by sitecustomize; does nothing unless `perfdoctor check` started this job, nor where another copy of us,
+    which an engine has shipped, was faster.
+    """
     import os
+    import sys
 
-    if "PERFDOCTOR_RUN" in os.environ:
+    if "PERFDOCTOR_RUN" in os.environ and f"{__name__}.process" not in sys.modules:
         from . import process
 
         process.enter(os.environ["PERFDOCTOR_RUN"])

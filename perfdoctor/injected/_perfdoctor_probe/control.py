@@ -16,7 +16,10 @@ class Control:
     """One connection, message by message (SOCK_SEQPACKET keeps their borders)."""
 
     def __init__(self, run: str, hello: dict) -> None:
-        self.socket = None
+        self.socket = self._connect(run)
+        self.send(hello)
+
+    def _connect(self, run: str) -> "socket.socket | None":
         directory = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -27,11 +30,10 @@ class Control:
                 connection.setblocking(True)
             except OSError:
                 connection.close()
-                return
+                return None
         finally:
             os.close(directory)
-        self.socket = connection
-        self.send(hello)
+        return connection
 
     def send(self, message: dict) -> None:
         """Drop the message rather than wait: the launcher may be busy."""
@@ -46,36 +48,46 @@ class Control:
         if self.socket is None:
             return
         try:
-            self.socket.send(json.dumps(message, separators=(",", ":")).encode(), flags)
+            self.socket.send(self._encoded(message), flags | socket.MSG_NOSIGNAL)
         except BlockingIOError:
             pass
         except OSError:
             self.close()
 
-    def wait(self) -> "dict | None":
-        """The next command, however long it takes; None when the launcher is gone."""
+    def wait(self, patience_s: "float | None" = None) -> "dict | None":
+        """The next command, however long it takes, or None after `patience_s`; None when the launcher is gone."""
+        if self.socket is not None and patience_s is not None:
+            self.socket.settimeout(patience_s)
         return self._received(0)
 
     def commands(self) -> "list[dict]":
         """What has come down since the last call."""
         return list(iter(lambda: self._received(socket.MSG_DONTWAIT), None))
 
+    def _encoded(self, message: dict) -> bytes:
+        return json.dumps(message, separators=(",", ":")).encode()
+
     def _received(self, flags: int) -> "dict | None":
-        while self.socket is not None:
-            try:
-                data = self.socket.recv(_LARGEST, flags)
-            except BlockingIOError:
-                break
-            except OSError:
-                data = b""
-            if not data:
-                self.close()
-                break
+        while (data := self._read(flags)) is not None:
             try:
                 return json.loads(data)
             except ValueError:
                 continue
         return None
+
+    def _read(self, flags: int) -> "bytes | None":
+        """What has come next; None when nothing has, and when the launcher is gone."""
+        if self.socket is None:
+            return None
+        try:
+            data = self.socket.recv(_LARGEST, flags)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+        return data or None
 
     def close(self) -> None:
         """Let go; the job runs on."""

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from . import affinity, records, torch_import
+from . import affinity, records, spark, torch_import
 from .imports import IMPORTS
 from .recorder import Recorder
 
@@ -34,12 +34,12 @@ def enter(run: str) -> None:
 
     os.register_at_fork(after_in_child=in_child)
     torch_import.when_imported(recorder, after_fork, began)
+    spark.mark(_module())
+    spark.when_imported(recorder)
     IMPORTS.watch()
 
 
 def _introduce(recorder: Recorder, now_ns: int, forked: bool) -> None:
-    argv = getattr(sys, "orig_argv", [])
-    module = argv[argv.index("-m") + 1] if "-m" in argv[1:-1] else ""
     # Arguments are left out: they may hold secrets, and the launcher records the command with those masked.
     recorder.record(
         "process",
@@ -51,11 +51,17 @@ def _introduce(recorder: Recorder, now_ns: int, forked: bool) -> None:
         forked=forked,
         python=".".join(map(str, sys.version_info[:3])),
         executable=sys.executable or "",
-        module=module,
+        module=_module(),
         cpus=len(affinity.cpus()),
         host=os.uname().nodename,
         boot=_boot(),
     )
+
+
+def _module() -> str:
+    """Of `python -m`; "" without that."""
+    argv = getattr(sys, "orig_argv", [])
+    return argv[argv.index("-m") + 1] if "-m" in argv[1:-1] else ""
 
 
 def _boot() -> str:

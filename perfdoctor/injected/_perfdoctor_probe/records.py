@@ -44,6 +44,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     trials    from this step on remedies are tried, and the steps are not the job's alone
     block     steps of a trial, with a remedy or without; or why there are none
     applied   a remedy was put in place for good, by `perfdoctor run --apply`
+    spark     the driver's context was made: what Spark gives an executor and a task
     end       the process left on purpose (absent after a kill)
     exit      what came after the last step, and when Python's exit handlers ran
     nodes     columns, one entry per line in the tree of sampled stacks, numbered in this order from 0

@@ -44,8 +44,8 @@ def made(name: str, probe):
 
 
 def _kept_trace(probe):
-    """What keeps the window's trace, where it is asked for; else None."""
-    if "PERFDOCTOR_KEEP_TRACE" not in os.environ:
+    """What keeps the window's trace, where it is asked for and there is a run directory; else None."""
+    if "PERFDOCTOR_KEEP_TRACE" not in os.environ or probe.recorder.sender is not None:
         return None
     from .kept_trace import KeptTrace
 
