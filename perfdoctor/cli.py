@@ -507,4 +507,6 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _complain(*lines: str) -> None:
-    print("\n".join(lines), file=sys.stderr)
+    from .report.wording import clean  # names of files, and what a recording holds, may be anybody's
+
+    print(clean("\n".join(lines)), file=sys.stderr)

@@ -126,7 +126,7 @@ def _run(options: Options, config: Config) -> Exit:
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             show_last_words(directory.job_output)
             say(f"all of the job's output is in {origin(directory.job_output)}")
-        _write(diagnosis, directory, str(options.job), where, options.verbose, options.log_to)
+        _write(diagnosis, directory, str(options.job), where, options.verbose, options.log_to, own=True)
         if options.trace is not None:
             traces.write(options.trace, directory, diagnosis)
     except (Exception, KeyboardInterrupt):
@@ -212,13 +212,15 @@ def _write(
     where: Sequence[outputs.Output],
     verbose: bool,
     tracker: Tracker | None,
+    *,
+    own: bool = False,
 ) -> None:
-    """Every report of a run, and the note to a tracker."""
+    """Every report of a run, and the note to a tracker. `own`: this very command ran the job."""
     full = f"perfdoctor report -v {shown(directory)}"
     advice = next_command(diagnosis, directory, job)
     pages = _write_all(diagnosis, [directory.path], advice, full, where, verbose)
     if tracker:
-        log_to.note(tracker, directory, diagnosis, pages.markdown())
+        log_to.note(tracker, directory, diagnosis, pages.markdown(), own=own)
 
 
 def _write_of_trace(
@@ -336,7 +338,7 @@ def explain_failure(diagnosis: Diagnosis, command: commands.Command, job: TypedJ
         elif step.code in ("torch-broken", "no-torch"):
             lines += _advice(step, command)
     if lines:
-        print("\n".join(lines), file=sys.stderr)
+        print(wording.clean("\n".join(lines)), file=sys.stderr)
 
 
 def _advice(step: Missing, command: commands.Command) -> list[str]:
