@@ -20,6 +20,8 @@ moto_server = pytest.importorskip("moto.server")
 pytest.importorskip("s3fs")
 boto3 = pytest.importorskip("boto3")
 
+pytestmark = pytest.mark.e2e
+
 KEY, SECRET = "loopback-access-key", "loopback-secret-hunter22"
 BUCKET = "recordings"
 TIMEOUT_S = 120

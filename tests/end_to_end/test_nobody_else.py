@@ -9,7 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
 from running import JOBS, TIMEOUT_S, Perfdoctor
+
+pytestmark = pytest.mark.e2e
 
 
 def _listening(process: psutil.Process) -> Iterator[str]:
