@@ -43,6 +43,13 @@ def _typed(ctx: typer.Context, words: list[str] | None, module: str | None, pyth
     return TypedJob(tuple(words or ()), verbatim, module, python, ours)
 
 
+def _recorded(word: str) -> Path:
+    """Of a URL, what it names is downloaded."""
+    from .storage.copies import local
+
+    return local(word)
+
+
 # Options that several commands share.
 _Job = Annotated[
     list[str] | None,
@@ -81,7 +88,9 @@ _Python = Annotated[
 _Patience = Annotated[
     float | None, typer.Option(metavar="TIME", help="Seconds without a step until the job counts as stuck (300).")
 ]
-_Runs = Annotated[Path | None, typer.Option(metavar="DIR", help="Where recordings go (.perfdoctor/runs).")]
+_Runs = Annotated[
+    str | None, typer.Option(metavar="DIR|URL", help="Where recordings go (.perfdoctor/runs), s3://bucket/runs too.")
+]
 _FailOn = Annotated[FailOn | None, typer.Option(help="Severity from which a finding makes the exit code 1 (error).")]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all there is: evidence, risks, every check.")]
 
@@ -177,7 +186,13 @@ def profile(
     to_end: Annotated[bool, typer.Option("--to-end", help="Let the job run to its own end.")] = False,
     recorded: Annotated[
         Path | None,
-        typer.Option("--from", metavar="RUN", help="Run nothing: show a recording.", envvar="PERFDOCTOR_PROFILE_FROM"),
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Run nothing: show a recording.",
+            envvar="PERFDOCTOR_PROFILE_FROM",
+            parser=_recorded,
+        ),
     ] = None,
     patience: _Patience = None,
     python: _Python = None,
@@ -232,6 +247,7 @@ def gate(
             metavar="BEFORE AFTER",
             help="Run nothing: two recordings, traces, baselines or JSON reports.",
             envvar="PERFDOCTOR_GATE_FROM",
+            parser=_recorded,
         ),
     ] = None,
     merge_base: Annotated[
@@ -347,7 +363,7 @@ def baseline_show(
 
 @_baseline.command("prune", cls=Command, short_help="Take out findings that are gone.")
 def baseline_prune(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A recording without them.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A recording without them.", parser=_recorded)],
     file: _BaselineFile = _STORED,
     config: _ConfigFile = None,
 ) -> None:
@@ -372,9 +388,14 @@ def init(
 @app.command(cls=Command, short_help="Put two recordings side by side.")
 def diff(
     before: Annotated[
-        Path, typer.Argument(metavar="BEFORE", help="A directory in .perfdoctor/runs, or a trace of torch.profiler.")
+        Path,
+        typer.Argument(
+            metavar="BEFORE",
+            help="A directory in .perfdoctor/runs or its URL, or a trace of torch.profiler.",
+            parser=_recorded,
+        ),
     ],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another one.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another one.", parser=_recorded)],
     output: _Output = None,
     config: _ConfigFile = None,
     verbose: _Verbose = False,
@@ -412,7 +433,9 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN|TRACE...",
-            help="A directory in .perfdoctor/runs; or traces of torch.profiler or Nsight Systems, one for each rank.",
+            help="A directory in .perfdoctor/runs, or its URL; or traces of torch.profiler or Nsight Systems, one for "
+            "each rank.",
+            parser=_recorded,
         ),
     ],
     output: _Output = None,
@@ -484,4 +507,6 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _complain(*lines: str) -> None:
-    print("\n".join(lines), file=sys.stderr)
+    from .report.wording import clean  # names of files, and what a recording holds, may be anybody's
+
+    print(clean("\n".join(lines)), file=sys.stderr)

@@ -25,6 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (PROBE,),
     ("perfdoctor.recording",),
     ("perfdoctor.launch", "perfdoctor.monitor", "perfdoctor.traces"),
+    ("perfdoctor.storage",),
     ("perfdoctor.evidence",),
     ("perfdoctor.config",),
     ("perfdoctor.diagnosis",),
@@ -47,7 +48,8 @@ NARROWER: dict[str, tuple[str, ...]] = {
     "perfdoctor.monitor": (RECORDS, "perfdoctor.recording.machine", "perfdoctor.recording.host", *BASICS),
     "perfdoctor.traces": ("perfdoctor.recording.base", "perfdoctor.recording.directory", *BASICS),
     "perfdoctor.evidence": ("perfdoctor.recording", "perfdoctor.launch.masking", "perfdoctor.traces.model"),
-    "perfdoctor.config": BASICS,
+    "perfdoctor.storage": ("perfdoctor.launch.masking", "perfdoctor.recording.directory", *BASICS),
+    "perfdoctor.config": ("perfdoctor.storage.urls", *BASICS),
     "perfdoctor.diagnosis": ("perfdoctor.evidence.model", "perfdoctor.evidence.causes", "perfdoctor.config", *BASICS),
     "perfdoctor.profiles": (
         RECORDS,

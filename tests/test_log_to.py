@@ -207,3 +207,23 @@ def test_without_a_run_the_user_is_told_when_there_is_one(tmp_path: Path, capsys
     directory, diagnosis = recorded(tmp_path, tracker="wandb", run="1")
     log_to.note("mlflow", directory, diagnosis, "")
     assert "no note to MLflow: the recording knows no run" in capsys.readouterr().err
+
+
+def test_a_report_runs_no_program_that_a_recording_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The recording may be anybody's: its interpreter, and modules in its working directory, are not ours to run."""
+    evil, touched = tmp_path / "python", tmp_path / "touched"
+    evil.write_text(f"#!/bin/sh\ntouch {touched}\n")
+    evil.chmod(0o755)
+    (tmp_path / "json.py").write_text(f"open({str(touched)!r}, 'w')")
+    directory, _ = recorded(tmp_path, tracker="wandb", run="1", files=str(tmp_path / "files"), offline=True)
+    facts = json.loads(directory.run_file.read_text())
+    directory.run_file.write_text(json.dumps({**facts, "cwd": str(tmp_path)}))
+    (file,) = directory.process_files()
+    header, *others = file.read_text().splitlines()
+    file.write_text("\n".join([json.dumps({**json.loads(header), "executable": str(evil)}), *others, ""]))
+    with pytest.raises(SystemExit):
+        cli.main(["report", str(directory.path), "--log-to", "wandb", "--output", "concise", "--fail-on", "never"])
+    assert "perfdoctor: the note is in " in capsys.readouterr().err
+    assert not touched.exists()
+    log_to.note("wandb", directory, judge(directory, Config()), "", own=True)
+    assert touched.exists(), "after its own job, perfdoctor asks the job's interpreter"

@@ -27,6 +27,7 @@ from ..launch.command import Command
 from ..observation.session import COUNTING, Request, record
 from ..recording.directory import RunDirectory
 from ..report import gate_words, wording
+from ..storage.copies import origin
 from ..traces.source import holds_events, written
 from ..trials.judge import judge, judge_recorded
 from .progress import say
@@ -122,7 +123,7 @@ def prune(file: Path, run: Path, config: Config) -> str:
     diagnosis = judge(RunDirectory(run), config)
     if isinstance(diagnosis.evidence.step, Missing):
         raise PerfdoctorError(
-            f"{run} has no steps, so it does not show that a finding is gone",
+            f"{origin(run)} has no steps, so it does not show that a finding is gone",
             slug="no-step",
             advice="name the recording of a run that was judged",
         )
@@ -159,20 +160,20 @@ def read_arm(path: Path, config: Config) -> StoredArm:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise PerfdoctorError(
-            f"cannot read {path}: {why}",
+            f"cannot read {origin(path)}: {why}",
             slug="from-unreadable",
             advice="name two recordings (directories in .perfdoctor/runs), baselines, or reports as JSON",
         ) from error
     schema = stored.schema_of(text)
     if schema.startswith(stored.REPORT):
-        return StoredArm(str(path), stored.read_report(text, str(path)))
+        return StoredArm(origin(path), stored.read_report(text, origin(path)))
     if schema.startswith(stored.GATE):
         raise PerfdoctorError(
-            f"{path} is the report of a gate, which compared two arms already",
+            f"{origin(path)} is the report of a gate, which compared two arms already",
             slug="from-gate",
             advice="name the recordings that it kept (`before` and `after`, `recording`), or one baseline each",
         )
-    return StoredArm(str(path), stored.parse(text, str(path)))
+    return StoredArm(origin(path), stored.parse(text, origin(path)))
 
 
 def _recording(path: Path, config: Config) -> StoredArm:
@@ -180,11 +181,11 @@ def _recording(path: Path, config: Config) -> StoredArm:
     evidence = diagnosis.evidence
     if isinstance(evidence.step, Missing):
         raise PerfdoctorError(
-            f"{path} has nothing to compare: {evidence.step}",
+            f"{origin(path)} has nothing to compare: {evidence.step}",
             slug="no-step",
             advice="name the recording of a run that made steps",
             exit_code=Exit.NOT_MEASURABLE,
         )
     started = evidence.job.started[:10]
     content = _made([diagnosis], path.name, date.fromisoformat(started) if started else written(path))
-    return StoredArm(str(path), content, (diagnosis,))
+    return StoredArm(origin(path), content, (diagnosis,))

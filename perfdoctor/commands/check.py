@@ -27,6 +27,7 @@ from ..observation.watch import output_tail
 from ..recording.directory import RunDirectory
 from ..recording.nodes import read_recordings
 from ..report import wording
+from ..storage.copies import origin
 from ..trials import history
 from ..trials.conductor import Conductor
 from ..trials.judge import checks_with_limits, exit_code, judge, judge_recorded
@@ -35,6 +36,7 @@ from . import log_to, other_nodes, outputs, traces
 from .budgets import keep_budgets, needs_counters, require_known_budgets
 from .progress import say
 from .run import known
+from .stored import stored
 from .typed_job import TypedJob
 from .watch import watcher
 
@@ -55,7 +57,7 @@ class Settings:
     steps: int | None = None
     seconds: float | None = None
     patience: float | None = None
-    runs: Path | None = None
+    runs: str | Path | None = None
 
     def resolve(self) -> Config:
         """The configuration in force. Raises PerfdoctorError."""
@@ -85,7 +87,11 @@ class Options:
 
 def run(options: Options) -> Exit:
     """Record, judge, report. What cannot work is refused before the job starts."""
-    config = options.settings.resolve()
+    with stored(options.settings.resolve()) as config:
+        return _run(options, config)
+
+
+def _run(options: Options, config: Config) -> Exit:
     command = options.job.command()
     where = outputs.parse(options.outputs)
     on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
@@ -126,8 +132,8 @@ def run(options: Options) -> Exit:
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             show_last_words(directory.job_output)
-            say(f"all of the job's output is in {directory.job_output}")
-        _write(diagnosis, directory, str(options.job), where, options.verbose, options.log_to)
+            say(f"all of the job's output is in {origin(directory.job_output)}")
+        _write(diagnosis, directory, str(options.job), where, options.verbose, options.log_to, own=True)
         if options.trace is not None:
             traces.write(options.trace, directory, diagnosis)
     except (Exception, KeyboardInterrupt):
@@ -213,20 +219,22 @@ def _write(
     where: Sequence[outputs.Output],
     verbose: bool,
     tracker: Tracker | None,
+    *,
+    own: bool = False,
 ) -> None:
-    """Every report of a run, and the note to a tracker."""
+    """Every report of a run, and the note to a tracker. `own`: this very command ran the job."""
     full = f"perfdoctor report -v {shown(directory)}"
     advice = next_command(diagnosis, directory, job)
     pages = _write_all(diagnosis, [directory.path], advice, full, where, verbose)
     if tracker:
-        log_to.note(tracker, directory, diagnosis, pages.markdown())
+        log_to.note(tracker, directory, diagnosis, pages.markdown(), own=own)
 
 
 def _write_of_trace(
     diagnosis: Diagnosis, paths: Sequence[Path], where: Sequence[outputs.Output], verbose: bool
 ) -> None:
     """Every report of traces: there is no job to run again."""
-    names = shlex.join(map(str, paths))
+    names = shlex.join(map(origin, paths))
     advice = (
         f"perfdoctor explain {diagnosis.ranked[0].id.partition('.')[0]}"
         if diagnosis.ranked
@@ -294,8 +302,14 @@ def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str
 
 def shown(directory: RunDirectory) -> str:
     """The run directory as a user would type it."""
-    path = os.path.relpath(directory.path)
-    return shlex.quote(path if not path.startswith("..") else str(directory.path))
+    return shlex.quote(called(directory.path))
+
+
+def called(path: Path) -> str:
+    """The URL of what lies in storage; else the path, relative where that is shorter."""
+    name = origin(path)
+    near = os.path.relpath(path)
+    return near if name == str(path) and not near.startswith("..") else name
 
 
 def show_last_words(output: Path) -> list[str]:
@@ -336,7 +350,7 @@ def explain_failure(diagnosis: Diagnosis, command: commands.Command, job: TypedJ
         elif step.code in ("torch-broken", "no-torch"):
             lines += _advice(step, command)
     if lines:
-        print("\n".join(lines), file=sys.stderr)
+        print(wording.clean("\n".join(lines)), file=sys.stderr)
 
 
 def _advice(step: Missing, command: commands.Command) -> list[str]:

@@ -23,11 +23,13 @@ from ..launch import command as commands
 from ..observation.session import signals_as_interrupts
 from ..recording.directory import make_parent
 from ..report.gate_words import SHOWN
+from ..storage.copies import local, origin
 from ..trials.judge import checks_with_limits, judge_recorded
 from . import outputs
 from .budgets import require_known_budgets
 from .check import Settings, show_last_words
 from .progress import say
+from .stored import stored
 from .typed_job import TypedJob
 
 if TYPE_CHECKING:
@@ -71,6 +73,14 @@ def with_options(settings: GateSettings, options: Mapping[str, object], counters
 def run(options: Options) -> Exit:
     """Compare, report, and say what the shell gets."""
     config = options.settings.resolve()
+    if options.stored is not None or options.self_test:
+        return _run(options, config)
+    # Most of its recordings are taken away again: only what it keeps is uploaded.
+    with stored(config, growing=False) as here:
+        return _run(options, here)
+
+
+def _run(options: Options, config: Config) -> Exit:
     gate = with_options(config.gate, options.gate, options.counter_tolerance)
     config = dataclasses.replace(config, gate=gate)
     where = outputs.parse(options.outputs, outputs.OF_COMPARISONS)
@@ -177,8 +187,8 @@ def write_baseline(job: TypedJob, file: Path, launches: int, settings: Settings)
     config = settings.resolve()
     checks_with_limits(config)
     command = job.command()
-    with one_gate_at_a_time(LOCK):
-        baseline.write(file, command, config, launches, date.today())
+    with one_gate_at_a_time(LOCK), stored(config, growing=False) as here:
+        baseline.write(file, command, here, launches, date.today())
     return Exit.OK
 
 
@@ -192,6 +202,7 @@ def write(
     from ..report.gate_sheet import gate_sheet
     from ..report.sheet import script_of
 
+    result = dataclasses.replace(result, before=_called(result.before), after=_called(result.after))
     pages = outputs.Pages(
         console=lambda: render_gate_console(result, verbose=verbose),
         markdown=lambda: render_gate_markdown(result),
@@ -200,6 +211,11 @@ def write(
         sheet=lambda: gate_sheet(result, script_of(argv[1:] or argv)),
     )
     outputs.write(pages, where)
+
+
+def _called(arm: Arm) -> Arm:
+    """With its recording as a user would name it later."""
+    return dataclasses.replace(arm, recording=arm.recording and origin(Path(arm.recording)))
 
 
 def _html(result: GateResult, config: Config) -> str:
@@ -213,7 +229,7 @@ def _diagnoses(result: GateResult, config: Config) -> tuple[Diagnosis, Diagnosis
     if not result.before.recording or not result.after.recording:
         return None
     try:
-        before, after = (judge_recorded([Path(arm.recording)], config) for arm in (result.before, result.after))
+        before, after = (judge_recorded([local(arm.recording)], config) for arm in (result.before, result.after))
     except PerfdoctorError:
         return None
     return before, after

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from ..config.choices import Tracker
 from ..diagnosis.findings import Diagnosis
 from ..injected._perfdoctor_probe.tracker import public
+from ..launch.command import python_for_jobs
 from ..recording.directory import RunDirectory
-from ..recording.model import ProcessRecording
 from ..recording.process import TrackedRun
 from ..recording.reader import read
 from ..report import tracker_note
@@ -29,6 +28,8 @@ VARIABLE = "PERFDOCTOR_LOG_TO"
 """By which the probe knows which trackers to look for."""
 PATIENCE_S = 90.0
 """Importing a tracker takes seconds, and a server that does not answer is given up after some tries."""
+_ONLY_INSTALLED = "import sys; sys.path[:] = filter(None, sys.path); "
+"""Without the working directory, which `-c` puts in front."""
 _TITLES = {"mlflow": ("MLflow", "mlflow.start_run()"), "wandb": ("W&B", "wandb.init()")}
 
 
@@ -37,8 +38,9 @@ def asking(tracker: Tracker | None) -> dict[str, str] | None:
     return {**os.environ, VARIABLE: tracker} if tracker else None
 
 
-def note(tracker: Tracker, directory: RunDirectory, diagnosis: Diagnosis, report: str) -> None:
-    """Write it, and say where it is, or why there is none. `report` is the whole one, in Markdown."""
+def note(tracker: Tracker, directory: RunDirectory, diagnosis: Diagnosis, report: str, *, own: bool = False) -> None:
+    """Write it, and say where it is, or why there is none. `report` is the whole one, in Markdown. `own`: the job has
+    just run; else the recording may be anybody's, and no program that it names is run."""
     title, start = _TITLES[tracker]
     recording = read(directory)
     found = [(one, process) for process in recording.processes for one in process.tracked if one.tracker == tracker]
@@ -60,7 +62,9 @@ def note(tracker: Tracker, directory: RunDirectory, diagnosis: Diagnosis, report
         "report": report,
         "numbers": numbers(diagnosis),
     }
-    say(_written(said, title, process, recording.facts.cwd))
+    named = process.header.executable
+    python = named if own and os.access(named, os.X_OK) else python_for_jobs()
+    say(_written(said, title, python, recording.facts.cwd))
 
 
 def _address(run: TrackedRun) -> str:
@@ -69,13 +73,13 @@ def _address(run: TrackedRun) -> str:
     return ours if ours and public(ours) == run.at else run.at
 
 
-def _written(note: tracker_note.Note, title: str, process: ProcessRecording, cwd: str) -> str:
+def _written(note: tracker_note.Note, title: str, python: str, cwd: str) -> str:
     """What became of it, in a sentence."""
-    python = process.header.executable
     try:
         done = subprocess.run(
-            # Not by its path: modules beside it would stand in front of packages of the same name.
-            [python if os.access(python, os.X_OK) else sys.executable, "-c", Path(tracker_note.__file__).read_text()],
+            # Not by its path: modules beside it would stand in front of packages of the same name, as would those in
+            # the directory that the recording names.
+            [python, "-c", f"{_ONLY_INSTALLED}exec({Path(tracker_note.__file__).read_text()!r})"],
             input=json.dumps(note),
             capture_output=True,
             text=True,

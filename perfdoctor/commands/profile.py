@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..config.settings import Config
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
@@ -17,11 +18,13 @@ from ..profiles import memory, objects
 from ..profiles.build import build
 from ..recording.directory import RunDirectory
 from ..recording.reader import read
+from ..storage.copies import origin
 from ..trials import history
 from ..trials.judge import exit_code, judge
 from . import outputs, profile_outputs, traces
 from .check import Settings, explain_failure, html_page, show_last_words, shown
 from .progress import say
+from .stored import stored
 from .typed_job import TypedJob
 from .watch import watcher
 
@@ -53,6 +56,13 @@ class Options:
 def run(options: Options) -> Exit:
     """Record, fold, show. What cannot work is refused before the job starts."""
     config = options.settings.resolve()
+    if options.recorded is not None:
+        return _run(options, config)
+    with stored(config) as here:
+        return _run(options, here)
+
+
+def _run(options: Options, config: Config) -> Exit:
     where = profile_outputs.parse(
         options.outputs, profile_outputs.OF_MEMORY if options.memory else profile_outputs.FORMATS
     )
@@ -80,7 +90,7 @@ def run(options: Options) -> Exit:
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             show_last_words(directory.job_output)
-            say(f"all of the job's output is in {directory.job_output}")
+            say(f"all of the job's output is in {origin(directory.job_output)}")
         code = show_it(directory, diagnosis, where)
     except (Exception, KeyboardInterrupt):
         if directory.run_file.exists():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from ..report.wording import clean
+
 
 def say(text: str) -> None:
     """On stderr, at once."""
-    print(f"perfdoctor: {text}", file=sys.stderr, flush=True)
+    print(f"perfdoctor: {clean(text)}", file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ from ..errors import PerfdoctorError
 from .decoding import TABLE, Place, decode, keys, reject_unknown
 from .gate import GateSettings
 from .rules import read_budgets, read_rules
-from .settings import Config, Selection
+from .settings import Config, Selection, place_of_runs
 from .suppressions import read_suppressions
 
 FILE = "perfdoctor.toml"
@@ -119,7 +119,7 @@ def build(document: object, place: Place, base: Path) -> Config:
     return dataclasses.replace(
         config,
         selections=(dataclasses.replace(selection, select=wanted, source=place.source),),
-        runs=base / os.path.expanduser(config.runs),  # noqa: PTH111
+        **place_of_runs(config.storage or str(config.runs), base),
         suppressions=read_suppressions(table.get("suppress", []), place.at("suppress")),
         gate=decode(GateSettings, table.get("gate", {}), place.at("gate")),
         rules=read_rules(table.get("rules", {}), place.at("rules")),

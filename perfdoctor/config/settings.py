@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os.path
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import PerfdoctorError, did_you_mean
+from ..storage.urls import is_url
 from .choices import FailOn
 from .decoding import COUNT, NO_KEY, POSITIVE, Place, laid_over, setting
 from .gate import GateSettings
@@ -63,9 +66,14 @@ class Config:
     """Steady training to observe."""
     patience_s: float = setting(300.0, POSITIVE, "patience")
     """How long to wait for the first step, and later for any progress."""
-    runs: Path = Path(".perfdoctor/runs")
+    runs: Path = setting(Path(".perfdoctor/runs"), key=NO_KEY)
     """Directory for recordings. `load` makes it absolute: from the directory of the file that it found, else
     from where it started."""
+    storage: str = setting("", key="runs")
+    """The URL to which recordings are uploaded; "" where they stay in `runs`."""
+    upload_every_s: float = setting(30.0, POSITIVE, "upload-every")
+    """How long a recording grows until it is uploaded again: what a machine that dies takes with it. Each time is a
+    write or two for each process, which object stores put on the bill."""
     rules: tuple[Rule, ...] = setting((), key=NO_KEY)
     suppressions: tuple[Suppression, ...] = setting((), key=NO_KEY)
     gate: GateSettings = setting(GateSettings(), key=NO_KEY)
@@ -87,7 +95,7 @@ class Config:
         steps: int | None = None,
         seconds: float | None = None,
         patience: float | None = None,
-        runs: Path | None = None,
+        runs: str | Path | None = None,
     ) -> Config:
         """With command-line options over it; None and () leave a setting. Codes may be joined by commas.
 
@@ -99,7 +107,7 @@ class Config:
         return dataclasses.replace(
             laid_over(self, given),
             selections=self.selections if chosen == Selection() else (*self.selections, chosen),
-            runs=self.runs if runs is None else runs,
+            **({} if runs is None else place_of_runs(str(runs))),
         )
 
     def with_codes(self, codes: Mapping[str, str]) -> Config:
@@ -117,6 +125,13 @@ class Config:
             ),
             budgets=tuple(dataclasses.replace(budget, name=with_code(budget.name, codes)) for budget in self.budgets),
         )
+
+
+def place_of_runs(where: str, base: Path = Path()) -> dict[str, Any]:
+    """The fields that a directory (relative to `base`) or a URL sets."""
+    if is_url(where):
+        return {"storage": where, "runs": base / Config().runs}
+    return {"storage": "", "runs": base / os.path.expanduser(where)}  # noqa: PTH111
 
 
 def is_selected(code_or_id: str, config: Config) -> bool:

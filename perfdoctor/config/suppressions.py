@@ -25,6 +25,8 @@ _COMMENT = re.compile(r"#\s*perfdoctor:\s*ignore\b(?P<rest>.*)")
 _CODES = re.compile(r"\s*\[(?P<codes>[^\]]*)\](?P<after>.*)")
 _NEXT_COMMENT = re.compile(r"\s#\s.*")
 """Another tool's comment behind the reason: `-- slow disk  # noqa: E501`. `#12` is part of a reason."""
+_LONGEST_BYTES = 4_000_000
+"""Nobody writes longer files by hand, but a recording may name any."""
 _HOW = "write `# perfdoctor: ignore[CODE] -- reason`"
 
 
@@ -138,7 +140,9 @@ def _source(path: Path) -> list[str]:
     """The file's lines as Python counts them; none when it cannot be read."""
     try:
         # Not splitlines(): that also splits at form feeds and at separators inside strings.
-        return path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
+        if not path.is_file() or path.stat().st_size > _LONGEST_BYTES:
+            return []
+        return path.read_text(encoding="utf-8", errors="replace").split("\n")
     except (OSError, ValueError):  # ValueError: a name that no file can have
         return []
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..errors import PerfdoctorError
 from ..exits import Exit
+from ..storage.copies import origin
 
 STEP = "a step ends at optimizer.step(), a batch or a forward"
 
@@ -30,4 +31,6 @@ class JobFailedError(PerfdoctorError):
 def job_failed(who: str, how: str, output: Path, exit_code: Exit = Exit.JOB_FAILED) -> JobFailedError:
     """`now: the job failed with exit code 1`."""
     message = f"{who}: the job failed with {how}"
-    return JobFailedError(message, slug="job-failed", advice=f"see {output}", exit_code=exit_code, output=output)
+    return JobFailedError(
+        message, slug="job-failed", advice=f"see {origin(output)}", exit_code=exit_code, output=output
+    )

@@ -322,10 +322,19 @@ def one_gate_at_a_time(path: Path) -> Iterator[None]:
     """Two gates on one machine would disturb each other: the second is refused. Raises PerfdoctorError."""
     import fcntl
 
+    # Everybody may write where it lies: a link put there would have us write over what it leads to.
+    safely = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except PermissionError:  # another user's file: it can be locked all the same
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | safely, 0o644)
+        except PermissionError:  # another user's file: it can be locked all the same
+            descriptor = os.open(path, os.O_RDONLY | safely)
+    except OSError as error:
+        raise PerfdoctorError(
+            f"cannot lock {path}: {error.strerror}",
+            slug="gate-lock",
+            advice="take it away, or have its owner do so: it is to be a plain file",
+        ) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -118,6 +118,7 @@ class ControlServer:
         try:
             # A socket address holds 107 bytes; through /proc the name of any directory fits.
             listener.bind(f"/proc/self/fd/{descriptor}/control.sock")
+            self.path.chmod(0o600)
             listener.listen(64)
             listener.setblocking(False)
         except OSError:

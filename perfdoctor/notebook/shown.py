@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import html
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..commands.check import Settings, next_command
+from ..commands.check import Settings, called, next_command
 from ..diagnosis.findings import Diagnosis
 from ..errors import PerfdoctorError
 from ..recording.directory import RunDirectory
+from ..storage.copies import latest, local
+from ..storage.urls import shown
 from ..trials.judge import judge_recorded
 
 HEIGHT = "85vh"
@@ -47,7 +48,7 @@ class Shown:
         from ..report.console import render_console
 
         console = Console(width=100, no_color=True)
-        names = shlex.join(os.path.relpath(path) for path in self.recorded)
+        names = shlex.join(called(path) for path in self.recorded)
         with console.capture() as capture:
             console.print(
                 render_console(
@@ -64,21 +65,21 @@ class Shown:
 
 
 def show(run: str | Path | None = None) -> Shown:
-    """The report of a run directory, or of a trace; without one, of the latest run of this working directory.
+    """The report of a run directory, its URL, or a trace; without one, of the latest run of this working directory.
 
     Raises PerfdoctorError where there is none.
     """
     config = Settings().resolve()
     if run is None:
-        found = recordings(config.runs)
-        if not found:
+        run = latest(config.storage) if config.storage else next(iter(recordings(config.runs)[-1:]), "")
+        if not run:
             raise PerfdoctorError(
-                f"there is no recording in {config.runs}",
+                f"there is no recording in {shown(config.storage) or config.runs}",
                 slug="not-a-recording",
                 advice="make one with `perfdoctor check train.py`, or in a cell that begins with %%perfdoctor",
             )
-        run = found[-1]
-    return Shown(judge_recorded([Path(run)], config), (Path(run),))
+    path = local(str(run))
+    return Shown(judge_recorded([path], config), (path,))
 
 
 def recordings(runs: Path) -> list[Path]:

@@ -59,6 +59,7 @@ def time_vector_extensions(directory: RunDirectory, base: Mapping[str, str]) -> 
         timings = Missing(f"the interpreter that was to time it failed ({type(error).__name__}: {error})")
     record = {"missing": timings.reason} if isinstance(timings, Missing) else asdict(timings)
     with contextlib.suppress(OSError):  # a full disk: then there are no timings
+        directory.timings_file.touch(mode=0o600)
         directory.timings_file.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -10,6 +10,7 @@ has another type than the declared one is refused: nothing is converted from tex
 
 from __future__ import annotations
 
+import json
 import os.path
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,15 @@ Record = Mapping[str, Any]
 
 Undecodable = (CattrsError, AttributeError, TypeError, ValueError, KeyError)
 """What `Decoder.decode` raises for a record that is not what its type declares."""
+
+
+def parsed(text: str | bytes, *, strict: bool = True) -> Any:
+    """JSON; not `strict`, with control characters in texts. Raises ValueError for what is none, and for what is nested
+    deeper than whatever was written here: a recording may be anybody's."""
+    try:
+        return json.loads(text, strict=strict)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 @dataclass(frozen=True, slots=True)

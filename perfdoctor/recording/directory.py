@@ -14,6 +14,7 @@ control.sock    the Unix socket between launcher and probe, while the job runs
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -22,6 +23,7 @@ from pathlib import Path
 from ..errors import PerfdoctorError
 from ..exits import Exit
 
+_OURS = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISSOCK)
 OWNER_ONLY = 0o700
 OWN_DIRECTORY = ".perfdoctor"
 """Made by perfdoctor in the working directory; the user chooses others."""
@@ -54,6 +56,13 @@ class RunDirectory:
         """The probe's files, oldest process first as far as names tell."""
         yield from sorted(self.path.glob("process-*.jsonl"))
 
+    def stray(self) -> str:
+        """What lies in it that perfdoctor did not put there: a link, which may lead to any file of whoever reads it, or
+        a pipe, whose reader waits for ever; "" for nothing."""
+        with os.scandir(self.path) as entries:
+            kinds = {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
+        return next((name for name, mode in sorted(kinds.items()) if not any(is_(mode) for is_ in _OURS)), "")
+
     @classmethod
     def create(cls, parent: Path, name: str) -> RunDirectory:
         """A new directory `<parent>/<UTC time>-<name>`, readable by its owner only.
@@ -83,7 +92,7 @@ def make_parent(parent: Path) -> None:
     """The directory of all runs; git does not see the one that is perfdoctor's own."""
     own = parent.parent
     if own.name == OWN_DIRECTORY and not own.exists():
-        own.mkdir(parents=True)
+        own.mkdir(OWNER_ONLY, parents=True)
         (own / ".gitignore").write_text("*\n")
     parent.mkdir(parents=True, exist_ok=True)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from ..errors import PerfdoctorError
 from ..injected._perfdoctor_probe import records
-from .decoding import Decoder, Undecodable
+from .decoding import Decoder, Undecodable, parsed
 from .host import HostFault, HostRecording, HostSample
 from .machine import Machine
 
@@ -17,7 +16,7 @@ from .machine import Machine
 def read_machine_file(path: Path) -> Machine:
     """Reads machine.json. Raises PerfdoctorError when it is absent or not what this version's monitor writes."""
     try:
-        record = json.loads(path.read_bytes())
+        record = parsed(path.read_bytes())
         _require_version(path, record)
         return Decoder().decode(Machine, record)
     except OSError as error:
@@ -43,7 +42,7 @@ def read_host_file(path: Path) -> HostRecording:
     first = True
     for line in filter(bytes.strip, lines):
         try:
-            record = json.loads(line)
+            record = parsed(line)
             kind = record["k"]
         except (ValueError, TypeError, KeyError):
             passed_over["cut or damaged"] += 1

@@ -6,7 +6,6 @@ is decoded into the type of the field of `ProcessRecording` that `KINDS` names f
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ import numpy as np
 from ..errors import PerfdoctorError
 from ..injected._perfdoctor_probe import records
 from .base import Missing
-from .decoding import Decoder, Record, Undecodable
+from .decoding import Decoder, Record, Undecodable, parsed
 from .directory import RunDirectory
 from .model import COLUMNS, KINDS, Columns, Ints, ProcessRecording, Recording, RunFacts
 from .operators import VectorExtensionTimings
@@ -77,7 +76,7 @@ class ProcessFile:
         self._tail = lines.pop()
         for line in lines:
             try:
-                record = json.loads(line)
+                record = parsed(line)
                 kind = f"window {record['name']}" if record["k"] == "window" else record["k"]
                 if not isinstance(kind, str):
                     raise TypeError(kind)
@@ -237,9 +236,11 @@ def _not_ours(what: str, slug: str = "not-a-recording") -> PerfdoctorError:
 
 
 def read_facts(directory: RunDirectory) -> RunFacts:
-    """run.json. Raises PerfdoctorError when the directory is not a recording."""
+    """run.json. Raises PerfdoctorError when the directory is not a recording, or holds what is none of it."""
     try:
-        record = json.loads(directory.run_file.read_text())
+        if stray := directory.stray():
+            raise _not_ours(f"{directory.path} is not read: {stray} is no plain file", "stray-file")
+        record = parsed(directory.run_file.read_text())
     except (OSError, ValueError) as error:
         why = "run.json is damaged" if isinstance(error, ValueError) else "there is no run.json in it"
         raise _not_ours(f"{directory.path} is not a perfdoctor recording: {why}") from error
@@ -296,5 +297,5 @@ def read_vector_extension_timings(directory: RunDirectory) -> VectorExtensionTim
 
 
 def _json(path: Path) -> Mapping[str, Any]:
-    record: Mapping[str, Any] = json.loads(path.read_text())
+    record: Mapping[str, Any] = parsed(path.read_text())
     return record

@@ -17,6 +17,7 @@ from ..diagnosis.findings import Diagnosis, Location, Part
 from ..evidence.model import Evidence, Missing, Site
 from ..injected._perfdoctor_probe.records import LAYER_RANGE
 from ..launch.masking import MASK, without_identity
+from ..recording.decoding import parsed
 from ..recording.kept_trace import KeptTrace, TracedLayer
 from ..version import VERSION
 from . import wording
@@ -50,7 +51,7 @@ class _Span:
 
 def annotated(text: bytes, kept: KeptTrace, diagnosis: Diagnosis, rank: int = 0) -> str:
     """The trace `text`, as torch wrote it for this rank, with our tracks. Raises ValueError where it is no trace."""
-    trace = json.loads(text.decode("utf-8", "replace"), strict=False)
+    trace = parsed(text.decode("utf-8", "replace"), strict=False)
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise ValueError("it holds no events")
     host = trace.pop("host_name", "")

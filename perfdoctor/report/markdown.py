@@ -108,7 +108,8 @@ def chart_label(text: str) -> str:
 
 def _escaped(text: str) -> str:
     text = text.replace("\\", "\\\\").replace("`", "\\`")
-    text = text.replace("&", "&amp;").replace("<", "&lt;")
+    # A name that a recording holds makes no tag, and no link or picture: recordings are passed around.
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\(")
     return _EMPHASIS.sub(lambda match: "".join(f"\\{c}" for c in match.group(0)), text)
 
 

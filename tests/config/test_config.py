@@ -103,6 +103,7 @@ steps = 50
 seconds = 7
 patience = 1.5
 runs = "out/runs"
+upload-every = 5
 
 [{0}rules.PD03]
 level = "note"
@@ -133,6 +134,7 @@ def test_every_key_is_read_from_either_file(tmp_path: Path, name: str, header: s
         seconds=7.0,
         patience_s=1.5,
         runs=tmp_path / "out" / "runs",
+        upload_every_s=5.0,
         rules=(Rule("PD03", "note", {"min-share": 0.2}), Rule("PD04", None, {"full-collections": 3})),
         suppressions=(
             Suppression(
@@ -284,3 +286,21 @@ def test_a_syntax_error_names_line_and_column(tmp_path: Path, text: bytes, line:
         load(tmp_path)
     assert caught.value.slug == "config-syntax"
     assert caught.value.message.startswith(f"{tmp_path / FILE}, line {line}, column {column}: ")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Recordings in storage
+
+
+def test_runs_takes_a_url(tmp_path: Path) -> None:
+    config = written(tmp_path, 'runs = "s3://bucket/runs"')
+    assert config.storage == "s3://bucket/runs"
+    # Nothing of a job goes there, but notebooks and worktrees do.
+    assert config.runs == tmp_path / ".perfdoctor" / "runs"
+
+
+def test_the_command_line_overrules_a_url_by_a_directory_and_the_other_way_round(tmp_path: Path) -> None:
+    config = written(tmp_path, 'runs = "s3://bucket/runs"')
+    local = config.merged(runs="elsewhere")
+    assert (local.storage, local.runs) == ("", Path("elsewhere"))
+    assert local.merged(runs="gs://other").storage == "gs://other"

@@ -140,6 +140,13 @@ def test_a_comment_behind_the_code_above_belongs_to_that_code(tmp_path: Path) ->
     assert _comment(tmp_path, "", "x()  # perfdoctor: ignore[PD04] -- why", "y()") is None
 
 
+def test_no_comment_is_looked_for_in_files_that_nobody_wrote(tmp_path: Path) -> None:
+    """A recording, which may be anybody's, names the file: it may be as large as a disk."""
+    lines = ("", "", "x()  # perfdoctor: ignore[PD04] -- why", *["#" * 1000] * 4001)
+    assert _comment(tmp_path, *lines) is None
+    assert _comment(tmp_path, *lines[:3]) is not None
+
+
 def test_a_comment_for_another_check_says_nothing(tmp_path: Path) -> None:
     assert _comment(tmp_path, "", "", "x()  # perfdoctor: ignore[PD10] -- why") is None
     assert _comment(tmp_path, "", "", "x()  # perfdoctor: ignore[PD10]") is None

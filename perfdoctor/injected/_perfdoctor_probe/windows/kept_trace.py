@@ -99,6 +99,7 @@ class KeptTrace:
         try:
             with quiet:
                 profile.kineto_results.save(self.path)
+            os.chmod(self.path, 0o600)  # torch goes by the job's umask
             size = os.path.getsize(self.path)
         except Exception as error:
             return {"missing": f"torch could not write it: {type(error).__name__}: {error}"[:300]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from ....evidence.model import Missing
 from ....evidence.traced.window import window
 from ....injected._perfdoctor_probe.records import LAYER_RANGE
+from ....recording.decoding import parsed
 from ....recording.kept_trace import KeptTrace, TracedLayer
 from ....traces.model import Trace
 from ... import wording
@@ -46,7 +46,7 @@ class Span:
 def lanes_of_run(text: bytes, kept: KeptTrace) -> Chart | None:
     """`text`: the operator window's trace, as torch wrote it. None where it has no step. Raises ValueError where it is
     no trace."""
-    trace = json.loads(text.decode("utf-8", "replace"), strict=False)
+    trace = parsed(text.decode("utf-8", "replace"), strict=False)
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise ValueError("it holds no events")
     if not kept.steps:
