@@ -72,9 +72,13 @@ from perfdoctor.api.quantities import Evidence, Missing
 from .._shared.traced import traced
 from .calls import collectives_in_the_loop
 from .case import Case, Limits
-from .late import late_rank, late_reason
+from .late import by_turns, late_rank
 from .on_device import in_trace
+from .reasons import late_reason
 from .sending import accumulation_without_no_sync, buffers_broadcast, exposed, find_unused, small_buckets
+from .sharded import small_shards
+
+_DIFFERENT = "the ranks hold different parts of the model (stages of a pipeline, parts of layers), so none can be late"
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -92,8 +96,10 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     case = Case(evidence, step, together, limits)
     findings = present(
         late_rank(case),
+        by_turns(case),
         accumulation_without_no_sync(case),
         small_buckets(case),
+        small_shards(case),
         buffers_broadcast(case),
         find_unused(case),
         *collectives_in_the_loop(case),
@@ -109,6 +115,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     )
     if findings:
         return found(*findings, measurements=shared)
+    if not together.is_compared:
+        return clear(_DIFFERENT + ", and the one that waits least does so for {exposed_ms} ({exposed_share})", *shared)
     return clear(
         "no rank is late by more than {late_ms} per step, and collectives take {exposed_ms} ({exposed_share})", *shared
     )

@@ -175,3 +175,34 @@ def test_how_often_a_model_is_reduced_per_step_is_that_of_the_latest_whole_one(r
         assert rank.seen.reduced_per_step() == {id(model): {2: 0, 3: 2}[count]}
         rank.loop.timeline.boundary()
         assert rank.seen.reduced_per_step() == {id(model): count}
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "kind"),
+    [
+        ("/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_all_gather_copy_out", "fsdp_all_gather"),
+        ("/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "finalize", "fsdp_wait"),
+        ("/torch/distributed/pipelining/schedules.py", "_wait_batch_p2p", "pipeline"),
+        ("/home/ann/job/train.py", "main", "wait"),
+    ],
+)
+def test_what_torch_itself_waits_for_is_named_by_its_folder(rank: Rank, file: str, function: str, kind: str) -> None:
+    functions: dict[str, Callable[..., object]] = {}
+    exec(compile(f"def {function}(wait):\n    return wait()\n", file, "exec"), functions)
+    functions[function](rank.seen.wait(lambda: None))
+    assert rank.calls == [(f"dist.{kind}", 0)]
+
+
+def test_a_collective_that_sharding_calls_is_named_after_it(rank: Rank) -> None:
+    functions: dict[str, Callable[..., object]] = {}
+    source = "def reduce_scatter_single(wait):\n    return wait()\n"
+    exec(compile(source, "/torch/distributed/distributed_c10d.py", "exec"), functions)
+    caller = "def foreach_reduce(send, wait):\n    return send(wait)\n"
+    exec(compile(caller, "/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "exec"), functions)
+    functions["foreach_reduce"](functions["reduce_scatter_single"], rank.seen.wait(lambda: None))
+    assert rank.calls == [("dist.fsdp_reduce_scatter", 0)]
+
+
+def test_functional_collectives_are_waited_for_under_their_own_name(rank: Rank) -> None:
+    rank.seen.wait(lambda: None, "wait_tensor")()
+    assert rank.calls == [("dist.wait_tensor", 0)]
