@@ -99,11 +99,12 @@ def _alike(processes: Sequence[ProcessRecording]) -> list[int]:
     keys = []
     for process in processes:
         divided = process.division or Division()
-        keys.append(divided.data or ((process.rank,) if divided.tensor or divided.stages else ()))
-    known = sorted({key for key in keys if key})
+        keys.append(divided.data or (f"only {process.rank}" if divided.tensor or divided.stages else ""))
+    known = list(dict.fromkeys(key for key in keys if key))
     if len(known) < 2:
         return [0] * len(keys)
-    return [known.index(key) if key else len(known) for key in keys]
+    numbers = {key: number for number, key in enumerate(known)}
+    return [numbers.get(key, len(known)) for key in keys]
 
 
 def _last(waits: Floats, alike: Sequence[int]) -> Last:
@@ -119,10 +120,15 @@ def _last(waits: Floats, alike: Sequence[int]) -> Last:
 def _turns(ranks: Sequence[_Rank], common: Ints) -> Turns | None:
     if len(ranks) < 2:
         return None
-    spent = {name: np.array([_column(rank, common, f"{name}_us") for rank in ranks]) for name in ("wall", *_NAMES)}
-    own = spent.pop("wall") - spent.pop("communication")
-    spent["other"] = own - sum(spent.values())
-    return lateness.turns(own, spent, [rank.process.rank for rank in ranks])
+
+    def own(rank: _Rank) -> Floats:
+        return _column(rank, common, "wall_us") - _column(rank, common, "communication_us")
+
+    def parts(row: int) -> dict[str, Floats]:
+        spent = {name: _column(ranks[row], common, f"{name}_us") for name in _NAMES if name != "communication"}
+        return {**spent, "other": own(ranks[row]) - sum(spent.values())}
+
+    return lateness.turns(np.array([own(rank) for rank in ranks]), [rank.process.rank for rank in ranks], parts)
 
 
 def _common_steps(ranks: Sequence[_Rank]) -> Ints:

@@ -5,8 +5,10 @@ Everything here is milliseconds, one row per rank, one column per step that is s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,10 @@ _TWICE = 2.0
 work that varies by a third from step to step does so in one step of a hundred."""
 _TAKES_PART = 0.25
 """Of an equal share in what the stragglers cost, from which on a rank is one of them."""
+_ASKED = 100
+"""Of the ranks that straggle, how many are asked for what they do then."""
+_BLOCK = 500
+"""Steps that are looked at together: of thousands of ranks more would take gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,31 +47,44 @@ class Last:
 def latest(waits: Floats, rows: Sequence[int]) -> Last:
     """Of at least two ranks at most half, up to where the next one waits longest beyond them: two ranks that are late
     together wait for nobody either, and one alone would be late by nothing."""
-    order = sorted(rows, key=lambda row: float(waits[row].mean()))
-    means = waits[order].mean(axis=1)
-    count = 1 + int(np.diff(means)[: len(order) // 2].argmax())
-    late, others = order[:count], order[count:]
-    return Last(tuple(late), waits[others].min(axis=0) - waits[late].min(axis=0))
+    means = {row: float(waits[row].mean()) for row in rows}
+    order = sorted(rows, key=lambda row: means[row])
+    count = 1 + int(np.diff([means[row] for row in order])[: len(order) // 2].argmax())
+    return Last(tuple(order[:count]), _least(waits, order[count:]) - _least(waits, order[:count]))
 
 
-def turns(own: Floats, parts: Mapping[str, Floats], ranks: Sequence[int]) -> Turns | None:
+def _least(waits: Floats, rows: Sequence[int]) -> Floats:
+    """Row by row: of thousands of ranks a copy would take hundreds of megabytes."""
+    return reduce(np.minimum, (waits[row] for row in rows))
+
+
+def turns(own: Floats, ranks: Sequence[int], parts: Callable[[int], Mapping[str, Floats]]) -> Turns | None:
     """What single steps cost in which a rank takes twice the usual time and others do not: no median shows them, nor
-    does any rank's mean where each has its turn. None where that never happens."""
-    middle = np.sort(own, axis=0)[(len(own) - 1) // 2]
+    does any rank's mean where each has its turn. None where that never happens.
+
+    `parts`: of the step, by row, where somebody straggles.
+    """
+    blocks = [own[:, first : first + _BLOCK] for first in range(0, own.shape[1], _BLOCK)]
+    half = (len(own) - 1) // 2
+    middle = np.concatenate([np.partition(block, half, axis=0)[half] for block in blocks])
     ordinary = np.maximum(np.median(middle), middle)
-    straggling = own > _TWICE * ordinary
     last = own.argmax(axis=0)
-    lost = own.max(axis=0) - np.where(straggling, ordinary, own).max(axis=0)
+    lost = np.concatenate(
+        [
+            block.max(axis=0) - np.where(block > _TWICE * usual, usual, block).max(axis=0)
+            for block, usual in zip(blocks, np.split(ordinary, range(_BLOCK, own.shape[1], _BLOCK)), strict=True)
+        ]
+    )
     if not lost.any():
         return None
-    by_rank = np.array([lost[last == row].sum() for row in range(len(own))])
-    taking = [int(row) for row in by_rank.argsort()[::-1] if by_rank[row] >= _TAKES_PART * by_rank.sum() / len(own)]
-    columns = np.flatnonzero(lost)
-    beyond = {
-        name: float((values - np.median(values))[last[columns], columns].sum() / own.shape[1])
-        for name, values in parts.items()
-    }
-    part = max(beyond, key=lambda name: beyond[name])
+    by_rank = np.bincount(last, weights=lost, minlength=len(own))
+    taking = [int(row) for row in by_rank.argsort()[::-1] if by_rank[row] >= _TAKES_PART * lost.sum() / len(own)]
+    beyond: dict[str, float] = defaultdict(float)
+    for row in taking[:_ASKED]:
+        then = (last == row) & (lost > 0)
+        for name, ms in parts(row).items() if not then.all() else ():
+            beyond[name] += float(then.sum() * (ms[then].mean() - ms[~then].mean())) / own.shape[1]
+    part = max(beyond, key=lambda name: beyond[name], default="other")
     return Turns(
         ranks=tuple(ranks[row] for row in taking),
         ms=float(lost.mean()),

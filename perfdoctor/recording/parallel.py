@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Of one rank. Numbers of ranks are those in torch's default group."""
+    """Of one rank. Ranks are written as `0-3`, `0-6/2` (every second one) or `0,1,5`, by their numbers in torch's
+    default group; "" for none that torch knows of."""
 
-    data: tuple[int, ...] = ()
-    """Ranks that do the same work on other data, and average gradients with this one; empty where torch does not know
-    of any."""
-    tensor: tuple[int, ...] = ()
+    data: str = ""
+    """Ranks that do the same work on other data, and average gradients with this one."""
+    tensor: str = ""
     """Ranks that each hold a part of the same layers (tensor parallel)."""
     stages: tuple[int, ...] = ()
     """Of a pipeline: those that this rank computes; empty without one."""

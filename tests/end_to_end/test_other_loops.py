@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +73,28 @@ def test_a_rank_that_is_late_in_its_backward_pass_is_named(perfdoctor: Perfdocto
     assert checked.json["environment"]["rank"] == 1
 
 
+@pytest.mark.slow
+def test_a_node_whose_ranks_are_all_late_is_named(perfdoctor: Perfdoctor) -> None:
+    """Two agents of torchrun stand for two nodes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    agent = f"torchrun --nnodes 2 --nproc-per-node 2 --master-addr 127.0.0.1 --master-port {port} --node-rank"
+    job = shlex.quote(str(JOBS / "ddp_job.py"))
+    both = f"{agent} 1 {job} 60 40 node & {agent} 0 {job} 60 40 node; wait $!"
+    checked = perfdoctor.check("--", "bash", "-c", both)
+    assert checked.findings["PD19.late-node"]["severity"] == "error", checked.stdout
+    told = {one["name"]: one["value"] for one in checked.findings["PD19.late-node"]["evidence"]}
+    assert told["late_ranks"] == 2 and told["rank"] in (2, 3)
+    assert told["node"].endswith("(1)")
+
+
 def _divided(perfdoctor: Perfdoctor, kind: str, ranks: int) -> tuple[Checked, dict[str, Any]]:
     """A run whose ranks divide a model, and what PD19 measured."""
     torchrun = ("--", "torchrun", "--standalone", "--nproc-per-node", str(ranks), JOBS / "divided_job.py")
     checked = perfdoctor.check(*torchrun, kind, "150")
-    assert sorted(line for line in checked.stdout.splitlines() if line.startswith("done")) == [
-        f"done {rank}" for rank in range(ranks)
-    ]
+    done = sorted(line.split()[:2] for line in checked.stdout.splitlines() if line.startswith("done"))
+    assert done == [["done", str(rank)] for rank in range(ranks)]
     return checked, {one["name"]: one["value"] for one in checked.check("PD19")["measurements"]}
 
 

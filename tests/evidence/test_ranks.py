@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from recordings import MACHINE, recorded, sample, settings, site, steps, torch, write, write_run
 
-from perfdoctor.evidence import communication
+from perfdoctor.evidence import communication, lateness
 from perfdoctor.evidence.build import build as build_run
 from perfdoctor.evidence.model import Communication, Missing
 from perfdoctor.evidence.nodes import nodes
@@ -304,6 +304,16 @@ def test_a_node_whose_ranks_are_all_late_is_told_as_one(tmp_path: Path) -> None:
     assert seen.late_share == 1.0 and seen.late_ms == pytest.approx(19.0)
 
 
+def test_long_runs_are_looked_at_in_blocks_of_steps() -> None:
+    own = np.full((4, 1_201), 5.0)
+    for turn in range(3):
+        own[turn, turn::3] += 15.0
+    parts = [{"backward": own[row] - 5.0, "other": np.full(1_201, 5.0)} for row in range(4)]
+    seen = lateness.turns(own, [10, 11, 12, 13], lambda row: parts[row])
+    assert seen is not None and sorted(seen.ranks) == [10, 11, 12]
+    assert (seen.ms, seen.part_ms, seen.part) == (pytest.approx(15.0), pytest.approx(15.0), "backward")
+
+
 def test_ranks_of_two_nodes_that_are_late_are_no_node(tmp_path: Path) -> None:
     waits = (20_000, 1_200, 1_000, 20_500)
     ranks = [_on(str(rank // 2), _records(rank, 30_000, us, world=4)) for rank, us in enumerate(waits)]
@@ -352,13 +362,13 @@ def test_the_last_stage_of_a_pipeline_is_never_late(tmp_path: Path) -> None:
 
 
 def test_parts_of_one_layer_are_not_compared(tmp_path: Path) -> None:
-    seen = _compared(tmp_path, *_dividing([{"tensor": [0, 1]}] * 2, (20_000, 2_000)))
+    seen = _compared(tmp_path, *_dividing([{"tensor": "0,1"}] * 2, (20_000, 2_000)))
     assert not seen.is_compared and seen.late_low_ms == 0.0
 
 
 def test_only_ranks_of_one_data_parallel_group_are_compared(tmp_path: Path) -> None:
     # Two stages, two copies of each: the second stage has less to wait for, its copy on rank 3 least.
-    facts = [{"data": data, "stages": [data[0]], "of_stages": 2} for data in ([0, 2], [1, 3], [0, 2], [1, 3])]
+    facts = [{"data": data, "stages": [int(data[0])], "of_stages": 2} for data in ("0,2", "1,3", "0,2", "1,3")]
     seen = _compared(tmp_path, *_dividing(facts, (20_000, 9_000, 19_900, 2_000)))
     assert [times.alike for times in seen.ranks] == [0, 1, 0, 1]
     assert (seen.late, seen.beside, seen.late_ms) == (3, (), pytest.approx(7.0))
@@ -366,7 +376,7 @@ def test_only_ranks_of_one_data_parallel_group_are_compared(tmp_path: Path) -> N
 
 
 def test_ranks_that_average_all_gradients_are_compared_whatever_else_they_tell(tmp_path: Path) -> None:
-    facts = [{"data": [0, 1], "shard_bytes": [1024, 2048], "resharded": 2}, {}]
+    facts = [{"data": "0,1", "shard_bytes": [1024, 2048], "resharded": 2}, {}]
     seen = _compared(tmp_path, *_dividing(facts, (2_000, 20_000)))
     assert seen.is_compared and seen.late == 0 and seen.late_ms == pytest.approx(18.0)
     assert (seen.shard_bytes, seen.resharded) == ((1024, 2048), 2)

@@ -10,7 +10,7 @@ import torch
 
 from perfdoctor.injected._perfdoctor_probe import timeline as parts
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
-from perfdoctor.injected._perfdoctor_probe.hooks import communication
+from perfdoctor.injected._perfdoctor_probe.hooks import communication, parallel
 from perfdoctor.injected._perfdoctor_probe.hooks.communication import Communication
 
 
@@ -206,3 +206,18 @@ def test_a_collective_that_sharding_calls_is_named_after_it(rank: Rank) -> None:
 def test_functional_collectives_are_waited_for_under_their_own_name(rank: Rank) -> None:
     rank.seen.wait(lambda: None, "wait_tensor")()
     assert rank.calls == [("dist.wait_tensor", 0)]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "written"),
+    [
+        ({3}, "3"),
+        ({0, 2}, "0,2"),
+        ({0, 1, 2, 3}, "0-3"),
+        ({1, 3, 5, 7}, "1-7/2"),
+        ({0, 1, 4, 5}, "0,1,4,5"),
+        (set(range(4_096)), "0-4095"),
+    ],
+)
+def test_ranks_are_written_shortly(ranks: set[int], written: str) -> None:
+    assert parallel._written(ranks) == written

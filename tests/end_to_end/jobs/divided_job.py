@@ -1,10 +1,11 @@
-"""Ranks over gloo that divide a model: `divided_job.py KIND STEPS`.
+"""Ranks over gloo that divide a model: `divided_job.py KIND STEPS`. Prints what becomes of each rank's part.
 
 Kinds: `shards`, a stack of layers that `fully_shard` gathers each on its own; `whole`, the same as one; `tensor`, each
 layer in two parts, and two such pairs on four ranks; `stages`, a pipeline whose last stage has most to do.
 """
 
 import gc
+import hashlib
 import os
 import sys
 
@@ -22,30 +23,36 @@ def layers(count: int = LAYERS, width: int = WIDTH) -> nn.Sequential:
     return nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(count)])
 
 
-def data():
-    torch.manual_seed(dist.get_rank())
+def data(seed: int):
+    torch.manual_seed(seed)
     return torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
 
 
-def train(model) -> None:
+def digest(model) -> str:
+    parts = [getattr(one, "to_local", lambda one=one: one)() for one in model.parameters()]
+    return hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in parts)).hexdigest()[:16]
+
+
+def train(model, part: int) -> str:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(STEPS):
-        x, y = data()
+    for step in range(STEPS):
+        x, y = data(step * 100 + part)
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
+    return digest(model)
 
 
-def shards() -> None:
+def shards() -> str:
     model = layers()
     if KIND == "shards":
         for layer in model:
             fully_shard(layer)
     fully_shard(model, reshard_after_forward=KIND == "shards")
-    train(model)
+    return train(model, dist.get_rank())
 
 
-def tensor() -> None:
+def tensor() -> str:
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "tp"))
@@ -54,11 +61,10 @@ def tensor() -> None:
     parallelize_module(model, mesh["tp"], plan)
     if dist.get_world_size() > 2:
         fully_shard(model, mesh=mesh["dp"])
-    torch.manual_seed(0)
-    train(model)
+    return train(model, dist.get_rank() // 2)
 
 
-def stages() -> None:
+def stages() -> str:
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -66,8 +72,8 @@ def stages() -> None:
     stage = PipelineStage(model, rank, ranks, torch.device("cpu"))
     schedule = ScheduleGPipe(stage, n_microbatches=4, loss_fn=nn.functional.mse_loss)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(STEPS):
-        x, y = data()
+    for step in range(STEPS):
+        x, y = data(step)
         optimizer.zero_grad()
         if rank == 0:
             schedule.step(x)
@@ -76,10 +82,13 @@ def stages() -> None:
         else:
             schedule.step()
         optimizer.step()
+    return digest(model)
 
 
+torch.manual_seed(7)
 dist.init_process_group("gloo")
-{"shards": shards, "whole": shards, "tensor": tensor, "stages": stages}[KIND]()
-os.write(1, f"done {dist.get_rank()}\n".encode())
+result = {"shards": shards, "whole": shards, "tensor": tensor, "stages": stages}[KIND]()
+# One write: all ranks share the stream.
+os.write(1, f"done {dist.get_rank()} {result}\n".encode())
 gc.collect()
 dist.destroy_process_group()

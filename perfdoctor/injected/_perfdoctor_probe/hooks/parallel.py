@@ -30,14 +30,23 @@ def division(optimizer, model) -> dict:
         facts["resharded"] = sum(group.post_forward_mesh_info is not None for group in groups)
     tensor = _split(optimizer, data)
     if data:
-        facts["data"] = sorted(data)
+        facts["data"] = _written(data)
     if tensor:
-        facts["tensor"] = sorted(tensor)
+        facts["tensor"] = _written(tensor)
     stages = _stages()
     if stages:
         facts["stages"] = sorted(stage.stage_index for stage in stages)
         facts["of_stages"] = max(stage.num_stages for stage in stages)
     return facts
+
+
+def _written(ranks: "set[int]") -> str:
+    """Short also for thousands: `0-3`, `0-6/2`; what is no such row by commas."""
+    first, last = min(ranks), max(ranks)
+    step = (last - first) // (len(ranks) - 1) if len(ranks) > 1 else 0
+    if len(ranks) < 3 or ranks != set(range(first, last + 1, step or 1)):
+        return ",".join(map(str, sorted(ranks)))
+    return f"{first}-{last}" if step == 1 else f"{first}-{last}/{step}"
 
 
 def _ranks(group) -> "list[int]":
