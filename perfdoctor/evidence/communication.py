@@ -77,7 +77,7 @@ def _compared(ranks: Sequence[_Rank], common: Ints, waits: Floats) -> Communicat
         ranks=tuple(_times(rank, common, *place) for rank, *place in places),
         late=numbers[late],
         # All steps end together, so how much longer others waited is by how much the late ones came later.
-        late_ms=max(0.0, float(last.lead.mean())),
+        late_ms=max(0.0, last.ms),
         late_low_ms=max(0.0, last.low_ms),
         late_high_ms=float(last.lead.clip(min=0).mean()),
         exposed_ms=float(waits.min(axis=0).mean()),
@@ -114,7 +114,7 @@ def _last(waits: Floats, alike: Sequence[int]) -> Last:
     found = [lateness.latest(waits, rows) for rows in groups if len(rows) > 1]
     if not found:
         return Last((int(waits.mean(axis=1).argmin()),), np.zeros(waits.shape[1]))
-    return max(found, key=lambda one: float(one.lead.mean()))
+    return max(found, key=lambda one: one.ms)
 
 
 def _turns(ranks: Sequence[_Rank], common: Ints) -> Turns | None:

@@ -22,6 +22,10 @@ _TWICE = 2.0
 work that varies by a third from step to step does so in one step of a hundred."""
 _TAKES_PART = 0.25
 """Of an equal share in what the stragglers cost, from which on a rank is one of them."""
+_MOST = 0.5
+"""Of what several ranks are late by: who is late by as much alone is named alone."""
+_GAP = 0.25
+"""Of what the next rank waits longer than the last one: by so much at least it waits longer than all late ones."""
 _ASKED = 100
 """Of the ranks that straggle, how many are asked for what they do then."""
 _BLOCK = 500
@@ -39,18 +43,32 @@ class Last:
     earlier."""
 
     @property
+    def ms(self) -> float:
+        """Mean over all steps."""
+        return float(self.lead.mean())
+
+    @property
     def low_ms(self) -> float:
         """They are chosen by the same steps, and whom a neighbour disturbs for seconds is chance."""
         return min(block_interval(self.lead)[0], lasting_low(self.lead))
 
 
 def latest(waits: Floats, rows: Sequence[int]) -> Last:
-    """Of at least two ranks at most half, up to where the next one waits longest beyond them: two ranks that are late
-    together wait for nobody either, and one alone would be late by nothing."""
+    """Of at least two ranks: as few as are late by half as much as any number of them up to half of all. Two ranks that
+    are late together, or by turns, wait for nobody else either, and one of them alone would be late by nothing. Behind
+    several there must be a gap: of three that take turns no two are the late ones."""
     means = {row: float(waits[row].mean()) for row in rows}
     order = sorted(rows, key=lambda row: means[row])
-    count = 1 + int(np.diff([means[row] for row in order])[: len(order) // 2].argmax())
-    return Last(tuple(order[:count]), _least(waits, order[count:]) - _least(waits, order[:count]))
+    counts = {2**power for power in range(len(order).bit_length())} | {3, len(order) // 2}
+    found = []
+    for count in sorted(counts):
+        if 2 * count <= len(order):
+            first, last, following = (means[order[place]] for place in (0, count - 1, count))
+            if count == 1 or following - last > _GAP * (following - first):
+                lead = _least(waits, order[count:]) - _least(waits, order[:count])
+                found.append(Last(tuple(order[:count]), lead))
+    most = max(0.0, *[one.ms for one in found])
+    return next((one for one in found if one.ms >= _MOST * most), found[0])
 
 
 def _least(waits: Floats, rows: Sequence[int]) -> Floats:

@@ -221,3 +221,20 @@ def test_functional_collectives_are_waited_for_under_their_own_name(rank: Rank) 
 )
 def test_ranks_are_written_shortly(ranks: set[int], written: str) -> None:
     assert parallel._written(ranks) == written
+
+
+def test_a_torch_that_keeps_a_division_elsewhere_costs_only_that_record(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(optimizer: object, model: object) -> dict[str, object]:
+        raise AttributeError("mesh_info")
+
+    off: list[str] = []
+    monkeypatch.setattr(parallel, "division", changed)
+    guarded = Guard(lambda hook, error: off.append(hook))
+    seen = Communication(SimpleNamespace(), rank.loop, rank.seen.calls, rank.seen.sites, guarded)
+    monkeypatch.setattr(seen, "place", lambda: {"rank": 0})
+    rank.loop.timeline.step = 5
+    seen.flush(None)
+    seen.flush(None)
+    assert off == ["division"]

@@ -53,6 +53,8 @@ class Communication:
         self.guarded = guarded
         loop.pass_reduced = guarded("communication", self.pass_ended)
         self.watch_later = guarded("communication", self._watch_later)
+        # It reads what torch keeps for itself: with a switch of its own, for rows are written around it.
+        self.note_division = guarded("division", self._note_division)
         self.leave = bool
         """Takes our stand-ins out of torch."""
         self.places = None
@@ -150,9 +152,7 @@ class Communication:
             return
         if not self.divided:
             self.divided = True
-            facts = parallel.division(optimizer, model) if self.place() else {}
-            if facts:
-                self.recorder.record("division", **facts)
+            self.note_division(optimizer, model)
         if model is None or self.told:
             return
         self.told = True
@@ -160,6 +160,11 @@ class Communication:
         sizes = log.get("rebuilt_bucket_sizes") or log.get("bucket_sizes") or ""
         facts = {name: int(log[name]) for name in _FACTS if name in log}
         self.recorder.record("ddp", bucket_bytes=[int(size) for size in sizes.split(",") if size.strip()], **facts)
+
+    def _note_division(self, optimizer, model) -> None:
+        facts = parallel.division(optimizer, model) if self.place() else {}
+        if facts:
+            self.recorder.record("division", **facts)
 
     def place(self) -> dict:
         """This process among the ranks, as torch knows it: not every launcher sets RANK. Empty without a group."""
