@@ -1,6 +1,6 @@
 """How often the rank that is late is named, and why it is: jobs in which that is known, beside healthy ones.
 
-    python -m benchmarks.late_rank [--rounds 2] [--ranks 2 4] [--cases data backward ...]
+    python -m benchmarks.late_rank [--rounds 2] [--first 0] [--ranks 2 4] [--cases data backward ...]
 
 Each run takes 10 to 20 seconds. An ill run is right when the report's rank and reason are those that were made; a
 healthy one when nothing about communication alarms. The extra work is a loop that waits on the CPU, so that it
@@ -29,6 +29,8 @@ ILL = {
     "forward": "forward",
     "backward": "backward",
     "optimizer": "other",
+    "update": "optimizer",
+    "gc": "gc",
     "neighbour": "other-processes",
     "data+norm": "input_wait",
     "shards": "data-size",
@@ -36,7 +38,10 @@ ILL = {
 }
 """Cases, and the reasons that a report is to give. What follows an optimizer's step lies outside of all parts."""
 _QUOTA_CPUS = 0.12
+TURNS = "PD19.late-by-turns"
+"""The finding that the case `turns` is to give: no rank is to blame for it."""
 HEALTHY = ("none", "noise", "saves", "norm")
+CASES = (*ILL, "turns", *HEALTHY)
 STEPS = {2: 200, 4: 100}
 
 
@@ -67,17 +72,20 @@ def observed(case: str, late: int, milliseconds: float, ranks: int) -> dict[str,
 def is_right(case: str, late: int, seen: dict[str, Any]) -> bool:
     if case in HEALTHY:
         return not seen["alarms"] and seen["outcome"] != "cannot-tell"
+    if case == "turns":
+        return TURNS in seen["alarms"]
     return (seen.get("late_rank"), seen.get("late_reason")) == (late, ILL[case])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--first", type=int, default=0, help="number of the first round: it chooses the late ranks")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--cases", nargs="+", default=[*ILL, *HEALTHY], choices=[*ILL, *HEALTHY])
+    parser.add_argument("--cases", nargs="+", default=[*CASES], choices=CASES)
     asked = parser.parse_args()
     counts: dict[tuple[str, int], list[bool]] = {}
-    for number in range(asked.rounds):
+    for number in range(asked.first, asked.first + asked.rounds):
         for ranks in asked.ranks:
             for case in asked.cases:
                 late = random.Random(f"{number} {case}").randrange(ranks)
@@ -85,7 +93,7 @@ def main() -> None:
                 right = is_right(case, late, seen)
                 counts.setdefault((case, ranks), []).append(right)
                 print("right" if right else "WRONG", case, f"rank {late} of {ranks}", json.dumps(seen), flush=True)
-    for name, cases in (("ill", ILL), ("healthy", HEALTHY)):
+    for name, cases in (("ill", (*ILL, "turns")), ("healthy", HEALTHY)):
         results = [right for (case, _), some in counts.items() if case in cases for right in some]
         print(f"{name}: {sum(results)} of {len(results)} right")
 

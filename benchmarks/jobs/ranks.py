@@ -1,6 +1,8 @@
 """Training with DistributedDataParallel, in which one rank may be late: `ranks.py CASE RANK MS STEPS`.
 
-Cases: `none`; `data`, `forward`, `backward` and `optimizer`, in which RANK works MS milliseconds longer per step;
+Cases: `none`; `data`, `forward`, `backward`, `update` and `optimizer` (after its step), in which RANK works MS
+milliseconds longer per step; `turns`, in which each rank does so in one step of as many, but the last of more than two;
+`gc`, in which RANK collects garbage among many objects in every step;
 `neighbour`, a busy process on its CPU; `quota`, RANK in the control group $GROUP; `noise`, up to MS on every rank
 by chance; `saves`, rank 0 saves now and then; `norm`, batch norm, whose buffers are sent in every step;
 `data+norm`, both; `shards`, four times the samples on RANK.
@@ -8,6 +10,7 @@ by chance; `saves`, rank 0 saves now and then; `norm`, batch norm, whose buffers
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
@@ -24,6 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 
 CASE, LATE, MS, STEPS = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 WIDTH, BATCH, LARGER = 256, 32, 4
+OBJECTS = 150_000
 BUSY = "import os\nwhile os.getppid() == {parent}:\n    for _ in range(100000): pass"
 
 
@@ -61,6 +65,14 @@ class Extra(torch.autograd.Function):
         return gradient
 
 
+class Updates(torch.optim.SGD):
+    """As usual, and takes its time."""
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        work(MS if CASE == "update" and Extra.mine else 0.0)
+        return super().step(*args, **kwargs)
+
+
 class Network(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -86,15 +98,19 @@ def main() -> None:
     if CASE == "quota" and mine:
         (Path(os.environ["GROUP"]) / "cgroup.procs").write_text(str(os.getpid()))
     model = DistributedDataParallel(Network())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = Updates(model.parameters(), lr=0.01)
+    objects = [[number] for number in range(OBJECTS if CASE == "gc" and mine else 0)]
+    taking = max(2, dist.get_world_size() - 1)
     measure = nn.CrossEntropyLoss()
     batch = BATCH * LARGER if mine and CASE == "shards" else BATCH
     for step, (values, labels) in enumerate(DataLoader(Samples(mine), batch_size=batch)):
         optimizer.zero_grad()
         measure(model(values), labels).backward()
         optimizer.step()
-        if CASE == "optimizer" and mine:
+        if (CASE == "optimizer" and mine) or (CASE == "turns" and step % taking == rank):
             work(MS)
+        elif objects:
+            gc.collect()
         elif CASE == "noise":
             work(random.random() * MS)
         elif CASE == "saves" and rank == 0 and step % 25 == 24:

@@ -1,72 +1,23 @@
-"""The rank that the others wait for, and what its own time is made of."""
+"""The ranks that the others wait for, always the same or in turns."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from perfdoctor.api.findings import Finding, Fix, Measurement, Part, Severity, milliseconds, savings, share
-from perfdoctor.api.quantities import Communication, Missing, RankTimes
+from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, Part, Severity, milliseconds, savings, share
+from perfdoctor.api.quantities import Communication
 
 from .case import Case
+from .reasons import FIXES, OTHERS, PARTS, crowd_ms, mean, reason_of, times_data
 
-_NAMED = 0.5
-"""Of what the rank is late by: who explains less is not the reason."""
-_CONCENTRATED = 0.4
-"""By which a part's share of what the late rank has more exceeds its share of the others' own time. Work made longer on
-purpose had 0.5 to 0.9 in its part, a neighbour at most 0.2 in any."""
 _STAYS = 0.75
 """Of the steps, in which a rank comes last for want of a CPU, from which on it is that CPU's fault: processes that
 wander are now on one rank's CPU and now on another's. One that shared a CPU with a pinned rank made it 0.9."""
-_LOWER = 0.9
-"""Of the other ranks' clock: CPUs of one kind differ by a few per cent at the same load."""
-_LARGER = 1.05
-"""Times the samples or bytes of the other ranks, from which on a batch is larger: an incomplete last batch is not."""
-_PROPORTIONAL = 2.5
-"""Times what the passes would be longer if they took time by their data alone, at most: attention grows with the square
-of the length. They may be less longer, for a part of a pass is its overhead."""
-
-
-_OTHERS = "other-processes"
+_EXPLAINS = 0.5
+"""Of what stragglers cost, from which on the part of the step where they take longer is named."""
+_SHOWN = 3
+"""Ranks that are named one by one."""
 _CHANCE = "; they wait {crowd_ms} per step for a CPU themselves, so that another rank may be the late one next time"
-
-
-@dataclass(frozen=True, slots=True)
-class _Reason:
-    """Why a rank is late."""
-
-    name: str
-    words: str
-    excess_ms: float
-    """By which the late rank takes longer there than the mean of the others, per step."""
-    fix: str
-    part: Part = Part.COMPUTE
-    is_clear: bool = True
-    """False where all that it does takes longer, which CPUs that are short make any rank's work do."""
-
-
-_FIXES = {
-    "input_wait": ("its wait for data", "Look at what makes its batches: shards, files or workers of this rank."),
-    "forward": ("its forward pass", "Give all ranks the same work: batches of like sizes, and no code for one rank."),
-    "backward": (
-        "its backward pass",
-        "Give all ranks the same work: batches of like sizes, and no hooks for one rank.",
-    ),
-    "optimizer": ("its optimizer step", "Let no rank do more in its optimizer step than the others."),
-    "checkpoint": ("saving checkpoints", "Save less often, or in the background."),
-    "gc": ("its garbage collections", "Collect on all ranks at the same step: `gc.disable()`, `gc.collect(1)`."),
-    "other": (
-        "its code outside forward, backward and optimizer",
-        "Take what one rank does alone (logging, saving, evaluating) out of the step, or do it less often.",
-    ),
-}
-_PARTS = {"input_wait": Part.INPUT_WAIT, "gc": Part.GC, "other": Part.OTHER, "checkpoint": Part.OTHER}
-
-
-def late_reason(together: Communication) -> str:
-    """What the rank that comes last takes its time for: a part of the step, `data-size`, `throttled`, `lower-clock`,
-    `other-processes`, `compute` or `several`."""
-    reason = _reason(together)
-    return reason.name if reason else "several"
 
 
 def late_rank(case: Case) -> Finding | None:
@@ -75,27 +26,33 @@ def late_rank(case: Case) -> Finding | None:
     cost = case.worth(together.late_ms)
     if cost is None or case.evidence.rank != together.late or together.late_low_ms <= 0:
         return None  # ranks that take turns: each is the last one now and then
-    late, reason = together.late_rank, _reason(together)
-    wanders = reason is not None and reason.name == _OTHERS and late.late_share < _STAYS
-    crowd_ms = _crowd_ms(together.others)
-    by_chance = (reason is None or not reason.is_clear) and crowd_ms >= together.late_ms
+    late, others, reason = together.late_rank, together.others, reason_of(together)
+    wanders = reason is not None and reason.name == OTHERS and together.late_share < _STAYS
+    crowd = crowd_ms(others)
+    by_chance = (reason is None or not reason.is_clear) and crowd >= together.late_ms
+    last = "rank {rank} is the last in {late_share} of the steps, with {own_ms} of its own"
     because = f": {reason.words} takes {{excess_ms}} longer" if reason else ""
+    if together.beside:
+        last = "one of these is, in {late_share} of the steps; {own_ms} of a step are rank {rank}'s own,"
+        because += " on rank {rank}" if reason else ""
     return Finding(
-        id="PD19.late-rank",
+        id="PD19.late-node" if together.late_node else "PD19.late-rank",
         severity=Severity.NOTE if wanders or by_chance else case.severity(cost),
         confidence=case.confidence,
-        message="the others wait {cost_ms} per step ({cost_share}) for rank {rank}" + because,
-        reasoning="a collective ends when the last rank comes: rank {rank} is the last in {late_share} of the steps, "
-        "with {own_ms} of its own where the others have {others_ms}" + (_CHANCE if by_chance else ""),
+        message=f"the others wait {{cost_ms}} per step ({{cost_share}}) for {_named(together)}{because}",
+        reasoning=f"a collective ends when the last rank comes: {last} where the others have {{others_ms}}"
+        + (_CHANCE if by_chance else ""),
         evidence=(
-            *cost.measured("by which it is later than the next rank, per step"),
-            Measurement("rank", late.rank, "count", "the rank that is late"),
-            share("late_share", late.late_share, "of the steps, in which it comes last"),
+            *cost.measured("by which the next rank waits longer, per step"),
+            Measurement("rank", late.rank, "count", "the rank that comes last most"),
+            Measurement("late_ranks", 1 + len(together.beside), "count", "ranks that are late"),
+            Measurement("node", late.node, "text", "the machine that it ran on; empty where all ran on one"),
+            share("late_share", together.late_share, "of the steps, in which a late rank comes last"),
             milliseconds("own_ms", late.own_ms, "its own time per step"),
-            milliseconds("others_ms", _mean([times.own_ms for times in together.others]), "own time of the others"),
+            milliseconds("others_ms", mean([times.own_ms for times in others]), "own time of the others"),
             milliseconds("excess_ms", reason.excess_ms if reason else 0.0, "longer than on the others there"),
-            milliseconds("crowd_ms", crowd_ms, "for which the others wait for a CPU"),
-            Measurement("times_data", _times_data(late, together.others), "ratio", "the data of the others, per step"),
+            milliseconds("crowd_ms", crowd, "for which the others wait for a CPU"),
+            Measurement("times_data", times_data(late, others), "ratio", "the data of the others, per step"),
         ),
         fix=Fix(text=reason.fix if reason else "Compare what this rank does with what the others do, part by part."),
         savings=savings(
@@ -109,103 +66,61 @@ def late_rank(case: Case) -> Finding | None:
     )
 
 
-def _reason(together: Communication) -> _Reason | None:
-    """The one that explains at least half.
-
-    More data is longer passes, in proportion to it at most. A quota that stops this rank alone, or a slower CPU, makes
-    everything longer, and is asked before the parts. Other work is more in one part, and takes CPU time or at
-    least longer than the rank stood runnable without a CPU. A CPU that others have makes the parts longer that were
-    running, with no CPU time more, and is asked after that: whoever works more on a crowded machine also waits more for
-    a CPU.
-    """
-    late, others, least = together.late_rank, together.others, _NAMED * together.late_ms
-    passes = _more_data(late, others)
-    if passes >= least:
-        fix = "Give all ranks batches of the same size: shards by samples or tokens, not by files."
-        return _Reason("data-size", "computing {times_data} the data", passes, fix)
-    usual = {name: _mean([times.parts.as_dict()[name] for times in others]) for name in _FIXES}
-    excess = {name: late.parts.as_dict()[name] - ms for name, ms in usual.items()}
-    name = max(excess, key=lambda part: excess[part])
-    more, own = sum(ms for ms in excess.values() if ms > 0), max(sum(usual.values()), 1e-9)
-    in_one_part = excess[name] >= least and excess[name] / max(more, 1e-9) >= usual[name] / own + _CONCENTRATED
-    delay = _run_delay(late, others)
-    works = max(excess[name] - delay, late.cpu_ms - _mean([times.cpu_ms for times in others])) >= least
-    slowed = _held_back(late, others, least)
-    if slowed is not None:
-        return slowed
-    if delay >= least and not (in_one_part and works):
-        fix = "Move the other process, or pin every rank to CPUs of its own (`taskset`, `numactl`)."
-        return _Reason(_OTHERS, "waiting for a CPU that another process has", delay, fix)
-    if excess[name] < least:
-        passes = sum(excess[part] for part in ("forward", "backward", "optimizer"))
-        fix = "Give all ranks the same work: batches of like sizes, and CPUs of the same speed."
-        return _Reason("compute", "its computing", passes, fix, is_clear=False) if passes >= least else None
-    words, fix = _FIXES[name]
-    return _Reason(name, words, excess[name], fix, _PARTS.get(name, Part.COMPUTE), in_one_part and works)
+def _named(together: Communication) -> str:
+    """The late ones in words, a few by number."""
+    if together.late_node:
+        return "node {node} ({late_ranks:rank})"
+    if not together.beside:
+        return "rank {rank} (node {node})" if together.late_rank.node else "rank {rank}"
+    return _listed(sorted((together.late, *together.beside)))
 
 
-def _crowd_ms(others: tuple[RankTimes, ...]) -> float:
-    """For how long the ranks that are not late wait for a CPU; 0 where that is not known."""
-    known = [times.run_delay_ms for times in others if not isinstance(times.run_delay_ms, Missing)]
-    return _mean(known) if len(known) == len(others) else 0.0
+def _listed(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > _SHOWN:
+        return f"{len(ranks)} ranks ({', '.join(map(str, ranks[:_SHOWN]))}, ...)"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
-def _held_back(late: RankTimes, others: tuple[RankTimes, ...], least: float) -> _Reason | None:
-    """By a quota of its own, or a slower CPU. A rank with more to do meets its quota more often: then its work is to
-    blame; and a kernel counts the time that a quota stops a thread for as a wait for a CPU."""
-    stopped = late.throttled_ms - _mean([times.throttled_ms for times in others])
-    if stopped >= least and late.cpu_ms - _mean([times.cpu_ms for times in others]) < least:
-        fix = (
-            "Raise the CPU quota of this rank's container to that of the others, or give it fewer threads and workers."
-        )
-        return _Reason("throttled", "being stopped by its CPU quota", stopped, fix)
-    usual = _mean([times.clock_mhz for times in others])
-    if not late.clock_mhz or not all(times.clock_mhz for times in others) or late.clock_mhz > _LOWER * usual:
+def by_turns(case: Case) -> Finding | None:
+    """What no rank is to blame for alone; said by the rank that comes last most."""
+    together, turns = case.together, case.together.turns
+    if turns is None or case.evidence.rank != together.late:
         return None
-    slower = late.cpu_ms * (1 - late.clock_mhz / usual)
-    fix = "See to the cooling and the power limit of its CPU, or pin ranks to CPUs of the same speed."
-    words = f"computing at {late.clock_mhz:,.0f} MHz instead of {usual:,.0f}"
-    return _Reason("lower-clock", words, slower, fix) if slower >= least else None
-
-
-def _run_delay(late: RankTimes, others: tuple[RankTimes, ...]) -> float:
-    """By which it waits longer for a CPU than the others would if they ran as long; 0 where that is not known.
-
-    On a machine that is too busy for all ranks, the one that has more to do also waits longer in all.
-    """
-    known = [
-        times.run_delay_ms / times.cpu_ms
-        for times in others
-        if not isinstance(times.run_delay_ms, Missing) and times.cpu_ms > 0
-    ]
-    if isinstance(late.run_delay_ms, Missing) or not known:
-        return 0.0
-    return late.run_delay_ms - late.cpu_ms * _mean(known)
-
-
-def _more_data(late: RankTimes, others: tuple[RankTimes, ...]) -> float:
-    """By how much its passes are longer, ms, if its data can make them so much longer; else 0."""
-    times = _times_data(late, others)
-    usual = _mean([one.parts.forward + one.parts.backward for one in others])
-    longer = late.parts.forward + late.parts.backward - usual
-    if times < _LARGER or usual <= 0:
-        return 0.0
-    return longer if 0 < longer <= _PROPORTIONAL * (times - 1) * usual else 0.0
-
-
-def _times_data(late: RankTimes, others: tuple[RankTimes, ...]) -> float:
-    """Samples per step, or bytes where those are as many (longer sequences), times those of the others; 1 where neither
-    is known."""
-    found = [1.0]
-    for mine, theirs in (
-        (late.samples, [times.samples for times in others]),
-        (late.batch_bytes, [times.batch_bytes for times in others]),
-    ):
-        known = [value for value in theirs if not isinstance(value, Missing)]
-        if not isinstance(mine, Missing) and known and _mean(known) > 0:
-            found.append(mine / _mean(known))
-    return max(found)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+    told_ms = together.late_ms if together.late_low_ms > 0 else 0.0
+    cost = case.worth(turns.ms - told_ms)
+    low_ms = turns.low_ms - told_ms
+    if cost is None or low_ms <= 0:
+        return None
+    words, fix = FIXES[turns.part]
+    crowd = crowd_ms(together.ranks)
+    explained = turns.part_ms >= _EXPLAINS * turns.ms
+    return Finding(
+        id="PD19.late-by-turns",
+        severity=case.severity(cost) if explained and crowd < cost.ms else Severity.NOTE,
+        confidence=Confidence.MEDIUM,
+        message="ranks take turns in being late, {cost_ms} per step ({cost_share})"
+        + (f": mostly {words.removeprefix('its ')}" if explained else ""),
+        reasoning="a collective ends when the last rank comes: in {turns_share} of the steps one takes twice its usual "
+        f"time while others do not, by turns {_listed(turns.ranks)}; what one rank takes on average does not show that"
+        + (_CHANCE if crowd >= cost.ms else ""),
+        evidence=(
+            *cost.measured("by which stragglers lengthen the step that no finding about one rank is about"),
+            share("turns_share", turns.share, "of the steps"),
+            Measurement("rank", turns.ranks[0], "count", "the rank that costs most so"),
+            Measurement("straggling_ranks", len(turns.ranks), "count", "ranks that take part"),
+            Measurement("part", turns.part, "text", "of the step, in which they take longer then"),
+            milliseconds("excess_ms", turns.part_ms, "longer there, per step"),
+            milliseconds("crowd_ms", crowd, "for which ranks wait for a CPU"),
+        ),
+        fix=Fix(text=fix + " What every rank must do now and then costs once if all do it in the same step."),
+        savings=savings(
+            case.step,
+            low_ms,
+            cost.ms,
+            "by how much single steps are longer than those in which no rank straggles",
+            part=PARTS.get(turns.part, Part.COMPUTE),
+            general=True,
+        ),
+    )

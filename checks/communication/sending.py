@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from perfdoctor.api.findings import (
     Confidence,
+    Cost,
     Finding,
     Fix,
     Measurement,
@@ -12,7 +15,15 @@ from perfdoctor.api.findings import (
     milliseconds,
     savings,
 )
-from perfdoctor.api.quantities import BUFFERS, GRADIENTS, GRADIENTS_AGAIN, SEARCH
+from perfdoctor.api.quantities import (
+    ALL_GATHER,
+    BUFFERS,
+    FUNCTIONAL,
+    GRADIENTS,
+    GRADIENTS_AGAIN,
+    REDUCE_SCATTER,
+    SEARCH,
+)
 
 from .case import Case
 
@@ -29,7 +40,42 @@ _SENT = (0.3, 1.0)
 60 layers of batch norm 26.7 ms became 23.4 once, and 52 did not become less another time."""
 _SEARCHED = (0.7, 1.0)
 _HALVED = 0.5
-"""Half of sending at best: numbers of 16 bits, or twice the batch."""
+"""Half of sending at best: numbers of 16 bits, or twice the batch; and half of a pipeline's bubble."""
+_TOLD = {
+    ALL_GATHER: "all-gathers of parameters",
+    REDUCE_SCATTER: "reduce-scatters of gradients",
+    FUNCTIONAL: "tensor parallel layers",
+}
+_SEND_LESS = Fix(
+    text="Send less or less often: larger batches per rank, accumulation with `no_sync`, 16-bit gradients; "
+    "with few CPUs per rank also fewer ranks.",
+    code="from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook\n\n"
+    "model.register_comm_hook(None, bf16_compress_hook)",
+    risk="Gradients rounded to 16 bits, or larger batches, can change how training converges.",
+)
+_SHARDED = Fix(
+    text="Send less or less often: larger batches per rank; keep parameters after the forward pass where memory "
+    "allows; send them, and gradients, in 16 bits.",
+    code="fully_shard(module, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))",
+    risk="Parameters that are kept need memory; 16 bits can change how training converges.",
+)
+_SPLIT = Fix(
+    text="Split layers over fewer ranks, or larger layers; let what lies between two split layers stay split "
+    "(`SequenceParallel`, or `ColwiseParallel` before `RowwiseParallel`).",
+    risk="Fewer parts need more memory each.",
+)
+_FILL = Fix(
+    text="Cut the batch into more micro-batches, or let each rank compute several stages that are not neighbours.",
+    code="schedule = ScheduleInterleaved1F1B(stages, n_microbatches=4 * len(stages))",
+    risk="Smaller micro-batches use a device less well.",
+)
+_EXPOSED = "the ranks spend {cost_ms} per step ({cost_share}) in collectives that no computing hides"
+_EXPOSED_REASON = "also the rank that waits least waits so long: it is what sending takes, and no rank's lateness"
+_BUBBLE = "every stage of the pipeline waits for others, the busiest for {cost_ms} per step ({cost_share})"
+_BUBBLE_REASON = (
+    "a stage has nothing to do until the first micro-batch reaches it, nor once its last is through: with p stages and "
+    "m micro-batches (p - 1) / (m + p - 1) of the step; sending is in it too"
+)
 
 
 def accumulation_without_no_sync(case: Case) -> Finding | None:
@@ -155,25 +201,32 @@ def exposed(case: Case, named: tuple[Finding, ...]) -> Finding | None:
     cost = case.worth(case.together.exposed_ms - avoidable)
     if cost is None:
         return None
+    if case.together.stages:
+        return _exposed(case, cost, "PD19.pipeline-bubble", _BUBBLE, _BUBBLE_REASON, _FILL, "twice the micro-batches")
+    known = {kind: call.least_ms for kind in _TOLD if (call := case.together.of_kind(kind)) is not None}
+    among = f" ({', '.join(f'{{{kind}_ms}} in {_TOLD[kind]}' for kind in known)})" if known else ""
+    fix = _SHARDED if case.together.shard_bytes else _SPLIT if FUNCTIONAL in known else _SEND_LESS
+    finding = _exposed(
+        case, cost, "PD19.exposed-communication", _EXPOSED + among, _EXPOSED_REASON, fix, "half as much to send"
+    )
+    more = [milliseconds(f"{kind}_ms", ms, f"in {_TOLD[kind]}, per step") for kind, ms in known.items()]
+    return replace(finding, evidence=(*finding.evidence, *more))
+
+
+def _exposed(case: Case, cost: Cost, name: str, message: str, reasoning: str, fix: Fix, halved: str) -> Finding:
     return Finding(
-        id="PD19.exposed-communication",
+        id=name,
         severity=case.severity(cost),
         confidence=Confidence.LOW,
-        message="the ranks spend {cost_ms} per step ({cost_share}) in collectives that no computing hides",
-        reasoning="also the rank that waits least waits so long: it is what sending takes, and no rank's lateness",
+        message=message,
+        reasoning=reasoning,
         evidence=cost.measured("in collectives that no other finding is about, per step"),
-        fix=Fix(
-            text="Send less or less often: larger batches per rank, accumulation with `no_sync`, 16-bit gradients; "
-            "with few CPUs per rank also fewer ranks.",
-            code="from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook\n\n"
-            "model.register_comm_hook(None, bf16_compress_hook)",
-            risk="Gradients rounded to 16 bits, or larger batches, can change how training converges.",
-        ),
+        fix=fix,
         savings=savings(
             case.step,
             0.0,
             _HALVED * cost.ms,
-            "nothing for sure; half at best, with half as much to send",
+            f"nothing for sure; half at best, with {halved}",
             ceiling=cost.ms,
             part=Part.COMMUNICATION,
             general=True,

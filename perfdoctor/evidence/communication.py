@@ -17,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..recording.model import Ints, ProcessRecording
+from ..recording.parallel import Division
 from ..recording.settings import ReducedModel
-from . import steady
-from .model import Collective, Communication, Missing, Parts, RankTimes, Site
-from .stats import block_interval, lasting_low
+from . import lateness, steady
+from .lateness import Last
+from .model import Collective, Communication, Missing, Parts, RankTimes, Site, Turns
+from .nodes import nodes
 from .steady import MIN_STEADY, Selection
 
 Floats = npt.NDArray[np.float64]
@@ -63,23 +65,70 @@ def build(processes: Sequence[ProcessRecording]) -> Communication | Missing:
 
 
 def _compared(ranks: Sequence[_Rank], common: Ints, waits: Floats) -> Communication:
-    late = int(waits.mean(axis=1).argmin())
-    # How much longer the next rank waited: all steps end together, so it is by how much the late one came later.
-    lead = np.delete(waits, late, axis=0).min(axis=0) - waits[late]
-    # The late one is chosen by the same steps, and whom a neighbour disturbs for seconds is chance.
-    low = min(block_interval(lead)[0], lasting_low(lead))
-    last = waits.argmin(axis=0)
+    numbers = [rank.process.rank for rank in ranks]
+    alike = _alike([rank.process for rank in ranks])
+    last = _last(waits, alike)
+    late, *beside = last.rows
+    shares = np.bincount(waits.argmin(axis=0), minlength=len(ranks)) / common.size
+    places = zip(ranks, nodes([rank.process for rank in ranks]), alike, shares.tolist(), strict=True)
+    divisions = [rank.process.division or Division() for rank in ranks]
     return Communication(
         steps=int(common.size),
-        ranks=tuple(_times(rank, common, float((last == i).mean())) for i, rank in enumerate(ranks)),
-        late=ranks[late].process.rank,
-        late_ms=max(0.0, float(lead.mean())),
-        late_low_ms=max(0.0, low),
-        late_high_ms=float(lead.clip(min=0).mean()),
+        ranks=tuple(_times(rank, common, *place) for rank, *place in places),
+        late=numbers[late],
+        # All steps end together, so how much longer others waited is by how much the late ones came later.
+        late_ms=max(0.0, last.ms),
+        late_low_ms=max(0.0, last.low_ms),
+        late_high_ms=float(last.lead.clip(min=0).mean()),
         exposed_ms=float(waits.min(axis=0).mean()),
         collectives=_collectives(ranks, late),
         model=_model(ranks),
+        beside=tuple(numbers[row] for row in beside),
+        turns=_turns([rank for rank, group in zip(ranks, alike, strict=True) if group == alike[late]], common),
+        stages=max(division.of_stages for division in divisions),
+        shard_bytes=divisions[late].shard_bytes,
+        resharded=divisions[late].resharded,
     )
+
+
+def _alike(processes: Sequence[ProcessRecording]) -> list[int]:
+    """A number for each, the same for those that do the same work on other data: ranks of one data-parallel group.
+
+    Stages of a pipeline and the parts of one layer are different work, and so is what the last stage does besides.
+    """
+    keys = []
+    for process in processes:
+        divided = process.division or Division()
+        keys.append(divided.data or (f"only {process.rank}" if divided.tensor or divided.stages else ""))
+    known = list(dict.fromkeys(key for key in keys if key))
+    if len(known) < 2:
+        return [0] * len(keys)
+    numbers = {key: number for number, key in enumerate(known)}
+    return [numbers.get(key, len(known)) for key in keys]
+
+
+def _last(waits: Floats, alike: Sequence[int]) -> Last:
+    """Of the ranks that do the same work those that the others wait for most; where no two do, the one that waits
+    least, which is late by nothing."""
+    groups = [[row for row, group in enumerate(alike) if group == one] for one in sorted(set(alike))]
+    found = [lateness.latest(waits, rows) for rows in groups if len(rows) > 1]
+    if not found:
+        return Last((int(waits.mean(axis=1).argmin()),), np.zeros(waits.shape[1]))
+    return max(found, key=lambda one: one.ms)
+
+
+def _turns(ranks: Sequence[_Rank], common: Ints) -> Turns | None:
+    if len(ranks) < 2:
+        return None
+
+    def own(rank: _Rank) -> Floats:
+        return _column(rank, common, "wall_us") - _column(rank, common, "communication_us")
+
+    def parts(row: int) -> dict[str, Floats]:
+        spent = {name: _column(ranks[row], common, f"{name}_us") for name in _NAMES if name != "communication"}
+        return {**spent, "other": own(ranks[row]) - sum(spent.values())}
+
+    return lateness.turns(np.array([own(rank) for rank in ranks]), [rank.process.rank for rank in ranks], parts)
 
 
 def _common_steps(ranks: Sequence[_Rank]) -> Ints:
@@ -98,7 +147,7 @@ def _column(rank: _Rank, common: Ints, name: str) -> Floats:
     return np.asarray(rows[name][np.isin(rows["step"], common)] / 1000, np.float64)
 
 
-def _times(rank: _Rank, common: Ints, late_share: float) -> RankTimes:
+def _times(rank: _Rank, common: Ints, node: str, alike: int, late_share: float) -> RankTimes:
     spent = {name: float(_column(rank, common, f"{name}_us").mean()) for name in _NAMES}
     other = float(_column(rank, common, "wall_us").mean()) - sum(spent.values())
     delay = rank.selection.per_step("delay_us")
@@ -112,6 +161,8 @@ def _times(rank: _Rank, common: Ints, late_share: float) -> RankTimes:
         batch_bytes=_batch_bytes(rank),
         throttled_ms=_throttled_ms(rank),
         clock_mhz=_clock_mhz(rank),
+        node=node,
+        alike=alike,
     )
 
 

@@ -35,6 +35,7 @@ from .operators import (
     ThreadRound,
     VectorExtensionTimings,
 )
+from .parallel import Division
 from .process import (
     BOUNDARIES,
     Call,
@@ -126,6 +127,8 @@ class ProcessRecording:
     eval_with_grad: tuple[EvalWithGradSeen, ...]
     reduced_model: ReducedModel | None
     """None without DistributedDataParallel."""
+    division: Division | None
+    """None where the ranks divide nothing that torch knows of."""
     forwards_seen: tuple[ForwardsSeen, ...]
     request_rounds: tuple[RequestTiming, ...]
     thread_rounds: tuple[ThreadRound, ...]
@@ -226,6 +229,7 @@ KINDS: Mapping[str, str] = {
     "profiler_timing": "profiler_timing",
     "eval_with_grad": "eval_with_grad",
     "ddp": "reduced_model",
+    "division": "division",
     "concurrency": "forwards_seen",
     "batching": "request_rounds",
     "threads": "thread_rounds",

@@ -170,6 +170,8 @@ def _subject(diagnosis: Diagnosis) -> str:
         # How long ranks take says nothing about who is late: they wait for each other.
         return f"The step of rank {diagnosis.evidence.rank}, one of {ranks}," if ranks > 1 else "The step"
     if ranks > 1 and not isinstance(together, Missing):
+        if not together.is_compared:
+            return f"The steady step of rank {together.late}, which waits least for the others,"
         waited = wording.duration(together.late_ms)
         return f"The steady step of rank {together.late}{node}, for which the others wait {waited},"
     if ranks > 1:

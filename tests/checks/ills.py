@@ -5,7 +5,7 @@ from __future__ import annotations
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, small_batch
 from ill_runs.checkpoints import checkpoints
-from ill_runs.communication import collecting, late, reducing
+from ill_runs.communication import by_turns, collecting, late, late_node, pipeline, reducing, sharding
 from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, to_its_end, uncompiled
 from ill_runs.cpu_ops import (
     anomaly_detection,
@@ -191,6 +191,10 @@ ILL: dict[str, Evidence] = {
     "PD13.spin-collapse": timed_threads(2, {1: 10.0, 2: 310.0}, host__job_run_delay_share=0.4, host__others_cpus=1.0),
     "PD13.workers-pinned": pinned_workers(),
     "PD19.late-rank": late(),
+    "PD19.late-node": late_node(),
+    "PD19.late-by-turns": by_turns(),
+    "PD19.small-shards": sharding(),
+    "PD19.pipeline-bubble": pipeline(),
     "PD19.accumulation-without-no-sync": collecting("gradients_again", site=None, calls_per_step=3.0),
     "PD19.small-buckets": reducing(bucket_bytes=(66_048,) * 60),
     "PD19.buffers-broadcast": collecting("buffers"),

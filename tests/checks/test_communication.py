@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from ill_runs.communication import LINE, collecting, late, reducing, times, together, two_ranks
+from ill_runs.communication import (
+    LINE,
+    by_turns,
+    collecting,
+    late,
+    late_node,
+    pipeline,
+    reducing,
+    sharding,
+    times,
+    together,
+    two_ranks,
+)
 from perfdoctor.checks.communication import CHECK
 from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Collective
+from perfdoctor.evidence.model import Collective, Evidence, Missing
 
 _examined, _found = asked(CHECK)
 
@@ -253,3 +265,104 @@ def test_one_large_reduction_called_by_the_loop_may_be_what_it_is_for() -> None:
 def test_waiting_for_the_late_rank_inside_a_collective_is_not_its_cost() -> None:
     call = Collective("barrier", LINE, 1.0, 20.0, 0.4)
     assert is_clear(_examined(two_ranks(together(calls=(call,)))))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Several late ranks, nodes, turns
+
+
+def test_a_node_whose_ranks_are_all_late_is_told_once_as_a_node() -> None:
+    finding = _found(late_node())
+    assert finding.id == "PD19.late-node" and "node {node} ({late_ranks:rank})" in finding.message
+    told = {m.name: m.value for m in finding.evidence}
+    assert (told["node"], told["late_ranks"], told["late_share"]) == ("b", 2, 1.0)
+    assert finding.savings.low_ms == pytest.approx(9.5)
+    assert [ids(_examined(late_node(rank=rank))) for rank in (0, 1, 2)] == [[], [], []]
+
+
+def test_a_node_that_computes_more_slowly_in_all_is_a_slower_machine() -> None:
+    slower = {"parts__forward": 12.0, "parts__optimizer": 3.0, "cpu_ms": 36.0}
+    assert _reason(_examined(late_node(by_ms=7.0, **slower))) == "slower-machine"
+    only_backward = late_node(by_ms=10.0, cpu_ms=34.0)
+    assert _reason(_examined(only_backward)) == "backward", "more work, on any machine"
+    rank_alone = with_(times(1, 0.5, 1.0, backward=21.0), **slower)
+    assert _reason(_examined(two_ranks(together(times(0, 12.0), rank_alone)))) != "slower-machine"
+
+
+@pytest.mark.parametrize(
+    ("beside", "words"),
+    [
+        ((), "for rank {rank}:"),
+        ((1,), "for ranks 1 and 5: its"),
+        ((1, 2, 3), "for 4 ranks (1, 2, 3, ...)"),
+    ],
+)
+def test_few_late_ranks_are_named_and_many_are_counted(beside: tuple[int, ...], words: str) -> None:
+    usual = [times(rank, 0.6 if rank in beside else 10.5, 0.0) for rank in range(5)]
+    seen = together(*usual, times(5, 0.5, 1.0, backward=24.0), beside=beside, late_ms=10.0, late_low_ms=9.0)
+    assert words in _found(two_ranks(seen, rank=5)).message
+
+
+def test_the_machine_of_a_late_rank_is_told_where_there_are_several() -> None:
+    seen = together(with_(times(0, 10.5, 0.0), node="a"), with_(times(1, 0.5, 1.0, backward=24.0), node="b"))
+    assert "rank {rank} (node {node})" in _found(two_ranks(seen)).message
+
+
+def test_ranks_that_straggle_by_turns_are_told_with_where() -> None:
+    finding = _found(by_turns())
+    assert finding.id == "PD19.late-by-turns" and finding.severity is Severity.WARNING
+    assert "mostly garbage collections" in finding.message and "ranks 1 and 0" in finding.reasoning
+    assert finding.savings.part is Part.GC and finding.savings.general
+    assert finding.savings.low_ms == pytest.approx(5.4) and finding.savings.high_ms == pytest.approx(6.0)
+    assert ids(_examined(by_turns(rank=0))) == []
+
+
+@pytest.mark.parametrize("changes", [{"ms": 1.0}, {"low_ms": 0.0}])
+def test_turns_that_cost_little_or_by_chance_are_not_told(changes: dict[str, float]) -> None:
+    assert "PD19.late-by-turns" not in ids(_examined(by_turns(**changes)))  # type: ignore[arg-type]
+
+
+def test_turns_for_want_of_a_cpu_or_without_a_reason_do_not_alarm() -> None:
+    assert _found(by_turns(part_ms=1.0)).severity is Severity.NOTE
+    seen = by_turns().communication
+    assert not isinstance(seen, Missing)
+    short = with_(seen, ranks=tuple(with_(one, run_delay_ms=9.0) for one in seen.ranks))
+    finding = _found(two_ranks(short))
+    assert finding.severity is Severity.NOTE and "another rank" in finding.reasoning
+
+
+def test_what_the_late_rank_costs_is_not_told_twice_as_turns() -> None:
+    seen = late().communication
+    assert not isinstance(seen, Missing)
+    turns = by_turns().communication.turns  # type: ignore[union-attr]
+    assert ids(_examined(two_ranks(with_(seen, turns=with_(turns, ms=10.2, low_ms=10.0))))) == ["PD19.late-rank"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Divided models
+
+
+def test_stages_of_a_pipeline_are_not_compared() -> None:
+    outcome = _examined(pipeline())
+    finding = _found(pipeline())
+    assert finding.id == "PD19.pipeline-bubble" and finding.savings.low_ms == 0.0
+    assert number(finding, "cost_ms") == pytest.approx(8.0) and _reason(outcome) == "several"
+    quiet = _examined(pipeline(bubble_ms=0.5))
+    assert is_clear(quiet) and "different parts of the model" in quiet.reason
+
+
+def test_many_small_groups_of_parameters_are_told_with_what_would_do() -> None:
+    finding = _found(sharding())
+    assert finding.id == "PD19.small-shards" and finding.severity is Severity.ERROR
+    assert (number(finding, "groups"), number(finding, "enough")) == (16, 2)
+    assert number(finding, "cost_ms") == pytest.approx(9.0 * 14 / 16)
+    assert number(finding, "collectives") == 48
+    assert finding.savings.part is Part.COMMUNICATION
+
+
+@pytest.mark.parametrize("evidence", [sharding(groups=6), sharding(bytes_each=25 << 20)])
+def test_groups_that_are_few_or_large_are_only_what_sending_takes(evidence: Evidence) -> None:
+    finding = _found(evidence)
+    assert finding.id == "PD19.exposed-communication" and "all-gathers of parameters" in finding.message
+    assert "reshard_after_forward=False" in (finding.fix.code or "")
+    assert number(finding, "fsdp_all_gather_ms") == pytest.approx(6.0)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running import JOBS, Checked, Perfdoctor
@@ -68,6 +71,50 @@ def test_a_rank_that_is_late_in_its_backward_pass_is_named(perfdoctor: Perfdocto
     told = {measurement["name"]: measurement["value"] for measurement in checked.check("PD19")["measurements"]}
     assert (told["late_rank"], told["late_reason"]) == (1, "backward")
     assert checked.json["environment"]["rank"] == 1
+
+
+@pytest.mark.slow
+def test_a_node_whose_ranks_are_all_late_is_named(perfdoctor: Perfdoctor) -> None:
+    """Two agents of torchrun stand for two nodes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    agent = f"torchrun --nnodes 2 --nproc-per-node 2 --master-addr 127.0.0.1 --master-port {port} --node-rank"
+    job = shlex.quote(str(JOBS / "ddp_job.py"))
+    both = f"{agent} 1 {job} 60 40 node & {agent} 0 {job} 60 40 node; wait $!"
+    checked = perfdoctor.check("--", "bash", "-c", both)
+    assert checked.findings["PD19.late-node"]["severity"] == "error", checked.stdout
+    told = {one["name"]: one["value"] for one in checked.findings["PD19.late-node"]["evidence"]}
+    assert told["late_ranks"] == 2 and told["rank"] in (2, 3)
+    assert told["node"].endswith("(1)")
+
+
+def _divided(perfdoctor: Perfdoctor, kind: str, ranks: int) -> tuple[Checked, dict[str, Any]]:
+    """A run whose ranks divide a model, and what PD19 measured."""
+    torchrun = ("--", "torchrun", "--standalone", "--nproc-per-node", str(ranks), JOBS / "divided_job.py")
+    checked = perfdoctor.check(*torchrun, kind, "150")
+    done = sorted(line.split()[:2] for line in checked.stdout.splitlines() if line.startswith("done"))
+    assert done == [["done", str(rank)] for rank in range(ranks)]
+    return checked, {one["name"]: one["value"] for one in checked.check("PD19")["measurements"]}
+
+
+@pytest.mark.slow
+def test_a_model_that_is_sharded_layer_by_layer_is_named_and_one_that_is_whole_is_not(perfdoctor: Perfdoctor) -> None:
+    checked, _ = _divided(perfdoctor, "shards", 2)
+    assert checked.findings["PD19.small-shards"]["severity"] == "error", checked.stdout
+    healed, told = _divided(perfdoctor, "whole", 2)
+    assert "PD19.small-shards" not in healed.findings and told["ranks"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "ranks"), [("stages", 2), ("tensor", 2), ("tensor", 4)])
+def test_ranks_that_hold_other_parts_of_a_model_are_not_late(kind: str, ranks: int, perfdoctor: Perfdoctor) -> None:
+    checked, told = _divided(perfdoctor, kind, ranks)
+    alarms = [name for name, one in checked.findings.items() if "late" in name and one["severity"] != "note"]
+    assert alarms == [], checked.stdout
+    assert told["ranks"] == ranks and told["exposed_ms"] > 0
+    if ranks == 2:
+        assert told["late_ms"] == 0
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 from recordings import MACHINE, recorded, sample, settings, site, steps, torch, write, write_run
 
-from perfdoctor.evidence import communication
+from perfdoctor.evidence import communication, lateness
 from perfdoctor.evidence.build import build as build_run
 from perfdoctor.evidence.model import Communication, Missing
+from perfdoctor.evidence.nodes import nodes
 from perfdoctor.recording.host import HostRecording
 from perfdoctor.recording.reader import read
 
@@ -57,10 +59,23 @@ def test_ranks_that_take_turns_have_no_late_one(tmp_path: Path) -> None:
     assert seen.late_high_ms > 1.0, "at most so much, if nobody else were late instead"
 
 
-def test_of_four_ranks_the_next_late_one_counts(tmp_path: Path) -> None:
-    waits = (20_000, 6_000, 1_000, 20_000)
-    seen = _compared(tmp_path, *[_records(rank, 30_000, us, world=4) for rank, us in enumerate(waits)])
-    assert (seen.late, seen.late_ms) == (2, pytest.approx(5.0))
+@pytest.mark.parametrize(
+    ("waits_ms", "late", "beside", "late_ms"),
+    [
+        ((20, 20, 1, 20), 2, (), 19.0),
+        ((20, 1, 1.5, 20), 1, (2,), 19.0),  # one alone would be late by 0.5 ms
+        ((20, 6, 1, 20), 2, (1,), 19.0),
+        ((20, 18, 1, 20), 2, (), 17.0),
+        ((20, 1, 1, 1), 1, (), 0.0),  # more than half are no exception
+    ],
+)
+def test_of_four_ranks_up_to_two_are_late_together(
+    tmp_path: Path, waits_ms: tuple[float, ...], late: int, beside: tuple[int, ...], late_ms: float
+) -> None:
+    ranks = [_records(rank, 30_000, int(1000 * ms), world=4) for rank, ms in enumerate(waits_ms)]
+    seen = _compared(tmp_path, *ranks)
+    assert (seen.late, seen.beside, seen.late_ms) == (late, beside, pytest.approx(late_ms))
+    assert {times.rank for times in seen.others} == {0, 1, 2, 3} - {late, *beside}
 
 
 def test_a_step_that_is_not_steady_on_one_rank_counts_on_none(tmp_path: Path) -> None:
@@ -216,3 +231,152 @@ def test_a_rank_that_logs_now_and_then_is_late_by_as_little_as_that_takes(tmp_pa
     seen = _compared(tmp_path, first, second)
     assert seen.late == 0 and seen.late_ms == pytest.approx(0.13, rel=0.1)
     assert seen.late_low_ms < 0.05 * 10
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Ranks that take turns, and nodes
+
+
+def _by_turns(own_us: np.ndarray[Any, Any]) -> list[list[Any]]:
+    """Ranks with these own times, microseconds, one row each: all steps end together; beyond usual it is backward."""
+    walls = own_us.max(axis=0) + 1_000
+    usual = int(np.median(own_us))
+    return [
+        _records(rank, walls.tolist(), (walls - own).tolist(), world=len(own_us), backward_us=(own - usual).tolist())
+        for rank, own in enumerate(own_us)
+    ]
+
+
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_ranks_that_straggle_by_turns_are_told_with_what_they_do_then(ranks: int, tmp_path: Path) -> None:
+    own = np.full((ranks, N), 5_000)
+    for turn in range(3):
+        own[turn % ranks, turn::3] += 15_000
+    seen = _compared(tmp_path, *_by_turns(own))
+    assert seen.turns is not None and seen.late_low_ms < 0.5
+    assert set(seen.turns.ranks) == set(range(min(3, ranks))) and seen.turns.share == pytest.approx(1.0)
+    assert seen.turns.ms == pytest.approx(15.0) and seen.turns.low_ms == pytest.approx(15.0)
+    assert seen.turns.part == "backward" and seen.turns.part_ms == pytest.approx(15.0)
+
+
+def test_two_of_four_ranks_that_straggle_by_turns_are_the_late_ones(tmp_path: Path) -> None:
+    own = np.full((4, N), 5_000)
+    own[1, ::2] += 15_000
+    own[2, 1::2] += 15_000
+    seen = _compared(tmp_path, *_by_turns(own))
+    assert {seen.late, *seen.beside} == {1, 2} and seen.late_low_ms == pytest.approx(15.0)
+    assert seen.turns is not None and set(seen.turns.ranks) == {1, 2}
+    assert seen.late_share == pytest.approx(1.0)
+
+
+def test_both_of_two_ranks_that_straggle_have_no_late_one(tmp_path: Path) -> None:
+    own = np.full((2, N), 5_000)
+    own[0, ::2] += 15_000
+    own[1, 1::2] += 15_000
+    seen = _compared(tmp_path, *_by_turns(own))
+    assert seen.late_low_ms == 0.0 and seen.turns is not None
+    assert seen.turns.ms == pytest.approx(15.0) and set(seen.turns.ranks) == {0, 1}
+
+
+def test_steps_that_are_long_on_all_ranks_are_nobodys_turn(tmp_path: Path) -> None:
+    own = np.full((4, N), 5_000)
+    own[:, ::5] += 15_000
+    assert _compared(tmp_path, *_by_turns(own)).turns is None
+
+
+def test_of_work_that_varies_by_chance_little_is_straggling(tmp_path: Path) -> None:
+    own = (np.random.default_rng(1).lognormal(0, 0.3, (4, N)) * 6_000).astype(int)
+    seen = _compared(tmp_path, *_by_turns(own))
+    assert seen.turns is None or seen.turns.low_ms < 0.05 * 10
+
+
+def _on(node: str, records: list[Any]) -> list[Any]:
+    records[1]["environment"] |= {"GROUP_RANK": node}
+    return records
+
+
+def test_a_node_whose_ranks_are_all_late_is_told_as_one(tmp_path: Path) -> None:
+    waits = (20_000, 20_500, 1_000, 1_200)
+    ranks = [_on(str(rank // 2), _records(rank, 30_000, us, world=4)) for rank, us in enumerate(waits)]
+    seen = _compared(tmp_path, *ranks)
+    assert [times.node for times in seen.ranks] == ["0", "0", "1", "1"]
+    assert seen.late_node == "1" and (seen.late, seen.beside) == (2, (3,))
+    assert seen.late_share == 1.0 and seen.late_ms == pytest.approx(19.0)
+
+
+def test_long_runs_are_looked_at_in_blocks_of_steps() -> None:
+    own = np.full((4, 1_201), 5.0)
+    for turn in range(3):
+        own[turn, turn::3] += 15.0
+    parts = [{"backward": own[row] - 5.0, "other": np.full(1_201, 5.0)} for row in range(4)]
+    seen = lateness.turns(own, [10, 11, 12, 13], lambda row: parts[row])
+    assert seen is not None and sorted(seen.ranks) == [10, 11, 12]
+    assert (seen.ms, seen.part_ms, seen.part) == (pytest.approx(15.0), pytest.approx(15.0), "backward")
+
+
+def test_ranks_of_two_nodes_that_are_late_are_no_node(tmp_path: Path) -> None:
+    waits = (20_000, 1_200, 1_000, 20_500)
+    ranks = [_on(str(rank // 2), _records(rank, 30_000, us, world=4)) for rank, us in enumerate(waits)]
+    seen = _compared(tmp_path, *ranks)
+    assert seen.late_node == "" and (seen.late, seen.beside) == (2, (1,))
+
+
+@pytest.mark.parametrize(
+    ("places", "names"),
+    [
+        ((("a", "x", ""), ("a", "x", "")), ["", ""]),
+        ((("a", "x", ""), ("b", "y", "")), ["a", "b"]),
+        ((("a", "x", "0"), ("a", "x", "1")), ["a (0)", "a (1)"]),
+        ((("a", "0123456789", ""), ("a", "9876543210", "")), ["a (01234567)", "a (98765432)"]),
+        ((("", "", "0"), ("", "", "1")), ["0", "1"]),
+    ],
+)
+def test_nodes_have_the_names_that_tell_them_apart(
+    tmp_path: Path, places: Sequence[tuple[str, str, str]], names: list[str]
+) -> None:
+    processes = []
+    for pid, (host, boot, number) in enumerate(places, 100):
+        told = settings(environment={"GROUP_RANK": number} if number else {})
+        one = recorded(tmp_path, told, pid=pid)
+        processes.append(replace(one, header=replace(one.header, host=host, boot=boot)))
+    assert nodes(processes) == names
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Divided models
+
+
+def _dividing(facts: Sequence[dict[str, Any]], waits_us: Sequence[int]) -> list[list[Any]]:
+    return [
+        _records(rank, 30_000, us, {"k": "division", **told}, world=len(facts), backward_us=25_000 - us)
+        for rank, (told, us) in enumerate(zip(facts, waits_us, strict=True))
+    ]
+
+
+def test_the_last_stage_of_a_pipeline_is_never_late(tmp_path: Path) -> None:
+    facts = [{"stages": [stage], "of_stages": 2} for stage in (0, 1)]
+    seen = _compared(tmp_path, *_dividing(facts, (20_000, 2_000)))
+    assert not seen.is_compared and seen.others == () and seen.turns is None
+    assert (seen.late, seen.late_ms, seen.late_low_ms) == (1, 0.0, 0.0), "it bounds the step, and is judged"
+    assert seen.stages == 2 and seen.exposed_ms == pytest.approx(2.0)
+
+
+def test_parts_of_one_layer_are_not_compared(tmp_path: Path) -> None:
+    seen = _compared(tmp_path, *_dividing([{"tensor": "0,1"}] * 2, (20_000, 2_000)))
+    assert not seen.is_compared and seen.late_low_ms == 0.0
+
+
+def test_only_ranks_of_one_data_parallel_group_are_compared(tmp_path: Path) -> None:
+    # Two stages, two copies of each: the second stage has less to wait for, its copy on rank 3 least.
+    facts = [{"data": data, "stages": [int(data[0])], "of_stages": 2} for data in ("0,2", "1,3", "0,2", "1,3")]
+    seen = _compared(tmp_path, *_dividing(facts, (20_000, 9_000, 19_900, 2_000)))
+    assert [times.alike for times in seen.ranks] == [0, 1, 0, 1]
+    assert (seen.late, seen.beside, seen.late_ms) == (3, (), pytest.approx(7.0))
+    assert [times.rank for times in seen.others] == [1]
+
+
+def test_ranks_that_average_all_gradients_are_compared_whatever_else_they_tell(tmp_path: Path) -> None:
+    facts = [{"data": "0,1", "shard_bytes": [1024, 2048], "resharded": 2}, {}]
+    seen = _compared(tmp_path, *_dividing(facts, (2_000, 20_000)))
+    assert seen.is_compared and seen.late == 0 and seen.late_ms == pytest.approx(18.0)
+    assert (seen.shard_bytes, seen.resharded) == ((1024, 2048), 2)

@@ -9,6 +9,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from observing import JOBS
+
+from perfdoctor.recording.parallel import Division
 
 pytestmark = pytest.mark.timeout(450)
 
@@ -121,3 +124,31 @@ def test_two_ranks_under_torchrun(observe, tmp_path):
         assert process.reduced_model is not None and sum(process.reduced_model.bucket_bytes) > 0
     agents = [process for process in seen.processes if process.header.pid == seen.ranks[0].header.ppid]
     assert [agent.role for agent in agents] == ["helper"]
+
+
+DIVIDED = JOBS.parent / "end_to_end" / "jobs" / "divided_job.py"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "waits", "division"),
+    [
+        ("shards", "dist.fsdp_reduce_scatter", {"data": "0,1", "shard_bytes": (16_640,) * 16, "resharded": 16}),
+        ("tensor", "dist.wait_tensor", {"tensor": "0,1"}),
+        ("stages", "dist.pipeline", {"of_stages": 2}),
+    ],
+)
+def test_ranks_that_divide_a_model_end_with_the_same_and_are_told_apart(kind, waits, division, observe):
+    torchrun = Path(sys.executable).parent / "torchrun"
+    words = [str(torchrun), "--nproc-per-node", "2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    seen = observe("", command=[*words, str(DIVIDED), kind, "25"])
+    assert sorted(seen.probed.stdout.splitlines()) == sorted(seen.bare.stdout.splitlines())
+    assert seen.probed.code == seen.bare.code == 0
+    seen.healthy()
+    for rank, process in enumerate(seen.ranks):
+        stages = {"stages": (rank,)} if kind == "stages" else {}
+        assert process.division == Division(**division, **stages)
+        assert waits in {call.kind for call in process.calls}
+        assert (process.steps["communication_us"][4:] > 0).all(), (
+            "functional collectives are seen from the second step on"
+        )

@@ -10,7 +10,7 @@ import torch
 
 from perfdoctor.injected._perfdoctor_probe import timeline as parts
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
-from perfdoctor.injected._perfdoctor_probe.hooks import communication
+from perfdoctor.injected._perfdoctor_probe.hooks import communication, parallel
 from perfdoctor.injected._perfdoctor_probe.hooks.communication import Communication
 
 
@@ -175,3 +175,66 @@ def test_how_often_a_model_is_reduced_per_step_is_that_of_the_latest_whole_one(r
         assert rank.seen.reduced_per_step() == {id(model): {2: 0, 3: 2}[count]}
         rank.loop.timeline.boundary()
         assert rank.seen.reduced_per_step() == {id(model): count}
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "kind"),
+    [
+        ("/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_all_gather_copy_out", "fsdp_all_gather"),
+        ("/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "finalize", "fsdp_wait"),
+        ("/torch/distributed/pipelining/schedules.py", "_wait_batch_p2p", "pipeline"),
+        ("/home/ann/job/train.py", "main", "wait"),
+    ],
+)
+def test_what_torch_itself_waits_for_is_named_by_its_folder(rank: Rank, file: str, function: str, kind: str) -> None:
+    functions: dict[str, Callable[..., object]] = {}
+    exec(compile(f"def {function}(wait):\n    return wait()\n", file, "exec"), functions)
+    functions[function](rank.seen.wait(lambda: None))
+    assert rank.calls == [(f"dist.{kind}", 0)]
+
+
+def test_a_collective_that_sharding_calls_is_named_after_it(rank: Rank) -> None:
+    functions: dict[str, Callable[..., object]] = {}
+    source = "def reduce_scatter_single(wait):\n    return wait()\n"
+    exec(compile(source, "/torch/distributed/distributed_c10d.py", "exec"), functions)
+    caller = "def foreach_reduce(send, wait):\n    return send(wait)\n"
+    exec(compile(caller, "/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "exec"), functions)
+    functions["foreach_reduce"](functions["reduce_scatter_single"], rank.seen.wait(lambda: None))
+    assert rank.calls == [("dist.fsdp_reduce_scatter", 0)]
+
+
+def test_functional_collectives_are_waited_for_under_their_own_name(rank: Rank) -> None:
+    rank.seen.wait(lambda: None, "wait_tensor")()
+    assert rank.calls == [("dist.wait_tensor", 0)]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "written"),
+    [
+        ({3}, "3"),
+        ({0, 2}, "0,2"),
+        ({0, 1, 2, 3}, "0-3"),
+        ({1, 3, 5, 7}, "1-7/2"),
+        ({0, 1, 4, 5}, "0,1,4,5"),
+        (set(range(4_096)), "0-4095"),
+    ],
+)
+def test_ranks_are_written_shortly(ranks: set[int], written: str) -> None:
+    assert parallel._written(ranks) == written
+
+
+def test_a_torch_that_keeps_a_division_elsewhere_costs_only_that_record(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(optimizer: object, model: object) -> dict[str, object]:
+        raise AttributeError("mesh_info")
+
+    off: list[str] = []
+    monkeypatch.setattr(parallel, "division", changed)
+    guarded = Guard(lambda hook, error: off.append(hook))
+    seen = Communication(SimpleNamespace(), rank.loop, rank.seen.calls, rank.seen.sites, guarded)
+    monkeypatch.setattr(seen, "place", lambda: {"rank": 0})
+    rank.loop.timeline.step = 5
+    seen.flush(None)
+    seen.flush(None)
+    assert off == ["division"]

@@ -12,6 +12,10 @@ GRADIENTS, GRADIENTS_AGAIN, BUFFERS, SEARCH = "gradients", "gradients_again", "b
 """Collectives of DistributedDataParallel: the all-reduce behind a backward pass, a further one of the same model in the
 same step, the broadcast of buffers before a
 forward pass; and its search for parameters without a gradient, for which no rank waits."""
+ALL_GATHER, REDUCE_SCATTER = "fsdp_all_gather", "fsdp_reduce_scatter"
+"""Of FullyShardedDataParallel and `fully_shard`: of parameters, and of their gradients."""
+FUNCTIONAL, PIPELINE = "wait_tensor", "pipeline"
+"""What tensor parallel layers wait for each other in, and the stages of a pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,10 @@ class RankTimes:
     """For which a CPU quota stopped its control group, per step and CPU kept busy; 0 also where no group tells."""
     clock_mhz: float = 0.0
     """Of the CPUs that its training thread was on, mean; 0 where the system does not show it."""
+    node: str = ""
+    """Name of the machine that it ran on; "" where all ranks that were seen ran on one."""
+    alike: int = 0
+    """Ranks of one number do the same work; of two numbers they hold other parts of the model."""
 
     @property
     def own_ms(self) -> float:
@@ -57,6 +65,24 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
+class Turns:
+    """Ranks that take twice the usual own time in some steps, in which the others do not: all wait for them then."""
+
+    ranks: tuple[int, ...]
+    """The one that costs most first."""
+    ms: float
+    """That all lose by it, per step: mean over all steps."""
+    low_ms: float
+    """Lower end of its interval, 99 % by eighths of the steps; never negative."""
+    share: float
+    """Of the steps."""
+    part: str
+    """Of the step, in which they take longest compared with what it usually takes."""
+    part_ms: float
+    """By which they do, per step: mean over all steps."""
+
+
+@dataclass(frozen=True, slots=True)
 class Communication:
     """Durations only: no rank's clock is compared with another's."""
 
@@ -65,10 +91,11 @@ class Communication:
     ranks: tuple[RankTimes, ...]
     """All that were recorded, by number."""
     late: int
-    """The rank that the others wait for most."""
+    """The rank that the others wait for most; where all do different work (stages of a pipeline), the one that waits
+    least, late by nothing."""
     late_ms: float
-    """By how much longer its own time is than that of the next rank, per step, early steps counted against it: what the
-    job saves if it is like the others."""
+    """By how much longer its own time is than that of the next rank that is not late `beside` it, per step, early steps
+    counted against it: what the job saves if they are like the others."""
     late_low_ms: float
     """Lower end of its interval, 99 % by eighths of the steps; never negative."""
     late_high_ms: float
@@ -79,6 +106,16 @@ class Communication:
     """The dearest first."""
     model: ReducedModel | None
     """None without DistributedDataParallel."""
+    beside: tuple[int, ...] = ()
+    """Ranks that are late with it: they wait little longer, and all others much longer."""
+    turns: Turns | None = None
+    """None where no rank takes twice the usual time in any step."""
+    stages: int = 0
+    """Of the pipeline that the ranks are; 0 without one."""
+    shard_bytes: tuple[int, ...] = ()
+    """Of the parameters that `fully_shard` gathers together, group by group; empty without it."""
+    resharded: int = 0
+    """Of these groups, how many are gathered again for the backward pass."""
 
     @property
     def late_rank(self) -> RankTimes:
@@ -86,8 +123,27 @@ class Communication:
 
     @property
     def others(self) -> tuple[RankTimes, ...]:
-        """All but the late one."""
-        return tuple(times for times in self.ranks if times.rank != self.late)
+        """Those that do the same work as the late one, and are not late; none where nobody does the same."""
+        late = (self.late, *self.beside)
+        return tuple(times for times in self.ranks if times.rank not in late and times.alike == self.late_rank.alike)
+
+    @property
+    def late_share(self) -> float:
+        """Of the steps: in those one of the late ranks came last."""
+        late = (self.late, *self.beside)
+        return sum(times.late_share for times in self.ranks if times.rank in late)
+
+    @property
+    def late_node(self) -> str:
+        """The node of which several ranks were seen, all of them late, and nobody else; "" without one."""
+        node = self.late_rank.node
+        there = {times.rank for times in self.ranks if node and times.node == node}
+        return node if len(there) > 1 and there == {self.late, *self.beside} else ""
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether another rank does the same work as the late one."""
+        return any(times.rank != self.late and times.alike == self.late_rank.alike for times in self.ranks)
 
     def waits_ms(self, rank: int) -> float:
         """What a rank waits for the late one, per step."""

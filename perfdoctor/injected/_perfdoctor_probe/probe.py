@@ -190,6 +190,7 @@ class Probe:
         """The first few optimizer steps, `number` counting from 1."""
         self.discovery.at_step(number)
         self.watch_checkpoints()
+        self.communication.watch_later()
         if self.optimizer is None:
             self.optimizer = weakref.ref(optimizer)
 
@@ -310,7 +311,7 @@ class Probe:
         self.loading.flush()
         self.collector.flush()
         self.calls.flush()
-        self.communication.flush()
+        self.communication.flush(self.optimizer() if self.optimizer is not None else None)
         if self.discovery.compiled:
             self.flush_compilations()
         self.evaluation.flush()

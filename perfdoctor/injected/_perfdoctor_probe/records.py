@@ -27,6 +27,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     batching  a round of the operators of one forward: for one request and several at once, and by intra-op threads
     call      calls of a wrapped function since the last such record, by site
     ddp       how DistributedDataParallel reduces gradients
+    division  how the work is divided among ranks
     saved     what a checkpoint holds, for the first of each line
     compiled  Dynamo compiled something
     profiler  a profiler of the job's starts or ends

@@ -7,7 +7,10 @@ from typing import Any
 from samples import healthy, step, with_
 
 from perfdoctor.evidence.model import (
+    ALL_GATHER,
     GRADIENTS,
+    PIPELINE,
+    REDUCE_SCATTER,
     Collective,
     Communication,
     Evidence,
@@ -15,6 +18,7 @@ from perfdoctor.evidence.model import (
     RankTimes,
     ReducedModel,
     Site,
+    Turns,
 )
 
 LINE = Site("train.py", 44, "main")
@@ -78,3 +82,37 @@ def collecting(kind: str, ms: float = 8.0, site: Site | None = LINE, calls_per_s
 def reducing(ms: float = 8.0, bucket_bytes: tuple[int, ...] = MODEL.bucket_bytes) -> Evidence:
     """Both ranks wait so long for the reduction of gradients."""
     return two_ranks(together(times(0, ms), times(1, ms), sending_ms=ms, model=with_(MODEL, bucket_bytes=bucket_bytes)))
+
+
+def late_node(by_ms: float = 10.0, part: str = "backward", rank: int = 3, **changes: Any) -> Evidence:
+    """Both ranks of node b have so much more of their own, and those of node a wait for them."""
+    usual = _OWN.as_dict()[part]
+    waiting = [with_(times(one, 0.5 + by_ms, 0.0), node="a") for one in (0, 1)]
+    late = [with_(times(one, 0.5, 0.5, **{part: usual + by_ms}), node="b", **changes) for one in (2, 3)]
+    seen = together(*waiting, *late, beside=(2,), late_ms=by_ms, late_low_ms=0.95 * by_ms, late_high_ms=1.05 * by_ms)
+    return with_(two_ranks(seen, rank), job__world_size=4, job__local_ranks=4)
+
+
+def by_turns(ms: float = 6.0, part: str = "gc", rank: int = 1, **changes: Any) -> Evidence:
+    """Two ranks take twice as long as usual now and then, one as often as the other."""
+    turns = Turns(ranks=(1, 0), ms=ms, low_ms=0.9 * ms, share=0.4, part=part, part_ms=0.9 * ms)
+    return two_ranks(together(times(0, ms), times(1, ms), turns=with_(turns, **changes)), rank)
+
+
+def sharding(groups: int = 16, ms: float = 9.0, bytes_each: int = 16_640) -> Evidence:
+    """Both ranks wait so long for parameters and gradients, gathered and reduced group by group."""
+    calls = (
+        Collective(ALL_GATHER, None, 2.0 * groups, 2 / 3 * ms, 2 / 3 * ms),
+        Collective(REDUCE_SCATTER, None, 1.0 * groups, ms / 3, ms / 3),
+    )
+    seen = together(times(0, ms), times(1, ms), sending_ms=ms, model=None, collectives=calls)
+    return two_ranks(with_(seen, shard_bytes=(bytes_each,) * groups, resharded=groups))
+
+
+def pipeline(bubble_ms: float = 8.0, by_ms: float = 10.0) -> Evidence:
+    """Two stages, of which the last has more to do and waits less."""
+    first = with_(times(0, bubble_ms + by_ms), alike=0)
+    last = with_(times(1, bubble_ms, backward=14.0 + by_ms), alike=1)
+    calls = (Collective(PIPELINE, None, 16.0, bubble_ms, bubble_ms),)
+    more = {"late_ms": 0.0, "late_low_ms": 0.0, "late_high_ms": 0.0, "model": None, "stages": 2}
+    return two_ranks(together(first, last, sending_ms=bubble_ms, collectives=calls, **more))

@@ -1,4 +1,5 @@
-"""A DDP job on the CPU: `ddp_job.py STEPS`, 0 for no end; `ddp_job.py STEPS MS`: rank 1 is late by as much."""
+"""A DDP job on the CPU: `ddp_job.py STEPS`, 0 for no end; `ddp_job.py STEPS MS`: rank 1 is late by as much;
+`ddp_job.py STEPS MS node`: all ranks of node 1 are."""
 
 import os
 import sys
@@ -12,7 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 network = tiny.network(width=128, depth=24)
-if len(sys.argv) > 2 and dist.get_rank() == 1:
+number = int(os.environ["GROUP_RANK"]) if len(sys.argv) > 3 else dist.get_rank()
+if len(sys.argv) > 2 and number == 1:
     network[24].register_full_backward_hook(lambda *_: time.sleep(float(sys.argv[2]) / 1000))
 model = DistributedDataParallel(network)
 tiny.train(

@@ -6,6 +6,7 @@ count from the end of the forward pass, and are the host's: on a CUDA device not
 """
 
 import functools
+import os
 import sys
 import time
 import weakref
@@ -13,6 +14,7 @@ import weakref
 import torch
 
 from ..timeline import BACKWARD, COMMUNICATION
+from . import parallel
 
 _clock = time.perf_counter_ns
 _FACTS = (
@@ -30,6 +32,12 @@ _REBUILT = 4
 _COLLECTIVES = "distributed_c10d.py"
 _AROUND = "c10d_logger.py"
 """Torch's file of collectives, and that of what it wraps them in."""
+_SHARDING, _PIPELINING = (os.sep + os.path.join("torch", "distributed", name, "") for name in ("fsdp", "pipelining"))
+"""Folders of torch's own callers of collectives, which no line of the job's asks for."""
+_SHARDED = ("all_gather", "reduce_scatter", "all_reduce")
+"""What the first of them sends, by names in the functions that wait for it."""
+_FUNCTIONAL = "torch.distributed._functional_collectives"
+"""What tensor parallel layers send by; torch imports it when it is first needed."""
 _SCALAR = 16
 """Numbers up to which an `all_reduce` is no reduction of gradients or activations: a loss, a count, a metric."""
 
@@ -44,8 +52,13 @@ class Communication:
         self.sites = sites
         self.guarded = guarded
         loop.pass_reduced = guarded("communication", self.pass_ended)
+        self.watch_later = guarded("communication", self._watch_later)
+        # It reads what torch keeps for itself: with a switch of its own, for rows are written around it.
+        self.note_division = guarded("division", self._note_division)
         self.leave = bool
         """Takes our stand-ins out of torch."""
+        self.places = None
+        """What they are put into torch by; None where nothing is watched any more."""
         self.reset()
 
     def reset(self) -> None:
@@ -55,7 +68,7 @@ class Communication:
         """What each reducer said of its latest gradient, ns from the end of the forward pass."""
         self.steps: "dict[int, list[int]]" = {}
         """In which step each was heard last, how often in it, and how often in the one before."""
-        self.told = False
+        self.told = self.divided = False
         self.own_ns = 0
 
     # -- DistributedDataParallel --------------------------------------------------------------------------
@@ -125,16 +138,33 @@ class Communication:
         now = self.loop.timeline.step
         return {key: before if step == now else count for key, (step, count, before) in self.steps.items()}
 
-    def flush(self) -> None:
-        """Queue how the model is reduced, once."""
+    def _watch_later(self) -> None:
+        """Put a stand-in around what the job has imported meanwhile."""
+        module = sys.modules.get(_FUNCTIONAL)
+        if module is not None and self.places is not None:
+            self.places.put(module, "wait_tensor", self.wait(module.wait_tensor, "wait_tensor"))
+            self.places = None
+
+    def flush(self, optimizer) -> None:
+        """Queue how the model is reduced, and the work divided, once."""
         model = self.model() if self.model is not None else None
-        if model is None or self.told or self.loop.timeline.step < _REBUILT:
+        if self.loop.timeline.step < _REBUILT:
+            return
+        if not self.divided:
+            self.divided = True
+            self.note_division(optimizer, model)
+        if model is None or self.told:
             return
         self.told = True
         log = model._get_ddp_logging_data()
         sizes = log.get("rebuilt_bucket_sizes") or log.get("bucket_sizes") or ""
         facts = {name: int(log[name]) for name in _FACTS if name in log}
         self.recorder.record("ddp", bucket_bytes=[int(size) for size in sizes.split(",") if size.strip()], **facts)
+
+    def _note_division(self, optimizer, model) -> None:
+        facts = parallel.division(optimizer, model) if self.place() else {}
+        if facts:
+            self.recorder.record("division", **facts)
 
     def place(self) -> dict:
         """This process among the ranks, as torch knows it: not every launcher sets RANK. Empty without a group."""
@@ -145,9 +175,10 @@ class Communication:
 
     # -- collectives called from Python -------------------------------------------------------------------
 
-    def wait(self, original):
-        """A stand-in for `Work.wait`, which every collective of Python's ends in, but none of the above."""
-        began = self.guarded("collectives", self._wait_began)
+    def wait(self, original, kind=""):
+        """A stand-in for `Work.wait`, which every collective of Python's ends in, but none of the above; or for what
+        those of another `kind` end in."""
+        began = self.guarded("collectives", functools.partial(self._wait_began, kind))
         ended = self.guarded("collectives", self._wait_ended)
 
         @functools.wraps(original)
@@ -160,10 +191,12 @@ class Communication:
 
         return wait
 
-    def _wait_began(self) -> "tuple | None":
+    def _wait_began(self, kind: str) -> "tuple | None":
         loop = self.loop
         if not loop.on_training_thread():
             return None
+        if kind:
+            return kind, -1, loop.timeline.enter(COMMUNICATION)
         # The outermost function of torch.distributed: `all_gather_object` gathers twice.
         frame, outermost = sys._getframe(3), None
         while frame is not None and frame.f_code.co_filename.endswith((_COLLECTIVES, _AROUND)):
@@ -171,6 +204,13 @@ class Communication:
                 outermost = frame
             frame = frame.f_back
         name = "wait" if outermost is None else outermost.f_code.co_name
+        caller = "" if frame is None else frame.f_code.co_filename
+        if _SHARDING in caller:
+            asked = frame.f_code.co_name if outermost is None else name
+            sent = next((kind for kind in _SHARDED if kind in asked), "wait")
+            return f"fsdp_{sent}", -1, loop.timeline.enter(COMMUNICATION)
+        if _PIPELINING in caller:
+            return "pipeline", -1, loop.timeline.enter(COMMUNICATION)
         if name == "all_reduce" and outermost.f_locals["tensor"].numel() <= _SCALAR:
             name = "all_reduce_scalar"
         return name, self.sites.here(3), loop.timeline.enter(COMMUNICATION)

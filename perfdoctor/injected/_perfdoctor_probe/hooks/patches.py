@@ -275,8 +275,14 @@ def _communication(probe) -> None:
     places.put(model, "_sync_buffers", probe.calls.wrap("dist.buffers", model._sync_buffers, parts.COMMUNICATION))
     places.put(model, "_post_forward", communication.post_forward(model._post_forward))
     places.put(distributed.Work, "wait", communication.wait(distributed.Work.wait))
-    communication.leave = places.take_back
-    probe.changes.when_undone(places.take_back, "communication")
+    communication.places = places
+
+    def leave() -> None:
+        communication.places = None
+        places.take_back()
+
+    communication.leave = leave
+    probe.changes.when_undone(leave, "communication")
 
 
 def _loggers(probe) -> None:
