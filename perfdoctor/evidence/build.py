@@ -30,6 +30,7 @@ from . import (
     windows,
 )
 from .host import build_host, build_monitor_cpus
+from .judged import choose
 from .model import (
     Communication,
     EndKind,
@@ -110,11 +111,16 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
 
 
 def build(recording: Recording, machine: Machine, host: HostRecording) -> RunEvidence:
-    """Evidence of all ranks. A run without a rank yields one, in which everything measured is `Missing`."""
+    """Evidence of all ranks, of many of those that are judged. A run without a rank yields one, in which everything
+    measured is `Missing`."""
     recording = _before_trials(recording)
     ranks = recording.ranks
-    run = _Run(recording, machine, host, _job(recording, ranks), communication.build(ranks))
-    evidence = tuple(_rank(run, process) for process in ranks) or (_nobody(run),)
+    together = communication.build(ranks)
+    judged = choose(ranks, together)
+    recording = _before_trials(recording.in_full(judged))
+    numbers = {process.rank for process in judged}
+    run = _Run(recording, machine, host, _job(recording, recording.ranks), together)
+    evidence = tuple(_rank(run, process) for process in recording.ranks if process.rank in numbers) or (_nobody(run),)
     return RunEvidence(evidence, notes=(*recording.problems, *host.notes))
 
 
@@ -152,7 +158,7 @@ def _job(recording: Recording, ranks: Sequence[ProcessRecording]) -> Job:
         end=JobEnd(cast(EndKind, facts.end), facts.exit_code, facts.signal, facts.detail, _first_line(failures)),
         world_size=max((rank.world_size for rank in ranks), default=1),
         local_ranks=len(ranks),
-        workers=roles.count("worker"),
+        workers=roles.count("worker") + recording.unread_workers,
         helpers=len(roles) - len(ranks) - roles.count("worker"),
         frameworks=settled.frameworks if settled else (),
         trainer=settled.trainer if settled else "",

@@ -79,6 +79,8 @@ class Communication:
     """The dearest first."""
     model: ReducedModel | None
     """None without DistributedDataParallel."""
+    left_out: tuple[int, ...] = ()
+    """Ranks that were not compared, because they have no steady steps, or less than half as many as the others."""
 
     @property
     def late_rank(self) -> RankTimes:
@@ -91,8 +93,8 @@ class Communication:
 
     def waits_ms(self, rank: int) -> float:
         """What a rank waits for the late one, per step."""
-        waits = {times.rank: times.parts.communication for times in self.ranks}
-        return max(0.0, waits.get(rank, 0.0) - waits[self.late])
+        found = next((times.parts.communication for times in self.ranks if times.rank == rank), 0.0)
+        return max(0.0, found - self.late_rank.parts.communication)
 
     def of_kind(self, kind: str) -> Collective | None:
         """The dearest; None where there is none."""
