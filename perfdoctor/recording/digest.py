@@ -11,7 +11,6 @@ processes one behind the other. `digesting` writes it.
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -136,16 +135,17 @@ class Digest:
     def __init__(self, path: Path) -> None:
         """Reads the index. Raises PerfdoctorError where it is none, or damaged, or another version's."""
         try:
-            with path.open("rb") as file:
-                head = json.loads(file.readline(1000))
-                if not re.fullmatch(re.escape(SCHEMA), str(head["schema"])):
+            with path.open("rb") as opened:
+                head = json.loads(opened.readline(1000))
+                if head["schema"] != SCHEMA:
                     raise _damaged(path, f"its format is {head['schema']!r}, and this perfdoctor reads {SCHEMA!r}")
-                index = file.read(head["index"])
-                start = file.tell()
+                index = opened.read(head["index"])
+                start = opened.tell()
                 if path.stat().st_size != start + head["parts"]:
                     raise _damaged(path, "its end is missing")
+            file = DigestFile(path, start)
             processes = json.loads(_inflated(index, path))["processes"]
-            self.entries = [_entry(DigestFile(path, start), process) for process in processes]
+            self.entries = [_entry(file, process) for process in processes]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(path, str(error)) from error
 

@@ -28,9 +28,9 @@ from .reader import ProcessFile, kind_of, read_facts
 _RANK_BYTES = 64 << 10
 """For each 10,000 steps; the rest of 100 KiB is left to its data-loader workers."""
 _STEPS = 10_000
-_WORKER_BYTES = 2 << 10
+_WORKER_BYTES = 4 << 10
 _WORKER_BYTES_PER_BATCH = 2
-"""With a batch a step, and 8 workers, 36 KiB of 10,000 steps."""
+"""At least the one, and the other for each batch that it made: 8 workers have the rest of the 100 KiB of a rank."""
 _COARSEST_US = 1 << 16
 _MOST_SAMPLES = 256
 _BRIEF_SAMPLES = 16
@@ -121,18 +121,18 @@ def write_digest(directory: RunDirectory) -> Path | None:
         file.refresh()
         recording = file.recording()
         if recording is not None:
-            writer.add(path.name, recording, list(_records(path)))
+            writer.add(path.name, recording, list(records_of(path)))
     return writer.write(directory, socket.gethostname())
 
 
 def _room(recording: ProcessRecording) -> int:
     """Bytes for a process."""
     if recording.worker is not None:
-        return _WORKER_BYTES + _WORKER_BYTES_PER_BATCH * len(recording.fetches)
+        return max(_WORKER_BYTES, _WORKER_BYTES_PER_BATCH * len(recording.fetches))
     return int(_RANK_BYTES * max(1.0, len(recording.steps) / _STEPS))
 
 
-def _records(path: Path) -> Iterator[Record]:
+def records_of(path: Path) -> Iterator[Record]:
     """All that the reader would make something of, but columns."""
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:

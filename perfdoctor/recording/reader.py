@@ -63,12 +63,12 @@ def kind_of(record: Any) -> str:
 class ProcessFile:
     """One probe file, parsed as far as it has been written."""
 
-    def __init__(self, path: Path, cwd: str = "") -> None:
-        """`cwd`: what paths are made relative to until the process says where it is."""
+    def __init__(self, path: Path, cwd: str = "", like: Decoder | None = None) -> None:
+        """`cwd`: what paths are made relative to until the process says where it is. `like`: see `Decoder`."""
         self.path = path
         self._offset = 0
         self._tail = b""
-        self._decoder = Decoder(cwd)
+        self._decoder = Decoder(cwd, like)
         self._decoded: dict[str, list[tuple[Any, object]]] = {}
         """Values, and the first step of a window."""
         self._blocks: dict[str, list[dict[str, Any]]] = {}
@@ -187,9 +187,9 @@ class ProcessFile:
         return ProcessRecording(**kept, **told)
 
     @classmethod
-    def from_digest(cls, entry: Entry, cwd: str, *, whole: bool) -> ProcessRecording:
+    def from_digest(cls, entry: Entry, cwd: str, like: Decoder, *, whole: bool) -> ProcessRecording:
         """A process as a digest has it, wholly or only what ranks are compared by. Raises PerfdoctorError."""
-        file = cls(Path(entry.name), cwd)
+        file = cls(Path(entry.name), cwd, like)
         for record in entry.records(whole=whole):
             file.add(kind_of(record), record)
         return file._made(
@@ -286,6 +286,7 @@ def read_facts(directory: RunDirectory) -> RunFacts:
 def read(directory: RunDirectory) -> Recording:
     """The whole recording. Raises PerfdoctorError when it is none, or another version's."""
     facts = read_facts(directory)
+    decoder = Decoder()
     problems = list(facts.problems)
     files = {path.name: path for path in directory.process_files()}
     entries = _digested(directory, problems)
@@ -298,9 +299,9 @@ def read(directory: RunDirectory) -> Recording:
         if many and entry.role == "worker":
             unread_workers += 1
         else:
-            processes.append(_from_digest(entry, entries, facts.cwd, briefly=many and entry.role == "rank"))
+            processes.append(_from_digest(entry, entries, facts.cwd, decoder, briefly=many and entry.role == "rank"))
     for path in files.values():
-        file = ProcessFile(path, facts.cwd)
+        file = ProcessFile(path, facts.cwd, decoder)
         try:
             file.refresh()
         except OSError as error:
@@ -333,12 +334,14 @@ def _digested(directory: RunDirectory, problems: list[str]) -> list[Entry]:
     return entries
 
 
-def _from_digest(entry: Entry, entries: Sequence[Entry], cwd: str, *, briefly: bool) -> ProcessRecording:
-    process = ProcessFile.from_digest(entry, cwd, whole=not briefly)
+def _from_digest(
+    entry: Entry, entries: Sequence[Entry], cwd: str, decoder: Decoder, *, briefly: bool
+) -> ProcessRecording:
+    process = ProcessFile.from_digest(entry, cwd, decoder, whole=not briefly)
 
     def whole() -> tuple[ProcessRecording, ...]:
-        family = [entry, *(one for one in entries if one.file is entry.file and one.parent == entry.pid)]
-        return tuple(ProcessFile.from_digest(one, cwd, whole=True) for one in family)
+        workers = (one for one in entries if one.file is entry.file and one.parent == entry.pid)
+        return tuple(ProcessFile.from_digest(one, cwd, decoder, whole=True) for one in (entry, *workers))
 
     return replace(process, whole=whole) if briefly else process
 
