@@ -1,8 +1,8 @@
 """Digests of thousands of ranks, made from a real recording of two.
 
-Every rank does what rank 0 of the recording did in its steady steps, in the order of blocks drawn anew, with noise of its
-own on each part. All leave each step together: when the last one has come, and the gradients are sent. Some ranks are
-late, some nodes died, of one nothing is there.
+Every rank does what rank 0 of the recording did in its steady steps, in the order of blocks drawn anew, with noise of
+its own on each part. All leave each step together: when the last one has come, and the gradients are sent. Some ranks
+are late, some nodes died, of one nothing is there.
 
     python benchmarks/simulated_ranks.py RUN --ranks 4096 --steps 10000
 
@@ -115,10 +115,15 @@ class Job:
 
     def _records(self, rank: int, rows: Columns) -> Iterator[dict[str, Any]]:
         for record in (*self.records, *self.windows):
+            node, place = divmod(rank, PER_NODE)
             if record["k"] == "process":
-                yield record | {"pid": 1000 + rank, "host": f"node-{rank // PER_NODE}"}
-            elif record["k"] == "settings":
-                yield record | {"rank": rank, "world_size": self.ranks}
+                there = {"host": f"node-{node:05}", "boot": f"{node:036}"}
+                yield record | {"pid": 1000 + rank, "ppid": 500 + node, **there}
+            elif record["k"] in ("torch", "settings"):
+                numbers = {"RANK": rank, "LOCAL_RANK": place, "GROUP_RANK": node, "WORLD_SIZE": self.ranks}
+                environment = record["environment"] | {name: str(number) for name, number in numbers.items()}
+                of_rank = {"rank": rank, "world_size": self.ranks} if record["k"] == "settings" else {}
+                yield record | of_rank | {"environment": environment}
             else:
                 yield record
         cpu_us = np.cumsum(rows["cpu_us"])

@@ -119,6 +119,8 @@ def build(recording: Recording, machine: Machine, host: HostRecording) -> RunEvi
     judged = choose(ranks, together)
     recording = _before_trials(recording.in_full(judged))
     numbers = {process.rank for process in judged}
+    if len(judged) < len(ranks) and not isinstance(together, Missing):
+        together = replace(together, judged=tuple(sorted(numbers)))
     run = _Run(recording, machine, host, _job(recording, recording.ranks), together)
     evidence = tuple(_rank(run, process) for process in recording.ranks if process.rank in numbers) or (_nobody(run),)
     return RunEvidence(evidence, notes=(*recording.problems, *host.notes))

@@ -13,7 +13,7 @@ import socket
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,9 @@ _ONCE = ("process", "torch", "site", "boundary")
 """Records that others refer to, or that are few: they stay as they are, in front."""
 _BRIEF = ("process", "torch", "settings", "boundary", "iter", "compiled", "batch", "ddp", "trials")
 """What ranks are compared by, with a few samples: which steps are steady, and what they read."""
+
+_EARLY = 1000
+"""Lines of a file in which its settings stand: they are written at the second step."""
 
 Record = dict[str, Any]
 
@@ -123,6 +126,24 @@ def write_digest(directory: RunDirectory) -> Path | None:
         if recording is not None:
             writer.add(path.name, recording, list(records_of(path)))
     return writer.write(directory, socket.gethostname())
+
+
+def world_size(directory: RunDirectory) -> int:
+    """Ranks of the job, as torch's process group told the first process that had one; 1 without any. Raises OSError."""
+    for path in directory.process_files():
+        with path.open("rb") as lines:
+            for line in islice(lines, _EARLY):
+                if line.startswith(b'{"k":"settings"') and (told := _json(line).get("world_size")):
+                    return int(told)
+    return 1
+
+
+def _json(line: bytes) -> Record:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def _room(recording: ProcessRecording) -> int:

@@ -338,6 +338,10 @@ class Recording:
         workers = sum(one.role == "worker" for family in read.values() for one in family)
         return replace(self, processes=processes, unread_workers=self.unread_workers - workers)
 
+    def read_wholly(self) -> Recording:
+        """Without the ranks of which only what they are compared by was read."""
+        return replace(self, processes=tuple(process for process in self.processes if process.whole is None))
+
     @property
     def ranks(self) -> Sequence[ProcessRecording]:
         """The processes whose steps the run is about, in their order. One that a launcher did not count, and that only

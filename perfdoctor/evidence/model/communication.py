@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ...recording.base import Missing, Site
@@ -12,6 +13,9 @@ GRADIENTS, GRADIENTS_AGAIN, BUFFERS, SEARCH = "gradients", "gradients_again", "b
 """Collectives of DistributedDataParallel: the all-reduce behind a backward pass, a further one of the same model in the
 same step, the broadcast of buffers before a
 forward pass; and its search for parameters without a gradient, for which no rank waits."""
+
+_NAMED = 3
+"""Ranks that a report names, of however many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class Communication:
     """None without DistributedDataParallel."""
     left_out: tuple[int, ...] = ()
     """Ranks that were not compared, because they have no steady steps, or less than half as many as the others."""
+    judged: tuple[int, ...] = ()
+    """Ranks of a large job that the checks looked at, by all that was recorded of them; empty where these are all."""
 
     @property
     def late_rank(self) -> RankTimes:
@@ -90,6 +96,16 @@ class Communication:
     def others(self) -> tuple[RankTimes, ...]:
         """All but the late one."""
         return tuple(times for times in self.ranks if times.rank != self.late)
+
+    @property
+    def longest(self) -> tuple[RankTimes, ...]:
+        """The three ranks with most work of their own, the one with most first."""
+        return tuple(sorted(self.ranks, key=lambda times: (-times.own_ms, times.rank))[:_NAMED])
+
+    def own_ms(self, share: float) -> float:
+        """A quantile of the ranks' own work per step: so many of them have at most that."""
+        own = sorted(times.own_ms for times in self.ranks)
+        return own[max(0, math.ceil(share * len(own)) - 1)]
 
     def waits_ms(self, rank: int) -> float:
         """What a rank waits for the late one, per step."""

@@ -21,7 +21,7 @@ from .distributions import distributions_chart
 from .flame import flame_chart
 from .lanes import lanes_of_run, lanes_of_trace
 from .model import Chart
-from .ranks import ranks_chart
+from .ranks import MOST_ROWS, ranks_chart
 from .steps import steps_chart
 
 
@@ -37,7 +37,9 @@ def _of_run(diagnosis: Diagnosis, path: Path) -> Iterator[tuple[str, Chart | Non
     directory = RunDirectory(path)
     recording = read(directory)
     ranks = recording.ranks
-    process = next((one for one in ranks if one.rank == diagnosis.evidence.rank), None)
+    told = [one for one in ranks if one.rank == diagnosis.evidence.rank]
+    recording = recording.in_full(told)
+    process = next((one for one in recording.ranks if one.rank == diagnosis.evidence.rank), None)
     if process is None:
         return
     selection = select(untouched(process))
@@ -62,7 +64,7 @@ def _ranks(diagnosis: Diagnosis, ranks: Sequence[ProcessRecording]) -> Chart | N
     if not isinstance(together, Missing):
         return ranks_chart({times.rank: times.parts for times in together.ranks}, together)
     parts = {}
-    for process in map(untouched, ranks):
+    for process in map(untouched, ranks[:: -(-len(ranks) // MOST_ROWS) or 1]):
         selection = select(process)
         if not isinstance(selection, Missing):
             parts[process.rank] = measure(process, selection).parts
@@ -71,7 +73,7 @@ def _ranks(diagnosis: Diagnosis, ranks: Sequence[ProcessRecording]) -> Chart | N
 
 def _flame(recording: Recording, rank: int) -> Chart | None:
     """Of the rank's training thread; None of a run that was not made by `perfdoctor profile`."""
-    profiles = profiles_of(recording)
+    profiles = profiles_of(recording.read_wholly())
     if isinstance(profiles, Missing):
         return None
     profile = next((one for one in profiles if one.name == f"rank {rank}"), profiles[0])
