@@ -14,6 +14,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -29,6 +30,8 @@ STEPS = ("step", "boundary", "marked", "end_ns")
 """What the rows of steps have besides the columns of a recording."""
 COMPARED = ("steps", "batches")
 """The columns that all ranks are compared by."""
+_RECENT = 16
+"""Columns that are kept: those of one rank are asked for again and again, one rank after the other."""
 _MOST_BYTES = 1 << 28
 """Of the index, or of the records of one process: more was not written by us, and would fill the memory."""
 
@@ -45,7 +48,7 @@ class DigestFile:
             return file.read(length)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Entry:
     """One process in a digest."""
 
@@ -84,7 +87,7 @@ class Entry:
         """By kind; those that are not asked for are empty."""
         wanted = COLUMNS if whole else COMPARED
         return {
-            kind: Columns(_Stored(self, _named(kind), self._index["columns"].get(kind, {}) if kind in wanted else {}))
+            kind: Columns(_Stored(self, kind, self._index["columns"].get(kind, {}) if kind in wanted else {}))
             for kind in COLUMNS
         }
 
@@ -99,21 +102,18 @@ class Entry:
 
 
 class _Stored(Mapping[str, Ints]):
-    """Columns of a process, each read when it is asked for and not kept: thousands of ranks do not fit into memory."""
+    """Columns of a process, each read when it is asked for: those of thousands of ranks do not fit into memory."""
 
-    def __init__(self, entry: Entry, names: Sequence[str], heads: Mapping[str, Sequence[int | None]]) -> None:
+    def __init__(self, entry: Entry, kind: str, heads: Mapping[str, Sequence[int | None]]) -> None:
         self._entry = entry
-        self._names = names
+        self._kind = kind
+        self._names = (*STEPS, *COLUMNS[kind]) if kind == "steps" else COLUMNS[kind]
         self._heads = heads
 
     def __getitem__(self, name: str) -> Ints:
         if name not in self._names:
             raise KeyError(name)
-        if name not in self._heads:
-            return np.empty(0, np.int64)
-        column = self._entry._column(self._heads[name])
-        # When a step ended: what lies between two ends beside the step's length is next to nothing.
-        return np.cumsum(column + 1000 * self["wall_us"]) if name == "end_ns" else column
+        return _read(self._entry, self._kind, name) if name in self._heads else np.empty(0, np.int64)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -125,8 +125,14 @@ class _Stored(Mapping[str, Ints]):
         return len(self._names)
 
 
-def _named(kind: str) -> tuple[str, ...]:
-    return (*STEPS, *COLUMNS[kind]) if kind == "steps" else COLUMNS[kind]
+@lru_cache(_RECENT)
+def _read(entry: Entry, kind: str, name: str) -> Ints:
+    column = entry._column(entry._index["columns"][kind][name])
+    if name == "end_ns":
+        # When a step ended: what lies between two ends beside the step's length is next to nothing.
+        column = np.cumsum(column + 1000 * _read(entry, kind, "wall_us"))
+    column.setflags(write=False)
+    return column
 
 
 class Digest:

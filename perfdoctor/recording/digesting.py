@@ -36,12 +36,14 @@ _MOST_SAMPLES = 256
 _BRIEF_SAMPLES = 16
 """Of the counters by which ranks are compared: the first and the last steady one matter."""
 _MOST_CALLS = 128
+_BRIEF_CALLS = 16
 _TABLE = 8
 """Records of one kind from which on they are written as columns."""
 _ONCE = ("process", "torch", "site", "boundary")
 """Records that others refer to, or that are few: they stay as they are, in front."""
 _BRIEF = ("process", "torch", "settings", "boundary", "iter", "compiled", "batch", "ddp", "trials")
-"""What ranks are compared by, with a few samples: which steps are steady, and what they read."""
+"""What ranks are compared by, with a few samples and the calls of collectives: which steps are steady, and what they
+read."""
 
 _EARLY = 1000
 """Lines of a file in which its settings stand: they are written at the second step."""
@@ -167,7 +169,15 @@ def records_of(path: Path) -> Iterator[Record]:
 
 def _brief(records: Sequence[Record]) -> list[Record]:
     samples = [record for record in records if record["k"] == "sample"]
-    return [record for record in records if record["k"] in _BRIEF] + _thinned(samples, _BRIEF_SAMPLES)
+    calls = _summed([record for record in records if _is_collective(record)], _BRIEF_CALLS)
+    lines = {call.get("site") for call in calls}
+    sites = [record for record in records if record["k"] == "site" and record.get("id") in lines]
+    compared = [record for record in records if record["k"] in _BRIEF]
+    return [*sites, *compared, *_thinned(samples, _BRIEF_SAMPLES), *calls]
+
+
+def _is_collective(record: Record) -> bool:
+    return record["k"] == "call" and str(record.get("kind")).startswith("dist.")
 
 
 def _thinned(records: Sequence[Record], most: int) -> list[Record]:
@@ -186,20 +196,20 @@ def _reduced(records: Sequence[Record]) -> dict[str, list[Record]]:
         if kind in kinds:
             kinds[kind] = _thinned(kinds[kind], _MOST_SAMPLES)
     if "call" in kinds:
-        kinds["call"] = _summed(kinds["call"])
+        kinds["call"] = _summed(kinds["call"], _MOST_CALLS)
     return kinds
 
 
-def _summed(calls: Sequence[Record]) -> list[Record]:
+def _summed(calls: Sequence[Record], most: int) -> list[Record]:
     """Neighbouring records of a line in one, where it has more than so many."""
     lines: dict[tuple[Any, Any], list[Record]] = defaultdict(list)
     for call in calls:
         lines[call.get("kind"), call.get("site")].append(call)
-    if all(len(of_line) <= _MOST_CALLS for of_line in lines.values()):
+    if all(len(of_line) <= most for of_line in lines.values()):
         return list(calls)
     summed = []
     for of_line in lines.values():
-        borders = np.linspace(0, len(of_line), min(len(of_line), _MOST_CALLS) + 1).round().astype(int)
+        borders = np.linspace(0, len(of_line), min(len(of_line), most) + 1).round().astype(int)
         for start, stop in pairwise(borders):
             some = of_line[start:stop]
             sums = {name: sum(call.get(name, 0) for call in some) for name in ("count", "us", "bytes")}

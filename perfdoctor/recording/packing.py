@@ -71,8 +71,12 @@ def unpack(packed: Packed) -> Ints:
         planes = zlib.decompressobj().decompress(packed.planes, bound + 1)
         if len(planes) != bound:
             raise ValueError(f"a column of {packed.n} entries has {len(planes)} bytes")
-        shuffled = np.frombuffer(planes, np.uint8).reshape(packed.width, count)
-        values = np.ascontiguousarray(shuffled.T).view(f"<u{packed.width}").ravel().astype(np.int64) + packed.least
+        *lower, highest = np.frombuffer(planes, np.uint8).reshape(packed.width, count)
+        values = highest.astype(np.int64)
+        for plane in reversed(lower):
+            values <<= 8
+            values |= plane
+        values += packed.least
     if packed.first is not None:
         values = np.concatenate([[packed.first], packed.first + np.cumsum(values)])
     return values * packed.unit if packed.unit > 1 else values

@@ -30,7 +30,7 @@ def ranks_sentence(together: Communication | Missing) -> str:
 
 def numbers(ranks: tuple[int, ...]) -> str:
     """`ranks 0, 5 and 7`; of many the first ones."""
-    shown = [f"{rank:,}" for rank in ranks[:NAMED]]
+    shown = [str(rank) for rank in ranks[:NAMED]]
     more = [f"{len(ranks) - NAMED:,} more"] if len(ranks) > NAMED else []
     return f"rank{'s'[: len(ranks) != 1]} {wording.listing([*shown, *more])}"
 
