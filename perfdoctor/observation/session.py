@@ -119,14 +119,14 @@ def record(
         ending = _with_kernel(ending, kills_before, groups.oom_kills())
         elapsed_s = round(time.monotonic() - began, 3)
         _write_ending(directory, ending, elapsed_s=elapsed_s, **facts)
-        _digest(directory)
+        leave_digest(directory)
     if ending.kind in ("finished", "stopped"):
         with contextlib.suppress(KeyboardInterrupt):  # the job is over and recorded: only its timings are lost
             time_vector_extensions(directory, os.environ)
     return ending
 
 
-def _digest(directory: RunDirectory) -> None:
+def leave_digest(directory: RunDirectory) -> None:
     """Of a job of many ranks: it is judged by the digests of its nodes."""
     try:
         if directory.run_file.exists() and world_size(directory) > MANY:
