@@ -56,11 +56,10 @@ class Decoder:
         read, whose functions, once made for each type in some 15 ms, serve this one too; both in one thread."""
         self.cwd = cwd
         self.sites: dict[int, Site] = {}
+        self._decoding: _Decoding = _Decoding(self) if like is None else like._decoding
+        self._converter: Converter = Converter(detailed_validation=False) if like is None else like._converter
         if like is not None:
-            self._converter, self._decoding = like._converter, like._decoding
             return
-        self._decoding = _Decoding(self)
-        self._converter = Converter(detailed_validation=False)
         for kind in (bool, int, str):
             self._converter.register_structure_hook(kind, _only(kind))
         self._converter.register_structure_hook(float, _number)

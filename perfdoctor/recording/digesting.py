@@ -99,7 +99,8 @@ class DigestWriter:
 
     def _records(self, kinds: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
         """Records as lines, and those of which there are many as tables."""
-        lines, tables = [], []
+        lines: list[Record] = []
+        tables: list[dict[str, Any]] = []
         for kind, records in kinds.items():
             names = list(records[0])
             if kind in _ONCE or len(records) < _TABLE or any(list(record) != names for record in records):
