@@ -1,14 +1,17 @@
 """How fast a recording is judged, how large it is, and how fast the command line answers.
 
-    python benchmarks/scale.py
+    python benchmarks/scale.py [--ranks 4096]
 
 Targets: `report` on 10,000 steps under 1 s; at most 100 bytes a step; 64 ranks of 10,000 steps in under 15 s and
-1 GiB; `--help` within 1.3 times a bare typer and rich program.
+1 GiB; 4,096 ranks by digests of at most 100 KiB in under 60 s and 2 GiB, their late rank named; `--help` within 1.3
+times a bare typer and rich program. With `--ranks` only that many ranks are judged, by digests.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import random
 import resource
 import statistics
@@ -17,6 +20,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from simulated_ranks import dead, late, simulate
 
 from perfdoctor.monitor.machine import write_machine
 from perfdoctor.recording.machine import Machine
@@ -157,8 +162,33 @@ def timed(argv: list[str], repeats: int) -> float:
     return statistics.median(times)
 
 
+def judge_many(perfdoctor: str, scratch: Path, ranks: int, steps: int) -> None:
+    """Digests of that many ranks, judged once."""
+    run, report = scratch / "ranks", scratch / "report.json"
+    size = simulate(run, ranks, steps)
+    began = time.perf_counter()
+    job = subprocess.Popen([perfdoctor, "report", str(run), "--output", f"json:{report}"], stdout=subprocess.DEVNULL)
+    _, _, used = os.wait4(job.pid, 0)
+    took = time.perf_counter() - began
+    seen = json.loads(report.read_text())["ranks"]
+    named = [rank["rank"] for rank in seen["longest"]]
+    print(f"digest of a rank                 {size / 1024:.0f} KiB for {steps:,} steps")
+    cpu_s = used.ru_utime + used.ru_stime
+    print(f"report, {ranks:,} ranks x {steps:,} steps, by digests  {took:.1f} s, {cpu_s:.1f} s of CPU")
+    print(f"  peak memory                    {used.ru_maxrss / 2**20:.2f} GiB")
+    print(f"  latest ranks named             {named}, made late {list(late(ranks))}")
+    print(f"  compared                       {seen['compared']:,}; nodes that died {list(dead(ranks))}")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=0)
+    ranks = parser.parse_args().ranks
     perfdoctor = str(Path(sys.executable).with_name("perfdoctor"))
+    with tempfile.TemporaryDirectory() as scratch:
+        judge_many(perfdoctor, Path(scratch), ranks or 4096, 10_000)
+    if ranks:
+        return
     with tempfile.TemporaryDirectory() as scratch:
         one, many, bare = Path(scratch, "one"), Path(scratch, "many"), Path(scratch, "bare.py")
         synthetic(one, 1, 10_000)

@@ -454,6 +454,17 @@ def report(
     return command.report(runs, settings, tuple(output or ()), verbose, trace, log_to)
 
 
+@app.command(cls=Command, short_help="Make the digest of a node's recordings, for jobs of many ranks.")
+def digest(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A directory in .perfdoctor/runs.")],
+) -> int:
+    """Write what a diagnosis of many ranks needs of the processes in RUN into one file there, 100 KiB for a rank of
+    10,000 steps: of a job of more than 64 ranks the launcher has done so, where it lived to see the job's end."""
+    from .commands import digest as command
+
+    return command.run(run)
+
+
 @app.command(cls=Command, short_help="Explain a check, or list them all.")
 def explain(
     code: Annotated[str | None, typer.Argument(metavar="CODE", help="PD03, etl, or PD03.too-few-workers.")] = None,

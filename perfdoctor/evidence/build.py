@@ -32,6 +32,7 @@ from . import (
     windows,
 )
 from .host import build_host, build_monitor_cpus
+from .judged import choose
 from .model import (
     NO_SPARK,
     Communication,
@@ -119,17 +120,25 @@ def build(recording: Recording, machine: Machine, host: HostRecording) -> RunEvi
 
 
 def build_job(nodes: Sequence[Node]) -> RunEvidence:
-    """Evidence of all ranks. A run without a rank yields one, in which everything measured is `Missing`."""
+    """Evidence of all ranks, of many of those that are judged. A run without a rank yields one, in which everything
+    measured is `Missing`."""
     nodes = [replace(node, recording=_before_trials(node.recording)) for node in nodes]
+    processes = [process for _, process in ranks_of((node, node.recording) for node in nodes)]
+    together = communication.build(processes)
+    judged = choose(processes, together)
+    numbers = {process.rank for process in judged}
+    if len(judged) < len(processes) and not isinstance(together, Missing):
+        together = replace(together, judged=tuple(sorted(numbers)))
+    nodes = [replace(node, recording=_before_trials(node.recording.in_full(judged))) for node in nodes]
     ranks = ranks_of((node, node.recording) for node in nodes)
-    names, together = job.names(nodes, ranks), communication.build([process for _, process in ranks])
+    names = job.names(nodes, ranks)
     runs = {
         node: _Run(node.recording, node.machine, host_of(node, nodes), job.build(node, names, ranks), together)
         for node in nodes
     }
-    evidence = tuple(_rank(runs[node], process) for node, process in ranks) or (_nobody(runs[nodes[0]]),)
+    of_judged = (_rank(runs[node], process) for node, process in ranks if process.rank in numbers)
     told = [f"{name}: {note}" if name else note for node, name in names.items() for note in _skipped(node)]
-    return RunEvidence(evidence, notes=(*job.notes(names, ranks), *told))
+    return RunEvidence(tuple(of_judged) or (_nobody(runs[nodes[0]]),), notes=(*job.notes(names, ranks), *told))
 
 
 def _skipped(node: Node) -> tuple[str, ...]:

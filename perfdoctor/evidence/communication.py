@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from . import lateness, steady
 from .lateness import Last
 from .model import Collective, Communication, Missing, Parts, RankTimes, Site, Turns
 from .nodes import nodes
-from .steady import MIN_STEADY, Selection
+from .steady import MIN_STEADY, Mask, Selection
 
 Floats = npt.NDArray[np.float64]
 _Line = tuple[str, Site | None]
@@ -33,10 +33,16 @@ _AFTER = 2
 for in the same step or in the next."""
 
 
+_MOST_OF = 0.5
+"""Of the ranks, that must be left for a comparison without those whose recordings are short."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Rank:
     process: ProcessRecording
     selection: Selection
+    common: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
+    """Over the selection's rows: the steps that are steady on all ranks."""
 
 
 def build(processes: Sequence[ProcessRecording]) -> Communication | Missing:
@@ -49,19 +55,29 @@ def build(processes: Sequence[ProcessRecording]) -> Communication | Missing:
         return Missing("several processes have the number of one rank: they belong to no group of torch's")
     if any(process.settings is not None and process.settings.cuda is not None for process in processes):
         return Missing("on a CUDA device ranks wait for each other on the device, and only the host's time was taken")
-    ranks = []
-    for process in processes:
-        selection = steady.select(process)
-        if isinstance(selection, Missing):
-            return Missing(f"rank {process.rank} has no steady step: {selection.reason}", selection.remedy)
-        ranks.append(_Rank(process, selection))
+    selected = [(process, steady.select(process)) for process in processes]
+    ranks = _long_enough([_Rank(process, one) for process, one in selected if not isinstance(one, Missing)])
+    if len(ranks) <= _MOST_OF * len(processes):
+        rank, why = next((process.rank, one) for process, one in selected if isinstance(one, Missing))
+        return Missing(f"rank {rank} has no steady step: {why.reason}", why.remedy)
     common = _common_steps(ranks)
     if common.size < MIN_STEADY:
         return Missing(f"only {common.size} steps were steady on every rank", "let the job run longer")
-    waits = np.array([_column(rank, common, "communication_us") for rank in ranks])
+    ranks = [replace(rank, common=np.isin(rank.selection.rows["step"], common)) for rank in ranks]
+    waits = np.array([_column(rank, "communication_us") for rank in ranks])
     if not waits.any():
         return Missing("the ranks were not seen to wait for each other: they exchange nothing, or inside compiled code")
-    return _compared(ranks, common, waits)
+    compared = {rank.process.rank for rank in ranks}
+    left_out = tuple(process.rank for process in processes if process.rank not in compared)
+    return replace(_compared(ranks, common, waits), left_out=left_out)
+
+
+def _long_enough(ranks: Sequence[_Rank]) -> Sequence[_Rank]:
+    """Without those whose recordings ended early, as on a node that died: what is steady on all ranks would be no more
+    than they have. All where these are not few."""
+    usual = float(np.median([rank.selection.count for rank in ranks])) if ranks else 0.0
+    long = [rank for rank in ranks if 2 * rank.selection.count >= usual]
+    return long if len(long) > _MOST_OF * len(ranks) else ranks
 
 
 def _compared(ranks: Sequence[_Rank], common: Ints, waits: Floats) -> Communication:
@@ -74,7 +90,7 @@ def _compared(ranks: Sequence[_Rank], common: Ints, waits: Floats) -> Communicat
     divisions = [rank.process.division or Division() for rank in ranks]
     return Communication(
         steps=int(common.size),
-        ranks=tuple(_times(rank, common, *place) for rank, *place in places),
+        ranks=tuple(_times(rank, *place) for rank, *place in places),
         late=numbers[late],
         # All steps end together, so how much longer others waited is by how much the late ones came later.
         late_ms=max(0.0, last.ms),
@@ -84,7 +100,7 @@ def _compared(ranks: Sequence[_Rank], common: Ints, waits: Floats) -> Communicat
         collectives=_collectives(ranks, late),
         model=_model(ranks),
         beside=tuple(numbers[row] for row in beside),
-        turns=_turns([rank for rank, group in zip(ranks, alike, strict=True) if group == alike[late]], common),
+        turns=_turns([rank for rank, group in zip(ranks, alike, strict=True) if group == alike[late]]),
         stages=max(division.of_stages for division in divisions),
         shard_bytes=divisions[late].shard_bytes,
         resharded=divisions[late].resharded,
@@ -117,15 +133,15 @@ def _last(waits: Floats, alike: Sequence[int]) -> Last:
     return max(found, key=lambda one: one.ms)
 
 
-def _turns(ranks: Sequence[_Rank], common: Ints) -> Turns | None:
+def _turns(ranks: Sequence[_Rank]) -> Turns | None:
     if len(ranks) < 2:
         return None
 
     def own(rank: _Rank) -> Floats:
-        return _column(rank, common, "wall_us") - _column(rank, common, "communication_us")
+        return _column(rank, "wall_us") - _column(rank, "communication_us")
 
     def parts(row: int) -> dict[str, Floats]:
-        spent = {name: _column(ranks[row], common, f"{name}_us") for name in _NAMES if name != "communication"}
+        spent = {name: _column(ranks[row], f"{name}_us") for name in _NAMES if name != "communication"}
         return {**spent, "other": own(ranks[row]) - sum(spent.values())}
 
     return lateness.turns(np.array([own(rank) for rank in ranks]), [rank.process.rank for rank in ranks], parts)
@@ -134,27 +150,27 @@ def _turns(ranks: Sequence[_Rank], common: Ints) -> Turns | None:
 def _common_steps(ranks: Sequence[_Rank]) -> Ints:
     """Numbers of the steps that are steady on all ranks, and untouched by us unless most are touched: then they are so
     long that what is written in them is short."""
-    common = reduce(np.intersect1d, [rank.selection.column("step") for rank in ranks])
+    steps = (rank.selection.column("step") for rank in ranks)
+    common = reduce(partial(np.intersect1d, assume_unique=True), steps)
     written = [sample.step for rank in ranks for sample in rank.process.samples]
     touched = [step + after for step in written for after in range(-1, _AFTER)]
     clean = common[~np.isin(common, touched)]
     return np.asarray(clean if 2 * clean.size >= common.size else common, np.int64)
 
 
-def _column(rank: _Rank, common: Ints, name: str) -> Floats:
+def _column(rank: _Rank, name: str) -> Floats:
     """Milliseconds in the common steps."""
-    rows = rank.selection.rows
-    return np.asarray(rows[name][np.isin(rows["step"], common)] / 1000, np.float64)
+    return np.asarray(rank.selection.rows[name][rank.common] / 1000, np.float64)
 
 
-def _times(rank: _Rank, common: Ints, node: str, alike: int, late_share: float) -> RankTimes:
-    spent = {name: float(_column(rank, common, f"{name}_us").mean()) for name in _NAMES}
-    other = float(_column(rank, common, "wall_us").mean()) - sum(spent.values())
+def _times(rank: _Rank, node: str, alike: int, late_share: float) -> RankTimes:
+    spent = {name: float(_column(rank, f"{name}_us").mean()) for name in _NAMES}
+    other = float(_column(rank, "wall_us").mean()) - sum(spent.values())
     delay = rank.selection.per_step("delay_us")
     return RankTimes(
         rank=rank.process.rank,
         parts=Parts(**spent, other=max(0.0, other)),
-        cpu_ms=float(_column(rank, common, "cpu_us").mean()),
+        cpu_ms=float(_column(rank, "cpu_us").mean()),
         run_delay_ms=Missing("too few counter samples") if delay is None else delay / 1000,
         late_share=late_share,
         samples=steady.samples_per_step(rank.process, rank.selection),

@@ -60,7 +60,7 @@ def build(node: Node, nodes: Mapping[Node, str], ranks: Ranks) -> Job:
         end=_end(nodes),
         world_size=max((rank.world_size for _, rank in ranks), default=1),
         local_ranks=sum(one.machine_id == node.machine_id for one, _ in ranks),
-        workers=roles.count("worker"),
+        workers=roles.count("worker") + sum(one.recording.unread_workers for one in nodes),
         helpers=len(roles) - len(ranks) - roles.count("worker"),
         frameworks=settled.frameworks if settled else (),
         trainer=settled.trainer if settled else "",

@@ -274,7 +274,10 @@ def samples_per_step(process: ProcessRecording, selection: Selection) -> float |
     loaders = process.batches["loader"][steady]
     if not loaders.size or not any(sizes.values()):
         return Missing("the loop takes its batches from something other than a DataLoader")
-    return float(sum(sizes.get(int(loader), 0) for loader in loaders)) / selection.count
+    numbers, batches = np.unique(loaders, return_counts=True)
+    return float(sum(sizes.get(int(loader), 0) * int(n) for loader, n in zip(numbers, batches, strict=True))) / (
+        selection.count
+    )
 
 
 def _first_step_s(process: ProcessRecording) -> float | Missing:

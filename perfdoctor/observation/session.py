@@ -17,11 +17,14 @@ from typing import IO, Protocol
 
 from ..config.settings import Config
 from ..diagnosis.measured import Trial
+from ..errors import PerfdoctorError
 from ..launch.command import Command, OutputMode
 from ..launch.job import Ending, start, write_facts
 from ..monitor.cgroup import Cgroups
 from ..monitor.machine import read_machine, write_machine
+from ..recording.digesting import world_size, write_digest
 from ..recording.directory import RunDirectory
+from ..recording.model import MANY
 from .enough import Goal
 from .observed_job import cannot_write, observed
 from .relaunch import Launcher
@@ -116,10 +119,20 @@ def record(
         ending = _with_kernel(ending, kills_before, groups.oom_kills())
         elapsed_s = round(time.monotonic() - began, 3)
         _write_ending(directory, ending, elapsed_s=elapsed_s, **facts)
+        leave_digest(directory)
     if ending.kind in ("finished", "stopped"):
         with contextlib.suppress(KeyboardInterrupt):  # the job is over and recorded: only its timings are lost
             time_vector_extensions(directory, os.environ)
     return ending
+
+
+def leave_digest(directory: RunDirectory) -> None:
+    """Of a job of many ranks: it is judged by the digests of its nodes."""
+    try:
+        if directory.run_file.exists() and world_size(directory) > MANY:
+            write_digest(directory)
+    except (OSError, PerfdoctorError) as error:
+        print(f"perfdoctor: no digest of this node could be written: {error}", file=sys.stderr)
 
 
 def _say(show: Callable[[Progress], None], elapsed_s: float, phase: str, trial: Trial | None) -> None:

@@ -4,6 +4,7 @@ run.json        what was started and how it ended, by the launcher
 machine.json    what the job could use, by the monitor
 host.jsonl      samples from outside the job, by the monitor
 process-*.jsonl one file per Python process, by the probe
+digest-*.bin    what a diagnosis of many ranks needs of a node's processes, by the launcher or `perfdoctor digest`
 trace-*.json    the profiler's own trace of a process's operator window, where it was asked for
 timings.json     what a limit on vector extensions costs, timed after the job by the launcher
 trials.json     which remedies were to be tried, by the launcher
@@ -55,6 +56,10 @@ class RunDirectory:
     def process_files(self) -> Iterator[Path]:
         """The probe's files, oldest process first as far as names tell."""
         yield from sorted(self.path.glob("process-*.jsonl"))
+
+    def digest_files(self) -> Iterator[Path]:
+        """One for each node that wrote one."""
+        yield from sorted(self.path.glob("digest-*.bin"))
 
     def stray(self) -> str:
         """What lies in it that perfdoctor did not put there: a link, which may lead to any file of whoever reads it, or

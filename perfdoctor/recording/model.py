@@ -5,8 +5,8 @@ What a record holds is declared in the modules beside this one, which checks may
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -63,6 +63,10 @@ from .trials import Applied, Block, TrialPlan, TrialsBegan
 
 Ints = npt.NDArray[np.int64]
 
+MANY = 64
+"""Ranks of a job: of more, all are compared with one another by digests, and only a few are judged by everything that
+was recorded of them. To judge one takes a tenth of a second."""
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -74,11 +78,31 @@ class Columns:
         return self.arrays[name]
 
     def __len__(self) -> int:
-        return min((len(column) for column in self.arrays.values()), default=0)
+        return len(next(iter(self.arrays.values()), ()))
 
     def where(self, rows: npt.NDArray[np.bool_] | slice) -> Columns:
         """Some of the rows."""
-        return Columns({name: column[rows] for name, column in self.arrays.items()})
+        return Columns(_Chosen(self.arrays, rows))
+
+
+class _Chosen(Mapping[str, Ints]):
+    """Some rows of columns, taken when they are asked for: of thousands of ranks only a few columns are."""
+
+    def __init__(self, arrays: Mapping[str, Ints], rows: npt.NDArray[np.bool_] | slice) -> None:
+        self._arrays = arrays
+        self._rows = rows
+
+    def __getitem__(self, name: str) -> Ints:
+        return self._arrays[name][self._rows]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +192,9 @@ class ProcessRecording:
     """Of a driver of Spark's."""
     problems: tuple[str, ...]
     """What could not be read: a cut last line, records of another shape than their type's."""
+    whole: Callable[[], tuple[ProcessRecording, ...]] | None = None
+    """Reads it wholly, with its workers, where it is one of so many ranks that only what they are compared by was read;
+    else None."""
 
     @property
     def sampled(self) -> int:
@@ -329,6 +356,21 @@ class Recording:
     """None when no variable limits vector extensions."""
     trials: TrialPlan | None = None
     """None when no remedy was to be tried."""
+    unread_workers: int = 0
+    """Data-loader workers that are not in `processes`: those of ranks that were not read wholly."""
+
+    def in_full(self, ranks: Sequence[ProcessRecording]) -> Recording:
+        """With these ranks read wholly, and their workers."""
+        read = {id(rank): rank.whole() for rank in ranks if rank.whole is not None}
+        if not read:
+            return self
+        processes = tuple(one for process in self.processes for one in read.get(id(process), (process,)))
+        workers = sum(one.role == "worker" for family in read.values() for one in family)
+        return replace(self, processes=processes, unread_workers=self.unread_workers - workers)
+
+    def read_wholly(self) -> Recording:
+        """Without the ranks of which only what they are compared by was read."""
+        return replace(self, processes=tuple(process for process in self.processes if process.whole is None))
 
     @property
     def ranks(self) -> Sequence[ProcessRecording]:

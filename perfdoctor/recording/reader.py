@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import index, or_
 from pathlib import Path
@@ -20,8 +21,9 @@ from ..errors import PerfdoctorError
 from ..injected._perfdoctor_probe import records
 from .base import Missing
 from .decoding import Decoder, Record, Undecodable, parsed
+from .digest import Digest, Entry
 from .directory import RunDirectory
-from .model import COLUMNS, KINDS, Columns, Ints, ProcessRecording, Recording, RunFacts
+from .model import COLUMNS, KINDS, MANY, Columns, Ints, ProcessRecording, Recording, RunFacts
 from .operators import VectorExtensionTimings
 from .process import BOUNDARIES, Boundary, ProcessHeader
 from .trials import Block, TrialPlan
@@ -49,15 +51,23 @@ _MOST = 1 << 62
 _TYPES: dict[str, Any] = {"process": ProcessHeader, "boundary": Boundary, **{kind: _type(kind) for kind in KINDS}}
 
 
+def kind_of(record: Any) -> str:
+    """Its kind; of a window, with its name. Raises TypeError or KeyError where it is no record."""
+    kind = f"window {record['name']}" if record["k"] == "window" else record["k"]
+    if not isinstance(kind, str):
+        raise TypeError(kind)
+    return kind
+
+
 class ProcessFile:
     """One probe file, parsed as far as it has been written."""
 
-    def __init__(self, path: Path, cwd: str = "") -> None:
-        """`cwd`: what paths are made relative to until the process says where it is."""
+    def __init__(self, path: Path, cwd: str = "", like: Decoder | None = None) -> None:
+        """`cwd`: what paths are made relative to until the process says where it is. `like`: see `Decoder`."""
         self.path = path
         self._offset = 0
         self._tail = b""
-        self._decoder = Decoder(cwd)
+        self._decoder = Decoder(cwd, like)
         self._decoded: dict[str, list[tuple[Any, object]]] = {}
         """Values, and the first step of a window."""
         self._blocks: dict[str, list[dict[str, Any]]] = {}
@@ -77,18 +87,20 @@ class ProcessFile:
         for line in lines:
             try:
                 record = parsed(line)
-                kind = f"window {record['name']}" if record["k"] == "window" else record["k"]
-                if not isinstance(kind, str):
-                    raise TypeError(kind)
+                kind = kind_of(record)
             except (ValueError, TypeError, KeyError):
                 self._damaged += 1
                 continue
-            if kind == "process" and record.get("version") != records.VERSION:
-                _refuse(self.path.name, record.get("version"))
-            try:
-                self._keep(kind, record)
-            except (*Undecodable, OverflowError):
-                self._unread[kind] += 1
+            self.add(kind, record)
+
+    def add(self, kind: str, record: Record) -> None:
+        """A further record, of this kind. Raises PerfdoctorError for another version's."""
+        if kind == "process" and record.get("version") != records.VERSION:
+            _refuse(self.path.name, record.get("version"))
+        try:
+            self._keep(kind, record)
+        except (*Undecodable, OverflowError):
+            self._unread[kind] += 1
 
     def _keep(self, kind: str, record: Record) -> None:
         if kind == "site":
@@ -161,14 +173,31 @@ class ProcessFile:
         left_out: Counter[str] = Counter()
         for block in self._blocks.get("device", ()):
             left_out.update(block.get("left_out", {}))
-        kept: dict[str, Any] = {kind: self._columns(kind) for kind in COLUMNS}
+        columns = {kind: self._columns(kind) for kind in COLUMNS} | {"steps": self.steps()}
+        told = tuple(f"{self.path.name}: {problem}" for problem in problems)
+        return self._made(columns, header=header, size_bytes=self._offset, device_left_out=left_out, problems=told)
+
+    def _made(self, columns: Mapping[str, Columns], **told: Any) -> ProcessRecording:
+        kept: dict[str, Any] = dict(columns)
         sites = set(kept["nodes"]["site"].tolist())
         kept["stack_sites"] = {number: site for number, site in self._decoder.sites.items() if number in sites}
-        kept["steps"] = self.steps()
         for kind, name in KINDS.items():
             kept[name] = tuple(self._all(kind)) if _is_all(kind) else self._last(kind)
-        told = tuple(f"{self.path.name}: {problem}" for problem in problems)
-        return ProcessRecording(header=header, size_bytes=self._offset, device_left_out=left_out, problems=told, **kept)
+        return ProcessRecording(**kept, **told)
+
+    @classmethod
+    def from_digest(cls, entry: Entry, cwd: str, like: Decoder, *, whole: bool) -> ProcessRecording:
+        """A process as a digest has it, wholly or only what ranks are compared by. Raises PerfdoctorError."""
+        file = cls(Path(entry.name), cwd, like)
+        for record in entry.records(whole=whole):
+            file.add(kind_of(record), record)
+        return file._made(
+            entry.columns(whole=whole),
+            header=file._last("process"),
+            size_bytes=entry.size_bytes,
+            device_left_out=entry.left_out,
+            problems=entry.problems,
+        )
 
     def _last(self, kind: str) -> Any:
         """Of a window, the last that saw the kind of step that the job has taken since."""
@@ -258,10 +287,22 @@ def read_facts(directory: RunDirectory) -> RunFacts:
 def read(directory: RunDirectory) -> Recording:
     """The whole recording. Raises PerfdoctorError when it is none, or another version's."""
     facts = read_facts(directory)
-    processes = []
+    decoder = Decoder()
     problems = list(facts.problems)
-    for path in directory.process_files():
-        file = ProcessFile(path, facts.cwd)
+    files = {path.name: path for path in directory.process_files()}
+    entries = _digested(directory, problems)
+    many = max((entry.world_size for entry in entries if entry.role == "rank"), default=1) > MANY
+    processes, unread_workers = [], 0
+    for entry in entries:
+        if not many and entry.name in files:
+            continue  # its own file is there, and there is time to read it
+        files.pop(entry.name, None)
+        if many and entry.role == "worker":
+            unread_workers += 1
+        else:
+            processes.append(_from_digest(entry, entries, facts.cwd, decoder, briefly=many and entry.role == "rank"))
+    for path in files.values():
+        file = ProcessFile(path, facts.cwd, decoder)
         try:
             file.refresh()
         except OSError as error:
@@ -271,11 +312,39 @@ def read(directory: RunDirectory) -> Recording:
         if process is None:
             problems.append(f"{path.name}: no complete record")
             continue
-        problems.extend(process.problems)
         processes.append(process)
+    problems += [problem for process in processes for problem in process.problems]
     return Recording(
-        facts, tuple(processes), tuple(problems), read_vector_extension_timings(directory), read_trial_plan(directory)
+        facts,
+        tuple(processes),
+        tuple(problems),
+        read_vector_extension_timings(directory),
+        read_trial_plan(directory),
+        unread_workers,
     )
+
+
+def _digested(directory: RunDirectory, problems: list[str]) -> list[Entry]:
+    """All processes in digests; a damaged one is a problem, and its processes are read from their own files."""
+    entries: list[Entry] = []
+    for path in directory.digest_files():
+        try:
+            entries += Digest(path).entries
+        except PerfdoctorError as error:
+            problems.append(str(error))
+    return entries
+
+
+def _from_digest(
+    entry: Entry, entries: Sequence[Entry], cwd: str, decoder: Decoder, *, briefly: bool
+) -> ProcessRecording:
+    process = ProcessFile.from_digest(entry, cwd, decoder, whole=not briefly)
+
+    def whole() -> tuple[ProcessRecording, ...]:
+        workers = (one for one in entries if one.file is entry.file and one.parent == entry.pid)
+        return tuple(ProcessFile.from_digest(one, cwd, decoder, whole=True) for one in (entry, *workers))
+
+    return replace(process, whole=whole) if briefly else process
 
 
 def read_trial_plan(directory: RunDirectory) -> TrialPlan | None:

@@ -61,7 +61,7 @@ def _brief_report(content: Content) -> list[RenderableType]:
         blocks += [heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
     if content.job_anatomy:
         blocks += [heading(f"Where the job's time goes ({content.job})"), *_anatomy(content.job_anatomy)]
-    blocks += [Text(text) for text in (content.whole_job, content.device, content.whereabouts) if text]
+    blocks += [Text(text) for text in (content.whole_job, content.device, content.whereabouts, content.ranks) if text]
     if blocks:
         blocks.append(Text())
     for section in content.sections:

@@ -36,7 +36,7 @@ def full_report(content: Content) -> list[RenderableType]:
         blocks += [heading(f"Where the steady step goes ({content.step})"), *_anatomy(content.anatomy)]
     if content.job_anatomy:
         blocks += [heading(f"Where the job's time goes ({content.job})"), *_anatomy(content.job_anatomy)]
-    for text in filter(None, (content.whole_job, content.device, content.whereabouts)):
+    for text in filter(None, (content.whole_job, content.device, content.whereabouts, content.ranks)):
         blocks += [Text(text), Text()]
     for section in content.sections:
         blocks.append(heading(section.heading))

@@ -26,6 +26,7 @@ from . import wording
 from .anatomy import SliceText, dissect
 from .device import device_column, device_sentence
 from .job import job_anatomy_text, job_heading, whole_job_sentence, whole_time
+from .ranks import ranks_sentence
 from .source import source_line
 from .trials import TrialsText, accuracy, best_measured, trials_text, tried
 from .trust import Row, alarm_rows, environment_rows, trust_brief, trust_rows
@@ -122,6 +123,8 @@ class Content:
     device: str
     """Whether the host or the CUDA device bounds the step; "" in a job without CUDA."""
     whereabouts: str
+    ranks: str
+    """How the work of the ranks is distributed; "" of few."""
     """Where the time goes that no finding explains; "" when the findings explain most of it."""
     sections: tuple[Section, ...]
     """Ills, then opportunities; those that there are."""
@@ -160,6 +163,7 @@ def prepare(diagnosis: Diagnosis) -> Content:
         whole_job="" if isinstance(job, Missing) else whole_job_sentence(job),
         device="" if isinstance(step, Missing) else device_sentence(diagnosis.evidence),
         whereabouts=whereabouts(diagnosis),
+        ranks=ranks_sentence(diagnosis.evidence.communication),
         sections=_sections(diagnosis),
         trials=trials_text(diagnosis),
         overlap=_overlap(diagnosis),

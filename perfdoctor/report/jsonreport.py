@@ -25,6 +25,7 @@ from ..diagnosis.findings import (
 from ..diagnosis.measured import Trials
 from ..evidence.model import (
     Activity,
+    Communication,
     DeviceTimeline,
     Evaluations,
     Evidence,
@@ -46,6 +47,7 @@ from ..gate.model import Metric
 from ..version import VERSION
 from . import wording
 from .jsonform import Json, plain, schema
+from .ranks import NAMED
 from .verdict import verdict
 
 # perfdoctor.report/1: the first version (0.1.0)
@@ -129,6 +131,49 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnWork:
+    """How long the ranks work by themselves per step, milliseconds: so many of them at most that long."""
+
+    least: float
+    p1: float
+    p25: float
+    median: float
+    p75: float
+    p99: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankWork:
+    """One rank, in the steps that are steady on all."""
+
+    rank: int
+    own_ms: float
+    """Its own work per step."""
+    waits_ms: float
+    """Per step, for other ranks and for what is sent between them."""
+    late_share: float
+    """Of the steps: in those it came last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The ranks beside each other: their distribution, and those that the others wait for; never all of them."""
+
+    compared: int
+    steps: int
+    """That were steady on all of these."""
+    own_ms: OwnWork
+    longest: tuple[RankWork, ...]
+    """The three with most work of their own, the one with most first."""
+    left_out: tuple[int, ...]
+    """Ranks with fewer than half of the steady steps, eight of them at most."""
+    left_out_count: int
+    judged: tuple[int, ...]
+    """Of a large job those that the checks looked at, by all that was recorded; empty where these are all."""
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """What `perfdoctor gate --from` compares of this launch."""
 
@@ -185,6 +230,8 @@ class Report:
     trials: Trials | None
     """What trials of remedies measured (`perfdoctor check --trial`); None when none was asked for."""
     environment: Environment
+    ranks: Ranks | Missing
+    """Who waits for whom, where the job has several ranks and they were seen to wait."""
     launch: Launch
     overhead: OwnCost | Missing
     """What perfdoctor itself cost in this run."""
@@ -231,6 +278,7 @@ def _report(diagnosis: Diagnosis) -> Report:
         combined=diagnosis.combined,
         trials=diagnosis.trials,
         environment=Environment(evidence.rank, evidence.machine, job),
+        ranks=_ranks(evidence.communication),
         launch=_launch(evidence),
         overhead=evidence.own_cost,
         integrity=Integrity(
@@ -255,6 +303,23 @@ def _hot_lines(lines: tuple[Line, ...] | Missing) -> tuple[HotLine, ...] | Missi
             line.runs_per_step,
         )
         for line in lines[:HOT_LINES]
+    )
+
+
+def _ranks(together: Communication | Missing) -> Ranks | Missing:
+    if isinstance(together, Missing):
+        return together
+    return Ranks(
+        compared=len(together.ranks),
+        steps=together.steps,
+        own_ms=OwnWork(*map(together.own_ms, (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0))),
+        longest=tuple(
+            RankWork(times.rank, times.own_ms, times.parts.communication, times.late_share)
+            for times in together.longest
+        ),
+        left_out=together.left_out[:NAMED],
+        left_out_count=len(together.left_out),
+        judged=together.judged,
     )
 
 

@@ -82,7 +82,7 @@ def _overview(content: Content) -> str:
     lines = [f"**{prose(content.verdict)}**", ""]
     lines += _table("Where the steady step goes", content.step, content.anatomy)
     lines += _table("Where the job's time goes", content.job, content.job_anatomy)
-    lines += [f"{prose(text)}\n" for text in (content.device, content.whereabouts) if text]
+    lines += [f"{prose(text)}\n" for text in (content.device, content.whereabouts, content.ranks) if text]
     lines += [f"{prose(content.summary)}."]
     return "\n".join(lines)
 

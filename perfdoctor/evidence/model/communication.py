@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ...recording.base import Missing, Site
@@ -16,6 +17,9 @@ ALL_GATHER, REDUCE_SCATTER = "fsdp_all_gather", "fsdp_reduce_scatter"
 """Of FullyShardedDataParallel and `fully_shard`: of parameters, and of their gradients."""
 FUNCTIONAL, PIPELINE = "wait_tensor", "pipeline"
 """What tensor parallel layers wait for each other in, and the stages of a pipeline."""
+
+_NAMED = 3
+"""Ranks that a report names, of however many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,10 @@ class Communication:
     """Of the parameters that `fully_shard` gathers together, group by group; empty without it."""
     resharded: int = 0
     """Of these groups, how many are gathered again for the backward pass."""
+    left_out: tuple[int, ...] = ()
+    """Ranks that were not compared, because they have no steady steps, or less than half as many as the others."""
+    judged: tuple[int, ...] = ()
+    """Ranks of a large job that the checks looked at, by all that was recorded of them; empty where these are all."""
 
     @property
     def late_rank(self) -> RankTimes:
@@ -145,10 +153,20 @@ class Communication:
         """Whether another rank does the same work as the late one."""
         return any(times.rank != self.late and times.alike == self.late_rank.alike for times in self.ranks)
 
+    @property
+    def longest(self) -> tuple[RankTimes, ...]:
+        """The three ranks with most work of their own, the one with most first."""
+        return tuple(sorted(self.ranks, key=lambda times: (-times.own_ms, times.rank))[:_NAMED])
+
+    def own_ms(self, share: float) -> float:
+        """A quantile of the ranks' own work per step: so many of them have at most that."""
+        own = sorted(times.own_ms for times in self.ranks)
+        return own[max(0, math.ceil(share * len(own)) - 1)]
+
     def waits_ms(self, rank: int) -> float:
         """What a rank waits for the late one, per step."""
-        waits = {times.rank: times.parts.communication for times in self.ranks}
-        return max(0.0, waits.get(rank, 0.0) - waits[self.late])
+        found = next((times.parts.communication for times in self.ranks if times.rank == rank), 0.0)
+        return max(0.0, found - self.late_rank.parts.communication)
 
     def of_kind(self, kind: str) -> Collective | None:
         """The dearest; None where there is none."""

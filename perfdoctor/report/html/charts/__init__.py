@@ -22,7 +22,7 @@ from .distributions import distributions_chart
 from .flame import flame_chart
 from .lanes import lanes_of_run, lanes_of_trace
 from .model import Chart
-from .ranks import ranks_chart
+from .ranks import MOST_ROWS, ranks_chart
 from .steps import steps_chart
 
 
@@ -35,15 +35,17 @@ def build(diagnosis: Diagnosis, recorded: Sequence[Path]) -> dict[str, Chart]:
 
 
 def _of_run(diagnosis: Diagnosis, path: Path) -> Iterator[tuple[str, Chart | None]]:
-    found = ranks_of((one, one[1]) for one in read_recordings(RunDirectory(path)))
-    own = next((pair for pair in found if pair[1].rank == diagnosis.evidence.rank), None)
+    found = read_recordings(RunDirectory(path))
+    told = [one for _, recording in found for one in recording.ranks if one.rank == diagnosis.evidence.rank]
+    ranks = ranks_of((pair, pair[1]) for pair in ((where, recording.in_full(told)) for where, recording in found))
+    own = next((pair for pair in ranks if pair[1].rank == diagnosis.evidence.rank), None)
     if own is None:
         return
     (directory, recording), process = own
     selection = select(untouched(process))
     yield "steps", steps_chart(process, selection)
     yield "distributions", None if isinstance(selection, Missing) else distributions_chart(selection)
-    yield "ranks", _ranks(diagnosis, [process for _, process in found])
+    yield "ranks", _ranks(diagnosis, [process for _, process in ranks])
     yield "lanes", _lanes(directory, process)
     yield "flame", _flame(recording, process.rank)
 
@@ -62,7 +64,7 @@ def _ranks(diagnosis: Diagnosis, ranks: Sequence[ProcessRecording]) -> Chart | N
     if not isinstance(together, Missing):
         return ranks_chart({times.rank: times.parts for times in together.ranks}, together)
     parts = {}
-    for process in map(untouched, ranks):
+    for process in map(untouched, ranks[:: -(-len(ranks) // MOST_ROWS) or 1]):
         selection = select(process)
         if not isinstance(selection, Missing):
             parts[process.rank] = measure(process, selection).parts
@@ -71,7 +73,7 @@ def _ranks(diagnosis: Diagnosis, ranks: Sequence[ProcessRecording]) -> Chart | N
 
 def _flame(recording: Recording, rank: int) -> Chart | None:
     """Of the rank's training thread; None of a run that was not made by `perfdoctor profile`."""
-    profiles = profiles_of(recording)
+    profiles = profiles_of(recording.read_wholly())
     if isinstance(profiles, Missing):
         return None
     profile = next((one for one in profiles if one.name == f"rank {rank}"), profiles[0])

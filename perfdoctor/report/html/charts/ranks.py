@@ -12,7 +12,10 @@ from .model import Chart
 from .numbers import shortened
 
 MOST_ROWS = 64
-"""Of the table: of more ranks it has the latest ones. A chart has them all."""
+"""Of the table: of more ranks it has the latest ones."""
+MOST_DRAWN = 4096
+"""So that neighbours of a node stand beside each other. Of more ranks every so many-th is drawn, besides those of the
+table: a page of megabytes would show no more."""
 SMALLEST = 0.005
 """Of the step, in the rank where it is largest: a smaller part is not drawn."""
 LATE = 0.01
@@ -24,17 +27,20 @@ def ranks_chart(parts: Mapping[int, Parts], together: Communication | Missing) -
     nobody to compare."""
     if len(parts) < 2:
         return None
-    ranks = sorted(parts)
+    own = {rank: parts[rank].total - parts[rank].communication for rank in sorted(parts)}
+    latest = sorted(own, key=lambda rank: -own[rank])[:MOST_ROWS]
+    every = -(-len(own) // MOST_DRAWN)
+    ranks = sorted({*list(own)[::every], *latest})
     ms = {rank: parts[rank].as_dict() for rank in ranks}
     whole = max(of_rank.total for of_rank in parts.values())
-    own = {rank: parts[rank].total - parts[rank].communication for rank in ranks}
     shown = [name for name in LOOKS if max(of_rank.get(name, 0.0) for of_rank in ms.values()) > SMALLEST * whole]
     late = _late(together, whole)
     last = {} if isinstance(together, Missing) else {times.rank: times.late_share for times in together.ranks}
-    latest = sorted(ranks, key=lambda rank: -own[rank])[:MOST_ROWS]
-    left_out = f" The table has the {MOST_ROWS} with most work of their own." if len(ranks) > MOST_ROWS else ""
+    left_out = f" The table has the {MOST_ROWS} with most work of their own." if len(own) > MOST_ROWS else ""
+    if every > 1:
+        left_out = f" Drawn is one rank in {every}, and those of the table.{left_out}"
     return Chart(
-        title=f"{len(ranks):,} ranks beside each other",
+        title=f"{len(own):,} ranks beside each other",
         caption=_caption(together, late) + left_out,
         head=("rank", *(LOOKS[name].label for name in shown), "own work", *(("last in",) if last else ())),
         rows=tuple(
