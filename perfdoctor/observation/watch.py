@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..diagnosis.measured import Trial
-from ..launch.control import Beat, ControlServer
-from ..launch.job import Ending, Job
+from ..launch.control import Beat
+from ..launch.job import Ending
 from ..recording.host import HostSample
 from ..recording.reader import ProcessFile
 from .enough import Enough, Goal
@@ -30,8 +30,8 @@ _GRACE_S = 10.0
 """For a job to leave after it was told to stop at a step, before SIGTERM; at least three of its steps."""
 _HELLOS_S = 5.0
 """For ranks of this machine that are slower to their first step than the one that was looked at."""
-_AGREEING_S = 5.0
-"""For ranks of several nodes to agree on a step and leave there, where somebody is in a hurry."""
+_AGREEING_S = 8.0
+"""For ranks of several nodes to meet, agree on a step and leave there, where somebody is in a hurry."""
 
 INTERRUPTED = "stopping the job; Ctrl-C again ends it at once"
 """The phase after the first Ctrl-C, worth telling a user in whatever form."""
@@ -194,7 +194,7 @@ def observe(
         ending = _until_the_end(watch, show, prove)
     except KeyboardInterrupt as interrupt:
         show(watch.progress(INTERRUPTED))
-        ending = _interrupted(job, seen.server, watch.together, interrupt)
+        ending = _interrupted(watch, interrupt)
     finally:
         end_at_once(job)
     ended_ns = time.perf_counter_ns()
@@ -228,7 +228,7 @@ def _until_the_end(
                     return _ended_in_a_trial(job.ended_by_itself(status), tried)
             if server.hears_all:
                 show(watch.progress("stopping the job"))
-                return _stop(job, server)
+                return _stop(watch)
             together.ask("")
         if watch.stalled():
             detail = _stall_detail(watch)
@@ -263,8 +263,9 @@ def _stall_detail(watch: _Watch) -> str:
     return f"no step after step {watch.step} for {watch.goal.patience_s:g} s"
 
 
-def _stop(job: Job, server: ControlServer) -> Ending:
+def _stop(watch: _Watch) -> Ending:
     """Ask every rank to leave at the same step, so that none is left waiting in a collective."""
+    job, server = watch.job, watch.server
     if not server.ranks:
         job.end()
         return Ending("stopped", detail="it could not be told to leave at a step and was terminated")
@@ -275,28 +276,32 @@ def _stop(job: Job, server: ControlServer) -> Ending:
     last = common_step(server.ranks, margin=len(server.ranks) > 1)
     for rank in server.ranks:
         server.send(rank, {"do": "stop", "step": last})
-    how = _leaving(job, server, max(_GRACE_S, 3 * slowest + MARGIN_S))
+    how = _leaving(watch, max(_GRACE_S, 3 * slowest + MARGIN_S))
     if how is not None:
         return Ending("stopped", detail=how)
     job.end()
     return Ending("stopped", detail="it did not leave at the step it was told to and was terminated")
 
 
-def _leaving(job: Job, server: ControlServer, patience_s: float) -> str | None:
+def _leaving(watch: _Watch, patience_s: float) -> str | None:
     """Wait for a job that was told to leave, and say how it did (`left`)."""
     deadline = time.monotonic() + patience_s
-    while (how := left(job, server)) is None and time.monotonic() < deadline:
-        server.poll(POLL_S / 2)
+    while (how := left(watch.job, watch.server)) is None and time.monotonic() < deadline:
+        watch.server.poll(POLL_S / 2)
+        watch.together.look()
+        if watch.together.cannot:
+            break
     return how
 
 
-def _interrupted(job: Job, server: ControlServer, together: Together, interrupt: KeyboardInterrupt) -> Ending:
+def _interrupted(watch: _Watch, interrupt: KeyboardInterrupt) -> Ending:
     """End the job, gently: it may have got the signal too, and be saving its work."""
+    job, server = watch.job, watch.server
     if server.hears_all:
         for rank in server.ranks:
             server.send(rank, {"do": "stop", "step": 0})
     else:
-        together.ask(f"perfdoctor was interrupted on {os.uname().nodename}")
+        watch.together.ask(f"perfdoctor was interrupted on {os.uname().nodename}")
     if isinstance(interrupt, Terminated):
         patience_s = 2.0 if server.hears_all else _AGREEING_S
     elif _terminal_told_the_job():
@@ -307,7 +312,7 @@ def _interrupted(job: Job, server: ControlServer, together: Together, interrupt:
         patience_s = 3.0
         if job.wait(1.0) is None:
             job.process.send_signal(signal.SIGINT)
-    if _leaving(job, server, patience_s) is None:
+    if _leaving(watch, patience_s) is None:
         job.end()
     return Ending("interrupted")
 

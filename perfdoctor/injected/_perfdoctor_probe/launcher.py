@@ -24,6 +24,8 @@ class Launcher:
         """Of all ranks in the job's own store, then."""
         self.lost = ""
         """Why there is none, once it is known."""
+        self.wish = None
+        """Why all are to leave, said before there was one."""
         self.meet = probe.guarded("meeting", self._meet)
         self.may_leave = probe.guarded("meeting", self._may_leave)
 
@@ -32,7 +34,7 @@ class Launcher:
         if self.control is not None:
             self.control.close()
             self.control = None
-        self.meets, self.meeting, self.lost = False, None, ""
+        self.meets, self.meeting, self.lost, self.wish = False, None, "", None
         self.sent_samples = 0
 
     def _listen(self, step: int, beat: bool) -> None:
@@ -61,10 +63,12 @@ class Launcher:
             from .meeting import Meeting
 
             self.meeting = Meeting(place["rank"], place["world_size"], self)
+            if self.wish is not None:
+                self.meeting.ask(self.wish)
 
     def _lose(self, error: Exception) -> None:
         """The store's server has gone, or was never there."""
-        asked = self.meeting is not None and self.meeting.why is not None
+        asked = self.wish is not None if self.meeting is None else self.meeting.why is not None
         self.meeting, self.lost = None, str(error)[:_LONGEST]
         if asked:
             self._cannot()
@@ -153,7 +157,9 @@ class Launcher:
     def _ask(self, command: dict) -> None:
         """All ranks are to leave together."""
         if self.meeting is None:
-            self._cannot()
+            if self.lost or not self.probe.communication.place():
+                self._cannot()
+            self.meets, self.wish = True, command["why"]
             return
         try:
             self.meeting.ask(command["why"])
