@@ -80,8 +80,8 @@ class Rank:
     """Files of the job's own modules, once it takes turns."""
     timed: bool = False
     """Its operators have been timed, or there was nothing to timing."""
-    world: int = 1
-    """Ranks of its job."""
+    world: int = 0
+    """Ranks of its job; 0 until it has said."""
     here: int = 0
     """Of them, those on its machine; 0 where its launcher did not say."""
     meets: bool = False

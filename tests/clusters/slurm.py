@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,8 @@ import pytest
 from benchmarks.stop_together import free_port
 
 ROOT = Path(os.environ.get("SLURM_ROOT", "/"))
-"""Where Debian's packages slurmctld, slurmd, slurm-client, slurm-wlm-basic-plugins, munge and the two libraries that they
-need, libmunge2 and libhwloc15, were installed or unpacked."""
+"""Where Debian's packages slurmctld, slurmd, slurm-client, slurm-wlm-basic-plugins, munge, libmunge2 and libhwloc15
+were installed or unpacked."""
 _LIBRARIES = ROOT / "usr/lib/x86_64-linux-gnu"
 _CONFIGURATION = """
 ClusterName=test
@@ -67,9 +67,7 @@ def _program(name: str) -> str:
     folders = [str(ROOT / "usr/bin"), str(ROOT / "usr/sbin")]
     found = [path for kind in (name, f"{name}-wlm") for path in [shutil.which(kind, path=":".join(folders))] if path]
     if not found:
-        pytest.skip(
-            f"no {name}: install Debian's slurmctld, slurmd, slurm-client and munge, or unpack them to $SLURM_ROOT"
-        )
+        pytest.skip(f"no {name}: install Debian's slurmctld, slurmd and munge, or unpack them to $SLURM_ROOT")
     return found[0]
 
 
@@ -122,9 +120,9 @@ def _idle(info: str, environment: Mapping[str, str]) -> int:
     return asked.stdout.split().count("idle")
 
 
-def _wait(done: object, folder: Path) -> None:
+def _wait(done: Callable[[], bool], folder: Path) -> None:
     deadline = time.monotonic() + 60
-    while not done():  # type: ignore[operator]
+    while not done():
         if time.monotonic() > deadline:
             logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("*.log"))
             raise AssertionError(f"Slurm did not start:\n{logs}")

@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pytest
 
 from benchmarks.stop_together import Node, free_port, launched, torchrun
+from perfdoctor.launch.job import write_facts
+from perfdoctor.recording.directory import RunDirectory
+
+pytestmark = pytest.mark.e2e
 
 INJECTED = Path(__file__).parent.parent.parent / "perfdoctor" / "injected"
 _STEPPING = 64
@@ -105,6 +110,7 @@ def test_a_rank_that_no_launcher_hears_from_leaves_with_the_others(tmp_path: Pat
     port = free_port()
     lonely = tmp_path / "1" / "run"
     lonely.mkdir(parents=True)
+    write_facts(RunDirectory(lonely), command=["train.py"], cwd="/", started="", version="")
     probed = {**os.environ, "PYTHONPATH": str(INJECTED), "PERFDOCTOR_RUN": str(lonely), "PERFDOCTOR_WINDOWS": ""}
     nodes = [
         launched(torchrun(0, 1, port), tmp_path / "0", "--steps", "40"),
