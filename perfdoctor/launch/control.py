@@ -89,6 +89,16 @@ class Rank:
     """Files of the job's own modules, once it takes turns."""
     timed: bool = False
     """Its operators have been timed, or there was nothing to timing."""
+    world: int = 0
+    """Ranks of its job; 0 until it has said."""
+    here: int = 0
+    """Of them, those on its machine; 0 where its launcher did not say."""
+    meets: bool = False
+    """It was told to meet ranks that others hear from."""
+    met: bool = False
+    """It is rank 0, and all have come."""
+    cannot: str = ""
+    """Why all ranks cannot leave together, after it was asked for that."""
 
 
 class ControlServer:
@@ -105,6 +115,10 @@ class ControlServer:
         """By TCP: who has not said what it is, and who sends a file."""
         self._job: int | None = None
         """A descriptor that can be read once the job has ended."""
+        self._known: set[int] = set()
+        """Numbers of the ranks that have said who they are; some may have left."""
+        self.agreed: str | None = None
+        """Once ranks leave that have agreed to with all others: why, "" when enough was seen."""
         self.problem = ""
         """Why nobody can connect; "" when they can. Some network disks and FUSE hold no sockets."""
         try:
@@ -166,6 +180,27 @@ class ControlServer:
         held = {rank.held for rank in self.ranks}
         return min(held, default="")
 
+    @property
+    def hears_each(self) -> bool:
+        """Whether every rank of the job has spoken up."""
+        return all(len(self._known) >= rank.world for rank in self.ranks)
+
+    @property
+    def hears_all(self) -> bool:
+        """Whether no rank is elsewhere, where another launcher may hear from it, or nobody."""
+        return self.hears_each or all(rank.here >= rank.world for rank in self.ranks)
+
+    @property
+    def ranks_obey(self) -> bool:
+        """Whether there are ranks, and an order reaches all."""
+        lead = self.lead
+        return bool(self.ranks) and (self.hears_all or (lead is not None and lead.met))
+
+    @property
+    def lead(self) -> Rank | None:
+        """Rank 0, if it is heard from: it speaks for all where one launcher does not hear from all."""
+        return next((rank for rank in self.ranks if rank.rank == 0), None)
+
     def close(self) -> None:
         """Let all ranks go; their jobs run on."""
         for rank in list(self.ranks):
@@ -214,6 +249,14 @@ class ControlServer:
                 self._equip(rank, message)
             else:
                 _note(rank, message)
+                self._know(rank, message)
+
+    def _know(self, rank: Rank, message: Mapping[str, object]) -> None:
+        """What a message says of all ranks together."""
+        if message["k"] == "hello":
+            self._known.add(rank.rank)
+        if "why" in message and rank.stopping:
+            self.agreed = str(message["why"])
 
     def _equip(self, driver: Rank, message: Mapping[str, object]) -> None:
         """Answer the driver of an engine, which is no rank, with what it is to ship to its workers; they may be on
@@ -271,9 +314,11 @@ def _note(rank: Rank, message: Mapping[str, object]) -> None:
     kind = message["k"]
     if kind == "hello":
         rank.pid, rank.rank = int(str(message["pid"])), int(str(message["rank"]))
+        rank.world, rank.here = int(str(message.get("world_size", 1))), int(str(message.get("here", 0)))
     elif kind == "beat":
         rank.step = int(str(message["step"]))
         rank.failure = str(message.get("failure", ""))
+        rank.met = bool(message.get("met", False))
         for name in ("steps", "wall_us", "wait_us", "samples", "gc", "gc_us"):
             value = int(str(message.get(name, 0)))
             setattr(rank.beat, name, getattr(rank.beat, name) + value)
@@ -286,6 +331,8 @@ def _note(rank: Rank, message: Mapping[str, object]) -> None:
         rank.sources += [str(file) for file in files] if isinstance(files, list) else []
     elif kind == "stopping":
         rank.stopping = True
+    elif kind == "cannot":
+        rank.cannot = str(message["why"])
     elif kind == "held":
         rank.held = str(message["engine"])
     elif kind == "timed":

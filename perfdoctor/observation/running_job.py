@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..diagnosis.measured import Trial
+from ..injected._perfdoctor_probe.control import period_ns
 from ..launch.control import ControlServer, Rank
 from ..launch.job import Job
 from ..recording.reader import ProcessFile
@@ -40,10 +41,18 @@ class RunningJob:
 
     def order(self, *commands: Mapping[str, object]) -> None:
         """The same commands for all ranks; blocks begin at the same step on each."""
-        together = {"from": common_step(self.server.ranks, margin=True)} if len(self.server.ranks) > 1 else {}
+        ranks = list(self.server.ranks)
+        first = {"from": common_step(ranks, margin=True)} if len(ranks) > 1 else {}
+        each: Mapping[str, object] = {}
+        lead = None if self.server.hears_all else self.server.lead
+        if lead is not None:
+            # It passes on what is for ranks that others hear from; they look for that from time to time.
+            seen_s = 2 * period_ns(lead.world) / 1e9
+            first = {"from": common_step(ranks, margin=True, more_s=seen_s)}
+            ranks, each = [lead], {"all": True}
         for index, command in enumerate(commands):
-            for rank in list(self.server.ranks):
-                self.server.send(rank, {**command, **(together if index == 0 else {})})
+            for rank in ranks:
+                self.server.send(rank, {**command, **each, **(first if index == 0 else {})})
 
     def blocks(self, trial: int) -> Sequence[Block]:
         """The blocks of one trial on disk."""
@@ -65,11 +74,11 @@ def step_s(rank: Rank) -> float:
     return rank.total.wall_us / rank.total.steps / 1e6 if rank.total.steps else 0.0
 
 
-def common_step(ranks: Sequence[Rank], margin: bool) -> int:
-    """A step that no rank has passed when it is told of it."""
+def common_step(ranks: Sequence[Rank], margin: bool, more_s: float = 0.0) -> int:
+    """A step that no rank has passed when it is told of it; `more_s`: for a margin that is wider than usual."""
     slowest = max((step_s(rank) for rank in ranks), default=0.0)
     last = max((rank.step for rank in ranks), default=0)
     if not margin or slowest <= 0:
         return last
     # A rank's own count since its last beat is unknown: half a second's worth lies between.
-    return last + math.ceil(0.5 / slowest) + math.ceil(MARGIN_S / slowest) + 1
+    return last + math.ceil(0.5 / slowest) + math.ceil((MARGIN_S + more_s) / slowest) + 1

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..diagnosis.measured import Trial
-from ..launch.control import Beat, ControlServer
-from ..launch.job import Ending, Job
+from ..launch.control import Beat
+from ..launch.job import Ending
 from ..recording.host import HostSample
 from ..recording.reader import ProcessFile
 from .enough import Enough, Goal
 from .observed_job import ObservedJob, end_at_once, left
 from .running_job import MARGIN_S, RunningJob, common_step, step_s
+from .together import Together
 
 POLL_S = 0.1
 _READ_S = 0.5
@@ -28,6 +29,10 @@ _FAILING_S = 10.0
 """A disk that stays full for so long stays full: what cannot be written is not worth waiting for."""
 _GRACE_S = 10.0
 """For a job to leave after it was told to stop at a step, before SIGTERM; at least three of its steps."""
+_HELLOS_S = 5.0
+"""For ranks of this machine that are slower to their first step than the one that was looked at."""
+_AGREEING_S = 8.0
+"""For ranks of several nodes to meet, agree on a step and leave there, where somebody is in a hurry."""
 
 INTERRUPTED = "stopping the job; Ctrl-C again ends it at once"
 """The phase after the first Ctrl-C, worth telling a user in whatever form."""
@@ -66,6 +71,7 @@ class _Watch:
         self.goal = goal
         self.lead: ProcessFile | None = None
         self.seen = Enough(goal)
+        self.together = Together(seen.server)
         self.read = self.progressed = self.written = time.monotonic()
         self.last_step = -1
         self.failure = ""
@@ -96,6 +102,8 @@ class _Watch:
     def _phase(self) -> str:
         if self.step < 0:
             return "starting"
+        if self.together.phase:
+            return self.together.phase
         if self.goal.to_end:
             return "observing until the job ends"
         return self.seen.phase if self.seen.steps else "warming up"
@@ -157,7 +165,7 @@ class _Watch:
 
     def enough(self) -> bool:
         """Whether the evidence in what was read suffices, or no more will come."""
-        if self.goal.to_end:
+        if self.goal.to_end or self.together.asked:
             return False
         if time.monotonic() - self.written > _FAILING_S:
             return True
@@ -196,7 +204,7 @@ def observe(
         ending = _until_the_end(watch, show, prove)
     except KeyboardInterrupt as interrupt:
         show(watch.progress(INTERRUPTED))
-        ending = _interrupted(job, seen.server, interrupt)
+        ending = _interrupted(watch, interrupt)
     finally:
         end_at_once(job)
     ended_ns = time.perf_counter_ns()
@@ -211,21 +219,27 @@ def observe(
 def _until_the_end(
     watch: _Watch, show: Callable[[Progress], None], prove: Callable[[RunningJob], str] | None
 ) -> Ending:
-    job, server = watch.job, watch.server
+    job, server, together = watch.job, watch.server, watch.together
     shown = 0.0
     while True:
         server.poll(POLL_S)
+        together.look()
         status = job.poll()
         if status is not None:
-            return job.ended_by_itself(status)
+            return together.ending(job.ended_by_itself(status))
+        if together.overdue:
+            job.end()
+            return Ending("stopped", detail="its ranks had left and it was terminated")
         if watch.refresh() and watch.enough():
-            if prove is not None and server.ranks:
+            if prove is not None and server.ranks_obey:
                 tried = prove(_bench(watch, show))
                 status = job.poll()
                 if status is not None:
                     return _ended_in_a_trial(job.ended_by_itself(status), tried)
-            show(watch.progress("stopping the job"))
-            return _stop(job, server)
+            if server.hears_all:
+                show(watch.progress("stopping the job"))
+                return _stop(watch)
+            together.ask("")
         if watch.stalled():
             detail = _stall_detail(watch)
             job.end()
@@ -259,43 +273,56 @@ def _stall_detail(watch: _Watch) -> str:
     return f"no step after step {watch.step} for {watch.goal.patience_s:g} s"
 
 
-def _stop(job: Job, server: ControlServer) -> Ending:
+def _stop(watch: _Watch) -> Ending:
     """Ask every rank to leave at the same step, so that none is left waiting in a collective."""
+    job, server = watch.job, watch.server
     if not server.ranks:
         job.end()
         return Ending("stopped", detail="it could not be told to leave at a step and was terminated")
+    deadline = time.monotonic() + _HELLOS_S
+    while not server.hears_each and job.poll() is None and time.monotonic() < deadline:
+        server.poll(POLL_S)
     slowest = max((step_s(rank) for rank in server.ranks), default=0.0)
     last = common_step(server.ranks, margin=len(server.ranks) > 1)
     for rank in server.ranks:
         server.send(rank, {"do": "stop", "step": last})
-    how = _leaving(job, server, max(_GRACE_S, 3 * slowest + MARGIN_S))
+    how = _leaving(watch, max(_GRACE_S, 3 * slowest + MARGIN_S))
     if how is not None:
         return Ending("stopped", detail=how)
     job.end()
     return Ending("stopped", detail="it did not leave at the step it was told to and was terminated")
 
 
-def _leaving(job: Job, server: ControlServer, patience_s: float) -> str | None:
+def _leaving(watch: _Watch, patience_s: float) -> str | None:
     """Wait for a job that was told to leave, and say how it did (`left`)."""
     deadline = time.monotonic() + patience_s
-    while (how := left(job, server)) is None and time.monotonic() < deadline:
-        server.poll(POLL_S / 2)
+    while (how := left(watch.job, watch.server)) is None and time.monotonic() < deadline:
+        watch.server.poll(POLL_S / 2)
+        watch.together.look()
+        if watch.together.cannot:
+            break
     return how
 
 
-def _interrupted(job: Job, server: ControlServer, interrupt: KeyboardInterrupt) -> Ending:
+def _interrupted(watch: _Watch, interrupt: KeyboardInterrupt) -> Ending:
     """End the job, gently: it may have got the signal too, and be saving its work."""
-    for rank in server.ranks:
-        server.send(rank, {"do": "stop", "step": 0})
+    job, server = watch.job, watch.server
+    if server.hears_all:
+        for rank in server.ranks:
+            server.send(rank, {"do": "stop", "step": 0})
+    else:
+        watch.together.ask(f"perfdoctor was interrupted on {os.uname().nodename}")
     if isinstance(interrupt, Terminated):
-        patience_s = 2.0
+        patience_s = 2.0 if server.hears_all else _AGREEING_S
     elif _terminal_told_the_job():
         patience_s = _GRACE_S
+    elif not server.hears_all:
+        patience_s = _AGREEING_S
     else:
         patience_s = 3.0
         if job.wait(1.0) is None:
             job.process.send_signal(signal.SIGINT)
-    if _leaving(job, server, patience_s) is None:
+    if _leaving(watch, patience_s) is None:
         job.end()
     return Ending("interrupted")
 

@@ -9,7 +9,15 @@ import os
 import socket
 
 POLL_NS = 50_000_000
+_ASKING_AT_ONCE = 64
+"""Ranks that may ask the server of their job's store every `POLL_NS`; of more, each asks less often: an answer takes it
+some 30 us."""
 _LARGEST = 65536
+
+
+def period_ns(world: int) -> int:
+    """Between two looks of a rank for what was agreed with ranks that other launchers hear from."""
+    return POLL_NS * max(1, world // _ASKING_AT_ONCE)
 
 
 class Control:

@@ -170,8 +170,10 @@ class Probe:
         if self.turns is not None and self.turns.is_over:
             self.take_turn(line)
         stopping = self.stop_at >= 0
-        if stopping and line.step >= self.stop_at:
+        due = stopping and line.step >= self.stop_at
+        if due and (not self.launcher.agrees or self.launcher.may_leave(line.step)):
             self.leave(discarded=True)
+            self.launcher.part()
             above = engine()
             if above:
                 self.record_exit()
