@@ -72,4 +72,5 @@ def common_step(ranks: Sequence[Rank], margin: bool) -> int:
     if not margin or slowest <= 0:
         return last
     # A rank's own count since its last beat is unknown: half a second's worth lies between.
-    return last + math.ceil(0.5 / slowest) + math.ceil(MARGIN_S / slowest) + 1
+    ahead_s = MARGIN_S + max(rank.lag_s for rank in ranks)
+    return last + math.ceil(0.5 / slowest) + math.ceil(ahead_s / slowest) + 1

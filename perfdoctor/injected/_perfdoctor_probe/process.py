@@ -8,6 +8,7 @@ import sys
 import time
 
 from . import affinity, records, torch_import
+from .engines import distant
 from .imports import IMPORTS
 from .recorder import Recorder
 
@@ -15,7 +16,8 @@ from .recorder import Recorder
 def enter(run: str) -> None:
     """Open this process's file and wait for torch."""
     began = time.perf_counter_ns()
-    recorder = Recorder(run)
+    distant.announce()
+    recorder = Recorder(distant.place(run, boot()))
     _introduce(recorder, began, forked=False)
     # Flushed at once: a process that hangs or dies before torch must have left a trace.
     recorder.flush()
@@ -54,11 +56,11 @@ def _introduce(recorder: Recorder, now_ns: int, forked: bool) -> None:
         module=module,
         cpus=len(affinity.cpus()),
         host=os.uname().nodename,
-        boot=_boot(),
+        boot=boot(),
     )
 
 
-def _boot() -> str:
+def boot() -> str:
     """Tells machines of one name apart, and a machine from itself before it was started anew; "" where none is told."""
     try:
         descriptor = os.open("/proc/sys/kernel/random/boot_id", os.O_RDONLY | os.O_CLOEXEC)
