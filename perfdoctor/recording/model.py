@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..injected._perfdoctor_probe import records
+from . import ray
 from .base import Missing, Site
 from .growth import Growth, Planned
 from .lines import GradientReads, LinesWindow, SitesWindow
@@ -49,6 +50,7 @@ from .process import (
     ProcessExit,
     ProcessHeader,
     ProfilerSwitched,
+    RayProcess,
     Sample,
     SampledThread,
     Saved,
@@ -157,6 +159,8 @@ class ProcessRecording:
     """None where no remedy was tried."""
     blocks: tuple[Block, ...]
     applied: tuple[Applied, ...]
+    ray: RayProcess | None
+    """None outside of Ray."""
     problems: tuple[str, ...]
     """What could not be read: a cut last line, records of another shape than their type's."""
 
@@ -244,6 +248,7 @@ KINDS: Mapping[str, str] = {
     "block": "blocks",
     "applied": "applied",
     "thread": "stack_threads",
+    "ray": "ray",
 }
 """Kinds of records, see `records`, and the field of `ProcessRecording` that says what they are decoded into."""
 
@@ -304,6 +309,7 @@ class Recording:
     def ranks(self) -> Sequence[ProcessRecording]:
         """The processes whose steps the run is about, in their order. One that a launcher did not count, and that only
         evaluates while others train (the parent of hogwild workers, an actor beside a learner), is none."""
-        stepped = sorted((p for p in self.processes if p.role == "rank"), key=lambda p: (p.rank, p.header.t))
+        stepped = [p for p in self.processes if p.role == "rank"]
+        stepped = sorted(ray.of_one_attempt(stepped), key=lambda p: (p.rank, p.header.t))
         training = [process for process in stepped if process.trains or process.world_size > 1]
         return training if any(process.trains for process in training) else stepped

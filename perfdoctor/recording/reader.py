@@ -19,6 +19,7 @@ import numpy as np
 
 from ..errors import PerfdoctorError
 from ..injected._perfdoctor_probe import records
+from . import ray
 from .base import Missing
 from .decoding import Decoder, Record, Undecodable
 from .directory import RunDirectory
@@ -272,6 +273,7 @@ def read(directory: RunDirectory) -> Recording:
             continue
         problems.extend(process.problems)
         processes.append(process)
+    problems.extend(ray.notes(processes))
     return Recording(
         facts, tuple(processes), tuple(problems), read_vector_extension_timings(directory), read_trial_plan(directory)
     )

@@ -1,7 +1,7 @@
 """How long imports take until the loop begins: the outermost ones, on the thread that the process started with.
 
 The interpreter looks `_find_and_load` up in its import system for each module that is not loaded yet, so a stand-in
-there sees every import and nothing else. It leaves with the first step.
+there sees every import and nothing else. It leaves with the first step. Who waits for a module is told by it too.
 """
 
 import sys
@@ -20,6 +20,8 @@ class Imports:
         self.inside = False
         self.original = None
         self.stand_in = None
+        self.awaited: dict = {}
+        """Name of a module -> what to call with it, once, when it has been imported."""
 
     def watch(self) -> None:
         """Time imports from now on."""
@@ -36,10 +38,19 @@ class Imports:
             finally:
                 self.inside = False
                 self.ns += _clock() - began
+                if self.awaited:
+                    self._tell()
 
         # Python leaves the frames of its import system out of a traceback, and counts none for a warning, by file name.
         _find_and_load.__code__ = _find_and_load.__code__.replace(co_filename=original.__code__.co_filename)
         self.stand_in = _SYSTEM._find_and_load = _find_and_load
+
+    def _tell(self) -> None:
+        for name in [name for name in self.awaited if name in sys.modules]:
+            try:
+                self.awaited.pop(name)(sys.modules[name])
+            except Exception:  # the job's import has gone well
+                pass
 
     def stop(self) -> None:
         """The import system is as it was, but for what others have changed since."""

@@ -3,6 +3,8 @@
 import os
 
 from . import control
+from .engines import ray_worker
+from .stop import engine
 from .timeline import INPUT
 
 
@@ -49,6 +51,8 @@ class Launcher:
                 "world": int(environment.get("WORLD_SIZE", 1)),
             },
         )
+        if engine() == "Ray":
+            ray_worker.introduce(self.probe)
 
     def obey(self, command: dict, step: int) -> None:
         """A command, as it comes."""

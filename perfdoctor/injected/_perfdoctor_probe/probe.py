@@ -11,8 +11,7 @@ from _thread import get_ident
 
 import torch
 
-from . import control, procfs, records, script, settings, sites
-from .engines import distant
+from . import control, distant, procfs, records, script, settings, sites
 from .guard import Guard
 from .held_back import HeldBack
 from .hooks import collector, concurrency, loading, patches, profilers
@@ -424,10 +423,7 @@ _LONGEST_ERROR = 300
 def install(recorder, after_fork: list, start_ns: int) -> None:
     """Called once, right after the job's own `import torch`."""
     began = time.perf_counter_ns()
-    if distant.token:
-        from .engines.outpost import Outpost
-
-        Outpost(recorder.run, distant.token)
+    distant.settle(recorder.run)
     probe = Probe(recorder, 0)
     patches.install(probe)
     recorder.record("torch", **settings.imported())

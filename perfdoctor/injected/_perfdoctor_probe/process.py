@@ -7,8 +7,7 @@ import os
 import sys
 import time
 
-from . import affinity, records, torch_import
-from .engines import distant
+from . import affinity, distant, records, torch_import
 from .imports import IMPORTS
 from .recorder import Recorder
 
@@ -16,8 +15,7 @@ from .recorder import Recorder
 def enter(run: str) -> None:
     """Open this process's file and wait for torch."""
     began = time.perf_counter_ns()
-    distant.announce()
-    recorder = Recorder(distant.place(run, boot()))
+    recorder = Recorder(distant.place(run))
     _introduce(recorder, began, forked=False)
     # Flushed at once: a process that hangs or dies before torch must have left a trace.
     recorder.flush()
@@ -36,6 +34,7 @@ def enter(run: str) -> None:
 
     os.register_at_fork(after_in_child=in_child)
     torch_import.when_imported(recorder, after_fork, began)
+    distant.await_ray(recorder)
     IMPORTS.watch()
 
 
@@ -56,20 +55,8 @@ def _introduce(recorder: Recorder, now_ns: int, forked: bool) -> None:
         module=module,
         cpus=len(affinity.cpus()),
         host=os.uname().nodename,
-        boot=boot(),
+        boot=distant.boot(),
     )
-
-
-def boot() -> str:
-    """Tells machines of one name apart, and a machine from itself before it was started anew; "" where none is told."""
-    try:
-        descriptor = os.open("/proc/sys/kernel/random/boot_id", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, 64).decode().strip()
-        finally:
-            os.close(descriptor)
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def _start_ns(now_ns: int) -> int:

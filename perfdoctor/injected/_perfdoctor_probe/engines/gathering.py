@@ -27,6 +27,8 @@ class _Distant:
         self.control = None
         self.heard = time.monotonic()
         self.down = 0
+        self.held = False
+        """Whether it has said its last word."""
 
 
 class Gathering:
@@ -80,9 +82,15 @@ class Gathering:
             self.store.remove(name)
             for message in messages:
                 if message.get("k") == "held":
-                    self.store.remove(f"down/{who}/", all_under=True)
-                    distant.heard = float("inf")
+                    distant.held = True
+                    self._tidy_up(who)
                 self._tell(distant, message)
+
+    def _tidy_up(self, who: str) -> None:
+        """Once the launcher hears that all ranks are held, it ends the driver, which leaves no time."""
+        self.store.remove(f"down/{who}/", all_under=True)
+        if all(distant.held for distant in self.distant.values() if distant.hello is not None):
+            self.store.remove("home")
 
     def _write(self, name: str, at: int, data: bytes) -> None:
         if not _NAME.fullmatch(name):
@@ -112,7 +120,7 @@ class Gathering:
             for command in distant.control.commands():
                 self.store.put(f"down/{who}/{distant.down:08d}", json.dumps(command).encode())
                 distant.down += 1
-            if now - distant.heard > post.SILENCE_S:  # it has died, or its node has
+            if not distant.held and now - distant.heard > post.SILENCE_S:  # it has died, or its node has
                 distant.control.close()
                 distant.control = None
 

@@ -4,6 +4,7 @@ A batch is a line of JSON, which says of which files its bytes are and what mess
 """
 
 import json
+import sys
 import time
 
 _NAMESPACE = b"perfdoctor"
@@ -18,7 +19,7 @@ LAG_S = 1.0
 SILENCE_S = 10.0
 """Of a process that says nothing for so long, nothing more is expected."""
 ALIVE_S = 2.0
-"""A process that has nothing to say says so."""
+"""A rank that has nothing to say says so."""
 
 
 class Store:
@@ -51,15 +52,12 @@ class Store:
 def opened(token: str, patience_s: float) -> "Store | None":
     """The store of the cluster that this process is connected to, by a client of our own: the job may disconnect.
     None when it has not connected in time."""
-    import ray
-
     end = time.monotonic() + patience_s
     while time.monotonic() < end:
-        worker = ray._private.worker.global_worker
+        worker = sys.modules["ray._private.worker"].global_worker
         if worker.connected:
-            from ray._raylet import GcsClient
-
-            return Store(GcsClient(address=worker.gcs_client.address), token)
+            client = sys.modules["ray._raylet"].GcsClient
+            return Store(client(address=worker.gcs_client.address), token)
         time.sleep(POLL_S)
     return None
 

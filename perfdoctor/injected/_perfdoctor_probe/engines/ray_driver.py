@@ -1,7 +1,7 @@
 """A driver connects to a Ray cluster: its workers there are given the probe, and send home what they record.
 
-Ray calls `hook` with the runtime environment that the job asks for, and takes what it returns. A cluster that the driver
-starts itself inherits its environment and needs none of this.
+Ray calls `hook` with the runtime environment that the job asks for, and takes what it returns. A cluster that the
+driver starts itself inherits its environment and needs none of this.
 """
 
 import importlib
@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 
-from . import distant
+from .. import distant
 
 _PASSED_ON = (
     "PERFDOCTOR_RUN",
@@ -66,9 +66,8 @@ def hook(runtime_env):
 def _with_probe(runtime_env):
     environment = os.environ
     run = environment.get("PERFDOCTOR_RUN")
-    if run is None or _starts_cluster():
+    if run is None or distant.starts_cluster():
         return runtime_env
-    from ..process import boot
     from .gathering import Gathering
 
     token = os.urandom(16).hex()
@@ -79,19 +78,5 @@ def _with_probe(runtime_env):
     Gathering(run, token, _Quiet(modules).remove)
     result["py_modules"] = [*modules, *(result.get("py_modules") or [])]
     ours = {name: environment[name] for name in _PASSED_ON if name in environment}
-    result["env_vars"] = {**(result.get("env_vars") or {}), **ours, distant.VARIABLE: f"{token}:{boot()}"}
+    result["env_vars"] = {**(result.get("env_vars") or {}), **ours, distant.VARIABLE: f"{token}:{distant.boot()}"}
     return result
-
-
-def _starts_cluster() -> bool:
-    """Whether the call of `ray.init` that asks us finds no cluster to connect to."""
-    from ray._private import services
-
-    frame = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_name, frame.f_globals.get("__name__")) != (
-        "init",
-        "ray._private.worker",
-    ):
-        frame = frame.f_back
-    asked = frame.f_locals if frame is not None else {}
-    return services.canonicalize_bootstrap_address(asked.get("address"), asked.get("_temp_dir")) is None
