@@ -21,6 +21,8 @@ import pytest
 
 pytest.importorskip("ray.train")
 
+pytestmark = pytest.mark.e2e
+
 JOBS = Path(__file__).parent / "jobs"
 NODE = "perfdoctor-test-node"
 _RAY = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats")

@@ -16,6 +16,8 @@ from perfdoctor.injected._perfdoctor_probe import control, distant
 from perfdoctor.injected._perfdoctor_probe.engines import gathering, outpost, post, ray_driver
 from perfdoctor.launch.control import ControlServer
 
+pytestmark = pytest.mark.e2e
+
 _PATIENCE_S = 60.0
 
 
