@@ -6,8 +6,11 @@ import sys
 def introduce(probe) -> None:
     """Record the name of its run of Ray Train, or of its trial of Ray Tune, and the placement group that its ranks
     share: a run that Ray starts anew gets another one. "" for what it is not told."""
+    worker = _held("ray._private.worker", "global_worker")
+    if worker is None:
+        return
     try:
-        group = sys.modules["ray._private.worker"].global_worker.placement_group_id
+        group = worker.placement_group_id
         probe.recorder.record("ray", run=_run(), group="" if group.is_nil() else group.hex())
     except Exception as error:  # another version of Ray
         probe.fault("ray", error)
