@@ -8,14 +8,16 @@ import sys
 
 
 def _wake() -> None:
-    here = __file__.rpartition("/")[0]
+    ours = [__file__.rpartition("/")[0]]
     try:
         import _perfdoctor_probe
 
+        # An engine may unpack the two into directories of their own.
+        ours.append(_perfdoctor_probe.__file__.rpartition("/_perfdoctor_probe/")[0])
         _perfdoctor_probe.start()
     except Exception:  # the job comes first: a probe that cannot start is a job that is not observed
         pass
-    sys.path[:] = [entry for entry in sys.path if entry != here]
+    sys.path[:] = [entry for entry in sys.path if entry not in ours]
 
 
 _wake()

@@ -81,6 +81,8 @@ class Rank:
     failure: str = ""
     """Why the probe cannot write, while it cannot."""
     stopping: bool = False
+    lag_s: float = 0.0
+    """Within which what it says is heard here, and a command there; 0 on this machine."""
     held: str = ""
     """The engine (Ray, Spark) that would take its leaving for a failure, once it waits to be ended together with it."""
     turn: Turn | None = None
@@ -315,6 +317,7 @@ def _note(rank: Rank, message: Mapping[str, object]) -> None:
     if kind == "hello":
         rank.pid, rank.rank = int(str(message["pid"])), int(str(message["rank"]))
         rank.world, rank.here = int(str(message.get("world_size", 1))), int(str(message.get("here", 0)))
+        rank.lag_s = float(str(message.get("lag_s", 0)))
     elif kind == "beat":
         rank.step = int(str(message["step"]))
         rank.failure = str(message.get("failure", ""))

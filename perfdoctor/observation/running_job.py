@@ -81,4 +81,5 @@ def common_step(ranks: Sequence[Rank], margin: bool, more_s: float = 0.0) -> int
     if not margin or slowest <= 0:
         return last
     # A rank's own count since its last beat is unknown: half a second's worth lies between.
-    return last + math.ceil(0.5 / slowest) + math.ceil((MARGIN_S + more_s) / slowest) + 1
+    ahead_s = MARGIN_S + more_s + max(rank.lag_s for rank in ranks)
+    return last + math.ceil(0.5 / slowest) + math.ceil(ahead_s / slowest) + 1

@@ -41,7 +41,20 @@ _TABLE = 8
 """Records of one kind from which on they are written as columns."""
 _ONCE = ("process", "torch", "site", "boundary")
 """Records that others refer to, or that are few: they stay as they are, in front."""
-_BRIEF = ("process", "torch", "settings", "boundary", "iter", "compiled", "cycle", "batch", "ddp", "division", "trials")
+_BRIEF = (
+    "process",
+    "torch",
+    "settings",
+    "boundary",
+    "iter",
+    "compiled",
+    "cycle",
+    "batch",
+    "ddp",
+    "division",
+    "ray",
+    "trials",
+)
 """What ranks are compared by, with a few samples and the calls of collectives: which steps are steady, and what they
 read."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..injected._perfdoctor_probe import records
+from . import ray
 from .base import Missing, Site
 from .growth import Growth, Planned
 from .lines import GradientReads, LinesWindow, SitesWindow
@@ -51,6 +52,7 @@ from .process import (
     ProcessExit,
     ProcessHeader,
     ProfilerSwitched,
+    RayProcess,
     Sample,
     SampledThread,
     Saved,
@@ -190,6 +192,8 @@ class ProcessRecording:
     applied: tuple[Applied, ...]
     spark: SparkResources | None
     """Of a driver of Spark's."""
+    ray: RayProcess | None
+    """None outside of Ray."""
     problems: tuple[str, ...]
     """What could not be read: a cut last line, records of another shape than their type's."""
     whole: Callable[[], tuple[ProcessRecording, ...]] | None = None
@@ -284,6 +288,7 @@ KINDS: Mapping[str, str] = {
     "applied": "applied",
     "thread": "stack_threads",
     "spark": "spark",
+    "ray": "ray",
 }
 """Kinds of records, see `records`, and the field of `ProcessRecording` that says what they are decoded into."""
 
@@ -377,7 +382,7 @@ class Recording:
         """The processes whose steps the run is about, in their order. One that a launcher did not count, and that only
         evaluates while others train (the parent of hogwild workers, an actor beside a learner), is none."""
         launched = {process.header.pid for process in self.processes if "LOCAL_RANK" in process.environment}
-        stepped = _last_started([process for process in self.processes if process.role == "rank"], launched)
-        stepped = sorted(stepped, key=lambda process: (process.rank, process.header.t))
+        stepped = ray.of_one_attempt([process for process in self.processes if process.role == "rank"])
+        stepped = sorted(_last_started(stepped, launched), key=lambda process: (process.rank, process.header.t))
         training = [process for process in stepped if process.trains or process.world_size > 1]
         return training if any(process.trains for process in training) else stepped

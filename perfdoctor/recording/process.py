@@ -309,3 +309,15 @@ class TrackedRun:
     files: str = ""
     """Of W&B: the folder of the run's files."""
     offline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RayProcess:
+    """A worker of Ray, or a driver whose workers are not seen."""
+
+    run: str = ""
+    """Of a worker: the name of its run of Ray Train, or of its trial of Ray Tune."""
+    group: str = ""
+    """Its placement group, which the ranks of one attempt share; "" without one."""
+    unseen: Literal["", "client", "submitted", "uv"] = ""
+    """Of a driver: what keeps the probe from its workers."""

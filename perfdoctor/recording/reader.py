@@ -19,6 +19,7 @@ import numpy as np
 
 from ..errors import PerfdoctorError
 from ..injected._perfdoctor_probe import records
+from . import ray
 from .base import Missing
 from .decoding import Decoder, Record, Undecodable, parsed
 from .digest import Digest, Entry
@@ -314,6 +315,7 @@ def read(directory: RunDirectory) -> Recording:
             continue
         processes.append(process)
     problems += [problem for process in processes for problem in process.problems]
+    problems += ray.notes(processes)
     return Recording(
         facts,
         tuple(processes),

@@ -3,6 +3,8 @@
 import os
 
 from . import channel, control
+from .engines import ray_worker
+from .stop import engine
 from .timeline import INPUT
 
 _LONGEST = 300
@@ -117,6 +119,8 @@ class Launcher:
         # A socket in a directory that machines share reaches no other machine.
         if channel.VARIABLE in os.environ and (self.control is None or self.control.socket is None):
             self.control = channel.Remote(recorder.run, self.said)
+        if engine() == "Ray":
+            ray_worker.introduce(self.probe)
 
     def _hello(self) -> dict:
         environment = os.environ

@@ -11,7 +11,7 @@ from _thread import get_ident
 
 import torch
 
-from . import channel, control, procfs, records, script, settings, sites
+from . import channel, control, distant, procfs, records, script, settings, sites
 from .guard import Guard
 from .held_back import HeldBack
 from .hooks import collector, concurrency, loading, patches, profilers
@@ -445,6 +445,7 @@ def install(recorder, after_fork: list, start_ns: int) -> None:
     """Called once, right after the job's own `import torch`."""
     began = time.perf_counter_ns()
     channel.serve(recorder)
+    distant.settle(recorder.run)
     probe = Probe(recorder, 0)
     patches.install(probe)
     recorder.record("torch", **settings.imported())

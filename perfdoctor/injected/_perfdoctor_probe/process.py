@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from . import affinity, records, spark, torch_import
+from . import affinity, distant, records, spark, torch_import
 from .imports import IMPORTS
 from .recorder import Recorder
 
@@ -15,7 +15,7 @@ from .recorder import Recorder
 def enter(run: str) -> None:
     """Open this process's file and wait for torch."""
     began = time.perf_counter_ns()
-    recorder = Recorder(run)
+    recorder = Recorder(distant.place(run))
     _introduce(recorder, began, forked=False)
     # Flushed at once: a process that hangs or dies before torch must have left a trace.
     recorder.flush()
@@ -36,6 +36,7 @@ def enter(run: str) -> None:
     torch_import.when_imported(recorder, after_fork, began)
     spark.mark(_module())
     spark.when_imported(recorder)
+    distant.await_ray(recorder)
     IMPORTS.watch()
 
 
@@ -54,7 +55,7 @@ def _introduce(recorder: Recorder, now_ns: int, forked: bool) -> None:
         module=_module(),
         cpus=len(affinity.cpus()),
         host=os.uname().nodename,
-        boot=_boot(),
+        boot=distant.boot(),
     )
 
 
@@ -62,18 +63,6 @@ def _module() -> str:
     """Of `python -m`; "" without that."""
     argv = getattr(sys, "orig_argv", [])
     return argv[argv.index("-m") + 1] if "-m" in argv[1:-1] else ""
-
-
-def _boot() -> str:
-    """Tells machines of one name apart, and a machine from itself before it was started anew; "" where none is told."""
-    try:
-        descriptor = os.open("/proc/sys/kernel/random/boot_id", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, 64).decode().strip()
-        finally:
-            os.close(descriptor)
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def _start_ns(now_ns: int) -> int:

@@ -42,6 +42,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     threads   a round of the largest operators, timed with several numbers of intra-op threads
     tracked   the job's own run of an experiment tracker, where a note to it was asked for
     fault     a hook raised and was switched off
+    ray       of a worker of Ray: the training that it belongs to; of a driver: why its workers are not seen
     trials    from this step on remedies are tried, and the steps are not the job's alone
     block     steps of a trial, with a remedy or without; or why there are none
     applied   a remedy was put in place for good, by `perfdoctor run --apply`
