@@ -150,7 +150,9 @@ class _Watch:
         directory = self.job.directory
         if self.server.ranks:
             paths = sorted(directory.path.glob(f"process-{self.server.ranks[0].pid}-*.jsonl"), reverse=True)
-            return next((file for path in paths if _is_ours(file := ProcessFile(path))), None)
+            files = [ProcessFile(path) for path in paths]
+            # Of a rank that speaks to us from another machine, what it sends is the only one.
+            return next((file for file in files if _is_ours(file)), next(iter(files), None))
         if not self.server.problem and self.job.poll() is None:
             return None
         for path in directory.process_files():

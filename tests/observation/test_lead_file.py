@@ -10,7 +10,7 @@ from typing import Any
 
 from recordings import process, write
 
-from perfdoctor.launch.control import Rank
+from perfdoctor.launch.control import ControlServer, Rank
 from perfdoctor.launch.job import Ending
 from perfdoctor.observation.enough import Goal
 from perfdoctor.observation.observed_job import ObservedJob
@@ -18,16 +18,25 @@ from perfdoctor.observation.watch import Progress, observe
 from perfdoctor.recording.directory import RunDirectory
 
 
-def test_a_process_of_another_machine_with_the_same_number_is_not_the_lead_rank(tmp_path: Path) -> None:
-    write(tmp_path, process(7, host=os.uname().nodename), pid=7, t=1)
-    write(tmp_path, process(7, host="elsewhere"), pid=7, t=2)
+def _lead(directory: Path) -> str:
+    """Of a job whose rank 7 has said who it is."""
     over: dict[str, Any] = {"poll": lambda: 0, "ended_by_itself": lambda status: Ending("finished", status)}
-    job: Any = SimpleNamespace(pid=1, started=0.0, directory=RunDirectory(tmp_path), **over)
-    server: Any = SimpleNamespace(
-        ranks=[Rank(socket.socket(), pid=7)], problem="", poll=lambda timeout_s: None, wake_at_end=lambda pid: None
-    )
+    job: Any = SimpleNamespace(pid=os.getpid(), started=0.0, directory=RunDirectory(directory), **over)
+    server = ControlServer(directory)
+    server.ranks.append(Rank(socket.socket(), pid=7))
     sampler: Any = SimpleNamespace(latest=None)
     shown: list[Progress] = []
     observe(ObservedJob(job, server, sampler), Goal(None, None, 60.0, True, ()), shown.append)
     assert shown[-1].rows is not None
-    assert shown[-1].rows.path.name == "process-7-1.jsonl"
+    return shown[-1].rows.path.name
+
+
+def test_a_process_of_another_machine_with_the_same_number_is_not_the_lead_rank(tmp_path: Path) -> None:
+    write(tmp_path, process(7, host=os.uname().nodename), pid=7, t=1)
+    write(tmp_path, process(7, host="elsewhere"), pid=7, t=2)
+    assert _lead(tmp_path) == "process-7-1.jsonl"
+
+
+def test_a_rank_that_speaks_from_another_machine_may_lead(tmp_path: Path) -> None:
+    write(tmp_path, process(7, host="elsewhere"), pid=7, t=2)
+    assert _lead(tmp_path) == "process-7-2.jsonl"
