@@ -165,7 +165,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
                 transformers=f'args = TrainingArguments(..., save_strategy="steps", save_steps={wanted})',
             ),
             risk="A crash loses the work since the last checkpoint.",
-            remedies=_to_try(saves),
+            remedies=("checkpoint.skipped",) if _writes_files(saves) else (),
             alternatives=_in_background(saves),
         ),
         savings=savings(
@@ -188,10 +188,9 @@ def _instead(saves: Checkpoints) -> str:
     return f"copy what is saved{takes} and write the copy in a thread."
 
 
-def _to_try(saves: Checkpoints) -> tuple[str, ...]:
-    """A trial leaves out what `torch.save` would write."""
-    held = saves.contents
-    return ("checkpoint.skipped",) if held is not None and held.library == "torch.serialization" else ()
+def _writes_files(saves: Checkpoints) -> bool:
+    """Whether it is `torch.save` that does, which a trial has leave them alone."""
+    return saves.contents is not None and saves.contents.library == "torch.serialization"
 
 
 def _in_background(saves: Checkpoints) -> tuple[Alternative, ...]:

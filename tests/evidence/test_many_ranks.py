@@ -134,7 +134,7 @@ def test_a_report_names_three_ranks_and_the_distribution(from_digests: Diagnosis
     sentence = prepare(from_digests).ranks
     assert sentence.startswith(f"Own work of {RANKS - len(DEAD)} ranks per step: median ")
     assert f"most on rank {LATE} (" in sentence
-    assert "Not compared: ranks 50, 51 and 52," in sentence
+    assert "Not compared: ranks 50 to 52," in sentence
     ranks = document(from_digests)["ranks"]
     assert isinstance(ranks, dict)
     longest, own = ranks["longest"], ranks["own_ms"]

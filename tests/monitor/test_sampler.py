@@ -8,7 +8,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -192,9 +192,9 @@ def test_costly_samples_become_rarer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert pauses == [INTERVAL_S, 100.0, 100.0]
 
 
-def _costly_read(read: Callable[[sources.Sources], HostSample]) -> Callable[[sources.Sources], object]:
-    def costly(self: sources.Sources) -> HostSample:
-        reading = read(self)
+def _costly_read(read: Callable[..., HostSample]) -> Callable[..., object]:
+    def costly(self: sources.Sources, others: Collection[int]) -> HostSample:
+        reading = read(self, others)
         self.cost_ns = 1_000_000_000
         return reading
 
