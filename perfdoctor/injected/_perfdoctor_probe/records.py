@@ -36,6 +36,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     worker_sample  counters of a data-loader worker
     boundary  from here on a step ends at `kind`: optimizer, batch, forward or backward
     window    a window closed: what it saw
+    cycle     the loop does the same again every so many steps
     growth    containers and graphs that have grown from census to census, by name
     planned   how many steps the loop is going to take, of one whose steps get longer, or that perfdoctor ends
     timings   the largest operators timed otherwise after the last step: completes the operator window
