@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from perfdoctor.api.findings import Confidence, Cost, Severity
 from perfdoctor.api.quantities import Communication, Evidence, Step
 
+_MESSAGE_BYTES = 25 << 20
+"""torch's default size of a bucket: from there on sending takes longer than the round trip."""
+_MANY = 4
+"""Times the messages of that size: one small one is made anyhow, a first bucket or a model's root, and one for each of
+the largest layers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -40,3 +46,9 @@ class Case:
         """Of ranks on other machines nobody knows how late they were."""
         seen_all = len(self.together.ranks) == self.evidence.job.world_size
         return Confidence.HIGH if seen_all else Confidence.MEDIUM
+
+
+def enough(messages: int, total_bytes: int) -> int | None:
+    """How few messages would do; None where there are not many times as many."""
+    few = 1 + -(-total_bytes // _MESSAGE_BYTES)
+    return few if messages >= _MANY * few else None

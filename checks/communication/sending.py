@@ -25,16 +25,12 @@ from perfdoctor.api.quantities import (
     SEARCH,
 )
 
-from .case import Case
+from .case import Case, enough
 
 _NO_SYNC_SAVES = (0.6, 1.0)
 """Of what the needless reductions take: one of the last, larger, may have hidden less of itself."""
 _BUCKETS_SAVE = (0.3, 0.95)
 """Of what the needless buckets' part of the reduction takes, by their number: 60 of them took 75 ms, one 16 ms."""
-_BUCKET_BYTES = 25 << 20
-"""torch's default size of a bucket."""
-_MANY = 4
-"""Times the buckets of that size: torch makes a first, small one by itself."""
 _SENT = (0.3, 1.0)
 """Of a broadcast of buffers: the ranks then meet at the next collective, where most of it may be waited for again. With
 60 layers of batch norm 26.7 ms became 23.4 once, and 52 did not become less another time."""
@@ -115,9 +111,9 @@ def small_buckets(case: Case) -> Finding | None:
     if model is None or sent is None or not model.bucket_bytes:
         return None
     count, total = len(model.bucket_bytes), sum(model.bucket_bytes)
-    enough = 1 + -(-total // _BUCKET_BYTES)
-    cost = case.worth(sent.least_ms * (1 - enough / count))
-    if cost is None or count < _MANY * enough:
+    few = enough(count, total)
+    cost = None if few is None else case.worth(sent.least_ms * (1 - few / count))
+    if few is None or cost is None:
         return None
     return Finding(
         id="PD19.small-buckets",
@@ -131,7 +127,7 @@ def small_buckets(case: Case) -> Finding | None:
             *cost.measured("by the number of needless buckets, per step"),
             Measurement("buckets", count, "count", "buckets"),
             Measurement("bucket_bytes", total / count, "bytes", "mean size of a bucket"),
-            Measurement("enough", enough, "count", "buckets of torch's default size"),
+            Measurement("enough", few, "count", "buckets of torch's default size"),
             milliseconds("reduction_ms", sent.least_ms, "waiting for the reduction, per step"),
         ),
         fix=Fix(

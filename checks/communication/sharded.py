@@ -5,15 +5,11 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, Part, milliseconds
 from perfdoctor.api.quantities import ALL_GATHER, REDUCE_SCATTER
 
-from .case import Case
+from .case import Case, enough
 
 _SAVED = (0.7, 1.0)
 """Of what the needless groups' part of the collectives takes, by their number: 16 groups took 53 ms, one 4.9. What the
 host does for each group beside (copies in and out) is no part of it."""
-_GROUP_BYTES = 25 << 20
-"""As of DistributedDataParallel's buckets: from there on sending takes longer than the round trip."""
-_MANY = 4
-"""Times the groups of that size: a model has one for its root, and one for each of its largest layers."""
 
 
 def small_shards(case: Case) -> Finding | None:
@@ -23,10 +19,10 @@ def small_shards(case: Case) -> Finding | None:
     groups, total = len(together.shard_bytes), sum(together.shard_bytes)
     if not sent or not groups:
         return None
-    enough = 1 + -(-total // _GROUP_BYTES)
+    few = enough(groups, total)
     all_ms = sum(call.least_ms for call in sent)
-    cost = case.worth(all_ms * (1 - enough / groups))
-    if cost is None or groups < _MANY * enough:
+    cost = None if few is None else case.worth(all_ms * (1 - few / groups))
+    if few is None or cost is None:
         return None
     return Finding(
         id="PD19.small-shards",
@@ -41,7 +37,7 @@ def small_shards(case: Case) -> Finding | None:
             *cost.measured("by the number of needless groups, per step"),
             Measurement("groups", groups, "count", "groups of parameters"),
             Measurement("group_bytes", total / groups, "bytes", "mean size of a group"),
-            Measurement("enough", enough, "count", "groups of 25 MiB, and one for the root"),
+            Measurement("enough", few, "count", "groups of 25 MiB, and one for the root"),
             Measurement(
                 "resharded", together.resharded, "count", "groups that are gathered again for the backward pass"
             ),

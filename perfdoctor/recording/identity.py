@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .decoding import Decoder, Undecodable
+from .decoding import Decoder, Undecodable, parsed
 from .process import ProcessHeader
 
 _TRIVIAL_IDS = ("", "0", "none")
@@ -108,7 +107,7 @@ def _head(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in lines:
         try:
-            record = json.loads(line)
+            record = parsed(line)
         except ValueError:
             continue
         if isinstance(record, dict) and "k" in record:

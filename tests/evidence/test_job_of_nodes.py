@@ -143,9 +143,9 @@ def _host_sample(cpus: float, busy: float, neighbour: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("boot", "others", "ranks", "strangers"), [("one", 0.0, 2, 0), ("two", 1.0, 1, 1)])
-def test_nodes_on_one_machine_are_no_strangers_to_each_other(
-    tmp_path: Path, boot: str, others: float, ranks: int, strangers: int
+@pytest.mark.parametrize(("boot", "others", "ranks", "neighbours"), [("one", 0.0, 2, 0), ("two", 1.0, 1, 1)])
+def test_nodes_on_one_machine_are_no_neighbours_to_each_other(
+    tmp_path: Path, boot: str, others: float, ranks: int, neighbours: int
 ) -> None:
     """Two launchers on one machine of four CPUs, with a rank each that keeps one of them busy."""
     runs = [write_node(tmp_path, "gpu-a", {0: 1_000}, boot="one", GROUP_RANK="0")]
@@ -160,7 +160,7 @@ def test_nodes_on_one_machine_are_no_strangers_to_each_other(
     for evidence in _built(runs[0]).ranks:
         assert isinstance(evidence.host, Host)
         assert evidence.host.others_cpus == pytest.approx(others)
-        assert len(evidence.host.neighbours) == strangers
+        assert len(evidence.host.neighbours) == neighbours
         assert evidence.job.local_ranks == ranks
         assert evidence.job.node == ("gpu-a (0)", "gpu-a (1)")[evidence.rank] or boot == "two"
 

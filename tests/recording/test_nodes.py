@@ -11,6 +11,7 @@ from recordings import process, torch, worker, write
 
 from perfdoctor.recording import nodes
 from perfdoctor.recording.directory import RunDirectory
+from perfdoctor.recording.identity import read_place
 from perfdoctor.recording.nodes import read_nodes, read_recordings
 from perfdoctor.recording.siblings import find, lead
 
@@ -141,3 +142,9 @@ def test_the_rank_of_a_pod_is_none_of_the_jobs_where_torchrun_runs_in_it(tmp_pat
 
 def test_where_no_rank_is_known_nobody_leads(tmp_path: Path) -> None:
     assert lead(find(write_node(tmp_path, "gpu-b", {0: 1_000}, LOCAL_WORLD_SIZE="2"))) is None
+
+
+def test_a_file_that_is_nested_too_deeply_has_no_place(tmp_path: Path) -> None:
+    path = tmp_path / "process-1-1.jsonl"
+    path.write_bytes(b"[" * 60_000 + b"\n")
+    assert read_place(path) is None

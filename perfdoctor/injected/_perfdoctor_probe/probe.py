@@ -324,13 +324,15 @@ class Probe:
 
     def _look_for_cycle(self, line: Timeline, rows: "list[tuple]") -> None:
         """Windows see whole cycles: they are opened again once there is one."""
+        if self.trials is not None:
+            return
         started = {row[1] for row in self.loading.rows if row[4]}
         first = line.step - len(rows)
         wall, micro, saving = (records.STEP_COLUMNS.index(name) for name in ("wall_us", "micro", "checkpoint_us"))
         found = self.cycles.look(
             first, [(row[wall], row[micro], row[saving] > 0 or step in started) for step, row in enumerate(rows, first)]
         )
-        if found is not None and self.trials is None:
+        if found is not None:
             self.recorder.record("cycle", step=line.step, **found)
             self.windows.cycle = found["length"]
             self.windows.replan(line.step)

@@ -11,7 +11,7 @@ _LONGEST = 64
 _LONGEST_US = 1_000_000
 _TIMES = 3
 """Cycles in a row, the last ones, that are equally long."""
-LEAST_SHARE = 0.2
+_LEAST_SHARE = 0.2
 """Of the time, in the steps that are unlike the others; see `evidence.steady.REGULAR_SHARE`."""
 _LONG = 3.0
 """Times the usual step: longer ones are unlike it, though they call the model as often."""
@@ -67,6 +67,6 @@ class Cycles:
         if any(seen[index][2] for index in latest):
             return None
         whole = sum(wall for wall, _, _ in seen[latest[0] : latest[-1]])
-        if whole > _TIMES * _LONGEST_US or sum(seen[index][0] for index in latest[:-1]) < LEAST_SHARE * whole:
+        if whole > _TIMES * _LONGEST_US or sum(seen[index][0] for index in latest[:-1]) < _LEAST_SHARE * whole:
             return None
         return {"at": self.first + latest[-1], "length": length}

@@ -152,11 +152,11 @@ class Growth:
             rises = before.rises if before is not None else 0
             now = sizes[one.path] = _next(before, one.path, step, count)
             if now.rises > rises:
-                ends = tensor_sizes.ends(one.one)
+                ends, spread = tensor_sizes.ends(one.one), tensor_sizes.spread(one.one)
                 carried = now.ends is None or tensor_sizes.is_carried(now.ends, ends)
-                if not carried and not tensor_sizes.holds(one.one, now.spread):
+                if not carried and not (spread and tensor_sizes.holds(one.one, now.spread)):
                     now.rises = 1
-                now.ends, now.spread = ends, tensor_sizes.spread(one.one)
+                now.ends, now.spread = ends, spread
             if now.rises >= 2 and now.per_step >= _LEAST_BYTES:
                 found.append((now, one))
         self.sizes = sizes
