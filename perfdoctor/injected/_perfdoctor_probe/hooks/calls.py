@@ -20,6 +20,8 @@ class Calls:
         """Kinds whose calls do nothing: a remedy."""
         self.cpu_began_ns = 0
         """CPU time of the thread when its latest save, or sync to disk, began."""
+        self.in_trainer = 0
+        """1 while a trainer's own function writes a whole checkpoint."""
         self.files_saved = 0
         """Calls of `torch.save` by the loop."""
         self.reset()
@@ -31,7 +33,7 @@ class Calls:
         """Whether the call is timed, where it is made, and when; None inside another one of its part, and of a save
         in a thread beside the loop, for which nobody waits."""
         timed = part is not None and self.loop.on_training_thread()
-        if timed and part in self.loop.timeline.stack:
+        if timed and self.loop.timeline.stack.count(part) > (self.in_trainer if part == CHECKPOINT else 0):
             return None
         if part == CHECKPOINT and not timed:
             return None
@@ -77,6 +79,20 @@ class Calls:
             size = args[0].nbytes()
         self.add(kind, site, took_ns, size)
 
+    def trainer_began(self) -> bool:
+        """A trainer begins a checkpoint: what it does around `torch.save` belongs to it. Whether that is timed."""
+        if self.in_trainer or not self.loop.on_training_thread() or CHECKPOINT in self.loop.timeline.stack:
+            return False
+        self.loop.timeline.enter(CHECKPOINT)
+        self.in_trainer = 1
+        return True
+
+    def trainer_ended(self, timed: "bool | None") -> None:
+        """`timed` is what `trainer_began` returned; None when it failed."""
+        if timed:
+            self.in_trainer = 0
+            self.loop.timeline.leave(CHECKPOINT)
+
     def file_saved(self) -> None:
         """`torch.save` is called, on whatever thread."""
         self.files_saved += self.loop.on_training_thread()
@@ -107,6 +123,20 @@ class Calls:
                 ended(kind, part, token, library, args, kwargs)
 
         return call
+
+    def in_whole(self, original):
+        """A stand-in for a trainer's function that writes a whole checkpoint: all of its time is a checkpoint's."""
+        began, ended = self.guarded("save", self.trainer_began), self.guarded("save", self.trainer_ended)
+
+        @functools.wraps(original)
+        def checkpoint(*args, **kwargs):
+            timed = began()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                ended(timed)
+
+        return checkpoint
 
     def flush(self) -> None:
         """Queue what has been counted since the last call."""

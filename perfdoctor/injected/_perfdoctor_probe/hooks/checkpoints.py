@@ -38,8 +38,13 @@ _LATER = {
     ("pickle", "dump"),
 }
 """Functions of modules that the job may import after torch: all that safetensors writes goes through the first."""
-
-
+_TRAINERS = {
+    ("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint"),
+    ("pytorch_lightning.trainer.trainer", "Trainer", "save_checkpoint"),
+    ("transformers.trainer", "Trainer", "_save_checkpoint"),
+    ("accelerate.accelerator", "Accelerator", "save_state"),
+}
+"""Methods that write a whole checkpoint: they gather it before `torch.save`, and some write the file after it."""
 _OF_ANYTHING = ("json", "pickle")
 """What a tracker writes with these is its own affair."""
 
@@ -62,8 +67,13 @@ class Checkpoints:
         return next((size for word in words[1:] if (size := _written(word))), 0)
 
 
-def watch_later(changes, wrap) -> None:
-    """Put the wrapper around what the job has imported meanwhile."""
+def watch_later(changes, wrap, in_whole) -> None:
+    """Put the wrappers around what the job has imported meanwhile."""
+    for name, owner, method in list(_TRAINERS):
+        kind = getattr(sys.modules.get(name), owner, None)
+        if kind is not None:
+            _TRAINERS.discard((name, owner, method))
+            changes.put(kind, method, in_whole(vars(kind)[method]), "calls")
     for name, function in list(_LATER):
         module = sys.modules.get(name)
         original = vars(module).get(function) if module is not None else None

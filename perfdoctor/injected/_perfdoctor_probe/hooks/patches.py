@@ -261,7 +261,9 @@ def _calls(probe) -> None:
         put(owner, "save", save, "calls")
     for owner in (torch.cuda, torch.cuda.memory):
         put(owner, "empty_cache", empty_cache, "calls")
-    probe.watch_checkpoints = probe.guarded("calls", functools.partial(checkpoints.watch_later, probe.changes, wrap))
+    probe.watch_checkpoints = probe.guarded(
+        "calls", functools.partial(checkpoints.watch_later, probe.changes, wrap, probe.calls.in_whole)
+    )
 
 
 def _communication(probe) -> None:

@@ -1,0 +1,80 @@
+"""Checkpoints that a trainer writes: what it does before and after `torch.save` is part of them."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from perfdoctor.injected._perfdoctor_probe.changes import Changes
+from perfdoctor.injected._perfdoctor_probe.hooks import checkpoints
+from perfdoctor.injected._perfdoctor_probe.hooks.calls import Calls
+from perfdoctor.injected._perfdoctor_probe.timeline import CHECKPOINT, OTHER, Timeline
+
+_PAUSE_S = 0.02
+
+
+def _calls(timeline: Timeline, on_training_thread: bool = True) -> Calls:
+    return Calls(
+        SimpleNamespace(record=lambda kind, /, **fields: None),
+        SimpleNamespace(on_training_thread=lambda: on_training_thread, timeline=timeline),
+        SimpleNamespace(here=lambda depth: 7),
+        lambda hook, function: function,
+    )
+
+
+def test_what_surrounds_a_save_is_the_checkpoints_and_the_save_is_counted_once() -> None:
+    timeline = Timeline()
+    calls = _calls(timeline)
+    part = calls.wrap("save", lambda: time.sleep(_PAUSE_S), CHECKPOINT)
+    save = calls.wrap("save", lambda: part(), CHECKPOINT)
+
+    def write() -> None:
+        time.sleep(_PAUSE_S)
+        save()
+        time.sleep(_PAUSE_S)
+
+    assert calls.in_whole(lambda: calls.in_whole(write)())() is None
+    assert timeline.spent[CHECKPOINT] >= 3 * _PAUSE_S * 1e9 and timeline.stack == [OTHER]
+    count, took_ns, _ = calls.totals["save", 7]
+    assert count == 1 and _PAUSE_S * 1e9 <= took_ns < timeline.spent[CHECKPOINT]
+    save()
+    assert calls.totals["save", 7][0] == 2, "a save of the loop's own counts as before"
+
+
+def test_a_checkpoint_that_fails_or_is_written_by_another_thread_leaves_nothing_open() -> None:
+    timeline = Timeline()
+
+    def fail() -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        _calls(timeline).in_whole(fail)()
+    assert timeline.stack == [OTHER]
+    before = timeline.spent[CHECKPOINT]
+    _calls(timeline, on_training_thread=False).in_whole(lambda: None)()
+    assert timeline.spent[CHECKPOINT] == before
+
+
+@pytest.mark.parametrize(
+    ("module", "owner", "method"),
+    [
+        ("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint"),
+        ("transformers.trainer", "Trainer", "_save_checkpoint"),
+        ("accelerate.accelerator", "Accelerator", "save_state"),
+    ],
+)
+def test_the_methods_of_trainers_are_found_and_given_back(
+    module: str, owner: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = getattr(importlib.import_module(module), owner)
+    original = vars(kind)[method]
+    monkeypatch.setattr(checkpoints, "_TRAINERS", {(module, owner, method)})
+    monkeypatch.setattr(checkpoints, "_LATER", set())
+    changes, calls = Changes(), _calls(Timeline())
+    checkpoints.watch_later(changes, calls.wrap, calls.in_whole)
+    assert vars(kind)[method] is not original and vars(kind)[method].__wrapped__ is original
+    changes.take_back()
+    assert vars(kind)[method] is original
