@@ -33,6 +33,10 @@ class Op:
     total_ms_per_step: float
     flops_per_step: float
 
+    def computes_in(self, dtype: str) -> bool:
+        """Whether its numbers, or the pairs that complex ones are, are of the type."""
+        return dtype in (self.dtype, _PAIRS.get(self.dtype))
+
 
 @dataclass(frozen=True, slots=True)
 class DtypeTiming:
@@ -41,7 +45,7 @@ class DtypeTiming:
     name: str
     shapes: str
     dtype: str
-    """What the job uses."""
+    """What the job uses; of complex numbers, what they are pairs of."""
     milliseconds: float
     """One call in `dtype`."""
     float32_milliseconds: float
@@ -305,7 +309,7 @@ class OpProfile:
     def self_ms(self, dtype: str) -> float:
         """Self time per step of the operators of one type and of the complex numbers that are pairs of it, listed or
         not: a Fourier transform's gradient is as dear in double precision as what it is the gradient of."""
-        return sum(ms for name, ms in self.self_ms_by_dtype if name == dtype or _PAIRS.get(name) == dtype)
+        return sum(ms for name, ms in self.self_ms_by_dtype if dtype in (name, _PAIRS.get(name)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,3 +28,21 @@ def test_what_is_not_in_float32_is_timed_in_that(monkeypatch: pytest.MonkeyPatch
     (row,) = timed(monkeypatch, "mm", "float64", True)
     assert row["dtype"] == "float64" and "bfloat16_milliseconds" not in row
     assert row["milliseconds"] > 0 and row["float32_milliseconds"] > 0
+
+
+def test_a_fourier_transform_is_timed_in_single_precision_too_and_so_is_its_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dtype, "native", lambda kind: {})
+    calls = [
+        ("_fft_r2c", "float64", [8, 256], "double", [None, [1], 0, True]),
+        ("_fft_c2c", "complex128", [8, 256], "c10::complex<double>", [None, [1], 0, False]),
+    ]
+    ops = [{"name": name, "dtype": kind, "shapes": str(shape)} for name, kind, shape, *_ in calls]
+    arguments = [
+        (f"aten::{name}", [shape, [], [], []], [kind, "", "Scalar", "Scalar"], concrete)
+        for name, _, shape, kind, concrete in calls
+    ]
+    rows = dtype.timings(ops, arguments)
+    assert [(row["name"], row["dtype"]) for row in rows] == [("_fft_r2c", "float64"), ("_fft_c2c", "float64")]
+    assert all(row["float32_milliseconds"] > 0 for row in rows)

@@ -163,7 +163,12 @@ def _of_a_library(told: Told) -> None:
     timeit.repeat(told.step, number=3, repeat=2)
 
 
-@pytest.mark.parametrize("loop", [_list, _broken, _returned, _endless, _of_a_library])
+def _comprehension(told: Told) -> None:
+    for _ in range(2):
+        assert len([told.step() for _ in range(3)]) == 3
+
+
+@pytest.mark.parametrize("loop", [_list, _comprehension, _broken, _returned, _endless, _of_a_library])
 def test_the_length_of_other_loops_is_not(loop: Callable[[Told], None]) -> None:
     assert alone(loop).lengths == {None}
 

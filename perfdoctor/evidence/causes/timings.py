@@ -55,7 +55,7 @@ def type_cost(step: Step, ops: OpProfile, dtype: str) -> TypeCost:
     """Timed operators by their ratio; others by their bytes in float64, not at all in an emulated half type."""
     cost = in_step(step, ops, ops.self_ms(dtype))
     timings = [timing for timing in ops.timings if timing.dtype == dtype and timing.float32_milliseconds > 0]
-    calls = {(op.name, op.shapes): op.calls_per_step for op in ops.ops if op.dtype == dtype}
+    calls = {(op.name, op.shapes): op.calls_per_step for op in ops.ops if op.computes_in(dtype)}
     as_is = sum(calls.get((p.name, p.shapes), 0.0) * p.milliseconds for p in timings)
     in_single = sum(calls.get((p.name, p.shapes), 0.0) * p.float32_milliseconds for p in timings)
     ratio = as_is / in_single if in_single > 0 else None

@@ -4,6 +4,8 @@ from math import prod
 
 FLOATING = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 """The profiler's names of types -> torch's."""
+COMPLEX = {"c10::complex<float>": "complex64", "c10::complex<double>": "complex128"}
+"""The same, of pairs of such numbers."""
 
 
 def rounded(value: float) -> float:

@@ -9,7 +9,8 @@ from . import replay
 _TIMED = 24
 _LIMIT_NS = 600_000_000
 """For all operators together."""
-_TYPES = ("float64", "float16", "bfloat16")
+_TYPES = {"float64": "float64", "float16": "float16", "bfloat16": "bfloat16", "complex128": "float64"}
+"""Those that are compared with float32, and what they, or the pairs that they are, are made of."""
 _PRODUCTS = frozenset(f"aten::{n}" for n in "mm addmm bmm baddbmm convolution convolution_backward".split())
 """What autocast computes in bfloat16, forward and backward."""
 _PRODUCTS_TIMED = 8
@@ -28,10 +29,10 @@ def timings(ops: list, arguments: list) -> list:
 def _timed(op: dict, name: str, shapes: list, types: list, concrete: list) -> "dict | None":
     if op["dtype"] not in _TYPES or not replay.replayable(name, shapes):
         return None
-    dtypes = getattr(torch, op["dtype"]), torch.float32
+    dtypes = getattr(torch, _TYPES[op["dtype"]]), torch.float32
     ways = [replay.prepared(name, shapes, types, concrete, dtype) for dtype in dtypes]
     native, single = replay.in_turns(ways)
-    return {"dtype": op["dtype"], "milliseconds": native, "float32_milliseconds": single}
+    return {"dtype": _TYPES[op["dtype"]], "milliseconds": native, "float32_milliseconds": single}
 
 
 def _in_bfloat16(op: dict, name: str, shapes: list, types: list, concrete: list) -> "dict | None":

@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from ..rows import FLOATING, elements, milliseconds
+from ..rows import COMPLEX, FLOATING, elements, milliseconds
 
 _ELEMENTS = 1 << 25
 """Largest operator replayed, in elements of its inputs: 256 MiB in float64."""
@@ -28,6 +28,9 @@ _REPLAYABLE = frozenset(
         "relu threshold_backward gelu gelu_backward silu silu_backward tanh tanh_backward sigmoid sigmoid_backward "
         "leaky_relu leaky_relu_backward elu elu_backward softplus "
         "add sub mul div neg abs pow sqrt rsqrt exp log sin cos clamp where sum mean var maximum minimum "
+        "log1p log2 log10 expm1 erf erfc tan atan atan2 asin acos sinh cosh reciprocal sign round floor ceil square "
+        "lerp addcmul addcdiv cumsum prod amax amin std norm linalg_vector_norm logsumexp hypot nan_to_num "
+        "_fft_r2c _fft_c2r _fft_c2c "
         "_softmax _softmax_backward_data _log_softmax _log_softmax_backward_data "
         "native_layer_norm native_layer_norm_backward mse_loss mse_loss_backward "
         "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
@@ -74,13 +77,16 @@ def rows(ops: list, arguments: list, most: int, limit_ns: int, timed) -> "list[d
 
 
 def prepared(name: str, shapes: list, types: list, concrete: list, dtype=None, last: bool = False):
-    """A call of the operator with arguments like the profiled ones; tensors of `dtype`, or of their own type, those
-    of four dimensions with the second of them `last` in memory."""
+    """A call of the operator with arguments like the profiled ones; tensors of `dtype`, or of their own type (complex
+    ones are of pairs of it), those of four dimensions with the second of them `last` in memory."""
     values = []
+    pairs = dtype and dtype.to_complex()
     for shape, kind, constant in zip(shapes, types, concrete):
         if kind in FLOATING:
             tensor = torch.ones(shape, dtype=dtype or getattr(torch, FLOATING[kind]))
             values.append(tensor.contiguous(memory_format=torch.channels_last) if last and len(shape) == 4 else tensor)
+        elif kind in COMPLEX:
+            values.append(torch.ones(shape, dtype=pairs or getattr(torch, COMPLEX[kind])))
         else:
             values.append(constant)
     return _bound(getattr(torch.ops.aten, name.partition("::")[2]), values)

@@ -13,18 +13,14 @@ from ..hooks.profilers import Profilers
 from ..microbenchmarks import intra_op, onednn, replay
 from ..microbenchmarks.final import FinalMicrobenchmark
 from ..microbenchmarks.update import UpdateMicrobenchmark
-from ..rows import FLOATING, milliseconds, operator, shown
+from ..rows import COMPLEX, FLOATING, milliseconds, operator, shown
 from . import device_work, gaps, layers, library_use
 
 _KEPT = 80
 """Operators kept, the largest by total time; the totals cover all."""
 _SILENT = 99
 _LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
-_DTYPES = {
-    **FLOATING,
-    "c10::complex<float>": "complex64",
-    "c10::complex<double>": "complex128",
-}
+_DTYPES = {**FLOATING, **COMPLEX}
 _CONVERSIONS = ("aten::to", "aten::_to_copy")
 """Of a single number these say nothing about the job's types: Python's numbers are float64, and an optimizer that loops
 hands each of its tensors a few."""

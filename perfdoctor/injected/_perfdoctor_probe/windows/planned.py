@@ -98,7 +98,7 @@ def _by_loops(loops: list, step: int, loading) -> "dict | None":
 
 def _may_leave(loop) -> bool:
     """Whether a `break` or a `return` may end it before its iterator does."""
-    waiting = [(node, True) for node in loop.body]
+    waiting = [(node, True) for node in getattr(loop, "body", ())]  # a comprehension has none
     while waiting:
         node, own = waiting.pop()
         if isinstance(node, ast.Return) or (own and isinstance(node, ast.Break)):
