@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -55,12 +55,11 @@ def _most_steps(stepped: Sequence[ProcessRecording]) -> str:
 
 
 def _last_group(stepped: Sequence[ProcessRecording]) -> str:
-    """The placement group whose ranks started last, on the machine that most of the ranks are on: clocks of two
-    machines do not compare."""
-    boots = Counter(process.header.boot for process in stepped if process.ray is not None)
-    if not boots:
-        return ""
-    boot = max(sorted(boots), key=lambda one: boots[one])
-    there = [process for process in stepped if process.ray is not None and process.header.boot == boot]
-    last = max(there, key=lambda process: process.header.t)
-    return last.ray.group if last.ray is not None else ""
+    """The placement group whose ranks started last, on the machine that has seen most groups, and of those most ranks:
+    clocks of two machines do not compare."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for process in sorted(stepped, key=lambda one: one.header.t):
+        if process.ray is not None:
+            groups[process.header.boot].append(process.ray.group)
+    seen = max((groups[boot] for boot in sorted(groups)), key=lambda one: (len(set(one)), len(one)), default=[""])
+    return seen[-1]
