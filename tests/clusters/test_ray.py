@@ -302,7 +302,8 @@ def test_a_submission_from_outside_says_what_to_type_instead(cluster: Cluster) -
     checked = cluster.machine.check("--", sys.executable, *cluster.submission(), "-c", "print('learnt nothing')")
     assert checked.code == Exit.NOT_MEASURABLE, checked.stdout + checked.stderr
     assert checked.told == ["learnt nothing"]
-    assert "name perfdoctor behind it instead: `ray job submit -- perfdoctor check ...`" in checked.stdout
+    assert "name perfdoctor behind it instead: `ray job submit -- perfdoctor check ...`" in checked.stderr
+    assert "--python PATH" not in checked.stderr
 
 
 def test_a_node_without_perfdoctor_sends_its_rank_home(ill: Ended) -> None:

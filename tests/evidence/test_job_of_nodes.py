@@ -113,9 +113,11 @@ def test_a_job_that_was_started_anew_says_so(tmp_path: Path) -> None:
     assert _built(run).notes == ("the job was started 3 times, and this is about the last start",)
 
 
-def _placed(run: RunDirectory, rank: int, host: str, group: str, t: int, error: str = "", world: int = 2) -> None:
+def _placed(run: RunDirectory, rank: int, host: str, group: str, t: int, error: str = "") -> None:
     """A rank of Ray Train's that was started there then."""
-    write_rank(run.path, rank, header={"host": host, "boot": f"boot-{host}", "t": t}, world=str(world))
+    raylet = 100 * t + rank  # nobody starts two ranks
+    header = {"host": host, "boot": f"boot-{host}", "t": t, "ppid": raylet}
+    write_rank(run.path, rank, header=header)
     records: list[dict[str, Any]] = [{"k": "ray", "run": "fit", "group": group}]
     records += [{"k": "failure", "error": error}] if error else []
     with (run.path / f"process-{RANK_PID + rank}-{t}.jsonl").open("a") as file:
@@ -126,9 +128,10 @@ def test_a_training_that_ray_went_on_with_without_a_lost_node_says_why(tmp_path:
     run = write_node(tmp_path, "gpu-a", {}, facts={"end": "stopped"})
     _placed(run, 0, "gpu-a", "first", 1, "RuntimeError: Connection closed by peer [10.0.0.2]:7")
     _placed(run, 1, "gpu-b", "first", 9, "OSError: no space left for --token=abc")
-    _placed(run, 0, "gpu-a", "last", 2, world=1)
+    for rank in (0, 1):
+        _placed(run, rank, "gpu-a", "last", 2)
     evidence = _built(run)
-    assert (evidence.slowest.job.world_size, evidence.slowest.job.seen_ranks) == (1, 1)
+    assert [(node.name, node.ranks) for node in evidence.slowest.job.nodes] == [("gpu-a", (0, 1)), ("gpu-b", ())]
     assert evidence.slowest.job.end.exception == "", "that one was made good"
     assert "an earlier attempt failed: rank 1 raised OSError: no space left for --token=***" in evidence.notes
 

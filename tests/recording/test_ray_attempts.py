@@ -9,6 +9,7 @@ import pytest
 import recordings
 
 from perfdoctor.recording.model import Recording
+from perfdoctor.recording.ray import unseen
 from perfdoctor.recording.reader import read
 
 
@@ -70,11 +71,13 @@ def test_ranks_of_one_training_and_those_outside_ray_stay_together(tmp_path: Pat
 @pytest.mark.parametrize(("how", "word"), [("client", "ray://"), ("uv", "uv run"), ("submitted", "ray job submit --")])
 def test_workers_that_no_probe_reaches_are_told_of(tmp_path: Path, how: str, word: str) -> None:
     driver = [recordings.process(1), {"k": "ray", "unseen": how}]
-    (note,) = _recording(tmp_path, driver).problems
-    assert "not observed" in note
-    assert word in note
+    missing = unseen(_recording(tmp_path, driver).processes)
+    assert missing is not None
+    assert "not observed" in missing.reason
+    assert word in str(missing)
 
 
 def test_a_driver_whose_workers_were_seen_has_nothing_to_tell(tmp_path: Path) -> None:
     driver = [recordings.process(1), {"k": "ray", "unseen": "uv"}]
-    assert _recording(tmp_path, driver, _rank(2, 9, run="fit", group="a")).problems == ()
+    recording = _recording(tmp_path, driver, _rank(2, 9, run="fit", group="a"))
+    assert recording.problems == ()
