@@ -142,7 +142,7 @@ def notes(nodes: Mapping[Node, str], ranks: Ranks) -> tuple[str, ...]:
 
 
 def _missing_ranks(nodes: Mapping[Node, str], ranks: Ranks) -> list[str]:
-    world = max((process.world_size for _, process in ranks), default=1)
+    world = max((process.world_size for _, process in ranks), default=0)  # nobody knows, where nobody took a step
     missing = set(range(world)) - {process.rank for _, process in ranks}
     if not missing:
         return []

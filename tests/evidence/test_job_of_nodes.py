@@ -17,7 +17,7 @@ from perfdoctor.evidence.model import Host, Missing, RunEvidence, ranks_in_words
 from perfdoctor.exits import Exit
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.nodes import read_nodes
-from perfdoctor.report.trust import environment_rows
+from perfdoctor.report.trust import alarm_rows, environment_rows
 from perfdoctor.report.verdict import verdict
 from perfdoctor.trials.judge import exit_code, judge
 
@@ -70,6 +70,10 @@ def test_ranks_that_nobody_recorded_are_named(tmp_path: Path) -> None:
     assert idle == "rank 1 of 4 took no step"
 
 
+def test_where_nobody_took_a_step_no_rank_is_missed(tmp_path: Path) -> None:
+    assert _built(write_node(tmp_path, "gpu-a", {0: IDLE})).notes == ()
+
+
 def test_a_node_that_died_is_named_and_what_it_wrote_counts(tmp_path: Path) -> None:
     run = write_node(tmp_path, "gpu-a", {0: 20_000}, facts={"end": "crashed", "exit_code": 1})
     write_node(tmp_path, "gpu-b", {1: 1_000}, over=False)
@@ -104,7 +108,9 @@ def test_the_job_failed_with_what_no_other_rank_only_suffered(tmp_path: Path) ->
         run = write_node(tmp_path, host, {rank: 1_000}, facts=crashed)
         (file,) = run.process_files()
         file.write_text(file.read_text() + json.dumps({"k": "failure", "error": error}) + "\n")
-    assert _built(run).slowest.job.end.exception == "ValueError: a bad shard"
+    evidence = _built(run).slowest
+    assert evidence.job.end.exception == "ValueError: a bad shard"
+    assert "it failed with exit code 1; ValueError: a bad shard" in [row.text for row in alarm_rows(evidence)][-1]
 
 
 def test_a_job_that_was_started_anew_says_so(tmp_path: Path) -> None:
