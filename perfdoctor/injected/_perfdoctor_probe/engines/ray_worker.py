@@ -3,7 +3,7 @@
 import functools
 import sys
 
-from .. import failures
+from .. import distant, failures
 from ..timeline import CHECKPOINT, COMMUNICATION, LOGGING
 
 _UPLOAD = ("StorageContext", "persist_current_checkpoint", "save", CHECKPOINT)
@@ -66,9 +66,11 @@ def _watch(probe) -> None:
 
 
 def _failed(probe, error) -> None:
-    """Written at once: Ray is about to end this process."""
+    """Written, and sent home, at once: Ray is about to end this process."""
     probe.recorder.record("failure", error=failures.told(error))
     probe.write_rows()
+    if distant.outpost is not None:
+        distant.outpost.see_off()
 
 
 def _run() -> str:
