@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..errors import PerfdoctorError
+from . import ray
 from .directory import RunDirectory
 from .host import HostRecording
 from .identity import attempt
@@ -71,12 +72,25 @@ def read_recordings(directory: RunDirectory) -> list[tuple[RunDirectory, Recordi
 def ranks(recordings: Iterable[tuple[Owner, Recording]]) -> list[tuple[Owner, ProcessRecording]]:
     """The ranks of all nodes in their order, with what they are given with; of the last attempt only: one that failed
     is over for all of them."""
-    found = [(owner, process) for owner, recording in recordings for process in recording.ranks]
+    found = [(owner, process) for owner, recording in _of_one_training(list(recordings)) for process in recording.ranks]
     last = max((attempt(process.environment) for _, process in found), default=0)
     return sorted(
         ((owner, process) for owner, process in found if attempt(process.environment) == last),
         key=lambda pair: (pair[1].rank, pair[1].header.t),
     )
+
+
+def _of_one_training(recordings: Sequence[tuple[Owner, Recording]]) -> list[tuple[Owner, Recording]]:
+    """Without the ranks that Ray has placed for another training, or for an attempt that failed: which those are, no
+    node knows by itself."""
+    stepped = [process for _, recording in recordings for process in recording.processes if process.role == "rank"]
+    over = {id(process) for process in stepped} - {id(process) for process in ray.of_one_attempt(stepped)}
+    if not over:
+        return list(recordings)
+    return [
+        (owner, replace(recording, processes=tuple(one for one in recording.processes if id(one) not in over)))
+        for owner, recording in recordings
+    ]
 
 
 def _read(directory: RunDirectory) -> list[Node]:

@@ -112,6 +112,9 @@ def test_a_distant_rank_is_one_like_the_others(ends: Any, client: Client, tmp_pa
     commands: list[Any] = []
     _wait(lambda: commands.extend(rank.commands()) or commands)
     assert commands == [{"do": "stop", "step": 9}]
+    # Of an attempt that failed nobody says that it is held.
+    ends[1].distant["lost"] = lost = gathering._Distant()
+    lost.hello = {"k": "hello", "rank": 1}
     # Its last word: all that it wrote is here by then, nothing is left there, nor in the cluster.
     (tmp_path / "there" / "process-7-1.jsonl").write_text("last\n")
     rank.tell({"k": "held", "engine": "Ray"})
@@ -120,6 +123,16 @@ def test_a_distant_rank_is_one_like_the_others(ends: Any, client: Client, tmp_pa
     assert not (tmp_path / "there").exists()
     assert list(client.values) == []
     rank.close()
+
+
+def test_what_is_seen_off_is_on_its_way(ends: Any, client: Client, tmp_path: Path) -> None:
+    there, here, _ = ends
+    _wait(lambda: b"token/home" in client.values)
+    here.over = True  # nobody takes it in
+    (tmp_path / "there" / "process-7-1.jsonl").write_text("last words\n")
+    there.see_off()
+    assert any(b"last words" in value for value in client.values.values())
+    here.over = False
 
 
 def test_what_could_not_be_sent_is_sent_later(ends: Any, client: Client, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ OURS = "_perfdoctor_probe.engines.ray_driver.hook"
 
 token = ""
 """Of the run that this process sends home what it records; "" where it writes into the run directory."""
+outpost = None
+"""What sends it."""
 
 
 def place(run: str) -> str:
@@ -42,10 +44,11 @@ def place(run: str) -> str:
 
 def settle(run: str) -> None:
     """Torch was imported: what is recorded from here on is worth a directory, and the way home."""
+    global outpost
     if token:
         from .engines.outpost import Outpost
 
-        Outpost(run, token)
+        outpost = Outpost(run, token)
 
 
 def _session() -> str:

@@ -87,10 +87,10 @@ class Gathering:
                 self._tell(distant, message)
 
     def _tidy_up(self, who: str) -> None:
-        """Once the launcher hears that all ranks are held, it ends the driver, which leaves no time."""
+        """Once the launcher hears that all ranks are held, it ends the driver, which leaves no time. No rank that is
+        held looks whether anybody is at home, and of those of an attempt that failed nothing more is heard."""
         self.store.remove(f"down/{who}/", all_under=True)
-        if all(distant.held for distant in self.distant.values() if distant.hello is not None):
-            self.store.remove("home")
+        self.store.remove("home")
 
     def _write(self, name: str, at: int, data: bytes) -> None:
         if not _NAME.fullmatch(name):

@@ -17,6 +17,8 @@ from . import post
 
 _PATIENCE_S = 120.0
 """For a worker to be connected to its cluster; it is, long before it is given anything to train."""
+_LAST_WORDS_S = 2.0
+"""For what is written to be on its way, before the engine ends this process."""
 _LARGEST = 65536
 """Of a message, as at the other ends."""
 
@@ -100,6 +102,12 @@ class Outpost:
                     file.seek(at)
                     pieces.append((entry.name, at, file.read()))
         return pieces
+
+    def see_off(self) -> None:
+        """Wait, on a thread of the rank's that has nothing more to do, until all that is written is on its way."""
+        deadline = time.monotonic() + _LAST_WORDS_S
+        while not self.over and self._grown() and time.monotonic() < deadline:
+            time.sleep(post.POLL_S / 4)
 
     def _send_home(self, messages: "list[dict]") -> None:
         """Messages arrive no earlier than what was written before them."""
