@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ..launch.masking import masked
-from ..recording.identity import attempt
 from ..recording.model import ProcessRecording
-from ..recording.nodes import Node
+from ..recording.nodes import Node, starts_before
 from .model import EndKind, Job, JobEnd, JobNode, ranks_in_words
 from .nodes import nodes as machine_names
 
@@ -128,7 +127,7 @@ def _torch_build(cuda: str | None, hip: str | None) -> str:
 
 def notes(nodes: Mapping[Node, str], ranks: Ranks) -> tuple[str, ...]:
     """What of the job is not in its recordings, as clauses."""
-    return (*_missing_ranks(nodes, ranks), *_without_end(nodes, ranks), *_earlier_attempts(ranks))
+    return (*_missing_ranks(nodes, ranks), *_without_end(nodes, ranks), *_earlier_attempts(nodes))
 
 
 def _missing_ranks(nodes: Mapping[Node, str], ranks: Ranks) -> list[str]:
@@ -174,8 +173,8 @@ def _without_end(nodes: Mapping[Node, str], ranks: Ranks) -> list[str]:
     return found
 
 
-def _earlier_attempts(ranks: Ranks) -> list[str]:
-    last = max((attempt(process.environment) for _, process in ranks), default=0)
+def _earlier_attempts(nodes: Mapping[Node, str]) -> list[str]:
+    last = max((count for node in nodes for count in starts_before(node.recording)), default=0)
     if not last:
         return []
     return [f"the job was started {last + 1} times, and this is about the last start"]

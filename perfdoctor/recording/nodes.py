@@ -12,7 +12,7 @@ from typing import TypeVar
 from ..errors import PerfdoctorError
 from .directory import RunDirectory
 from .host import HostRecording
-from .identity import attempt
+from .identity import attempts
 from .machine import Machine
 from .model import ProcessRecording, Recording
 from .monitor import read_host_file, read_machine_file
@@ -71,12 +71,23 @@ def read_recordings(directory: RunDirectory) -> list[tuple[RunDirectory, Recordi
 def ranks(recordings: Iterable[tuple[Owner, Recording]]) -> list[tuple[Owner, ProcessRecording]]:
     """The ranks of all nodes in their order, with what they are given with; of the last attempt only: one that failed
     is over for all of them."""
-    found = [(owner, process) for owner, recording in recordings for process in recording.ranks]
-    last = max((attempt(process.environment) for _, process in found), default=0)
+    found = [
+        (count, owner, process)
+        for owner, recording in recordings
+        for process, count in zip(recording.ranks, starts_before(recording), strict=True)
+    ]
+    last = max((count for count, _, _ in found), default=0)
     return sorted(
-        ((owner, process) for owner, process in found if attempt(process.environment) == last),
+        ((owner, process) for count, owner, process in found if count == last),
         key=lambda pair: (pair[1].rank, pair[1].header.t),
     )
+
+
+def starts_before(recording: Recording) -> list[int]:
+    """For each of its ranks: how often the job had been started before."""
+    counts = attempts([(process.header, process.environment) for process in recording.processes])
+    by_header = {process.header: count for process, count in zip(recording.processes, counts, strict=True)}
+    return [by_header[process.header] for process in recording.ranks]
 
 
 def _read(directory: RunDirectory) -> list[Node]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import PerfdoctorError
 from .directory import RunDirectory
-from .identity import Place, read_place
+from .identity import Place, read_places
 from .model import RunFacts
 from .reader import read_facts
 
@@ -70,6 +70,14 @@ def lead(parts: Sequence[Part]) -> Part | None:
     return min(with_ranks, key=lambda part: min((-attempt, rank) for attempt, rank in part.ranks), default=None)
 
 
+def unrecorded(parts: Sequence[Part]) -> frozenset[int]:
+    """Ranks of the job's last attempt that nobody has recorded; none where it is not known how many there are."""
+    places = [place for part in parts for place in part.places]
+    last = max((place.attempt for place in places), default=0)
+    world = max((place.world for place in places), default=0)
+    return frozenset(range(world)) - {place.rank for place in places if place.attempt == last}
+
+
 def last_written_s(directory: RunDirectory) -> float:
     """When a file of it was last written to, by the clock that its disk goes by; 0 where there is none."""
     try:
@@ -116,7 +124,7 @@ def _timed(directory: RunDirectory, facts: RunFacts) -> Part:
 
 
 def _with_places(part: Part) -> Part:
-    read = [place for path in part.directory.process_files() if (place := read_place(path)) is not None]
+    read = read_places(part.directory.process_files())
     # Kubernetes gives each pod a RANK; under torchrun that is its agent's, and its ranks have others.
     numbered = any(place.has_local_rank for place in read)
     return replace(part, places=tuple(dict.fromkeys(place for place in read if place.has_local_rank is numbered)))
