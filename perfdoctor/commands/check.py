@@ -36,7 +36,7 @@ from . import log_to, other_nodes, outputs, traces
 from .budgets import keep_budgets, needs_counters, require_known_budgets
 from .progress import say
 from .run import known
-from .stored import stored
+from .stored import deliver, stored
 from .typed_job import TypedJob
 from .watch import watcher
 
@@ -122,6 +122,8 @@ def _run(options: Options, config: Config) -> Exit:
     try:
         with watcher(directory, mode, options.log_every, seconds) as show:
             ending = record(request, directory, show, conductor, history.facts(os.environ))
+        if deliver(directory):
+            other_nodes.gather(directory, ending)
         elsewhere = other_nodes.handed_over(directory, ending)
         if elsewhere is not None:
             if mode != "passthrough" and elsewhere is Exit.JOB_FAILED:
@@ -129,6 +131,7 @@ def _run(options: Options, config: Config) -> Exit:
             return elsewhere
         if ending.kind != "interrupted":  # whoever interrupts it does not want to wait
             other_nodes.wait_for_others(directory)
+        other_nodes.complete(directory)
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             show_last_words(directory.job_output)
