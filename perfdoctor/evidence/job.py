@@ -25,8 +25,6 @@ _GRAVEST_FIRST: tuple[EndKind, ...] = (
 )
 """Of the ends that the job met on its nodes, the first is the job's: where it stopped elsewhere, that one made it."""
 _GRAVITY = {kind: place for place, kind in enumerate(_GRAVEST_FIRST)}
-_OF_A_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
-"""In an exception of a rank that has only lost another one."""
 
 
 def names(nodes: Sequence[Node], ranks: Ranks) -> Mapping[Node, str]:
@@ -104,19 +102,30 @@ def _end(nodes: Mapping[Node, str]) -> JobEnd:
     facts = node.recording.facts
     where = f"on {name}" if name and _kind(node) not in ("stopped", "finished") else ""
     detail = " ".join(filter(None, (facts.detail, where)))
-    return JobEnd(_kind(node), facts.exit_code, facts.signal, detail, _failure(nodes))
+    return JobEnd(_kind(node), facts.exit_code, facts.signal, detail, _failure(nodes, _kind(node)))
 
 
 def _kind(node: Node) -> EndKind:
     return cast(EndKind, node.recording.facts.end)
 
 
-def _failure(nodes: Mapping[Node, str]) -> str:
-    """The first line of the first failure, without secrets; that of a rank which lost another one only where there is
-    no other."""
-    failures = [p.failure.error for node in nodes for p in node.recording.processes if p.failure is not None]
-    first = min(failures, key=lambda error: any(words in error for words in _OF_A_PEER), default="")
-    return " ".join(masked(first.split("\n", 1)[0].split(" ")))
+def _failure(nodes: Mapping[Node, str], kind: EndKind) -> str:
+    """The first line of the first failure, without secrets. What a worker of Ray's raised has ended nothing where the
+    training was started anew, and ended well."""
+    went_on = kind in ("finished", "stopped")
+    failed = [process for node in nodes for process in node.recording.processes if process.failure is not None]
+    first = _first([process for process in failed if process.ray is None or not went_on])
+    return _told(first) if first is not None else ""
+
+
+def _first(failed: Sequence[ProcessRecording]) -> ProcessRecording | None:
+    """One that lost another rank only where all have."""
+    return min(failed, key=lambda process: process.failure is None or process.failure.is_of_a_peer, default=None)
+
+
+def _told(failed: ProcessRecording) -> str:
+    error = failed.failure.error if failed.failure is not None else ""
+    return " ".join(masked(error.split("\n", 1)[0].split(" ")))
 
 
 def _torch_build(cuda: str | None, hip: str | None) -> str:
@@ -127,7 +136,9 @@ def _torch_build(cuda: str | None, hip: str | None) -> str:
 
 def notes(nodes: Mapping[Node, str], ranks: Ranks) -> tuple[str, ...]:
     """What of the job is not in its recordings, as clauses."""
-    return (*_missing_ranks(nodes, ranks), *_without_end(nodes, ranks), *_earlier_attempts(nodes))
+    last = _last_attempt(nodes)
+    earlier = (*_earlier_attempts(last), *_failed_before(nodes, ranks, last))
+    return (*_missing_ranks(nodes, ranks), *_without_end(nodes, ranks), *earlier)
 
 
 def _missing_ranks(nodes: Mapping[Node, str], ranks: Ranks) -> list[str]:
@@ -173,8 +184,29 @@ def _without_end(nodes: Mapping[Node, str], ranks: Ranks) -> list[str]:
     return found
 
 
-def _earlier_attempts(nodes: Mapping[Node, str]) -> list[str]:
-    last = max((count for node in nodes for count in starts_before(node.recording)), default=0)
+def _last_attempt(nodes: Mapping[Node, str]) -> int:
+    """From 0."""
+    return max((count for node in nodes for count in starts_before(node.recording).values()), default=0)
+
+
+def _earlier_attempts(last: int) -> list[str]:
     if not last:
         return []
     return [f"the job was started {last + 1} times, and this is about the last start"]
+
+
+def _failed_before(nodes: Mapping[Node, str], ranks: Ranks, last: int) -> list[str]:
+    """What ended an earlier attempt."""
+    counts = {header: count for node in nodes for header, count in starts_before(node.recording).items()}
+    judged = {process.header for _, process in ranks}
+    trainings = {process.ray.run for _, process in ranks if process.ray is not None}
+
+    def earlier(process: ProcessRecording) -> bool:
+        if process.ray is not None:
+            return process.ray.run in trainings
+        return counts[process.header] < last
+
+    others = [one for node in nodes for one in node.recording.processes if one.role == "rank"]
+    failed = [one for one in others if one.failure is not None and one.header not in judged and earlier(one)]
+    first = _first(failed)
+    return [] if first is None else [f"an earlier attempt failed: rank {first.rank} raised {_told(first)}"]

@@ -135,8 +135,8 @@ class _Watch:
 
     def read_on(self) -> None:
         """Read on in the lead rank's file."""
-        if self.lead is None:
-            self.lead = self._find_lead()
+        if self.lead is None or self._has_left(self.lead):
+            self.lead, self.seen = self._find_lead(), Enough(self.goal)
         elif not self.lead.path.exists():
             self.lead = None
         if self.lead is not None:
@@ -144,6 +144,11 @@ class _Watch:
                 self.lead.refresh()
             except OSError:
                 self.lead = None
+
+    def _has_left(self, lead: ProcessFile) -> bool:
+        """Whether only others are there: the engine has started the ranks anew."""
+        there = {rank.pid for rank in self.server.ranks}
+        return bool(there) and 0 not in there and int(lead.path.name.split("-")[1]) not in there
 
     def _find_lead(self) -> ProcessFile | None:
         """The file of the first rank that spoke up; without a control channel, or when it is gone, one with steps."""

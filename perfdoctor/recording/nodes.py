@@ -16,6 +16,7 @@ from .identity import attempts
 from .machine import Machine
 from .model import ProcessRecording, Recording
 from .monitor import read_host_file, read_machine_file
+from .process import ProcessHeader
 from .reader import read
 from .siblings import find, is_growing
 
@@ -71,11 +72,10 @@ def read_recordings(directory: RunDirectory) -> list[tuple[RunDirectory, Recordi
 def ranks(recordings: Iterable[tuple[Owner, Recording]]) -> list[tuple[Owner, ProcessRecording]]:
     """The ranks of all nodes in their order, with what they are given with; of the last attempt only: one that failed
     is over for all of them."""
-    found = [
-        (count, owner, process)
-        for owner, recording in recordings
-        for process, count in zip(recording.ranks, starts_before(recording), strict=True)
-    ]
+    found: list[tuple[int, Owner, ProcessRecording]] = []
+    for owner, recording in recordings:
+        counts = starts_before(recording)
+        found += [(counts[process.header], owner, process) for process in recording.ranks]
     last = max((count for count, _, _ in found), default=0)
     return sorted(
         ((owner, process) for count, owner, process in found if count == last),
@@ -83,11 +83,10 @@ def ranks(recordings: Iterable[tuple[Owner, Recording]]) -> list[tuple[Owner, Pr
     )
 
 
-def starts_before(recording: Recording) -> list[int]:
-    """For each of its ranks: how often the job had been started before."""
+def starts_before(recording: Recording) -> dict[ProcessHeader, int]:
+    """For each of its processes: how often the job had been started before."""
     counts = attempts([(process.header, process.environment) for process in recording.processes])
-    by_header = {process.header: count for process, count in zip(recording.processes, counts, strict=True)}
-    return [by_header[process.header] for process in recording.ranks]
+    return {process.header: count for process, count in zip(recording.processes, counts, strict=True)}
 
 
 def _read(directory: RunDirectory) -> list[Node]:

@@ -280,10 +280,18 @@ class ProcessExit:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The exception that ended the process."""
+    """The exception that ended the process, or under Ray its training."""
 
     error: str
     """Its type and message, at most 300 characters: `ValueError: ...`."""
+
+    @property
+    def is_of_a_peer(self) -> bool:
+        """Whether the rank has only lost another one."""
+        return any(words in self.error for words in _OF_A_PEER)
+
+
+_OF_A_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
 
 
 @dataclass(frozen=True, slots=True)

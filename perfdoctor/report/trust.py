@@ -192,8 +192,8 @@ def _end_row(end: JobEnd) -> Row:
         "running": "it is still running; this report uses what there was so far",
         "unknown": "not known: perfdoctor was ended before it",
     }[end.kind]
-    if end.detail:
-        text += f"; {end.detail}"
+    exception = end.exception if end.kind == "crashed" else ""
+    text = "; ".join(filter(None, (text, exception, end.detail)))
     return Row(name, wording.clean(text), alarming=end.kind not in _GOOD_ENDS)
 
 

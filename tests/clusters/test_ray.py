@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -13,11 +16,17 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from perfdoctor.exits import Exit
+from perfdoctor.recording.directory import RunDirectory
+from perfdoctor.recording.model import Recording
+from perfdoctor.recording.reader import read
 
 pytest.importorskip("ray.train")
 
@@ -25,7 +34,8 @@ pytestmark = pytest.mark.e2e
 
 JOBS = Path(__file__).parent / "jobs"
 NODE = "perfdoctor-test-node"
-_RAY = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats")
+_CLI = ("-m", "ray.scripts.scripts")
+_RAY = (sys.executable, *_CLI, "start", "--block", "--disable-usage-stats")
 _MARK = "PERFDOCTOR_TEST_MARK"
 _PATIENCE_S = 120.0
 
@@ -46,6 +56,15 @@ class Ended:
     @property
     def findings(self) -> dict[str, Mapping[str, Any]]:
         return {finding["id"]: finding for check in self.report["checks"] for finding in check["findings"]}
+
+    @property
+    def notes(self) -> str:
+        return "\n".join(note["message"] for note in self.report["integrity"]["notes"])
+
+    @property
+    def recording(self) -> Recording:
+        (run,) = (self.here / "runs").iterdir()
+        return read(RunDirectory(run))
 
     @property
     def told(self) -> list[str]:
@@ -74,12 +93,18 @@ class Machine:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",
             "RAY_AUTH_MODE": "disabled",
+            # Seconds between two looks at the workers, for which every report of theirs waits.
+            "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
             "RAY_USAGE_STATS_ENABLED": "0",
             _MARK: self.mark,
         }
 
-    def python(self, *words: str | Path, address: str = "") -> Ended:
-        here = Path(tempfile.mkdtemp(dir=self.runs))
+    def place(self) -> Path:
+        """An empty directory."""
+        return Path(tempfile.mkdtemp(dir=self.runs))
+
+    def python(self, *words: str | Path, address: str = "", here: Path | None = None) -> Ended:
+        here = here or self.place()
         ended = subprocess.run(
             [sys.executable, *map(str, words)],
             cwd=here,
@@ -93,8 +118,8 @@ class Machine:
         return Ended(ended.returncode, ended.stdout, ended.stderr, here)
 
     def check(self, *words: str | Path, address: str = "") -> Ended:
-        options = ("--runs", "runs", "--output", "json:report.json", "--ignore", "PD12.cpu-contention,PD12.steal")
-        return self.python("-m", "perfdoctor", "check", *options, *words, address=address)
+        here = self.place()
+        return self.python(*checking(here), *words, address=address, here=here)
 
     def living(self) -> dict[int, str]:
         """Processes that carry our mark: their numbers and commands."""
@@ -125,15 +150,31 @@ def machine() -> Iterator[Machine]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
+def checking(here: Path) -> tuple[str, ...]:
+    """What python is to be told for a check that leaves everything in a directory."""
+    places = ("--runs", f"{here}/runs", "--output", f"json:{here}/report.json")
+    return ("-m", "perfdoctor", "check", *places, "--ignore", "PD12.cpu-contention,PD12.steal")
+
+
 @dataclass(frozen=True)
 class Cluster:
     machine: Machine
     address: str
     files: Path
     """Ray's own, of both nodes."""
+    dashboard: str
+    """Where jobs are submitted; "" where it is not installed."""
 
     def check(self, *words: str | Path) -> Ended:
         return self.machine.check(*words, address=self.address)
+
+    def submission(self) -> tuple[str, ...]:
+        """What python is to be told before a command that is to run on the cluster."""
+        return (*_CLI, "job", "submit", "--address", self.dashboard, "--", sys.executable)
+
+    def submit_check(self, *words: str | Path) -> Ended:
+        here = self.machine.place()
+        return self.machine.python(*self.submission(), *checking(here), *words, here=here)
 
     def keys(self) -> list[str]:
         """What is left in its store of what went home."""
@@ -149,22 +190,46 @@ class Cluster:
         return [command for command in self.machine.living().values() if any(name in command for name in names)]
 
 
+def _free_ports(count: int) -> list[str]:
+    with contextlib.ExitStack() as stack:
+        listening = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in listening:
+            one.bind(("127.0.0.1", 0))
+        return [str(one.getsockname()[1]) for one in listening]
+
+
+def _agent(port: str) -> tuple[str, ...]:
+    return ("--num-cpus", "1", "--dashboard-agent-listen-port", port)
+
+
+def _has_dashboard() -> bool:
+    try:
+        importlib.import_module("ray.dashboard.optional_deps")
+    except ImportError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def cluster(machine: Machine) -> Iterator[Cluster]:
     """A head and a second node, with a CPU each. The second has another name, and sees nothing in `machine.runs`."""
     apart = ["unshare", "--mount", "--uts", "sh", "-c"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("a node that does not see this one's files needs `unshare --mount`, which is not allowed here")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port, *others = _free_ports(5)
     address, files = f"127.0.0.1:{port}", machine.directory / "ray"
-    head = ("--head", "--port", str(port), "--temp-dir", str(files), "--include-dashboard", "false")
+    head = ("--head", "--port", port, "--temp-dir", str(files), "--ray-client-server-port", others[0])
+    dashboard = ""
+    if _has_dashboard():
+        head += ("--include-dashboard", "true", "--dashboard-port", others[1])
+        dashboard = f"http://127.0.0.1:{others[1]}"
+    else:
+        head += ("--include-dashboard", "false")
     script = f'mount -t tmpfs none "$0" && hostname {NODE} && exec "$@"'
     node = ("--address", address, "--node-ip-address", "127.0.0.2")
     for name, words in (
-        ("head", (*_RAY, *head, "--num-cpus", "1", "--node-ip-address", "127.0.0.1")),
-        ("node", (*apart, script, str(machine.runs), *_RAY, *node, "--num-cpus", "1")),
+        ("head", (*_RAY, *head, *_agent(others[2]), "--node-ip-address", "127.0.0.1")),
+        ("node", (*apart, script, str(machine.runs), *_RAY, *node, *_agent(others[3]))),
     ):
         file = machine.directory / f"{name}.log"
         with file.open("w") as log:
@@ -173,20 +238,67 @@ def cluster(machine: Machine) -> Iterator[Cluster]:
         while "This command will now block" not in file.read_text():
             assert time.monotonic() < deadline, file.read_text()
             time.sleep(0.2)
-    yield Cluster(machine, address, files)
+    yield Cluster(machine, address, files, dashboard)
     machine.end_all()
 
 
 @pytest.fixture(scope="module")
-def ill(cluster: Cluster) -> Ended:
-    return cluster.check("--steps", "40", JOBS / "ray_ddp.py", "100000", "1")
+def both(cluster: Cluster) -> tuple[Ended, Ended]:
+    """Two jobs at the same time, each with a rank whose data are late: another one. The second job is submitted."""
+    submit = cluster.submit_check if cluster.dashboard else cluster.check
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(cluster.check, "--steps", "40", JOBS / "ray_ddp.py", "100000", "--late", "1")
+        second = pool.submit(submit, "--steps", "40", JOBS / "ray_ddp.py", "100000", "--late", "0")
+        return first.result(), second.result()
 
 
-def test_the_late_rank_is_named_wherever_it_ran(ill: Ended) -> None:
-    assert "rank 1" in ill.findings["PD19.late-rank"]["rank_note"], ill.stdout
+@pytest.fixture
+def ill(both: tuple[Ended, Ended]) -> Ended:
+    return both[0]
+
+
+def test_the_late_rank_is_named_with_its_node_and_cause(ill: Ended) -> None:
+    late = ill.findings["PD03.too-few-workers"]
+    assert late["rank_note"].startswith(f"rank 1 on {_host_of(1, ill)}"), ill.stdout
     assert ill.report["environment"]["rank"] == 1
     assert ill.code == 1
     assert ill.report["integrity"]["job_end"]["kind"] == "stopped"
+
+
+def _host_of(rank: int, ended: Ended) -> str:
+    return next(one.header.host for one in ended.recording.ranks if one.rank == rank)
+
+
+def test_two_jobs_at_the_same_time_are_not_mixed_up(both: tuple[Ended, Ended]) -> None:
+    for late, job in ((1, both[0]), (0, both[1])):
+        assert job.report["environment"]["rank"] == late, job.stdout
+        assert job.findings["PD03.too-few-workers"]["rank_note"].startswith(f"rank {late} on ")
+        assert [one.rank for one in job.recording.ranks] == [0, 1]
+        assert len({one.ray.run for one in job.recording.ranks if one.ray}) == 1
+        assert job.report["integrity"]["job_end"]["kind"] == "stopped"
+    assert len({one.ray.run for job in both for one in job.recording.ranks if one.ray}) == 2
+
+
+def test_a_submitted_check_sees_all_nodes_and_ends_as_one_that_is_typed(
+    both: tuple[Ended, Ended], cluster: Cluster
+) -> None:
+    if not cluster.dashboard:
+        pytest.skip("`ray job submit` needs Ray's dashboard: pip install 'ray[default]'")
+    submitted = both[1]
+    assert {one.header.host for one in submitted.recording.ranks} == {NODE, os.uname().nodename}
+    assert "Ray was ended with it" in submitted.stdout  # the supervisor's: stderr of the job too
+    assert "Traceback" not in submitted.stdout
+    assert submitted.code == 1  # Ray's for a job that does not end with 0
+    assert "exit code 1" in submitted.stdout + submitted.stderr
+
+
+def test_a_submission_from_outside_says_what_to_type_instead(cluster: Cluster) -> None:
+    if not cluster.dashboard:
+        pytest.skip("`ray job submit` needs Ray's dashboard: pip install 'ray[default]'")
+    checked = cluster.machine.check("--", sys.executable, *cluster.submission(), "-c", "print('learnt nothing')")
+    assert checked.code == Exit.NOT_MEASURABLE, checked.stdout + checked.stderr
+    assert checked.told == ["learnt nothing"]
+    assert "name perfdoctor behind it instead: `ray job submit -- perfdoctor check ...`" in checked.stdout
 
 
 def test_a_node_without_perfdoctor_sends_its_rank_home(ill: Ended) -> None:
@@ -208,17 +320,68 @@ def test_ray_is_ended_without_a_word_and_nothing_is_left(ill: Ended, cluster: Cl
     assert cluster.workers() == []
 
 
-def test_a_healed_job_ends_as_it_would_have(cluster: Cluster) -> None:
-    bare = cluster.machine.python(JOBS / "ray_ddp.py", "150", address=cluster.address)
-    healed = cluster.check("--to-end", JOBS / "ray_ddp.py", "150")
-    assert bare.code == healed.code == 0, healed.stderr
-    assert healed.told == bare.told
-    assert len(healed.told) == 1
-    assert "PD19.late-rank" not in healed.findings
-    assert healed.report["integrity"]["job_end"]["kind"] == "finished"
-    assert "_perfdoctor_probe" not in healed.stdout + healed.stderr
-    assert sum('"k":"steps"' in text for _, text in healed.headers()) == 2
+def test_of_a_training_that_ray_starts_anew_the_last_attempt_is_judged(cluster: Cluster) -> None:
+    words = ("100000", "--late", "1", "--name", "anew", "--raise-at", "60", "--retries", "5")
+    checked = cluster.check("--steps", "40", JOBS / "ray_ddp.py", *words)
+    assert checked.report["integrity"]["job_end"]["kind"] == "stopped", checked.stdout + checked.stderr
+    assert checked.report["anatomy"]["count"] >= 40
+    assert checked.report["environment"]["rank"] == 1
+    assert "the report is about the last attempt" in checked.notes
+    assert "an earlier attempt failed: rank 1 raised ValueError: a batch that cannot be read" in checked.notes
+    # What perfdoctor ends is no failure that Ray makes good.
+    groups = {one.ray.group for one in checked.recording.processes if one.ray is not None}
+    assert len(groups) == 2
+
+
+def test_of_a_worker_that_is_killed_the_rank_is_named_and_what_came_home_is_judged(cluster: Cluster) -> None:
+    words = ("100000", "--late", "1", "--name", "killed", "--kill-at", "150")
+    checked = cluster.check("--to-end", JOBS / "ray_ddp.py", *words)
+    assert checked.code == Exit.JOB_FAILED, checked.stdout + checked.stderr
+    assert checked.report["integrity"]["job_end"]["kind"] == "crashed"
+    assert "rank 1 died" in checked.report["integrity"]["job_end"]["exception"]
+    assert "rank 1 died" in checked.stdout
+    assert checked.findings["PD03.too-few-workers"]["rank_note"].startswith("rank 1 on ")
     assert cluster.keys() == ["[]"]
+
+
+def _stored(machine: Machine, name: str) -> set[str]:
+    """What lies in the storage of a run, with times in names left out."""
+    place = machine.directory / "results" / name
+    paths = (str(path.relative_to(place)) for path in place.rglob("*"))
+    return {re.sub(r"checkpoint_[-\d_.]+", "checkpoint", path) for path in paths}
+
+
+@pytest.fixture(scope="module")
+def healed(cluster: Cluster) -> tuple[Ended, Ended]:
+    """Without perfdoctor and with it: like ranks, which save a checkpoint every ten steps."""
+    job = (JOBS / "ray_ddp.py", "150", "--save-every", "10", "--name")
+    bare = cluster.machine.python(*job, "bare", address=cluster.address)
+    return bare, cluster.check("--to-end", *job, "healed")
+
+
+def test_a_healed_job_ends_as_it_would_have(healed: tuple[Ended, Ended], cluster: Cluster) -> None:
+    bare, checked = healed
+    assert bare.code == 0, bare.stderr
+    assert checked.report["integrity"]["job_end"]["kind"] == "finished"
+    assert checked.told == bare.told
+    assert len(checked.told) == 1
+    assert {"PD19.late-rank", "PD03.too-few-workers"}.isdisjoint(checked.findings)
+    assert "_perfdoctor_probe" not in checked.stdout + checked.stderr
+    assert sum('"k":"steps"' in text for _, text in checked.headers()) == 2
+    assert cluster.keys() == ["[]"]
+    assert _stored(cluster.machine, "healed") == _stored(cluster.machine, "bare")
+
+
+def test_checkpoints_that_go_to_rays_storage_are_told_with_their_line(healed: tuple[Ended, Ended]) -> None:
+    found = healed[1].findings["PD14.frequent-checkpoints"]
+    numbers = {one["name"]: one["value"] for one in found["evidence"]}
+    assert numbers["bytes"] >= 8 << 20
+    assert numbers["every"] == 10
+    lines = Path(found["location"]["file"]).read_text().splitlines()
+    assert "ray.train.report(" in lines[found["location"]["line"] - 1]
+    for rank in healed[1].recording.ranks:
+        kinds = {call.kind for call in rank.calls}
+        assert {"save", "dist.report", "log:ray.train.report"} <= kinds
 
 
 def test_trials_are_jobs_of_their_own(machine: Machine) -> None:

@@ -98,6 +98,21 @@ def test_a_job_whose_ranks_cannot_leave_together_runs_on(server: ControlServer) 
     assert both.ending(Ending("crashed", 1)) == Ending("crashed", 1)
 
 
+def test_ranks_that_are_started_anew_are_told_anew(server: ControlServer) -> None:
+    first = Rank(server, 0, 2, here=1)
+    both = Together(server)
+    both.look()
+    both.ask("")
+    first.say(k="cannot", why="the job's store is gone")
+    first.socket.close()
+    server.poll(0.01)
+    both.look()
+    assert both.asked and both.cannot, "they may have come to the job's end"
+    Rank(server, 0, 2, here=1)
+    both.look()
+    assert not both.asked and not both.cannot
+
+
 def test_where_rank_0_is_elsewhere_its_perfdoctor_decides(server: ControlServer) -> None:
     second = Rank(server, 1, 2, here=1)
     both = Together(server)

@@ -11,7 +11,7 @@ from _thread import get_ident
 
 import torch
 
-from . import channel, control, distant, procfs, records, script, settings, sites
+from . import channel, control, distant, failures, procfs, records, script, settings, sites
 from .guard import Guard
 from .held_back import HeldBack
 from .hooks import collector, concurrency, loading, patches, profilers
@@ -440,9 +440,6 @@ class Probe:
         self.recorder.flush()
 
 
-_LONGEST_ERROR = 300
-
-
 def install(recorder, after_fork: list, start_ns: int) -> None:
     """Called once, right after the job's own `import torch`."""
     began = time.perf_counter_ns()
@@ -465,7 +462,7 @@ def _at_exit(probe: Probe) -> None:
         # The interpreter keeps what nobody caught, whether or not it is interactive.
         error = getattr(sys, "last_value", None)
         if error is not None and not isinstance(error, StopJob):
-            probe.recorder.record("failure", error=f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
+            probe.recorder.record("failure", error=failures.told(error))
         if not probe.retired and (probe.loop.timeline.step or probe.recorder.pending):
             probe.leave(discarded=False)
             probe.record_exit()

@@ -78,6 +78,8 @@ def watch_later(changes, wrap) -> None:
 
 
 def _written(target) -> int:
+    if type(target) is getattr(sys.modules.get("ray.train"), "Checkpoint", None):
+        target = target.path  # of what is copied: where it goes may be a bucket
     if type(target) is str or isinstance(target, pathlib.PurePath):
         if not os.path.exists(target):  # it is written in the background
             return 0
