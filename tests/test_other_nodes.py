@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
-from nodes_by_hand import last_written, write_node, write_rank
+from nodes_by_hand import STARTED, last_written, write_node, write_rank
 
 from perfdoctor.commands import other_nodes
 from perfdoctor.errors import PerfdoctorError
@@ -207,7 +208,7 @@ def test_a_node_in_storage_that_is_silent_after_the_end_does_not_report(storage:
     run = storage.own({1: 1_000})
     dead = storage.upload("gpu-a", {0: 1_000}, over=False)
     other_nodes.gather(run, FINISHED)
-    last_written(storage.folder / dead.name, 0.0)
+    last_written(storage.folder / dead.name, datetime.fromisoformat(STARTED).timestamp() + 15.0)
     assert other_nodes.handed_over(run, FINISHED) is None
     assert clock.now == 130.0
 

@@ -43,6 +43,23 @@ sys.meta_path.insert(0, Finder)
 """For sitecustomize: a PyTorch that calls itself another version."""
 
 
+WITHOUT_STORE = """
+import os, runpy
+import torch.distributed as dist
+
+met = dist.init_process_group
+
+def meet(*words, **more):
+    met(*words, **more)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        os.remove(os.environ["INIT_METHOD"].removeprefix("file://"))
+
+dist.init_process_group = meet
+runpy.run_path("{job}", run_name="__main__")
+"""
+
+
 @dataclass(frozen=True)
 class Ended:
     """A job of two nodes that has ended."""
@@ -76,14 +93,20 @@ class Ended:
         return {(attempt(rank.environment), rank.rank): len(rank.steps) for rank in ranks}
 
 
-def ended(place: Path, command: Sequence[object], *variables: Mapping[str, object], runs: str = "") -> Ended:
-    """`command` on each node, with these variables, until it has seen 40 steps."""
+def ended(
+    place: Path,
+    command: Sequence[object],
+    *variables: Mapping[str, object],
+    runs: str = "",
+    until: tuple[str, str] = ("--steps", "40"),
+) -> Ended:
+    """`command` on each node, with these variables."""
     nodes: list[Node] = []
     words = [str(word) for word in command]
     try:
         for more in variables:
             environment = {**os.environ, **{name: str(value) for name, value in more.items()}}
-            options = ["--steps", "40", "--output", f"json:{place / 'report.json'}"]
+            options = [*until, "--output", f"json:{place / 'report.json'}"]
             options += ["--runs", runs] if runs else []
             nodes.append(launched(words, place / "runs", *options, environment=environment))
         texts = [node.process.communicate(timeout=100)[0] for node in nodes]
@@ -96,13 +119,15 @@ def ended(place: Path, command: Sequence[object], *variables: Mapping[str, objec
 
 @pytest.fixture(scope="module")
 def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
-    """Nodes that the rendezvous numbers; one of them has another PyTorch."""
+    """Nodes that the rendezvous numbers; one of them has another PyTorch. In the store that agents share by default,
+    ranks of a second attempt meet what the first has left, and hang, with perfdoctor or without (PyTorch 2.13)."""
     place = tmp_path_factory.mktemp("restarted")
     (place / "other").mkdir()
     (place / "other/sitecustomize.py").write_text(OTHER_TORCH)
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{free_port()}", "--rdzv-id", "again"]
     agent = [*TORCHRUN, "--nnodes", 2, "--max-restarts", 1, *meeting, FAILS_ONCE]
-    yield ended(place, agent, {}, {"PYTHONPATH": place / "other"})
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": 1}
+    yield ended(place, agent, own_store, {**own_store, "PYTHONPATH": place / "other"})
 
 
 def test_of_a_job_that_was_restarted_all_ranks_of_the_last_attempt_leave_together(restarted: Ended) -> None:
@@ -134,6 +159,16 @@ def test_ranks_that_met_in_a_file_leave_at_the_same_step(tmp_path: Path) -> None
     assert job.codes == [0, 0], job.texts
     assert job.ends == [("stopped", "")] * 2
     assert set(job.steps) == {(0, 0), (0, 1)} and len(set(job.steps.values())) == 1
+
+
+def test_ranks_without_a_store_leave_at_the_step_that_was_agreed_on_before_the_start(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(WITHOUT_STORE.format(job=JOB))
+    store = {"WORLD_SIZE": 2, "INIT_METHOD": f"file://{tmp_path}/store"}
+    nodes = [{**store, "RANK": rank} for rank in range(2)]
+    job = ended(tmp_path, [sys.executable, tmp_path / "job.py"], *nodes, until=("--leave-at", "150"))
+    assert job.codes == [0, 0], job.texts
+    assert job.ends == [("stopped", "")] * 2
+    assert job.steps == {(0, 0): 150, (0, 1): 150}
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -58,6 +58,8 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
 VERSION = 2
 """Of the format; the reader refuses any other. 1: microseconds of whole windows. 2: milliseconds per step."""
 
+LEAVE_AT = "PERFDOCTOR_LEAVE_AT"
+"""The variable of the step after which every rank leaves, where that was agreed on before the start."""
 PREFIX = "process-"
 SUFFIX = ".jsonl"
 
@@ -205,3 +207,4 @@ def trace_of(path: str) -> str:
     """The file beside a process's records that holds the trace of its operator window: `trace-100-7.json`."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/trace-{name[len(PREFIX) : -len(SUFFIX)]}.json"
+
