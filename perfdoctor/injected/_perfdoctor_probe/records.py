@@ -207,4 +207,3 @@ def trace_of(path: str) -> str:
     """The file beside a process's records that holds the trace of its operator window: `trace-100-7.json`."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/trace-{name[len(PREFIX) : -len(SUFFIX)]}.json"
-
