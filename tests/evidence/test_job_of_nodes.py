@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes_by_hand import RANK_PID, STEP_US, write_node
-from recordings import START_NS
+from nodes_by_hand import AGENT, RANK_PID, STEP_US, write_node
+from recordings import START_NS, process, torch, write
 
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
@@ -105,6 +105,12 @@ def test_the_job_failed_with_what_no_other_rank_only_suffered(tmp_path: Path) ->
         (file,) = run.process_files()
         file.write_text(file.read_text() + json.dumps({"k": "failure", "error": error}) + "\n")
     assert _built(run).slowest.job.end.exception == "ValueError: a bad shard"
+
+
+def test_a_job_of_one_process_that_took_no_step_lacks_no_rank(tmp_path: Path) -> None:
+    run = write_node(tmp_path, "gpu-a", {})
+    write(run.path, process(AGENT), torch(), pid=AGENT)
+    assert "PD95" not in {note.code for note in judge(run, Config()).integrity}
 
 
 def test_a_job_that_was_started_anew_says_so(tmp_path: Path) -> None:
