@@ -3,11 +3,12 @@
 What it looks at
 ----------------
 Every call of `torch.save`, of safetensors and of `torch.distributed.checkpoint`, in which the checkpoints of
-Lightning, transformers and Accelerate end, of `pickle.dump` and `json.dump`: how long the loop waited, how many bytes
-were written, by which line, how many steps lie between two, how long `os.fsync` took, and in `torch.save` how long
-tensors were copied from a device. Of a line's first checkpoints also what they hold: tensors, storages that they are
-views of, an optimizer's state, other objects; and how long a copy of such memory takes, which is what a checkpoint
-would still take of the loop if a thread wrote it.
+Lightning, transformers and Accelerate end, of `pickle.dump` and `json.dump`, and each copy of a checkpoint that
+`ray.train.report` makes in its storage: how long the loop waited, how many bytes were written, by which line, how many
+steps lie between two, how long `os.fsync` took, and in `torch.save` how long tensors were copied from a device. Of a
+line's first checkpoints also what they hold: tensors, storages that they are views of, an optimizer's state, other
+objects; and how long a copy of such memory takes, which is what a checkpoint would still take of the loop if a thread
+wrote it.
 
 Why it costs time
 -----------------
@@ -160,7 +161,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
             text="Save less often, so that it costs 2 % at most; where it must be this often, " + _instead(saves),
             code=in_words_of(
                 job,
-                f"if step % {wanted} == 0:\n    torch.save(state, path)",
+                f"if step % {wanted} == 0:\n    " + _call(saves),
                 lightning=f"callbacks = [ModelCheckpoint(every_n_train_steps={wanted})]",
                 transformers=f'args = TrainingArguments(..., save_strategy="steps", save_steps={wanted})',
             ),
@@ -179,9 +180,20 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
     )
 
 
+def _is_rays(saves: Checkpoints) -> bool:
+    """Whether it is Ray Train that copies it; Ray Tune knows no other way."""
+    return saves.contents is not None and saves.contents.library.startswith("ray.train.v2.")
+
+
+def _call(saves: Checkpoints) -> str:
+    return "ray.train.report(metrics, checkpoint=checkpoint)" if _is_rays(saves) else "torch.save(state, path)"
+
+
 def _instead(saves: Checkpoints) -> str:
     """What to do where a checkpoint must be this frequent."""
     held = saves.contents
+    if _is_rays(saves):
+        return "report it with `checkpoint_upload_mode=CheckpointUploadMode.ASYNC`, which copies it in a thread."
     if held is not None and held.library.startswith("torch.distributed.checkpoint"):
         return "save with `torch.distributed.checkpoint.async_save`, which returns when there is a copy."
     takes = "" if saves.stage_ms is None else ", which takes about {stage_ms} of {save_ms},"

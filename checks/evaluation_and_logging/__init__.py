@@ -2,17 +2,19 @@
 
 What it looks at
 ----------------
-Prints, log records, progress bars (tqdm) and trackers (TensorBoard, W&B, MLflow) in the training loop, each call timed
-by the line that makes it. Evaluations between two steps of training: how often, how long, in which batches, and how
-much of the loop's time they take, by what: forward passes, waits, and what is done with their output.
+Prints, log records, progress bars (tqdm), trackers (TensorBoard, W&B, MLflow) and `ray.train.report` in the training
+loop, each call timed by the line that makes it. Evaluations between two steps of training: how often, how long, in
+which batches, and how much of the loop's time they take, by what: forward passes, waits, and what is done with their
+output.
 
 Why it costs time
 -----------------
 A print writes and flushes, a progress bar formats and redraws, a histogram copies a tensor and sorts it, and the loop
-waits for each. Done in every step, that is a part of every step. An evaluation costs what it costs each time: every few
-steps, or in batches much smaller than training's, it can take longer than training. A metric that takes the output
-apart, sample by sample (`.item()` in a loop, scikit-learn or torchmetrics called once a sample), takes 10 us to 1 ms
-per sample where the whole tensor takes less than 5.
+waits for each. Done in every step, that is a part of every step. In `ray.train.report` ranks wait for one another, and
+then until Ray Train, which looks at its workers every 2 s, has taken in the report before. An evaluation costs what it
+costs each time: every few steps, or in batches much smaller than training's, it can take longer than training. A metric
+that takes the output apart, sample by sample (`.item()` in a loop, scikit-learn or torchmetrics called once a sample),
+takes 10 us to 1 ms per sample where the whole tensor takes less than 5.
 
 Example
 -------

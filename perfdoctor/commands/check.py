@@ -310,8 +310,8 @@ def _series(directory: RunDirectory) -> Sequence[StepSeries]:
 
 
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:
-    """The command a user would type next; `job` is how the job was typed: here, where one of several nodes needs another
-    command on each."""
+    """The command a user would type next; `job` is how the job was typed: here, and with several nodes each needs a
+    command of its own."""
     if diagnosis.trials is None and not diagnosis.evidence.job.nodes and plan(diagnosis):
         return wording.clean(f"perfdoctor check --trial {job}")
     if diagnosis.ranked:

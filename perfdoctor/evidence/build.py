@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..recording import ray
 from ..recording.host import HostRecording
 from ..recording.machine import Machine
 from ..recording.model import ProcessRecording, Recording
@@ -217,6 +218,9 @@ def _why_no_step(recording: Recording) -> Missing:
             "no Python process of the job let the probe in: the command is not Python, or runs with -E, -I or -S",
             code="not-python",
         )
+    unseen = ray.unseen(recording.processes)
+    if unseen is not None:
+        return unseen
     errors = [p.torch.error for p in recording.processes if p.torch is not None and p.torch.error]
     if errors:
         return Missing(f"torch could not be imported ({errors[0]})", code="torch-broken")

@@ -142,9 +142,9 @@ def notes(nodes: Mapping[Node, str], ranks: Ranks) -> tuple[str, ...]:
 
 
 def _missing_ranks(nodes: Mapping[Node, str], ranks: Ranks) -> list[str]:
-    world = max((process.world_size for _, process in ranks), default=1)
+    world = max((process.world_size for _, process in ranks), default=0)  # nobody knows, where nobody took a step
     missing = set(range(world)) - {process.rank for _, process in ranks}
-    if not missing or world < 2:  # that a job of one process has taken no step is told by itself
+    if not missing:
         return []
     started = [p for node in nodes for p in node.recording.processes if "RANK" in p.environment and p.role != "worker"]
     idle = missing & {process.rank for process in started}

@@ -189,8 +189,17 @@ class ControlServer:
 
     @property
     def hears_all(self) -> bool:
-        """Whether no rank is elsewhere, where another launcher may hear from it, or nobody."""
+        """Whether no rank is elsewhere, where another launcher may hear from it, or nobody, or an order comes late."""
+        if self.hears_late:
+            return False
         return self.hears_each or all(rank.here >= rank.world for rank in self.ranks)
+
+    @property
+    def hears_late(self) -> bool:
+        """Whether ranks of one job are reached with a lag: on a busy machine one may have passed the step of an order
+        that another one obeys, and neither ever leaves."""
+        numbers = {rank.rank for rank in self.ranks}
+        return len(numbers) == len(self.ranks) > 1 and any(rank.lag_s for rank in self.ranks)
 
     @property
     def ranks_obey(self) -> bool:

@@ -234,6 +234,10 @@ def _until_the_end(
         status = job.poll()
         if status is not None:
             return together.ending(job.ended_by_itself(status))
+        if server.engine:
+            return Ending("stopped", detail=left(job, server) or "")
+        if together.cannot and server.hears_each:
+            return _stop(watch)
         if together.overdue:
             job.end()
             return Ending("stopped", detail="its ranks had left and it was terminated")

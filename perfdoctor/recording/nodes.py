@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..errors import PerfdoctorError
+from . import ray
 from .directory import RunDirectory
 from .host import HostRecording
 from .identity import attempts
@@ -73,7 +74,7 @@ def ranks(recordings: Iterable[tuple[Owner, Recording]]) -> list[tuple[Owner, Pr
     """The ranks of all nodes in their order, with what they are given with; of the last attempt only: one that failed
     is over for all of them."""
     found: list[tuple[int, Owner, ProcessRecording]] = []
-    for owner, recording in recordings:
+    for owner, recording in _of_one_training(list(recordings)):
         counts = starts_before(recording)
         found += [(counts[process.header], owner, process) for process in recording.ranks]
     last = max((count for count, _, _ in found), default=0)
@@ -87,6 +88,19 @@ def starts_before(recording: Recording) -> dict[ProcessHeader, int]:
     """For each of its processes: how often the job had been started before."""
     counts = attempts([(process.header, process.environment) for process in recording.processes])
     return {process.header: count for process, count in zip(recording.processes, counts, strict=True)}
+
+
+def _of_one_training(recordings: Sequence[tuple[Owner, Recording]]) -> list[tuple[Owner, Recording]]:
+    """Without the ranks that Ray has placed for another training, or for an attempt that failed: which those are, no
+    node knows by itself."""
+    stepped = [process for _, recording in recordings for process in recording.processes if process.role == "rank"]
+    over = {id(process) for process in stepped} - {id(process) for process in ray.of_one_attempt(stepped)}
+    if not over:
+        return list(recordings)
+    return [
+        (owner, replace(recording, processes=tuple(one for one in recording.processes if id(one) not in over)))
+        for owner, recording in recordings
+    ]
 
 
 def _read(directory: RunDirectory) -> list[Node]:

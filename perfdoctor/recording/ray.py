@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+
+from .base import Missing
 
 if TYPE_CHECKING:
     from .model import ProcessRecording
 
 _UNSEEN = {
-    "client": "the driver reaches Ray through Ray Client (ray://), which no probe can follow: its workers were not "
-    "observed; start it on a node of the cluster, or with `ray job submit -- perfdoctor check ...`",
-    "uv": "under `uv run` Ray makes the workers' environment without asking anybody else: they were not observed; "
-    "start the driver with the Python of an activated environment instead",
-    "submitted": "`ray job submit` starts the driver on the cluster, where perfdoctor is not its parent: it was not "
-    "observed; name perfdoctor behind it instead: `ray job submit -- perfdoctor check ...`",
+    "client": Missing(
+        "the driver reaches Ray through Ray Client (ray://), which no probe can follow: its workers were not observed",
+        "start it on a node of the cluster, or with `ray job submit -- perfdoctor check ...`",
+        code="no-worker",
+    ),
+    "uv": Missing(
+        "under `uv run` Ray makes the workers' environment without asking anybody else: they were not observed",
+        "start the driver with the Python of an activated environment instead",
+        code="no-worker",
+    ),
+    "submitted": Missing(
+        "`ray job submit` starts the driver on the cluster, where perfdoctor is not its parent: it was not observed",
+        "name perfdoctor behind it instead: `ray job submit -- perfdoctor check ...`",
+        code="no-worker",
+    ),
 }
 
 
@@ -40,9 +51,12 @@ def notes(processes: Sequence[ProcessRecording]) -> Iterator[str]:
     groups = {process.ray.group for process in stepped if process.ray is not None and process.ray.run == run}
     if len(groups) > 1:
         yield f"Ray started the ranks of this training {len(groups)} times: the report is about the last attempt"
-    if not any(process.role == "rank" for process in processes):
-        for how in sorted({process.ray.unseen for process in processes if process.ray is not None} - {""}):
-            yield _UNSEEN[how]
+
+
+def unseen(processes: Sequence[ProcessRecording]) -> Missing | None:
+    """Why the workers of a driver were not seen, where that is known."""
+    ways = {process.ray.unseen for process in processes if process.ray is not None}
+    return next((_UNSEEN[how] for how in sorted(ways - {""})), None)
 
 
 def _most_steps(stepped: Sequence[ProcessRecording]) -> str:
@@ -55,12 +69,11 @@ def _most_steps(stepped: Sequence[ProcessRecording]) -> str:
 
 
 def _last_group(stepped: Sequence[ProcessRecording]) -> str:
-    """The placement group whose ranks started last, on the machine that most of the ranks are on: clocks of two
-    machines do not compare."""
-    boots = Counter(process.header.boot for process in stepped if process.ray is not None)
-    if not boots:
-        return ""
-    boot = max(sorted(boots), key=lambda one: boots[one])
-    there = [process for process in stepped if process.ray is not None and process.header.boot == boot]
-    last = max(there, key=lambda process: process.header.t)
-    return last.ray.group if last.ray is not None else ""
+    """The placement group whose ranks started last, on the machine that has seen most groups, and of those most ranks:
+    clocks of two machines do not compare."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for process in sorted(stepped, key=lambda one: one.header.t):
+        if process.ray is not None:
+            groups[process.header.boot].append(process.ray.group)
+    seen = max((groups[boot] for boot in sorted(groups)), key=lambda one: (len(set(one)), len(one)), default=[""])
+    return seen[-1]

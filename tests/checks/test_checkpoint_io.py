@@ -103,6 +103,13 @@ def test_distributed_checkpoints_are_told_their_own_way_to_write_in_the_backgrou
     assert "async_save" in finding.fix.text and "thread" not in finding.fix.text
 
 
+def test_a_checkpoint_that_ray_copies_to_its_storage_may_be_copied_in_a_thread() -> None:
+    held = with_(HELD, library="ray.train.v2._internal.execution.storage", tensor_bytes=0, storage_bytes=0)
+    finding = _found(checkpoints(contents=held))
+    assert "CheckpointUploadMode.ASYNC" in finding.fix.text and "torch.save" not in finding.fix.code
+    assert "optimizer's state" not in finding.reasoning
+
+
 def test_copies_from_a_device_are_told_apart_from_writing() -> None:
     finding = _found(checkpoints(copy_ms=30.0, copy_bytes=6_100_000))
     assert "{copy_ms} of that copying {copy_bytes} from the device" in finding.reasoning

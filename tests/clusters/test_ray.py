@@ -212,7 +212,8 @@ def _has_dashboard() -> bool:
 
 @pytest.fixture(scope="module")
 def cluster(machine: Machine) -> Iterator[Cluster]:
-    """A head and a second node, with a CPU each. The second has another name, and sees nothing in `machine.runs`."""
+    """A head and a second node, with a CPU each. The second has another name and boot id, as another machine has, and
+    sees nothing in `machine.runs`."""
     apart = ["unshare", "--mount", "--uts", "sh", "-c"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("a node that does not see this one's files needs `unshare --mount`, which is not allowed here")
@@ -225,11 +226,14 @@ def cluster(machine: Machine) -> Iterator[Cluster]:
         dashboard = f"http://127.0.0.1:{others[1]}"
     else:
         head += ("--include-dashboard", "false")
-    script = f'mount -t tmpfs none "$0" && hostname {NODE} && exec "$@"'
+    boot = machine.directory / "boot_id"
+    boot.write_text(f"{uuid.uuid4()}\n")
+    script = f"mount -t tmpfs none {machine.runs} && mount --bind {boot} /proc/sys/kernel/random/boot_id && "
+    script += f'hostname {NODE} && exec "$@"'
     node = ("--address", address, "--node-ip-address", "127.0.0.2")
     for name, words in (
         ("head", (*_RAY, *head, *_agent(others[2]), "--node-ip-address", "127.0.0.1")),
-        ("node", (*apart, script, str(machine.runs), *_RAY, *node, *_agent(others[3]))),
+        ("node", (*apart, script, "node", *_RAY, *node, *_agent(others[3]))),
     ):
         file = machine.directory / f"{name}.log"
         with file.open("w") as log:
@@ -298,7 +302,8 @@ def test_a_submission_from_outside_says_what_to_type_instead(cluster: Cluster) -
     checked = cluster.machine.check("--", sys.executable, *cluster.submission(), "-c", "print('learnt nothing')")
     assert checked.code == Exit.NOT_MEASURABLE, checked.stdout + checked.stderr
     assert checked.told == ["learnt nothing"]
-    assert "name perfdoctor behind it instead: `ray job submit -- perfdoctor check ...`" in checked.stdout
+    assert "name perfdoctor behind it instead: `ray job submit -- perfdoctor check ...`" in checked.stderr
+    assert "--python PATH" not in checked.stderr
 
 
 def test_a_node_without_perfdoctor_sends_its_rank_home(ill: Ended) -> None:

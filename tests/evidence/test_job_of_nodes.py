@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes_by_hand import AGENT, RANK_PID, STEP_US, write_node
-from recordings import START_NS, process, torch, write
+from nodes_by_hand import RANK_PID, STEP_US, write_node, write_rank
+from recordings import START_NS
 
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.findings import Diagnosis
@@ -17,7 +17,7 @@ from perfdoctor.evidence.model import Host, Missing, RunEvidence, ranks_in_words
 from perfdoctor.exits import Exit
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.nodes import read_nodes
-from perfdoctor.report.trust import environment_rows
+from perfdoctor.report.trust import alarm_rows, environment_rows
 from perfdoctor.report.verdict import verdict
 from perfdoctor.trials.judge import exit_code, judge
 
@@ -70,6 +70,10 @@ def test_ranks_that_nobody_recorded_are_named(tmp_path: Path) -> None:
     assert idle == "rank 1 of 4 took no step"
 
 
+def test_where_nobody_took_a_step_no_rank_is_missed(tmp_path: Path) -> None:
+    assert _built(write_node(tmp_path, "gpu-a", {0: IDLE})).notes == ()
+
+
 def test_a_node_that_died_is_named_and_what_it_wrote_counts(tmp_path: Path) -> None:
     run = write_node(tmp_path, "gpu-a", {0: 20_000}, facts={"end": "crashed", "exit_code": 1})
     write_node(tmp_path, "gpu-b", {1: 1_000}, over=False)
@@ -104,19 +108,38 @@ def test_the_job_failed_with_what_no_other_rank_only_suffered(tmp_path: Path) ->
         run = write_node(tmp_path, host, {rank: 1_000}, facts=crashed)
         (file,) = run.process_files()
         file.write_text(file.read_text() + json.dumps({"k": "failure", "error": error}) + "\n")
-    assert _built(run).slowest.job.end.exception == "ValueError: a bad shard"
-
-
-def test_a_job_of_one_process_that_took_no_step_lacks_no_rank(tmp_path: Path) -> None:
-    run = write_node(tmp_path, "gpu-a", {})
-    write(run.path, process(AGENT), torch(), pid=AGENT)
-    assert "PD95" not in {note.code for note in judge(run, Config()).integrity}
+    evidence = _built(run).slowest
+    assert evidence.job.end.exception == "ValueError: a bad shard"
+    assert "it failed with exit code 1; ValueError: a bad shard" in [row.text for row in alarm_rows(evidence)][-1]
 
 
 def test_a_job_that_was_started_anew_says_so(tmp_path: Path) -> None:
     run = write_node(tmp_path, "gpu-a", {0: 1_000}, TORCHELASTIC_RESTART_COUNT="2")
     write_node(tmp_path, "gpu-b", {1: 1_000}, TORCHELASTIC_RESTART_COUNT="2")
     assert _built(run).notes == ("the job was started 3 times, and this is about the last start",)
+
+
+def _placed(run: RunDirectory, rank: int, host: str, group: str, t: int, error: str = "") -> None:
+    """A rank of Ray Train's that was started there then."""
+    raylet = 100 * t + rank  # nobody starts two ranks
+    header = {"host": host, "boot": f"boot-{host}", "t": t, "ppid": raylet}
+    write_rank(run.path, rank, header=header)
+    records: list[dict[str, Any]] = [{"k": "ray", "run": "fit", "group": group}]
+    records += [{"k": "failure", "error": error}] if error else []
+    with (run.path / f"process-{RANK_PID + rank}-{t}.jsonl").open("a") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
+
+
+def test_a_training_that_ray_went_on_with_without_a_lost_node_says_why(tmp_path: Path) -> None:
+    run = write_node(tmp_path, "gpu-a", {}, facts={"end": "stopped"})
+    _placed(run, 0, "gpu-a", "first", 1, "RuntimeError: Connection closed by peer [10.0.0.2]:7")
+    _placed(run, 1, "gpu-b", "first", 9, "OSError: no space left for --token=abc")
+    for rank in (0, 1):
+        _placed(run, rank, "gpu-a", "last", 2)
+    evidence = _built(run)
+    assert [(node.name, node.ranks) for node in evidence.slowest.job.nodes] == [("gpu-a", (0, 1)), ("gpu-b", ())]
+    assert evidence.slowest.job.end.exception == "", "that one was made good"
+    assert "an earlier attempt failed: rank 1 raised OSError: no space left for --token=***" in evidence.notes
 
 
 def test_another_torch_on_one_node_is_told(tmp_path: Path) -> None:

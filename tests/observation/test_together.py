@@ -21,12 +21,12 @@ from perfdoctor.observation.together import Together
 class Rank:
     """A rank's end of the channel, as the probe has it."""
 
-    def __init__(self, server: ControlServer, number: int, world: int, here: int = 0) -> None:
+    def __init__(self, server: ControlServer, number: int, world: int, here: int = 0, **more: object) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.connect(str(server.path))
         self.socket.setblocking(False)
         self.server = server
-        self.say(k="hello", pid=100 + number, rank=number, world_size=world, here=here)
+        self.say(k="hello", pid=100 + number, rank=number, world_size=world, here=here, **more)
 
     def say(self, **message: Any) -> None:
         self.socket.send(json.dumps(message).encode())
@@ -87,6 +87,21 @@ def test_ranks_meet_others_that_are_elsewhere_and_rank_0_is_told_when_enough_was
     both.look()
     assert both.ending(Ending("finished", 0)).kind == "stopped"
     assert not both.overdue
+
+
+def test_ranks_that_are_heard_from_late_agree_among_themselves(server: ControlServer) -> None:
+    first, second = Rank(server, 0, 2, lag_s=1.0), Rank(server, 1, 2)
+    Together(server).look()
+    assert server.hears_each and server.hears_late and not server.hears_all
+    assert first.heard() == second.heard() == [{"do": "meet"}]
+
+
+def test_jobs_of_one_rank_each_have_nothing_to_agree_on(server: ControlServer) -> None:
+    """Trials."""
+    first, second = Rank(server, 0, 1, lag_s=1.0), Rank(server, 0, 1, lag_s=1.0)
+    Together(server).look()
+    assert server.hears_all and not server.hears_late
+    assert first.heard() == second.heard() == []
 
 
 def test_a_job_whose_ranks_cannot_leave_together_runs_on(server: ControlServer) -> None:

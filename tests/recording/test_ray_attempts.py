@@ -9,6 +9,7 @@ import pytest
 import recordings
 
 from perfdoctor.recording.model import Recording
+from perfdoctor.recording.ray import unseen
 from perfdoctor.recording.reader import read
 
 
@@ -53,6 +54,14 @@ def test_clocks_of_two_machines_do_not_decide_which_attempt_was_last(tmp_path: P
     assert sorted(rank.header.pid for rank in _recording(tmp_path, *failed, *last).ranks) == [3, 4]
 
 
+def test_the_machine_that_saw_most_attempts_knows_the_last(tmp_path: Path) -> None:
+    """The other one was lost, and the training went on without it."""
+    failed = [_rank(1, 90, 10, run="fit", group="a"), _rank(2, 90, 9000, "there", run="fit", group="a")]
+    last = _rank(3, 20, 20, run="fit", group="b")
+    recording = _recording(tmp_path, last, *failed)
+    assert [rank.header.pid for rank in recording.ranks] == [3]
+
+
 def test_ranks_of_one_training_and_those_outside_ray_stay_together(tmp_path: Path) -> None:
     recording = _recording(tmp_path, _rank(1, 9, run="fit", group="a"), _rank(2, 9, run="fit", group="a"), _rank(3, 9))
     assert len(recording.ranks) == 3
@@ -62,11 +71,13 @@ def test_ranks_of_one_training_and_those_outside_ray_stay_together(tmp_path: Pat
 @pytest.mark.parametrize(("how", "word"), [("client", "ray://"), ("uv", "uv run"), ("submitted", "ray job submit --")])
 def test_workers_that_no_probe_reaches_are_told_of(tmp_path: Path, how: str, word: str) -> None:
     driver = [recordings.process(1), {"k": "ray", "unseen": how}]
-    (note,) = _recording(tmp_path, driver).problems
-    assert "not observed" in note
-    assert word in note
+    missing = unseen(_recording(tmp_path, driver).processes)
+    assert missing is not None
+    assert "not observed" in missing.reason
+    assert word in str(missing)
 
 
 def test_a_driver_whose_workers_were_seen_has_nothing_to_tell(tmp_path: Path) -> None:
     driver = [recordings.process(1), {"k": "ray", "unseen": "uv"}]
-    assert _recording(tmp_path, driver, _rank(2, 9, run="fit", group="a")).problems == ()
+    recording = _recording(tmp_path, driver, _rank(2, 9, run="fit", group="a"))
+    assert recording.problems == ()
