@@ -46,7 +46,7 @@ class RunningJob:
     @property
     def has_other_nodes(self) -> bool:
         """Whether other launchers have started some of its ranks."""
-        return not self.server.hears_all
+        return not self.server.hears_each and any(rank.here < rank.world for rank in self.server.ranks)
 
     def wait(self) -> bool:
         """Let a moment pass. False when the job has ended."""
