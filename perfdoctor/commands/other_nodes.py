@@ -77,7 +77,7 @@ def _will_report(own: Part, leading: Part, ending: Ending) -> bool:
 
 
 def _told(own: Part, leading: Part, ending: Ending) -> Exit:
-    numbers, first = ranks_in_words({rank for _, rank in own.ranks}), min(rank for _, rank in leading.ranks)
+    numbers, first = ranks_in_words(own.last_ranks), min(leading.last_ranks)
     where = shlex.quote(origin(leading.directory.path))
     say(f"{numbers} recorded; the node with rank {first} reports on the whole job, later: perfdoctor report {where}")
     if ending.kind in ("crashed", "killed"):

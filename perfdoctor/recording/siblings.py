@@ -38,6 +38,12 @@ class Part:
         """Attempts and ranks that ran here."""
         return frozenset((place.attempt, place.rank) for place in self.places)
 
+    @property
+    def last_ranks(self) -> frozenset[int]:
+        """Of the last attempt that ran here."""
+        last = max((attempt for attempt, _ in self.ranks), default=0)
+        return frozenset(rank for attempt, rank in self.ranks if attempt == last)
+
     def shared_s(self, other: Part) -> float:
         """For how long both ran; negative where one was over before the other began."""
         return min(self.ended_s, other.ended_s) - max(self.began_s, other.began_s)

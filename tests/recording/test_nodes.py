@@ -94,6 +94,7 @@ def test_agents_that_count_restarts_differently_are_nodes_of_one_attempt(tmp_pat
         again = {"t": 2_000_000_000, "host": f"gpu-{name}", "boot": f"boot-gpu-{name}", "pid": 7}
         write_rank(run.path, rank, header=again, LOCAL_RANK="0", TORCHELASTIC_RESTART_COUNT=count)
     assert [part.ranks for part in find(first)] == [{(0, 0), (1, 1)}, {(0, 1), (1, 0)}]
+    assert [part.last_ranks for part in find(first)] == [{1}, {0}]
     assert (found := lead(find(first))) is not None and found.directory == second
     started = [(process.rank, process.header.t) for _, process in nodes.ranks(read_recordings(first))]
     assert started == [(0, 2_000_000_000), (1, 2_000_000_000)]
