@@ -116,6 +116,10 @@ def check(
         float | None, typer.Option(metavar="TIME", help="Seconds of steady training to observe.")
     ] = None,
     to_end: Annotated[bool, typer.Option("--to-end", help="Let the job run to its own end.")] = False,
+    leave_at: Annotated[
+        int | None,
+        typer.Option(metavar="STEP", help="End it at this step, given alike on all nodes: for ranks without a store."),
+    ] = None,
     trial: Annotated[
         bool, typer.Option("--trial", help="Then try the fixes in the running job, and measure what each is worth.")
     ] = False,
@@ -158,6 +162,7 @@ def check(
     options = command.Options(
         job=_typed(ctx, job, module, python),
         to_end=to_end,
+        leave_at=leave_at,
         trial_seconds=trial_seconds if trial else None,
         also_try=also_try,
         job_output=job_output,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.commands import explain
-from perfdoctor.commands.check import Options, _also_try
+from perfdoctor.commands.check import Options, _also_try, _environment
 from perfdoctor.commands.run import parse
 from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.errors import PerfdoctorError
@@ -58,6 +58,20 @@ def test_odd_trials_are_refused_before_the_job_starts(changes: dict[str, object]
     with pytest.raises(PerfdoctorError) as caught:
         _also_try(replace(TRYING, **changes))
     assert caught.value.slug == slug
+
+
+@pytest.mark.parametrize("changes", [{"leave_at": 300}, {"leave_at": 0, "trial_seconds": None}])
+def test_an_agreed_step_is_a_number_and_leaves_no_room_for_trials(changes: dict[str, object]) -> None:
+    with pytest.raises(PerfdoctorError) as caught:
+        _environment(replace(TRYING, **changes))
+    assert caught.value.slug == "leave-at"
+
+
+def test_an_agreed_step_is_told_to_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    told = _environment(replace(TRYING, leave_at=300, trial_seconds=None))
+    assert told is not None and (told["PERFDOCTOR_LEAVE_AT"], told["RANK"]) == ("300", "1")
+    assert _environment(TRYING) is None, "ours as it is"
 
 
 def test_more_remedies_may_be_named() -> None:

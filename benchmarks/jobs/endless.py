@@ -1,7 +1,7 @@
 """Training with DistributedDataParallel until somebody ends it: `endless.py [MS] [STEPS] [CODE]`.
 
 MS is what a step waits, STEPS how many there are, CODE what every rank exits with after the last. Ranks are told by
-torchrun's variables or by Slurm's.
+torchrun's variables, Open MPI's or Slurm's; INIT_METHOD says where they meet if not at MASTER_ADDR.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ def train() -> None:
 
 
 torch.set_num_threads(1)
-if "RANK" in os.environ:
-    dist.init_process_group("gloo")
-else:
-    dist.init_process_group("gloo", rank=int(os.environ["SLURM_PROCID"]), world_size=int(os.environ["SLURM_NTASKS"]))
+NAMES = [("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")]
+rank, world = next([int(os.environ[name]) for name in names] for names in NAMES if names[0] in os.environ)
+dist.init_process_group("gloo", os.environ.get("INIT_METHOD", "env://"), rank=rank, world_size=world)
 train()
 gc.collect()  # a group that outlives its model now and then aborts the interpreter
 dist.destroy_process_group()

@@ -21,6 +21,7 @@ from ..evidence.series import StepSeries, series
 from ..exits import Exit, worst
 from ..launch import command as commands
 from ..launch.command import OutputMode
+from ..launch.environment import leaving_at
 from ..launch.job import signal_name
 from ..observation.session import COUNTING, WINDOWS, Request, record
 from ..observation.watch import output_tail
@@ -36,7 +37,7 @@ from . import log_to, other_nodes, outputs, traces
 from .budgets import keep_budgets, needs_counters, require_known_budgets
 from .progress import say
 from .run import known
-from .stored import stored
+from .stored import deliver, stored
 from .typed_job import TypedJob
 from .watch import watcher
 
@@ -71,6 +72,8 @@ class Options:
 
     job: TypedJob
     to_end: bool = False
+    leave_at: int | None = None
+    """The step after which every rank leaves, agreed on before the start; None where that is found out."""
     job_output: OutputMode | None = None
     log_every: int | None = None
     trial_seconds: float | None = None
@@ -99,6 +102,7 @@ def _run(options: Options, config: Config) -> Exit:
     if options.log_every is not None and options.log_every < 1:
         raise PerfdoctorError("--log-every needs a number of steps", slug="log-every", advice="--log-every 10")
     also_try = _also_try(options)
+    environment = _environment(options)
     if options.trace is not None:
         traces.require_writable(options.trace)
     checks_with_limits(config)
@@ -108,12 +112,12 @@ def _run(options: Options, config: Config) -> Exit:
     request = Request(
         command=command,
         config=config,
-        to_end=options.to_end,
+        to_end=options.to_end or options.leave_at is not None,
         output=mode,
         # A program that reads our stdout must not get the job's lines too.
         stdout=sys.stderr.fileno() if outputs.machine_output(where) else None,
         windows=COUNTING if needs_counters(config.budgets) else WINDOWS,
-        environment=log_to.asking(options.log_to),
+        environment=environment,
         # An HTML report draws a step of it.
         keep_trace=options.trace is not None or any(output.format == "html" for output in where),
     )
@@ -122,6 +126,8 @@ def _run(options: Options, config: Config) -> Exit:
     try:
         with watcher(directory, mode, options.log_every, seconds) as show:
             ending = record(request, directory, show, conductor, history.facts(os.environ))
+        if deliver(directory):
+            other_nodes.gather(directory, ending)
         elsewhere = other_nodes.handed_over(directory, ending)
         if elsewhere is not None:
             if mode != "passthrough" and elsewhere is Exit.JOB_FAILED:
@@ -129,6 +135,7 @@ def _run(options: Options, config: Config) -> Exit:
             return elsewhere
         if ending.kind != "interrupted":  # whoever interrupts it does not want to wait
             other_nodes.wait_for_others(directory)
+        other_nodes.complete(directory)
         diagnosis = judge(directory, config)
         if mode != "passthrough" and diagnosis.evidence.job.end.kind in ("crashed", "killed"):
             show_last_words(directory.job_output)
@@ -142,6 +149,20 @@ def _run(options: Options, config: Config) -> Exit:
         raise
     explain_failure(diagnosis, command, options.job)
     return worst(exit_code(diagnosis, config.fail_on), keep_budgets(diagnosis, config))
+
+
+def _environment(options: Options) -> dict[str, str] | None:
+    """The job's; None for ours. Raises PerfdoctorError for options that do not go together."""
+    asked = log_to.asking(options.log_to)
+    if options.leave_at is None:
+        return asked
+    if options.leave_at < 1 or options.to_end or options.trial_seconds is not None:
+        raise PerfdoctorError(
+            "--leave-at needs the number of a step, and goes with neither --to-end nor --trial",
+            slug="leave-at",
+            advice="--leave-at 300, alike on all nodes",
+        )
+    return leaving_at(options.leave_at, asked or os.environ)
 
 
 def _also_try(options: Options) -> tuple[str, ...]:
@@ -289,8 +310,8 @@ def _series(directory: RunDirectory) -> Sequence[StepSeries]:
 
 
 def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str:
-    """The command a user would type next; `job` is how the job was typed: here, where it has several nodes, whose ranks
-    one node's perfdoctor cannot try a remedy on."""
+    """The command a user would type next; `job` is how the job was typed: here, and with several nodes each needs a
+    command of its own."""
     if diagnosis.trials is None and not diagnosis.evidence.job.nodes and plan(diagnosis):
         return wording.clean(f"perfdoctor check --trial {job}")
     if diagnosis.ranked:

@@ -6,12 +6,17 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from ..config.settings import Config
+from ..recording.directory import RunDirectory
 from ..storage import copies
 from ..storage.remote import opened
 from ..storage.uploading import Uploader
 from .progress import say
+
+_UPLOADERS: dict[Path, Uploader] = {}
+"""By the folder that each uploads."""
 
 
 @contextmanager
@@ -34,12 +39,13 @@ def stored(config: Config, *, growing: bool = True) -> Iterator[Config]:
     except BaseException:
         copies.close_folder(folder)
         raise
+    _UPLOADERS[folder] = uploader
     failure = "interrupted"
     try:
         yield replace(config, runs=folder)
     finally:
         try:
-            failure = uploader.finish()
+            failure = _UPLOADERS.pop(folder).finish()
         finally:
             if failure and any(folder.iterdir()):
                 copies.leave_folder(folder)
@@ -47,3 +53,10 @@ def stored(config: Config, *, growing: bool = True) -> Iterator[Config]:
                     say(f"not all of the recording could be uploaded: {failure}. It is kept: perfdoctor report {path}")
             else:
                 copies.close_folder(folder)
+
+
+def deliver(directory: RunDirectory) -> bool:
+    """Upload what is not yet there of a recording that is complete, so that other nodes see how the job ended here.
+    Whether all of it is in storage now."""
+    uploader = _UPLOADERS.get(directory.path.parent)
+    return uploader is not None and not uploader.finish()

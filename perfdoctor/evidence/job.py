@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ..launch.masking import masked
-from ..recording.identity import attempt
 from ..recording.model import ProcessRecording
-from ..recording.nodes import Node
+from ..recording.nodes import Node, starts_before
 from .model import EndKind, Job, JobEnd, JobNode, ranks_in_words
 from .nodes import nodes as machine_names
 
@@ -137,7 +136,8 @@ def _torch_build(cuda: str | None, hip: str | None) -> str:
 
 def notes(nodes: Mapping[Node, str], ranks: Ranks) -> tuple[str, ...]:
     """What of the job is not in its recordings, as clauses."""
-    earlier = (*_earlier_attempts(ranks), *_failed_before(nodes, ranks))
+    last = _last_attempt(nodes)
+    earlier = (*_earlier_attempts(last), *_failed_before(nodes, ranks, last))
     return (*_missing_ranks(nodes, ranks), *_without_end(nodes, ranks), *earlier)
 
 
@@ -184,27 +184,27 @@ def _without_end(nodes: Mapping[Node, str], ranks: Ranks) -> list[str]:
     return found
 
 
-def _earlier_attempts(ranks: Ranks) -> list[str]:
-    last = _attempt(ranks)
+def _last_attempt(nodes: Mapping[Node, str]) -> int:
+    """From 0."""
+    return max((count for node in nodes for count in starts_before(node.recording).values()), default=0)
+
+
+def _earlier_attempts(last: int) -> list[str]:
     if not last:
         return []
     return [f"the job was started {last + 1} times, and this is about the last start"]
 
 
-def _attempt(ranks: Ranks) -> int:
-    """By torchrun's count, from 0."""
-    return max((attempt(process.environment) for _, process in ranks), default=0)
-
-
-def _failed_before(nodes: Mapping[Node, str], ranks: Ranks) -> list[str]:
+def _failed_before(nodes: Mapping[Node, str], ranks: Ranks, last: int) -> list[str]:
     """What ended an earlier attempt."""
+    counts = {header: count for node in nodes for header, count in starts_before(node.recording).items()}
     judged = {process.header for _, process in ranks}
     trainings = {process.ray.run for _, process in ranks if process.ray is not None}
 
     def earlier(process: ProcessRecording) -> bool:
         if process.ray is not None:
             return process.ray.run in trainings
-        return attempt(process.environment) < _attempt(ranks)
+        return counts[process.header] < last
 
     others = [one for node in nodes for one in node.recording.processes if one.role == "rank"]
     failed = [one for one in others if one.failure is not None and one.header not in judged and earlier(one)]

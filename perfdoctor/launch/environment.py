@@ -37,6 +37,11 @@ def job_environment(
     }
 
 
+def leaving_at(step: int, base: Mapping[str, str]) -> dict[str, str]:
+    """`base` with the step after which every rank leaves by itself."""
+    return {**base, records.LEAVE_AT: str(step)}
+
+
 def changed(base: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
     """`base` with other variables; "" unsets one."""
     return {name: value for name, value in {**base, **changes}.items() if value or name not in changes}

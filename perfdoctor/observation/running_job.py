@@ -34,6 +34,20 @@ class RunningJob:
         """Whether the job still runs and can be reached."""
         return self.job.poll() is None and bool(self.server.ranks)
 
+    @property
+    def out_of_reach(self) -> str:
+        """Why no order reaches all its ranks; "" where one does."""
+        if self.server.ranks_obey or not self.server.ranks:
+            return ""
+        if self.server.lead is None:
+            return "trials are made by the perfdoctor that observes rank 0, on another node"
+        return "it has ranks that no perfdoctor observes, or that met in no store which perfdoctor can use"
+
+    @property
+    def has_other_nodes(self) -> bool:
+        """Whether other launchers have started some of its ranks."""
+        return not self.server.hears_each and any(rank.here < rank.world for rank in self.server.ranks)
+
     def wait(self) -> bool:
         """Let a moment pass. False when the job has ended."""
         self.server.poll(POLL_S)

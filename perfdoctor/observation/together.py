@@ -28,6 +28,8 @@ class Together:
         """Whether enough was seen here."""
         self.cannot = ""
         """Why the ranks cannot leave together."""
+        self._asked: Rank | None = None
+        """Who was told."""
         self._heard: list[Rank] = []
         self._since = 0.0
         self._leaving = 0.0
@@ -36,6 +38,8 @@ class Together:
         """Note who has come and who leaves; called often."""
         now, server = time.monotonic(), self.server
         if server.ranks != self._heard:
+            if self._asked not in server.ranks and any(rank not in self._heard for rank in server.ranks):
+                self.asked, self.cannot = False, ""  # the ranks were started anew: nobody has told them
             self._heard, self._since = list(server.ranks), now
         if now - self._since >= _GATHERING_S and not server.hears_all:
             for rank in server.ranks:
@@ -51,6 +55,7 @@ class Together:
         observes it. `why`: what they pass on; "" when enough was seen."""
         self.asked = True
         speaker = self.server.lead or next(iter(self.server.ranks), None)
+        self._asked = speaker
         if speaker is not None:
             self.server.send(speaker, {"do": "leave", "why": why})
 

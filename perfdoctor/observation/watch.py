@@ -242,7 +242,7 @@ def _until_the_end(
             job.end()
             return Ending("stopped", detail="its ranks had left and it was terminated")
         if watch.refresh() and watch.enough():
-            if prove is not None and server.ranks_obey:
+            if prove is not None and server.ranks:
                 tried = prove(_bench(watch, show))
                 status = job.poll()
                 if status is not None:

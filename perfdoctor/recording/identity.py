@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from .process import ProcessHeader
 
 _TRIVIAL_IDS = ("", "0", "none")
 """torchrun's id of a rendezvous that nobody named, and that of older TorchDistributors."""
-_HEAD_BYTES = 1 << 18
+HEAD_BYTES = 1 << 18
 """Of a process's file: its settings, written at the second step, lie within the first few KB."""
 
 
@@ -51,6 +51,8 @@ class Place:
     """How often the launcher had started the job before."""
     has_local_rank: bool
     """Its launcher has numbered it on its node."""
+    world: int = 0
+    """Ranks of the job."""
 
 
 def place(environment: Mapping[str, str], boot: str, rank: int | None = None, world: int | None = None) -> Place | None:
@@ -71,7 +73,7 @@ def place(environment: Mapping[str, str], boot: str, rank: int | None = None, wo
     )
     if not any((identity.run, identity.step, identity.port)):
         return None
-    return Place(identity, rank, attempt(environment), "LOCAL_RANK" in environment)
+    return Place(identity, rank, attempt(environment), "LOCAL_RANK" in environment, world)
 
 
 def attempt(environment: Mapping[str, str]) -> int:
@@ -79,8 +81,40 @@ def attempt(environment: Mapping[str, str]) -> int:
     return max(_number(environment, name) or 0 for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
 
 
-def read_place(path: Path) -> Place | None:
-    """That of the process whose file this is, from the file's first records."""
+def attempts(processes: Sequence[tuple[ProcessHeader, Mapping[str, str]]]) -> list[int]:
+    """For each process of one launch: how often the job had been started before.
+
+    An agent of torchrun counts the failures of its own ranks: one that starts them anew because a rank of another node
+    failed passes on the count as it was. So the processes that an agent starts in one place are counted too.
+    """
+    keys = [(header.host, header.boot, header.pid) for header, _ in processes]
+    launched = {key for key, (_, environment) in zip(keys, processes, strict=True) if "LOCAL_RANK" in environment}
+    found: dict[int, int] = {}
+    starts: dict[object, int] = {}
+    of_pid: dict[object, int] = {}
+    for number in sorted(range(len(processes)), key=lambda number: processes[number][0].t):
+        header, environment = processes[number]
+        parent = (header.host, header.boot, header.ppid)
+        if parent in launched:
+            count = of_pid.get(parent, attempt(environment))
+        elif "TORCHELASTIC_RUN_ID" in environment:
+            place = (parent, environment.get("LOCAL_RANK"))
+            count = max(attempt(environment), starts.get(place, 0))
+            starts[place] = starts.get(place, 0) + 1
+        else:
+            count = attempt(environment)
+        found[number] = of_pid[keys[number]] = count
+    return [found[number] for number in range(len(processes))]
+
+
+def read_places(paths: Iterable[Path]) -> list[Place]:
+    """Those of one launch's processes that have one, from the first records of their files."""
+    read = [found for path in paths if (found := _read_place(path)) is not None]
+    counts = attempts([(header, environment) for header, environment, _ in read])
+    return [replace(place, attempt=count) for (_, _, place), count in zip(read, counts, strict=True)]
+
+
+def _read_place(path: Path) -> tuple[ProcessHeader, Mapping[str, str], Place] | None:
     header, found = ProcessHeader(0, 0, 0), None
     for record in _head(path):
         try:
@@ -89,7 +123,8 @@ def read_place(path: Path) -> Place | None:
             elif record["k"] in ("torch", "settings"):
                 environment = Decoder().decode(dict[str, str], record.get("environment", {}))
                 told = [value if type(value) is int else None for value in map(record.get, ("rank", "world_size"))]
-                found = place(environment, header.boot, *told)
+                known = place(environment, header.boot, *told)
+                found = (header, environment, known) if known is not None else None
                 if record["k"] == "settings":
                     break
             elif record["k"] == "worker":
@@ -102,7 +137,7 @@ def read_place(path: Path) -> Place | None:
 def _head(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with path.open("rb") as file:
-            lines = file.read(_HEAD_BYTES).split(b"\n")
+            lines = file.read(HEAD_BYTES).split(b"\n")
     except OSError:
         return
     for line in lines:

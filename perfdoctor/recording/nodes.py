@@ -13,10 +13,11 @@ from ..errors import PerfdoctorError
 from . import ray
 from .directory import RunDirectory
 from .host import HostRecording
-from .identity import attempt
+from .identity import attempts
 from .machine import Machine
 from .model import ProcessRecording, Recording
 from .monitor import read_host_file, read_machine_file
+from .process import ProcessHeader
 from .reader import read
 from .siblings import find, is_growing
 
@@ -72,12 +73,21 @@ def read_recordings(directory: RunDirectory) -> list[tuple[RunDirectory, Recordi
 def ranks(recordings: Iterable[tuple[Owner, Recording]]) -> list[tuple[Owner, ProcessRecording]]:
     """The ranks of all nodes in their order, with what they are given with; of the last attempt only: one that failed
     is over for all of them."""
-    found = [(owner, process) for owner, recording in _of_one_training(list(recordings)) for process in recording.ranks]
-    last = max((attempt(process.environment) for _, process in found), default=0)
+    found: list[tuple[int, Owner, ProcessRecording]] = []
+    for owner, recording in _of_one_training(list(recordings)):
+        counts = starts_before(recording)
+        found += [(counts[process.header], owner, process) for process in recording.ranks]
+    last = max((count for count, _, _ in found), default=0)
     return sorted(
-        ((owner, process) for owner, process in found if attempt(process.environment) == last),
+        ((owner, process) for count, owner, process in found if count == last),
         key=lambda pair: (pair[1].rank, pair[1].header.t),
     )
+
+
+def starts_before(recording: Recording) -> dict[ProcessHeader, int]:
+    """For each of its processes: how often the job had been started before."""
+    counts = attempts([(process.header, process.environment) for process in recording.processes])
+    return {process.header: count for process, count in zip(recording.processes, counts, strict=True)}
 
 
 def _of_one_training(recordings: Sequence[tuple[Owner, Recording]]) -> list[tuple[Owner, Recording]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import PerfdoctorError
 from .directory import RunDirectory
-from .identity import Place, read_place
+from .identity import Place, read_places
 from .model import RunFacts
 from .reader import read_facts
 
@@ -37,6 +37,12 @@ class Part:
     def ranks(self) -> frozenset[tuple[int, int]]:
         """Attempts and ranks that ran here."""
         return frozenset((place.attempt, place.rank) for place in self.places)
+
+    @property
+    def last_ranks(self) -> frozenset[int]:
+        """Of the last attempt that ran here."""
+        last = max((attempt for attempt, _ in self.ranks), default=0)
+        return frozenset(rank for attempt, rank in self.ranks if attempt == last)
 
     def shared_s(self, other: Part) -> float:
         """For how long both ran; negative where one was over before the other began."""
@@ -68,6 +74,14 @@ def lead(parts: Sequence[Part]) -> Part | None:
     """The one with the lowest rank of the last attempt; None where no rank is known."""
     with_ranks = [part for part in parts if part.ranks]
     return min(with_ranks, key=lambda part: min((-attempt, rank) for attempt, rank in part.ranks), default=None)
+
+
+def unrecorded(parts: Sequence[Part]) -> frozenset[int]:
+    """Ranks of the job's last attempt that nobody has recorded; none where it is not known how many there are."""
+    places = [place for part in parts for place in part.places]
+    last = max((place.attempt for place in places), default=0)
+    world = max((place.world for place in places), default=0)
+    return frozenset(range(world)) - {place.rank for place in places if place.attempt == last}
 
 
 def last_written_s(directory: RunDirectory) -> float:
@@ -116,7 +130,7 @@ def _timed(directory: RunDirectory, facts: RunFacts) -> Part:
 
 
 def _with_places(part: Part) -> Part:
-    read = [place for path in part.directory.process_files() if (place := read_place(path)) is not None]
+    read = read_places(part.directory.process_files())
     # Kubernetes gives each pod a RANK; under torchrun that is its agent's, and its ranks have others.
     numbered = any(place.has_local_rank for place in read)
     return replace(part, places=tuple(dict.fromkeys(place for place in read if place.has_local_rank is numbered)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 import re
+import secrets
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -30,7 +31,9 @@ class _Folder:
     url: str
     """Of the folder in storage, with its secrets."""
     suffix: str
-    """What names have more there than here."""
+    """What names of recordings that are made here have more there."""
+    fetched: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Recordings of others that were fetched: of each file, which state of it is here."""
 
 
 _FOLDERS: dict[Path, _Folder] = {}
@@ -59,8 +62,32 @@ def origin(path: Path) -> str:
     """What a user calls it: the URL, without secrets, of a local copy or of a file in one; any other path as it is."""
     for place in _FOLDERS.keys() & set(path.parents):
         folder, (run, *inside) = _FOLDERS[place], path.relative_to(place).parts
-        return urls.shown(urls.joined(folder.url, "/".join((run + folder.suffix, *inside))))
+        name = run if run in folder.fetched else run + folder.suffix
+        return urls.shown(urls.joined(folder.url, "/".join((name, *inside))))
     return str(path)
+
+
+def is_stored(run: Path) -> bool:
+    """Whether this recording goes to storage, or came from there."""
+    return run.parent in _FOLDERS
+
+
+def fetch_others(run: Path, most: int = -1) -> bool:
+    """Have beside a recording that goes to storage what others have uploaded, as it is there now, and may be of the
+    same launch; `most`: bytes of each file. Whether there was anything new. Raises PerfdoctorError."""
+    folder, is_new = _FOLDERS[run.parent], False
+    for other in _recordings(opened(folder.url)):
+        if other != run.name + folder.suffix and _of_one_launch(run.name, other):
+            is_new |= _fetch(run.parent, folder, other, most)
+    return is_new
+
+
+def forget_others(run: Path) -> None:
+    """Take away what was fetched."""
+    folder = _FOLDERS[run.parent]
+    for other in folder.fetched:
+        shutil.rmtree(run.parent / other, ignore_errors=True)
+    folder.fetched.clear()
 
 
 def local(name: str) -> Path:
@@ -82,21 +109,28 @@ def _downloaded(url: str) -> Path:
     is_file = not remote.is_recording()
     if is_file and not remote.is_file():
         raise _no_recording(remote)
-    folder = open_folder(around)
-    atexit.register(close_folder, folder)
+    path = open_folder(around)
+    atexit.register(close_folder, path)
     if is_file:
-        remote.download(folder / name)
-        return folder / name
-    for other in _recordings(opened(around)):
-        if other == name or _of_one_launch(name, other):
-            _download_all(opened(urls.joined(around, other)), folder / other)
-    return folder / name
+        remote.download(path / name)
+        return path / name
+    _fetch(path, _FOLDERS[path], name)
+    fetch_others(path / name)
+    return path / name
 
 
-def _download_all(run: Remote, to: Path) -> None:
-    to.mkdir(mode=OWNER_ONLY)
-    for name in run.names():
-        run.download(to / name, name)
+def _fetch(path: Path, folder: _Folder, run: str, most: int = -1) -> bool:
+    """A recording to `path`: of its files, those that are not there as they are in storage. Whether there were any."""
+    remote, known, is_new = opened(urls.joined(folder.url, run)), folder.fetched.setdefault(run, {}), False
+    (path / run).mkdir(mode=OWNER_ONLY, exist_ok=True)
+    for name, state in remote.states().items():
+        state = f"{state} {most}"
+        if known.get(name) != state:
+            half = path / run / f"{name}.{secrets.token_hex(4)}"
+            remote.download(half, name, most)
+            half.replace(path / run / name)
+            known[name], is_new = state, True
+    return is_new
 
 
 def _recordings(remote: Remote) -> list[str]:

@@ -60,15 +60,21 @@ class Remote:
 
     def names(self) -> list[str]:
         """What lies in the folder, sorted; nothing where there is none. Raises PerfdoctorError where it is not told."""
+        return sorted(self.states())
+
+    def states(self) -> dict[str, str]:
+        """The same, each with what the storage says of it: its size, its time, often a hash, and so another text once
+        it has changed."""
         with _told("cannot read", self.url, _READING):
             self.files.invalidate_cache()
             try:
-                found = [str(path).rstrip("/") for path in self.files.ls(self.root, detail=False)]
+                told = self.files.ls(self.root, detail=True)
             except FileNotFoundError:
-                found = []
+                told = []
+        found = {str(one["name"]).rstrip("/"): repr(one) for one in told}
         # Others may have named what lies there: no name leads out of the folder that it is downloaded to.
-        names = {PurePosixPath(path).name for path in found if path != self.root}
-        return sorted(names - {"", ".", ".."})
+        states = {PurePosixPath(path).name: state for path, state in found.items() if path != self.root}
+        return {name: state for name, state in states.items() if name not in ("", ".", "..")}
 
     def is_recording(self) -> bool:
         """Raises PerfdoctorError where nobody may look."""
@@ -79,15 +85,18 @@ class Remote:
         with _told("cannot read", self.url, _READING):
             return bool(self.files.isfile(self.root))
 
-    def download(self, to: Path, name: str = "") -> None:
-        """The file, or one of the folder's, for its owner's eyes only. Raises PerfdoctorError."""
+    def download(self, to: Path, name: str = "", most: int = -1) -> None:
+        """The file, or one of the folder's, for its owner's eyes only; `most`: of its bytes. Raises PerfdoctorError."""
         descriptor = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNERS_FILE)
         with (
             os.fdopen(descriptor, "wb") as file,
             _told("cannot read", self.url, _READING),
             self.files.open(f"{self.root}/{name}".rstrip("/"), "rb") as content,
         ):
-            shutil.copyfileobj(content, file)
+            if most < 0:
+                shutil.copyfileobj(content, file)
+            else:
+                file.write(content.read(most))
 
     @property
     def _is_local(self) -> bool:

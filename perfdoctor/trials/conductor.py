@@ -105,6 +105,9 @@ class Conductor:
 
     def _prove(self, job: RunningJob) -> None:
         self.budget.began = time.monotonic()
+        if job.out_of_reach:
+            self.problem = job.out_of_reach
+            return
         job.say("timing the job's operators", None)
         if not job.timed(_TIMINGS_S):
             self.problem = "the job ended, or did not answer, before anything could be tried"
@@ -126,7 +129,8 @@ class Conductor:
         size = Size(block_steps(walls * selection.cycle) * selection.cycle, float(walls.mean()) / 1000)
         self._estimate(diagnosis.evidence, size)
         in_process = [(number, one) for number, one in enumerate(wanted, 1) if not one.launches]
-        launches_s = self.budget.kept = self._for_launches(sum(one.launches for one in wanted))
+        launched = 0 if job.has_other_nodes else sum(one.launches for one in wanted)
+        launches_s = self.budget.kept = self._for_launches(launched)
         self.budget.kept += self._for_together([one.remedy for _, one in in_process], size)
         for turn, (number, one) in enumerate(in_process):
             share = self.budget.left / (len(in_process) - turn + 1)
@@ -138,7 +142,9 @@ class Conductor:
                 self._try(job, number, one, size, self.budget.left / 2)
         self.budget.kept = launches_s
         for number, one in enumerate(wanted, 1):
-            if one.launches:
+            if one.launches and job.has_other_nodes:
+                self._note(number, why_not="it needs launches of its own, and one node cannot launch a job of several")
+            elif one.launches:
                 self.for_launches.add(number)
                 self._note(number, why_not="it needs launches of its own, which were not made")
         chosen = together(self._trials())

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.stop_together import free_port
+
 moto_server = pytest.importorskip("moto.server")
 pytest.importorskip("s3fs")
 boto3 = pytest.importorskip("boto3")
@@ -256,3 +258,28 @@ def test_storage_that_goes_away_in_the_middle_leaves_the_local_copy(shop: Shop) 
     assert Path(kept).is_relative_to(shop.directory / "tmp")
     code, _, err = shop.run("report", kept)
     assert code == 4, err
+
+
+def test_the_node_with_rank_0_reports_on_what_all_nodes_have_uploaded(shop: Shop) -> None:
+    job = Path(__file__).parent.parent / "jobs" / "ddp_on_nodes.py"
+    meeting = ("--master-addr", "127.0.0.1", "--master-port", str(free_port()))
+    nodes = []
+    for number in range(2):
+        agent = ("-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(number), *meeting)
+        options = ("--to-end", "--runs", f"s3://{BUCKET}/nodes", "--output", "json:report.json")
+        nodes.append(shop.start("check", *options, "--", sys.executable, *agent, str(job), "80", "1"))
+    try:
+        (_, first), (_, second) = [node.communicate(timeout=TIMEOUT_S) for node in nodes]
+    finally:
+        for node in nodes:
+            if node.poll() is None:
+                os.killpg(node.pid, signal.SIGKILL)
+    report = json.loads((shop.directory / "report.json").read_text())
+    assert nodes[1].returncode == 0, second
+    assert f"the node with rank 0 reports on the whole job, later: perfdoctor report s3://{BUCKET}/nodes/2" in second
+    assert "cannot be fetched" not in first
+    assert [node["ranks"] for node in report["environment"]["job"]["nodes"]] == [[0], [1]]
+    assert report["environment"]["rank"] == 1, "the late one"
+    assert [note for note in report["integrity"]["notes"] if note["code"] == "PD95"] == []
+    assert len({key.split("/")[1] for key in shop.objects(prefix="nodes/2")}) == 2, "copies are not uploaded again"
+    assert list((shop.directory / "tmp").glob("perfdoctor*")) == []

@@ -74,8 +74,11 @@ def test_ranks_meet_others_that_are_elsewhere_and_rank_0_is_told_when_enough_was
         both.look()
     assert first.heard() == second.heard() == [{"do": "meet"}], "once"
     assert both.phase == "" and not server.ranks_obey
+    job: Any = SimpleNamespace(poll=lambda: None)
+    running = RunningJob(job, server, lambda: None, lambda phase, trial: None)
+    assert "no perfdoctor observes" in running.out_of_reach
     first.say(k="beat", step=10, steps=10, wall_us=100_000, met=True)
-    assert server.ranks_obey
+    assert server.ranks_obey and running.out_of_reach == ""
     both.ask("")
     assert first.heard() == [{"do": "leave", "why": ""}] and second.heard() == []
     assert "agree on a step" in both.phase
@@ -113,6 +116,22 @@ def test_a_job_whose_ranks_cannot_leave_together_runs_on(server: ControlServer) 
     assert both.ending(Ending("crashed", 1)) == Ending("crashed", 1)
 
 
+def test_ranks_that_are_started_anew_are_told_anew(server: ControlServer) -> None:
+    first = Rank(server, 0, 2, here=1)
+    both = Together(server)
+    both.look()
+    both.ask("")
+    first.say(k="cannot", why="the job's store is gone")
+    both.look()
+    first.socket.close()
+    server.poll(0.01)
+    both.look()
+    assert both.asked and both.cannot, "they may have come to the job's end"
+    Rank(server, 0, 2, here=1)
+    both.look()
+    assert not both.asked and not both.cannot
+
+
 def test_where_rank_0_is_elsewhere_its_perfdoctor_decides(server: ControlServer) -> None:
     second = Rank(server, 1, 2, here=1)
     both = Together(server)
@@ -120,6 +139,10 @@ def test_where_rank_0_is_elsewhere_its_perfdoctor_decides(server: ControlServer)
     assert second.heard() == [{"do": "leave", "why": ""}], "it sees whether somebody observes rank 0"
     assert both.phase.startswith("enough was seen here")
     assert not server.ranks_obey, "no trials from here"
+    job: Any = SimpleNamespace(poll=lambda: None)
+    running = RunningJob(job, server, lambda: None, lambda phase, trial: None)
+    assert running.out_of_reach == "trials are made by the perfdoctor that observes rank 0, on another node"
+    assert running.has_other_nodes
     second.say(k="stopping", step=9, why="perfdoctor was interrupted on a")
     assert both.ending(Ending("finished", 0)) == Ending("stopped", detail="perfdoctor was interrupted on a")
 

@@ -6,13 +6,14 @@ import datetime
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 
-from perfdoctor.injected._perfdoctor_probe import control, meeting
+from perfdoctor.injected._perfdoctor_probe import control, meeting, stores
 from perfdoctor.injected._perfdoctor_probe.meeting import Meeting
 
 
@@ -34,13 +35,30 @@ class Rank:
         self.meeting.look(step)
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> dist.TCPStore:
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    group = dist.PrefixStore("default_pg", dist.PrefixStore("attempt", store))
+def met_in(store: dist.Store | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks' process group."""
+    group = dist.PrefixStore("default_pg", dist.PrefixStore("attempt", store)) if store is not None else None
     monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: group)
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(meeting, "_PATIENCE_NS", 200_000_000)
+
+
+@pytest.fixture
+def tcp(monkeypatch: pytest.MonkeyPatch) -> dist.TCPStore:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    met_in(store, monkeypatch)
     return store
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    met_in(dist.FileStore(str(tmp_path / "store"), -1), monkeypatch)
+    return tmp_path / "store"
+
+
+@pytest.fixture(params=["tcp", "file"])
+def server(request: pytest.FixtureRequest) -> object:
+    return request.getfixturevalue(request.param)
 
 
 def ranks(world: int) -> list[Rank]:
@@ -69,7 +87,6 @@ def test_all_leave_at_one_step_that_lies_ahead() -> None:
     assert stand(*three) == [True, True, True]
     with ThreadPoolExecutor(3) as pool:  # rank 0 keeps the store until the others have let go
         list(pool.map(lambda rank: rank.meeting.part(), reversed(three)))
-    assert [rank.meeting.store for rank in three] == [None] * 3
 
 
 @pytest.mark.usefixtures("server")
@@ -156,16 +173,62 @@ def test_orders_reach_each_other_rank_once_and_in_order() -> None:
     assert not late.obeyed, "what was said before it came is not for it"
 
 
-def test_a_server_that_is_gone_is_told_quietly(server: dist.TCPStore, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("tcp")
+def test_rank_0_with_the_server_leaves_last() -> None:
+    two = ranks(2)
+    stepping(two, range(3))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(two[0].meeting.part)
+        assert not first.done()
+        two[1].meeting.part()
+        first.result(timeout=1.0)
+    assert [rank.meeting.common.store for rank in two] == [None] * 2
+
+
+def test_looking_into_a_file_leaves_it_as_it_is(file: Path) -> None:
+    two = ranks(2)
+    stepping(two, range(3))
+    before = file.read_bytes()
+    stepping(two, range(3, 6))
+    for rank in two:
+        rank.meeting.part()
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("gone", ["file", "group", "other group"])
+def test_a_file_that_is_not_the_groups_any_more_is_not_waited_for(
+    file: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    rank = Rank(1, 2)
+    rank.look(1)
+    if gone == "file":
+        file.unlink()
+    elif gone == "group":
+        monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    else:
+        met_in(dist.FileStore(f"{file}-2", -1), monkeypatch)
+    with pytest.raises(RuntimeError, match="the job's store is gone"):
+        rank.look(2)
+    assert file.exists() is (gone != "file"), "nor made again"
+
+
+@pytest.mark.usefixtures("file")
+def test_a_file_that_is_slow_to_read_is_looked_into_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_SHARE", 10**9)
+    assert Rank(1, 2).meeting.period_ns > control.period_ns(2)
+
+
+@pytest.mark.usefixtures("tcp")
+def test_a_server_that_is_gone_is_told_quietly(capfd: pytest.CaptureFixture[str]) -> None:
     rank = Rank(1, 2)
     rank.look(1)
     own = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     other = dist.TCPStore("127.0.0.1", own.port, is_master=False, wait_for_workers=False)
-    fresh = meeting._sockets()
-    rank.meeting.store = dist.TCPStore(
+    fresh = stores._sockets()
+    rank.meeting.common.store = dist.TCPStore(
         "127.0.0.1", own.port, is_master=False, wait_for_workers=False, timeout=datetime.timedelta(seconds=2)
     )
-    (rank.meeting.descriptor,) = _outgoing(meeting._sockets() - fresh, own.port)
+    (rank.meeting.common.descriptor,) = _outgoing(stores._sockets() - fresh, own.port)
     del own, other
     with pytest.raises(RuntimeError, match="the job's store is gone"):
         rank.look(2)
@@ -187,13 +250,14 @@ def test_a_store_that_cannot_be_reached_is_told_without_torchs_words(
 ) -> None:
     gone = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     beside = dist.TCPStore("127.0.0.1", gone.port, is_master=False, wait_for_workers=False)
-    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: dist.PrefixStore("x", beside))
+    met_in(beside, monkeypatch)
     del gone
     with pytest.raises(RuntimeError, match="cannot be reached"):
         Rank(1, 2)
-    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: dist.PrefixStore("x", dist.HashStore()))
-    with pytest.raises(RuntimeError, match="no store over TCP"):
-        Rank(1, 2)
+    for other in (dist.HashStore(), None):
+        met_in(other, monkeypatch)
+        with pytest.raises(RuntimeError, match="no store over TCP, and in no file"):
+            Rank(1, 2)
     assert capfd.readouterr().err == ""
 
 

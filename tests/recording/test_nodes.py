@@ -11,7 +11,7 @@ from recordings import process, torch, worker, write
 
 from perfdoctor.recording import nodes
 from perfdoctor.recording.directory import RunDirectory
-from perfdoctor.recording.identity import read_place
+from perfdoctor.recording.identity import attempts, read_places
 from perfdoctor.recording.nodes import read_nodes, read_recordings
 from perfdoctor.recording.siblings import find, lead
 
@@ -87,6 +87,30 @@ def test_a_node_that_came_after_a_restart_is_found_by_those_that_stayed(tmp_path
     assert hosts == ["gpu-a", "gpu-c"], "what failed is over on every node"
 
 
+def test_agents_that_count_restarts_differently_are_nodes_of_one_attempt(tmp_path: Path) -> None:
+    """Its own rank has failed on gpu-b only; the rendezvous numbers the nodes anew."""
+    first, second = (write_node(tmp_path, f"gpu-{name}", {rank: 1_000}) for name, rank in (("a", 0), ("b", 1)))
+    for run, name, rank, count in ((first, "a", 1, "0"), (second, "b", 0, "1")):
+        again = {"t": 2_000_000_000, "host": f"gpu-{name}", "boot": f"boot-gpu-{name}", "pid": 7}
+        write_rank(run.path, rank, header=again, LOCAL_RANK="0", TORCHELASTIC_RESTART_COUNT=count)
+    assert [part.ranks for part in find(first)] == [{(0, 0), (1, 1)}, {(0, 1), (1, 0)}]
+    assert [part.last_ranks for part in find(first)] == [{1}, {0}]
+    assert (found := lead(find(first))) is not None and found.directory == second
+    started = [(process.rank, process.header.t) for _, process in nodes.ranks(read_recordings(first))]
+    assert started == [(0, 2_000_000_000), (1, 2_000_000_000)]
+
+
+def test_what_a_restarted_rank_starts_is_of_its_attempt(tmp_path: Path) -> None:
+    run = write_node(tmp_path, "gpu-a", {0: 1_000})
+    here = {"host": "gpu-a", "boot": "boot-gpu-a"}
+    write_rank(run.path, 0, header={**here, "t": 2_000_000_000, "pid": 7})
+    for number in (8, 9):
+        write_rank(run.path, 0, header={**here, "ppid": 7, "pid": number, "t": 2_000_000_000 + number})
+    recording = read_nodes(run)[0].recording
+    counts = attempts([(process.header, process.environment) for process in recording.processes])
+    assert sorted(counts) == [0, 1, 1, 1]
+
+
 def test_of_the_processes_of_one_local_rank_the_last_counts(tmp_path: Path) -> None:
     run = write_node(tmp_path, "gpu-a", {0: 1_000})
     write_rank(run.path, 0, header={"t": 2_000_000_000, "host": "gpu-a", "boot": "boot-gpu-a"})
@@ -147,4 +171,4 @@ def test_where_no_rank_is_known_nobody_leads(tmp_path: Path) -> None:
 def test_a_file_that_is_nested_too_deeply_has_no_place(tmp_path: Path) -> None:
     path = tmp_path / "process-1-1.jsonl"
     path.write_bytes(b"[" * 60_000 + b"\n")
-    assert read_place(path) is None
+    assert read_places([path]) == []

@@ -60,7 +60,7 @@ def test_no_name_in_storage_leads_out_of_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
     remote = opened(f"file://{tmp_path}")
-    monkeypatch.setattr(remote.files, "ls", lambda path, detail: [f"{path}/{name}" for name in names])
+    monkeypatch.setattr(remote.files, "ls", lambda path, detail: [{"name": f"{path}/{name}"} for name in names])
     assert [name for name in remote.names() if "/" in name or name.startswith(".")] == []
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from stubborn import StubbornFileSystem
 
-from perfdoctor.commands.stored import stored
+from perfdoctor.commands.stored import deliver, stored
 from perfdoctor.config.settings import Config
 from perfdoctor.errors import PerfdoctorError
-from perfdoctor.storage.copies import origin
+from perfdoctor.recording.directory import RunDirectory
+from perfdoctor.storage.copies import fetch_others, origin
 from perfdoctor.storage.remote import Remote, opened
 from perfdoctor.storage.uploading import Uploader
 
@@ -141,3 +142,25 @@ def test_storage_that_takes_writes_again_gets_all(tmp_path: Path, stubborn: type
     uploader.upload()
     assert uploader.failure == ""
     assert _names(tmp_path / "there") == [f"{run.name}/process-1-1.jsonl", f"{run.name}/run.json"]
+
+
+def test_a_recording_is_delivered_before_the_command_ends_and_others_are_not_uploaded_again(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    with stored(Config(storage=f"file://{there}")) as here:
+        run = _recording(here.runs)
+        assert deliver(RunDirectory(run))
+        (uploaded,) = there.glob("2*")
+        assert (uploaded / "run.json").exists()
+        other = _recording(there, f"{run.name}-0a1b2c3d")
+        assert fetch_others(run) and not fetch_others(run), "once"
+        assert origin(here.runs / other.name) == f"file://{other}"
+    assert sorted(there.glob("2*")) == sorted([uploaded, other])
+    assert not here.runs.exists()
+    assert not deliver(RunDirectory(tmp_path)), "it does not go to storage"
+
+
+def test_what_cannot_be_delivered_is_said(tmp_path: Path, stubborn: type[StubbornFileSystem]) -> None:
+    with stored(Config(storage=f"stubborn://{tmp_path}/there")) as here:
+        run = _recording(here.runs)
+        stubborn.room = 0
+        assert not deliver(RunDirectory(run))

@@ -36,6 +36,9 @@ STEP_US = 2000
 class RunningJob:
     """A job that runs every block the moment it is ordered, and says how long its steps took."""
 
+    out_of_reach = ""
+    has_other_nodes = False
+
     def __init__(self, directory: Path, wall_us: Callable[[str], int | str], dies_at: int = 10**9) -> None:
         self.delays_us: list[int] = []
         """Of the first blocks; then there are none."""
@@ -170,6 +173,25 @@ def test_what_is_read_when_a_process_starts_waits_for_launches(ill: Any, tmp_pat
     ill(finding("a", 1, 1, "vector-extensions.all", "threads.passive")).prove(job)
     (first, second) = outcome(tmp_path).single
     assert "launches" in first.reason and "launches" in second.reason and job.orders == []
+
+
+def test_a_job_of_several_nodes_is_not_launched_from_one(ill: Any, tmp_path: Path) -> None:
+    job = RunningJob(tmp_path, lambda remedy: 2000)
+    job.has_other_nodes = True
+    conducted = ill(finding("a", 1, 1, "threads.passive"))
+    conducted.prove(job)
+    (trial,) = outcome(tmp_path).single
+    assert trial.reason == "it needs launches of its own, and one node cannot launch a job of several"
+    assert not conducted.for_launches and not job.orders
+
+
+def test_ranks_that_no_order_reaches_are_left_alone_and_it_is_said_why(ill: Any, tmp_path: Path) -> None:
+    job = RunningJob(tmp_path, lambda remedy: 2000)
+    job.out_of_reach = "trials are made on another node"
+    conducted = ill(finding("a", 1, 1, "gc.thresholds"))
+    conducted.prove(job)
+    conducted.close()
+    assert outcome(tmp_path).problem == "trials are made on another node" and not job.orders
 
 
 def test_a_compiled_model_is_an_opportunity_that_no_finding_need_name(ill: Any, tmp_path: Path) -> None:

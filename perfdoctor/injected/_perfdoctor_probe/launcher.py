@@ -2,7 +2,7 @@
 
 import os
 
-from . import channel, control
+from . import channel, control, records
 from .engines import ray_worker
 from .stop import engine
 from .timeline import INPUT
@@ -98,8 +98,10 @@ class Launcher:
         """Whether the step to leave at is one of all ranks."""
         return self.meeting is not None and self.meeting.round >= 0
 
-    def part(self) -> None:
+    def part(self, step: int) -> None:
         """The job leaves."""
+        if records.LEAVE_AT in os.environ and self.control is not None:
+            self.control.send({"k": "stopping", "step": step, "why": ""})
         if self.meeting is not None:
             try:
                 self.meeting.part()

@@ -9,17 +9,11 @@ Loaded only in a job whose ranks one launcher does not all hear from.
 """
 
 import collections
-import datetime
 import json
 import math
-import os
-import select
-import socket
-import stat
 import time
 
-import torch
-
+from . import stores
 from .control import period_ns
 
 _MARGIN_NS = 300_000_000
@@ -27,29 +21,24 @@ _MARGIN_NS = 300_000_000
 _PATIENCE_NS = 5_000_000_000
 """For ranks that come late, at the least; and for four steps."""
 _ATTEMPTS = 3
-_CONNECT_S = 2.0
-_TIMEOUT = datetime.timedelta(seconds=10)
 _LEAVE, _LATE, _PASSED = "leave", "late", "passed"
 
 
 class Meeting:
-    """A rank's connection of its own to the store: the job's may be in a read that waits for others."""
+    """What a rank knows of it."""
 
     def __init__(self, rank: int, world: int, launcher) -> None:
         """Raises RuntimeError where the ranks have no store in common that can be reached."""
         self.rank = rank
         self.world = world
         self.launcher = launcher
-        self.period_ns = period_ns(world)
-        known = _sockets()
-        self.store = _own_client()
-        fresh = _sockets() - known
-        self.descriptor = fresh.pop() if len(fresh) == 1 else -1
-        """The connection's descriptor; -1 where it is not known."""
-        self.seen = self.store.add("orders", 0)
-        self.wanted = self.store.add("wanted", 0)
-        self.store.set(f"joined/{rank}", "")
-        self.store.add("joined", 1)
+        self.common = stores.own()
+        self.period_ns = max(period_ns(world), self.common.least_period_ns)
+        self.seen = self.common.count("orders")
+        self.wanted = self.common.count("wanted")
+        store = self.common.reach()
+        store.set(f"joined/{rank}", "")
+        store.add("joined", 1)
         self.due_ns = 0
         self._pause_s = self.period_ns / 50e9
         self.looks = collections.deque(maxlen=3)
@@ -62,14 +51,8 @@ class Meeting:
         """The reason to leave, once all are to; "" is that enough was seen."""
         self.asked_ns = self.attempts = self.furthest = 0
 
-    def _reach(self):
-        """The store; RuntimeError, and not a word of torch's on the job's stderr, where its server is gone."""
-        if self.descriptor >= 0 and select.select([self.descriptor], [], [], 0)[0]:
-            raise RuntimeError("the job's store is gone")
-        return self.store
-
     def _are_all_here(self) -> bool:
-        self.met = self.met or self._reach().add("joined", 0) >= self.world
+        self.met = self.met or self.common.count("joined") >= self.world
         return self.met
 
     # -- at a step boundary -------------------------------------------------------------------------------
@@ -81,10 +64,10 @@ class Meeting:
             return
         self.due_ns = now + self.period_ns
         self.looks.append((step, now))
-        count = self._reach().add("orders", 0)
+        count = self.common.count("orders")
         while self.seen < count:
             number, self.seen = self.seen, self.seen + 1
-            self._take(number, json.loads(self.store.get(f"order/{number}")), step)
+            self._take(number, json.loads(self.common.reach().get(f"order/{number}")), step)
         if self.rank == 0:
             self._lead(step, now)
 
@@ -92,7 +75,7 @@ class Meeting:
         if order["do"] != "leave":
             self.launcher.obey(order, step)
         elif step > order["step"]:
-            self.store.compare_set(f"verdict/{number}", "", f"{_PASSED} {step}")
+            self.common.reach().compare_set(f"verdict/{number}", "", f"{_PASSED} {step}")
         else:
             self.round, self.why = number, order["why"]
             self.launcher.probe.stop_at = order["step"]
@@ -101,12 +84,12 @@ class Meeting:
         """At the step of the order: wait until all ranks have come, a few seconds at most. Whether all leave now."""
         number, self.round = self.round, -1
         verdict = f"verdict/{number}"
-        store = self._reach()
+        store = self.common.reach()
         store.set(f"here/{number}/{self.rank}", "")
         if store.add(f"here/{number}", 1) == self.world:
             store.compare_set(verdict, "", _LEAVE)
         deadline = time.perf_counter_ns() + max(_PATIENCE_NS, 4 * self._step_ns())
-        while not self._reach().check([verdict]):
+        while not self.common.reach().check([verdict]):
             if time.perf_counter_ns() > deadline:
                 store.compare_set(verdict, "", _LATE)
             time.sleep(self._pause_s)
@@ -117,40 +100,41 @@ class Meeting:
 
     def part(self) -> None:
         """Let go of the store, all else done. Where rank 0 keeps it, that one is the last to leave: others read it."""
-        store, self.store = self._reach(), None
-        if self.rank != 0:
-            store.add("gone", 1)
-        elif os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        if self.common.goes_with_rank_0:
+            if self.rank != 0:
+                self.common.reach().add("gone", 1)
             deadline = time.perf_counter_ns() + 2 * _PATIENCE_NS
-            while store.add("gone", 0) < self.world - 1 and time.perf_counter_ns() < deadline:
+            while self.rank == 0 and self.common.count("gone") < self.world - 1 and time.perf_counter_ns() < deadline:
                 time.sleep(self._pause_s)
+        self.common.close()
 
     # -- who gives orders ---------------------------------------------------------------------------------
 
     def ask(self, why: str) -> None:
         """All ranks are to leave. `why`: in words; "" when enough was seen."""
         if self.rank != 0:
-            if not self._reach().check(["joined/0"]):
+            store = self.common.reach()
+            if not store.check(["joined/0"]):
                 self._give_up("perfdoctor does not observe rank 0")
             elif why:  # else it is for rank 0 to say
-                self.store.set("why", why)
-                self.store.add("wanted", 1)
+                store.set("why", why)
+                store.add("wanted", 1)
         elif self.why is None:
             self.why, self.asked_ns = why, time.perf_counter_ns()
             self.attempts = self.furthest = 0
 
     def post(self, order: dict) -> int:
         """Rank 0: give an order to all others; its number."""
-        number = self.seen
-        self.store.set(f"order/{number}", json.dumps(order))
-        self.seen = self.store.add("orders", 1)
+        number, store = self.seen, self.common.reach()
+        store.set(f"order/{number}", json.dumps(order))
+        self.seen = store.add("orders", 1)
         return number
 
     def _lead(self, step: int, now: int) -> None:
-        wanted = self._reach().add("wanted", 0)
+        wanted = self.common.count("wanted")
         if wanted > self.wanted:
             self.wanted = wanted
-            self.ask(self.store.get("why").decode())
+            self.ask(self.common.reach().get("why").decode())
         here = self._are_all_here()
         if self.why is None or self.round >= 0:
             return
@@ -183,7 +167,8 @@ class Meeting:
 
     def _missing(self, name: str) -> str:
         """The ranks that have not set this, in words."""
-        ranks = [str(rank) for rank in range(self.world) if not self.store.check([f"{name}/{rank}"])]
+        store = self.common.reach()
+        ranks = [str(rank) for rank in range(self.world) if not store.check([f"{name}/{rank}"])]
         return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(ranks[:3]) + (", ..." if len(ranks) > 3 else "")
 
     # -- time ---------------------------------------------------------------------------------------------
@@ -192,33 +177,3 @@ class Meeting:
         """Of the last few steps, the mean."""
         (first, began), (last, now) = self.looks[0], self.looks[-1]
         return (now - began) / (last - first) if last > first else _PATIENCE_NS
-
-
-def _own_client():
-    """Of the store in which the job's process group met."""
-    kind = torch.distributed.TCPStore
-    store = torch.distributed.distributed_c10d._get_default_store()
-    while not isinstance(store, kind):
-        store = getattr(store, "underlying_store", None)
-        if store is None:
-            raise RuntimeError("its ranks met in no store over TCP")
-    # Torch tells at length of a server that does not answer.
-    try:
-        socket.create_connection((store.host, store.port), timeout=_CONNECT_S).close()
-    except OSError as error:
-        raise RuntimeError("the server of the store that its ranks met in cannot be reached") from error
-    own = kind(store.host, store.port, is_master=False, wait_for_workers=False, timeout=_TIMEOUT)
-    # A restart of the job may meet in the same store.
-    return torch.distributed.PrefixStore(f"perfdoctor/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", own)
-
-
-def _sockets() -> "set[int]":
-    """Descriptors of this process's sockets."""
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                found.add(int(name))
-        except OSError:
-            pass
-    return found

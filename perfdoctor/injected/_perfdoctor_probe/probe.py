@@ -109,7 +109,7 @@ class Probe:
         """State of this process alone: at install, and in a forked child."""
         self.next_tick_ns = 0
         self.next_flush_ns = 0
-        self.stop_at = -1
+        self.stop_at = int(os.environ.get(records.LEAVE_AT, -1))
         self.own_ns = self.final_ns = 0
         self.autocast = ""
         self.onednn = self.cudnn = None
@@ -173,7 +173,7 @@ class Probe:
         due = stopping and line.step >= self.stop_at
         if due and (not self.launcher.agrees or self.launcher.may_leave(line.step)):
             self.leave(discarded=True)
-            self.launcher.part()
+            self.launcher.part(line.step)
             above = engine()
             if above:
                 self.record_exit()

@@ -58,6 +58,8 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
 VERSION = 2
 """Of the format; the reader refuses any other. 1: microseconds of whole windows. 2: milliseconds per step."""
 
+LEAVE_AT = "PERFDOCTOR_LEAVE_AT"
+"""The variable of the step after which every rank leaves, where that was agreed on before the start."""
 PREFIX = "process-"
 SUFFIX = ".jsonl"
 
