@@ -4,10 +4,11 @@ What it looks at
 ----------------
 Autograd's anomaly detection, in a few steps of the job: each stack trace that an operator takes in the forward pass,
 each search for NaN behind a node of the backward pass, how long they take, and the line that switched it on. A profiler
-of the job's own (`torch.profiler`, `torch.autograd.profiler`): in which steps it is on, and by a timing in the job's
-process what an operator takes longer with it. Deterministic algorithms: the job's own passes, run again after its last
-step with and without. `tracemalloc`: the same passes, with it and without. Lines that read tensors to test them:
-`assert`, `isnan`, `isinf`, `isfinite`.
+of the job's own (`torch.profiler`, `torch.autograd.profiler`, `emit_nvtx`): in which steps it is on, and by a timing in
+the job's process what an operator takes longer with it. Deterministic algorithms: the job's own passes, run again after
+its last step with and without. `tracemalloc`: steps of the job, some of which it does not hear of, in turns. Python's
+debugging allocator (`PYTHONMALLOC=debug`, `PYTHONDEVMODE`, `-X dev`): after the job an interpreter like its own, with
+these settings and without. Lines that read tensors to test them: `assert`, `isnan`, `isinf`, `isfinite`.
 
 Why it costs time
 -----------------
@@ -16,7 +17,8 @@ the backward pass is searched for NaN. A network of 40 layers took 1.6 ms per st
 profiler writes one to three records for each operator, 1.5 to 5 us together: a step of 2.7 ms took 4 to 6 ms under it.
 With deterministic algorithms torch fills all memory that it allocates, and some operators add up one element after
 another. `tracemalloc` notes the place of every allocation of Python: a step of small layers took 4.5 ms with it and 1.4
-without. A test reads a tensor, and everything waits for the answer.
+without. The debugging allocator fills every block that Python takes or gives back, and checks its ends. A test reads a
+tensor, and everything waits for the answer.
 
 Example
 -------
@@ -36,8 +38,8 @@ When it stays silent
 --------------------
 Below 5 % of the step, and where it is off. A profiler with a schedule by which it ends, one that records few of the
 steps, and one that was on in the first half of the steady steps only. Asserts on shapes and other numbers of Python's,
-which read no tensor. Aids that variables switch on (`PYTHONDEVMODE`, `PYTHONMALLOC`,
-`CUDA_LAUNCH_BLOCKING`, `TORCH_LOGS`, ...) are named, and told where the report says how far to trust the run (PD96):
+which read no tensor. `-X importtime`, which costs the start only. Other aids that variables switch on
+(`CUDA_LAUNCH_BLOCKING`, `TORCH_LOGS`, ...) are named, and told where the report says how far to trust the run (PD96):
 what they cost cannot be told from one run.
 
 Limits
@@ -47,7 +49,9 @@ saved; passes are not run again there, so what deterministic algorithms cost is 
 is seen. What a profiler costs is told from small operators and less exact than the rest; what it does when it ends a
 cycle (sorting, writing a trace) is not in it, nor are Python's calls, which `with_stack=True` records too. An answer
 that is kept in a variable and tested on another line is a scalar read (PD10). Where the job runs to its own end,
-deterministic algorithms are not timed.
+deterministic algorithms are not timed. Memory that is taken in the few steps of which `tracemalloc` does not hear, and
+kept, is in no snapshot. What the debugging allocator costs is a range: calls of functions take little more with it,
+small objects most, and how much of a step's Python is the one or the other is not known.
 
 References
 ----------
@@ -61,12 +65,15 @@ from __future__ import annotations
 from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, milliseconds, present
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
+from .allocator import allocator_ms, debugging_allocator
 from .anomaly import KINDS, anomaly_detection
 from .asserts import tested_tensors
 from .deterministic import deterministic_algorithms, deterministic_ms
 from .limits import Limits
 from .profiler import profiler_left_on, profiler_ms
-from .tracing import traced_allocations
+from .tracing import traced_allocations, tracing_ms
+
+_NOT_TOLD = Missing("one run cannot tell")
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -80,6 +87,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         deterministic_algorithms(evidence, step, limits),
         tested_tensors(evidence, step, limits),
         traced_allocations(evidence, step, limits),
+        debugging_allocator(evidence, step, limits),
     )
     if findings:
         return found(*findings)
@@ -107,13 +115,17 @@ def _told(evidence: Evidence, step: Step) -> tuple[Measurement, ...]:
     asked = (
         ("profiler_ms", profiler_ms(evidence), "the job's own profiler"),
         ("deterministic_ms", deterministic_ms(evidence, step), "deterministic algorithms"),
+        ("tracing_ms", tracing_ms(evidence, step), "`tracemalloc`"),
+        ("allocator_ms", allocator_ms(evidence, step), "Python's debugging allocator"),
     )
     return tuple(milliseconds(name, ms, label) for name, ms, label in asked if not isinstance(ms, Missing) and ms > 0)
 
 
 def _untold(evidence: Evidence, step: Step) -> list[str]:
     """What is on, and was not timed."""
-    aids = [] if isinstance(evidence.debugging, Missing) else [aid.name for aid in evidence.debugging]
+    timed = {"tracing": tracing_ms(evidence, step), "allocator": allocator_ms(evidence, step)}
+    on = () if isinstance(evidence.debugging, Missing) else evidence.debugging
+    aids = [aid.name for aid in on if isinstance(timed.get(aid.kind, _NOT_TOLD), Missing)]
     if isinstance(profiler_ms(evidence), Missing):
         aids.append("the job's own profiler")
     if isinstance(deterministic_ms(evidence, step), Missing):

@@ -24,6 +24,9 @@ _SPREAD = (0.6, 1.6)
 """... so the rest is around it."""
 
 
+_EMITTERS = ("emit_nvtx", "emit_itt")
+
+
 def profiler_ms(evidence: Evidence) -> float | Missing:
     """Per step, of one that does not end by itself, over all steps, profiled or not."""
     profiled = evidence.profiled
@@ -55,7 +58,9 @@ def profiler_left_on(evidence: Evidence, step: Step, limits: Limits) -> Finding 
             *((Measurement("records", ", ".join(profiled.options), "text", "recorded"),) if profiled.options else ()),
         ),
         location=location(profiled.site),
-        fix=Fix(
+        fix=_emitter(profiled.options[0])
+        if profiled.options and profiled.options[0] in _EMITTERS
+        else Fix(
             text="Take it out, or give it a schedule by which it ends. All that it records stays in memory until then.",
             code="schedule = torch.profiler.schedule(wait=10, warmup=2, active=5, repeat=1)  # then it is off\n"
             "with torch.profiler.profile(schedule=schedule, on_trace_ready=...) as profiler:\n"
@@ -70,4 +75,14 @@ def profiler_left_on(evidence: Evidence, step: Step, limits: Limits) -> Finding 
             "operators per step, times what one takes longer with such a profiler, timed in the job's process",
             ceiling=min(_SPREAD[1] * cost.ms, step.working_ms),
         ),
+    )
+
+
+def _emitter(kind: str) -> Fix:
+    """It records nothing, and tells another profiler of each operator."""
+    return Fix(
+        text="Switch it on only where the profiler runs that it tells of operators.",
+        code=f"with torch.autograd.profiler.{kind}(enabled=args.trace):\n    train(model)",
+        risk="A trace of that profiler's without it has no names of operators.",
+        remedies=("debug.no-profiler",),
     )

@@ -6,9 +6,10 @@ On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` 
 shapes of its parameters take one by one and together: norms that are read, averages in place, gradients filled with
 zeros or let go. How often each line steps a learning-rate schedule, and how long that takes. Parameters that have a
 gradient after an update and are in no optimizer, and the model's own passes, run again after the last step with these
-frozen and not. In a step or two, the
-lines between the passes and in an optimizer of the job's own that run once for each parameter: loops over
-`model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`.
+frozen and not. Gradients that `zero_grad()` takes away before an optimizer or anybody else reads them, and what each
+operator of the backward passes that fill them takes. In a step or two, the lines between the passes and in an optimizer
+of the job's own that run once for each parameter: loops over `model.parameters()`, `clip_grad_norm_` for each, copies
+of the model's `state_dict`.
 
 Of a trace: how many kernels the optimizer launches, and the device's idle time meanwhile.
 
@@ -18,7 +19,9 @@ Each operator pays 5 to 20 us of Python and dispatch, and a model has hundreds o
 optimizer that is not fused issues ten operators and more for every parameter: for 100 small ones 2.9 ms instead of
 0.5 ms. Norms that are read one by one, an average of the weights, a step rule written by hand come beside it in every
 step. A gradient that no optimizer uses costs a matrix product or a convolution of the backward pass for each layer, and
-where nothing ahead of a layer learns, all of the backward pass through it.
+where nothing ahead of a layer learns, all of the backward pass through it. A loss that reaches a model that it does not
+teach fills the gradients of that one too: a critic's, where `generator(noise)` is not detached, goes all the way back
+through the generator, whose gradients are zeroed before its own turn.
 
 Example
 -------
@@ -26,13 +29,15 @@ Example
     for average, p in zip(ema.parameters(), model.parameters()):
         average.mul_(0.999).add_(p, alpha=0.001)
     optimizer = torch.optim.AdamW(model.head.parameters())   # and the rest of the model was never frozen
+    critic(generator(noise)).mean().backward()               # in the critic's turn, without detach()
 
 How to fix
 ----------
 Give the optimizer `fused=True`; give all tensors to one operator (`torch._foreach_norm`, `torch._foreach_lerp_`);
 `clip_grad_norm_` once for all; read a norm every 50 steps; `zero_grad()` without `set_to_none=False`. Step a
 learning-rate schedule once after the optimizer's step, not for each micro-batch. Freeze what is not to learn:
-`model.backbone.requires_grad_(False)`; call a teacher under `torch.no_grad()`.
+`model.backbone.requires_grad_(False)`; call a teacher under `torch.no_grad()`. Detach what a loss is not to go back
+through; where it must, name what it teaches: `loss.backward(inputs=list(generator.parameters()))`.
 
 When it stays silent
 --------------------
@@ -42,7 +47,9 @@ letting them go is no faster: the allocator may fault their memory in again. An 
 not one of torch's own, not on the CPU, or compiled. Parameters without gradients,
 which an optimizer passes over, and dense gradients of embeddings, which are PD09's. Gradients without an optimizer that
 somebody was seen to read (a norm, clipping, a saliency map, an update by hand), parameters with hooks, and those that
-changed meanwhile; models of which no parameter learns and whose input needs no gradient, which are PD08's.
+changed meanwhile; models of which no parameter learns and whose input needs no gradient, which are PD08's. Gradients
+that are accumulated, clipped, logged or copied before they are zeroed; those of parameters with hooks; derivatives by
+`torch.autograd.grad`, which fill none.
 
 Limits
 ------
@@ -52,7 +59,11 @@ is not opened in a job that compiles. A loop is known by what stands at its head
 is timed so, and reads are PD10's. Schedules of classes with a `step` of their own are not counted. A `GradScaler` in
 the inner loop needs no finding: a second `step`, `unscale_` or `update` before the next one raises. Whether gradients
 are read is seen in a step or two: a job that logs their norms every 100 steps may want them. Where the passes could not
-be run again (a GPU, ranks, long steps), what such gradients cost is told from the time of each layer.
+be run again (a GPU, ranks, long steps), what such gradients cost is told from the time of each layer. Gradients that
+are zeroed unread are looked for where a model is called more than once per update, or a parameter that an update did
+not use has a gradient; a backward pass inside another (reentrant checkpointing) is not followed, nor compiled code. A
+pass of which no gradient is read may serve something else (a gradient kept on the way): there only the parameters' own
+part counts.
 
 References
 ----------
@@ -81,6 +92,7 @@ from .._shared.lines import key
 from .._shared.parameters import ParameterLoop, parameter_loops, state_lines
 from .._shared.reads import of_the_job
 from .._shared.traced import traced
+from .discarded import discarded_gradients
 from .gradients import unused_gradients
 from .launches import in_trace
 from .limits import Limits
@@ -102,7 +114,11 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if step.boundary == "forward":
         return not_applicable("the job updates no parameters")
     if isinstance(calls, Missing) or isinstance(lines, Missing):
-        known = present(slow_update(evidence, step, (), limits), unused_gradients(evidence, step, limits))
+        known = present(
+            slow_update(evidence, step, (), limits),
+            unused_gradients(evidence, step, limits),
+            *discarded_gradients(evidence, step, limits),
+        )
         unseen = calls if isinstance(calls, Missing) else lines
         return found(*known) if known else cannot_tell(f"its lines were not watched: {unseen}")
     state = state_lines(step, lines)
@@ -117,6 +133,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         zeroed_gradients(evidence, step, lines, limits),
         *stepped_schedules(evidence, step, limits),
         unused_gradients(evidence, step, limits),
+        *discarded_gradients(evidence, step, limits),
     )
     shared = _measured(step, loops)
     if findings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 from ..recording.base import NOT_TIMED
 from ..recording.loading import ShapesSeen
@@ -113,12 +114,18 @@ _AIDS = (
     ("TORCH_DISTRIBUTED_DEBUG", ("detail",), "checks of every collective"),
     ("TORCH_LOGS", (), "logs of torch's own"),
     ("TORCH_SHOW_DISPATCH_TRACE", (), "a line for every operator that torch dispatches"),
-    ("PYTHONPROFILEIMPORTTIME", (), "a line for every import"),
     ("ONEDNN_VERBOSE", (), "a line for every operator of oneDNN"),
     ("MKL_VERBOSE", (), "a line for every call of MKL"),
     ("NCCL_DEBUG", ("info", "trace"), "logs of NCCL"),
 )
-"""Variables, the values that switch something on (none: all but "" and 0), and what that is."""
+"""Variables, the values that switch something on (none: all but "" and 0), and what that is. Of those that cost time in
+steps: a line for every import (`-X importtime`) costs the start 20 us for each."""
+_KINDS: Mapping[str, Literal["allocator", "tracing"]] = {
+    "Python's development mode": "allocator",
+    "a debugging allocator of Python": "allocator",
+    "tracing of Python's allocations": "tracing",
+}
+"""Of aids whose cost is measured."""
 
 
 def deterministic(process: ProcessRecording) -> Deterministic | Missing:
@@ -134,7 +141,6 @@ def deterministic(process: ProcessRecording) -> Deterministic | Missing:
 _OPTIONS = {
     "dev": "Python's development mode",
     "tracemalloc": "tracing of Python's allocations",
-    "importtime": "a line for every import",
 }
 """Of `python -X`, and what they switch on."""
 _SANITIZERS = ("libasan", "libtsan", "libubsan", "liblsan", "libclang_rt")
@@ -149,15 +155,19 @@ def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:
     for name, values, what in _AIDS:
         value = process.settings.environment.get(name, "").lower()
         if value in values or (not values and value not in ("", "0")):
-            found.append(DebuggingAid(what, f"unset {name}"))
+            found.append(DebuggingAid(what, f"unset {name}", _KINDS.get(what, "")))
     named = {aid.name for aid in found}
     options = (name for name in process.settings.python_options if _OPTIONS.get(name, "") not in {"", *named})
-    found += [DebuggingAid(_OPTIONS[name], f"python train.py, without -X {name}") for name in options]
+    found += [
+        DebuggingAid(_OPTIONS[name], f"python train.py, without -X {name}", _KINDS[_OPTIONS[name]]) for name in options
+    ]
     if any(name in process.settings.environment.get("LD_PRELOAD", "").lower() for name in _SANITIZERS):
         found.append(DebuggingAid("a sanitizer of memory accesses", "unset LD_PRELOAD"))
     tracing, frames = _OPTIONS["tracemalloc"], process.settings.traced_frames
     if frames and not any(aid.name == tracing for aid in found):
-        found.append(DebuggingAid(f"{tracing}, {frames} frames deep", "no `tracemalloc.start()` before the loop"))
+        found.append(
+            DebuggingAid(f"{tracing}, {frames} frames deep", "no `tracemalloc.start()` before the loop", "tracing")
+        )
     tracer = process.settings.tracer
     if tracer:
         found.append(DebuggingAid(f"{tracer}, which Python calls for every line", f"python train.py, without {tracer}"))

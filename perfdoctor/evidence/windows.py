@@ -9,9 +9,9 @@ from statistics import median
 from typing import TypeVar
 
 from ..recording.kept_trace import KeptTrace
-from ..recording.lines import IndexUse, LinesWindow, SitesWindow
+from ..recording.lines import DiscardedGradients, IndexUse, LinesWindow, SitesWindow
 from ..recording.model import ProcessRecording
-from ..recording.operators import NO_COUNTERS, Counters, OpsWindow, ThreadRound
+from ..recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpsWindow, ThreadRound, TracingTiming
 from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming, UnusedGradients
 
 T = TypeVar("T")
@@ -60,7 +60,6 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         update=timed.update,
         parameters=timed.parameters,
         frozen=timed.frozen,
-        tracing=timed.tracing,
         convolution_timings=timed.convolutions,
     )
 
@@ -126,6 +125,30 @@ def _unused(process: ProcessRecording, found: LayerProfile) -> UnusedGradients |
         where = f" ({reads.read_at})" if reads.read_at is not None else ""
         return Missing(f"the job uses gradients of parameters that are in no optimizer{where}")
     return found.unused
+
+
+def discarded(process: ProcessRecording, step: Step | Missing) -> tuple[DiscardedGradients, ...] | Missing:
+    """Gradients that were zeroed before anybody read them, the dearest first; the passes that were followed never take
+    longer than an ordinary step has room for. Empty where no pass may have made any."""
+    window, seen = operators(process), process.gradient_reads
+    if isinstance(window, Missing):
+        return window
+    if seen is None:
+        return ()
+    if isinstance(seen, Missing):
+        return seen
+    if isinstance(step, Missing):
+        return step
+    on_device = window.profile.device_busy_ms is not None
+    room_ms = step.step_ms - step.parts.input_wait - step.parts.gc if on_device else step.parts.backward
+    scale = min(1.0, room_ms / seen.passes_ms) if seen.passes_ms > 0 else 1.0
+    scaled = (replace(one, whole_ms=one.whole_ms * scale, part_ms=one.part_ms * scale) for one in seen.discarded)
+    return tuple(sorted(scaled, key=lambda one: -(2 * one.whole_ms + one.part_ms)))
+
+
+def tracing(process: ProcessRecording) -> TracingTiming | Missing:
+    """What `tracemalloc` costs."""
+    return process.tracing or NOT_TRACED
 
 
 def trace(process: ProcessRecording) -> KeptTrace | Missing:

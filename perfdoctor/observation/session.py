@@ -25,6 +25,7 @@ from ..monitor.machine import read_machine, write_machine
 from ..recording.digesting import world_size, write_digest
 from ..recording.directory import RunDirectory
 from ..recording.model import MANY
+from .debug_allocator import time_debug_allocator
 from .enough import Goal
 from .observed_job import cannot_write, observed
 from .relaunch import Launcher
@@ -123,6 +124,7 @@ def record(
     if ending.kind in ("finished", "stopped"):
         with contextlib.suppress(KeyboardInterrupt):  # the job is over and recorded: only its timings are lost
             time_vector_extensions(directory, os.environ)
+            time_debug_allocator(directory, os.environ)
     return ending
 
 

@@ -7,6 +7,7 @@ process-*.jsonl one file per Python process, by the probe
 digest-*.bin    what a diagnosis of many ranks needs of a node's processes, by the launcher or `perfdoctor digest`
 trace-*.json    the profiler's own trace of a process's operator window, where it was asked for
 timings.json     what a limit on vector extensions costs, timed after the job by the launcher
+python.json     what Python's debugging allocator costs, timed likewise
 trials.json     which remedies were to be tried, by the launcher
 job.out         the job's output, when it was not passed through
 control.sock    the Unix socket between launcher and probe, while the job runs
@@ -50,6 +51,7 @@ class RunDirectory:
     machine_file = _File("machine.json")
     host_file = _File("host.jsonl")
     timings_file = _File("timings.json")
+    python_file = _File("python.json")
     trials_file = _File("trials.json")
     job_output = _File("job.out")
 

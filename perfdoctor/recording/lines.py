@@ -141,15 +141,43 @@ class SitesWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class DiscardedGradients:
+    """Gradients of parameters that an optimizer updates, which one line's backward passes filled and `zero_grad` took
+    away before anybody read them. Per step, of the passes that were followed in a step or two."""
+
+    at: Site
+    """The line that asked for the passes."""
+    module: str
+    """The class of the model that most of them are of."""
+    parameters: int
+    elements: int
+    """Theirs."""
+    passes_per_step: float
+    whole_ms: float
+    """In operators of the passes that lead to nothing else: they need not run at all."""
+    part_ms: float
+    """In those that compute one of these and something that is of use: a part of them need not be computed."""
+    useless: bool = False
+    """No gradient that these passes filled was read."""
+    called_at: Site | None = None
+    """The line that called the model before the first of the passes."""
+
+
+@dataclass(frozen=True, slots=True)
 class GradientReads:
-    """What use the job was seen to make of `UnusedGradients`, in a step or two."""
+    """What use the job was seen to make of gradients, in a step or two."""
 
     reads_per_step: float
-    """Reads of a `.grad` from Python, but for those of `zero_grad`; and what `autograd.grad` was asked for."""
+    """Reads of a `.grad` of `UnusedGradients` from Python, but for those that let it go or compare it with None; and
+    what `autograd.grad` was asked for."""
     updated: bool
     """Somebody other than an optimizer has changed the parameters."""
     read_at: Site | None = None
     """The first line that read one."""
+    discarded: tuple[DiscardedGradients, ...] = ()
+    """Recorded as they were watched; in evidence in an ordinary step."""
+    passes_ms: float = 0.0
+    """Per step, of all backward passes that were followed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from .operators import (
     ProfilerTiming,
     RequestTiming,
     ThreadRound,
+    TracingTiming,
     VectorExtensionTimings,
 )
 from .parallel import Division
@@ -59,7 +60,7 @@ from .process import (
     TorchImport,
     TrackedRun,
 )
-from .settings import ReducedModel, Settings
+from .settings import PLAIN_ALLOCATOR, AllocatorTiming, ReducedModel, Settings
 from .spark import SparkResources
 from .trials import Applied, Block, TrialPlan, TrialsBegan
 
@@ -164,7 +165,9 @@ class ProcessRecording:
     later_lines: LinesWindow | Missing | None
     """The line window once more, where something grew."""
     gradient_reads: GradientReads | Missing | None
-    """None where every gradient has an optimizer."""
+    """None where every gradient has an optimizer, and one pass is made for each update."""
+    tracing: TracingTiming | Missing | None
+    """None where nobody traced Python's allocations."""
     cycle: Cycle | None
     """None where every steady step is like the others."""
     growth: Growth | None
@@ -269,6 +272,7 @@ KINDS: Mapping[str, str] = {
     "window lines": "code_lines",
     "window later": "later_lines",
     "window gradients": "gradient_reads",
+    "window tracing": "tracing",
     "cycle": "cycle",
     "growth": "growth",
     "planned": "planned",
@@ -361,6 +365,7 @@ class Recording:
     """None when no variable limits vector extensions."""
     trials: TrialPlan | None = None
     """None when no remedy was to be tried."""
+    allocator_timing: AllocatorTiming | Missing = PLAIN_ALLOCATOR
     unread_workers: int = 0
     """Data-loader workers that are not in `processes`: those of ranks that were not read wholly."""
 

@@ -13,6 +13,7 @@ from .libraries import Attention, LayoutTiming, LibraryTiming, LibraryUse, Recur
 
 _PAIRS = {"complex64": "float32", "complex128": "float64"}
 NOT_TRACED = Missing("nobody traces Python's allocations, or what that costs was not timed")
+"""In the place of a `TracingTiming`."""
 NO_LIMIT = Missing("no variable limits vector extensions")
 NO_COUNTERS = Missing(
     "this run was not asked to count", "record it with `perfdoctor gate` or `perfdoctor baseline write`"
@@ -166,10 +167,13 @@ class FrozenTiming:
 
 @dataclass(frozen=True, slots=True)
 class TracingTiming:
-    """The same calls while Python's allocations are traced (`tracemalloc`), and without."""
+    """Steps of the job whose allocations `tracemalloc` traced, and steps whose allocations it did not, in turns:
+    milliseconds per step, of the training thread's CPU time."""
 
-    now_ms: float
-    off_ms: float
+    frames: int
+    """That it keeps of every allocation."""
+    traced_ms: tuple[float, ...]
+    untraced_ms: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +297,6 @@ class OpProfile:
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     frozen: FrozenTiming | Missing = NOT_TIMED
-    tracing: TracingTiming | Missing = NOT_TRACED
     convolution_timings: tuple[ConvolutionTiming, ...] = ()
     """Of the one that takes most, where it takes a large part of the time."""
     stray_ms: float = 0.0
@@ -351,7 +354,6 @@ class FinalTimings:
     passes: BatchReplay | Missing = NOT_TIMED
     deterministic: DeterministicTiming | Missing = NOT_TIMED
     frozen: FrozenTiming | Missing = NOT_TIMED
-    tracing: TracingTiming | Missing = NOT_TRACED
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     convolutions: tuple[ConvolutionTiming, ...] = ()

@@ -139,7 +139,8 @@ class ProfilerSwitched:
     site: Site | None = None
     """The line that started it."""
     options: tuple[str, ...] = ()
-    """What it records besides operators: `record_shapes`, `profile_memory`, `with_stack`, ..."""
+    """What it records besides operators: `record_shapes`, `profile_memory`, `with_stack`, ...; the first is `emit_nvtx`
+    or `emit_itt` where it only tells another profiler of them."""
     ends: bool = False
     """It has a schedule by which it ends for good."""
 

@@ -27,6 +27,7 @@ from .directory import RunDirectory
 from .model import COLUMNS, KINDS, MANY, Columns, Ints, ProcessRecording, Recording, RunFacts
 from .operators import VectorExtensionTimings
 from .process import BOUNDARIES, Boundary, ProcessHeader
+from .settings import PLAIN_ALLOCATOR, AllocatorTiming
 from .trials import Block, TrialPlan
 
 _HINTS = get_type_hints(ProcessRecording)
@@ -322,6 +323,7 @@ def read(directory: RunDirectory) -> Recording:
         tuple(problems),
         read_vector_extension_timings(directory),
         read_trial_plan(directory),
+        read_allocator_timing(directory),
         unread_workers,
     )
 
@@ -365,6 +367,14 @@ def read_vector_extension_timings(directory: RunDirectory) -> VectorExtensionTim
         return None
     except (OSError, *Undecodable) as error:
         return Missing(f"{directory.timings_file.name} cannot be read: {error}")
+
+
+def read_allocator_timing(directory: RunDirectory) -> AllocatorTiming | Missing:
+    """python.json."""
+    try:
+        return Decoder().decode(AllocatorTiming, _json(directory.python_file))
+    except (OSError, *Undecodable):
+        return PLAIN_ALLOCATOR
 
 
 def _json(path: Path) -> Mapping[str, Any]:

@@ -162,6 +162,20 @@ class ReducedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class AllocatorTiming:
+    """python.json: how many times as long plain Python takes with the job's debugging allocator as without."""
+
+    allocating: float
+    """A loop that makes small objects."""
+    calling: float
+    """One that calls functions and makes few."""
+
+
+PLAIN_ALLOCATOR = Missing("Python's allocator is not a debugging one, or what that costs was not timed")
+"""In the place of an `AllocatorTiming`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All that is read once."""
 

@@ -11,6 +11,7 @@ from ill_runs.debugging import (
     DETERMINISTIC_LINE,
     PROFILER_LINE,
     asserting,
+    debug_allocator,
     deterministic,
     profiled,
     tracing,
@@ -90,6 +91,11 @@ def test_a_profiler_that_ends_or_costs_little_is_no_finding(changes: dict[str, A
     assert is_clear(examine(profiled(**changes), CHECK.limits))
 
 
+def test_an_emitter_of_ranges_needs_no_schedule() -> None:
+    finding = _found(profiled(options=("emit_nvtx",)))
+    assert "emit_nvtx(enabled" in finding.fix.code and "schedule" not in finding.fix.code
+
+
 @pytest.mark.parametrize("part", ["timing", "ops_per_step"])
 def test_a_profiler_whose_cost_was_not_measured_is_named_and_alarms_nobody(part: str) -> None:
     outcome = examine(profiled(**{part: Missing("the job was gone")}), CHECK.limits)
@@ -152,14 +158,54 @@ def test_on_a_gpu_a_test_costs_what_the_host_waited_at_most() -> None:
     assert finding.confidence is Confidence.MEDIUM and finding.savings.low_ms < 0.2 * finding.savings.high_ms
 
 
-def test_traced_allocations_are_found_by_what_the_passes_take_without() -> None:
+def test_traced_allocations_are_found_by_what_steps_take_without() -> None:
     finding = _found(tracing())
     assert finding.id == "PD16.traced-allocations" and finding.severity is Severity.ERROR
-    assert number(finding, "cost_ms") == pytest.approx(0.6 * 22.0)
-    assert finding.savings.low_ms == pytest.approx(0.7 * 0.6 * 22.0)
-    assert finding.savings.high_ms == pytest.approx(0.6 * 24.6), "the loop and the optimizer allocate too"
+    assert finding.confidence is Confidence.HIGH
+    working_ms = healthy().step.working_ms
+    assert number(finding, "cost_ms") == pytest.approx(0.52 * working_ms)
+    assert finding.savings.low_ms == pytest.approx(0.52 * working_ms)
+    assert finding.savings.high_ms == pytest.approx(1.35 * 0.52 * working_ms)
 
 
-@pytest.mark.parametrize(("off_ms", "count"), [(20.5, 0), (19.0, 0), (18.8, 1)])
-def test_traced_allocations_count_from_a_twentieth_of_the_step_on(off_ms: float, count: int) -> None:
-    assert len(ids(examine(tracing(off_ms=off_ms), CHECK.limits))) == count
+def test_of_two_rounds_the_range_is_both() -> None:
+    finding = _found(tracing(rounds=2))
+    assert finding.confidence is Confidence.MEDIUM
+    assert finding.savings.low_ms < 0.01 * finding.savings.high_ms
+
+
+@pytest.mark.parametrize(("untraced_ms", "count"), [(25.5, 0), (24.0, 0), (23.6, 1)])
+def test_traced_allocations_count_from_a_twentieth_of_the_step_on(untraced_ms: float, count: int) -> None:
+    assert len(ids(examine(tracing(untraced_ms), CHECK.limits))) == count
+
+
+def test_tracing_that_was_timed_is_told_by_its_cost_and_else_by_its_name() -> None:
+    aids = (DebuggingAid("tracing of Python's allocations", "unset PYTHONTRACEMALLOC", "tracing"),)
+    timed = examine(with_(tracing(24.5), debugging=aids), CHECK.limits)
+    assert is_clear(timed) and "tracing_ms" in timed.reason and "cannot be told" not in timed.reason
+    untimed = examine(with_(healthy(), debugging=aids), CHECK.limits)
+    assert [m.value for m in untimed.measurements if m.name == "aids"] == ["tracing of Python's allocations"]
+
+
+def test_a_debugging_allocator_is_found_by_what_an_interpreter_takes_longer_with_it() -> None:
+    finding = _found(debug_allocator())
+    assert finding.id == "PD16.debugging-allocator" and finding.fix.code == "unset PYTHONMALLOC"
+    python_ms = number(finding, "python_ms")
+    assert python_ms == pytest.approx(healthy().step.working_ms - 10.0)
+    assert finding.savings.low_ms == pytest.approx(0.2 * python_ms)
+    assert finding.savings.high_ms == pytest.approx(0.6 * python_ms)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [debug_allocator(operators_ms=24.0), debug_allocator(allocating=1.1, calling=1.0), debug_allocator(0.98, 0.97)],
+    ids=["little Python", "hardly dearer", "no dearer"],
+)
+def test_a_debugging_allocator_that_costs_little_is_told_by_its_cost(evidence: Evidence) -> None:
+    outcome = examine(evidence, CHECK.limits)
+    assert is_clear(outcome) and "cannot be told" not in outcome.reason
+
+
+def test_a_debugging_allocator_that_was_not_timed_is_named() -> None:
+    outcome = examine(with_(debug_allocator(), allocator=Missing("it was not timed")), CHECK.limits)
+    assert is_clear(outcome) and "cannot be told" in outcome.reason

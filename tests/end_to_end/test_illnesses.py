@@ -43,6 +43,8 @@ OPPORTUNITIES = ("batch", "churn", "evaluate")
         ("churn", "PD08.allocator-churn", None, ""),
         ("evaluate", "PD08.grad-in-evaluation", "ill.py", "model(inputs).mean()"),
         ("unfrozen", "PD17.gradients-without-optimizer", "ill.py", "backbone = nn.Sequential(*(layer"),
+        ("undetached", "PD17.discarded-gradients", "ill.py", "# no detach"),
+        ("traced", "PD16.traced-allocations", None, ""),
     ],
 )
 def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str | None, text: str) -> None:
@@ -69,6 +71,8 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str |
         ("churn", "PD08.allocator-churn", CHURN_CURE),
         ("evaluate", "PD08.grad-in-evaluation", {}),
         ("unfrozen", "PD17.gradients-without-optimizer", {}),
+        ("undetached", "PD17.discarded-gradients", {}),
+        ("traced", "PD16.traced-allocations", {}),
     ],
 )
 def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from recordings import no_window, ops_window, recorded, sites_window, torch
 
 from perfdoctor.evidence.lines import hot_lines
 from perfdoctor.evidence.model import LayerProfile, Missing, Parts, Step, UnusedGradients
-from perfdoctor.evidence.windows import layers
+from perfdoctor.evidence.windows import discarded, layers
 
 NO_STEP = Missing("too few steps")
 STEP = Step(
@@ -197,3 +197,30 @@ def test_gradients_that_nobody_read_are_told_as_in_an_ordinary_step(tmp_path: Pa
 def test_gradients_that_are_used_or_were_not_watched_are_not_told(tmp_path: Path, records: Any, why: str) -> None:
     found = unused(tmp_path, *records)
     assert isinstance(found, Missing) and why in found.reason
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Gradients that are zeroed unread
+
+PASS = {"at": 1, "module": "Generator", "parameters": 4, "elements": 100, "passes_per_step": 1.0, "called_at": 2}
+
+
+def _watched(**fields: Any) -> dict[str, Any]:
+    return {"k": "window", "name": "gradients", "reads_per_step": 0.0, "updated": False, **fields}
+
+
+def thrown_away(tmp_path: Path, *records: dict[str, Any]) -> Any:
+    return discarded(recorded(tmp_path, *SITES, window(LAYER), *records), STEP)
+
+
+def test_gradients_that_are_zeroed_unread_are_told_as_in_an_ordinary_step(tmp_path: Path) -> None:
+    room_ms = STEP.parts.backward
+    rows = [{**PASS, "whole_ms": 0.0, "part_ms": 1.0}, {**PASS, "whole_ms": 2.0, "part_ms": 0.0}]
+    first, second = thrown_away(tmp_path, _watched(discarded=rows, passes_ms=2 * room_ms))
+    assert (first.whole_ms, second.part_ms) == (1.0, 0.5), "watched, the passes took twice as long"
+    assert first.at.line == 5 and first.called_at.line == 6
+
+
+def test_where_no_pass_was_suspected_there_are_none_and_unseen_is_missing(tmp_path: Path) -> None:
+    assert thrown_away(tmp_path) == ()
+    assert isinstance(thrown_away(tmp_path, no_window("gradients", "the job compiles")), Missing)

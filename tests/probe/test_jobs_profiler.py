@@ -44,6 +44,25 @@ def test_ours_is_not_the_jobs() -> None:
     assert records == [] and not job.microbenchmark_due
 
 
+def _emitter(**attributes: Any) -> Any:
+    return type("emit_nvtx", (), {"enabled": True, "record_shapes": False, **attributes})()
+
+
+def test_an_emitter_is_noted_by_its_kind_and_none_of_ours_stands_in_for_it() -> None:
+    job, records = _job()
+    job.started(_emitter(record_shapes=True))
+    job.stopped()
+    job.time_finally()
+    assert records[0]["options"] == ["emit_nvtx", "record_shapes"]
+    assert [record["on"] for record in records] == [True, False] and job.microbenchmark_due
+
+
+def test_an_emitter_that_is_not_enabled_is_not_on() -> None:
+    job, records = _job()
+    job.started(_emitter(enabled=False))
+    assert records == [] and not job.microbenchmark_due
+
+
 @pytest.mark.parametrize(
     ("by", "ends"),
     [

@@ -102,7 +102,8 @@ def test_a_step_and_zeroing_read_no_gradient_of_theirs(job: Job) -> None:
         job.model.zero_grad()
         job.step()
 
-    assert _watched(job, ordinary) == {"reads_per_step": 0.0, "updated": False}
+    found = _watched(job, ordinary)
+    assert (found["reads_per_step"], found["updated"], found["discarded"]) == (0.0, False, [])
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_layers_ahead_of_all_that_learns_are_told_apart(job: Job, needs_gradient
     batch = torch.ones(3, 4, requires_grad=needs_gradient)
     layers, _ = _summary(job.model, job.optimizer, batch)
     # In the order of first calls: the model, the backbone, its three layers, the head.
-    told = layers._unused(dict.fromkeys(range(6), (0.0, 1.0)), True)["unused"]
+    told = layers._unused(dict.fromkeys(range(6), (0.0, 1.0)), True, 1)["unused"]
     assert told["ahead_backward_ms"] == ahead
     assert told["behind_backward_ms"] == (2.0 if needs_gradient else 0.0)
 

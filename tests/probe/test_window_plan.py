@@ -88,3 +88,26 @@ def test_a_window_that_is_open_meanwhile_is_given_up_and_taken_again(plan: tuple
     _steps(windows, FIRST_STEP + 1, 60)
     assert recorder.first("sites") == [2 * FIRST_STEP]
     assert recorder.first("ops") == [2 * FIRST_STEP + STEPS + GAP]
+
+
+class Asking(Window):
+    """One that two others are to follow, each of which stays open for eight steps."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        if name == "ops":
+            self.asks = ("gradients", "tracing")
+        if name in ("gradients", "tracing"):
+            self.stays = lambda steps: steps < 8
+
+
+def test_windows_that_one_asks_for_follow_it_and_stay_open_as_long_as_they_want() -> None:
+    def fault(hook: str, error: Exception) -> None:
+        raise error
+
+    recorder = Recorder()
+    windows = Windows(recorder, Asking, fault, ["ops", "lines"])
+    _steps(windows, 1, 60)
+    steps = {record["name"]: record["steps"] for record in recorder.records}
+    assert steps == {"ops": STEPS, "gradients": 8, "tracing": 8, "lines": STEPS}
+    assert [record["name"] for record in recorder.records] == ["ops", "gradients", "tracing", "lines"]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from ...recording.base import Missing
 from ...recording.layers import LayerProfile
 from ...recording.libraries import LibraryUse
-from ...recording.lines import CallSite, CodeLine, IndexUse, Line
+from ...recording.lines import CallSite, CodeLine, DiscardedGradients, IndexUse, Line
 from ...recording.machine import Machine
-from ...recording.operators import NO_COUNTERS, Counters, OpProfile
+from ...recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpProfile, TracingTiming
 from ...recording.process import ProbeFault
-from ...recording.settings import Backend, Cudnn, Precision, Threads
+from ...recording.settings import PLAIN_ALLOCATOR, AllocatorTiming, Backend, Cudnn, Precision, Threads
 from ...recording.spark import NO_SPARK, SparkResources
 from .activity import Activity
 from .anatomy import Evaluations, JobAnatomy, LoggingLine
@@ -82,6 +82,8 @@ class Evidence:
     counters: Counters | Missing = NO_COUNTERS
     index_use: tuple[IndexUse, ...] | Missing = NOT_RECORDED
     debugging: tuple[DebuggingAid, ...] | Missing = NOT_RECORDED
+    tracing: TracingTiming | Missing = NOT_TRACED
+    allocator: AllocatorTiming | Missing = PLAIN_ALLOCATOR
     compilation: Compilation | Missing = NOT_RECORDED
     profiled: Profiled | Missing = NOT_RECORDED
     deterministic: Deterministic | Missing = NOT_RECORDED
@@ -98,6 +100,8 @@ class Evidence:
     logging: tuple[LoggingLine, ...] | Missing = NOT_RECORDED
     """The dearest line first."""
     activity: Activity | Missing = NO_TRACE
+    discarded_gradients: tuple[DiscardedGradients, ...] | Missing = NOT_RECORDED
+    """The dearest first; empty where every gradient is read."""
     spark: SparkResources | Missing = NO_SPARK
     """The same for all ranks."""
 

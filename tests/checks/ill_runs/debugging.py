@@ -7,7 +7,9 @@ from typing import Any
 from samples import HOT_LINES, healthy, step, with_
 
 from perfdoctor.evidence.model import (
+    AllocatorTiming,
     CallSite,
+    DebuggingAid,
     Deterministic,
     DeterministicTiming,
     Evidence,
@@ -44,9 +46,21 @@ def deterministic(now_ms: float = 20.0, off_ms: float = 15.0, unfilled_ms: float
     )
 
 
-def tracing(now_ms: float = 20.0, off_ms: float = 8.0) -> Evidence:
-    """Passes that take 22 ms in the job."""
-    return with_(healthy(), ops__tracing=TracingTiming(now_ms, off_ms))
+def tracing(untraced_ms: float = 12.0, rounds: int = 5) -> Evidence:
+    """Steps of 25 ms of CPU time; one round was disturbed."""
+    timing = TracingTiming(25, (25.0,) * rounds, (untraced_ms,) * (rounds - 1) + (24.9,))
+    return with_(healthy(), tracing=timing)
+
+
+def debug_allocator(allocating: float = 2.5, calling: float = 1.25, operators_ms: float = 10.0) -> Evidence:
+    """Of 24.6 ms of work 14.6 are Python's own."""
+    aid = DebuggingAid("a debugging allocator of Python", "unset PYTHONMALLOC", "allocator")
+    return with_(
+        healthy(),
+        debugging=(aid,),
+        allocator=AllocatorTiming(allocating, calling),
+        ops__self_ms_per_step=operators_ms,
+    )
 
 
 def asserting(ms: float = 3.0, purpose: str = "assert", header: str = "") -> Evidence:

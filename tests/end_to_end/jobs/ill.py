@@ -62,6 +62,31 @@ def unfrozen(cured):
         optimizer.step()
 
 
+def undetached(cured):
+    """A critic whose loss goes back through the generator."""
+    layers = (layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.ReLU()))
+    generator, critic = nn.Sequential(*layers), nn.Sequential(nn.Linear(256, 32), nn.ReLU(), nn.Linear(32, 1))
+    of_generator = torch.optim.SGD(generator.parameters(), lr=0.01)
+    of_critic = torch.optim.SGD(critic.parameters(), lr=0.01)
+    noise, real = torch.randn(128, 256), torch.randn(128, 256)
+    for _ in range(ENDLESS):
+        fake = generator(noise).detach() if cured else generator(noise)  # no detach
+        of_critic.zero_grad()
+        (critic(fake) - critic(real)).mean().backward()
+        of_critic.step()
+        of_generator.zero_grad()
+        (-critic(generator(noise)).mean()).backward(inputs=list(generator.parameters()))
+        of_generator.step()
+
+
+def traced(cured):
+    import tracemalloc
+
+    if not cured:
+        tracemalloc.start(10)
+    tiny.train(ENDLESS, at_step=lambda step: [(number, [number]) for number in range(20_000)])
+
+
 def churn(cured):
     """The cure is in the environment."""
     model = nn.Sequential(nn.Linear(8, 4096), nn.ReLU(), nn.ReLU(), nn.Linear(4096, 2))

@@ -3,6 +3,8 @@
 from torch.profiler import ProfilerAction
 
 _OPTIONS = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
+_EMITTERS = ("emit_nvtx", "emit_itt")
+"""They tell another profiler of each operator, and record nothing themselves."""
 _FAR = 1_000_000_000
 """A step at which a schedule of the job's has ended, if it ever does ..."""
 _CYCLE = 1000
@@ -21,7 +23,7 @@ class JobsProfiler:
 
     def reset(self) -> None:
         """In a forked child, where no profiler is on."""
-        self.on = self.ends = False
+        self.on = self.ends = self.emits = False
         self.options: "dict[str, bool]" = {}
         """Of the last that was on; empty before the first."""
         self.microbenchmark_due = False
@@ -36,12 +38,14 @@ class JobsProfiler:
 
     def started(self, profile) -> None:
         """One is on from here."""
-        if self.profilers.starting_ours:
+        if self.profilers.starting_ours or not getattr(profile, "enabled", True):
             return
         self.on = True
+        kind = type(profile).__name__
+        self.emits = kind in _EMITTERS
         self.options = {name: bool(getattr(profile, name, False)) for name in _OPTIONS}
         self.microbenchmark_due = not self.ends
-        options = [name for name, wanted in self.options.items() if wanted]
+        options = [kind] * self.emits + [name for name, wanted in self.options.items() if wanted]
         self._record(on=True, site=self.sites.here(2), options=options, ends=self.ends)
         self.ends = False
 
@@ -56,7 +60,8 @@ class JobsProfiler:
 
     def time_finally(self) -> None:
         """After the last step: what an operator takes longer with it. The module is loaded when first needed."""
-        if self.microbenchmark_due:
+        # One of ours would not stand in for an emitter.
+        if self.microbenchmark_due and (self.on or not self.emits):
             from ..microbenchmarks import profiling
 
             found = profiling.timings(self.profilers, self.options)

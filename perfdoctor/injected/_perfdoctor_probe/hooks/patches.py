@@ -394,6 +394,8 @@ def _profilers(probe) -> None:
     for owner, name, stand_in in (
         (scheduling, "start_trace", _announced(scheduling.start_trace, scheduled, _SELF)),
         (kind, "_start_trace", _followed(kind._start_trace, started, _SELF)),
+        (module.emit_nvtx, "__enter__", _followed(module.emit_nvtx.__enter__, started, _SELF)),
+        (module.emit_itt, "__enter__", _followed(module.emit_itt.__enter__, started, _SELF)),
         (module, "_disable_profiler", _announced(module._disable_profiler, stopped)),
     ):
         probe.changes.put(owner, name, stand_in, "profilers")

@@ -17,7 +17,6 @@ from . import (
     parameters,
     recurrent,
     replay,
-    tracing,
 )
 from .passes import PassMicrobenchmark
 
@@ -60,7 +59,6 @@ class FinalMicrobenchmark:
             if discarded:
                 found["passes"] = self.passes.timings()
                 found.update(deterministic.timings(self.passes))
-                found.update(tracing.timings(self.passes))
                 if self.unused is not None:
                     found["frozen"] = self.passes.without({"frozen": (self.unused.freeze, self.unused.thaw)})
             return found

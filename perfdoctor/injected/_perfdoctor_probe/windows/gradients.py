@@ -1,22 +1,34 @@
-"""Parameters that get a gradient in every step and are in no optimizer, and whether anybody reads those gradients.
+"""Gradients that nobody uses: of parameters that are in no optimizer, and those zeroed before a step reads them.
 
-Which they are is looked up as the operator window closes, right after an update. Only where there are any, another
-window opens: for a step or two each read of a `.grad` from Python is noted. A norm, clipping or an update by hand reads
-it; `zero_grad` does too, and uses nothing.
+Where there may be any is looked up as the operator window closes, right after an update: a parameter that this update
+did not use has a gradient, or a model was called more than once. Only then another window opens: for a step or two, and
+until it is known what became of their gradients, each read of a `.grad` from Python is noted. A norm, clipping or an
+update by hand reads it; `zero_grad` does too, and uses nothing.
 """
 
+import dis
 import sys
+import time
 from _thread import get_ident
 
 import torch
 
 from ..changes import Changes
+from .discarded import Discards
 
 _SAMPLED = 64
 """Numbers of each parameter that are compared, to see whether anybody but an optimizer updates it."""
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _ZEROING = "zero_grad"
 """The function of torch's that reads gradients to let them go."""
+_LET_GO = ("zero_",)
+_NO_USE = ("detach_", "requires_grad_")
+"""Methods of a gradient by which the job's own code lets it go, and those that come with it."""
+_LONGEST = 16
+"""Steps for which the window stays open to see what becomes of gradients: a critic is seldom trained more often than
+that before the other model has its turn."""
+_LIMIT_NS = 10_000_000_000
+"""The step in which it is reached is the last of them: other windows wait."""
 
 
 def without_optimizer(parameters, updated: "set[int]") -> list:
@@ -29,8 +41,13 @@ def without_optimizer(parameters, updated: "set[int]") -> list:
         and one.requires_grad
         and id(one) not in updated
         and one.grad is not None
-        and not any(getattr(one, name, None) for name in _HOOKS)
+        and not _is_told(one)
     ]
+
+
+def _is_told(parameter) -> bool:
+    """Whether somebody hears of its gradient as it is computed."""
+    return any(getattr(parameter, name, None) for name in _HOOKS)
 
 
 class UnusedGradients:
@@ -39,6 +56,9 @@ class UnusedGradients:
     def __init__(self, roots: list, updated: "set[int]") -> None:
         wanting = {id(one): one for root in roots for one in root.parameters() if one.requires_grad}
         self.of = len(wanting)
+        self.roots = roots
+        self.learning = {key: one for key, one in wanting.items() if key in updated and not _is_told(one)}
+        """Those that an optimizer updates."""
         self.parameters = without_optimizer(wanting.values(), updated)
         self.ids = {id(one) for one in self.parameters}
         self.modules = [found for root in roots for found in self._outermost("", root)]
@@ -80,11 +100,16 @@ class GradientsWindow:
     name = "gradients"
     microbenchmark = final_microbenchmark = None
 
-    def __init__(self, unused: UnusedGradients, sites, compiled: bool) -> None:
+    def __init__(self, unused: UnusedGradients, sites, compiled: bool, hooks: bool = False) -> None:
+        """`hooks`: whether modules may be hooked, to tell where they are called."""
         self.unused = unused
         self.sites = sites
         self.compiled = compiled
         self.changes = Changes()
+        self.discards = Discards(unused.learning, unused.roots if hooks else [], sites)
+        self.steps_followed = 0
+        self.uses: "dict[tuple, str]" = {}
+        """What is done with what an instruction of the job's reads."""
         self.reads = 0
         self.read_at = -1
 
@@ -94,31 +119,67 @@ class GradientsWindow:
 
     def open(self) -> None:
         self.thread = get_ident()
+        self.opened_ns = time.perf_counter_ns()
+        self.discards.open()
         theirs = torch._C.TensorBase.grad
 
         def read(parameter):
-            self._note(parameter, sys._getframe(1).f_code)
+            self._note(parameter, sys._getframe(1))
             return theirs.__get__(parameter)
 
-        self.changes.put(torch.nn.Parameter, "grad", property(read, theirs.__set__, theirs.__delete__))
+        def write(parameter, value) -> None:
+            self.discards.taken(id(parameter), value is None)
+            theirs.__set__(parameter, value)
+
+        def delete(parameter) -> None:
+            self.discards.taken(id(parameter), True)
+            theirs.__delete__(parameter)
+
+        self.changes.put(torch.nn.Parameter, "grad", property(read, write, delete))
         original = torch.autograd._engine_run_backward
 
         def run_backward(*args, **kwargs):
-            # What `autograd.grad` is asked for it returns, so the job has a use for it.
             inputs = args[4] if len(args) > 4 else ()
-            if any(id(one) in self.unused.ids for one in inputs or ()) and not kwargs.get("accumulate_grad"):
-                self.reads += 1
-            return original(*args, **kwargs)
+            if not kwargs.get("accumulate_grad"):
+                # What `autograd.grad` is asked for it returns, so the job has a use for it.
+                self.reads += any(id(one) in self.unused.ids for one in inputs or ())
+                return original(*args, **kwargs)
+            handles = self.discards.begins(args[0], inputs)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.discards.ended(handles)
 
         self.changes.put(torch.autograd, "_engine_run_backward", run_backward)
 
-    def _note(self, parameter, code) -> None:
-        zeroing = code.co_name == _ZEROING and self.sites.is_library(code.co_filename)
-        if zeroing or id(parameter) not in self.unused.ids:
+    def _note(self, parameter, frame) -> None:
+        use = self._use(frame)
+        if not use:
+            return
+        self.discards.taken(id(parameter), use == _ZEROING)
+        if use == _ZEROING or id(parameter) not in self.unused.ids:
             return
         self.reads += 1
         if self.read_at < 0 and get_ident() == self.thread:
             self.read_at = self.sites.here(2)
+
+    def _use(self, frame) -> str:
+        """What is done with a gradient that this frame reads: `zero_grad`, "" for nothing (it is compared with None),
+        `read` for anything else."""
+        code = frame.f_code
+        if code.co_name == _ZEROING and self.sites.is_library(code.co_filename):
+            return _ZEROING
+        instruction = code, frame.f_lasti
+        if instruction not in self.uses:
+            self.uses[instruction] = _done_with(*instruction)
+        return self.uses[instruction]
+
+    def stays(self, steps: int) -> bool:
+        """Whether it is to stay open although its `steps` are over: what becomes of some gradients is not known yet."""
+        if self.discards.follows:
+            self.discards.follows, self.steps_followed = False, steps
+        late = time.perf_counter_ns() - self.opened_ns > _LIMIT_NS
+        return bool(self.discards.pending) and not late and steps < self.steps_followed + _LONGEST
 
     def closable(self) -> bool:
         """Nothing of it depends on where the thread is."""
@@ -131,9 +192,28 @@ class GradientsWindow:
     def abandon(self) -> None:
         """Take the reader away."""
         self.changes.take_back()
+        self.discards.close()
 
     def close(self, steps: int) -> dict:
         """What use was seen of these gradients in `steps` steps."""
         self.abandon()
         read = {"read_at": self.read_at} if self.read_at >= 0 else {}
-        return {"reads_per_step": self.reads / steps, "updated": self.unused.are_updated(), **read}
+        return {
+            "reads_per_step": self.reads / steps,
+            "updated": self.unused.are_updated(),
+            **read,
+            **self.discards.summary(self.steps_followed or steps),
+        }
+
+
+def _done_with(code, at: int) -> str:
+    """By the instruction that follows the one at `at`."""
+    after = (one for one in dis.get_instructions(code) if one.offset > at and one.opname != "EXTENDED_ARG")
+    following = next(after, None)
+    if following is None:
+        return "read"
+    if following.argval in _LET_GO:
+        return _ZEROING
+    compared = following.opname.endswith(("IF_NONE", "IF_NOT_NONE"))
+    none = following.opname == "LOAD_CONST" and following.argval is None
+    return "" if compared or none or following.argval in _NO_USE else "read"

@@ -85,6 +85,8 @@ class Layers:
         """Whether the outermost module under way got nothing of the kind."""
         self.unused: "UnusedGradients | None" = None
         """Once asked for with `summary`; None where there are none."""
+        self.watched: "UnusedGradients | None" = None
+        """The same, also where gradients of parameters that learn may be zeroed unread."""
         self.stack: "list[tuple]" = []
         self.handles: list = []
 
@@ -226,10 +228,10 @@ class Layers:
             "flops_per_step": times.flops / steps,
             "on_device": on_device,
             "stray_ms": 0.0 if on_device else stray_ms,
-            **self._unused(spent, learns),
+            **self._unused(spent, learns, steps),
         }
 
-    def _unused(self, spent: "dict[int, tuple[float, float]]", learns: bool) -> dict:
+    def _unused(self, spent: "dict[int, tuple[float, float]]", learns: bool, steps: int) -> dict:
         """Gradients that no optimizer uses, of models that are neither aside nor idle: what they cost is told apart by
         whether the backward pass must come through a layer all the same. `spent`: milliseconds by index."""
         if not learns:
@@ -237,9 +239,10 @@ class Layers:
         seen = [row for row in self.modules.values() if not (row[6] or row[7])]
         roots = [row[1] for row in seen if any(row[1] is root for root in self.roots)]
         found = UnusedGradients(roots, self.updated)
-        if found.parameters and not self.searched:
+        # Of another optimizer, or of several passes for one update.
+        if found.parameters or any(row[2] > steps for row in seen if any(row[1] is root for root in roots)):
             self._search()
-            found = UnusedGradients(roots, self.updated)
+            found = self.watched = UnusedGradients(roots, self.updated)
         if not found.parameters:
             return {}
         self.unused = found

@@ -23,8 +23,13 @@ def made(name: str, probe):
         return CountersWindow(probe.profilers)
     if name == "gradients":
         from .gradients import GradientsWindow
+        from .layers import obstacle
 
-        return GradientsWindow(probe.windows.unused_gradients, probe.sites, compiled)
+        return GradientsWindow(probe.windows.unused_gradients, probe.sites, compiled, not obstacle(compiled))
+    if name == "tracing":
+        from .tracing import TracingWindow
+
+        return TracingWindow()
     if name == "memory":
         from .memory import MemoryWindow
 

@@ -1,5 +1,6 @@
 """The operator window: a step or two under torch.profiler, summarised in place by operator, type and shape."""
 
+import _tracemalloc
 import ctypes
 import os
 from _thread import get_ident
@@ -35,6 +36,8 @@ class ProfilerWindow:
     """Timings to be taken after the job's last step."""
     unused_gradients = None
     """Of which another window is to see whether anybody reads them."""
+    asks: "tuple[str, ...]" = ()
+    """Windows that are to follow this one."""
 
     def __init__(self, profilers: Profilers) -> None:
         self.profilers = profilers
@@ -125,7 +128,7 @@ class OpsWindow(ProfilerWindow):
         if seen is not None:
             profile["pauses_ms"] = max(0.0, profile["pauses_ms"] - milliseconds(seen.own_ns, steps))
             found = seen.summary(host, device, flops, steps, stray_ms)
-            self.unused_gradients = seen.unused
+            self.unused_gradients = seen.watched
         else:
             found = {"missing": f"layers were not told apart: {self.without_layers}"}
         on_cpu = not self.on_device and (seen is None or seen.on_cpu())
@@ -135,6 +138,8 @@ class OpsWindow(ProfilerWindow):
             record["trace"] = kept
         if any(name in os.environ for name in records.VECTOR_EXTENSION_VARIABLES):
             record["replays"] = onednn.replays(profile["ops"], arguments)
+        watch, traced = self.unused_gradients is not None, _tracemalloc.is_tracing()
+        self.asks = ("gradients",) * watch + ("tracing",) * traced
         if not self.on_device:
             self._plan_timings(profile["ops"], arguments, library, again, seen)
         return record

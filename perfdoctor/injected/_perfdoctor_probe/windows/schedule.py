@@ -86,6 +86,9 @@ class Windows:
                 return False
             if step - self.opened_step < self.length or self.thread != get_ident() or not self.open.closable():
                 return False
+            stays = getattr(self.open, "stays", None)
+            if stays is not None and stays(step - self.opened_step):
+                return False
             began = self.own.begin()
             self._close(step)
             self.marked.append(step)
@@ -135,10 +138,9 @@ class Windows:
         self.microbenchmark = window.microbenchmark or self.microbenchmark
         self.final_microbenchmark = window.final_microbenchmark or self.final_microbenchmark
         self.unused_gradients = getattr(window, "unused_gradients", None)
-        if self.unused_gradients is not None:
-            # Before what is planned: the launcher waits for that, and not for this one.
-            self.plan.insert(0, "gradients")
-            self._note_busy()
+        # Before what is planned: the launcher waits for that, and not for these.
+        self.plan[:0] = getattr(window, "asks", ())
+        self._note_busy()
         self.recorder.record("window", name=window.name, first_step=self.opened_step, **record)
 
     def time_threads(self, step: int) -> None:

@@ -1,0 +1,101 @@
+"""Steps take turns with `tracemalloc` and without, and it traces on as it did, with no trace lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfdoctor.injected import _perfdoctor_probe
+
+INJECTED = Path(_perfdoctor_probe.__file__ or "").parent.parent
+START = f"import sys; sys.path.insert(0, {str(INJECTED)!r})\n"
+SETUP = """
+import tracemalloc
+from _perfdoctor_probe.windows.tracing import TracingWindow, Untraced
+
+def step():
+    return [(number, [number]) for number in range(20_000)]
+"""
+"""In a process of its own: the allocators are the whole interpreter's."""
+
+
+def _said(body: str, **environment: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", START + SETUP + body], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_steps_without_are_cheaper_and_all_that_was_traced_before_is_traced_on() -> None:
+    said = _said("""
+tracemalloc.start(5)
+kept = [object() for _ in range(1000)]
+window = TracingWindow()
+assert window.obstacle() == ""
+before = tracemalloc.get_traced_memory()[0]
+window.open()
+steps = 0
+while True:
+    step()
+    steps += 1
+    if not window.stays(steps):
+        break
+found = window.close(steps)
+print(found["frames"], len(found["traced_ms"]), len(found["untraced_ms"]))
+print(sum(found["untraced_ms"]) < sum(found["traced_ms"]))
+print(abs(tracemalloc.get_traced_memory()[0] - before) < 20_000, tracemalloc.is_tracing())
+print(tracemalloc.get_object_traceback(kept[0]) is not None)
+late = [(number,) for number in range(1000, 2000)]
+print(tracemalloc.get_object_traceback(late[500]) is not None)
+""")
+    assert said == ["5", "5", "5", "True", "True", "True", "True", "True"]
+
+
+def test_memory_that_is_given_back_meanwhile_loses_its_trace_and_what_is_kept_has_none() -> None:
+    said = _said("""
+tracemalloc.start()
+traced = [(number, number) for number in range(10_000)]
+full = tracemalloc.get_traced_memory()[0]
+untraced = Untraced()
+untraced.begin()
+del traced
+kept = [(number, number) for number in range(10_000)]
+less = tracemalloc.get_traced_memory()[0]
+print(less < full / 2, tracemalloc.get_object_traceback(kept[5_000]))
+untraced.end()
+del kept
+print(tracemalloc.get_traced_memory()[0] <= less + 5_000)
+""")
+    assert said == ["True", "None", "True"]
+
+
+def test_a_job_that_ends_the_tracing_in_such_a_step_is_left_alone() -> None:
+    said = _said("""
+tracemalloc.start()
+window = TracingWindow()
+window.open()
+step(); window.stays(1)
+tracemalloc.stop()
+step()
+print(window.stays(2), "missing" in window.close(2), tracemalloc.is_tracing())
+tracemalloc.start(3)
+step()
+print(tracemalloc.get_traced_memory()[1] > 0)
+""")
+    assert said == ["False", "True", "False", "True"]
+
+
+@pytest.mark.parametrize(
+    ("body", "environment", "why"),
+    [
+        ("", {}, "nobody"),
+        ("tracemalloc.start()", {"PYTHONMALLOC": "debug"}, "allocator"),
+    ],
+    ids=["nobody traces", "another allocator behind it"],
+)
+def test_where_it_cannot_be_done_it_says_why(body: str, environment: dict[str, str], why: str) -> None:
+    assert why in " ".join(_said(f"{body}\nprint(TracingWindow().obstacle())", **environment))
