@@ -7,8 +7,8 @@ Programs of the clinic, Lightning and transformers among them, run to their end 
 them and when they have ended. Printed are that time, the sum of the anatomy's parts, and by how much they differ.
 
 With `--whole` jobs of ten epochs (`jobs/ten_epochs.py`) are ended by perfdoctor when it has seen enough. Printed are
-how long they take without it, what it extrapolates and from how many steps; and of the parts that come once an epoch
-what they are extrapolated to, beside what they took when it saw the job to its end.
+how long they take without it, and when it watches them to their end; what it extrapolates and from how many steps; and
+of the parts that come once an epoch what they are extrapolated to, beside what they took in the job that it watched.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def _extrapolated(name: str) -> float:
     if "wall_ms" not in whole:
         print(f"{name}: {took:.1f} s; not extrapolated: {whole}", flush=True)
         return 0.0
-    told = whole["wall_ms"] / 1000
+    told, watched = whole["wall_ms"] / 1000, (sum(parts.values()) - parts["observing"]) / 1000
     print(
-        f"{name}: {took:.1f} s; extrapolated from {job['steps']} of {whole['steps']} steps {told:.1f} s, "
-        f"{100 * (told / took - 1):+.1f} %",
+        f"{name}: {took:.1f} s, watched to its end {watched:.1f} s",
+        f"extrapolated from {job['steps']} of {whole['steps']} steps {told:.1f} s, {100 * (told / took - 1):+.1f} %",
         *(f"{part} {whole['parts'][part]:.0f} ms (seen to its end: {parts[part]:.0f})" for part in RARE),
         f"not seen: {', '.join(whole['unseen']) or 'nothing'}; once: {', '.join(whole['once']) or 'nothing'}",
         sep="; ",
