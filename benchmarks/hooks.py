@@ -1,6 +1,7 @@
 """What the probe's hooks cost a step: on and off in turns within one process, so that nothing else differs.
 
-    python benchmarks/hooks.py [--pairs 150] [--width 160]
+    python -m benchmarks.hooks [--pairs 150] [--width 160]
+    python -m benchmarks.hooks --only calls tracked ddp growth cycles upload start    parts, see `hook_parts.py`
 
 The job is `jobs/mlp.py`'s loop under the probe, without windows. In every pair a block of steps runs with the hooks
 and one without them, in random order; printed are the medians over the pairs, with 95 % intervals of the median, of
@@ -21,13 +22,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy import stats
+from . import hook_parts
 
-HERE = Path(__file__).resolve().parent
 STEPS = 100
 """Steps of a block: 0.1 s, so that the probe's ticks (10 a second) fall into each."""
 
@@ -51,7 +49,7 @@ def switches(model: Any) -> Callable[[bool], None]:
     hooks = [dict(table) for table in tables]
     callbacks = list(gc.callbacks)
     if not all(hooks) or not callbacks or not all(hasattr(stand_in, "__wrapped__") for _, _, stand_in in stand_ins):
-        raise SystemExit("the probe is not in place: this program is to be started by benchmarks/hooks.py")
+        raise SystemExit("the probe is not in place: start this program without --inside")
 
     def switch(on: bool) -> None:
         for owner, name, stand_in in stand_ins:
@@ -70,7 +68,7 @@ def switches(model: Any) -> Callable[[bool], None]:
 
 def inside(pairs: int, width: int) -> None:
     """The job."""
-    from jobs import mlp
+    from .jobs import mlp
 
     model, optimizer, loader, loss_function = mlp.parts(width)
     batches = iter(loader)
@@ -110,31 +108,43 @@ def inside(pairs: int, width: int) -> None:
     print(f"a step without hooks: {statistics.median(steps):.0f} us")
     for with_hooks, name in ((True, "hooks"), (False, "nothing (control)")):
         for column, clock in enumerate(("CPU", "wall")):
-            values = np.array(differences[with_hooks])[:, column]
-            interval = stats.bootstrap((values,), np.median, n_resamples=2000, method="percentile").confidence_interval
-            print(f"{name}: {clock} {np.median(values):+.1f} us a step [{interval.low:+.1f}, {interval.high:+.1f}]")
+            values = [pair[column] for pair in differences[with_hooks]]
+            print(f"{name}: {clock} {hook_parts.middle(values, 'us')} a step")
+
+
+def under_the_probe(words: list[str]) -> None:
+    """This program once more, as a job that is observed without windows. Raises SystemExit where it fails."""
+    with tempfile.TemporaryDirectory() as run:
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(hook_parts.INJECTED),
+            "PERFDOCTOR_RUN": run,
+            "PERFDOCTOR_WINDOWS": "",
+        }
+        command = [sys.executable, "-m", "benchmarks.hooks", *words, "--inside"]
+        done = subprocess.run(command, env=environment, cwd=hook_parts.ROOT)
+    if done.returncode:
+        raise SystemExit(done.returncode)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=150)
     parser.add_argument("--width", type=int, default=160, help="160, 512 and 1024: steps of about 1, 5 and 20 ms")
+    parts = ["step", *hook_parts.INSIDE, *hook_parts.ALONE]
+    parser.add_argument("--only", nargs="+", choices=parts, default=["step"], metavar="PART", help=", ".join(parts))
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.inside:
-        inside(options.pairs, options.width)
-        return
-    with tempfile.TemporaryDirectory() as run:
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(HERE.parent / "perfdoctor" / "injected"),
-            "PERFDOCTOR_RUN": run,
-            "PERFDOCTOR_WINDOWS": "",
-        }
-        raise SystemExit(
-            subprocess.run([sys.executable, __file__, *sys.argv[1:], "--inside"], env=environment).returncode
-        )
+    for part in options.only:
+        if part in hook_parts.ALONE:
+            hook_parts.ALONE[part]()
+        elif not options.inside:
+            under_the_probe(["--pairs", str(options.pairs), "--width", str(options.width), "--only", part])
+        elif part == "step":
+            inside(options.pairs, options.width)
+        else:
+            hook_parts.INSIDE[part]()
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ class Case:
     domain: str
     expect: Sequence[str] = ()
     """Finding ids or check codes, any of which is right in the sick variant. In `comorbid`: one for each illness."""
+    resembles: Sequence[str] = ()
+    """Of a decoy: checks whose symptom it has, or whose setting, without the cause or without the cost."""
     allow: Sequence[str] = ()
     """Codes that are true of it besides, in both variants: neither a hit nor a false alarm."""
     sizes: Mapping[str, Sequence[Any]] = field(default_factory=dict)

@@ -26,7 +26,7 @@ def render(found: Mapping[str, Sequence[Result]]) -> RenderableType:
 
 
 def inventory(some: Sequence[Case]) -> Table:
-    """How many cases there are, by what they expect and how."""
+    """How many cases there are, by what they expect and how; decoys by what they resemble, where they say so."""
     table = Table(title=f"{len(some)} cases, {sum(case.smoke for case in some)} of them in the smoke subset")
     for name in ("", *STRATA, "in the subset"):
         table.add_column(name, justify="left" if not name else "right")
@@ -37,7 +37,7 @@ def inventory(some: Sequence[Case]) -> Table:
 
 
 def _codes(case: Case) -> set[str]:
-    return {one.partition(".")[0] for one in case.expect} or {""}
+    return {one.partition(".")[0] for one in case.expect} or set(case.resembles) or {""}
 
 
 def _columns(case: Case) -> list[str]:

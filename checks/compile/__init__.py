@@ -44,10 +44,10 @@ Limits
 ------
 Which line of a library's module (`nn.Sequential`, a transformer of an installed package) is compiled is not known: the
 line that calls torch.compile is named. What a step takes without compiling is known only of a loop that ran some steps
-before it compiled; of others `perfdoctor check --trial` measures it, with the remedy `compile.off`. How long the job
-is, is known only if it was observed to its end (`--to-end`). What fusing large operators saves is not predicted: a
-small convolutional network had a speed-up of 1.26x that nothing here tells. What a CUDA graph records again is not
-seen.
+before it compiled, on batches as large; of others `perfdoctor check --trial` measures it, with the remedy
+`compile.off`. How long the job is, is known only if it was observed to its end (`--to-end`). What fusing large
+operators saves is not predicted: a small convolutional network had a speed-up of 1.26x that nothing here tells. What a
+CUDA graph records again is not seen.
 
 References
 ----------
@@ -102,7 +102,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     gives = (
         "it has paid off after {break_even:step}"
         if any(number.name == "break_even" for number in numbers)
-        else "what it gives cannot be told, for no step ran without it: `--trial` would"
+        else "what it gives cannot be told, for no such step ran without it: `--trial` would"
     )
     return clear(
         "{count:compilation} took {seconds}; in the later half of the steps {late_share} of the time; " + gives,

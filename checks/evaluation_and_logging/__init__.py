@@ -2,10 +2,11 @@
 
 What it looks at
 ----------------
-Prints, log records, progress bars (tqdm), trackers (TensorBoard, W&B, MLflow) and `ray.train.report` in the training
-loop, each call timed by the line that makes it. Evaluations between two steps of training: how often, how long, in
-which batches, and how much of the loop's time they take, by what: forward passes, waits, and what is done with their
-output.
+Prints, log records, progress bars (tqdm), trackers (TensorBoard, W&B, MLflow and its client, as trainers use them too)
+and `ray.train.report` in the training loop, each call timed by the line that makes it; making W&B's histograms and
+images counts, and what `wandb.watch` does in the backward pass, by that pass's line. Evaluations between two steps of
+training: how often, how long, in which batches, and how much of the loop's time they take, by what: forward passes,
+waits, and what is done with their output.
 
 Why it costs time
 -----------------

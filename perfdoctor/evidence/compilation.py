@@ -9,6 +9,7 @@ import numpy as np
 
 from ..recording.model import Columns, ProcessRecording
 from ..recording.process import Compiled
+from ..recording.settings import Settings
 from .model import Compilation, CompiledAgain, GraphBreak, Missing, Recompiled
 from .steady import MIN_STEADY, Mask, Selection, compiling, leaves_compiling_out
 
@@ -36,7 +37,7 @@ def build(process: ProcessRecording, selection: Selection) -> Compilation | Miss
         late_ms=sum(one.us for one in within) / 1000,
         recompiled=_by_function(within, compiled),
         again=_again(process, selection, compiled),
-        eager_ms=_eager_ms(rows, compiled),
+        eager_ms=_eager_ms(rows, compiled, settings),
         compiled_ms=_median_ms(rows, _quiet(process, rows) & (rows["end_ns"] >= _first(compiled))),
         irregular=leaves_compiling_out(process, rows),
         breaks=_breaks(compiled),
@@ -81,7 +82,10 @@ def _quiet(process: ProcessRecording, rows: Columns) -> Mask:
     return np.asarray(~compiling(process.compiled, rows) & (rows["marked"] == 0), np.bool_)
 
 
-def _eager_ms(rows: Columns, compiled: Sequence[Compiled]) -> float | Missing:
+def _eager_ms(rows: Columns, compiled: Sequence[Compiled], settings: Settings) -> float | Missing:
+    eager, now = settings.eager_elements, settings.compiled_elements
+    if eager and now and eager != now:
+        return Missing("the batches before were of another size")
     before = (rows["end_ns"] < _first(compiled)) & (rows["marked"] == 0) & (rows["step"] >= _WARM)
     return _median_ms(rows, before)
 

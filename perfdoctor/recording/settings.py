@@ -211,6 +211,11 @@ class Settings:
     """What torch.compile would need here and the machine lacks, "" where it has all; None where nobody looked."""
     compiled_at: Site | None = None
     """The line that first called torch.compile; None where none did, or nobody noted it."""
+    eager_elements: int = 0
+    """Of the largest tensor that a model returned when it was first called, before any torch.compile; 0 where that is
+    not known."""
+    compiled_elements: int = 0
+    """The same after it."""
     hook_ns: float = 0.0
     """One enter-and-leave of the probe's timeline."""
     start_ms: float = 0.0

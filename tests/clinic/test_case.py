@@ -123,6 +123,13 @@ def test_a_file_that_is_no_case_is_refused(tmp_path: Path, text: str) -> None:
         load(path)
 
 
+@pytest.mark.parametrize("code", [f"PD{number}" for number in range(14, 21)])
+def test_the_checks_beyond_the_first_thirteen_have_decoys_of_their_own(code: str) -> None:
+    decoys = [one for one in cases() if code in one.resembles]
+    assert len(decoys) >= 3
+    assert all(one.stratum == "decoys" and code not in one.allow for one in decoys)
+
+
 @pytest.mark.parametrize("one", [*cases(), *cases(SEALED)], ids=lambda case: case.name)
 def test_every_program_is_python_in_every_variant(one: Case) -> None:
     everything = frozenset(one.illnesses)

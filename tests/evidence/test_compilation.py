@@ -91,6 +91,15 @@ def test_steps_before_the_first_compilation_ran_in_python(tmp_path: Path) -> Non
     assert (built.eager_ms, built.compiled_ms) == (pytest.approx(30.0), pytest.approx(10.0))
 
 
+@pytest.mark.parametrize(("before", "after", "known"), [(512, 512, True), (512, 0, True), (64, 512, False)])
+def test_steps_on_batches_of_another_size_are_no_comparison(
+    tmp_path: Path, before: int, after: int, known: bool
+) -> None:
+    sizes = settings(compiled=True, eager_elements=before, compiled_elements=after)
+    built = _built(tmp_path, _at(20), sizes)
+    assert isinstance(built.eager_ms, float) == known
+
+
 def test_a_step_or_two_that_warmed_up_tell_nothing_of_python(tmp_path: Path) -> None:
     assert isinstance(_built(tmp_path, _at(6)).eager_ms, Missing)
     assert _built(tmp_path, _at(9)).eager_ms == pytest.approx(10.0)

@@ -57,6 +57,12 @@ def test_a_job_that_compiles_after_some_steps_is_known_as_one_that_compiles(seen
     assert min(one.t for one in late.compiled) > late.steps["end_ns"][5]
 
 
+def test_what_the_model_returned_before_it_was_compiled_and_after_has_a_size(seen):
+    late, early = (seen.named(style).settings for style in ("after_some_steps", "model_aot"))
+    assert late.eager_elements == late.compiled_elements > 0
+    assert early.eager_elements == 0
+
+
 @pytest.mark.parametrize("style", ["model_eager", "model_aot", "method", "part"])
 def test_a_compiled_model_is_timed_from_outside(seen, style):
     steps = seen.named(style).steps

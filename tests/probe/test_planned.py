@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import timeit
 import types
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
+from tqdm import tqdm, trange
 
 from perfdoctor.injected._perfdoctor_probe.windows import trainer_plans
 from perfdoctor.injected._perfdoctor_probe.windows.holdings import variables
@@ -89,6 +91,53 @@ def test_numbers_are_read_from_arguments_configurations_and_sums() -> None:
     assert alone(loop).lengths == {(30, 10)}
 
 
+def test_the_length_of_what_is_in_memory_is_known() -> None:
+    data, batches = torch.zeros(43, 2), [torch.zeros(4, 2)] * 5
+
+    def loop(told: Told) -> None:
+        for _epoch in range(3):
+            for _start in range(0, len(data), 8):
+                told.step()
+
+    def counted(told: Told) -> None:
+        for _epoch in range(3):
+            for _number, _batch in enumerate(batches):
+                told.step()
+
+    assert alone(loop).lengths == {(18, 6)}
+    assert alone(counted).lengths == {(15, 5)}
+
+
+def test_a_loop_over_several_at_once_ends_with_the_shortest() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(80, 1)), batch_size=4)
+    loading = Loading(loader)
+
+    def zipped(told: Told) -> None:
+        iterator = loading.over(loader)
+        for _step, _batch in zip(range(12), loader):  # noqa: B905
+            next(iterator)
+            told.step()
+
+    def sliced(told: Told) -> None:
+        iterator = loading.over(loader)
+        for _step, _batch in enumerate(itertools.islice(loader, 7)):
+            next(iterator)
+            told.step()
+
+    assert alone(zipped, Told(loading)).lengths == {(12, 0)}
+    loading.running.clear()
+    assert alone(sliced, Told(loading)).lengths == {(7, 0)}
+
+
+def test_progress_bars_are_looked_through() -> None:
+    def loop(told: Told) -> None:
+        for _epoch in trange(3, disable=True):
+            for _step in tqdm(range(10), disable=True):
+                told.step()
+
+    assert alone(loop).lengths == {(30, 10)}
+
+
 def test_a_function_that_calls_model_eval_tells_its_numbers() -> None:
     def loop(told: Told) -> None:
         model = torch.nn.Linear(1, 1)
@@ -138,6 +187,16 @@ def _list(told: Told) -> None:
         told.step()
 
 
+def _cycled(told: Told) -> None:
+    for _step, _ in zip(range(20), itertools.cycle([1])):
+        told.step()
+
+
+def _cut(told: Told) -> None:
+    for _ in itertools.islice(itertools.count(), 5):
+        told.step()
+
+
 def _broken(told: Told) -> None:
     for step in range(100):
         told.step()
@@ -168,7 +227,7 @@ def _comprehension(told: Told) -> None:
         assert len([told.step() for _ in range(3)]) == 3
 
 
-@pytest.mark.parametrize("loop", [_list, _comprehension, _broken, _returned, _endless, _of_a_library])
+@pytest.mark.parametrize("loop", [_list, _comprehension, _cycled, _cut, _broken, _returned, _endless, _of_a_library])
 def test_the_length_of_other_loops_is_not(loop: Callable[[Told], None]) -> None:
     assert alone(loop).lengths == {None}
 

@@ -93,15 +93,38 @@ def test_other_threads_may_print_as_they_like(bench: Bench) -> None:
 
 def test_a_library_is_changed_once_it_is_there(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.loggers.look()
-    writer = type("SummaryWriter", (), {"add_scalar": lambda self, name, value: value, "flush": lambda self: None})
-    before = writer.add_scalar, writer.flush
+    writer = type("SummaryWriter", (), {"add_scalar": lambda self, name, value: value, "close": lambda self: None})
+    before = writer.add_scalar, writer.close
     monkeypatch.setitem(sys.modules, "tensorboardX.writer", SimpleNamespace(SummaryWriter=writer))  # type: ignore[arg-type]
     bench.loggers.look()
     assert writer().add_scalar("loss", 3.0) == 3.0
     assert ("log:add_scalar", 7) in bench.calls.totals
-    assert writer.flush is before[1]
+    assert writer.close is before[1]
     bench.loggers.forget()
     assert writer.add_scalar is before[0]
+
+
+def test_what_wandb_is_given_takes_time_to_make(bench: Bench) -> None:
+    wandb = pytest.importorskip("wandb")
+    before = wandb.Histogram.__init__
+    bench.loggers.look()
+    assert wandb.Histogram([1.0, 2.0, 2.0], num_bins=2).histogram == [1, 2]
+    assert bench.calls.totals["log:wandb.Histogram", 7][0] == 1
+    bench.loggers.forget()
+    assert wandb.Histogram.__init__ is before
+
+
+def test_an_mlflow_client_is_timed_as_mlflow_is(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    bench.loggers.look()
+    client = mlflow.MlflowClient(f"file:{tmp_path}")
+    run = client.create_run(client.create_experiment("clinic")).info.run_id
+    client.log_batch(run, metrics=[mlflow.entities.Metric("loss", 3.0, 0, 1)])
+    client.log_metric(run, "loss", 2.0, step=2)
+    counted = {kind: count for (kind, _), (count, *_) in bench.calls.totals.items() if kind.startswith("log:log_")}
+    assert counted == {"log:log_batch": 1, "log:log_metric": 1}
+    assert [metric.value for metric in client.get_metric_history(run, "loss")] == [3.0, 2.0]
 
 
 def test_printing_a_loss_does_not_end_it() -> None:

@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD15"]
 # domain = "text"
 # allow = ["PD05", "PD09", "PD10"]
 # sizes = {WIDTH = [48, 80]}

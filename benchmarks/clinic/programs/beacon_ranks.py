@@ -1,6 +1,7 @@
 # /// clinic
 # allow = ["PD08.allocator-churn", "PD05", "PD19.exposed-communication"]
 # stratum = "decoys"
+# resembles = ["PD19"]
 # domain = "distributed"
 # launcher = ["torchrun", "--standalone", "--nproc-per-node", "2"]
 # sizes = {SIGNALS = [40, 60], BATCH = [400, 500]}

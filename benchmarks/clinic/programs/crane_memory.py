@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD15"]
 # domain = "rl"
 # allow = ["PD05", "PD10"]
 # sizes = {STATES = [6, 12], WIDTH = [100, 160]}

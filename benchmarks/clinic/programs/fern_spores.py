@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD16"]
 # domain = "images"
 # sizes = {CHANNELS = [10, 12]}
 # ///

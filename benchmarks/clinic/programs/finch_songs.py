@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD14", "PD20"]
 # domain = "audio"
 # ///
 """Which finch sings, from spectra of its song. The best model is kept, and the state at the end of each epoch."""

@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD16"]
 # domain = "series"
 # sizes = {WIDTH = [64, 96]}
 # ///

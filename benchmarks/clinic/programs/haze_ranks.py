@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD19"]
 # domain = "image restoration"
 # ///
 """Trains an image denoiser on two ranks with DistributedDataParallel."""

@@ -1,6 +1,7 @@
 # /// clinic
 # allow = ["PD08.allocator-churn", "PD05.batch-too-small", "PD17.slow-update", "PD09.oversized-layer"]
 # stratum = "decoys"
+# resembles = ["PD16", "PD17"]
 # domain = "tabular"
 # sizes = {FEATURES = [48, 96], BATCH = [96, 160]}
 # ///

@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD14", "PD15"]
 # domain = "tabular"
 # allow = ["PD05", "PD10"]
 # sizes = {SLOPES = [60, 90], WIDTH = [350, 450]}

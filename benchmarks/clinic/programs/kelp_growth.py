@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD17", "PD20"]
 # allow = ["PD05"]
 # domain = "tabular"
 # ///

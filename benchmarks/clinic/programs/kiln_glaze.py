@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD16"]
 # domain = "tabular"
 # sizes = {WIDTH = [384, 448]}
 # ///

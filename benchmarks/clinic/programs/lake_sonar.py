@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD20"]
 # domain = "time series"
 # ///
 """Depth of a lake from echoes. It is validated once an epoch, on tensors as a whole, and says now and then how it goes."""

@@ -1,6 +1,7 @@
 # /// clinic
 # allow = ["PD08.allocator-churn", "PD19.exposed-communication", "PD05", "PD09"]
 # stratum = "decoys"
+# resembles = ["PD19"]
 # domain = "distributed"
 # launcher = ["torchrun", "--standalone", "--nproc-per-node", "2"]
 # sizes = {COLOURS = [6, 12], DEPTH = [40, 80]}

@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD15"]
 # domain = "audio"
 # allow = ["PD03", "PD05", "PD08", "PD10"]
 # sizes = {TONES = [50, 80], WIDTH = [300, 380]}

@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD17"]
 # domain = "series"
 # sizes = {WIDTH = [160, 200]}
 # ///

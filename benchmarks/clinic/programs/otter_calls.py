@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD15"]
 # domain = "audio"
 # allow = ["PD03", "PD05", "PD10"]
 # sizes = {SAMPLES = [600, 1000], WIDTH = [300, 400]}

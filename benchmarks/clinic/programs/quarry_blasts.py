@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD18"]
 # allow = ["PD05"]
 # domain = "signals"
 # ///

@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD15"]
 # domain = "vision"
 # allow = ["PD05", "PD08", "PD10"]
 # sizes = {PIXELS = [80, 128], WIDTH = [300, 400]}

@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD14", "PD15", "PD20"]
 # domain = "tabular"
 # allow = ["PD05", "PD10"]
 # sizes = {BASINS = [60, 90], WIDTH = [350, 450]}

@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD19"]
 # domain = "audio"
 # launcher = ["torchrun", "--nproc-per-node", "2"]
 # ///

@@ -1,6 +1,7 @@
 # /// clinic
 # allow = ["PD05", "PD08.allocator-churn", "PD18.does-not-pay-off", "PD09"]
 # stratum = "decoys"
+# resembles = ["PD18"]
 # domain = "audio"
 # sizes = {TONES = [40, 80]}
 # ///

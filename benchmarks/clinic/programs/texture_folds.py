@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD20"]
 # domain = "vision"
 # ///
 """Texture classification with Accelerate: effective batch of 128 images in four parts, evaluation between."""

@@ -1,5 +1,6 @@
 # /// clinic
 # stratum = "decoys"
+# resembles = ["PD17"]
 # domain = "tabular"
 # sizes = {WIDTH = [192, 224]}
 # ///

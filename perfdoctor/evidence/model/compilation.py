@@ -67,7 +67,8 @@ class Compilation:
     """In the late half, the dearest first."""
     again: CompiledAgain
     eager_ms: float | Missing
-    """Median of the steps before the first compilation, without the first two: the same loop in Python."""
+    """Median of the steps before the first compilation, without the first two: the same loop in Python. Missing
+    too where its batches were of another size then."""
     compiled_ms: float | Missing
     """Median of the steps after the first compilation in which nothing was compiled."""
     irregular: bool

@@ -352,6 +352,7 @@ class Probe:
         self.loading.watches_shapes = "cudnn" in facts
         facts["hook_ns"] = unit_ns()
         facts["compiled"] = self.discovery.compiled
+        facts["eager_elements"], facts["compiled_elements"] = self.discovery.returned.values()
         if "cuda" in facts:
             # Without an optimizer, the device that is current must do.
             devices = facts["precision"]["parameter_devices"] if optimizer is not None else None

@@ -143,6 +143,8 @@ class Discovery:
         self.evaluated = guarded("evaluation", evaluated)
         """Told of forward passes that train nothing."""
         self.compiled = False
+        self.returned = {False: 0, True: 0}
+        """Elements of what a model's first call returned: before torch.compile was called, and after."""
         self.watching = False
         self.module_call = torch.nn.Module.__call__
         self.classes: "dict[type, object]" = {}
@@ -244,6 +246,8 @@ class Discovery:
         if root is None:
             root = self.found[kind] = _Root(next(module.parameters(), None) is not None)
             self.note_autocast()
+            if root.has_parameters and not self.returned[self.compiled]:
+                self.returned[self.compiled] = _elements(result)
         root.calls += 1
         root.spent_ns += took_ns
         if not root.calls & 255:
@@ -268,6 +272,14 @@ class Discovery:
     def _weigh(self, kind: type, root: _Root, step: int) -> None:
         if root.calls > _MANY_CALLS * step and root.spent_ns < _SHORT_NS * root.calls and kind in self.classes:
             self._unpatch(kind)
+
+
+def _elements(result) -> int:
+    """Of the largest tensor."""
+    if isinstance(result, torch.Tensor):
+        return result.numel()
+    parts = result.values() if isinstance(result, dict) else result if isinstance(result, (list, tuple)) else ()
+    return max(map(_elements, parts), default=0)
 
 
 def _has_graph(result) -> bool:

@@ -10,9 +10,13 @@ from ..timeline import LOGGING
 
 _ADDED = (
     "add_audio add_custom_scalars add_embedding add_figure add_graph add_histogram add_histogram_raw add_hparams "
-    "add_image add_image_with_boxes add_images add_mesh add_pr_curve add_scalar add_scalars add_text add_video"
+    "add_image add_image_with_boxes add_images add_mesh add_pr_curve add_scalar add_scalars add_tensor add_text "
+    "add_video flush"
 ).split()
-_TRACKED = "log_artifact log_dict log_figure log_image log_metric log_metrics log_param log_params log_table".split()
+_TRACKED = (
+    "log_artifact log_artifacts log_dict log_figure log_image log_metric log_metrics log_param log_params log_table "
+    "log_text"
+).split()
 
 PLACES = (
     ("builtins", "", ("print",)),
@@ -21,15 +25,30 @@ PLACES = (
     ("tqdm.std", "tqdm", ("refresh",)),
     ("torch.utils.tensorboard.writer", "SummaryWriter", _ADDED),
     ("tensorboardX.writer", "SummaryWriter", _ADDED),
-    ("wandb.sdk.wandb_run", "Run", ("log",)),
+    ("wandb.sdk.wandb_run", "Run", ("log", "log_artifact")),
     # `wandb.init` binds the run's method to the module's name, mostly before it is looked for.
     ("wandb", "", ("log",)),
+    # Made before they are logged, which takes most of the time: a tensor is copied and sorted, or compressed.
+    ("wandb.sdk.data_types.histogram", "Histogram", ("__init__",)),
+    ("wandb.sdk.data_types.image", "Image", ("__init__",)),
+    # Of `wandb.watch`, inside the backward pass.
+    ("wandb.integration.torch.wandb_torch", "TorchHistory", ("log_tensor_stats",)),
     ("mlflow", "", _TRACKED),
+    # Lightning's logger calls it, and who keeps several runs.
+    ("mlflow.tracking.client", "MlflowClient", (*_TRACKED, "log_batch")),
 )
 """Module, class and functions that show or store something."""
 
-_NAMES = {"handle": "logging", "refresh": "the progress bar", "log": "wandb.log"}
-"""What a report calls those whose own names say little."""
+_NAMES = {
+    "handle": "logging",
+    "refresh": "the progress bar",
+    "log": "wandb.log",
+    "flush": "SummaryWriter.flush",
+    "Histogram": "wandb.Histogram",
+    "Image": "wandb.Image",
+    "log_tensor_stats": "wandb.watch",
+}
+"""What a report calls those whose own names say little; one that is made, by its class."""
 
 
 class Loggers:
@@ -52,7 +71,8 @@ class Loggers:
             for name in names:
                 original = vars(holder).get(name)
                 if original is not None:
-                    kind = "log:" + _NAMES.get(name, name)
+                    called = owner if name == "__init__" else name
+                    kind = "log:" + _NAMES.get(called, called)
                     self.changes.put(holder, name, self.calls.wrap(kind, original, LOGGING, in_loop=True))
 
     def forget(self) -> None:

@@ -12,12 +12,16 @@ from . import trainer_plans
 from .holdings import variables
 from .loops import Loops
 from .named import attribute
+from .tensor_sizes import array_type
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 """Its loops go over hooks and parameters."""
 _UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError)
-_AROUND = ("enumerate", "tqdm")
+_AROUND = ("tqdm", "track")
+"""They show how far a loop is, tqdm's and rich's."""
+_RANGES = ("range", "trange")
+_COUNTED = (list, tuple, dict, range)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _OPERATORS = {
@@ -116,19 +120,48 @@ def _numbers(loop, frame, loading) -> "tuple[int, int, bool] | None":
         return None
     words = (*ast.walk(over), *ast.walk(target))
     known = variables(frame, {word.id for word in words if isinstance(word, ast.Name)})
-    while _called(over) in _AROUND and over.args:
-        over = over.args[0]
-    if _called(over) == "range" and "range" not in known:
-        numbers = [_value(word, known) for word in over.args]
-        at = known.get(target.id) if isinstance(target, ast.Name) else None
-        if not over.args or over.keywords or not all(type(number) is int for number in (*numbers, at)):
+    found = _rounds(over, target, known, loading)
+    return None if found is None or found[1] is None else found
+
+
+def _rounds(over, target, known: dict, loading) -> "tuple[int, int | None, bool] | None":
+    """The same of what a loop goes over; the second is None where nothing says it."""
+    called, args = _called(over), getattr(over, "args", ())
+    targets = target.elts if isinstance(target, (ast.Tuple, ast.List)) else ()
+    if called in _AROUND and args:
+        return _rounds(args[0], target, known, loading)
+    if called == "enumerate" and args and len(targets) == 2:
+        found = _rounds(args[0], targets[1], known, loading)
+        if found is None or found[1] is not None or len(args) > 1 or over.keywords:
+            return found
+        return found[0], _index(_value(targets[0], known), found[0]), found[2]
+    if called == "zip" and args and len(targets) == len(args):
+        parts = [_rounds(*pair, known, loading) for pair in zip(args, targets)]
+        if None in parts:
+            return None
+        at = next((part[1] for part in parts if part[1] is not None), None)
+        return min(part[0] for part in parts), at, any(part[2] for part in parts)
+    if called == "islice" and len(args) == 2:
+        found, most = _rounds(args[0], target, known, loading), _value(args[1], known)
+        return (min(found[0], most), *found[1:]) if found is not None and type(most) is int else None
+    if called in _RANGES:
+        numbers = [_value(word, known) for word in args]
+        if not args or (called == "range" and called in known) or not all(type(number) is int for number in numbers):
             return None
         rounds = range(*numbers)
-        return (len(rounds), rounds.index(at), False) if at in rounds else None
+        at = _value(target, known)
+        return len(rounds), rounds.index(at) if type(at) is int and at in rounds else None, False
     one = _value(over, known)
     if type(one).__module__.partition(".")[0] == "tqdm":
         one = attribute(one, "iterable")
-    return _of_loader(one, loading) if isinstance(one, DataLoader) and loading is not None else None
+    if isinstance(one, DataLoader):
+        return _of_loader(one, loading) if loading is not None else None
+    length = _length(one)
+    return None if length is None else (length, None, False)
+
+
+def _index(value, length: int) -> "int | None":
+    return value if type(value) is int and 0 <= value < length else None
 
 
 def _of_loader(loader, loading) -> "tuple[int, int, bool] | None":
@@ -146,7 +179,7 @@ def _called(node) -> str:
 
 
 def _value(node, known: dict):
-    """Of a constant, a name, attributes and items of it, or a sum of some; None for any other expression."""
+    """Of a constant, a name, its attributes, items and length, or a sum of some; None for any other expression."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
@@ -156,7 +189,20 @@ def _value(node, known: dict):
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         one = _value(node.value, known)
         return one.get(node.slice.value) if type(one) is dict else None
+    if _called(node) == "len" and len(node.args) == 1 and "len" not in known:
+        return _length(_value(node.args[0], known))
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         one, other = _value(node.left, known), _value(node.right, known)
         return _OPERATORS[type(node.op)](one, other) if type(one) is type(other) is int else None
+    return None
+
+
+def _length(one) -> "int | None":
+    """Of Python's own containers, of tensors and of arrays; a loader is asked. None for what may be anything."""
+    if type(one) in _COUNTED:
+        return len(one)
+    if isinstance(one, DataLoader):
+        return None if isinstance(one.dataset, IterableDataset) else len(one)
+    if type(one) in (torch.Tensor, array_type()):
+        return one.shape[0] if one.ndim else None
     return None
