@@ -22,6 +22,8 @@ PIP_INSTALL = $(VENV)/bin/python -m pip install -c constraints.txt $(PIP_ARGS)
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder --reruns 3 --only-rerun DisturbedError
 PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
+CLUSTERS ?= tests/clusters
+
 .PHONY: demo test test-slow test-browser test-clusters docs clinic clinic-full clean
 
 demo: $(VENV)/installed
@@ -43,7 +45,7 @@ test-browser: $(VENV)/installed-dev
 # One engine at a time: each brings its own processes.
 test-clusters: $(VENV)/installed-dev
 	$(PIP_INSTALL) -e '.[dev,clusters]'
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m cluster --reruns 1 --only-rerun DisturbedError tests/clusters
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m cluster --reruns 2 --only-rerun DisturbedError $(CLUSTERS)
 
 docs: $(VENV)/installed
 	$(VENV)/bin/python docs/generate.py
