@@ -42,7 +42,7 @@ TURNS = "PD19.late-by-turns"
 """The finding that the case `turns` is to give: no rank is to blame for it."""
 HEALTHY = ("none", "noise", "saves", "norm")
 CASES = (*ILL, "turns", *HEALTHY)
-STEPS = {2: 200, 4: 100}
+STEPS = {2: 200, 4: 200}
 
 
 def observed(case: str, late: int, milliseconds: float, ranks: int) -> dict[str, Any]:

@@ -275,9 +275,9 @@ class Discovery:
 
 
 def _elements(result) -> int:
-    """Of the largest tensor."""
+    """Of the largest tensor; 0 while TorchScript traces, which would write down that somebody asked."""
     if isinstance(result, torch.Tensor):
-        return result.numel()
+        return 0 if torch._C._get_tracing_state() else result.numel()
     parts = result.values() if isinstance(result, dict) else result if isinstance(result, (list, tuple)) else ()
     return max(map(_elements, parts), default=0)
 
