@@ -31,7 +31,8 @@ When it stays silent
 --------------------
 When even four times the batch would have a speed-up below 1.1x per sample. What a larger batch would give is an
 opportunity, never an alarm: batch size is a choice of optimisation first. So is merging micro-batches of 32 samples
-and more; samples that are sequences are counted in tokens too.
+and more, or where the job's own passes could not be run with a larger batch; samples that are sequences are counted
+in tokens too.
 
 Limits
 ------

@@ -208,6 +208,13 @@ def test_micro_batches_are_merged_before_the_batch_grows() -> None:
     assert finding.savings.high_ms < 25.0 - 2.0
 
 
+def test_merging_is_an_ill_only_where_whole_passes_were_run_with_a_larger_batch() -> None:
+    merging = {"step__samples": 32.0, "step__micro_batches": 8.0, "loader__steady_batches_per_step": 8.0}
+    timed, run = _found(ILL["PD05.mergeable-accumulation"]), _found(_replayed(1.0, **merging))
+    assert timed.id == run.id == "PD05.mergeable-accumulation"
+    assert (timed.severity, run.severity) == (Severity.NOTE, Severity.ERROR)
+
+
 def test_micro_batches_of_a_usual_size_are_a_choice() -> None:
     evidence = with_(ILL["PD05.mergeable-accumulation"], step__samples=256.0)
     assert _found(evidence).severity is Severity.NOTE
