@@ -8,6 +8,7 @@ from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement,
 from perfdoctor.api.quantities import Evidence, Missing, Step, TracingTiming
 
 from .limits import Limits
+from .passes import slower
 
 _ROUNDS = 4
 """From so many on, the range is that of all rounds but the first and the last in order; of fewer, of all: a neighbour
@@ -28,7 +29,7 @@ def tracing_ms(evidence: Evidence, step: Step) -> float | Missing:
 def _shares(timing: TracingTiming) -> list[float]:
     """Of a traced step's CPU time, by round, the smallest first."""
     pairs = zip(timing.traced_ms, timing.untraced_ms, strict=False)
-    return sorted(max(0.0, 1 - untraced / traced) if traced > 0 else 0.0 for traced, untraced in pairs)
+    return sorted(slower(traced, untraced) for traced, untraced in pairs)
 
 
 def _busy_ms(evidence: Evidence, step: Step) -> float:

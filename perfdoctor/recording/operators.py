@@ -20,6 +20,10 @@ NO_COUNTERS = Missing(
 )
 
 
+def _is_of(name: str, dtype: str) -> bool:
+    return dtype in (name, _PAIRS.get(name))
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One kind of operator in the profiled steps, summed."""
@@ -36,7 +40,7 @@ class Op:
 
     def computes_in(self, dtype: str) -> bool:
         """Whether its numbers, or the pairs that complex ones are, are of the type."""
-        return dtype in (self.dtype, _PAIRS.get(self.dtype))
+        return _is_of(self.dtype, dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +316,7 @@ class OpProfile:
     def self_ms(self, dtype: str) -> float:
         """Self time per step of the operators of one type and of the complex numbers that are pairs of it, listed or
         not: a Fourier transform's gradient is as dear in double precision as what it is the gradient of."""
-        return sum(ms for name, ms in self.self_ms_by_dtype if dtype in (name, _PAIRS.get(name)))
+        return sum(ms for name, ms in self.self_ms_by_dtype if _is_of(name, dtype))
 
 
 @dataclass(frozen=True, slots=True)

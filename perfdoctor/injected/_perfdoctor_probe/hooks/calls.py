@@ -81,7 +81,7 @@ class Calls:
 
     def trainer_began(self) -> bool:
         """A trainer begins a checkpoint: what it does around `torch.save` belongs to it. Whether that is timed."""
-        if self.in_trainer or not self.loop.on_training_thread() or CHECKPOINT in self.loop.timeline.stack:
+        if not self.loop.on_training_thread() or CHECKPOINT in self.loop.timeline.stack:
             return False
         self.loop.timeline.enter(CHECKPOINT)
         self.in_trainer = 1
