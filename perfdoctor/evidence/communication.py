@@ -9,7 +9,7 @@ others wait for it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
@@ -83,10 +83,11 @@ def _long_enough(ranks: Sequence[_Rank]) -> Sequence[_Rank]:
 def _compared(ranks: Sequence[_Rank], common: Ints, waits: Floats) -> Communication:
     numbers = [rank.process.rank for rank in ranks]
     alike = _alike([rank.process for rank in ranks])
-    last = _last(waits, alike)
+    machines = nodes([rank.process for rank in ranks])
+    last = _last(waits, alike, [_cpus(rank.process, node) for rank, node in zip(ranks, machines, strict=True)])
     late, *beside = last.rows
     shares = np.bincount(waits.argmin(axis=0), minlength=len(ranks)) / common.size
-    places = zip(ranks, nodes([rank.process for rank in ranks]), alike, shares.tolist(), strict=True)
+    places = zip(ranks, machines, alike, shares.tolist(), strict=True)
     divisions = [rank.process.division or Division() for rank in ranks]
     return Communication(
         steps=int(common.size),
@@ -123,11 +124,17 @@ def _alike(processes: Sequence[ProcessRecording]) -> list[int]:
     return [numbers.get(key, len(known)) for key in keys]
 
 
-def _last(waits: Floats, alike: Sequence[int]) -> Last:
+def _cpus(process: ProcessRecording, node: str) -> Hashable:
+    """The same for ranks that share all of their CPUs; a rank that does not say shares with nobody."""
+    cpus = process.settings.cpus if process.settings is not None else ()
+    return (node, cpus) if cpus else (process.rank,)
+
+
+def _last(waits: Floats, alike: Sequence[int], sharing: Sequence[Hashable]) -> Last:
     """Of the ranks that do the same work those that the others wait for most; where no two do, the one that waits
     least, which is late by nothing."""
     groups = [[row for row, group in enumerate(alike) if group == one] for one in sorted(set(alike))]
-    found = [lateness.latest(waits, rows) for rows in groups if len(rows) > 1]
+    found = [lateness.latest(waits, rows, sharing) for rows in groups if len(rows) > 1]
     if not found:
         return Last((int(waits.mean(axis=1).argmin()),), np.zeros(waits.shape[1]))
     return max(found, key=lambda one: one.ms)

@@ -6,7 +6,7 @@ Everything here is milliseconds, one row per rank, one column per step that is s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -53,10 +53,14 @@ class Last:
         return min(block_interval(self.lead)[0], lasting_low(self.lead))
 
 
-def latest(waits: Floats, rows: Sequence[int]) -> Last:
+def latest(waits: Floats, rows: Sequence[int], sharing: Sequence[Hashable] = ()) -> Last:
     """Of at least two ranks: as few as are late by half as much as any number of them up to half of all. Two ranks that
     are late together, or by turns, wait for nobody else either, and one of them alone would be late by nothing. Behind
-    several there must be a gap: of three that take turns no two are the late ones."""
+    several there must be a gap: of three that take turns no two are the late ones.
+
+    `sharing` has an entry for each row of `waits`, the same for those that share their CPUs: a neighbour there makes
+    them late by turns, and for that no gap is asked of the others that share with the last one.
+    """
     means = {row: float(waits[row].mean()) for row in rows}
     order = sorted(rows, key=lambda row: means[row])
     counts = {2**power for power in range(len(order).bit_length())} | {3, len(order) // 2}
@@ -67,6 +71,10 @@ def latest(waits: Floats, rows: Sequence[int]) -> Last:
             if count == 1 or following - last > _GAP * (following - first):
                 lead = _least(waits, order[count:]) - _least(waits, order[:count])
                 found.append(Last(tuple(order[:count]), lead))
+    beside = [row for row in order if sharing and sharing[row] == sharing[order[0]]]
+    if 1 < len(beside) <= len(order) // 2:
+        apart = [row for row in order if row not in beside]
+        found.append(Last(tuple(beside), _least(waits, apart) - _least(waits, beside)))
     most = max(0.0, *[one.ms for one in found])
     return next((one for one in found if one.ms >= _MOST * most), found[0])
 

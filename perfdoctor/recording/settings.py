@@ -201,6 +201,8 @@ class Settings:
     """Frames that `tracemalloc` keeps of every allocation; 0 where it does not trace."""
     python_options: tuple[str, ...] = ()
     """Of `python -X`, by name: `dev`, `importtime`."""
+    cpus: tuple[int, ...] = ()
+    """Numbers of those that it may run on while it trains; () in a recording that does not say."""
     deterministic: bool = False
     """torch may use deterministic algorithms only."""
     deterministic_at: Site | None = None

@@ -78,6 +78,30 @@ def test_of_four_ranks_up_to_two_are_late_together(
     assert {times.rank for times in seen.others} == {0, 1, 2, 3} - {late, *beside}
 
 
+@pytest.mark.parametrize(
+    ("pinned", "beside", "late_ms"),
+    [
+        ([[0], [1], [0], [1]], (2,), 4.6),
+        ([[0, 1]] * 4, (), 0.0),  # all share what there is
+        ([[]] * 4, (), 0.0),  # a recording that does not say
+        ([[0], [1], [2], [3]], (), 0.0),
+    ],
+    ids=["two and two", "all", "not known", "each its own"],
+)
+def test_ranks_that_a_neighbour_on_their_cpu_makes_late_by_turns(
+    tmp_path: Path, pinned: list[list[int]], beside: tuple[int, ...], late_ms: float
+) -> None:
+    """Measured so: of two ranks on one CPU the one that computes first waits for the other, and means have no gap."""
+    turn = np.random.default_rng(1).integers(0, 10, N) < 6
+    waits = [np.where(turn, 19_000, 29_000), np.full(N, 24_000), np.where(turn, 28_500, 20_000), np.full(N, 24_000)]
+    ranks = [_records(rank, 40_000, list(us), world=4) for rank, us in enumerate(waits)]
+    for records, cpus in zip(ranks, pinned, strict=True):
+        records[1]["cpus"] = cpus
+    seen = _compared(tmp_path, *ranks)
+    assert (seen.late, seen.beside) == (0, beside)
+    assert seen.late_ms == pytest.approx(late_ms, abs=0.2)
+
+
 def test_a_step_that_is_not_steady_on_one_rank_counts_on_none(tmp_path: Path) -> None:
     saves = [100_000 if step % 25 == 0 else 0 for step in range(N)]
     walls = [10_000 + us for us in saves]

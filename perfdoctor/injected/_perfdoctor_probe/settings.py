@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from . import procfs, records
+from . import affinity, procfs, records
 from .compiler import lacking
 
 _FRAMEWORKS = (
@@ -94,6 +94,7 @@ def torch_settings(optimizer, seen: dict) -> dict:
         "tracer": _tracer(),
         "traced_frames": _tracemalloc.get_traceback_limit() if _tracemalloc.is_tracing() else 0,
         "python_options": sorted(sys._xoptions),
+        "cpus": affinity.cpus(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "deterministic_at": seen["sites"].get("deterministic"),
         "compiled_at": seen["sites"].get("compile"),
