@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import pytest
 
-from perfdoctor.recording.base import Missing
 from perfdoctor.recording.kept_trace import KeptTrace
 
 WINDOWS = "sites,ops"
@@ -99,13 +98,6 @@ def test_an_update_by_hand_is_the_optimizers_part(observed):
     kept = observed.named("by_hand").ops.trace
     assert isinstance(kept, KeptTrace)
     assert "optimizer" in {part.part for part in kept.parts}
-
-
-@pytest.mark.e2e
-def test_nothing_is_kept_where_nobody_asks(observe):
-    observed = observe("loops.py", "plain", "by_hand", windows=WINDOWS)
-    assert isinstance(observed.named("plain").ops.trace, Missing)
-    assert list(observed.run.glob("trace-*")) == []
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def traced(cured):
 
     if not cured:
         tracemalloc.start(10)
-    tiny.train(ENDLESS, at_step=lambda step: [(number, [number]) for number in range(20_000)])
+    tiny.train(ENDLESS, at_step=lambda step: [(number, [number]) for number in range(5_000)])
 
 
 def churn(cured):
