@@ -11,12 +11,15 @@ STOLEN = 0.05
 IDLE = 0.10
 """Of the CPU time. With less, the training jobs of two test workers and their ranks waited for one another: a job that
 waited for a CPU for a third of its time had two profiled steps of nothing but waiting, and an illness was missed."""
+DISK = 0.10
+"""Of the CPU time, for which nobody ran because a disk was waited for: torch's libraries come from the page cache, but
+for the first time after a start of the machine."""
 TELLING_S = 1.0
 """Of CPU time: the kernel counts it in hundredths."""
 
 
 class DisturbedError(Exception):
-    """A test failed on a machine whose CPUs were given to others or were all busy: it is run again."""
+    """A test failed on a machine whose CPUs were given to others, all busy or waiting for a disk: it is run again."""
 
 
 class Watch:
@@ -33,14 +36,16 @@ class Watch:
         """
         passed_s = time.monotonic() - self._since
         cpus = self._clock.read()
-        return disturbance(cpus.busy * passed_s, (cpus.idle + cpus.iowait) * passed_s, cpus.steal * passed_s)
+        return disturbance(*(part * passed_s for part in (cpus.busy, cpus.idle, cpus.iowait, cpus.steal)))
 
 
-def disturbance(busy_s: float, idle_s: float, stolen_s: float) -> str:
-    """Of CPU seconds: what a test may blame its failure on, empty if nothing."""
-    wanted_s, all_s = busy_s + stolen_s, busy_s + stolen_s + idle_s
+def disturbance(busy_s: float, idle_s: float, disk_s: float, stolen_s: float) -> str:
+    """Of CPU seconds: what a test may blame its failure on, empty if nothing. `disk_s`: idle for want of a disk."""
+    wanted_s, all_s = busy_s + stolen_s, busy_s + stolen_s + idle_s + disk_s
     if wanted_s > TELLING_S and stolen_s >= STOLEN * wanted_s:
         return f"{stolen_s / wanted_s:.0%} of the CPU time was stolen"
+    if all_s > TELLING_S and disk_s >= DISK * all_s:
+        return f"{disk_s / all_s:.0%} of the CPU time waited for a disk"
     if all_s > TELLING_S and idle_s <= IDLE * all_s:
         return f"{idle_s / all_s:.0%} of the CPU time was idle"
     return ""

@@ -61,14 +61,14 @@ def test_torch_that_prints_while_imported_does_not_confuse(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "patience_s", "said"),
     [
-        ("echo boom >&2; exit 3", "ended with code 3: boom"),
-        ("exec sleep 60", "did not answer within"),
+        ("echo boom >&2; exit 3", 60.0, "ended with code 3: boom"),
+        ("exec sleep 60", 0.5, "did not answer within"),
     ],
 )
-def test_an_interpreter_that_fails_is_said(tmp_path: Path, script: str, said: str) -> None:
-    environment = read_environment(_interpreter(tmp_path, script), timeout_s=0.5)
+def test_an_interpreter_that_fails_is_said(tmp_path: Path, script: str, patience_s: float, said: str) -> None:
+    environment = read_environment(_interpreter(tmp_path, script), timeout_s=patience_s)
     assert environment.torch is None
     assert said in environment.torch_absent
 

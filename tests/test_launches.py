@@ -11,20 +11,22 @@ from launches import Launches
 
 
 @pytest.mark.parametrize(
-    ("busy_s", "idle_s", "stolen_s", "said"),
+    ("busy_s", "idle_s", "disk_s", "stolen_s", "said"),
     [
-        (10.0, 10.0, 0.0, ""),
-        (10.0, 10.0, 0.4, ""),
-        (10.0, 10.0, 1.0, "9% of the CPU time was stolen"),
-        (19.0, 1.0, 0.0, "5% of the CPU time was idle"),
-        (0.1, 0.0, 0.1, ""),  # too short to tell
-        (0.0, 0.0, 0.0, ""),
+        (10.0, 10.0, 0.0, 0.0, ""),
+        (10.0, 10.0, 0.0, 0.4, ""),
+        (10.0, 10.0, 0.0, 1.0, "9% of the CPU time was stolen"),
+        (19.0, 1.0, 0.0, 0.0, "5% of the CPU time was idle"),
+        (10.0, 9.0, 1.0, 0.0, ""),
+        (10.0, 5.0, 5.0, 0.0, "25% of the CPU time waited for a disk"),
+        (0.1, 0.0, 0.0, 0.1, ""),  # too short to tell
+        (0.0, 0.0, 0.0, 0.0, ""),
     ],
 )
-def test_a_machine_is_disturbed_by_a_hypervisor_or_by_others(
-    busy_s: float, idle_s: float, stolen_s: float, said: str
+def test_a_machine_is_disturbed_by_a_hypervisor_by_others_or_by_its_disk(
+    busy_s: float, idle_s: float, disk_s: float, stolen_s: float, said: str
 ) -> None:
-    assert disturbance(busy_s, idle_s, stolen_s) == said
+    assert disturbance(busy_s, idle_s, disk_s, stolen_s) == said
 
 
 class Job:

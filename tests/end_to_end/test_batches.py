@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from running import JOBS, Perfdoctor
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_job_that_is_stopped_says_what_more_samples_take(perfdoctor: Perfdoctor) -> None:

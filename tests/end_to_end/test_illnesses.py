@@ -48,7 +48,7 @@ OPPORTUNITIES = ("batch", "churn", "evaluate")
     ],
 )
 def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str | None, text: str) -> None:
-    checked = perfdoctor.check("--steps", "20", ILL, name)
+    checked = perfdoctor.check_once("--steps", "20", ILL, name)
     assert finding in checked.findings, checked.stdout
     found = checked.findings[finding]
     assert found["severity"] in (("note",) if name in OPPORTUNITIES else ("error", "warning"))

@@ -73,6 +73,7 @@ def test_sigterm_takes_the_job_along(perfdoctor: Perfdoctor) -> None:
     assert checked.facts["end"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_a_terminal(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
     """In the live view: the view goes, the report stays."""
     view = _Terminal(perfdoctor, "check", "--steps", "100000", JOBS / "train.py")

@@ -68,6 +68,7 @@ def test_stdin_reaches_the_job_and_a_double_dash_after_the_script_is_ours(perfdo
     assert checked.steps == 14
 
 
+@pytest.mark.slow
 def test_a_module_runs_with_its_arguments_after_the_jobs_own_sitecustomize(
     perfdoctor: Perfdoctor, tmp_path: Path
 ) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 from running import JOBS, Perfdoctor
 
+pytestmark = pytest.mark.slow
+
 JOB = JOBS / "layered.py"
 
 
@@ -20,12 +22,12 @@ def _line(text: str) -> int:
     ("name", "finding", "text"),
     [
         ("loop", "PD10.element-loop", "(output[i] - target[i]).pow(2)"),
-        pytest.param("reads", "PD17.parameter-reads", "p.grad.norm().item()", marks=pytest.mark.slow),
-        pytest.param("asserts", "PD16.tested-tensors", "isfinite(p.grad)", marks=pytest.mark.slow),
-        pytest.param("profiled", "PD16.profiler-left-on", "with torch.profiler.profile(", marks=pytest.mark.slow),
-        pytest.param("average", "PD17.parameter-loop", "average.mul_(0.999)", marks=pytest.mark.slow),
-        pytest.param("layer", "PD09.oversized-layer", "", marks=pytest.mark.slow),
-        pytest.param("embedding", "PD09.dense-embedding-gradient", "", marks=pytest.mark.slow),
+        ("reads", "PD17.parameter-reads", "p.grad.norm().item()"),
+        ("asserts", "PD16.tested-tensors", "isfinite(p.grad)"),
+        ("profiled", "PD16.profiler-left-on", "with torch.profiler.profile("),
+        ("average", "PD17.parameter-loop", "average.mul_(0.999)"),
+        ("layer", "PD09.oversized-layer", ""),
+        ("embedding", "PD09.dense-embedding-gradient", ""),
     ],
 )
 def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, text: str) -> None:
@@ -40,7 +42,6 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, text: str) 
         assert found["location"]["line"] == _line(text)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "check"),
     [

@@ -1,10 +1,13 @@
-"""The jobs that come with perfdoctor to try it on."""
+"""The jobs that come with perfdoctor to try it on. A recording of the first one is judged among the fast tests."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from running import Perfdoctor
+
+pytestmark = pytest.mark.slow
 
 SAMPLES = Path(__file__).parent.parent.parent / "sample_configs"
 

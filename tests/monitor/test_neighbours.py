@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from job_script import running_job
 
-from perfdoctor.monitor.neighbours import LEAST_CPUS, MOST_LISTED, Neighbours, describe
+from perfdoctor.monitor import neighbours as module
+from perfdoctor.monitor.neighbours import MOST_LISTED, Neighbours, describe
 from perfdoctor.monitor.processes import TICKS_PER_SECOND, ProcessStat, scan
 from perfdoctor.recording.host import NeighbourSample
 
@@ -28,7 +31,9 @@ def _pids(reading: NeighbourSample) -> list[int]:
     return [process.pid for process in reading.top]
 
 
-def test_a_real_neighbour_is_named_by_its_program_and_user() -> None:
+def test_a_real_neighbour_is_named_by_its_program_and_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count(0, 1_000_000_000)  # one a reading, so that cores are CPU seconds
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter_ns=lambda: next(seconds)))
     with running_job() as neighbour:
         neighbours = Neighbours(_only(neighbour.pid))
         neighbour.do("spin", 0.3)
@@ -38,8 +43,8 @@ def test_a_real_neighbour_is_named_by_its_program_and_user() -> None:
     assert found[neighbour.pid].command.startswith("python")
     assert "import" not in found[neighbour.pid].command
     assert found[neighbour.pid].user
-    assert found[neighbour.pid].cpus > LEAST_CPUS
-    assert reading.interval_ns > 0
+    assert found[neighbour.pid].cpus == pytest.approx(0.3, abs=0.06), "ticks are 10 ms"
+    assert reading.interval_ns == 1_000_000_000
 
 
 def test_the_job_and_perfdoctor_are_no_neighbours() -> None:

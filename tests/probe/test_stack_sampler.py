@@ -51,7 +51,8 @@ def test_the_job_says_the_same_and_no_hook_fails(sampled: Observed) -> None:
 def test_a_line_that_takes_three_times_as_long_has_three_times_the_samples(sampled: Observed) -> None:
     training, *_ = profiles(sampled)
     by_line = callers(training, "spin", "main")
-    assert 2 < by_line["spin(60_000)  # long"] / by_line["spin(20_000)  # short"] < 4.5
+    # A third of what it would be, if the lines were mistaken for one another.
+    assert 1.5 < by_line["spin(60_000)  # long"] / by_line["spin(20_000)  # short"] < 6
 
 
 def test_the_hottest_line_is_the_one_that_works(sampled: Observed) -> None:

@@ -144,6 +144,7 @@ def test_a_run_directory_that_is_not_there(observe, here, tmp_path):
     observe("job.py", cwd=here, run=tmp_path / "missing").same()
 
 
+@pytest.mark.slow
 def test_a_warning_points_to_the_users_line(observe, here):
     (here / "job.py").write_text(
         "import torch, warnings\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +11,17 @@ import pytest
 import torch
 from torch import nn
 
+from perfdoctor.injected._perfdoctor_probe.windows import discarded
 from perfdoctor.injected._perfdoctor_probe.windows.discarded import Discards
 from perfdoctor.injected._perfdoctor_probe.windows.gradients import GradientsWindow, UnusedGradients
 
 SITES = SimpleNamespace(here=lambda depth=1: 7, is_library=lambda filename: filename != __file__, made_at=lambda one: 9)
+
+
+@pytest.fixture(autouse=True)
+def a_millisecond_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = itertools.count(0, 1_000_000)
+    monkeypatch.setattr(discarded, "time", SimpleNamespace(thread_time_ns=lambda: next(now)))
 
 
 class Gan:
@@ -64,11 +72,11 @@ def test_a_critics_loss_that_reaches_the_generator_is_seen_once_that_is_zeroed()
     found = _watched(gan.window(), lambda: gan.teach_critic(False), gan.teach_generator, lambda: gan.teach_critic(True))
     first, second = found["discarded"]
     assert (first["module"], first["parameters"], first["called_at"]) == ("Sequential", 4, 7)
-    assert first["whole_ms"] > 0 and not first["useless"]
-    # The critic's gradients of the generator's loss: the pass must come through.
-    assert second["parameters"] == 4 and second["part_ms"] > 0
-    assert second["whole_ms"] < second["part_ms"]
-    assert found["passes_ms"] > first["whole_ms"] + second["part_ms"]
+    assert first["whole_ms"] == pytest.approx(5 / 3) and not first["useless"], "the generator's whole graph"
+    # The critic's gradients of the generator's loss: the pass must come through its two layers.
+    assert second["parameters"] == 4
+    assert (second["part_ms"], second["whole_ms"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    assert found["passes_ms"] == pytest.approx((11 + 11 + 6) / 3)
 
 
 def test_a_detached_generator_and_named_parameters_throw_nothing_away() -> None:

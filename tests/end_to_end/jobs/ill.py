@@ -82,9 +82,11 @@ def undetached(cured):
 def traced(cured):
     import tracemalloc
 
+    import torch._dynamo  # noqa: F401 - an optimizer's first step does, for 40 s where it is traced
+
     if not cured:
         tracemalloc.start(10)
-    tiny.train(ENDLESS, at_step=lambda step: [(number, [number]) for number in range(20_000)])
+    tiny.train(ENDLESS, at_step=lambda step: [(number, [number]) for number in range(5_000)])
 
 
 def churn(cured):
