@@ -12,6 +12,7 @@ from __future__ import annotations
 from ...recording.base import *
 from ...recording.growth import GrowingContainer as GrowingContainer
 from ...recording.growth import GrowingGraph as GrowingGraph
+from ...recording.growth import GrowingHooks as GrowingHooks
 from ...recording.growth import GrowingTensor as GrowingTensor
 from ...recording.host import GpuProcess as GpuProcess
 from ...recording.layers import *
