@@ -19,6 +19,7 @@ from ...recording.layers import *
 from ...recording.libraries import *
 from ...recording.lines import *
 from ...recording.machine import *
+from ...recording.modes import *
 from ...recording.operators import *
 from ...recording.process import ProbeFault as ProbeFault
 from ...recording.process import Saved as Saved
@@ -39,5 +40,6 @@ from .host import *
 from .job import *
 from .loading import *
 from .memory import *
+from .modes import *
 from .profiled import *
 from .step import *
