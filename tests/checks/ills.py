@@ -17,7 +17,15 @@ from ill_runs.cpu_ops import (
     sequential_loop,
 )
 from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
-from ill_runs.debugging import asserting, debug_allocator, deterministic, profiled, tracing
+from ill_runs.debugging import (
+    asserting,
+    debug_allocator,
+    default_device,
+    deterministic,
+    mode_left_on,
+    profiled,
+    tracing,
+)
 from ill_runs.discarded_gradients import discarded
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import (
@@ -166,6 +174,8 @@ ILL: dict[str, Evidence] = {
     "PD16.tested-tensors": asserting(),
     "PD16.traced-allocations": tracing(),
     "PD16.debugging-allocator": debug_allocator(),
+    "PD16.default-device": default_device(),
+    "PD16.mode-left-on": mode_left_on(),
     "PD17.discarded-gradients": discarded(),
     "PD17.slow-update": slow_update(),
     "PD17.state-copies": state_copies(),

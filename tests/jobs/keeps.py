@@ -69,9 +69,9 @@ def counter():
     return count
 
 
-def watch(seen):
+def watch(lengths):
     def hook(module, given, result):
-        seen.append(len(result))
+        lengths.append(len(result))
 
     return hook
 

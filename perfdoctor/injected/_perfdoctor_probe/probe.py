@@ -266,6 +266,7 @@ class Probe:
         if self.trials is None:
             from .remedies.trial import Trials
 
+            self.modes.stop()
             self.trials = Trials(self)
             self.recorder.record("trials", step=step, t=time.perf_counter_ns())
             if self.remedies:

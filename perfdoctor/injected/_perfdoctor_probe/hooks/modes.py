@@ -66,10 +66,14 @@ class Modes:
         if seen and not early and (seen >= _LATER or step >= self.due + _EARLY):
             self._end(step, seen, on)
 
-    def _end(self, step: int, seen: int, on: int) -> None:
+    def stop(self) -> None:
+        """Look no longer: others want to be told of passes."""
         if self.loop.on_pass is self.look:
             self.loop.on_pass = None
         self.looking = False
+
+    def _end(self, step: int, seen: int, on: int) -> None:
+        self.stop()
         self.due = _APART * step
         if self.kinds:
             self.recorder.record("modes", step=step, looked=seen, on=on)

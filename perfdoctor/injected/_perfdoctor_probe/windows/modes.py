@@ -29,7 +29,7 @@ _LIMIT_NS = 5_000_000_000
 """After that, one step with it is enough ..."""
 _MOST_NS = 20_000_000_000
 """... and after that, none."""
-_ROUNDS, _CALLS = 7, 1000
+_ROUNDS, _CALLS = 7, 300
 _BESIDES = {
     "_FlopCounterMode": (
         ("torch.utils.flop_counter", "FlopCounterMode", ("__enter__", "__exit__")),
@@ -51,6 +51,10 @@ class _Clock:
         itself has been called."""
         self.calls: "dict[type, int]" = {}
         self.ns: "dict[type, int]" = {}
+        self.besides: "dict[type, int]" = {}
+        """Operators that a mode calls on its own: ours below hears of them too, and would not be there."""
+        self.in_python: "dict[type, int]" = {}
+        """Of the calls, those of functions that Python itself passes on."""
 
     def enter(self, kind, function) -> None:
         self.stacks.setdefault(get_ident(), []).append([kind, function, 0, _clock(), False])
@@ -64,8 +68,10 @@ class _Clock:
         if kind is not _WORK:
             self.ns[kind] = self.ns.get(kind, 0) + took - inside
 
-    def count(self, kind) -> None:
+    def count(self, kind, function) -> None:
         self.calls[kind] = self.calls.get(kind, 0) + 1
+        if type(function) is types.FunctionType:
+            self.in_python[kind] = self.in_python.get(kind, 0) + 1
 
     def is_handling(self) -> bool:
         """Whether a handler is at work on this thread."""
@@ -74,10 +80,14 @@ class _Clock:
     def is_work(self, function) -> bool:
         """Whether this is the function that the handler was asked about; what else it calls is its own cost."""
         stack = self.stacks.get(get_ident())
-        if not stack or stack[-1][0] is _WORK or stack[-1][4]:
+        if not stack or stack[-1][0] is _WORK:
             return False
-        stack[-1][4] = same = stack[-1][1] is function or stack[-1][1] == function
-        return same
+        kind, asked, *_, called = stack[-1]
+        if not called and (asked is function or asked == function):
+            stack[-1][4] = True
+            return True
+        self.besides[kind] = self.besides.get(kind, 0) + 1
+        return False
 
 
 def _passed(clock: _Clock, function, args, kwargs):
@@ -184,6 +194,7 @@ class ModesWindow:
     def open(self) -> None:
         self.inference = torch.is_inference_mode_enabled()
         self.opened_ns = _clock()
+        self.around = {type(mode) for mode in (*dispatch_modes(), *function_modes())}
         for kind, of in self.kinds.items():
             if not issubclass(kind, DeviceContext) and of not in self.below:
                 self.below[of] = (_BelowDispatch if of == "dispatch" else _BelowFunction)(self.clock)
@@ -245,14 +256,20 @@ class ModesWindow:
         """What each kind took in each step with some mode on."""
         self.abandon()
         on = max(map(len, self.took.values()), default=0)
-        each_ns = _device_call_ns() if any(issubclass(kind, DeviceContext) for kind in self.kinds) else 0
+        each = {of: _below_ns(of, ours) for of, ours in self.below.items()}
         found = []
         for kind, of in self.kinds.items():
             calls = self.clock.calls.get(kind, 0)
             if not calls:
                 continue
             is_device = issubclass(kind, DeviceContext)
-            times = [calls / on * each_ns] if is_device else self.took[kind]
+            if is_device:
+                in_python = self.clock.in_python.get(kind, 0)
+                c_ns, python_ns = _device_call_ns()
+                times = [((calls - in_python) * c_ns + in_python * python_ns) / on]
+            else:
+                ours_ns = self.clock.besides.get(kind, 0) / on * each[of]
+                times = [max(0, ns - ours_ns) for ns in self.took[kind]]
             found.append(
                 {
                     "name": kind.__qualname__.lstrip("_"),
@@ -267,8 +284,8 @@ class ModesWindow:
 
     def _site(self, kind: type) -> int:
         """Where it is entered, by what was seen; else by the source, of what was around all steps."""
-        if kind in self.sites_of:
-            return self.sites_of[kind]
+        if kind in self.sites_of or kind not in self.around:
+            return self.sites_of.get(kind, -1)
         if issubclass(kind, DeviceContext):
             return with_blocks.opening(self.sites, "device", "set_default_device")
         return with_blocks.opening(self.sites, kind.__name__.lstrip("_"))
@@ -283,7 +300,7 @@ def _timed(clock: _Clock, kind: type, original):
     """A handler, and how long it takes."""
 
     def handler(mode, func, *args, **kwargs):
-        clock.count(kind)
+        clock.count(kind, func)
         clock.enter(kind, func)
         try:
             return original(mode, func, *args, **kwargs)
@@ -297,7 +314,7 @@ def _counted(clock: _Clock, kind: type, original):
     """The same, counted only."""
 
     def handler(mode, func, *args, **kwargs):
-        clock.count(kind)
+        clock.count(kind, func)
         return original(mode, func, *args, **kwargs)
 
     return handler
@@ -316,26 +333,37 @@ def _timed_besides(clock: _Clock, kind: type, original):
     return method
 
 
-def _device_call_ns() -> float:
-    """What a call of torch takes longer under a default device: the best of some rounds, on a tensor of our own."""
+def _device_call_ns() -> "tuple[float, float]":
+    """What a call of torch takes longer under a default device: one that C++ passes on, and one that Python does."""
+    mode = DeviceContext(torch.device("cpu"))
+    return _longer_ns(torch.neg, "function", mode), _longer_ns(torch.nn.functional.silu, "function", mode)
+
+
+def _below_ns(of: str, ours) -> float:
+    """What a call takes longer with ours below, which has nothing to time."""
+    return _longer_ns(torch.neg, of, ours)
+
+
+def _longer_ns(function, of: str, mode) -> float:
+    """What a call of a function takes longer under a mode of torch's or ours, on a tensor of our own: the best of some
+    rounds. The job's modes are away meanwhile, and hear nothing of it."""
     taken = {kind: [pop() for _ in modes()] for kind, (modes, pop, _) in _STACKS.items()}
     try:
         x = torch.ones(1)
-        plain_ns = min(_repeated(x) for _ in range(_ROUNDS))
-        mode = DeviceContext(torch.device("cpu"))
-        _put_below("function", mode)
+        plain_ns = min(_repeated(function, x) for _ in range(_ROUNDS))
+        _put_below(of, mode)
         try:
-            return max(0, min(_repeated(x) for _ in range(_ROUNDS)) - plain_ns) / _CALLS
+            return max(0, min(_repeated(function, x) for _ in range(_ROUNDS)) - plain_ns) / _CALLS
         finally:
-            _take_from_below("function", mode)
+            _take_from_below(of, mode)
     finally:
         for kind, modes in taken.items():
-            for mode in reversed(modes):
-                _STACKS[kind][2](mode)
+            for one in reversed(modes):
+                _STACKS[kind][2](one)
 
 
-def _repeated(x) -> int:
+def _repeated(function, x) -> int:
     began = _clock()
     for _ in range(_CALLS):
-        torch.neg(x)
+        function(x)
     return _clock() - began
