@@ -7,8 +7,8 @@ from .source import parsed
 
 
 def opening(sites, *words: str) -> int:
-    """The number of the line that names one of `words`: the innermost `with` that is still open, else a statement of
-    the same files that calls it; -1 where no line does."""
+    """The number of the line that names one of `words`: the innermost `with` that is still open, else the first
+    statement of the same files that calls it; -1 where no line does."""
     called = -1
     for file, line, function in sites.stack(sys._getframe(1)):
         tree = None if sites.is_library(file) else parsed(file)
@@ -17,9 +17,13 @@ def opening(sites, *words: str) -> int:
                 is_open = node.lineno <= line <= (node.end_lineno or 0)
                 if is_open and any(_names(item.context_expr, words) for item in node.items):
                     return sites.number((file, node.lineno, function, None))
-            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _names(node.value.func, words):
+            elif called < 0 and _calls(node, words):
                 called = sites.number((file, node.lineno, "<module>", None))
     return called
+
+
+def _calls(node, words: "tuple[str, ...]") -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _names(node.value.func, words)
 
 
 def _names(expression, words: "tuple[str, ...]") -> bool:
