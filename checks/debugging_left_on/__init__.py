@@ -3,12 +3,15 @@
 What it looks at
 ----------------
 Autograd's anomaly detection, in a few steps of the job: each stack trace that an operator takes in the forward pass,
-each search for NaN behind a node of the backward pass, how long they take, and the line that switched it on. A profiler
-of the job's own (`torch.profiler`, `torch.autograd.profiler`, `emit_nvtx`): in which steps it is on, and by a timing in
-the job's process what an operator takes longer with it. Deterministic algorithms: the job's own passes, run again after
-its last step with and without. `tracemalloc`: steps of the job, some of which it does not hear of, in turns. Python's
-debugging allocator (`PYTHONMALLOC=debug`, `PYTHONDEVMODE`, `-X dev`): after the job an interpreter like its own, with
-these settings and without. Lines that read tensors to test them: `assert`, `isnan`, `isinf`, `isfinite`.
+each search for NaN behind a node of the backward pass, how long they take, and the line that switched it on. A
+profiler of the job's own (`torch.profiler`, `torch.autograd.profiler`, `emit_nvtx`): in which steps it is on, and by a
+timing in the job's process what an operator takes longer with it. Deterministic algorithms: the job's own passes, run
+again after its last step with and without. `tracemalloc`: steps of the job, some of which it does not hear of, in
+turns. Python's debugging allocator (`PYTHONMALLOC=debug`, `PYTHONDEVMODE`, `-X dev`): after the job an interpreter
+like its own, with these settings and without. Modes around the passes (`FlopCounterMode`, a `TorchDispatchMode` or
+`TorchFunctionMode` of the job's own): a clock around what they are called for, in a few steps, less the operators
+themselves; a default device (`torch.set_default_device`): the calls that it hears of, and what one takes longer with
+it. Lines that read tensors to test them: `assert`, `isnan`, `isinf`, `isfinite`.
 
 Why it costs time
 -----------------
@@ -16,9 +19,11 @@ With anomaly detection on, every operator whose gradient will be needed takes a 
 the backward pass is searched for NaN. A network of 40 layers took 1.6 ms per step without it and 13.6 ms with it. A
 profiler writes one to three records for each operator, 1.5 to 5 us together: a step of 2.7 ms took 4 to 6 ms under it.
 With deterministic algorithms torch fills all memory that it allocates, and some operators add up one element after
-another. `tracemalloc` notes the place of every allocation of Python: a step of small layers took 4.5 ms with it and 1.4
-without. The debugging allocator fills every block that Python takes or gives back, and checks its ends. A test reads a
-tensor, and everything waits for the answer.
+another. `tracemalloc` notes the place of every allocation of Python: a step of small layers took 4.5 ms with it and
+1.4 without. The debugging allocator fills every block that Python takes or gives back, and checks its ends. A mode has
+each operator call Python, 10 to 50 us each: the FLOPs of every step, counted, more than doubled a step of small
+layers. With a default device each call of torch goes through Python, about 1 us. A test reads a tensor, and everything
+waits for the answer.
 
 Example
 -------
@@ -30,14 +35,16 @@ Example
 
 How to fix
 ----------
-Switch it off, and on again for a run that is to find where a NaN comes from. Give a profiler a schedule that ends
-(`torch.profiler.schedule(..., repeat=1)`). Set `torch.utils.deterministic.fill_uninitialized_memory = False`, or use
-deterministic algorithms only in runs that are compared bit by bit. Test the loss every 50 steps.
+Switch it off, and on again for a run that is to find where a NaN comes from. Count FLOPs in one step. Give a profiler
+a schedule that ends (`torch.profiler.schedule(..., repeat=1)`). Set
+`torch.utils.deterministic.fill_uninitialized_memory = False`, or use deterministic algorithms only in runs that are
+compared bit by bit. Test the loss every 50 steps.
 
 When it stays silent
 --------------------
 Below 5 % of the step, and where it is off. A profiler with a schedule by which it ends, one that records few of the
-steps, and one that was on in the first half of the steady steps only. Asserts on shapes and other numbers of Python's,
+steps, and one that was on in the first half of the steady steps only. A mode in one step only, in evaluation, or that
+torch itself works with (activation checkpointing, `torch.compile`). Asserts on shapes and other numbers of Python's,
 which read no tensor. `-X importtime`, which costs the start only. Other aids that variables switch on
 (`CUDA_LAUNCH_BLOCKING`, `TORCH_LOGS`, ...) are named, and told where the report says how far to trust the run (PD96):
 what they cost cannot be told from one run.
@@ -49,9 +56,10 @@ saved; passes are not run again there, so what deterministic algorithms cost is 
 is seen. What a profiler costs is told from small operators and less exact than the rest; what it does when it ends a
 cycle (sorting, writing a trace) is not in it, nor are Python's calls, which `with_stack=True` records too. An answer
 that is kept in a variable and tested on another line is a scalar read (PD10). Where the job runs to its own end,
-deterministic algorithms are not timed. Memory that is taken in the few steps of which `tracemalloc` does not hear, and
-kept, is in no snapshot. What the debugging allocator costs is a range: calls of functions take little more with it,
-small objects most, and how much of a step's Python is the one or the other is not known.
+deterministic algorithms are not timed. A mode that is only around what is neither in a model's call nor a backward
+pass is not seen, nor are modes of a compiled job timed. Memory that is taken in the few steps of which `tracemalloc`
+does not hear, and kept, is in no snapshot. What the debugging allocator costs is a range: calls of functions take
+little more with it, small objects most, and how much of a step's Python is the one or the other is not known.
 
 References
 ----------
@@ -70,6 +78,7 @@ from .anomaly import KINDS, anomaly_detection
 from .asserts import tested_tensors
 from .deterministic import deterministic_algorithms, deterministic_ms
 from .limits import Limits
+from .modes import modes_left_on, modes_ms
 from .profiler import profiler_left_on, profiler_ms
 from .tracing import traced_allocations, tracing_ms
 
@@ -88,6 +97,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         tested_tensors(evidence, step, limits),
         traced_allocations(evidence, step, limits),
         debugging_allocator(evidence, step, limits),
+        *modes_left_on(evidence, step, limits),
     )
     if findings:
         return found(*findings)
@@ -117,6 +127,7 @@ def _told(evidence: Evidence, step: Step) -> tuple[Measurement, ...]:
         ("deterministic_ms", deterministic_ms(evidence, step), "deterministic algorithms"),
         ("tracing_ms", tracing_ms(evidence, step), "`tracemalloc`"),
         ("allocator_ms", allocator_ms(evidence, step), "Python's debugging allocator"),
+        ("modes_ms", modes_ms(evidence), "modes of the job's own"),
     )
     return tuple(milliseconds(name, ms, label) for name, ms, label in asked if not isinstance(ms, Missing) and ms > 0)
 
@@ -128,6 +139,8 @@ def _untold(evidence: Evidence, step: Step) -> list[str]:
     aids = [aid.name for aid in on if isinstance(timed.get(aid.kind, _NOT_TOLD), Missing)]
     if isinstance(profiler_ms(evidence), Missing):
         aids.append("the job's own profiler")
+    if isinstance(modes_ms(evidence), Missing):
+        aids.append("a mode of the job's own around its steps")
     if isinstance(deterministic_ms(evidence, step), Missing):
         aids.append("deterministic algorithms (`torch.use_deterministic_algorithms`)")
     return aids

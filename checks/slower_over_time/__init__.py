@@ -1,25 +1,28 @@
-"""Steps that get longer, because of what the job keeps: a container, a tensor, an autograd graph or a file that grows.
+"""Steps that get longer, because of what the job keeps: a container, hooks, a tensor, an autograd graph or a file that
+grows.
 
 What it looks at
 ----------------
-The length of every steady step, part by part: the trend through medians of blocks of steps (Theil and Sen), with its 99
-% interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets and
-deques that have gained elements each time, tensors and arrays that are larger each time and carry on what they held,
-and autograd graphs that have gained nodes. Where something has grown, or steps have got longer, the lines of a step or
-two are timed once more, to be compared with those of the first line window. What making a batch takes has a trend of
-its own, in each data-loader worker; one that gets slower has its data set looked at in the same way, and a batch made
-line by line once more. Of what saves, bytes of each call. From outside: swapping, a quota's throttling, the CPUs' clock
-and page faults, each by its own course over the steps; on a CUDA device the GPU's clock where its driver says that it
-slows it down, and driver allocations that come more often while more reserved memory is in no use.
+The length of every steady step, part by part: the trend through medians of blocks of steps (Theil and Sen), with its
+99 % interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets
+and deques that have gained elements each time, hooks on modules, parameters and optimizers that have become more,
+tensors and arrays that are larger each time and carry on what they held, and autograd graphs that have gained nodes.
+Where something has grown, or steps have got longer, the lines of a step or two are timed once more, to be compared
+with those of the first line window. What making a batch takes has a trend of its own, in each data-loader worker; one
+that gets slower has its data set looked at in the same way, and a batch made line by line once more. Of what saves,
+bytes of each call. From outside: swapping, a quota's throttling, the CPUs' clock and page faults, each by its own
+course over the steps; on a CUDA device the GPU's clock where its driver says that it slows it down, and driver
+allocations that come more often while more reserved memory is in no use.
 
 Why it costs time
 -----------------
-What is gone through whole in every step takes longer with every element: averaging all losses so far, writing the whole
-log anew, sampling from a set that is made a list first, comparing with every embedding ever made. `torch.cat([bank,
-x])` copies all of the bank to add a few rows. A tensor that is computed from its own last value and never detached
-keeps the graphs of all steps before, and the backward pass walks them all. A data set that keeps what it has seen makes
-every item dearer than the one before. A list of losses, averaged in every step, had doubled steps of half a millisecond
-after 1,000 of them.
+What is gone through whole in every step takes longer with every element: averaging all losses so far, writing the
+whole log anew, sampling from a set that is made a list first, comparing with every embedding ever made.
+`torch.cat([bank, x])` copies all of the bank to add a few rows. A tensor that is computed from its own last value and
+never detached keeps the graphs of all steps before, and the backward pass walks them all. A hook that is registered in
+every step and never removed is called once more in each. A data set that keeps what it has seen makes every item
+dearer than the one before. A list of losses, averaged in every step, had doubled steps of half a millisecond after
+1,000 of them.
 
 Example
 -------
@@ -29,7 +32,7 @@ Example
 How to fix
 ----------
 Keep a running sum or the newest elements, a bank of a fixed size, write only what is new, and detach what is carried
-from one step to the next.
+from one step to the next. Register hooks once, before the loop, or `remove()` their handles.
 
 When it stays silent
 --------------------
@@ -37,7 +40,8 @@ Where the steps do not surely grow by a tenth of their early length, where they 
 where what grows takes no time: a list of numbers that is only appended to. Where steps grow and nothing that the job
 keeps does, such as with sequences that get longer, it says so, names the line that takes longer, and blames nothing. A
 loader is to blame only where the forward and backward pass do not grow with its batches. A replay buffer that is full,
-a cache that has filled and a bank that is cut to its newest rows grow no more.
+a cache that has filled and a bank that is cut to its newest rows grow no more. Hooks that are registered once, or
+removed in the step that registers them.
 
 Limits
 ------
@@ -62,10 +66,11 @@ from perfdoctor.api.quantities import Evidence, Missing, StepGrowth, Trend
 from .batches import slower_loader
 from .files import growing_file
 from .growth import MOST, Case, Limits, measured
+from .hooks import growing_hooks
 from .kept import growing_graph, growing_object
 from .outside import slowing
 
-_CAUSES = (growing_graph, growing_object, slower_loader, slowing)
+_CAUSES = (growing_graph, growing_hooks, growing_object, slower_loader, slowing)
 """In this order: a loader that is slower because of what the training process keeps has a name for it, and what is kept
 may be why the machine swaps."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, location, milliseconds
-from perfdoctor.api.quantities import GrowingContainer, GrowingLine, GrowingTensor, Trend
+from perfdoctor.api.quantities import GrowingContainer, GrowingHooks, GrowingLine, GrowingTensor, Trend
 
 from .growth import MOST, Case, line_measured
 
@@ -67,7 +67,7 @@ def growing_object(case: Case) -> Finding | None:
     return None
 
 
-def lines_of(kept: GrowingContainer | GrowingTensor, lines: Sequence[GrowingLine]) -> list[GrowingLine]:
+def lines_of(kept: GrowingContainer | GrowingHooks | GrowingTensor, lines: Sequence[GrowingLine]) -> list[GrowingLine]:
     """Those that name it, and those of functions that it is given to."""
     places = {(site.file, site.line) for site in kept.uses}
     return [

@@ -39,6 +39,7 @@ def build(
         slower_batches.build(process, workers, steps),
         slowing.build(process, samples, steps, found),
         process.planned.steps if process.planned is not None else 0,
+        kept.hooks if kept is not None else (),
     )
 
 

@@ -66,6 +66,29 @@ class GrowingTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowingHooks:
+    """Hooks that were more at each of the last three censuses, or more: registered again and again, never removed."""
+
+    registered_by: str
+    """The method that does: `register_forward_hook`, `register_hook`, ..."""
+    name: str
+    """Of the module, parameter or optimizer that has them: `loss.net.0`; "" for hooks on all modules. Of several the
+    one that gains most."""
+    owners: int
+    """How many have such hooks, and gain some."""
+    hooks: int
+    """Of all owners, at the last census."""
+    per_step: float
+    """That they gain."""
+    site: Site | None
+    """The line that registers them, by the source; None where no line of the user's does."""
+    uses: tuple[Site, ...] = ()
+    """Lines that name the owner, or what leads to it, and call something."""
+    passed_to: tuple[str, ...] = ()
+    """The hook's own function, where it is the user's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Growth:
     """The last census in which something had grown."""
 
@@ -76,6 +99,8 @@ class Growth:
     """At most the one that gains most nodes."""
     larger_tensors: tuple[GrowingTensor, ...] = ()
     """The fastest first."""
+    hooks: tuple[GrowingHooks, ...] = ()
+    """Those that gain most first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from .loading import (
     WorkerSample,
 )
 from .memory import MemoryWindow, ObjectsWindow
+from .modes import ModesSeen, ModesWindow
 from .operators import (
     Counters,
     FinalTimings,
@@ -168,6 +169,10 @@ class ProcessRecording:
     """None where every gradient has an optimizer, and one pass is made for each update."""
     tracing: TracingTiming | Missing | None
     """None where nobody traced Python's allocations."""
+    modes: ModesWindow | Missing | None
+    """None where no mode of the job's was on often enough to be timed."""
+    modes_seen: tuple[ModesSeen, ...]
+    """Empty where none was ever on."""
     cycle: Cycle | None
     """None where every steady step is like the others."""
     growth: Growth | None
@@ -273,6 +278,8 @@ KINDS: Mapping[str, str] = {
     "window later": "later_lines",
     "window gradients": "gradient_reads",
     "window tracing": "tracing",
+    "window modes": "modes",
+    "modes": "modes_seen",
     "cycle": "cycle",
     "growth": "growth",
     "planned": "planned",

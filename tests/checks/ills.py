@@ -17,7 +17,15 @@ from ill_runs.cpu_ops import (
     sequential_loop,
 )
 from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, scattered, unfused
-from ill_runs.debugging import asserting, debug_allocator, deterministic, profiled, tracing
+from ill_runs.debugging import (
+    asserting,
+    debug_allocator,
+    default_device,
+    deterministic,
+    mode_left_on,
+    profiled,
+    tracing,
+)
 from ill_runs.discarded_gradients import discarded
 from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import (
@@ -36,7 +44,15 @@ from ill_runs.evaluation_and_logging import (
     small_evaluation_batches,
 )
 from ill_runs.gc import automatic_collections, explicit_collections
-from ill_runs.growth import deeper_graph, growing, growing_file, growing_tensor, slowed, slower_loader
+from ill_runs.growth import (
+    deeper_graph,
+    growing,
+    growing_file,
+    growing_hooks,
+    growing_tensor,
+    slowed,
+    slower_loader,
+)
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
 from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, stepped_schedule, zeroed
@@ -143,6 +159,7 @@ ILL: dict[str, Evidence] = {
     "PD15.growing-container": growing(),
     "PD15.growing-file": growing_file(),
     "PD15.growing-graph": deeper_graph(),
+    "PD15.growing-hooks": growing_hooks(),
     "PD15.growing-tensor": growing_tensor(),
     "PD15.cuda-fragmentation": slowed("cuda-fragmentation", 0.1, 8.0, least_ms=1.6, beside=(2e8, 6e9)),
     "PD15.gpu-clock": slowed("gpu-clock", 1980.0, 1100.0, beside=(62.0, 88.0)),
@@ -157,6 +174,8 @@ ILL: dict[str, Evidence] = {
     "PD16.tested-tensors": asserting(),
     "PD16.traced-allocations": tracing(),
     "PD16.debugging-allocator": debug_allocator(),
+    "PD16.default-device": default_device(),
+    "PD16.mode-left-on": mode_left_on(),
     "PD17.discarded-gradients": discarded(),
     "PD17.slow-update": slow_update(),
     "PD17.state-copies": state_copies(),

@@ -9,10 +9,13 @@ from ill_runs.cpu_ops import SWITCH_LINE, anomaly_detection
 from ill_runs.debugging import (
     ASSERT_LINE,
     DETERMINISTIC_LINE,
+    MODE_LINE,
     PROFILER_LINE,
     asserting,
     debug_allocator,
+    default_device,
     deterministic,
+    mode_left_on,
     profiled,
     tracing,
 )
@@ -21,7 +24,7 @@ from perfdoctor.checks.debugging_left_on import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, Severity
-from perfdoctor.evidence.model import CallSite, DebuggingAid, Deterministic, Evidence, Missing
+from perfdoctor.evidence.model import CallSite, DebuggingAid, Deterministic, Evidence, Missing, Modes
 
 
 def _found(evidence: Evidence) -> Finding:
@@ -209,3 +212,36 @@ def test_a_debugging_allocator_that_costs_little_is_told_by_its_cost(evidence: E
 def test_a_debugging_allocator_that_was_not_timed_is_named() -> None:
     outcome = examine(with_(debug_allocator(), allocator=Missing("it was not timed")), CHECK.limits)
     assert is_clear(outcome) and "cannot be told" in outcome.reason
+
+
+def test_a_counter_of_flops_is_found_with_what_its_python_takes_and_is_to_count_once() -> None:
+    finding = _found(mode_left_on())
+    assert finding.id == "PD16.mode-left-on" and finding.severity is Severity.ERROR
+    assert finding.location is not None and finding.location.line == MODE_LINE.line
+    assert number(finding, "cost_ms") == pytest.approx(10.0) and finding.confidence is Confidence.HIGH
+    assert "if flops is None" in finding.fix.code
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(8.0), pytest.approx(13.0))
+
+
+def test_another_mode_is_to_be_switched_on_now_and_then() -> None:
+    finding = _found(mode_left_on(name="NanWatch", kind="function", calls_per_step=90.0))
+    assert "with NanWatch()" in finding.fix.code and "call of torch" in finding.reasoning
+
+
+def test_a_default_device_is_told_by_its_own_words() -> None:
+    finding = _found(default_device())
+    assert finding.id == "PD16.default-device" and "device=" in finding.fix.code
+    assert number(finding, "calls") == 2_500
+
+
+@pytest.mark.parametrize(("ms", "share", "count"), [(1.2, 1.0, 0), (1.3, 1.0, 1), (10.0, 0.1, 0), (13.0, 0.1, 1)])
+def test_a_mode_counts_from_a_twentieth_of_the_step_on(ms: float, share: float, count: int) -> None:
+    outcome = examine(mode_left_on(ms, share), CHECK.limits)
+    assert len(ids(outcome)) == count
+    assert count or "modes of the job's own" in outcome.reason
+
+
+def test_a_mode_that_was_not_timed_is_named_and_alarms_nobody() -> None:
+    outcome = examine(with_(healthy(), modes=Modes(1.0, Missing("the job uses torch.compile"))), CHECK.limits)
+    assert is_clear(outcome) and "cannot be told" in outcome.reason
+    assert [m.value for m in outcome.measurements if m.name == "aids"] == ["a mode of the job's own around its steps"]

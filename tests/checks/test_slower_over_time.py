@@ -11,10 +11,13 @@ from ill_runs.growth import (
     HISTORY,
     ITEM_LINE,
     MEAN_LINE,
+    REGISTER_LINE,
     STATE,
+    TAPS,
     deeper_graph,
     growing,
     growing_file,
+    growing_hooks,
     growing_tensor,
     slowed,
     slower_loader,
@@ -233,3 +236,22 @@ def test_without_steps_or_their_trend_nothing_is_claimed(part: str) -> None:
     outcome = _examined(with_(healthy(), **{part: Missing("it was not seen")}))
     assert outcome.kind is OutcomeKind.CANNOT_TELL and "it was not seen" in outcome.reason
     assert _examined(growing(trend=Missing("too few"))).kind is OutcomeKind.CANNOT_TELL
+
+
+def test_hooks_that_pile_up_are_found_with_the_line_that_registers_them() -> None:
+    finding = _found(growing_hooks())
+    assert finding.id == "PD15.growing-hooks" and finding.severity is Severity.ERROR
+    assert finding.location is not None and finding.location.line == REGISTER_LINE.line
+    assert number(finding, "per_step") == 8.0 and "handle.remove()" in finding.fix.code
+
+
+def test_hooks_whose_line_is_nobodys_are_found_where_they_are_called() -> None:
+    call = GrowingLine(Site("train.py", 31, "main"), "forward", 1.0, 12.0, 0.5)
+    finding = _found(growing_hooks(with_(TAPS, site=None, uses=(call.site,), passed_to=()), lines=(call,)))
+    assert finding.id == "PD15.growing-hooks"
+    assert finding.location is not None and finding.location.line == call.site.line
+
+
+def test_hooks_that_take_no_time_are_not_to_blame() -> None:
+    elsewhere = GrowingLine(MEAN_LINE, "other", 0.2, 20.0, 0.9)
+    assert _examined(growing_hooks(lines=(elsewhere,))).kind is OutcomeKind.CANNOT_TELL

@@ -69,8 +69,21 @@ def counter():
     return count
 
 
+def watch(lengths):
+    def hook(module, given, result):
+        lengths.append(len(result))
+
+    return hook
+
+
+def note(gradient):
+    return None
+
+
 def train():
     model, optimizer, criterion = loops.setup()
+    watched, weight = torch.nn.Sequential(torch.nn.Linear(8, 2)), torch.nn.Parameter(torch.zeros(2))
+    watched.register_forward_hook(watch(collections.deque(maxlen=4)))
     loud, slotted, count = Loud(), Slotted(), counter()
     graphs, average = [], torch.zeros(())
     x, y = torch.randn(4, 8), torch.tensor([0, 1, 0, 1])
@@ -90,6 +103,10 @@ def train():
         loud.features.append((step, x.clone()))
         slotted.pairs[step] = x[:1]
         recent.append(step)
+        watched[0].register_forward_hook(watch(collections.deque(maxlen=4)))
+        watched.register_forward_pre_hook(lambda module, given: None).remove()
+        weight.register_hook(note)
+        watched(x)
         bank = torch.cat([bank, x[:1, :3]])
         far = x[:, :3] @ bank.T
         returns = np.append(returns, far.sum().item())

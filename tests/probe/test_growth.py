@@ -95,6 +95,17 @@ def test_longer_inputs_are_no_tensor_that_is_kept(kept: Observed) -> None:
     assert {tensor.name for tensor in kept.rank.growth.larger_tensors} == {"bank", "returns", "keeper.queue", "tally"}
 
 
+def test_hooks_that_pile_up_are_named_with_their_owner_and_the_line_that_registers_them(kept: Observed) -> None:
+    assert kept.rank.growth is not None
+    found = {hooks.registered_by: hooks for hooks in kept.rank.growth.hooks}
+    assert found.keys() == {"register_forward_hook", "register_hook"}
+    forward, gradient = found["register_forward_hook"], found["register_hook"]
+    assert (forward.name, forward.owners, forward.per_step) == ("watched.0", 1, pytest.approx(1.0))
+    assert line_of(forward.site).startswith("watched[0].register_forward_hook(")
+    assert forward.passed_to == ("hook",) and "watched(x)" in [line_of(site) for site in forward.uses]
+    assert gradient.name == "weight" and line_of(gradient.site) == "weight.register_hook(note)"
+
+
 def test_lines_are_timed_once_more_after_something_has_grown(kept: Observed) -> None:
     first, later = kept.rank.code_lines, kept.rank.later_lines
     assert isinstance(first, LinesWindow) and isinstance(later, LinesWindow)

@@ -12,12 +12,14 @@ from __future__ import annotations
 from ...recording.base import *
 from ...recording.growth import GrowingContainer as GrowingContainer
 from ...recording.growth import GrowingGraph as GrowingGraph
+from ...recording.growth import GrowingHooks as GrowingHooks
 from ...recording.growth import GrowingTensor as GrowingTensor
 from ...recording.host import GpuProcess as GpuProcess
 from ...recording.layers import *
 from ...recording.libraries import *
 from ...recording.lines import *
 from ...recording.machine import *
+from ...recording.modes import *
 from ...recording.operators import *
 from ...recording.process import ProbeFault as ProbeFault
 from ...recording.process import Saved as Saved
@@ -38,5 +40,6 @@ from .host import *
 from .job import *
 from .loading import *
 from .memory import *
+from .modes import *
 from .profiled import *
 from .step import *

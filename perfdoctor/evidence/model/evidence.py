@@ -26,6 +26,7 @@ from .host import Host
 from .job import DebuggingAid, Job
 from .loading import Loader
 from .memory import CudaMemory, HostMemory
+from .modes import Modes
 from .profiled import Profiled
 from .step import GarbageCollection, Step
 
@@ -86,6 +87,7 @@ class Evidence:
     allocator: AllocatorTiming | Missing = PLAIN_ALLOCATOR
     compilation: Compilation | Missing = NOT_RECORDED
     profiled: Profiled | Missing = NOT_RECORDED
+    modes: Modes | Missing = NOT_RECORDED
     deterministic: Deterministic | Missing = NOT_RECORDED
     schedules: tuple[CallSite, ...] | Missing = NOT_RECORDED
     """Lines that step a learning-rate schedule, the dearest first."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...recording.base import Missing, Site
-from ...recording.growth import GrowingContainer, GrowingGraph, GrowingTensor
+from ...recording.growth import GrowingContainer, GrowingGraph, GrowingHooks, GrowingTensor
 from .step import Parts
 
 
@@ -108,3 +108,5 @@ class StepGrowth:
     """Those that grew with the steps, the largest first."""
     planned_steps: int = 0
     """That the loop is going to take in all; 0 where that is not known."""
+    hooks: tuple[GrowingHooks, ...] = ()
+    """That pile up."""

@@ -23,6 +23,7 @@ from .hooks.device_clock import DeviceClock
 from .hooks.evaluation import Evaluation
 from .hooks.jobs_profiler import JobsProfiler
 from .hooks.loggers import Loggers
+from .hooks.modes import Modes
 from .imports import IMPORTS
 from .launcher import Launcher
 from .loop import Loop
@@ -66,6 +67,8 @@ class Probe:
         self.device_clock = DeviceClock(recorder, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
         self.windows = schedule.Windows(recorder, functools.partial(made, probe=self), self.fault, plan)
+        self.modes = Modes(recorder, self.loop, self.windows, guarded)
+        self.look_for_modes = guarded("modes", self.modes.at_tick)
         self.profilers = profilers.Profilers(guarded("profilers", self.profiler_starts))
         self.jobs_profiler = JobsProfiler(recorder, self.loop, self.sites, self.profilers)
         self.held_back = HeldBack()
@@ -128,7 +131,16 @@ class Probe:
         """In a forked child: nothing that was measured so far is ours."""
         self.launcher.leave()
         self.sites.ids.clear()
-        for part in (self.loop, self.concurrency, self.collector, self.calls, self.loading, self.windows, self):
+        for part in (
+            self.loop,
+            self.concurrency,
+            self.collector,
+            self.calls,
+            self.loading,
+            self.windows,
+            self.modes,
+            self,
+        ):
             part.reset()
         self.growth = None
         self.tracker.known = ""
@@ -224,6 +236,8 @@ class Probe:
             self.write_rows()
         line.skip_own_time()
         self.own_ns += line.boundary_ns - now
+        if self.trials is None:
+            self.look_for_modes(step, self.discovery.compiled)
         if due and self.trials is None:
             self.time_threads(step)
             self.time_requests(step)
@@ -252,6 +266,7 @@ class Probe:
         if self.trials is None:
             from .remedies.trial import Trials
 
+            self.modes.stop()
             self.trials = Trials(self)
             self.recorder.record("trials", step=step, t=time.perf_counter_ns())
             if self.remedies:

@@ -14,6 +14,8 @@ from perfdoctor.evidence.model import (
     DeterministicTiming,
     Evidence,
     Line,
+    Mode,
+    Modes,
     Parts,
     Profiled,
     ProfilerTiming,
@@ -23,6 +25,7 @@ from perfdoctor.evidence.model import (
 
 PROFILER_LINE = Site("train.py", 30, "main")
 DETERMINISTIC_LINE = Site("train.py", 8, "main")
+MODE_LINE = Site("train.py", 60, "main")
 ASSERT_LINE = Site("train.py", 47, "main")
 
 
@@ -69,3 +72,15 @@ def asserting(ms: float = 3.0, purpose: str = "assert", header: str = "") -> Evi
     line = Line(ASSERT_LINE, "other", 60.0, ms, ms / 2, 0.6, 0.6, 12.0)
     parts = Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=2.0, other=4.7)
     return with_(healthy(), step=step(parts), call_sites=(call,), hot_lines=(line, *HOT_LINES))
+
+
+def mode_left_on(ms: float = 10.0, share: float = 1.0, **changes: Any) -> Evidence:
+    """Steps of 25 ms, with 400 operators whose FLOPs are counted."""
+    mode = Mode("FlopCounterMode", "torch.utils.flop_counter", "dispatch", 400.0, (0.9 * ms, ms, 1.2 * ms), MODE_LINE)
+    return with_(healthy(), modes=Modes(share, (with_(mode, **changes),)))
+
+
+def default_device(ms: float = 3.0, site: Site | None = MODE_LINE) -> Evidence:
+    """Steps of 25 ms, with 2,500 calls of torch."""
+    mode = Mode("DeviceContext", "torch.utils._device", "device", 2_500.0, (ms,), site)
+    return with_(healthy(), modes=Modes(1.0, (mode,)))

@@ -10,6 +10,7 @@ from perfdoctor.evidence.model import (
     Evidence,
     GrowingContainer,
     GrowingGraph,
+    GrowingHooks,
     GrowingLine,
     GrowingTensor,
     Parts,
@@ -37,6 +38,10 @@ SEEN = GrowingContainer(
     "dataset.seen", "list", 900, 32.0, 0.0, 0.0, 0, Site("data.py", 11, "__getitem__"), (ITEM_LINE,)
 )
 BANK = GrowingTensor("bank", 4_000_000, 10_000, CAT_LINE, (CAT_LINE, FAR_LINE))
+
+HOOK_LINE = Site("loss.py", 8, "hook")
+REGISTER_LINE = Site("loss.py", 20, "activations")
+TAPS = GrowingHooks("register_forward_hook", "criterion.net.0", 4, 3_200, 8.0, REGISTER_LINE, (), ("hook",))
 
 
 def trend(gained: Parts, **changes: Any) -> Trend:
@@ -95,3 +100,11 @@ def slowed(
 ) -> Evidence:
     """Nothing that the job keeps grows, and something outside does: from 20 ms to 40, 13 of them between the thirds."""
     return growing(None, lines=(), slowing=(Slowing(kind, early, late, grown_ms, **more),))  # type: ignore[arg-type]
+
+
+def growing_hooks(hooks: GrowingHooks = TAPS, **changes: Any) -> Evidence:
+    """Hooks that are registered anew in every step: their own line takes 20 ms more in the end."""
+    line = GrowingLine(HOOK_LINE, "forward", 0.1, 18.0, 0.9)
+    found = StepGrowth(trend(Parts(forward=20.0)), lines=(line,), hooks=(hooks,))
+    parts = Parts(input_wait=0.3, forward=18.0, backward=10.0, optimizer=2.0, other=0.2)
+    return with_(healthy(), step=step(parts), growth=with_(found, **changes))

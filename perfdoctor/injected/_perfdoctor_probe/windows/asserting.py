@@ -1,8 +1,8 @@
 """Statements that test tensors: an `assert`, or a search for NaN and infinity, by the source of a line."""
 
 import ast
-import functools
-import linecache
+
+from .source import parsed
 
 _TESTS = frozenset(("isnan", "isinf", "isfinite"))
 """Functions of torch, NumPy and `math`, and methods of tensors."""
@@ -10,7 +10,7 @@ _TESTS = frozenset(("isnan", "isinf", "isfinite"))
 
 def purpose(file: str, line: int) -> str:
     """What a line that reads a tensor does so for: `assert`, `nan_test`, or "" for anything else."""
-    tree = _tree(file)
+    tree = parsed(file)
     found = ""
     for node in ast.walk(tree) if tree is not None else ():
         if not getattr(node, "lineno", line + 1) <= line <= (node.end_lineno or 0):
@@ -21,12 +21,3 @@ def purpose(file: str, line: int) -> str:
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             found = "nan_test" if name in _TESTS else found
     return found
-
-
-@functools.lru_cache(maxsize=8)
-def _tree(file: str):
-    """None where the source is gone, or none."""
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None

@@ -13,6 +13,8 @@ _REBINDS = r"\s*(?:[-+*]?=(?!=)|:\s*[\w.]+\s*=)"
 _LONGEST = 20
 """Lines of a statement."""
 _TARGETS = re.compile(r"\s*(\w+(?:\s*,\s*\w+)*)\s*=(?!=)")
+_NAMELESS = ("self", "_modules", "_parameters")
+"""In the path to a module: they name no one."""
 _CALLED = re.compile(r"(\w+)\s*\(")
 _FUNCTION = re.compile(r"\s*(?:async\s+)?def\s+(\w+)")
 
@@ -65,6 +67,34 @@ class GrowingLines:
                     found.append(self._place(file, number))
                     called.update(dict.fromkeys(_CALLED.findall(line)))
         return found, list(called)
+
+    def registers(self, held, function, name: str) -> int:
+        """Where hooks are registered by the method `name`: in the file of the hook or where its owner is named; -1
+        where no line says so."""
+        files = dict.fromkeys((*self._of(function), *held.files))
+        calls = re.compile(rf"\b{name}\s*\(")
+        for file in files:
+            for number, line in reversed(list(enumerate(self._lines(file), 1))):
+                if calls.search(line):
+                    return self._place(file, number)
+        return -1
+
+    def around_hooks(self, held, function) -> "tuple[list[int], list[str]]":
+        """Lines that name who has the hooks, or what leads to it, and call something; and the hook's own name: from
+        there it is called ever more often."""
+        words = [word for word in re.findall(r"\w+", held.path)[:-1] if not word.isdigit() and word not in _NAMELESS]
+        named = re.compile("|".join(rf"\b{word}\b" for word in words) or r"(?!)")
+        found = []
+        for file in held.files:
+            for number, line in enumerate(self._lines(file), 1):
+                if named.search(line) and _CALLED.search(line) and len(found) < _MOST_USES:
+                    found.append(self._place(file, number))
+        return found, [function.__name__] if self._of(function) else []
+
+    def _of(self, function) -> "list[str]":
+        """The file of the user's that a function is in; none for a library's."""
+        file = function.__code__.co_filename if function is not None else ""
+        return [file] if file and not self.sites.is_library(file) else []
 
     def heirs(self, held) -> "list[int]":
         """Lines that name a tensor, or what such a line of the same function computes: `far = x @ bank.T`, and where

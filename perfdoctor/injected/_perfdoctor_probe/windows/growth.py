@@ -1,5 +1,5 @@
-"""What the job keeps more and more of: containers that get longer, tensors that get larger and autograd graphs that get
-deeper, by name.
+"""What the job keeps more and more of: containers that get longer, hooks that pile up, tensors that get larger and
+autograd graphs that get deeper, by name.
 
 A census counts all three (`holdings`), about 45 ms at most; each comes after as many steps again as there were before,
 so that there are few. What has grown from one to the next twice, the same object or another one by the same name, is
@@ -15,7 +15,7 @@ from itertools import islice
 
 import torch
 
-from . import tensor_sizes
+from . import growing_hooks, tensor_sizes
 from .growing_lines import GrowingLines
 from .holdings import Holdings
 from .planned import planned
@@ -103,7 +103,9 @@ class Growth:
             plan = planned(self.sites, step) if longer else None
             if plan is not None:
                 self.recorder.record("planned", step=step, **plan)
-            return self._take(step) or longer
+            # What is asked of tensors here is no call of the job's: a function mode of its own does not see it.
+            with torch._C.DisableTorchFunction():
+                return self._take(step) or longer
         finally:
             if collects:
                 gc.enable()
@@ -120,7 +122,7 @@ class Growth:
         return times >= 2
 
     def _take(self, step: int) -> bool:
-        held = Holdings(self.sites).walk(sys._getframe(1), self.roots)
+        held = Holdings(self.sites).walk(sys._getframe(1), (*self.roots, *growing_hooks.of_all_modules()))
         self.lengths = {
             number: _next(self.lengths.get(number), one.path, step, one.length)
             for number, one in held.containers.items()
@@ -164,8 +166,13 @@ class Growth:
 
     def _record(self, grown: list, deeper: list, larger: list) -> None:
         lines = GrowingLines(self.sites)
+        hooks = growing_hooks.told([pair for pair in grown if growing_hooks.are_hooks(pair[1])], lines)
+        for one in hooks:
+            one["name"] = _MODULE_PART.sub(r".\1", one["name"])
         containers = []
         for trend, held in grown:
+            if growing_hooks.are_hooks(held):
+                continue
             tensors, graphs, size = _contents(held.one)
             containers.append(
                 {
@@ -208,7 +215,12 @@ class Growth:
                     }
                 )
         self.recorder.record(
-            "growth", step=self.step, containers=containers[:_TOLD], graphs=graphs, larger_tensors=tensors
+            "growth",
+            step=self.step,
+            containers=containers[:_TOLD],
+            graphs=graphs,
+            larger_tensors=tensors,
+            hooks=hooks,
         )
 
 

@@ -11,6 +11,7 @@ import types
 
 import torch
 
+from . import growing_hooks
 from .tensor_sizes import array_type
 
 _OPTIMIZED = 1
@@ -58,9 +59,9 @@ def _asks_for_locals(code) -> bool:
 class Held:
     """An object, how a name leads to it, and the code where the name is."""
 
-    __slots__ = ("files", "length", "one", "path", "word")
+    __slots__ = ("files", "length", "of_tensor", "one", "path", "word")
 
-    def __init__(self, one, path: str, word: str, files: tuple, length: int = 0) -> None:
+    def __init__(self, one, path: str, word: str, files: tuple, length: int = 0, of_tensor: bool = False) -> None:
         self.one = one
         self.path = path
         """`log["loss"]`, `trainer.bank.items`."""
@@ -69,6 +70,8 @@ class Held:
         self.files = files
         """Files whose code can name it so, the likeliest first."""
         self.length = length
+        self.of_tensor = of_tensor
+        """Whether a tensor keeps it, among its hooks."""
 
 
 class Holdings:
@@ -151,7 +154,8 @@ class Holdings:
         is_tensor, attributes, slots = self._shape(kind)
         if is_tensor:
             self.tensors[id(one)] = held
-            return []
+            kept = growing_hooks.of_tensor(one)
+            return [Held(hooks, f"{held.path}.{name}", f".{name}", held.files, 0, True) for name, hooks in kept]
         found = _named(attributes(one)) if attributes is not None else []
         return [self._attribute(held, name, value) for name, value in (*found, *_filled_slots(one, slots))]
 

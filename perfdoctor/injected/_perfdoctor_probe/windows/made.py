@@ -30,6 +30,10 @@ def made(name: str, probe):
         from .tracing import TracingWindow
 
         return TracingWindow()
+    if name == "modes":
+        from .modes import ModesWindow
+
+        return ModesWindow(probe.sites, compiled, probe.modes.kinds)
     if name == "memory":
         from .memory import MemoryWindow
 

@@ -69,9 +69,9 @@ class Windows:
             self.attempts.clear()
         self._note_busy()
 
-    def ask(self, name: str) -> None:
-        """Add a window to the plan."""
-        self.plan.append(name)
+    def ask(self, name: str, first: bool = False) -> None:
+        """Add a window to the plan. `first`: before what is planned, for which the launcher waits."""
+        self.plan.insert(0 if first else len(self.plan), name)
         self._note_busy()
 
     def at_boundary(self, step: int, wall_ns: int) -> bool:

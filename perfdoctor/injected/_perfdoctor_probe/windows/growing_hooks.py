@@ -1,0 +1,102 @@
+"""Hooks that pile up: registered anew in every step, and never removed.
+
+Modules, parameters and optimizers keep their hooks in dictionaries, which the census counts as it counts any other.
+Their lines are those of the functions that are called ever more often; and the line that registers one is the cause.
+"""
+
+import functools
+import types
+
+import torch
+
+_REGISTERED_BY = {
+    "_forward_pre_hooks": "register_forward_pre_hook",
+    "_forward_hooks": "register_forward_hook",
+    "_backward_pre_hooks": "register_full_backward_pre_hook",
+    "_backward_hooks": "register_full_backward_hook",
+    "_optimizer_step_pre_hooks": "register_step_pre_hook",
+    "_optimizer_step_post_hooks": "register_step_post_hook",
+    "_post_accumulate_grad_hooks": "register_post_accumulate_grad_hook",
+    "_global_forward_pre_hooks": "register_module_forward_pre_hook",
+    "_global_forward_hooks": "register_module_forward_hook",
+    "_global_backward_pre_hooks": "register_module_full_backward_pre_hook",
+    "_global_backward_hooks": "register_module_full_backward_hook",
+}
+"""By the attribute that keeps them. A tensor's are `_backward_hooks` too."""
+_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_GLOBAL = tuple(name for name in _REGISTERED_BY if name.startswith("_global"))
+_TOLD = 3
+"""Kinds of hooks at most, those that gain most first."""
+
+
+def of_all_modules() -> "list[tuple]":
+    """Dictionaries of hooks that no module keeps, by name."""
+    module = torch.nn.modules.module
+    return [(name, getattr(module, name)) for name in _GLOBAL if hasattr(module, name)]
+
+
+def of_tensor(tensor) -> "list[tuple]":
+    """Dictionaries of a parameter's hooks, by attribute. Of no subclass: asking one may run its code."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not tensor.requires_grad or not tensor.is_leaf:
+        return []
+    kept = ((name, getattr(tensor, name, None)) for name in _OF_TENSORS)
+    return [(name, hooks) for name, hooks in kept if hooks]
+
+
+def are_hooks(held) -> bool:
+    """Whether a container holds hooks of torch's."""
+    return _attribute(held) in _REGISTERED_BY
+
+
+def told(grown: list, lines) -> "list[dict]":
+    """Of trends, each with the dictionary that grows: those that one line registers together, the most first."""
+    kinds: "dict[tuple, list]" = {}
+    for trend, held in grown:
+        function = _function(held.one)
+        kinds.setdefault((_registration(held), getattr(function, "__code__", None)), []).append((trend, held, function))
+    found = []
+    for (registered_by, _), alike in kinds.items():
+        alike.sort(key=lambda one: -one[0].per_step)
+        _, held, function = alike[0]
+        uses, names = lines.around_hooks(held, function)
+        found.append(
+            {
+                "registered_by": registered_by,
+                "name": _owner(held),
+                "owners": len(alike),
+                "hooks": sum(trend.size for trend, *_ in alike),
+                "per_step": sum(trend.per_step for trend, *_ in alike),
+                "site": lines.registers(held, function, registered_by),
+                "uses": uses,
+                "passed_to": names,
+            }
+        )
+    return sorted(found, key=lambda one: -one["per_step"])[:_TOLD]
+
+
+def _attribute(held) -> str:
+    return held.word.lstrip(".")
+
+
+def _registration(held) -> str:
+    return (
+        "register_hook"
+        if held.of_tensor and _attribute(held) == "_backward_hooks"
+        else _REGISTERED_BY[_attribute(held)]
+    )
+
+
+def _owner(held) -> str:
+    """The module, parameter or optimizer, as a name leads to it; "" for hooks on all modules."""
+    return held.path.rpartition(".")[0]
+
+
+def _function(hooks):
+    """The newest hook as a function of Python's, without what it was wrapped in; None where it is none."""
+    newest = dict.__getitem__(hooks, next(reversed(hooks)))
+    for _ in range(3):
+        if type(newest) is functools.partial:
+            newest = newest.func
+        elif type(newest) is types.MethodType:
+            newest = newest.__func__
+    return newest if type(newest) is types.FunctionType else None
