@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.windows import repeats
 from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
+from perfdoctor.recording.base import Missing
 
 X = torch.randn(256, 64, generator=torch.Generator().manual_seed(1))
 ARITHMETIC = ("addmm", "mm")
@@ -231,6 +232,23 @@ def test_a_matrix_has_no_parameters() -> None:
     assert row["on_same_data"] and not row["of_parameters"]
 
 
+def test_passes_on_both_sides_of_another_models_update_are_of_one_step() -> None:
+    """A generator's two passes: the critic's optimizer ends the step between them."""
+    job, sites = Job(), Sites()
+    clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
+    window = RepeatsWindow(sites, SimpleNamespace(timeline=clock), compiled=False)
+    window.open()
+    for _ in range(3):
+        noise = torch.randn(256, 64)
+        with torch.no_grad():
+            job.model(noise)
+        clock.step += 1
+        job.ends(job.model(noise).square().mean())
+    (row,) = [one for one in window.close(3)["rows"] if "addmm" in one["operators"]]
+    assert not row["is_unchanged"]
+    assert sites.places[row["first_at"]][1] == sites.places[row["at"]][1] + 2
+
+
 # -- what must not count
 
 
@@ -378,3 +396,17 @@ def test_without_a_second_step_nothing_is_judged() -> None:
     window = RepeatsWindow(Sites(), SimpleNamespace(timeline=SimpleNamespace(step=0, stack=[0])), compiled=False)
     window.opened_ns = 0
     assert window.stays(1) and not window.stays(2)
+
+
+@pytest.mark.e2e
+def test_jobs_of_many_kinds_do_the_same_under_it(observe) -> None:  # type: ignore[no-untyped-def]
+    seen = observe("loops.py", "plain", "gan", "lbfgs", "functional", "by_data", "own_mode", windows="repeats")
+    assert seen.probed.stdout.splitlines() == seen.bare.stdout.splitlines()
+    assert seen.probed.code == seen.bare.code == 0
+    seen.healthy()
+    for style in ("plain", "gan"):
+        window = seen.named(style).repeats
+        assert window is not None and not isinstance(window, Missing)
+        assert window.ops_ms > 0
+    own = seen.named("own_mode").repeats
+    assert isinstance(own, Missing) and "dispatch mode" in own.reason

@@ -64,9 +64,9 @@ class _Made:
         "first",
         "func",
         "graph",
-        "is_unchanged",
         "is_used_up",
         "node",
+        "number",
         "numbers",
         "reads_parameters",
         "spent_ns",
@@ -86,8 +86,8 @@ class _Made:
         self.numbers: "list | None" = None
         self.first: "_Made | None" = None
         """The call that has computed the same before, where that would do."""
-        self.is_unchanged = False
-        """It was made in an earlier step."""
+        self.number = -1
+        """Of its values; -1 where they are not known."""
         self.reads_parameters = False
         self.is_used_up = False
         """What it made was changed in place, by a call that does not repeat one."""
@@ -160,6 +160,7 @@ class Repeats(TorchDispatchMode):
         if made.node is not None:
             self.nodes[self.sequence - 1] = made.node
         if call is not None:
+            made.number = call.number
             made.reads_parameters = call.reads_parameters
             before = self.earlier.setdefault(call.number, [])
             self._repeats(made, before)
@@ -172,10 +173,10 @@ class Repeats(TorchDispatchMode):
         """Says whose values would do."""
         if made.graph is None:
             if before:
-                made.first = before[0] if before[0].step < made.step else before[-1]
-                made.is_unchanged = made.first.step < made.step
+                made.first = before[-1]
             return
-        now = [one for one in before if one.step == made.step]
+        # With several models, the first one's update lies between passes on the same batch and ends a step.
+        now = [one for one in before if one.step >= made.step - 1]
         for one in now:
             if one.graph == made.graph and one.node.task < 0:
                 made.first = one
@@ -228,8 +229,9 @@ class Repeats(TorchDispatchMode):
     def summary(self, steps: int) -> dict:
         """What is computed again per step, the dearest line first; of `steps` steps all but the first are judged."""
         judged = steps - 1
-        again = [one for one in self.made if one.step and one.first is not None and not one.is_used_up]
-        spent = _by_line(one for one in self.made if one.step)
+        seen = [one for one in self.made if one.step or (one.first is not None and one.first.step)]
+        again = [one for one in seen if one.first is not None and not one.is_used_up]
+        spent = _by_line(seen)
         repeated = _by_line(again)
         rows: "dict[tuple, list[_Made]]" = {}
         for one in again:
@@ -239,15 +241,16 @@ class Repeats(TorchDispatchMode):
         told = sorted(rows.items(), key=lambda item: -_spent_ns(item[1]))[:_KEPT]
         return {
             "ops_ms": milliseconds(whole, judged),
-            "rows": [self._row(line, calls, judged) for line, calls in told if _spent_ns(calls) >= _LEAST * whole],
+            "rows": [self._row(line, calls, steps) for line, calls in told if _spent_ns(calls) >= _LEAST * whole],
         }
 
-    def _row(self, line: tuple, calls: "list[_Made]", judged: int) -> dict:
+    def _row(self, line: tuple, calls: "list[_Made]", steps: int) -> dict:
+        judged = steps - 1
         longest = max(calls, key=lambda one: one.spent_ns)
-        unchanged = [one for one in calls if one.is_unchanged]
+        unchanged = [one for one in calls if self._is_unchanged(one, steps)]
         return {
             "at": self.sites.number((*line[-1], None)),
-            "first_at": None if longest.is_unchanged else self._first_at(longest),
+            "first_at": None if longest in unchanged else self._first_at(longest),
             "on_same_data": len(set(self.given.values())) == 1,
             "of_parameters": any(one.reads_parameters for one in calls),
             "is_unchanged": 2 * sum(one.spent_ns for one in unchanged) > sum(one.spent_ns for one in calls),
@@ -256,6 +259,10 @@ class Repeats(TorchDispatchMode):
             "backward_ms": milliseconds(sum(map(_backward_ns, calls)), judged),
             "operators": _names(calls),
         }
+
+    def _is_unchanged(self, one: _Made, steps: int) -> bool:
+        """Whether every step makes it, or each of as many as it takes to tell them from the two sides of an update."""
+        return len({other.step for other in self.earlier[one.number]}) >= min(steps, _STEPS)
 
     def _first_at(self, one: _Made) -> "int | None":
         """The line that leads to the first of two calls and not to the second; None where there is none."""
