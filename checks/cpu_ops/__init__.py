@@ -1,11 +1,13 @@
-"""Python between the operators: loops, scalar reads, and trips between host and device.
+"""Python between the operators: loops, scalar reads, trips between host and device, and work that is done twice.
 
 What it looks at
 ----------------
 For a step or two, every operator with the line that issued it; every read of a scalar (`.item()`, `float(t)`, an
 f-string, `if t > 0`), every copy between devices and every tensor made of a list, with its line and duration; and on
 a GPU the copies that the device saw. The source of the loop around a line that runs often: what an iteration needs from
-the one before. Loops over parameters and copies of the model's state are told by PD17.
+the one before. For three steps on a CPU, which operators are called with the same arguments as before (the same
+memory, unchanged since, and what was made of it in the same way), and what they and their nodes in the backward pass
+take. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
@@ -16,7 +18,10 @@ A loop over the samples of a batch pays 5 to 20 us of Python and dispatch for ev
 on the whole batch pays them once: such loops in losses were 17 to 59 times slower than their vectorised form.
 On a GPU a scalar read makes the host wait until the device has done all that was asked of it, and then the device
 waits for the host. On a CPU a read is cheap, but one per sample and step adds up. A list holds an object for each
-number: `torch.tensor()` reads a million of them in 144 ms, NumPy in 20.
+number: `torch.tensor()` reads a million of them in 144 ms, NumPy in 20. A property that computes is computed each
+time it is read, and a second forward pass on the same batch, for a metric or another loss, takes as long as the first
+one: a graph model whose vectors were propagated twice per step took twice as long. Masks, positional encodings,
+normalised adjacency matrices and the features of a frozen encoder are the same in every step.
 
 Example
 -------
@@ -24,12 +29,16 @@ Example
         loss = loss + (output[i] - target[i]).pow(2).mean()
     hits = [int(output.argmax() == target) for output, target in zip(outputs, targets)]
 
+    loss = criterion(model(inputs), labels)
+    accuracy = (model(inputs).argmax(1) == labels).float().mean()   # the second pass has the same result
+
 How to fix
 ----------
 Work on whole tensors; where an iteration needs the one before (a rollout, a simulation), several environments or
 sequences at once, or the body compiled; stack what must be read and read it once; accumulate on the device
 (`total += loss.detach()`) and read every 50 steps; `torch.where` instead of `if`; create tensors where they are used
-(`device=`).
+(`device=`). Keep a result in a variable for its second use; compute what does not change before the loop, or keep it as
+a buffer of the model.
 
 When it stays silent
 --------------------
@@ -37,7 +46,12 @@ One `loss.item()` per step on a CPU; a line that calls a whole network once, how
 by torch's own optimizers; anything below its share of the step; on a GPU, reads in a step that the device bounds: it
 has work while the host waits. Layers called one after another are not a loop over elements unless they come by the
 dozen and each issues small operators. A loop whose iterations need one another (`h = cell(x[t], h)`, or a policy that
-acts on the state of `env.step()`) is an opportunity at most, without a number.
+acts on the state of `env.step()`) is an opportunity at most, without a number. Work that is repeated for a purpose:
+activations that a checkpoint computes again, two passes that draw their own dropout, passes with batch normalisation
+that keeps statistics, a second backward pass through the same batch, passes with other weights (sharpness-aware
+minimisation), a critic's passes with and without `detach()`; results that are changed in place afterwards, and memory
+that is filled with constants; a model whose parameters stay as they are, on a batch that is the same in every step, as
+benchmarks have it in place of real data.
 
 Limits
 ------
@@ -46,7 +60,10 @@ GPU the duration of a scalar read is the time that the host waited, not all of w
 at a tenth. Operators that silently fall back from Apple's MPS to the CPU are not seen. Nothing inside compiled code
 is seen. What an iteration needs is read from the source of one function and of the methods of its class; what a
 function changes in its arguments, or an object behind another name, is not seen. Where the source cannot be read, a
-loop is taken for one over elements.
+loop is taken for one over elements. Repeated work is looked for on a CPU only, not in compiled jobs nor while batches
+are made; what comes again after more than three steps (each epoch's frozen features) is not seen. Values are the same
+by what made them of what: data that are read anew are others, though they hold the same numbers. Memory that NumPy
+writes to behind torch's back is told from some of the results' numbers.
 
 References
 ----------
@@ -71,6 +88,7 @@ from .element_loops import element_loops
 from .limits import Limits
 from .list_conversions import list_conversions
 from .on_device import in_trace
+from .repeated import repeated_work
 from .round_trips import round_trips
 from .scalar_reads import ScalarReads
 
@@ -99,6 +117,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *round_trips(step, calls, limits),
         *list_conversions(step, calls, limits),
         *element_loops(evidence, step, lines, told, limits),
+        *repeated_work(evidence, step, limits),
     )
     shared = _measured(reads, lines)
     if findings:

@@ -29,5 +29,7 @@ class Limits:
     """Of the step, of what the device can have felt: below, the host was ahead of it anyway."""
     copy_share: float = 0.05
     """Of copies back and forth."""
+    repeated_share: float = 0.05
+    """Of work that was done before: a result to keep in a variable."""
     list_share: float = 0.2
     """Of tensors made of lists, from where on it is an ill: simulators give lists, and a few are common."""

@@ -9,7 +9,7 @@ from statistics import median
 from typing import TypeVar
 
 from ..recording.kept_trace import KeptTrace
-from ..recording.lines import DiscardedGradients, IndexUse, LinesWindow, SitesWindow
+from ..recording.lines import DiscardedGradients, IndexUse, LinesWindow, RepeatedWork, SitesWindow
 from ..recording.model import ProcessRecording
 from ..recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpsWindow, ThreadRound, TracingTiming
 from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming, UnusedGradients
@@ -144,6 +144,20 @@ def discarded(process: ProcessRecording, step: Step | Missing) -> tuple[Discarde
     scale = min(1.0, room_ms / seen.passes_ms) if seen.passes_ms > 0 else 1.0
     scaled = (replace(one, whole_ms=one.whole_ms * scale, part_ms=one.part_ms * scale) for one in seen.discarded)
     return tuple(sorted(scaled, key=lambda one: -(2 * one.whole_ms + one.part_ms)))
+
+
+def repeated(process: ProcessRecording, step: Step | Missing) -> tuple[RepeatedWork, ...] | Missing:
+    """Work that was done before, the dearest first; operators never fill more than an ordinary step has room for."""
+    seen = _seen(process.repeats, "repeated-work", 40)
+    if isinstance(seen, Missing):
+        return seen
+    if isinstance(step, Missing):
+        return step
+    room_ms = step.step_ms - step.parts.input_wait - step.parts.gc
+    scale = min(1.0, room_ms / seen.ops_ms) if seen.ops_ms > 0 else 1.0
+    return tuple(
+        replace(one, forward_ms=one.forward_ms * scale, backward_ms=one.backward_ms * scale) for one in seen.rows
+    )
 
 
 def tracing(process: ProcessRecording) -> TracingTiming | Missing:

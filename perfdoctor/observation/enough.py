@@ -95,6 +95,7 @@ class Enough:
             "ops": process.ops,
             "sites": process.call_sites,
             "lines": process.code_lines,
+            "repeats": process.repeats,
             "counters": process.counters,
             "memory": process.memory,
             "objects": process.objects,

@@ -181,6 +181,42 @@ class GradientReads:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedWork:
+    """A line all of whose work, or nearly, computes values that are there already. Per step, outside of the making of
+    batches and of optimizers."""
+
+    at: Site
+    """The outermost line that computes nothing new."""
+    is_unchanged: bool
+    """The step before has computed the same; else the step itself has, at `first_at` or in the same line."""
+    ops_per_step: float
+    """Operators that need not run; views of tensors do not count."""
+    forward_ms: float
+    """In these. Recorded as they were watched; in evidence in an ordinary step."""
+    backward_ms: float
+    """In nodes of the backward pass that belong to them, where the same pass goes through those of the first
+    computation: the gradients could be added before."""
+    operators: tuple[str, ...]
+    """The longest of them: `mm`."""
+    of_parameters: bool = False
+    """Some of them read parameters of a model."""
+    on_same_data: bool = False
+    """No step has read a batch, or any other tensor from elsewhere, that the one before had not."""
+    first_at: Site | None = None
+    """The line that leads to the first computation in the same step and not to this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatsWindow:
+    """All that the window of repeated work saw."""
+
+    rows: tuple[RepeatedWork, ...]
+    """The dearest first."""
+    ops_ms: float
+    """Per step, of all operators beside those that make batches."""
+
+
+@dataclass(frozen=True, slots=True)
 class LinesWindow:
     """The line window, or one batch that a worker made line by line."""
 

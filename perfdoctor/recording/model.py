@@ -16,7 +16,7 @@ from ..injected._perfdoctor_probe import records
 from . import ray
 from .base import Missing, Site
 from .growth import Growth, Planned
-from .lines import GradientReads, LinesWindow, SitesWindow
+from .lines import GradientReads, LinesWindow, RepeatsWindow, SitesWindow
 from .loading import (
     BatchSeen,
     IteratorEnded,
@@ -167,6 +167,7 @@ class ProcessRecording:
     """The line window once more, where something grew."""
     gradient_reads: GradientReads | Missing | None
     """None where every gradient has an optimizer, and one pass is made for each update."""
+    repeats: RepeatsWindow | Missing | None
     tracing: TracingTiming | Missing | None
     """None where nobody traced Python's allocations."""
     modes: ModesWindow | Missing | None
@@ -280,6 +281,7 @@ KINDS: Mapping[str, str] = {
     "window tracing": "tracing",
     "window modes": "modes",
     "modes": "modes_seen",
+    "window repeats": "repeats",
     "cycle": "cycle",
     "growth": "growth",
     "planned": "planned",

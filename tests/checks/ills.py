@@ -57,6 +57,7 @@ from ill_runs.network import convolution, dense_embedding, memory_bound, time_lo
 from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, stepped_schedule, zeroed
 from ill_runs.other_processes import crowded, shared_gpu, throttled
+from ill_runs.repeated_work import repeated, unchanged
 from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
 from ill_runs.traced import LOOP, traced
 from ill_runs.unused_gradients import without_optimizer
@@ -192,6 +193,8 @@ ILL: dict[str, Evidence] = {
     "PD18.given-up": compiled(given_up=(SIZES,)),
     "PD10.round-trip": round_trip(),
     "PD10.list-conversion": list_conversion(),
+    "PD10.repeated-work": repeated(),
+    "PD10.unchanged-work": unchanged(),
     "PD11.capped-by-environment": limited(),
     "PD11.masked-by-hypervisor": masked(),
     "PD12.cpu-contention": crowded(),

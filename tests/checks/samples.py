@@ -350,6 +350,7 @@ def healthy() -> Evidence:
             batch_timings=BATCH_TIMINGS,
         ),
         call_sites=(),
+        repeated_work=(),
         precision=Precision(
             default_dtype="float32",
             parameter_dtypes=(("float32", 1_000_000),),

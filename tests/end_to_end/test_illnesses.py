@@ -44,6 +44,7 @@ OPPORTUNITIES = ("batch", "churn", "evaluate")
         ("evaluate", "PD08.grad-in-evaluation", "ill.py", "model(inputs).mean()"),
         ("unfrozen", "PD17.gradients-without-optimizer", "ill.py", "backbone = nn.Sequential(*(layer"),
         ("undetached", "PD17.discarded-gradients", "ill.py", "# no detach"),
+        ("twice", "PD10.repeated-work", "ill.py", "# once more"),
         ("traced", "PD16.traced-allocations", None, ""),
     ],
 )
@@ -72,6 +73,7 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str |
         ("evaluate", "PD08.grad-in-evaluation", {}),
         ("unfrozen", "PD17.gradients-without-optimizer", {}),
         ("undetached", "PD17.discarded-gradients", {}),
+        ("twice", "PD10.repeated-work", {}),
         ("traced", "PD16.traced-allocations", {}),
     ],
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...recording.base import Missing
 from ...recording.layers import LayerProfile
 from ...recording.libraries import LibraryUse
-from ...recording.lines import CallSite, CodeLine, DiscardedGradients, IndexUse, Line
+from ...recording.lines import CallSite, CodeLine, DiscardedGradients, IndexUse, Line, RepeatedWork
 from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpProfile, TracingTiming
 from ...recording.process import ProbeFault
@@ -104,6 +104,8 @@ class Evidence:
     activity: Activity | Missing = NO_TRACE
     discarded_gradients: tuple[DiscardedGradients, ...] | Missing = NOT_RECORDED
     """The dearest first; empty where every gradient is read."""
+    repeated_work: tuple[RepeatedWork, ...] | Missing = NOT_RECORDED
+    """The dearest first; empty where nothing is computed twice."""
     spark: SparkResources | Missing = NO_SPARK
     """The same for all ranks."""
 

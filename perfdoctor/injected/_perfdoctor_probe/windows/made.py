@@ -47,6 +47,10 @@ def made(name: str, probe):
         from .lines import LinesWindow
 
         return LinesWindow(probe.sites, probe.loop, compiled, name)
+    if name == "repeats":
+        from .repeats import RepeatsWindow
+
+        return RepeatsWindow(probe.sites, probe.loop, compiled)
     from .call_sites import SitesWindow
 
     return SitesWindow(probe.sites, probe.loop, probe.anomaly, compiled)

@@ -1,0 +1,102 @@
+"""Work whose result is there already: computed again in the same step, or in every step of what does not change."""
+
+from __future__ import annotations
+
+from perfdoctor.api.findings import (
+    Confidence,
+    Cost,
+    Finding,
+    Fix,
+    Measurement,
+    location,
+    milliseconds,
+    present,
+    savings,
+)
+from perfdoctor.api.quantities import Evidence, Missing, RepeatedWork, Step
+
+from .limits import Limits
+
+_FORWARD = (0.85, 1.15)
+"""Of operators that need not run, around what they took in the steps that were watched."""
+_BACKWARD = (0.5, 1.15)
+"""Of their nodes in the backward pass: the gradients of both uses must still be added."""
+_AROUND_MS = (0.002, 0.010)
+"""Python and dispatch around each operator that need not run: 5 to 20 us with autograd, of which the watched time has
+a part."""
+
+
+def repeated_work(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
+    """One for each line; none where nothing is computed twice, or nobody looked."""
+    seen = evidence.repeated_work
+    if isinstance(seen, Missing):
+        return ()
+    return present(*(_finding(step, one, limits) for one in seen if not _is_benchmark(one)))
+
+
+def _is_benchmark(one: RepeatedWork) -> bool:
+    """Whether it is a model on a batch that never changes: that stands for data which do."""
+    return one.is_unchanged and one.on_same_data and one.of_parameters
+
+
+def _finding(step: Step, one: RepeatedWork, limits: Limits) -> Finding | None:
+    low, high = (
+        forward * one.forward_ms + backward * one.backward_ms + around_ms * one.ops_per_step
+        for forward, backward, around_ms in zip(_FORWARD, _BACKWARD, _AROUND_MS, strict=True)
+    )
+    cost = Cost(step, (low + high) / 2)
+    if cost.share < limits.repeated_share:
+        return None
+    return Finding(
+        id="PD10.unchanged-work" if one.is_unchanged else "PD10.repeated-work",
+        severity=cost.severity(limits.repeated_share, limits.error_share),
+        confidence=Confidence.HIGH,
+        message=_message(one),
+        reasoning=_reasoning(one),
+        evidence=(
+            *cost.measured(),
+            Measurement("operators", one.ops_per_step, "count", "operators that need not run, per step"),
+            Measurement("names", ", ".join(f"`{name}`" for name in one.operators), "text", "the longest of them"),
+            Measurement("first_at", str(one.first_at or one.at), "text", "where it is computed first"),
+            milliseconds("forward_ms", one.forward_ms, "in these operators, per step"),
+            milliseconds("backward_ms", one.backward_ms, "in their part of the backward pass, per step"),
+        ),
+        location=location(one.at),
+        fix=_ONCE if one.is_unchanged else _KEPT,
+        savings=savings(step, low, high, "operators of a step or two, timed one by one in the job itself"),
+    )
+
+
+def _message(one: RepeatedWork) -> str:
+    if one.is_unchanged:
+        return "this line computes the same values in every step: {cost_ms} per step ({cost_share})"
+    if one.first_at is None:
+        return "this line computes the same values more than once per step: {cost_ms} ({cost_share})"
+    return "this line computes again what {first_at} has computed in the same step: {cost_ms} per step ({cost_share})"
+
+
+def _reasoning(one: RepeatedWork) -> str:
+    read = (
+        "tensors that have not changed since the step before"
+        if one.is_unchanged
+        else "the same tensors as before, unchanged"
+    )
+    return (
+        f"{{operators:operator}} per step, most of the time {{names}}, read {read}, and draw no random numbers: "
+        "{forward_ms}" + (", and {backward_ms} of the backward pass" if one.backward_ms > 0 else "")
+    )
+
+
+_KEPT = Fix(
+    text="Compute it once per step, and keep the result in a variable for its other use.",
+    code="logits = model(inputs)\n"
+    "loss = criterion(logits, labels)\n"
+    "hits = (logits.detach().argmax(1) == labels).sum()  # not of model(inputs) again",
+    risk="The result, and what autograd keeps for it, stays in memory until its last use.",
+)
+_ONCE = Fix(
+    text="Compute it once before the loop, and again only where something that it reads changes.",
+    code="adjacency = normalised(edges)  # before the loop, or as a buffer of the model\n"
+    "for inputs, labels in loader:\n    output = model(inputs, adjacency)",
+    risk="What it reads must stay as it is: where real data are to take the place of a constant batch, it will not.",
+)

@@ -1,0 +1,386 @@
+"""The window of repeated work: operators that compute again what the same step, or the step before, has computed.
+
+Three steps under a dispatch mode. Of each operator outside of the backward pass, the optimizer and the making of
+batches it is known whether its arguments are the ones of an earlier call (`values`), what it took and from where it was
+called; of nodes of the backward pass, what they took. The first step says what was there before, the others are judged.
+
+A call counts as repeated only where the values that are there already would do: those of a call that recorded no
+autograd graph, and needs none; or of one whose graph leads back to the same leaves and has not been passed through yet.
+So what a checkpoint computes again in the backward pass does not count, nor a second pass through a graph that is
+freed, nor a critic's forward pass through values that were detached in between. What is written to afterwards had to be
+made anew, and so had memory that is filled with constants.
+"""
+
+import math
+import sys
+import time
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .. import timeline as parts
+from ..rows import milliseconds, operator, rounded
+from .values import Call, Values
+
+_STEPS = 3
+"""One that says what was there before, two that are judged."""
+_LIMIT_NS = 10_000_000_000
+"""The second step or any later one in which it is reached is the last: other work waits."""
+_MOST = 60_000
+"""Calls that are looked at: each takes about 25 us."""
+_COMPARED_NS = 20_000
+"""An operator that takes longer: numbers of its results are compared too."""
+_READ = 64
+"""Numbers that are compared: all over the result."""
+_SAME = 1e-5
+"""Of the largest of them: kernels may add in another order."""
+_WHOLE = 0.9
+"""Of what a line computes: a line that computes as much again is named, and not those that it calls."""
+_KEPT = 20
+"""Rows kept, the largest."""
+_LEAST = 0.005
+"""Of all operators' time: less is not told."""
+_ELSEWHERE = (parts.INPUT, parts.OPTIMIZER, parts.CHECKPOINT, parts.GC, parts.LOGGING)
+_NAMES = 3
+"""Operators told of each line, the longest."""
+_clock = time.perf_counter_ns
+
+
+class _Node:
+    """What the backward pass does for a call."""
+
+    __slots__ = ("spent_ns", "task")
+
+    def __init__(self) -> None:
+        self.spent_ns = 0
+        self.task = -1
+        """The number of the pass; -1 before it came through here."""
+
+
+class _Made:
+    """A call that was looked at."""
+
+    __slots__ = (
+        "first",
+        "func",
+        "graph",
+        "is_used_up",
+        "node",
+        "number",
+        "numbers",
+        "reads_parameters",
+        "spent_ns",
+        "stack",
+        "step",
+    )
+
+    def __init__(self, func, stack: tuple, step: int, graph: "int | None") -> None:
+        self.func = func
+        self.stack = stack
+        """The user's lines that led to it, the outermost first."""
+        self.step = step
+        self.graph = graph
+        """As of a `Call`."""
+        self.node = _Node() if graph is not None else None
+        self.spent_ns = 0
+        self.numbers: "list | None" = None
+        self.first: "_Made | None" = None
+        """The call that has computed the same before, where that would do."""
+        self.number = -1
+        """Of its values; -1 where they are not known."""
+        self.reads_parameters = False
+        self.is_used_up = False
+        """What it made was changed in place, by a call that does not repeat one."""
+
+
+class Repeats(TorchDispatchMode):
+    """What is computed again."""
+
+    def __init__(self, sites, loop) -> None:
+        super().__init__()
+        self.sites = sites
+        self.loop = loop
+        self.values = Values()
+        self.began = loop.timeline.step
+        self.made: "list[_Made]" = []
+        self.earlier: "dict[int, list[_Made]]" = {}
+        """Calls by the number of their values."""
+        self.makers: "dict[int, list[_Made]]" = {}
+        """Calls that made what a storage holds, by its address."""
+        self.nodes: "dict[int, _Node]" = {}
+        """By the sequence number that autograd gave them."""
+        self.sequence = _next_sequence()
+        self.given: "dict[int, int]" = {}
+        """How many batches and constants had been read as a step ended."""
+        self.spent_ns: "dict[int, int]" = {}
+        """Of all operators, by step."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else torch wraps the method below in something that imports Dynamo: a second, for a job without it.
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        made = call = None
+        try:
+            # Autograd makes the node before it calls the operator itself.
+            sequence, self.sequence = self.sequence, _next_sequence()
+            if not func.is_view and self._is_judged():
+                with torch._C.DisableTorchFunction():
+                    call = self.values.call(func, args, kwargs)
+                if call is None or call.reads:
+                    made = self._begins(func, call, self.sequence > sequence)
+        except Exception:  # a tensor of an exotic kind: this call is not known
+            made = call = None
+        began = _clock()
+        result = func(*args, **kwargs)
+        took = _clock() - began
+        try:
+            with torch._C.DisableTorchFunction():
+                self._ended(func, args, kwargs, result, took, made, call)
+        except Exception:
+            if made is not None:
+                made.first = None
+        return result
+
+    def _is_judged(self) -> bool:
+        """Whether what runs now is the job's own computing, forwards."""
+        return (
+            torch._C._current_graph_task_id() < 0
+            and self.loop.timeline.stack[-1] not in _ELSEWHERE
+            and len(self.made) < _MOST
+        )
+
+    def _begins(self, func, call: "Call | None", has_node: bool) -> _Made:
+        """A call, by where it comes from and what it repeats."""
+        user = [place for place in self.sites.stack(sys._getframe(2)) if not self.sites.is_library(place[0])]
+        graph = call.graph if call is not None and has_node else None
+        made = _Made(func, tuple(reversed(user)), self.loop.timeline.step - self.began, graph)
+        if made.node is not None:
+            self.nodes[self.sequence - 1] = made.node
+        if call is not None:
+            made.number = call.number
+            made.reads_parameters = call.reads_parameters
+            before = self.earlier.setdefault(call.number, [])
+            self._repeats(made, before)
+            before.append(made)
+        self.made.append(made)
+        return made
+
+    @staticmethod
+    def _repeats(made: _Made, before: "list[_Made]") -> None:
+        """Says whose values would do."""
+        if made.graph is None:
+            if before:
+                made.first = before[-1]
+            return
+        # With several models, the first one's update lies between passes on the same batch and ends a step.
+        now = [one for one in before if one.step >= made.step - 1]
+        for one in now:
+            if one.graph == made.graph and one.node.task < 0:
+                made.first = one
+                return
+        for one in now:
+            # Computed without a graph first: that call could have waited for this one.
+            if one.graph is None and one.first is None:
+                one.first = made
+
+    def _ended(self, func, args, kwargs, result, took: int, made: "_Made | None", call: "Call | None") -> None:
+        step, is_batch = self.loop.timeline.step - self.began, self.loop.timeline.stack[-1] == parts.INPUT
+        if not is_batch:
+            self.given[step] = len(self.values.given)
+            self.spent_ns[step] = self.spent_ns.get(step, 0) + took
+        if made is None:
+            self._passed(took)
+        else:
+            made.spent_ns = took
+            if call is not None and not self._compare(made, result):
+                call = None
+        if made is None or made.first is None:
+            for address in self.values.written(func, args, kwargs):
+                for maker in self.makers.pop(address, ()):
+                    maker.is_used_up = True
+        self.values.done(func, args, kwargs, result, call, is_batch)
+        address = self.values.holder(result) if made is not None else None
+        if address is not None:
+            self.makers.setdefault(address, []).append(made)
+
+    def _passed(self, took: int) -> None:
+        """Something of the backward pass, if that runs."""
+        task = torch._C._current_graph_task_id()
+        node = torch._C._current_autograd_node() if task >= 0 else None
+        known = self.nodes.get(node._sequence_nr()) if node is not None else None
+        if known is not None:
+            known.spent_ns += took
+            known.task = task
+
+    @staticmethod
+    def _compare(made: _Made, result) -> bool:
+        """Whether it holds what it would have to, if it repeats a call."""
+        if type(result) is torch.Tensor and made.spent_ns >= _COMPARED_NS and result.device.type == "cpu":
+            made.numbers = _numbers(result)
+        first = made.first
+        if first is None or made.numbers is None or first.numbers is None or _are_same(first.numbers, made.numbers):
+            return True
+        made.first = None
+        return False
+
+    def summary(self, steps: int) -> dict:
+        """What is computed again per step, the dearest line first; of `steps` steps all but the first are judged."""
+        judged = steps - 1
+        seen = [one for one in self.made if one.step or (one.first is not None and one.first.step)]
+        again = [one for one in seen if one.first is not None and not one.is_used_up]
+        spent = _by_line(seen)
+        repeated = _by_line(again)
+        rows: "dict[tuple, list[_Made]]" = {}
+        for one in again:
+            if one.stack:
+                rows.setdefault(_whole_line(one.stack, spent, repeated), []).append(one)
+        whole = sum(ns for step, ns in self.spent_ns.items() if step)
+        told = sorted(rows.items(), key=lambda item: -_spent_ns(item[1]))[:_KEPT]
+        return {
+            "ops_ms": milliseconds(whole, judged),
+            "rows": [self._row(line, calls, steps) for line, calls in told if _spent_ns(calls) >= _LEAST * whole],
+        }
+
+    def _row(self, line: tuple, calls: "list[_Made]", steps: int) -> dict:
+        judged = steps - 1
+        longest = max(calls, key=lambda one: one.spent_ns)
+        unchanged = [one for one in calls if self._is_unchanged(one, steps)]
+        return {
+            "at": self.sites.number((*line[-1], None)),
+            "first_at": None if longest in unchanged else self._first_at(longest),
+            "on_same_data": len(set(self.given.values())) == 1,
+            "of_parameters": any(one.reads_parameters for one in calls),
+            "is_unchanged": 2 * sum(one.spent_ns for one in unchanged) > sum(one.spent_ns for one in calls),
+            "ops_per_step": rounded(len(calls) / judged),
+            "forward_ms": milliseconds(sum(one.spent_ns for one in calls), judged),
+            "backward_ms": milliseconds(sum(map(_backward_ns, calls)), judged),
+            "operators": _names(calls),
+        }
+
+    def _is_unchanged(self, one: _Made, steps: int) -> bool:
+        """Whether every step makes it, or each of as many as it takes to tell them from the two sides of an update."""
+        return len({other.step for other in self.earlier[one.number]}) >= min(steps, _STEPS)
+
+    def _first_at(self, one: _Made) -> "int | None":
+        """The line that leads to the first of two calls and not to the second; None where there is none."""
+        pairs = zip(one.first.stack, one.stack)
+        line = next((first for first, second in pairs if first != second), None)
+        return self.sites.number((*line, None)) if line is not None else None
+
+
+def _next_sequence() -> int:
+    """The number that autograd gives the next node of this thread."""
+    return torch._C._autograd._get_sequence_nr()
+
+
+def _backward_ns(one: _Made) -> int:
+    """What its nodes took, where one pass has come through both: their gradients could have been added first."""
+    if one.node is None or one.first.node is None or one.node.task < 0 or one.node.task != one.first.node.task:
+        return 0
+    return one.node.spent_ns
+
+
+def _spent_ns(calls: "list[_Made]") -> int:
+    return sum(one.spent_ns + _backward_ns(one) for one in calls)
+
+
+def _by_line(calls) -> "dict[tuple, int]":
+    """Nanoseconds below each line that leads to a call, by the lines from the outermost one to it."""
+    by_stack: "dict[tuple, int]" = {}
+    for one in calls:
+        by_stack[one.stack] = by_stack.get(one.stack, 0) + one.spent_ns
+    found: "dict[tuple, int]" = {}
+    for stack, ns in by_stack.items():
+        for depth in range(1, len(stack) + 1):
+            found[stack[:depth]] = found.get(stack[:depth], 0) + ns
+    return found
+
+
+def _whole_line(stack: tuple, spent: "dict[tuple, int]", repeated: "dict[tuple, int]") -> tuple:
+    """The outermost line that computes nothing new; the innermost one where each computes something new too."""
+    lines = (stack[:depth] for depth in range(1, len(stack)))
+    return next((line for line in lines if repeated[line] >= _WHOLE * spent[line]), stack)
+
+
+def _names(calls: "list[_Made]") -> "list[str]":
+    spent: "dict[object, int]" = {}
+    for one in calls:
+        spent[one.func] = spent.get(one.func, 0) + one.spent_ns
+    longest = sorted(spent, key=lambda func: -spent[func])[:_NAMES]
+    return list(dict.fromkeys(operator(func._schema.name) for func in longest))
+
+
+def _numbers(result) -> "list | None":
+    """Some from all over its memory, whatever its strides are."""
+    if result.layout is not torch.strided or not result.numel():
+        return None
+    count = result.untyped_storage().nbytes() // result.element_size()
+    apart = max(1, count // _READ)
+    return result.as_strided((min(_READ, -(-count // apart)),), (apart,), 0).tolist()
+
+
+def _are_same(one: list, other: list) -> bool:
+    if len(one) != len(other) or isinstance(one[0], complex):
+        return one == other
+    within = _SAME * max((abs(number) for number in one if math.isfinite(number)), default=0.0)
+    return all(a == b or abs(a - b) <= within or (math.isnan(a) and math.isnan(b)) for a, b in zip(one, other))
+
+
+class RepeatsWindow:
+    """Opened at one step boundary, closed at another."""
+
+    name = "repeats"
+    microbenchmark = final_microbenchmark = None
+
+    def __init__(self, sites, loop, compiled: bool) -> None:
+        self.sites = sites
+        self.loop = loop
+        self.compiled = compiled
+        self.watch = None
+        self.inference = False
+
+    def obstacle(self) -> str:
+        """Why this cannot be done now, or ""."""
+        if self.compiled:
+            return "the job uses torch.compile, which leaves code uncompiled while a dispatch mode is active"
+        if torch._C._len_torch_dispatch_stack():
+            return "the job has a dispatch mode of its own around its steps"
+        if torch.cuda.is_initialized():
+            return "operators on a CUDA device run on after the host has called them"
+        return ""
+
+    def open(self) -> None:
+        self.inference = torch.is_inference_mode_enabled()
+        self.watch = Repeats(self.sites, self.loop)
+        self.opened_ns = _clock()
+        self.watch.__enter__()
+
+    def stays(self, steps: int) -> bool:
+        """Until there are steps enough to judge."""
+        return steps < 2 or (steps < _STEPS and _clock() - self.opened_ns < _LIMIT_NS)
+
+    def closable(self) -> bool:
+        """As for the call-site window: our mode is the innermost one, and inference mode is as it was."""
+        length = torch._C._len_torch_dispatch_stack()
+        return (
+            length > 0
+            and torch._C._get_dispatch_stack_at(length - 1) is self.watch
+            and torch.is_inference_mode_enabled() == self.inference
+        )
+
+    def is_gone(self) -> bool:
+        """Whether our mode has ended with its thread, whose number this one has got."""
+        return torch._C._len_torch_dispatch_stack() == 0
+
+    def abandon(self) -> None:
+        """Leave the mode."""
+        self.watch.__exit__(None, None, None)
+
+    def close(self, steps: int) -> dict:
+        """Leave the mode; what `steps` steps have computed again."""
+        self.abandon()
+        watch, self.watch = self.watch, None
+        return watch.summary(steps)
