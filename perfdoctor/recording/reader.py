@@ -143,11 +143,13 @@ class ProcessFile:
         return Columns(columns)
 
     def _boundaries(self, step: Ints) -> Ints:
-        """What each of these steps ended at, as announced before it; the first announcement counts from the start."""
+        """What each of these steps ended at, as announced before it; the first announcement counts from the start. A
+        kind that is announced again has become longer: what it was before are single passes."""
         announced = self._all("boundary")
         if not announced:
             return np.zeros(len(step), np.int64)
         kinds = np.array([BOUNDARIES.index(boundary.kind) for boundary in announced])
+        kinds[:-1][kinds[:-1] == kinds[1:]] = BOUNDARIES.index("forward")
         since = np.array([boundary.step for boundary in announced])
         return kinds[np.maximum(np.searchsorted(since, step, side="right") - 1, 0)]
 

@@ -12,7 +12,7 @@ from . import wording
 
 STEP_WORDS = {
     "optimizer": "one optimizer step",
-    "backward": "one backward pass and what follows it (no optimizer step was seen)",
+    "backward": "all from one update of the parameters to the next (no optimizer step was seen)",
     "batch": "one batch from the data loader (no optimizer step was seen)",
     "forward": "one forward pass (neither optimizer nor data loader was seen)",
     "profiler": "one step of the profiler (`ProfilerStep`)",

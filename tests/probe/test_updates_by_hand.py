@@ -167,3 +167,50 @@ def test_gradients_of_single_samples_are_of_parameters_with_a_storage(batched: b
     p = torch.ones(4, 3) if batched else torch.ones(3)
     torch.func.vmap(gradient, in_dims=(0 if batched else None, 0))(p, torch.ones(4, 3))
     assert seen[0] is p
+
+
+def returned(updates: Updates, p: torch.Tensor) -> None:
+    """A pass that adds to no `.grad`."""
+    loss = (2 * p).sum()
+    assert updates.pass_began(((loss,), (None,), False, False, (p,)), False)
+    updates.pass_ended()
+
+
+def groups(updates: Updates, sizes: list[int], keeping: list[torch.Tensor]) -> list[list[bool | None]]:
+    """What is seen after each pass, where functional code has a new parameter after so many, and somebody keeps the
+    old ones if there is a list for them."""
+    seen = []
+    for size in sizes:
+        p = parameter()
+        keeping[:] = [*keeping, p] if keeping else []
+        seen.append([])
+        for _ in range(size):
+            returned(updates, p)
+            if size - len(seen[-1]) == 1:
+                del p
+            seen[-1].append(updates.look())
+    return seen
+
+
+def test_gradients_taken_one_by_one_are_one_step_once_updates_come_at_equal_distances() -> None:
+    updates, through = Updates(), 12
+    first, second, third, later = groups(updates, [through] * 4, [])
+    # Each may have been followed by an update that nobody sees.
+    assert first == second == [*third[:-1], first[-1]] == [False] * (through - 1) + [True]
+    assert updates.usual == through
+    assert later == [None] * (through - 1) + [True]
+
+
+def test_a_group_ends_where_somebody_keeps_the_old_parameter() -> None:
+    updates, through = Updates(), 12
+    groups(updates, [through] * 3, [])
+    for group in groups(updates, [through] * 4, [parameter()]):
+        assert group == [None] * (through - 1) + [False]
+
+
+@pytest.mark.parametrize("sizes", [[12, 13, 12, 13, 12, 13], [600] * 4, [12, 12]])
+def test_other_distances_tell_nothing(sizes: list[int]) -> None:
+    updates = Updates()
+    for group in groups(updates, sizes, []):
+        assert None not in group and not updates.regrouped
+    assert updates.usual == 1

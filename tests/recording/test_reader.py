@@ -131,6 +131,12 @@ def _boundary(kind: str, step: int) -> dict[str, Any]:
     return {"k": "boundary", "kind": kind, "step": step}
 
 
+def test_a_kind_announced_again_has_become_longer_and_what_it_was_are_single_passes(tmp_path: Path) -> None:
+    later = {**STEPS, "first": 3}
+    announced = _boundary("backward", 0), STEPS, _boundary("backward", 3), later
+    assert _recorded(tmp_path, HEADER, *announced).steps["boundary"].tolist() == [2, 2, 2, 3, 3, 3]
+
+
 def test_steps_end_at_the_boundary_that_was_announced_before_them(tmp_path: Path) -> None:
     later = {**STEPS, "first": 3, "t": 200_000}
     records = (HEADER, _boundary("batch", 0), STEPS, _boundary("optimizer", 3), later)

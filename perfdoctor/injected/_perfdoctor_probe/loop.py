@@ -298,6 +298,8 @@ class Loop:
                 spent[parts.OTHER] = other
                 if line.borders is not None:
                     line.borders.was_update()
+            if self.updates.regrouped:
+                self._become("backward")
             self._tell(line)
         elif self.updated >= _UPDATES_WITHOUT_OPTIMIZER:
             self._become("backward")

@@ -13,6 +13,10 @@ from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, is_g
 _SILENT = 8
 """Times the usual number of backward passes without an update to be seen, after which each is taken for a step of its
 own; where they add to `.grad`, and may be meant for one update."""
+_EQUAL = 3
+"""Times in a row that so many passes came between two updates seen in the parameter, after which they are one step."""
+_MOST = 512
+"""Passes of a step that is found by this."""
 _NODES = 1000
 """Of the graph to look through for a leaf."""
 
@@ -33,6 +37,10 @@ class Updates:
         self.accumulates = self.in_weights = False
         self.usual, self.passes = 1, 0
         """Backward passes between two updates, and since the last one that was seen."""
+        self.between = self.equal = 0
+        """Passes between the last two such updates, and how often in a row there were as many."""
+        self.regrouped = False
+        """Whether the last look has shown that passes taken for steps are parts of one."""
 
     def pass_began(self, args: tuple, accumulates: bool) -> bool:
         """An outermost pass, with the arguments of `_engine_run_backward`, begins. False: no step's own.
@@ -73,17 +81,34 @@ class Updates:
         leaf = self.leaf()
         weight, gradient = (None, None) if leaf is None else _state(leaf)
         in_weight = weight != self.weight
+        self.regrouped = False
         # With several models, a gradient is also reset for the step of another one.
         if in_weight or (gradient != self.gradient and not self.in_weights):
             self.in_weights |= in_weight
-            if self.accumulates or self.passes <= _SILENT:
+            self.regrouped = in_weight and self._are_parts()
+            if self.accumulates or self.passes <= _SILENT or self.regrouped:
                 self.usual = self.passes
             self.passes = 0
             return in_weight
         # A window may keep a leaf alive, and under its dispatch mode operators of lists move no version counter.
         hidden = self.in_weights and self.window_is_open()
         times = _SILENT if self.accumulates and not hidden else 1
-        return False if self.passes >= times * self.usual else None
+        if self.passes < times * self.usual:
+            return None
+        if self.usual > 1 and not self.accumulates:
+            # A frame whose locals were read keeps an old parameter alive: the next pass has the one of today.
+            self.leaf, self.weight, self.passes = _gone, None, 0
+        return False
+
+    def _are_parts(self) -> bool:
+        """Passes that add to no `.grad`, and after which nothing was seen to change, may each have been followed by an
+        update through `p.data`, and are steps. Where their parameter changes after equally many again and again they
+        are parts of one: the gradients of single samples, say."""
+        if self.accumulates or not _SILENT < self.passes <= _MOST or self.passes == self.usual:
+            return False
+        self.equal = self.equal + 1 if self.passes == self.between else 1
+        self.between = self.passes
+        return self.equal == _EQUAL
 
 
 def _gone() -> None:
