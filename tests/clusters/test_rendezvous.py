@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from benchmarks.stop_together import JOB, Node, free_port, launched
@@ -113,7 +114,9 @@ def ended(
     finally:
         for node in nodes:
             if node.process.poll() is None:
-                node.process.kill()
+                # Ranks that nobody started but the agent would wait for one another for hours.
+                for one in [*psutil.Process(node.process.pid).children(recursive=True), node.process]:
+                    one.kill()
     return Ended(place, [node.process.returncode for node in nodes], texts)
 
 
