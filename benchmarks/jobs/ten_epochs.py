@@ -98,7 +98,7 @@ def transformers(model, train, valid) -> None:
 
 
 if __name__ == "__main__":
-    # The classes are learnt so well that gradients become subnormal numbers, which makes steps on an Intel CPU four times
-    # longer: nobody can know that from the first ones.
+    # The classes are learnt so well that gradients become subnormal numbers: later steps would take an Intel CPU four
+    # times as long, which nobody can know from the first ones.
     torch.set_flush_denormal(True)
     {"plain": plain, "lightning": lightning, "transformers": transformers}[sys.argv[1]](Model(), Rows(200), Rows(30))

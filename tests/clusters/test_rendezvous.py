@@ -114,7 +114,7 @@ def ended(
     finally:
         for node in nodes:
             if node.process.poll() is None:
-                # Ranks that nobody started but the agent would wait for one another for hours.
+                # Its ranks would outlive it and wait for one another for hours.
                 for one in [*psutil.Process(node.process.pid).children(recursive=True), node.process]:
                     one.kill()
     return Ended(place, [node.process.returncode for node in nodes], texts)
