@@ -46,6 +46,7 @@ OPPORTUNITIES = ("batch", "churn", "evaluate")
         ("undetached", "PD17.discarded-gradients", "ill.py", "# no detach"),
         ("twice", "PD10.repeated-work", "ill.py", "# once more"),
         ("traced", "PD16.traced-allocations", None, ""),
+        ("counted", "PD16.mode-left-on", "ill.py", "else FlopCounterMode("),
     ],
 )
 def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str | None, text: str) -> None:
@@ -75,6 +76,7 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str |
         ("undetached", "PD17.discarded-gradients", {}),
         ("twice", "PD10.repeated-work", {}),
         ("traced", "PD16.traced-allocations", {}),
+        ("counted", "PD16.mode-left-on", {}),
     ],
 )
 def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env: dict[str, str]) -> None:
@@ -90,6 +92,7 @@ def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env
     [
         ("history", "PD15.growing-container", "losses.append(loss.detach())"),
         ("bank", "PD15.growing-tensor", "kept = torch.cat("),
+        ("hooked", "PD15.growing-hooks", "model.register_forward_hook("),
         ("saves", "PD14.frequent-checkpoints", "last.pt"),
     ],
 )

@@ -107,6 +107,27 @@ def traced(cured):
     tiny.train(ENDLESS, at_step=lambda step: [(number, [number]) for number in range(5_000)])
 
 
+def counted(cured):
+    """The operations of all steps are counted; or of none."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with contextlib.nullcontext() if cured else FlopCounterMode(display=False):
+        tiny.train(ENDLESS)
+
+
+def hooked(cured):
+    """Each step looks at the activations by a hook, and leaves it there."""
+    model, inputs, seen = nn.Linear(32, 32), torch.randn(16, 32), torch.zeros(())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(ENDLESS):
+        handle = model.register_forward_hook(lambda module, given, made: seen.add_(made.detach().mean()) and None)
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+        if cured:
+            handle.remove()
+
+
 def churn(cured):
     """The cure is in the environment."""
     model = nn.Sequential(nn.Linear(8, 4096), nn.ReLU(), nn.ReLU(), nn.Linear(4096, 2))
