@@ -19,7 +19,8 @@ from .. import timeline as parts
 from ..changes import Changes
 from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
 from ..rows import milliseconds, operator, rounded
-from . import asserting, indices
+from . import asserting, indices, innermost
+from .innermost import InnermostMode
 from .line_clock import PARTS
 from .loops import Loops
 
@@ -331,7 +332,7 @@ def _timing_lists(watch: _Watch, original, kind: str):
     return convert
 
 
-class SitesWindow:
+class SitesWindow(InnermostMode):
     """Opened at one step boundary, closed at another."""
 
     name = "sites"
@@ -342,44 +343,20 @@ class SitesWindow:
         self.loop = loop
         self.anomaly = anomaly
         self.compiled = compiled
-        self.watch = None
         self.changes = Changes()
-        self.inference = False
 
     def obstacle(self) -> str:
         """Why this cannot be done now, or ""."""
-        if self.compiled:
-            return "the job uses torch.compile, which leaves code uncompiled while a dispatch mode is active"
-        if torch._C._len_torch_dispatch_stack():
-            return "the job has a dispatch mode of its own around its steps"
-        return ""
+        return innermost.obstacle(self.compiled)
 
     def open(self) -> None:
-        self.inference = torch.is_inference_mode_enabled()
-        self.watch = _Watch(self.sites, self.loop, self.anomaly)
+        watch = _Watch(self.sites, self.loop, self.anomaly)
         for library, module in (("onednn", torch.backends.mkldnn), ("cudnn", torch.backends.cudnn)):
-            self.changes.put(module, "flags", _noting(self.watch, module.flags, library))
+            self.changes.put(module, "flags", _noting(watch, module.flags, library))
         for owner, name, kind in _LISTS:
-            self.changes.put(owner, name, _timing_lists(self.watch, getattr(owner, name), kind))
-        self.watch.anomaly.open()
-        self.watch.__enter__()
-
-    def closable(self) -> bool:
-        """Whether our mode is the innermost one, so that leaving it leaves no other.
-
-        And inside inference mode only if opened there: leaving inference mode restores the dispatch keys as it
-        found them, ours among them.
-        """
-        length = torch._C._len_torch_dispatch_stack()
-        return (
-            length > 0
-            and torch._C._get_dispatch_stack_at(length - 1) is self.watch
-            and torch.is_inference_mode_enabled() == self.inference
-        )
-
-    def is_gone(self) -> bool:
-        """Whether our mode has ended with its thread, whose number this one has got."""
-        return torch._C._len_torch_dispatch_stack() == 0
+            self.changes.put(owner, name, _timing_lists(watch, getattr(owner, name), kind))
+        watch.anomaly.open()
+        self.enter(watch)
 
     def abandon(self) -> None:
         """Leave the mode."""

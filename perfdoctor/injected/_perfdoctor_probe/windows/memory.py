@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .. import timeline as parts
 from . import layers
 from .alive import Alive
+from .innermost import InnermostMode
 from .owners import Owners
 
 _NAMES = {
@@ -114,7 +115,7 @@ def _is_all_of(tensor, storage) -> bool:
     return storage.what == _HELD and tensor.nbytes == storage.size
 
 
-class MemoryWindow:
+class MemoryWindow(InnermostMode):
     """Opened at one step boundary, closed at the next."""
 
     name = "memory"
@@ -126,10 +127,8 @@ class MemoryWindow:
         self.loop = loop
         self.optimizer = optimizer
         self.compiled = compiled
-        self.watch: "_Watch | None" = None
         self.alive = Alive()
         self.handles: list = []
-        self.inference = False
         self.why = ""
         """Why the step is not watched: then its end must do for its peak."""
 
@@ -143,13 +142,12 @@ class MemoryWindow:
         self.why = layers.obstacle(self.compiled)
         if self.why:
             return
-        self.inference = torch.is_inference_mode_enabled()
-        watch = self.watch = _Watch(self.alive, self.sites, self.loop)
+        watch = _Watch(self.alive, self.sites, self.loop)
         self.handles = [
             nn_module.register_module_forward_pre_hook(watch.enters),
             nn_module.register_module_forward_hook(watch.leaves, always_call=True),
         ]
-        watch.__enter__()
+        self.enter(watch)
 
     def _look(self) -> None:
         watched = self.watch.roots if self.watch is not None else []
@@ -161,19 +159,8 @@ class MemoryWindow:
         owners.claim(self.alive)
 
     def closable(self) -> bool:
-        """As of the call-site window: our mode is the innermost, under the inference mode it was opened in."""
-        if self.watch is None:
-            return True
-        length = torch._C._len_torch_dispatch_stack()
-        return (
-            length > 0
-            and torch._C._get_dispatch_stack_at(length - 1) is self.watch
-            and torch.is_inference_mode_enabled() == self.inference
-        )
-
-    def is_gone(self) -> bool:
-        """Whether our mode has ended with its thread, whose number this one has got."""
-        return self.watch is not None and torch._C._len_torch_dispatch_stack() == 0
+        """Without a mode always."""
+        return self.watch is None or super().closable()
 
     def _leave(self) -> None:
         for handle in self.handles:

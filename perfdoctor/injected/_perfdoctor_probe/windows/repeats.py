@@ -20,6 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import timeline as parts
 from ..rows import milliseconds, operator, rounded
+from . import innermost
+from .innermost import InnermostMode
 from .values import Call, Values
 
 _STEPS = 3
@@ -329,7 +331,7 @@ def _are_same(one: list, other: list) -> bool:
     return all(a == b or abs(a - b) <= within or (math.isnan(a) and math.isnan(b)) for a, b in zip(one, other))
 
 
-class RepeatsWindow:
+class RepeatsWindow(InnermostMode):
     """Opened at one step boundary, closed at another."""
 
     name = "repeats"
@@ -339,41 +341,20 @@ class RepeatsWindow:
         self.sites = sites
         self.loop = loop
         self.compiled = compiled
-        self.watch = None
-        self.inference = False
 
     def obstacle(self) -> str:
         """Why this cannot be done now, or ""."""
-        if self.compiled:
-            return "the job uses torch.compile, which leaves code uncompiled while a dispatch mode is active"
-        if torch._C._len_torch_dispatch_stack():
-            return "the job has a dispatch mode of its own around its steps"
-        if torch.cuda.is_initialized():
-            return "operators on a CUDA device run on after the host has called them"
-        return ""
+        on_device = "operators on a CUDA device run on after the host has called them"
+        return innermost.obstacle(self.compiled) or (on_device if torch.cuda.is_initialized() else "")
 
     def open(self) -> None:
-        self.inference = torch.is_inference_mode_enabled()
-        self.watch = Repeats(self.sites, self.loop)
+        watch = Repeats(self.sites, self.loop)
         self.opened_ns = _clock()
-        self.watch.__enter__()
+        self.enter(watch)
 
     def stays(self, steps: int) -> bool:
         """Until there are steps enough to judge."""
         return steps < 2 or (steps < _STEPS and _clock() - self.opened_ns < _LIMIT_NS)
-
-    def closable(self) -> bool:
-        """As for the call-site window: our mode is the innermost one, and inference mode is as it was."""
-        length = torch._C._len_torch_dispatch_stack()
-        return (
-            length > 0
-            and torch._C._get_dispatch_stack_at(length - 1) is self.watch
-            and torch.is_inference_mode_enabled() == self.inference
-        )
-
-    def is_gone(self) -> bool:
-        """Whether our mode has ended with its thread, whose number this one has got."""
-        return torch._C._len_torch_dispatch_stack() == 0
 
     def abandon(self) -> None:
         """Leave the mode."""
