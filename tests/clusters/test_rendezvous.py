@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.stop_together import JOB, Node, free_port, launched
 from perfdoctor.recording.directory import RunDirectory
-from perfdoctor.recording.identity import attempt
+from perfdoctor.recording.nodes import starts_before
 from perfdoctor.recording.reader import read
 
 pytestmark = pytest.mark.e2e
@@ -90,8 +90,12 @@ class Ended:
     @property
     def steps(self) -> dict[tuple[int, int], int]:
         """By attempt and rank."""
-        ranks = [rank for run in self.runs for rank in read(RunDirectory(run)).ranks]
-        return {(attempt(rank.environment), rank.rank): len(rank.steps) for rank in ranks}
+        found = {}
+        for run in self.runs:
+            recording = read(RunDirectory(run))
+            counts = starts_before(recording)
+            found.update({(counts[rank.header], rank.rank): len(rank.steps) for rank in recording.ranks})
+        return found
 
 
 def ended(

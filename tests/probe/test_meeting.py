@@ -180,6 +180,30 @@ def test_orders_reach_each_other_rank_once_and_in_order() -> None:
     assert not late.obeyed, "what was said before it came is not for it"
 
 
+def test_ranks_whose_agents_count_the_restarts_differently_meet(
+    tcp: dist.TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = []
+    for number, count in enumerate(("0", "1")):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", count)
+        both.append(Rank(number, 2))
+    both[0].meeting.ask("")
+    stepping(both, range(3))
+    assert both[0].probe.stop_at == both[1].probe.stop_at >= 0
+
+
+def test_in_the_store_of_an_agent_the_orders_of_an_earlier_start_are_not_seen(
+    tcp: dist.TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    monkeypatch.setenv("MASTER_PORT", str(tcp.port))
+    first = [Rank(number, 2).meeting for number in range(2)]
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    again = Rank(0, 2).meeting
+    assert first[0].common.count("joined") == 2
+    assert again.common.count("joined") == 1
+
+
 @pytest.mark.usefixtures("tcp")
 def test_rank_0_with_the_server_leaves_last() -> None:
     two = ranks(2)

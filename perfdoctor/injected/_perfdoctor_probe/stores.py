@@ -35,8 +35,9 @@ class OverTcp:
     least_period_ns = 0
 
     def __init__(self, jobs) -> None:
+        self.is_agents = _is_agents(jobs)
         known = _sockets()
-        self.store = _connected(jobs)
+        self.store = _connected(jobs, _attempt() if self.is_agents else "")
         fresh = _sockets() - known
         self.descriptor = fresh.pop() if len(fresh) == 1 else -1
         """The connection's descriptor; -1 where it is not known."""
@@ -53,7 +54,7 @@ class OverTcp:
 
     @property
     def goes_with_rank_0(self) -> bool:
-        return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        return not self.is_agents
 
     def close(self) -> None:
         self.store = None
@@ -98,19 +99,31 @@ def _innermost():
     return store
 
 
-def _ours(store):
-    # A restart of the job may meet in the same store.
-    return torch.distributed.PrefixStore(f"perfdoctor/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+def _ours(store, attempt: str = ""):
+    return torch.distributed.PrefixStore(f"perfdoctor/{attempt}", store)
 
 
-def _connected(jobs):
+def _is_agents(jobs) -> bool:
+    """Whether torchrun's agent keeps this store over TCP, which then outlives the ranks; else rank 0 does."""
+    told = os.environ.get("TORCHELASTIC_USE_AGENT_STORE"), os.environ.get("MASTER_PORT")
+    return told == ("True", str(jobs.port))
+
+
+def _attempt() -> str:
+    """Which start of the job meets in an agent's store, where the one before has left its orders. Each agent counts the
+    failures of its own ranks only, so where rank 0 keeps the store, new with each start, ranks that count differently
+    do meet and this is no name for what they have in common."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+def _connected(jobs, attempt: str):
     # Torch tells at length of a server that does not answer.
     try:
         socket.create_connection((jobs.host, jobs.port), timeout=_CONNECT_S).close()
     except OSError as error:
         raise RuntimeError("the server of the store that its ranks met in cannot be reached") from error
     kind = torch.distributed.TCPStore
-    return _ours(kind(jobs.host, jobs.port, is_master=False, wait_for_workers=False, timeout=_TIMEOUT))
+    return _ours(kind(jobs.host, jobs.port, is_master=False, wait_for_workers=False, timeout=_TIMEOUT), attempt)
 
 
 def _sockets() -> "set[int]":

@@ -1,4 +1,6 @@
-"""Training with DistributedDataParallel until somebody ends it; rank 1 fails in the middle of the first attempt."""
+"""Training with DistributedDataParallel until somebody ends it; rank 1 fails in the middle of the first attempt.
+
+Rank 0 then waits to be ended, as one does whose collective hangs: so its agent starts it anew without counting it."""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def train() -> None:
         if step == FAILS_AT and dist.get_rank() == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
             raise RuntimeError("this rank fails once")
         time.sleep(0.004)
-        model(torch.randn(32, 64)).square().mean().backward()
+        try:
+            model(torch.randn(32, 64)).square().mean().backward()
+        except RuntimeError:
+            time.sleep(60)
+            raise
         optimizer.step()
         optimizer.zero_grad()
 
