@@ -7,7 +7,7 @@ and `ray.train.report` in the training loop, each call timed by the line that ma
 images counts, and what `wandb.watch` does in the backward pass, by that pass's line. Evaluations between two steps of
 training: how often, how long, in which batches, and how much of the loop's time they take, by what: forward passes,
 waits, and what is done with their output. An evaluation is known by its loader; without one, by its input: the model
-that the job trains is called without gradients on a tensor that it was given in an earlier step.
+that the job trains is called without gradients on a tensor that it was given in two earlier steps.
 
 Why it costs time
 -----------------

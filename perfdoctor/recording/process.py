@@ -157,7 +157,7 @@ class EvalWithGradSeen:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutLine:
-    """A line that calls a model that trains, without gradients, on a tensor that it was given in an earlier step."""
+    """A line that calls a model that trains, without gradients, on a tensor that it was given in two earlier steps."""
 
     site: Site
 

@@ -42,24 +42,33 @@ def x() -> torch.Tensor:
     return torch.randn(64, 8)
 
 
-def test_a_tensor_of_an_earlier_step_is_held_out_and_its_line_is_told_once(bench: Bench, x: torch.Tensor) -> None:
-    assert [bench.met(step, x) for step in (3, 3, 4, 9)] == [False, False, True, True]
+def test_a_tensor_of_two_earlier_steps_is_held_out_and_its_line_is_told_once(bench: Bench, x: torch.Tensor) -> None:
+    assert [bench.met(step, x) for step in (3, 3, 4, 9, 9, 10)] == [False, False, False, True, True, True]
     assert bench.told == [{"k": "held_out", "site": 7}]
 
 
+def test_the_last_state_that_an_agent_acts_on_again_is_none(bench: Bench) -> None:
+    state = torch.randn(64, 8)
+    for step in range(10):
+        bench.met(step, state)
+        state = torch.randn(64, 8)
+        assert not bench.met(step, state)
+
+
 def test_parts_of_it_are_held_out_too(bench: Bench, x: torch.Tensor) -> None:
-    parts = [[bench.met(step, part) for part in x.split(16)] for step in (1, 2)]
-    assert parts == [[False] * 4, [True] * 4]
+    parts = [[bench.met(step, part) for part in x.split(16)] for step in (1, 2, 3)]
+    assert parts == [[False] * 4, [False] * 4, [True] * 4]
 
 
 def test_it_is_found_among_named_arguments_and_in_batches(bench: Bench, x: torch.Tensor) -> None:
     assert not bench.met(1, [{"mask": None, "x": x}])
-    assert bench.met(2, [{"x": x}])
-    assert bench.met(3, x=x)
+    assert not bench.met(2, [{"x": x}])
+    assert bench.met(3, [{"x": x}])
+    assert bench.met(4, x=x)
 
 
 def test_what_has_been_written_to_since_is_another_one(bench: Bench, x: torch.Tensor) -> None:
-    for step in range(4):
+    for step in range(6):
         assert not bench.met(step, x)
         x.add_(1)
 
@@ -67,7 +76,7 @@ def test_what_has_been_written_to_since_is_another_one(bench: Bench, x: torch.Te
 @pytest.mark.parametrize("at", [0, 32, 63], ids=["the beginning", "the middle", "the end"])
 def test_what_numpy_writes_counts_too(bench: Bench, x: torch.Tensor, at: int) -> None:
     array = x.numpy()
-    for step in range(4):
+    for step in range(6):
         assert not bench.met(step, x)
         array[at, 0] += 1
 
@@ -78,20 +87,20 @@ def test_a_new_tensor_in_each_step_is_none(bench: Bench) -> None:
 
 def test_a_model_that_no_optimizer_updates_is_not_evaluated(bench: Bench, x: torch.Tensor) -> None:
     teacher = copy.deepcopy(bench.model)
-    assert not any(bench.met(step, x, model=teacher) for step in range(4))
+    assert not any(bench.met(step, x, model=teacher) for step in range(6))
     assert bench.told == []
 
 
 def test_with_gradients_it_may_train(bench: Bench, x: torch.Tensor) -> None:
-    assert not any(bench.held_out.met(bench.model, ((x,), {}), step) for step in range(4))
+    assert not any(bench.held_out.met(bench.model, ((x,), {}), step) for step in range(6))
 
 
 def test_in_inference_mode_it_is_known_by_what_it_holds(bench: Bench) -> None:
     with torch.inference_mode():
         x = torch.randn(64, 8)
-        assert [bench.met(step, x) for step in (1, 2)] == [False, True]
+        assert [bench.met(step, x) for step in (1, 2, 3)] == [False, False, True]
         x[0] += 1
-        assert not bench.met(3, x)
+        assert not bench.met(4, x)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +115,11 @@ def test_other_arguments_do_no_harm(bench: Bench, other: object) -> None:
 
 def test_only_the_latest_are_known(bench: Bench, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_out, "_MOST", 4)
-    assert not bench.met(1, x)
+    assert [bench.met(step, x) for step in (1, 2, 3)] == [False, False, True]
     for _ in range(4):
-        bench.met(2, torch.randn(3))
+        bench.met(4, torch.randn(3))
     assert len(bench.held_out.given) == 4
-    assert not bench.met(3, x) and bench.met(4, x)
+    assert [bench.met(step, x) for step in (5, 6, 7)] == [False, False, True]
 
 
 # ---------------------------------------------------------------------------------------------------------

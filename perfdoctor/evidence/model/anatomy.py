@@ -120,8 +120,8 @@ class Evaluations:
     regular: bool = False
     """Whether so many steps hold one that they are the steady steps, and the steady step holds its part of it."""
     held_out: bool = False
-    """Without a loader: forward passes of a model that trains, without gradients, on a tensor that it was given in an
-    earlier step. What is computed from their outputs is part of an evaluation then, where operators were followed."""
+    """Without a loader: forward passes of a model that trains, without gradients, on a tensor that it was given in
+    two earlier steps. What is computed from their outputs is part of an evaluation, where operators were followed."""
     is_sure: bool = True
     """With a loader; or what is computed from these outputs was followed from operator to operator and is no part of
     training, which does not read the held-out tensors either."""

@@ -85,8 +85,8 @@ BATCH_COLUMNS = ("loader", "step", "wait_us", "depth", "first", "transport_us", 
 
 EVALUATION_COLUMNS = ("step", "us", "forwards", "forward_us", "loader", "held_out")
 """Forward passes that train nothing, of one step: with what lies between them, how many, themselves, and the loader of
-the last one's batch, -1 without one. `held_out`: 1 for those of a model that trains on a tensor that it was given in an
-earlier step, which have a row of their own."""
+the last one's batch, -1 without one. `held_out`: 1 for those of a model that trains on a tensor that it was given in
+two earlier steps, which have a row of their own."""
 
 FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
 """Making one batch. Garbage collections are no part of the first four."""

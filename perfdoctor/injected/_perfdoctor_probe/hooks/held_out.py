@@ -1,5 +1,5 @@
 """Forward passes on data that is held out: without gradients, of a model that trains, on a tensor that it was given in
-an earlier step and that nobody has changed since.
+two earlier steps and that nobody has changed since.
 
 What an agent acts on, what a teacher or a target network is given, and what pseudo-labels are made for is another
 tensor in each step, or another model. A tensor is known by its storage and version. What numpy or another process
@@ -18,6 +18,9 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Of another class, what a tensor stands for is not known."""
 _MOST = 512
 """Tensors that are known at once, the latest: parts of a held-out set, or all that an agent saw lately."""
+_EARLIER = 2
+"""Steps that it was given in before. An agent asks for the value of its last state and acts on the same in the next
+step: that is one."""
 _LINES = 4
 """Lines that are told."""
 _BYTES = 1024
@@ -27,12 +30,15 @@ _BYTES = 1024
 class _Given:
     """A tensor that a model was given."""
 
-    __slots__ = ("learns", "reference", "step")
+    __slots__ = ("earlier", "learns", "reference", "step")
 
     def __init__(self, reference, step: int) -> None:
         self.reference = reference
         """Weak; while it is there, no other storage has its address."""
         self.step = step
+        """The latest."""
+        self.earlier = 0
+        """Steps before that one."""
         self.learns = False
         """The model that it was given to is updated by an optimizer."""
 
@@ -63,7 +69,11 @@ class HeldOut:
         with torch._C.DisableTorchFunction():
             tensor = next(tensors(arguments), None)
             known = None if tensor is None else self._known(tensor, step)
-        if known is None or known.step == step:
+        if known is None:
+            return False
+        known.earlier += known.step != step
+        known.step = step
+        if known.earlier < _EARLIER:
             return False
         if not known.learns:
             trained = next((one for one in module.parameters() if one.requires_grad), None)
