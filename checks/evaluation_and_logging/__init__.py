@@ -6,7 +6,8 @@ Prints, log records, progress bars (tqdm), trackers (TensorBoard, W&B, MLflow an
 and `ray.train.report` in the training loop, each call timed by the line that makes it; making W&B's histograms and
 images counts, and what `wandb.watch` does in the backward pass, by that pass's line. Evaluations between two steps of
 training: how often, how long, in which batches, and how much of the loop's time they take, by what: forward passes,
-waits, and what is done with their output.
+waits, and what is done with their output. An evaluation is known by its loader; without one, by its input: the model
+that the job trains is called without gradients on a tensor that it was given in two earlier steps.
 
 Why it costs time
 -----------------
@@ -37,17 +38,21 @@ outputs collected and looked at once at the end.
 
 When it stays silent
 --------------------
-Below 5 % of the step for logging, and below a quarter of the loop's time for evaluation: how often to evaluate is the
-user's choice. So it is an opportunity, unless evaluating takes longer than training. What is done with an evaluation's
-outputs: below 10 us per sample, below the time of the forward passes, or below 5 % of the time. Workers that start
-again for each evaluation are PD03's, forward passes with gradients PD08's.
+Below 5 % of the step for logging, and below a quarter of the loop's time for evaluation (a tenth, where most steps
+evaluate on a tensor): how often to evaluate is the user's choice. So it is an opportunity, unless evaluating takes
+longer than training. What is done with an evaluation's outputs: below 10 us per sample, below the time of the forward
+passes, or below 5 % of the time. Workers that start again for each evaluation are PD03's, forward passes with gradients
+PD08's.
 
 Limits
 ------
 In a job that uses torch.compile, logging is not timed. A library that is not known here is not seen. What a tracker
-does on a thread of its own is not counted. Evaluation is known by its loader: one on tensors in memory is told
-apart from an agent that acts by nothing, and is left out. Which line between two forward passes takes the time is not
-told, only the loop over the batches; what follows an evaluation's last forward pass counts as the loop's.
+does on a thread of its own is not counted. An evaluation without a loader is left out where its tensor is made anew
+each time (a copy to the device, a part of the set drawn at random), which nothing tells from an agent that acts, where
+a copy of the model is evaluated, and below 0.1 ms. Whether training needs the output is followed from operator to
+operator, on the CPU and without torch.compile; not through numbers that the job reads, such as a line search's. Which
+line between two forward passes takes the time is not told, only the loop over the batches; what follows a loader's last
+forward pass counts as the loop's.
 
 References
 ----------

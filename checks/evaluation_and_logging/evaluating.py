@@ -114,7 +114,8 @@ def sample_by_sample(step: Step, seen: Evaluations, limits: Limits) -> Finding |
 
 def too_often(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
     """How often is a choice, and an opportunity; where it takes longer than training, hardly one that was meant."""
-    if seen.count < 2 or seen.share < limits.min_evaluation_share or seen.every_steps < 1:
+    least = limits.min_held_out_share if seen.held_out and seen.regular else limits.min_evaluation_share
+    if seen.count < 2 or seen.share < least or seen.every_steps < 1:
         return None
     whole_ms = _whole_ms(step, seen)
     per_step_ms = seen.ms / seen.every_steps
@@ -126,15 +127,16 @@ def too_often(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
     saved_ms = per_step_ms - wanted_ms
     if saved_ms <= 0 or every <= seen.every_steps:
         return None
-    dominates = seen.ms > training_ms > 0
+    dominates = seen.ms > training_ms > 0 and seen.is_sure
+    often = "in every step, which trains" if seen.every_steps < 1.5 else "every {every:step}, which train"
     return Finding(
         id="PD20.evaluation-too-often",
         severity=severity(saved_ms / whole_ms, limits.min_share, limits.error_share) if dominates else Severity.NOTE,
         confidence=Confidence.HIGH if dominates else Confidence.MEDIUM,
-        message="evaluation takes {evaluation_share} of the loop's time: {evaluation_ms} every {every:step}, which "
-        "train for {training_ms}",
-        reasoning="{evaluations:evaluation} between steps were timed, with their waits and what lies between their "
-        "forward passes",
+        message="evaluation takes {evaluation_share} of the loop's time: {evaluation_ms} "
+        + often
+        + " for {training_ms}",
+        reasoning=_how_it_is_known(seen),
         evidence=(
             share("evaluation_share", seen.share, "of the loop's time, evaluating"),
             milliseconds("evaluation_ms", seen.ms, "an evaluation"),
@@ -147,7 +149,11 @@ def too_often(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
         fix=Fix(
             text="Evaluate every {wanted_every:step}, which is a twentieth of the time, or on a part of the set.",
             code=f"if step % {every} == 0:\n    evaluate()",
-            risk="The best checkpoint is found later, and early stopping stops later.",
+            risk="The best checkpoint is found later, and early stopping stops later."
+            + (
+                " If training needs the numbers (a schedule, a line search), it needs them less often then."
+                * seen.held_out
+            ),
         ),
         savings=savings(
             step,
@@ -158,6 +164,18 @@ def too_often(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
             general=True,
         ),
     )
+
+
+def _how_it_is_known(seen: Evaluations) -> str:
+    if not seen.held_out:
+        return (
+            "{evaluations:evaluation} between steps were timed, with their waits and what lies between their forward "
+            "passes"
+        )
+    called = "this line calls the model that the job trains, without gradients, on a tensor that it was given before"
+    if seen.is_sure:
+        return called + "; no backward pass goes through what is computed from its output, which is timed with it"
+    return called + "; whether training needs what is computed from the output could not be told"
 
 
 def _part(seen: Evaluations) -> Part:

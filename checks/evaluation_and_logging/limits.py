@@ -15,6 +15,9 @@ class Limits:
     """A judgement: a third of the time spent on other things than training."""
     min_evaluation_share: float = 0.25
     """Of the loop's time: a validation set a quarter as large as the training set, once an epoch, takes a tenth."""
+    min_held_out_share: float = 0.10
+    """The same of evaluations without a loader that are part of the steady step: hardly a curve needs a point per
+    step, and one line makes them rarer."""
     target_share: float = 0.05
     """What evaluating less often is predicted for."""
     batch_factor: float = 2.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..recording.lines import RepeatsWindow
 from ..recording.model import Columns, Ints, ProcessRecording
 from .model import NO_LINE, Evaluations, JobAnatomy, Missing
 from .steady import REGULAR_SHARE, Mask
@@ -17,9 +18,9 @@ class Held:
     """Forward passes without training, by the number of the step that held them."""
 
     evaluations: Columns
-    """On batches of a loader; columns as recorded."""
+    """On batches of a loader, or on held-out tensors; columns as recorded."""
     inference: Columns
-    """Without a loader."""
+    """Without a loader, on other tensors each time."""
     training_loaders: Ints
 
 
@@ -28,7 +29,7 @@ def held(process: ProcessRecording) -> Held:
 
     A forward pass on the batch that the step then trains with (a teacher, a frozen encoder) belongs to the step. So
     does one without a loader that is found in more than a fifth of the steps, or in each of its cycles: that is how the
-    loop works.
+    loop works. On held-out tensors a model that trains is evaluated, however often, unless training needs the outputs.
     """
     seen, batches = process.evaluations, process.batches
     last = np.ones(len(batches), dtype=bool)
@@ -37,11 +38,15 @@ def held(process: ProcessRecording) -> Held:
     training = np.unique(batches["loader"][last & ended])
     loader = seen["loader"]
     own = (loader >= 0) & ~np.isin(loader, training)
-    rare = len(seen) <= REGULAR_SHARE * len(process.steps)
+    window = process.repeats
+    used = isinstance(window, RepeatsWindow) and window.scores_used
+    held_out = (seen["held_out"] == 1) & (not used)
+    rare = int((~held_out).sum()) <= REGULAR_SHARE * len(process.steps)
     if not process.trains:
-        own, rare = np.zeros(len(seen), dtype=bool), False
+        own, held_out, rare = np.zeros(len(seen), dtype=bool), np.zeros(len(seen), dtype=bool), False
     apart = rare and process.cycle is None
-    return Held(seen.where(own | ((loader >= 0) & rare)), seen.where((loader < 0) & apart), training)
+    evaluates = own | held_out | ((loader >= 0) & rare)
+    return Held(seen.where(evaluates), seen.where((loader < 0) & ~held_out & apart), training)
 
 
 def by_row(rows: Columns, found: Columns) -> Ints:
@@ -84,13 +89,17 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
     seen = found.evaluations.where(between)
     if not len(seen):
         return Missing("the job was not seen to evaluate between two steps", "let it run longer (--steps, --to-end)")
+    us_of = np.bincount(seen["held_out"], seen["us"], 2)
+    held_out = bool(us_of[1] > us_of[0])
+    part = float(us_of[int(held_out)] / us_of.sum()) if us_of.sum() > 0 else 1.0
+    seen = seen.where(seen["held_out"] == held_out)
     parts = anatomy.parts
     loop_ms = anatomy.wall_ms - parts.start - parts.imports - parts.set_up - parts.after - parts.observing
     numbers, count = seen["step"], len(seen)
     gaps = np.diff(np.concatenate([steps["step"][:1], numbers]))
     every = float(np.median(gaps))
     typical = seen.where(slice(1, None)) if count > 1 else seen
-    loader = int(np.bincount(typical["loader"]).argmax())
+    loader = -1 if held_out else int(np.bincount(typical["loader"]).argmax())
     used = process.batches.where(
         np.isin(process.batches["step"], typical["step"]) & (process.batches["loader"] == loader)
     )
@@ -101,11 +110,18 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
     start_us = sum(us for step, us in _starts_and_ends(process, {loader}) if step in within) + int(
         used["wait_us"][used["first"] == 1].sum()
     )
+    timed_ms = float(typical["us"].mean()) / 1000
+    followed = process.repeats if isinstance(process.repeats, RepeatsWindow) and process.repeats.followed else None
+    # What follows the last forward pass is told by operators, which are those of one pass's output.
+    ms = timed_ms + (followed.scores_ms if held_out and followed is not None else 0.0)
+    share = part * parts.evaluation / loop_ms if loop_ms > 0 else 0.0
+    if held_out:
+        sites = [line.site for line in process.held_out]
     return Evaluations(
         count=count,
         every_steps=every,
-        ms=float(typical["us"].mean()) / 1000,
-        share=parts.evaluation / loop_ms if loop_ms > 0 else 0.0,
+        ms=ms,
+        share=min(1.0, share * ms / timed_ms) if timed_ms > 0 else share,
         training_ms=every * parts.steady / max(1, anatomy.steps),
         batches=float(typical["forwards"].mean()),
         forward_ms=float(typical["forward_us"].mean()) / 1000,
@@ -117,7 +133,9 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
         persistent_workers=bool(made and made.persistent_workers),
         loader_site=made.site if made else NO_LINE,
         iterated_at=sites[-1] if sites else NO_LINE,
-        regular=count > REGULAR_SHARE * len(steps),
+        regular=count > REGULAR_SHARE * len(steps) or (held_out and process.cycle is not None),
+        held_out=held_out,
+        is_sure=not held_out or (followed is not None and not followed.trained_on),
     )
 
 

@@ -214,6 +214,14 @@ class RepeatsWindow:
     """The dearest first."""
     ops_ms: float
     """Per step, of all operators beside those that make batches."""
+    followed: int = 0
+    """Forward passes on held-out data whose outputs were followed, in all."""
+    scores_ms: float = 0.0
+    """Of one of them: operators that compute from its output."""
+    scores_used: bool = False
+    """Some of them are part of training: a backward pass goes through them."""
+    trained_on: bool = False
+    """So it does through operators that read the held-out data."""
 
 
 @dataclass(frozen=True, slots=True)

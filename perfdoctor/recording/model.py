@@ -49,6 +49,7 @@ from .process import (
     Failure,
     ForwardsSeen,
     FullCollection,
+    HeldOutLine,
     ProbeFault,
     ProcessEnd,
     ProcessExit,
@@ -131,6 +132,7 @@ class ProcessRecording:
     """`records.DEVICE_COLUMNS`."""
     evaluations: Columns
     """`records.EVALUATION_COLUMNS`."""
+    held_out: tuple[HeldOutLine, ...]
     nodes: Columns
     """`records.NODE_COLUMNS`; a node's number is its row."""
     stacks: Columns
@@ -267,6 +269,7 @@ KINDS: Mapping[str, str] = {
     "compiled": "compiled",
     "profiler": "profiler",
     "profiler_timing": "profiler_timing",
+    "held_out": "held_out",
     "eval_with_grad": "eval_with_grad",
     "ddp": "reduced_model",
     "division": "division",

@@ -156,6 +156,13 @@ class EvalWithGradSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldOutLine:
+    """A line that calls a model that trains, without gradients, on a tensor that it was given in two earlier steps."""
+
+    site: Site
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardsSeen:
     """Root forwards of all threads since the last such record."""
 

@@ -8,6 +8,7 @@ from ill_runs.evaluation_and_logging import (
     evaluating,
     logging_loop,
     metrics_by_sample,
+    scoring,
     small_evaluation_batches,
 )
 from perfdoctor.checks.evaluation_and_logging import CHECK
@@ -124,3 +125,26 @@ def test_evaluations_of_most_steps_are_part_of_the_steady_step() -> None:
     assert finding.id == "PD20.evaluation-too-often" and finding.savings.part is Part.COMPUTE
     assert number(finding, "training_ms") == pytest.approx(30.0)
     assert finding.savings.high_ms == pytest.approx(10 - 10 / 19)
+
+
+def test_an_evaluation_in_every_step_is_an_opportunity_with_its_line() -> None:
+    finding = found(scoring())
+    assert finding.id == "PD20.evaluation-too-often" and finding.is_opportunity
+    assert finding.savings.part is Part.COMPUTE and finding.location is not None and finding.location.line == 60
+    assert "in every step, which trains for" in finding.message and "no backward pass" in finding.reasoning
+    # 12 ms of training for 0.63 ms of evaluation.
+    assert finding.savings.high_ms == pytest.approx(8 - 12 / 19)
+    assert number(finding, "wanted_every") == 13
+
+
+@pytest.mark.parametrize(("is_sure", "severity"), [(True, Severity.ERROR), (False, Severity.NOTE)])
+def test_it_alarms_where_it_takes_longer_than_training_and_is_sure(is_sure: bool, severity: Severity) -> None:
+    finding = found(scoring(12.0, is_sure=is_sure))
+    assert finding.severity is severity
+    assert ("could not be told" in finding.reasoning) is not is_sure
+
+
+@pytest.mark.parametrize(("changes", "fires"), [({}, True), ({"held_out": False}, False), ({"regular": False}, False)])
+def test_in_the_steady_step_a_tenth_of_the_time_is_enough(changes: dict[str, bool], fires: bool) -> None:
+    assert ("PD20.evaluation-too-often" in ids(examined(scoring(2.0, **changes)))) is fires
+    assert is_clear(examined(scoring(1.9, **changes)))

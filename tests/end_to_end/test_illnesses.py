@@ -47,6 +47,7 @@ OPPORTUNITIES = ("batch", "churn", "evaluate")
         ("twice", "PD10.repeated-work", "ill.py", "# once more"),
         ("traced", "PD16.traced-allocations", None, ""),
         ("counted", "PD16.mode-left-on", "ill.py", "else FlopCounterMode("),
+        ("score", "PD20.evaluation-too-often", "ill.py", "scores = model(held_out)"),
     ],
 )
 def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str | None, text: str) -> None:
@@ -77,6 +78,7 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str |
         ("twice", "PD10.repeated-work", {}),
         ("traced", "PD16.traced-allocations", {}),
         ("counted", "PD16.mode-left-on", {}),
+        ("score", "PD20.evaluation-too-often", {}),
     ],
 )
 def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env: dict[str, str]) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import START_NS, batches, boundary, iterator, loader, process, recorded, sample, settings, steps
+from recordings import START_NS, batches, boundary, iterator, loader, process, recorded, sample, settings, site, steps
 
 from perfdoctor.evidence import anatomy, evaluation, steady
-from perfdoctor.evidence.model import Evaluations, JobAnatomy, Missing
+from perfdoctor.evidence.model import Evaluations, JobAnatomy, Missing, Site
 from perfdoctor.recording.model import RunFacts
 
 MS = 1000
@@ -17,8 +17,11 @@ STEP = 10 * MS
 TRAINING, VALIDATION = 1, 2
 
 
-def evaluations(step: Sequence[int], us: int, *, forwards: int = 8, loader: int = VALIDATION) -> dict[str, Any]:
+def evaluations(
+    step: Sequence[int], us: int, *, forwards: int = 8, loader: int = VALIDATION, held_out: int = 0
+) -> dict[str, Any]:
     rows = {"step": list(step), "us": us, "forwards": forwards, "forward_us": us // 2, "loader": loader}
+    rows["held_out"] = held_out
     return {"k": "evaluations", "n": len(step), **rows}
 
 
@@ -210,6 +213,63 @@ def test_an_evaluation_is_told_by_what_it_is_made_of(tmp_path: Path) -> None:
     assert (seen.samples, seen.num_workers, seen.batches) == (4, 2, 8)
     assert seen.share == pytest.approx(480 / 1480, rel=0.01)
     assert seen.training_ms == pytest.approx(200, rel=0.02)
+
+
+EVALUATING = site(3, 60, function="score"), {"k": "held_out", "site": 3}
+
+
+def repeats(followed: int = 3, **fields: Any) -> dict[str, Any]:
+    """What was seen of operators, a millisecond of which compute from each output of an evaluation."""
+    return {
+        "k": "window",
+        "name": "repeats",
+        "rows": [],
+        "ops_ms": 9.0,
+        "followed": followed,
+        "scores_ms": 1.0,
+        **fields,
+    }
+
+
+def in_every_step(tmp_path: Path, *records: dict[str, Any]) -> Evaluations | Missing:
+    """Steps of 10 ms, 4 of which evaluate on a held-out tensor."""
+    rows = evaluations(range(1, 100), 4 * MS, forwards=1, loader=-1, held_out=1)
+    return evaluated(tmp_path, steps(STEP, 100), trained(100), rows, *EVALUATING, *records)
+
+
+def test_an_evaluation_on_a_held_out_tensor_is_one_in_every_step_too(tmp_path: Path) -> None:
+    seen = in_every_step(tmp_path, repeats())
+    assert isinstance(seen, Evaluations)
+    assert seen.held_out and seen.regular and seen.is_sure
+    assert (seen.count, seen.every_steps, seen.samples, seen.num_workers) == (99, 1, 0, 0)
+    assert seen.ms == pytest.approx(5) and seen.forward_ms == pytest.approx(2)
+    assert seen.share == pytest.approx(0.5, rel=0.02)
+    assert isinstance(seen.iterated_at, Site) and seen.iterated_at.function == "score"
+
+
+@pytest.mark.parametrize(
+    "records",
+    [(), (repeats(followed=0, scores_ms=0.0),), (repeats(trained_on=True, scores_ms=0.0),)],
+    ids=["no window", "none in the window", "trained on it"],
+)
+def test_what_training_needs_of_it_is_not_always_known(tmp_path: Path, records: tuple[dict[str, Any], ...]) -> None:
+    seen = in_every_step(tmp_path, *records)
+    assert isinstance(seen, Evaluations)
+    assert not seen.is_sure and seen.ms == pytest.approx(4)
+
+
+def test_what_training_uses_is_no_evaluation(tmp_path: Path) -> None:
+    assert isinstance(in_every_step(tmp_path, repeats(scores_used=True)), Missing)
+
+
+def test_of_two_kinds_of_evaluation_the_dearer_one_is_told(tmp_path: Path) -> None:
+    rows = evaluations([50], 600 * MS)
+    longer = {"s50": 600 * MS}
+    few = evaluations(range(1, 100), 4 * MS, forwards=1, loader=-1, held_out=1)
+    seen = evaluated(tmp_path, steps(walls(100, **longer), 100), trained(100), few, rows, *EVALUATING)
+    assert isinstance(seen, Evaluations)
+    assert not seen.held_out and seen.count == 1
+    assert seen.share == pytest.approx(600 / 1590, rel=0.05)
 
 
 def test_a_job_that_does_not_evaluate_between_steps_says_so(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ STYLES = (
     "inference_after_training",
     "rollout_first",
     "validated",
+    "held_out",
     "per_parameter",
     "raising_step",
     "skipped_steps",
@@ -236,6 +237,17 @@ def test_what_a_loader_is_made_of_is_recorded(seen):
     assert isinstance(process.loaders[0].site, Site) and process.loaders[0].site.file == "loops.py"
     assert process.batches_seen[0].samples == 4
     assert len(seen.named("fresh_iterators").iterators) == STEPS
+
+
+def test_evaluations_on_a_tensor_in_memory_are_told_with_their_line(seen):
+    process = seen.named("held_out")
+    found = process.evaluations
+    known = found.where(found["held_out"] == 1)
+    # The first two are not known to be any, nor is the last, after which the job ends.
+    assert len(known) >= STEPS - 3 and set(known["loader"].tolist()) == {-1} and set(known["forwards"].tolist()) == {1}
+    (line,) = process.held_out
+    assert line.site.file == "loops.py" and line.site.function == "held_out"
+    assert not seen.named("rollout_first").held_out and not seen.named("validated").held_out
 
 
 def test_evaluations_between_steps_are_told_with_their_loader(seen):

@@ -44,7 +44,10 @@ class Bench:
         self.calls = Calls(recorder, self.loop, sites, guard)
         self.loggers = Loggers(self.calls)
         self.loading = SimpleNamespace(rows=[])
-        self.evaluation = Evaluation(recorder, self.loop, self.loading)
+        self.held_out: set[str] = set()
+        """Names that stand for tensors of earlier steps."""
+        met = SimpleNamespace(met=lambda module, arguments, step: arguments[0] in self.held_out)
+        self.evaluation = Evaluation(recorder, self.loop, self.loading, met)
 
 
 @pytest.fixture
@@ -139,11 +142,11 @@ def test_printing_a_loss_does_not_end_it() -> None:
 # Evaluation
 
 
-def _evaluate(bench: Bench, forwards: int) -> None:
+def _evaluate(bench: Bench, forwards: int, data: str = "", took_ns: int = 1_000) -> None:
     for _ in range(forwards):
         bench.loop.forward_began_ns = bench.loop.timeline.enter(timeline.FORWARD)
         bench.loop.timeline.leave(timeline.FORWARD)
-        bench.evaluation.forward_ended(1_000)
+        bench.evaluation.forward_ended(took_ns, None, (data,), f"scores of {data}")
 
 
 def _rows(bench: Bench) -> list[list[int]]:
@@ -157,14 +160,14 @@ def test_an_evaluation_lasts_from_its_iterator_to_its_last_forward_pass(bench: B
     began = line.mark
     bench.loading.rows = [(5, 0)]
     _evaluate(bench, 3)
-    assert _rows(bench) == [[0, line.mark - began, 3, 3_000, 5]]
+    assert _rows(bench) == [[0, line.mark - began, 3, 3_000, 5, 0]]
 
 
 def test_without_an_iterator_it_lasts_from_the_steps_beginning(bench: Bench) -> None:
     line = bench.loop.timeline
     line.boundary()
     _evaluate(bench, 2)
-    assert _rows(bench) == [[1, line.mark - line.boundary_ns, 2, 2_000, -1]]
+    assert _rows(bench) == [[1, line.mark - line.boundary_ns, 2, 2_000, -1, 0]]
 
 
 def test_a_checkpoint_in_the_middle_is_none_of_it(bench: Bench) -> None:
@@ -185,6 +188,43 @@ def test_each_step_has_a_row_of_its_own(bench: Bench) -> None:
     ((kind, record),) = bench.records
     assert kind == "evaluations" and record["step"] == (0, 1) and record["forwards"] == (1, 2)
     assert bench.evaluation.rows == []
+
+
+_LONG_NS = 200_000
+
+
+def test_passes_on_held_out_data_have_a_row_of_their_own_and_no_loader(bench: Bench) -> None:
+    line, told = bench.loop.timeline, []
+    bench.held_out = {"x_val"}
+    bench.evaluation.on_scores = lambda arguments, output: told.append((arguments, output))
+    line.boundary()
+    bench.loading.rows = [(5, 1)]
+    _evaluate(bench, 1, "batch", _LONG_NS)
+    _evaluate(bench, 2, "x_val", _LONG_NS)
+    other, held_out = _rows(bench)
+    assert (other[2], other[4:]) == (1, [5, 0])
+    assert (held_out[2], held_out[3], held_out[4:]) == (2, 2 * _LONG_NS, [-1, 1])
+    assert told == [(("x_val",), "scores of x_val")] * 2
+
+
+def test_what_is_trained_between_two_such_passes_is_none_of_it(bench: Bench) -> None:
+    line = bench.loop.timeline
+    bench.held_out = {"x_val"}
+    _evaluate(bench, 1, "x_val", _LONG_NS)
+    line.enter(timeline.BACKWARD)
+    line.leave(timeline.BACKWARD)
+    _evaluate(bench, 1, "x_val", _LONG_NS)
+    ((_, us, *_),) = _rows(bench)
+    assert us == 2 * _LONG_NS
+
+
+@pytest.mark.parametrize(("before", "took_ns"), [(0, 99_000), (2, _LONG_NS)], ids=["short", "of an agent that acts"])
+def test_not_every_pass_is_looked_at(bench: Bench, before: int, took_ns: int) -> None:
+    bench.held_out = {"x_val"}
+    _evaluate(bench, before, "batch", _LONG_NS)
+    _evaluate(bench, 1, "x_val", took_ns)
+    (row,) = _rows(bench)
+    assert row[-1] == 0 and row[2] == before + 1
 
 
 # ---------------------------------------------------------------------------------------------------------

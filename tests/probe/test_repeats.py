@@ -18,6 +18,8 @@ from perfdoctor.recording.base import Missing
 
 X = torch.randn(256, 64, generator=torch.Generator().manual_seed(1))
 ARITHMETIC = ("addmm", "mm")
+UNWATCHED = SimpleNamespace(on_scores=None)
+"""No forward pass is one of an evaluation."""
 
 
 class Sites:
@@ -66,7 +68,7 @@ def watched(
     job = job or Job()
     sites = Sites()
     clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
-    window = RepeatsWindow(sites, SimpleNamespace(timeline=clock), compiled=False)
+    window = RepeatsWindow(sites, SimpleNamespace(timeline=clock), compiled=False, evaluation=UNWATCHED)
     torch.manual_seed(5)
     step(job)
     assert window.obstacle() == ""
@@ -236,7 +238,7 @@ def test_passes_on_both_sides_of_another_models_update_are_of_one_step() -> None
     """A generator's two passes: the critic's optimizer ends the step between them."""
     job, sites = Job(), Sites()
     clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
-    window = RepeatsWindow(sites, SimpleNamespace(timeline=clock), compiled=False)
+    window = RepeatsWindow(sites, SimpleNamespace(timeline=clock), compiled=False, evaluation=UNWATCHED)
     window.open()
     for _ in range(3):
         noise = torch.randn(256, 64)
@@ -393,7 +395,9 @@ def test_results_and_random_numbers_are_as_without_the_window() -> None:
 
 
 def test_without_a_second_step_nothing_is_judged() -> None:
-    window = RepeatsWindow(Sites(), SimpleNamespace(timeline=SimpleNamespace(step=0, stack=[0])), compiled=False)
+    window = RepeatsWindow(
+        Sites(), SimpleNamespace(timeline=SimpleNamespace(step=0, stack=[0])), compiled=False, evaluation=UNWATCHED
+    )
     window.opened_ns = 0
     assert window.stays(1) and not window.stays(2)
 

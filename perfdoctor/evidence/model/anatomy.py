@@ -87,7 +87,8 @@ class JobAnatomy:
 
 @dataclass(frozen=True, slots=True)
 class Evaluations:
-    """Evaluations between two steps of training, on batches of a loader. Times are means of one evaluation, ms."""
+    """Evaluations between two steps of training, on batches of a loader or on held-out tensors, whichever take
+    more time. Times are means of one evaluation, ms."""
 
     count: int
     every_steps: float
@@ -115,9 +116,15 @@ class Evaluations:
     loader_site: Site | Missing
     """The line that made the loader."""
     iterated_at: Site | Missing
-    """The line that starts its iterator."""
+    """The line that starts its iterator, or that calls the model on a held-out tensor."""
     regular: bool = False
     """Whether so many steps hold one that they are the steady steps, and the steady step holds its part of it."""
+    held_out: bool = False
+    """Without a loader: forward passes of a model that trains, without gradients, on a tensor that it was given in
+    two earlier steps. What is computed from their outputs is part of an evaluation, where operators were followed."""
+    is_sure: bool = True
+    """With a loader; or what is computed from these outputs was followed from operator to operator and is no part of
+    training, which does not read the held-out tensors either."""
 
     @property
     def around_ms(self) -> float:

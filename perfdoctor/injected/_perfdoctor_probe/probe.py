@@ -21,6 +21,7 @@ from .hooks.communication import Communication
 from .hooks.compilations import Compilations
 from .hooks.device_clock import DeviceClock
 from .hooks.evaluation import Evaluation
+from .hooks.held_out import HeldOut
 from .hooks.jobs_profiler import JobsProfiler
 from .hooks.loggers import Loggers
 from .hooks.modes import Modes
@@ -63,7 +64,8 @@ class Probe:
         self.compilations = Compilations(recorder, self.sites)
         self.flush_compilations = guarded("compilations", self.compilations.flush)
         self.loading = loading.Loading(recorder, self.loop, self.sites, guarded, self.collector.pauses)
-        self.evaluation = Evaluation(recorder, self.loop, self.loading)
+        self.held_out = HeldOut(recorder, self.sites)
+        self.evaluation = Evaluation(recorder, self.loop, self.loading, self.held_out)
         self.device_clock = DeviceClock(recorder, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
         self.windows = schedule.Windows(recorder, functools.partial(made, probe=self), self.fault, plan)
@@ -148,6 +150,7 @@ class Probe:
         self.jobs_profiler.reset()
         self.compilations.reset()
         self.evaluation.reset()
+        self.held_out.reset()
         self.device_clock.reset()
         self.communication.reset()
         self.sampling.reset()
@@ -203,6 +206,7 @@ class Probe:
     def early_step(self, optimizer, number: int) -> None:
         """The first few optimizer steps, `number` counting from 1."""
         self.discovery.at_step(number)
+        self.held_out.optimizer_stepped(optimizer)
         self.watch_checkpoints()
         self.communication.watch_later()
         if self.optimizer is None:

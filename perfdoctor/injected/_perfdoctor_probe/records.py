@@ -22,6 +22,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     full_gc   one generation-2 collection, or any explicit one
     site      a place in the user's code, referred to by `id`
     evaluations  columns, one entry per step that held forwards without training
+    held_out  a line that evaluates so on a tensor of earlier steps
     eval_with_grad  forwards in evaluation mode whose graph nobody used, since the last such record
     concurrency  root forwards since the last such record, once more than one thread makes them
     batching  a round of the operators of one forward: for one request and several at once, and by intra-op threads
@@ -82,9 +83,10 @@ backward passes where there are no batches either."""
 BATCH_COLUMNS = ("loader", "step", "wait_us", "depth", "first", "transport_us", "transport_bytes")
 """`depth`: batches that were ready on arrival, -1 without a queue. `first`: 1 for the first of its iterator."""
 
-EVALUATION_COLUMNS = ("step", "us", "forwards", "forward_us", "loader")
+EVALUATION_COLUMNS = ("step", "us", "forwards", "forward_us", "loader", "held_out")
 """Forward passes that train nothing, of one step: with what lies between them, how many, themselves, and the loader of
-the last one's batch, -1 without one."""
+the last one's batch, -1 without one. `held_out`: 1 for those of a model that trains on a tensor that it was given in
+two earlier steps, which have a row of their own."""
 
 FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
 """Making one batch. Garbage collections are no part of the first four."""

@@ -189,6 +189,21 @@ def evaluate(cured):
                 print(model(inputs).mean().item())
 
 
+def score(cured):
+    """The accuracy on held-out data, after every step or every hundredth."""
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    held_out, labels = torch.randn(4000, 64), torch.randint(8, (4000,))
+    for step in range(ENDLESS):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(torch.randn(64, 64)), torch.randint(8, (64,))).backward()
+        optimizer.step()
+        if not cured or step % 100 == 0:
+            with torch.no_grad():
+                scores = model(held_out)
+            print((scores.argmax(1) == labels).float().mean().item())
+
+
 def rebuild(cured):
     model, optimizer, criterion = tiny.setup()
     loader = tiny.batches(count=20_000, shuffle=True)

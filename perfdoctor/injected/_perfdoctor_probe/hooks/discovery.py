@@ -94,7 +94,7 @@ def _stand_in(above, clock: _Clock):
                 or not grad_enabled()
                 or not loop.forwards
             ):
-                clock.ended(self, result)
+                clock.ended(self, result, (args, kwargs))
                 return result
             now = _clock()
             line.spent[FORWARD] += now - line.mark
@@ -135,7 +135,7 @@ class _Root:
 class Discovery:
     """Finds root classes and times their calls."""
 
-    def __init__(self, loop, guarded, note_autocast, evaluated=lambda took_ns: None) -> None:
+    def __init__(self, loop, guarded, note_autocast, evaluated=lambda took_ns, module, arguments, output: None) -> None:
         self.loop = loop
         self.concurrency = loop.concurrency
         self.forward_left = guarded("concurrency", loop.concurrency.left)
@@ -228,13 +228,13 @@ class Discovery:
         else:
             kind.__call__ = own
 
-    def _watched(self, module, result) -> None:
+    def _watched(self, module, result, arguments: tuple) -> None:
         loop = self.loop
         if loop.forwards >= _SETTLED_FORWARDS and loop.optimizer_steps == 0:
             self.settle()
-        self._ended(module, result)
+        self._ended(module, result, arguments)
 
-    def _ended(self, module, result) -> None:
+    def _ended(self, module, result, arguments: tuple) -> None:
         loop = self.loop
         kind = type(module)
         root = self.found.get(kind)
@@ -257,7 +257,7 @@ class Discovery:
         if self.concurrency.on:
             self.forward_left(ident, module, root.has_parameters, useless)
         if root.has_parameters and not (module.training and gradients):
-            self.evaluated(took_ns)
+            self.evaluated(took_ns, module, arguments, result)
         # May end the step, and with it the job: nothing may follow.
         loop.forward_ended(took_ns, root.has_parameters, useless, gradients)
 

@@ -50,7 +50,7 @@ def made(name: str, probe):
     if name == "repeats":
         from .repeats import RepeatsWindow
 
-        return RepeatsWindow(probe.sites, probe.loop, compiled)
+        return RepeatsWindow(probe.sites, probe.loop, compiled, probe.evaluation)
     from .call_sites import SitesWindow
 
     return SitesWindow(probe.sites, probe.loop, probe.anomaly, compiled)

@@ -22,6 +22,7 @@ from .. import timeline as parts
 from ..rows import milliseconds, operator, rounded
 from . import innermost
 from .innermost import InnermostMode
+from .scores import Scores
 from .values import Call, Values
 
 _STEPS = 3
@@ -103,6 +104,7 @@ class Repeats(TorchDispatchMode):
         self.sites = sites
         self.loop = loop
         self.values = Values()
+        self.scores = Scores()
         self.began = loop.timeline.step
         self.made: "list[_Made]" = []
         self.earlier: "dict[int, list[_Made]]" = {}
@@ -125,14 +127,16 @@ class Repeats(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         made = call = None
+        has_node = False
         try:
             # Autograd makes the node before it calls the operator itself.
             sequence, self.sequence = self.sequence, _next_sequence()
+            has_node = self.sequence > sequence
             if not func.is_view and self._is_judged():
                 with torch._C.DisableTorchFunction():
                     call = self.values.call(func, args, kwargs)
                 if call is None or call.reads:
-                    made = self._begins(func, call, self.sequence > sequence)
+                    made = self._begins(func, call, has_node)
         except Exception:  # a tensor of an exotic kind: this call is not known
             made = call = None
         began = _clock()
@@ -141,6 +145,7 @@ class Repeats(TorchDispatchMode):
         try:
             with torch._C.DisableTorchFunction():
                 self._ended(func, args, kwargs, result, took, made, call)
+                self.scores.ended(args, kwargs, result, took, has_node)
         except Exception:
             if made is not None:
                 made.first = None
@@ -243,6 +248,7 @@ class Repeats(TorchDispatchMode):
         told = sorted(rows.items(), key=lambda item: -_spent_ns(item[1]))[:_KEPT]
         return {
             "ops_ms": milliseconds(whole, judged),
+            **self.scores.summary(),
             "rows": [self._row(line, calls, steps) for line, calls in told if _spent_ns(calls) >= _LEAST * whole],
         }
 
@@ -337,10 +343,11 @@ class RepeatsWindow(InnermostMode):
     name = "repeats"
     microbenchmark = final_microbenchmark = None
 
-    def __init__(self, sites, loop, compiled: bool) -> None:
+    def __init__(self, sites, loop, compiled: bool, evaluation) -> None:
         self.sites = sites
         self.loop = loop
         self.compiled = compiled
+        self.evaluation = evaluation
 
     def obstacle(self) -> str:
         """Why this cannot be done now, or ""."""
@@ -350,6 +357,7 @@ class RepeatsWindow(InnermostMode):
     def open(self) -> None:
         watch = Repeats(self.sites, self.loop)
         self.opened_ns = _clock()
+        self.evaluation.on_scores = watch.scores.made
         self.enter(watch)
 
     def stays(self, steps: int) -> bool:
@@ -358,6 +366,7 @@ class RepeatsWindow(InnermostMode):
 
     def abandon(self) -> None:
         """Leave the mode."""
+        self.evaluation.on_scores = None
         self.watch.__exit__(None, None, None)
 
     def close(self, steps: int) -> dict:
