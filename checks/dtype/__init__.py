@@ -1,11 +1,13 @@
-"""Data types: arithmetic in a type that this hardware is slow at.
+"""Data types: arithmetic in a type, or on numbers, that this hardware is slow at.
 
 What it looks at
 ----------------
 The types of the operators in the profiled steps, weighted by floating-point operations and time; types of
 parameters, batches and autocast; conversions in the step, with their lines; and what the hardware does with a
 type. The largest operators that are not float32 are timed in this process in both types, and on a CPU that
-multiplies bfloat16 the largest products in float32.
+multiplies bfloat16 the largest products in float32. On a CPU some numbers of every result: where operators that meet
+subnormal ones (nearer to 0 than 1.2e-38 in float32) take a twentieth of the time, or steps get longer, a step's are
+computed again on copies of their arguments, as they are and with such numbers taken for 0.
 
 Of a trace: products by the type of their arithmetic, where the device bounds the step, and its peak rates by its
 data sheet.
@@ -15,6 +17,8 @@ Why it costs time
 float64 moves twice the bytes and has half the vector width or less: on the machine this was developed on, matrix
 products took 2.2 times and convolutions 6.9 times as long as in float32; consumer GPUs run it at 1/64 rate. float16
 without hardware support is emulated: 180 times slower on that CPU, and bfloat16 40 times on one without AVX-512.
+Many CPUs compute subnormal numbers in microcode, 100 to 200 cycles each: a matrix product took 1.9 ms, and 370 ms with
+all of one factor subnormal. Gradients of dead units and Adam's averages of them fade to such numbers.
 
 Example
 -------
@@ -24,17 +28,21 @@ Example
 How to fix
 ----------
 Convert the data once, where it enters (`.float()` in the data set), and keep the model in float32; use bfloat16
-autocast where the hardware multiplies it natively; on a GPU with tensor cores allow TF32 or use autocast.
+autocast where the hardware multiplies it natively; on a GPU with tensor cores allow TF32 or use autocast. Against
+subnormal numbers call `torch.set_flush_denormal(True)` as the program starts.
 
 When it stays silent
 --------------------
 When the slow type costs less than 5 % of the step: float64 in a loss, a metric or a small solver is legitimate.
-When float32, measured on the job's own operators, would not be faster.
+When float32, measured on the job's own operators, would not be faster. When subnormal numbers cost nothing here, as on
+AMD's Zen 4, or a handful is met.
 
 Limits
 ------
 On a CPU the timing of a type is measured; on a GPU it is estimated from peak rates, and says so. Operators inside
-compiled graphs are seen as the graph's. LSTM and GRU count as their fused operator where there is one.
+compiled graphs are seen as the graph's. LSTM and GRU count as their fused operator where there is one. Subnormal
+numbers are looked for in steps at the start and where steps get longer: values that fade later are not seen. They are
+no remedy to be tried in the running job, whose threads keep their setting.
 
 References
 ----------
@@ -55,10 +63,12 @@ from .case import Case, Limits
 from .mixed import conversions, needless_grad_scaler
 from .on_device import in_trace
 from .slow_type import bfloat16_unused, slow_type, tensor_cores_unused
+from .subnormals import subnormal_numbers
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
-    """float64, then emulated half precision, then tensor cores or bfloat16 left unused, then conversions."""
+    """float64, then emulated half precision, then tensor cores or bfloat16 left unused, then conversions and subnormal
+    numbers."""
     step, ops, precision = evidence.step, evidence.ops, evidence.precision
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
@@ -78,6 +88,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         bfloat16_unused(case),
         needless_grad_scaler(case),
         conversions(case),
+        subnormal_numbers(case),
     )
     if findings:
         return found(*findings, measurements=case.shared())

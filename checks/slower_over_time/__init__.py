@@ -52,9 +52,8 @@ and every step to come costs more, by the rate that is told with it: how long th
 `range` only, whose last step's length is told as if growth went on so. What a GPU does over time was judged by
 recordings made by hand: it was not run on one that grows too hot.
 
-Subnormal numbers are not looked for. Gradients and moments of Adam that fade to nearly nothing took an Intel CPU four
-times as long as others; if steps grow and nothing named here does, try `torch.set_flush_denormal(True)` as the job
-starts.
+Gradients and moments of Adam that fade to nearly nothing took an Intel CPU four times as long as others. Steps that
+grow so are named here, and what it costs is `PD07.subnormal-numbers`.
 
 References
 ----------
@@ -94,7 +93,21 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return clear("steps took {early_ms} at first and {late_ms} in the end, over {steps:step}", *measured(trend))
     case = Case(evidence, step, growth, trend, limits)
     finding = next((finding for cause in _CAUSES if (finding := cause(case)) is not None), None)
-    return found(finding) if finding is not None else cannot_tell(_unexplained(growth, trend))
+    if finding is not None:
+        return found(finding)
+    if _is_by_fading(evidence, trend):
+        return clear(
+            "steps went from {early_ms} to {late_ms} because of subnormal numbers, which PD07 tells", *measured(trend)
+        )
+    return cannot_tell(_unexplained(growth, trend))
+
+
+def _is_by_fading(evidence: Evidence, trend: Trend) -> bool:
+    """Whether subnormal numbers take most of what the steps have gained."""
+    seen = evidence.subnormals
+    if seen is None or isinstance(seen, Missing):
+        return False
+    return seen.saved_ms >= MOST * (trend.late_ms - trend.early_ms)
 
 
 def _unexplained(growth: StepGrowth, trend: Trend) -> str:

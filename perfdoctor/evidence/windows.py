@@ -9,7 +9,7 @@ from statistics import median
 from typing import TypeVar
 
 from ..recording.kept_trace import KeptTrace
-from ..recording.lines import DiscardedGradients, IndexUse, LinesWindow, RepeatedWork, SitesWindow
+from ..recording.lines import DiscardedGradients, IndexUse, LinesWindow, RepeatedWork, SitesWindow, SubnormalNumbers
 from ..recording.model import ProcessRecording
 from ..recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpsWindow, ThreadRound, TracingTiming
 from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming, UnusedGradients
@@ -157,6 +157,30 @@ def repeated(process: ProcessRecording, step: Step | Missing) -> tuple[RepeatedW
     scale = min(1.0, room_ms / seen.ops_ms) if seen.ops_ms > 0 else 1.0
     return tuple(
         replace(one, forward_ms=one.forward_ms * scale, backward_ms=one.backward_ms * scale) for one in seen.rows
+    )
+
+
+def subnormals(process: ProcessRecording, step: Step | Missing) -> SubnormalNumbers | Missing | None:
+    """What they cost; None where operators met hardly any, so that nobody looked closer."""
+    found = process.subnormals
+    if found is None:
+        seen = _seen(process.repeats, "repeated-work", 40)
+        if isinstance(seen, Missing):
+            return seen
+        return Missing("the job ended before what subnormal numbers cost was timed") if seen.asks else None
+    if isinstance(found, Missing):
+        return found
+    if isinstance(step, Missing):
+        return step
+    room_ms = step.step_ms - step.parts.input_wait - step.parts.gc
+    scale = min(1.0, room_ms / found.ops_ms) if found.ops_ms > 0 else 1.0
+    return replace(
+        found,
+        ops_ms=found.ops_ms * scale,
+        met_ms=found.met_ms * scale,
+        forward_ms=found.forward_ms * scale,
+        backward_ms=found.backward_ms * scale,
+        optimizer_ms=found.optimizer_ms * scale,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..evidence import steady
 from ..evidence.model import Missing
 from ..evidence.stats import block_interval
+from ..recording.lines import RepeatsWindow
 from ..recording.model import ProcessRecording
 
 STEPS = 200
@@ -96,12 +97,15 @@ class Enough:
             "sites": process.call_sites,
             "lines": process.code_lines,
             "repeats": process.repeats,
+            "subnormals": process.subnormals,
             "counters": process.counters,
             "memory": process.memory,
             "objects": process.objects,
         }
         faults = {fault.hook for fault in process.faults}
-        missing = [name for name in self.goal.windows if seen.get(name) is None and f"window {name}" not in faults]
+        asked = process.repeats.asks if isinstance(process.repeats, RepeatsWindow) else ()
+        wanted = (*self.goal.windows, *asked)
+        missing = [name for name in wanted if seen.get(name) is None and f"window {name}" not in faults]
         spent = process.samples[-1].window_us / 1e6 if process.samples else 0.0
         return not missing and spent <= _WINDOW_SHARE * self.seconds
 

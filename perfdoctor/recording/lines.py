@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .base import Site
+from .base import NO_LINE, Missing, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +222,37 @@ class RepeatsWindow:
     """Some of them are part of training: a backward pass goes through them."""
     trained_on: bool = False
     """So it does through operators that read the held-out data."""
+    asks: tuple[str, ...] = ()
+    """Windows that look closer at what this one saw."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubnormalNumbers:
+    """What a step takes longer because of numbers that are smaller than the smallest normal one, and not 0. Per step;
+    recorded as it was watched, in evidence in an ordinary step."""
+
+    ops_ms: float
+    """Of all operators."""
+    met_ms: float
+    """Of those that meet such numbers."""
+    forward_ms: float
+    """Less in operators of the forward pass and between the passes, with such numbers taken for 0: each computed again
+    on copies of its arguments, both ways in turns."""
+    backward_ms: float
+    """The same of the backward pass ..."""
+    optimizer_ms: float
+    """... and of the optimizer's step."""
+    share: float
+    """Of the numbers of one tensor, the most that were such; sampled."""
+    operators: tuple[str, ...]
+    """Those that it takes longest: `mm`."""
+    at: Site | Missing = NO_LINE
+    """The line that leads to most of it."""
+
+    @property
+    def saved_ms(self) -> float:
+        """In all."""
+        return self.forward_ms + self.backward_ms + self.optimizer_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ..injected._perfdoctor_probe import records
 from . import ray
 from .base import Missing, Site
 from .growth import Growth, Planned
-from .lines import GradientReads, LinesWindow, RepeatsWindow, SitesWindow
+from .lines import GradientReads, LinesWindow, RepeatsWindow, SitesWindow, SubnormalNumbers
 from .loading import (
     BatchSeen,
     IteratorEnded,
@@ -170,6 +170,7 @@ class ProcessRecording:
     gradient_reads: GradientReads | Missing | None
     """None where every gradient has an optimizer, and one pass is made for each update."""
     repeats: RepeatsWindow | Missing | None
+    subnormals: SubnormalNumbers | Missing | None
     tracing: TracingTiming | Missing | None
     """None where nobody traced Python's allocations."""
     modes: ModesWindow | Missing | None
@@ -285,6 +286,7 @@ KINDS: Mapping[str, str] = {
     "window modes": "modes",
     "modes": "modes_seen",
     "window repeats": "repeats",
+    "window subnormals": "subnormals",
     "cycle": "cycle",
     "growth": "growth",
     "planned": "planned",

@@ -27,7 +27,7 @@ from ill_runs.debugging import (
     tracing,
 )
 from ill_runs.discarded_gradients import discarded
-from ill_runs.dtype import bfloat16_beside, conversions, idle_tensor_cores, needless_scaler, slow_type
+from ill_runs.dtype import bfloat16_beside, conversions, faded, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.etl import (
     collecting_workers,
     crowding_workers,
@@ -136,6 +136,7 @@ ILL: dict[str, Evidence] = {
     "PD07.tensor-cores-unused": idle_tensor_cores(),
     "PD07.needless-grad-scaler": needless_scaler(),
     "PD07.conversions": conversions(),
+    "PD07.subnormal-numbers": faded(),
     "PD08.allocator-churn": churn(),
     "PD08.empty-cache": emptied_cache(),
     "PD08.grad-in-evaluation": graph_in_evaluation(),

@@ -351,6 +351,7 @@ def healthy() -> Evidence:
         ),
         call_sites=(),
         repeated_work=(),
+        subnormals=None,
         precision=Precision(
             default_dtype="float32",
             parameter_dtypes=(("float32", 1_000_000),),

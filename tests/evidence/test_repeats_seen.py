@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from recordings import no_window, recorded, torch
 
-from perfdoctor.evidence.model import Missing, Parts, Step
-from perfdoctor.evidence.windows import repeated
+from perfdoctor.evidence.model import Missing, Parts, Step, SubnormalNumbers
+from perfdoctor.evidence.windows import repeated, subnormals
 
 STEP = Step(
     *("optimizer", 50, 1.0, 5, 4, 0, 0.0, 0.0, 20.0, Parts(input_wait=2.0, forward=6.0, backward=8.0, other=4.0)),
@@ -62,3 +62,35 @@ def test_what_was_not_seen_says_why(tmp_path: Path, records: tuple[dict[str, Any
 def test_without_a_steady_step_it_has_no_cost(tmp_path: Path) -> None:
     unsteady = Missing("too few steps")
     assert repeated(recorded(tmp_path, *SITES, _seen(ops_ms=1.0)), unsteady) is unsteady
+
+
+FADED = {
+    "k": "window",
+    "name": "subnormals",
+    "first_step": 30,
+    "ops_ms": 20.0,
+    "met_ms": 12.0,
+    "forward_ms": 1.0,
+    "backward_ms": 6.0,
+    "optimizer_ms": 2.0,
+    "share": 0.3,
+    "operators": ["mm"],
+    "at": 2,
+}
+
+
+def test_what_subnormal_numbers_cost_is_told_as_in_an_ordinary_step(tmp_path: Path) -> None:
+    seen = _seen(ops_ms=10.0, asks=["subnormals"])
+    found = subnormals(recorded(tmp_path, *SITES, seen, {**FADED, "ops_ms": 36.0}), STEP)
+    assert isinstance(found, SubnormalNumbers)
+    assert found.saved_ms == pytest.approx(9.0 * 18.0 / 36.0)
+    assert not isinstance(found.at, Missing) and found.at.line == 6
+
+
+def test_where_few_subnormal_numbers_were_met_nobody_looked_closer(tmp_path: Path) -> None:
+    assert subnormals(recorded(tmp_path, *SITES, _seen(ops_ms=10.0)), STEP) is None
+
+
+def test_a_job_that_ended_before_the_closer_look_says_so(tmp_path: Path) -> None:
+    found = subnormals(recorded(tmp_path, *SITES, _seen(ops_ms=10.0, asks=["subnormals"])), STEP)
+    assert isinstance(found, Missing) and "ended before" in found.reason

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recordings import autocorrelated, recorded, sample, sites_window, steps
+from recordings import autocorrelated, no_window, recorded, sample, sites_window, steps
 
 from perfdoctor.observation import enough
 from perfdoctor.observation.enough import Enough, Goal
@@ -93,6 +93,16 @@ def test_windows_are_waited_for_and_so_is_what_they_cost(job: Job, now: list[flo
     assert missing == 1000
     dear, seen = observed(goal, job(walls, sites_window(), sample(20, window_us=800_000)), now)
     assert dear < 1000 and seen.seconds >= 8
+
+
+def test_a_window_that_another_one_asks_for_is_waited_for(job: Job, now: list[float]) -> None:
+    goal, walls = replace(NOTHING_ASKED, windows=("repeats",)), quiet(1000, 20)
+    seen = {"k": "window", "name": "repeats", "first_step": 20, "rows": [], "ops_ms": 9.0}
+    plain, _ = observed(goal, job(walls, seen), now)
+    asking = {**seen, "asks": ["subnormals"]}
+    waiting, _ = observed(goal, job(walls, asking), now)
+    answered, _ = observed(goal, job(walls, asking, no_window("subnormals", "the job uses torch.compile")), now)
+    assert plain < 1000 and waiting == 1000 and answered < 1000
 
 
 def test_one_timing_of_other_numbers_of_threads_is_not_enough(job: Job, now: list[float]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...recording.base import Missing
 from ...recording.layers import LayerProfile
 from ...recording.libraries import LibraryUse
-from ...recording.lines import CallSite, CodeLine, DiscardedGradients, IndexUse, Line, RepeatedWork
+from ...recording.lines import CallSite, CodeLine, DiscardedGradients, IndexUse, Line, RepeatedWork, SubnormalNumbers
 from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpProfile, TracingTiming
 from ...recording.process import ProbeFault
@@ -106,6 +106,8 @@ class Evidence:
     """The dearest first; empty where every gradient is read."""
     repeated_work: tuple[RepeatedWork, ...] | Missing = NOT_RECORDED
     """The dearest first; empty where nothing is computed twice."""
+    subnormals: SubnormalNumbers | Missing | None = NOT_RECORDED
+    """None where the operators that were watched met hardly any."""
     spark: SparkResources | Missing = NO_SPARK
     """The same for all ranks."""
 

@@ -262,6 +262,7 @@ class Probe:
         began = self.windows.own.begin()
         if self.growth.take(step) and "later" not in self.windows.plan:
             self.windows.ask("later")
+            self.windows.ask("subnormals")
             self.windows.last_step = step  # what the census has pushed out of the caches is not this step's cost
         self.windows.own.end(began)
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from samples import healthy, on_gpu, with_
 
-from perfdoctor.evidence.model import CallSite, DtypeTiming, Evidence, Op, Site
+from perfdoctor.evidence.model import CallSite, DtypeTiming, Evidence, Op, Site, SubnormalNumbers
 
 _SHAPES = "[32, 512] [512, 512]"
+BACKWARD_LINE = Site("train.py", 51, "train")
 
 
 def slow_type(dtype: str, profiled_ms: float = 20.0, ratio: float | None = 2.2, **changes: Any) -> Evidence:
@@ -30,6 +31,21 @@ def slow_type(dtype: str, profiled_ms: float = 20.0, ratio: float | None = 2.2, 
             **changes,
         },
     )
+
+
+def faded(**changes: Any) -> Evidence:
+    """Gradients that vanish: 15 of the 25 ms."""
+    seen = SubnormalNumbers(
+        ops_ms=22.0,
+        met_ms=18.0,
+        forward_ms=1.0,
+        backward_ms=10.0,
+        optimizer_ms=4.0,
+        share=0.3,
+        operators=("mm", "_foreach_lerp_"),
+        at=BACKWARD_LINE,
+    )
+    return with_(healthy(), subnormals=with_(seen, **changes))
 
 
 def float64_on_gpu(share: float = 0.5) -> Evidence:

@@ -204,6 +204,20 @@ def score(cured):
             print((scores.argmax(1) == labels).float().mean().item())
 
 
+def faded(cured):
+    """A Gaussian kernel over a line, whose far values are subnormal: computed as they are, or taken for 0."""
+    torch.set_flush_denormal(cured)
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    places = torch.linspace(0, 20, 768)
+    kernel = torch.exp(-(places[:, None] - places).square() / 2)
+    for _ in range(ENDLESS):
+        optimizer.zero_grad()
+        smooth = kernel @ model(torch.randn(768, 16))
+        smooth.square().mean().backward()
+        optimizer.step()
+
+
 def rebuild(cured):
     model, optimizer, criterion = tiny.setup()
     loader = tiny.batches(count=20_000, shuffle=True)

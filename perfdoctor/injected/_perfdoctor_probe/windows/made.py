@@ -51,6 +51,10 @@ def made(name: str, probe):
         from .repeats import RepeatsWindow
 
         return RepeatsWindow(probe.sites, probe.loop, compiled, probe.evaluation)
+    if name == "subnormals":
+        from .subnormals import SubnormalsWindow
+
+        return SubnormalsWindow(probe.sites, probe.loop, compiled)
     from .call_sites import SitesWindow
 
     return SitesWindow(probe.sites, probe.loop, probe.anomaly, compiled)

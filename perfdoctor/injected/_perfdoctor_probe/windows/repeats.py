@@ -23,6 +23,7 @@ from ..rows import milliseconds, operator, rounded
 from . import innermost
 from .innermost import InnermostMode
 from .scores import Scores
+from .subnormals import Suspicion
 from .values import Call, Values
 
 _STEPS = 3
@@ -105,6 +106,7 @@ class Repeats(TorchDispatchMode):
         self.loop = loop
         self.values = Values()
         self.scores = Scores()
+        self.suspicion = Suspicion()
         self.began = loop.timeline.step
         self.made: "list[_Made]" = []
         self.earlier: "dict[int, list[_Made]]" = {}
@@ -146,6 +148,7 @@ class Repeats(TorchDispatchMode):
             with torch._C.DisableTorchFunction():
                 self._ended(func, args, kwargs, result, took, made, call)
                 self.scores.ended(args, kwargs, result, took, has_node)
+                self.suspicion.ended(args, result, took)
         except Exception:
             if made is not None:
                 made.first = None
@@ -249,6 +252,7 @@ class Repeats(TorchDispatchMode):
         return {
             "ops_ms": milliseconds(whole, judged),
             **self.scores.summary(),
+            "asks": list(self.suspicion.asks),
             "rows": [self._row(line, calls, steps) for line, calls in told if _spent_ns(calls) >= _LEAST * whole],
         }
 
@@ -342,6 +346,8 @@ class RepeatsWindow(InnermostMode):
 
     name = "repeats"
     microbenchmark = final_microbenchmark = None
+    asks: "tuple[str, ...]" = ()
+    """Windows that are to look closer."""
 
     def __init__(self, sites, loop, compiled: bool, evaluation) -> None:
         self.sites = sites
@@ -373,4 +379,5 @@ class RepeatsWindow(InnermostMode):
         """Leave the mode; what `steps` steps have computed again."""
         self.abandon()
         watch, self.watch = self.watch, None
+        self.asks = watch.suspicion.asks
         return watch.summary(steps)
