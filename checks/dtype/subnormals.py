@@ -35,8 +35,8 @@ def subnormal_numbers(case: Case) -> Finding | None:
         id="PD07.subnormal-numbers",
         severity=case.severity(cost),
         confidence=Confidence.HIGH,
-        message="subnormal numbers, which this CPU computes slowly, take {cost_ms} per step ({cost_share}), most in the "
-        + _where(seen),
+        message="subnormal numbers, which this CPU computes slowly, take {cost_ms} per step ({cost_share}), most in "
+        f"the {_where(seen)}",
         reasoning="{met_ms} per step are spent in operators that meet numbers nearer to 0 than 1.2e-38 (float32), up "
         "to {numbers} of a tensor; {names} took that much less on copies of their arguments with such numbers taken "
         "for 0",

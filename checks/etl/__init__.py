@@ -13,11 +13,11 @@ nothing runs. Why the loader is slow a trace does not say.
 
 Why it costs time
 -----------------
-A step that waits 14 ms for data and trains for 10 could take 10. The same wait has different causes: too few
-workers, storage that is slow to answer, a costly transform or `collate_fn`, batches that are expensive to hand
-from process to process, a slow batch now and then, no CPU left to make them, garbage collections in the workers, or
-an iterator that is built again and again. Each has its own fix, and the wrong one hurts: two workers on trivial data
-made a loop run at 0.53x.
+A step that waits 14 ms for data and trains for 10 could take 10. The same wait has different causes: too few workers,
+storage that is slow to answer, a costly transform or `collate_fn`, batches that are expensive to hand from process to
+process, a sampler that takes longer than the batch, a slow batch now and then, no CPU left to make them, garbage
+collections in the workers, or an iterator that is built again and again. Each has its own fix, and the wrong one hurts:
+two workers on trivial data made a loop run at 0.53x.
 
 Batches that are there in time cost too when the workers that make them take training's CPUs: a filter bank computed
 for each sample, beside training on two threads and two cores, made the step 2.5 times as long, though the loop waited
@@ -31,10 +31,10 @@ Example
 
 How to fix
 ----------
-Follow the finding: more workers where they would keep up, fewer where handing over costs more than making,
-batched indexing where single samples are cheap and many, cheaper transforms where no CPU is left, persistent
-workers where each epoch starts them anew, a larger `prefetch_factor` where a slow batch now and then holds up the
-others, pinned memory where copies to the device are pageable.
+Follow the finding: more workers where they would keep up, fewer where handing over costs more than making, batched
+indexing where single samples are cheap and many, indices drawn all at once where the sampler is slow, cheaper
+transforms where no CPU is left, persistent workers where each epoch starts them anew, a larger `prefetch_factor` where
+a slow batch now and then holds up the others, pinned memory where copies to the device are pageable.
 
 When it stays silent
 --------------------

@@ -11,6 +11,7 @@ from perfdoctor.api.quantities import MAKING, WITHOUT_CPU, Cause, Fetch, Missing
 from .handover import handover
 from .making import costly_part
 from .no_cpu_left import no_cpu_left
+from .sampling import slow_sampler
 from .waiting import Case, fetch_measurements
 from .workers import WORTH, more_workers, rebuilt_iterator, too_few_workers, uneven_batches, worker_collections
 
@@ -35,7 +36,7 @@ def _cause(case: Case) -> Finding | None:
     if uneven is not None and _explains(uneven, case.split.blamed_ms) and blamed is not Cause.GC:
         return uneven_batches(case, uneven)
     if blamed is Cause.UNEXPLAINED:
-        return unexplained(
+        return slow_sampler(case, fetch) or unexplained(
             case,
             "the data set and `collate_fn` take {make_ms} per batch; the rest goes into the sampler, into pinning "
             "memory, or into a few slow batches",

@@ -7,7 +7,8 @@ and `ray.train.report` in the training loop, each call timed by the line that ma
 images counts, and what `wandb.watch` does in the backward pass, by that pass's line. Evaluations between two steps of
 training: how often, how long, in which batches, and how much of the loop's time they take, by what: forward passes,
 waits, and what is done with their output. An evaluation is known by its loader; without one, by its input: the model
-that the job trains is called without gradients on a tensor that it was given in two earlier steps.
+that the job trains is called without gradients on a tensor that it was given in two earlier steps. Metrics of the
+training steps themselves: lines without operators, where `tolist()` hands them numbers and none come back.
 
 Why it costs time
 -----------------
@@ -42,7 +43,8 @@ Below 5 % of the step for logging, and below a quarter of the loop's time for ev
 evaluate on a tensor): how often to evaluate is the user's choice. So it is an opportunity, unless evaluating takes
 longer than training. What is done with an evaluation's outputs: below 10 us per sample, below the time of the forward
 passes, or below 5 % of the time. Workers that start again for each evaluation are PD03's, forward passes with gradients
-PD08's.
+PD08's. Python that works on lists: below a tenth of the step, and where any tensor is made of a list outside the
+loader, as of what a simulator says.
 
 Limits
 ------
@@ -66,6 +68,7 @@ from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, p
 from perfdoctor.api.quantities import Evidence, Missing
 
 from .evaluating import sample_by_sample, small_batches, too_often
+from .in_python import metrics_in_python
 from .limits import Limits
 from .logging_calls import logging
 
@@ -77,7 +80,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"there is no steady step: {step}")
     if isinstance(evidence.logging, Missing) and isinstance(evaluations, Missing):
         return cannot_tell(f"logging was not watched: {evidence.logging}")
-    findings = [logging(evidence, step, limits)]
+    findings = [logging(evidence, step, limits), metrics_in_python(evidence, step, limits)]
     numbers = [share("logging_share", step.parts.logging / step.step_ms, "of the step, printing and logging")]
     if not isinstance(evaluations, Missing):
         findings += [

@@ -18,6 +18,8 @@ class Limits:
     min_held_out_share: float = 0.10
     """The same of evaluations without a loader that are part of the steady step: hardly a curve needs a point per
     step, and one line makes them rarer."""
+    min_python_share: float = 0.10
+    """Of the step, for metrics of training in Python: what little code takes is hardly told from watching it."""
     target_share: float = 0.05
     """What evaluating less often is predicted for."""
     batch_factor: float = 2.0

@@ -34,6 +34,7 @@ from ill_runs.etl import (
     fetch,
     pageable_copies,
     restarted_workers,
+    slow_sampler,
     uneven_batches,
     waiting,
 )
@@ -41,6 +42,7 @@ from ill_runs.evaluation_and_logging import (
     evaluating,
     logging_loop,
     metrics_by_sample,
+    scored_in_python,
     small_evaluation_batches,
 )
 from ill_runs.gc import automatic_collections, explicit_collections
@@ -118,6 +120,7 @@ ILL: dict[str, Evidence] = {
         57.0, fetch(), num_workers=0, iterators=200, iterator_start_ms=57.0, batches_per_iterator=1.0
     ),
     "PD03.input-wait": waiting(10.0, Missing("no batch was timed where it is made (workers seen: {0} of 2)")),
+    "PD03.slow-sampler": slow_sampler(),
     "PD03.workers-restarted": restarted_workers(),
     "PD03.pageable-copies": pageable_copies(),
     "PD04.explicit-collect": explicit_collections(),
@@ -234,6 +237,7 @@ ILL: dict[str, Evidence] = {
     "PD19.exposed-communication": reducing(),
     "PD20.logging": logging_loop(),
     "PD20.small-evaluation-batches": small_evaluation_batches(),
+    "PD20.metrics-in-python": scored_in_python(),
     "PD20.metrics-sample-by-sample": metrics_by_sample(),
     "PD20.evaluation-too-often": evaluating(),
     # Of traces.

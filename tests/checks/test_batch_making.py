@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from etl_outcomes import examined, found, name_of
 from ill_runs.etl import (
+    DRAW_LINE,
     collecting_workers,
     fetch,
+    slow_sampler,
     waiting,
 )
 from ills import ILL
@@ -130,6 +132,28 @@ def test_a_wait_that_is_not_the_making_is_not_blamed_on_the_data_set() -> None:
     assert finding.id == "PD03.input-wait"
     assert finding.confidence is Confidence.LOW
     assert "sampler" in finding.reasoning
+
+
+def test_a_sampler_that_takes_the_time_is_named_with_its_line() -> None:
+    finding = found(slow_sampler())
+    assert finding.id == "PD03.slow-sampler" and finding.confidence is Confidence.HIGH
+    assert finding.location is not None and finding.location.line == DRAW_LINE.line
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((0.8 * 8.0, 8.0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"draw_ms": 4.0}, {"called": False}, {"part": "other"}],
+    ids=["little of the wait", "the loop itself", "elsewhere"],
+)
+def test_other_lines_are_no_sampler(changes: dict[str, Any]) -> None:
+    assert found(slow_sampler(**changes)).id == "PD03.input-wait"
+
+
+def test_lines_that_make_the_batch_are_no_sampler() -> None:
+    """4 ms of the wait, of which the data set is 3."""
+    made = fetch((2.9, 2.9), (0.1, 0.1))
+    assert found(slow_sampler(4.0, made=made)).id == "PD03.input-wait"
 
 
 def test_quick_workers_and_an_empty_queue_are_not_blamed_on_the_data_set() -> None:

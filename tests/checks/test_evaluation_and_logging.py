@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ill_runs.evaluation_and_logging import (
     PRINT_LINE,
+    READ_LINE,
     evaluating,
     logging_loop,
     metrics_by_sample,
+    scored_in_python,
     scoring,
     small_evaluation_batches,
 )
@@ -148,3 +152,31 @@ def test_it_alarms_where_it_takes_longer_than_training_and_is_sure(is_sure: bool
 def test_in_the_steady_step_a_tenth_of_the_time_is_enough(changes: dict[str, bool], fires: bool) -> None:
     assert ("PD20.evaluation-too-often" in ids(examined(scoring(2.0, **changes)))) is fires
     assert is_clear(examined(scoring(1.9, **changes)))
+
+
+def test_a_metric_in_python_is_told_at_the_line_that_reads_with_the_function_that_takes_long() -> None:
+    finding = found(scored_in_python())
+    assert finding.id == "PD20.metrics-in-python" and finding.severity is Severity.NOTE
+    assert finding.location is not None and finding.location.line == READ_LINE.line
+    assert {one.name: one.value for one in finding.evidence}["functions"] == "`ngrams` (metrics.py:12)"
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((4.0, 7.6))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"count_ms": 2.4},
+        {"issued_ms": 1.0},
+        {"kinds": ()},
+        {"kinds": (("to_list", "input_wait"),)},
+        {"kinds": (("to_list", "other"), ("from_list", "other"))},
+    ],
+    ids=["short", "on tensors", "nothing read", "making a batch", "a simulator"],
+)
+def test_other_python_is_not_taken_for_a_metric(changes: dict[str, Any]) -> None:
+    assert is_clear(examined(scored_in_python(**changes)))
+
+
+def test_tensors_that_a_loader_makes_of_lists_are_no_answer_of_pythons() -> None:
+    kinds = (("to_list", "forward"), ("from_list", "input_wait"))
+    assert found(scored_in_python(kinds=kinds)).id == "PD20.metrics-in-python"

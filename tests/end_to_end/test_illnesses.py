@@ -61,7 +61,7 @@ OPPORTUNITIES = ("batch", "churn", "evaluate")
         ("traced", "PD16.traced-allocations", None, ""),
         ("counted", "PD16.mode-left-on", "ill.py", "else FlopCounterMode("),
         ("score", "PD20.evaluation-too-often", "ill.py", "scores = model(held_out)"),
-        ("faded", "PD07.subnormal-numbers", "ill.py", "smooth = kernel @"),
+        ("faded", "PD07.subnormal-numbers", "ill.py", "# faded"),
     ],
 )
 def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str | None, text: str) -> None:

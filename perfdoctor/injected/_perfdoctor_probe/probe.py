@@ -260,9 +260,12 @@ class Probe:
         if step < self.growth.due:
             return
         began = self.windows.own.begin()
-        if self.growth.take(step) and "later" not in self.windows.plan:
+        grows = self.growth.take(step)
+        if grows and "later" not in self.windows.plan:
             self.windows.ask("later")
+        if (grows or self.growth.is_late) and "subnormals" not in self.windows.plan:
             self.windows.ask("subnormals")
+        if self.windows.plan:
             self.windows.last_step = step  # what the census has pushed out of the caches is not this step's cost
         self.windows.own.end(began)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import FETCH, LOADER, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import Evidence, Fetch, Loader, Missing, Parts, Site
+from perfdoctor.evidence.model import CodeLine, Evidence, Fetch, Loader, Missing, Parts, Site
 
 from .gc import GC_LINE
 
@@ -68,6 +68,17 @@ def waiting_crowded(wait_ms: float = 10.0, **changes: object) -> Evidence:
 def crowding_workers(**changes: object) -> Evidence:
     """The same, but each batch is there in time."""
     return waiting_crowded(0.3, **changes)
+
+
+DRAW_LINE = Site("sampler.py", 47, "__iter__")
+
+
+def slow_sampler(
+    draw_ms: float = 8.2, part: str = "input_wait", called: bool = True, made: Fetch | None = None
+) -> Evidence:
+    """Indices drawn one by one: 8 of the 10 ms that the loop waits; a batch is made in 0.2."""
+    line = CodeLine(DRAW_LINE, part, called, draw_ms, draw_ms / 10.0)
+    return with_(waiting(10.0, made or fetch((0.1, 0.1), (0.1, 0.1)), num_workers=0), code_lines=(line,))
 
 
 UNEVEN_MS = tuple(60.0 if i % 20 == 5 else 4.0 for i in range(200))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from samples import healthy, step, with_
 
-from perfdoctor.evidence.model import Evidence, LoggingLine, Parts, Site
+from perfdoctor.evidence.model import CallSite, CodeLine, Evidence, Line, LoggingLine, Parts, Site
 
 PRINT_LINE = Site("train.py", 47, "main")
 
@@ -52,3 +52,23 @@ def metrics_by_sample(ms: float = 600.0, **changes: object) -> Evidence:
     """An evaluation of 20 batches of 32 samples, a fifth of it in forward passes, every 50 steps."""
     fields = {"samples": 32, "batches": 20.0, "forward_ms": 0.2 * ms, "wait_ms": 0.0, "start_ms": 0.0, "share": 0.2}
     return evaluating(ms, **{**fields, **changes})
+
+
+READ_LINE = Site("train.py", 66, "compute_loss")
+COUNT_LINE = Site("metrics.py", 12, "ngrams")
+
+
+def scored_in_python(
+    count_ms: float = 8.0, kinds: tuple[tuple[str, str], ...] = (("to_list", "forward"),), issued_ms: float = 0.1
+) -> Evidence:
+    """BLEU of each training batch: 8 of the 25 ms; `kinds` are the conversions that were seen."""
+    calls = tuple(CallSite(kind, READ_LINE, 2.0, 0.2, detail) for kind, detail in kinds)
+    lines = (
+        CodeLine(Site("train.py", 60, "compute_loss"), "forward", False, 9.0, 0.5),
+        CodeLine(COUNT_LINE, "forward", True, count_ms, 0.3),
+    )
+    hot = (
+        Line(Site("train.py", 60, "compute_loss"), "forward", 100.0, 9.0, 8.5, 0.5, 0.5, 1.0),
+        Line(COUNT_LINE, "forward", 1.0, issued_ms, issued_ms, 0.01, 0.01, 1.0),
+    )
+    return with_(healthy(), call_sites=calls, code_lines=lines, hot_lines=hot)

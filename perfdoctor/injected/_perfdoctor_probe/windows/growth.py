@@ -42,6 +42,8 @@ _MODULE_PART = re.compile(r'\._(?:modules|buffers|parameters)\["(\w+)"\]')
 
 _LEAST_BYTES = 4
 """Per step, by which a tensor grows: one number."""
+_LATE_STEP = 250
+"""Adam's average of a gradient that is 0 needs some 800 steps to become subnormal, one of momentum 0.5 some 120."""
 _LONGER = 1.1
 """Steps of two censuses, as the check's own threshold: twice, and the lines are timed once more."""
 
@@ -91,6 +93,11 @@ class Growth:
         self.step = 0
         self.pace = (0, 0, 0.0, 0)
         """Of the last census: its step, when it ended, how long a step was until then, and how often it was longer."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether values have had time to fade since the first windows; from here on a look costs little."""
+        return self.step >= _LATE_STEP
 
     def take(self, step: int) -> bool:
         """A census. True where something grows, and where steps get longer."""

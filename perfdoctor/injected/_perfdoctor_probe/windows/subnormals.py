@@ -241,7 +241,8 @@ class SubnormalsWindow(InnermostMode):
 
     def obstacle(self) -> str:
         """Why this cannot be done now, or ""."""
-        return innermost.obstacle(self.compiled)
+        on_device = "on a CUDA device subnormal numbers cost nothing"
+        return innermost.obstacle(self.compiled) or (on_device if torch.cuda.is_initialized() else "")
 
     def open(self) -> None:
         self.enter(Subnormals(self.sites, self.loop))
