@@ -41,7 +41,7 @@ Limits
 ------
 On a CPU the timing of a type is measured; on a GPU it is estimated from peak rates, and says so. Operators inside
 compiled graphs are seen as the graph's. LSTM and GRU count as their fused operator where there is one. Subnormal
-numbers are looked for in steps at the start, where steps get longer, and after the 250th each time that as many steps
+numbers are looked for in steps at the start, where steps get longer, and after the 100th each time that as many steps
 have passed again: values that fade later are not seen. Flushing them is no remedy to be tried in the running job, whose
 threads keep their setting.
 

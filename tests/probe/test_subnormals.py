@@ -158,5 +158,5 @@ def test_a_twentieth_of_the_operators_time_is_worth_a_closer_look(met_ns: int, a
 
 def test_what_is_written_in_place_is_looked_at_too() -> None:
     seen = Suspicion()
-    seen.ended(([torch.full((512,), FADED)], 0.9), None, 50_000)
+    seen.ended(([torch.ones(512)], [torch.full((512,), FADED)], 0.9), None, 50_000)
     assert seen.asks == ("subnormals",)

@@ -42,8 +42,9 @@ _MODULE_PART = re.compile(r'\._(?:modules|buffers|parameters)\["(\w+)"\]')
 
 _LEAST_BYTES = 4
 """Per step, by which a tensor grows: one number."""
-_LATE_STEP = 250
-"""Adam's average of a gradient that is 0 needs some 800 steps to become subnormal, one of momentum 0.5 some 120."""
+_LATE_STEP = 100
+"""By the census of the 136th step a value of 1e-36 that is multiplied by 0.97 in each has become subnormal; Adam's
+average of a gradient of 1e-3 that is 0 from then on needs some 770 steps."""
 _LONGER = 1.1
 """Steps of two censuses, as the check's own threshold: twice, and the lines are timed once more."""
 

@@ -71,9 +71,9 @@ class Suspicion:
         self.spent_ns = self.whole_ns = 0
 
     def ended(self, args: tuple, result, took_ns: int) -> None:
-        """An operator has run."""
+        """An operator has run. One that returns nothing has written to some of what it was given."""
         self.whole_ns += took_ns
-        if took_ns >= _LOOKED_NS and any(map(share, tensors(result if result is not None else args[:1]))):
+        if took_ns >= _LOOKED_NS and any(map(share, tensors(result if result is not None else args))):
             self.spent_ns += took_ns
 
     @property
