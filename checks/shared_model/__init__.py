@@ -5,7 +5,8 @@ What it looks at
 Outermost forward passes on all threads of the process: how many are under way at once, their time by the clock against
 the CPU time and run delay of their thread, what waits for a lock around the model, intra-op threads times forward
 passes under way against the usable CPUs, gradients and training mode in those threads. The operators of one forward
-pass are timed in the job for one request and for a batch.
+pass are timed in the job for one request and for a batch. Where threads run beside a training loop, a hundred looks at
+all of them say which wait for a lock of the job's own, where it is held meanwhile, and whether the loop waits.
 
 Why it costs time
 -----------------
@@ -34,7 +35,8 @@ Limits
 Batches are timed on the CPU, for operators that can be called with tensors of our own: recurrent layers and custom
 ones count as not helped by a batch. In a training loop with threads beside it only the time that the loop itself is
 blocked can be saved. The threads of nn.DataParallel are PD01's to judge. Nothing is known of models inside compiled
-functions. A lock is told by where its waiters stand: in the function that calls the model.
+functions. A lock is told by where its waiters stand: in the function that calls the model. One
+beside a training loop must be one of `threading`'s, taken by `with` or `acquire()` under a name, and held by a thread.
 
 References
 ----------
@@ -46,10 +48,11 @@ References
 from __future__ import annotations
 
 from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, not_applicable, present
-from perfdoctor.api.quantities import Evidence, Missing
+from perfdoctor.api.quantities import Concurrency, Evidence, Missing
 
 from .case import MIN_MEASURED, Forwards, Limits
 from .evaluation import grad_in_threads, train_mode_shared
+from .held_lock import waits_for_lock
 from .waits import lock_bound, oversubscribed_teams, serialised
 
 
@@ -60,16 +63,14 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"there is no steady step: {step}")
     if isinstance(seen, Missing):
         return cannot_tell(f"threads that call the model were not counted: {seen}")
+    case = Forwards(evidence, step, seen)
+    lock = waits_for_lock(case, limits)
     if seen.threads < 2:
-        return clear(
-            "one thread calls the model: none of its {forwards:forward pass} met another",
-            Measurement("forwards", seen.forwards, "count", "forward passes in steady steps"),
-        )
+        return found(lock) if lock else _alone(seen)
     if not isinstance(evidence.backend, Missing) and evidence.backend.data_parallel:
         return not_applicable("the threads are those of nn.DataParallel, which PD01 judges")
-    case = Forwards(evidence, step, seen)
     # Forwards cannot wait for the lock and for their team in the same millisecond.
-    waits = present(lock_bound(case, limits), oversubscribed_teams(case, limits), serialised(case, limits))
+    waits = present(lock, lock_bound(case, limits), oversubscribed_teams(case, limits), serialised(case, limits))
     largest = max(waits, key=lambda finding: finding.savings.high_ms, default=None)
     findings = present(largest, grad_in_threads(case, limits), train_mode_shared(case, limits))
     if findings:
@@ -87,6 +88,13 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         "{threads} threads call a model, {in_flight:forward pass is|forward passes are} under way at once, and they "
         "wait for a lock for {blocked} of their time",
         *case.shared(),
+    )
+
+
+def _alone(seen: Concurrency) -> Outcome:
+    return clear(
+        "one thread calls the model: none of its {forwards:forward pass} met another",
+        Measurement("forwards", seen.forwards, "count", "forward passes in steady steps"),
     )
 
 

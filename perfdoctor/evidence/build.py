@@ -81,6 +81,7 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "discarded_gradients": lambda rank: windows.discarded(rank.process, rank.step),
     "repeated_work": lambda rank: windows.repeated(rank.process, rank.step),
     "subnormals": lambda rank: windows.subnormals(rank.process, rank.step),
+    "lock_waits": lambda rank: windows.lock_waits(rank.process),
     "library_use": lambda rank: windows.library_use(rank.process),
     "call_sites": lambda rank: lines.call_sites(rank.process),
     "hot_lines": lambda rank: lines.hot_lines(rank.process, rank.step),

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ..recording.kept_trace import KeptTrace
 from ..recording.lines import DiscardedGradients, IndexUse, LinesWindow, RepeatedWork, SitesWindow, SubnormalNumbers
+from ..recording.locks import LockWaits
 from ..recording.model import ProcessRecording
 from ..recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpsWindow, ThreadRound, TracingTiming
 from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming, UnusedGradients
@@ -182,6 +183,11 @@ def subnormals(process: ProcessRecording, step: Step | Missing) -> SubnormalNumb
         backward_ms=found.backward_ms * scale,
         optimizer_ms=found.optimizer_ms * scale,
     )
+
+
+def lock_waits(process: ProcessRecording) -> LockWaits | Missing:
+    """Who waited for locks of the job's own."""
+    return _seen(process.lock_waits, "lock", 50)
 
 
 def tracing(process: ProcessRecording) -> TracingTiming | Missing:

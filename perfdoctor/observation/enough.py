@@ -98,6 +98,7 @@ class Enough:
             "lines": process.code_lines,
             "repeats": process.repeats,
             "subnormals": process.subnormals,
+            "locks": process.lock_waits,
             "counters": process.counters,
             "memory": process.memory,
             "objects": process.objects,

@@ -26,6 +26,7 @@ from .loading import (
     WorkerHeader,
     WorkerSample,
 )
+from .locks import LockWaits
 from .memory import MemoryWindow, ObjectsWindow
 from .modes import ModesSeen, ModesWindow
 from .operators import (
@@ -171,6 +172,7 @@ class ProcessRecording:
     """None where every gradient has an optimizer, and one pass is made for each update."""
     repeats: RepeatsWindow | Missing | None
     subnormals: SubnormalNumbers | Missing | None
+    lock_waits: LockWaits | Missing | None
     tracing: TracingTiming | Missing | None
     """None where nobody traced Python's allocations."""
     modes: ModesWindow | Missing | None
@@ -287,6 +289,7 @@ KINDS: Mapping[str, str] = {
     "modes": "modes_seen",
     "window repeats": "repeats",
     "window subnormals": "subnormals",
+    "window locks": "lock_waits",
     "cycle": "cycle",
     "growth": "growth",
     "planned": "planned",

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from ill_runs.shared_model import behind_a_lock, graphs_in_threads, serving, with_teams
+from ill_runs.shared_model import actors_behind_a_lock, behind_a_lock, graphs_in_threads, serving, with_teams
 from ill_runs.workspaces import graph_in_evaluation
 from ills import ILL
 from perfdoctor.checks import workspaces
@@ -11,7 +12,7 @@ from perfdoctor.checks.shared_model import CHECK
 from samples import asked, healthy, ids, is_clear, number, step, with_
 
 from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Missing, Parts, RequestTiming, ThreadTiming
+from perfdoctor.evidence.model import LockWaits, Missing, Parts, RequestTiming, ThreadTiming
 
 NOT_TIMED = Missing("no forward could be timed as a batch")
 
@@ -275,3 +276,47 @@ def test_training_mode_in_threads_is_a_note() -> None:
         {"in_training": 8_000, "shared": False},
     ):
         assert is_clear(_examined(serving(**quiet, **changes)))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Threads beside a training loop, and a lock of the job's own
+
+
+def test_threads_that_wait_for_the_jobs_own_lock_are_found_where_they_wait() -> None:
+    finding = _found(actors_behind_a_lock())
+    assert finding.id == "PD06.waits-for-lock"
+    assert finding.location is not None
+    assert (finding.location.file, finding.location.line) == ("train.py", 61)
+    assert "copy.deepcopy" in finding.fix.code
+    assert number(finding, "loop_ms") == pytest.approx(10.0)
+    # 1.1 of 2 CPUs are busy, and 0.9 threads wait: with all at work the same takes 11 of 20 ms.
+    assert finding.savings.high_ms == pytest.approx(9.0)
+    assert finding.savings.low_ms == pytest.approx(4.5)
+
+
+def test_no_more_is_saved_than_the_loop_waits() -> None:
+    waits = actors_behind_a_lock().lock_waits
+    assert isinstance(waits, LockWaits)
+    finding = _found(actors_behind_a_lock(lock_waits=replace(waits, loop_waits=0.2)))
+    assert finding.savings.high_ms == pytest.approx(4.0)
+
+
+def test_a_thread_that_calls_no_model_is_to_hold_its_lock_for_less_time() -> None:
+    finding = _found(actors_behind_a_lock(concurrency=healthy().concurrency))
+    assert finding.id == "PD06.waits-for-lock"
+    assert "snapshot" in finding.fix.code
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"host__job_cpus": 2.0, "host__idle_cpus": 0.0},
+        {"lock_waits__loop_waits": 0.0},
+        {"lock_waits__rows": ()},
+        {"lock_waits__looks": 12},
+        {"lock_waits": Missing("no other thread runs the job's own code")},
+    ],
+    ids=["no CPU idles", "the loop waits for nobody", "nobody waits", "too few looks", "no other thread"],
+)
+def test_a_lock_that_keeps_nobody_from_work_is_none_of_its_business(changes: dict[str, Any]) -> None:
+    assert "PD06.waits-for-lock" not in ids(_examined(actors_behind_a_lock(**changes)))

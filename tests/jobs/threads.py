@@ -138,6 +138,34 @@ def beside_training():
     return model
 
 
+def behind_a_lock():
+    """Two threads infer with the model that the main thread trains, one at a time, for four seconds: long enough for
+    the window of locks, which takes 0.6 s."""
+    model, optimizer, criterion = setup()
+    x, done, lock = torch.randn(4, 8), threading.Event(), threading.Lock()
+    ends = time.monotonic() + 4
+
+    def infer():
+        while not done.is_set():
+            with lock:
+                call(model, x, calls=20)
+            time.sleep(0.001)  # whoever lets go of a lock and takes it again has it before those that wait
+
+    threads = [threading.Thread(target=infer) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < ends:
+        for inputs, labels in data():
+            with lock:
+                optimizer.zero_grad()
+                criterion(model(inputs), labels).backward()
+                optimizer.step()
+    done.set()
+    for thread in threads:
+        thread.join()
+    return model
+
+
 def raising():
     """Some forwards raise, on every thread."""
     model, x, wrong = small(), torch.randn(2, 8), torch.randn(2, 9)

@@ -8,6 +8,7 @@ from ...recording.base import Missing
 from ...recording.layers import LayerProfile
 from ...recording.libraries import LibraryUse
 from ...recording.lines import CallSite, CodeLine, DiscardedGradients, IndexUse, Line, RepeatedWork, SubnormalNumbers
+from ...recording.locks import LockWaits
 from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpProfile, TracingTiming
 from ...recording.process import ProbeFault
@@ -108,6 +109,7 @@ class Evidence:
     """The dearest first; empty where nothing is computed twice."""
     subnormals: SubnormalNumbers | Missing | None = NOT_RECORDED
     """None where the operators that were watched met hardly any."""
+    lock_waits: LockWaits | Missing = NOT_RECORDED
     spark: SparkResources | Missing = NO_SPARK
     """The same for all ranks."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import ONE_THREAD, healthy, step, with_
 
-from perfdoctor.evidence.model import Evidence, Missing, Parts, RequestTiming, Site
+from perfdoctor.evidence.model import Evidence, LockWait, LockWaits, Missing, Parts, RequestTiming, Site
 
 
 def serving(**changes: Any) -> Evidence:
@@ -91,4 +91,23 @@ def graphs_in_threads(**changes: Any) -> Evidence:
             "blocked_share": 0.0,
         }
         | changes
+    )
+
+
+def actors_behind_a_lock(**changes: Any) -> Evidence:
+    """A training loop whose two actors wait for the lock that it holds, and for one another: 20 ms a step, for half of
+    which the loop waits for their rollouts, with one of two CPUs idle."""
+    wait = LockWait(Site("train.py", 61, "act"), Site("train.py", 107, "update"), "self.learner.lock", False, 0.9)
+    return with_(
+        healthy(),
+        **{
+            "step": step(Parts(forward=4.0, backward=5.0, optimizer=1.0, other=10.0)),
+            "machine__affinity_cpus": 2,
+            "host__job_cpus": 1.1,
+            "host__idle_cpus": 0.9,
+            "host__others_cpus": 0.0,
+            "lock_waits": LockWaits(120, 0.5, (wait,)),
+            "concurrency": with_(ONE_THREAD, threads=3, shared=True, forwards=2_000),
+            **changes,
+        },
     )

@@ -55,6 +55,10 @@ def made(name: str, probe):
         from .subnormals import SubnormalsWindow
 
         return SubnormalsWindow(probe.sites, probe.loop, compiled)
+    if name == "locks":
+        from .lock_waits import LockWaitsWindow
+
+        return LockWaitsWindow(probe.sites, probe.loop, probe.fault)
     from .call_sites import SitesWindow
 
     return SitesWindow(probe.sites, probe.loop, probe.anomaly, compiled)

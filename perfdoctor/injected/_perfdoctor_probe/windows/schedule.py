@@ -84,7 +84,7 @@ class Windows:
                 self.open = None
                 self._note_busy()
                 return False
-            if step - self.opened_step < self.length or self.thread != get_ident() or not self.open.closable():
+            if step - self.opened_step < self.length or not self._may_close():
                 return False
             stays = getattr(self.open, "stays", None)
             if stays is not None and stays(step - self.opened_step):
@@ -122,6 +122,11 @@ class Windows:
         self.length = getattr(window, "steps", self.cycle if self.cycle > 1 else self.length)
         self.thread = get_ident()
         self.opened_step = step
+
+    def _may_close(self) -> bool:
+        """Most windows are left on the thread that entered them; the loop may have moved to another one."""
+        here = self.thread == get_ident() or getattr(self.open, "on_any_thread", False)
+        return here and self.open.closable()
 
     def _missing(self, name: str, why: str) -> None:
         self.recorder.record("window", name=name, missing=why)
@@ -169,7 +174,7 @@ class Windows:
     def abandon(self, step: int, why: str, again: bool) -> None:
         """Close without a record, in the middle of a step. On another thread than the window's: do nothing."""
         window = self.open
-        if window is None or self.thread != get_ident() or not window.closable():
+        if window is None or not self._may_close():
             return
         self.open = None
         self.last_step = step
