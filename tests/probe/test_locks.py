@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -45,6 +44,19 @@ class Shared:
             self.over.wait()
 
 
+def inside(ident: int) -> bool:
+    """Whether a thread comes to the first statement of a `Shared`'s, where those that take a held lock stay."""
+    for _ in range(1000):
+        frame = sys._current_frames().get(ident)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name in vars(Shared) and frame.f_lineno > code.co_firstlineno:
+                return True
+            frame = frame.f_back
+        threading.Event().wait(0.01)
+    return False
+
+
 @contextmanager
 def running(shared: Shared, *tasks: Callable[[], None]) -> Iterator[list[int]]:
     """The numbers of threads that do these, the first of them before the others, all where they stay."""
@@ -53,7 +65,7 @@ def running(shared: Shared, *tasks: Callable[[], None]) -> Iterator[list[int]]:
         for thread in threads:
             thread.start()
             assert shared.entered.wait(10)
-        time.sleep(0.05)
+        assert all(inside(thread.ident or 0) for thread in threads)
         yield [thread.ident or 0 for thread in threads]
     finally:
         shared.over.set()
@@ -96,7 +108,6 @@ def test_what_somebody_traces_is_left_alone() -> None:
         shared.take()
 
     with running(shared, shared.hold, traced) as idents:
-        time.sleep(0.05)
         frame = sys._current_frames()[idents[1]]
         frame.f_trace = lambda *_: None
         assert waiting(idents) == []
