@@ -145,7 +145,7 @@ def _fetch(
         # A full collection is rare and long: a trimmed mean would leave it out.
         gc_ms=float((rows["gc_us"] / 1000).mean()) if num_workers else 0.0,
         gc_line=_collecting_line(workers) if num_workers else None,
-        each_ms=_in_order(columns, num_workers) if num_workers else (),
+        each_ms=_in_order(columns, max(1, num_workers)),
         lines=making(process, workers, num_workers),
     )
 

@@ -282,9 +282,9 @@ def test_batches_of_workers_side_by_side_are_in_the_order_of_their_turns(tmp_pat
     assert fetch.each_ms == (1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0, 3.0, 4.0, 4.0)
 
 
-def test_single_batches_of_the_training_process_are_not_kept(tmp_path: Path) -> None:
-    rank = recorded(tmp_path, loader(), steps(WALL_US, N), batches(range(N), 0), fetches([1_000] * N))
-    assert _fetch(_loader(rank)).each_ms == ()
+def test_single_batches_of_the_training_process_are_kept_too(tmp_path: Path) -> None:
+    rank = recorded(tmp_path, loader(), steps(WALL_US, N), batches(range(N), 0), fetches([1_000] * (N - 1) + [9_000]))
+    assert _fetch(_loader(rank)).each_ms == (*[1.0] * (N - 3), 9.0)
 
 
 # ---------------------------------------------------------------------------------------------------------

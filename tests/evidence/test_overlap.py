@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from ill_runs.etl import fetch, waiting
 from samples import with_
 
 from perfdoctor.evidence.causes import Overlap, overlap
+from perfdoctor.evidence.causes.played import Turn
 from perfdoctor.evidence.model import Fetch, Missing
 
 
@@ -96,10 +98,28 @@ TEAM = {"usable_cpus": 2.0, "train_cpu_ms": 20.0}
 
 
 def test_a_worker_takes_a_cpu_from_a_team_of_threads() -> None:
-    """Evenly shared CPUs would give 20 ms; the team keeps 40 % of its speed meanwhile, or nothing of it."""
+    """Evenly shared CPUs would give 20 ms; the team keeps a seventh of its speed meanwhile, or nothing of it."""
     model = _model(**TEAM)
     assert model.is_crowded(1)
-    assert model.step_with(1) == (pytest.approx(10 + 0.6 * 20 + 0.3), pytest.approx(1.1 * 30 + 2.0))
+    assert model.step_with(1) == (pytest.approx(10 + 0.85 * 20 + 0.3), pytest.approx(1.25 * 30 + 2.0))
+
+
+def test_collections_are_no_work_of_the_team() -> None:
+    """On average training keeps 1.2 CPUs; while it computes it keeps both."""
+    model = _model(train_ms=50.0, train_cpu_ms=60.0, alone_ms=40.0, usable_cpus=2.0)
+    assert model.team == pytest.approx(2.0)
+    assert model.is_crowded(1)
+    best, worst = model.step_with(1)
+    assert best == pytest.approx(20 + (10 - 0.15 * 20) + 40 + 0.3), "the worker makes its batch first"
+    assert worst == pytest.approx(1.25 * 70 + 2.0)
+
+
+def test_a_pause_every_fourth_step_leaves_the_worker_with_a_full_queue() -> None:
+    """Two batches ahead are all that it makes during 160 ms; the three steps after them wait for the others."""
+    turns = (Turn(10.0), Turn(10.0), Turn(10.0), Turn(10.0, 160.0))
+    even = _model(train_ms=50.0, train_cpu_ms=50.0, alone_ms=40.0, make_ms=40.0, make_cpu_ms=40.0)
+    assert even.step_with(1)[0] == pytest.approx(50.3)
+    assert replace(even, turns=turns).step_with(1)[0] == pytest.approx(250 / 4 + 0.3, abs=0.5)
 
 
 @pytest.mark.parametrize(

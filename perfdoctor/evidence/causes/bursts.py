@@ -1,13 +1,8 @@
 """Batches that come in bursts: workers that keep up on average, and a slow batch now and then.
 
 The loop takes batches in order, so one slow batch holds up all behind it, finished or not. How long depends on how far
-the workers may work ahead: w workers with a prefetch factor of p have w * p batches under way or waiting. Batch i goes
-to worker i mod w, which starts it once its last one is done and batch i - w * p has been taken:
-
-    start(i) = max(done(i - w), taken(i - w * p))        done(i) = start(i) + making(i)
-    taken(i) = max(taken(i - 1) + training, done(i))     wait(i) = taken(i) - taken(i - 1) - training
-
-`making` are the times that single batches were measured to take, in their order.
+the workers may work ahead: the queue played through (`played`) with the times that single batches were measured to
+take.
 """
 
 from __future__ import annotations
@@ -17,6 +12,7 @@ from dataclasses import dataclass
 
 from ..model import Fetch, Loader
 from .overlap import Overlap
+from .played import Queue, Turn, play
 
 _KEEPS_UP = 0.97
 """Workers that are busy for more of the time than this cannot make good a slow batch, however far ahead they are."""
@@ -66,17 +62,6 @@ def bursts(loader: Loader, fetch: Fetch, model: Overlap) -> Bursts | None:
 
 
 def wait_ms(each_ms: Sequence[float], workers: int, prefetch: int, training_ms: float) -> float:
-    """Mean wait for a batch, after the first `workers * prefetch`, which meet a queue that is still being filled."""
-    done: list[float] = []
-    taken: list[float] = []
-    ahead = workers * prefetch
-    waited, count = 0.0, 0
-    for i, making in enumerate(each_ms):
-        begun = max(done[i - workers] if i >= workers else 0.0, taken[i - ahead] if i >= ahead else 0.0)
-        done.append(begun + making)
-        asked = (taken[i - 1] if i else 0.0) + training_ms
-        taken.append(max(asked, done[i]))
-        if i >= ahead:
-            waited += taken[i] - asked
-            count += 1
-    return waited / count if count else 0.0
+    """Mean wait for a batch with CPUs for all."""
+    queue = Queue(workers, prefetch, busy=1.0, team=1.0, cpus=workers + 1.0)
+    return max(0.0, play(each_ms, (Turn(training_ms),), queue) - training_ms)

@@ -32,8 +32,7 @@ class Fetch:
     gc_line: Site | None = None
     """The line that asked for most of them in the workers; None where Python's collector ran by itself."""
     each_ms: tuple[float, ...] = ()
-    """Making of single batches, about in the order in which the loop takes them; the latest thousand. Empty where
-    the training process makes them."""
+    """Making of single batches, about in the order in which the loop takes them; the latest thousand."""
     lines: tuple[CodeLine, ...] = ()
     """Of the data set and `collate_fn`, the most expensive first, with their share of making a batch; none where they
     are a library's, or no batch was made line by line."""
