@@ -14,7 +14,11 @@ from ..recording.model import ProcessRecording
 
 STEPS = 200
 SECONDS = 60.0
-"""The most that is observed of a job whose user asked for no number: for steps that do not settle."""
+"""The most that is observed of a job whose user asked for no number: for steps that do not settle, and windows that
+do not come."""
+UNSETTLED = ((STEPS, 0.0), (100, 15.0), (0, 30.0))
+"""Steps, and seconds of them, after which a step that does not settle is told with the interval that it has, once the
+windows are through: of steps of 150 ms a hundred."""
 _LEAST_STEPS = 30
 _LEAST_SECONDS = 2.0
 """Four samples of the machine: fewer say nothing about neighbours."""
@@ -38,7 +42,7 @@ class Goal:
     """Steady steps that the user asked for."""
     seconds: float | None
     """Seconds of steady steps that the user asked for. With both, whichever comes first; with neither, until the step
-    is settled, for `STEPS` or `SECONDS` at most."""
+    is settled, for `UNSETTLED` or `SECONDS` at most."""
     patience_s: float
     """How long to wait for a step. With `to_end` only for the first one: a job may validate for hours."""
     to_end: bool
@@ -57,8 +61,9 @@ class Enough:
         self.precision = math.inf
         """Half the width of the interval of the mean step, as a share of it."""
         asked = goal.steps is not None or goal.seconds is not None
-        self._steps, self._seconds = (goal.steps, goal.seconds) if asked else (STEPS, SECONDS)
+        self._seconds = goal.seconds if asked else SECONDS
         self._may_settle = not asked
+        self._most = UNSETTLED if self._may_settle else ((goal.steps, 0.0),) if goal.steps is not None else ()
         self._samples = 0 if asked else goal.samples
         self._sampled = 0
         self._settled_at: float | None = None
@@ -78,7 +83,7 @@ class Enough:
         if self._seconds is not None and self.seconds >= self._seconds:
             return True
         complete = self.seconds >= _LEAST_SECONDS and self._windows_done(process)
-        if complete and self._steps is not None and self.steps >= self._steps:
+        if complete and any(self.steps >= steps and self.seconds >= seconds for steps, seconds in self._most):
             return True
         return self._may_settle and self._is_settled(complete and not 0 < len(process.thread_rounds) < _LEAST_ROUNDS)
 
@@ -121,8 +126,9 @@ class Enough:
         if self._seconds is not None:
             shares.append(self.seconds / self._seconds)
         least = self.seconds / _LEAST_SECONDS
-        if self._steps is not None:
-            shares.append(min(self.steps / self._steps, least))
+        for steps, seconds in self._most:
+            gone = (done / most for done, most in ((self.steps, steps), (self.seconds, seconds)) if most)
+            shares.append(min(*gone, least))
         if self._may_settle and self.precision > 0:
             # An interval narrows with the square root of the steps.
             shares.append(min(self.steps / _LEAST_STEPS, least, (_PRECISION / self.precision) ** 2))

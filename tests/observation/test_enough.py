@@ -65,8 +65,22 @@ def test_a_step_that_does_not_settle_gets_the_most(job: Job, now: list[float]) -
     assert enough.STEPS <= seen.steps < enough.STEPS + 50
 
 
-def test_few_long_steps_are_ended_after_a_minute(job: Job, now: list[float]) -> None:
+@pytest.mark.parametrize(("ms", "steps", "seconds"), [(20, 200, 4), (150, 100, 15), (1000, 30, 30)])
+def test_the_longer_the_steps_that_do_not_settle_the_fewer_are_waited_for(
+    job: Job, now: list[float], ms: float, steps: int, seconds: float
+) -> None:
+    _, seen = observed(NOTHING_ASKED, job(ms * np.random.default_rng(2).choice([0.3, 1.7], size=800)), now)
+    assert seen.precision > 0.03
+    assert steps <= 1.2 * seen.steps <= 1.6 * steps and seconds <= 1.2 * seen.seconds <= 1.6 * seconds
+
+
+def test_few_long_steps_are_ended_after_half_a_minute_or_with_the_windows_after_a_minute(
+    job: Job, now: list[float]
+) -> None:
+    """Of five steps there is something to say."""
     _, seen = observed(NOTHING_ASKED, job(quiet(20, 8700)), now)
+    assert seen.steps == 5
+    _, seen = observed(replace(NOTHING_ASKED, windows=("sites",)), job(quiet(20, 8700)), now)
     assert seen.steps == 7 and seen.seconds >= enough.SECONDS
 
 
