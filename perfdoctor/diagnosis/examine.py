@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -288,6 +289,9 @@ def combined(results: Sequence[CheckResult], evidence: Evidence) -> Combined | N
     """All fixes of ills together. Within a pool they act on what the others left; between pools they add up, except
     that what is to run beside the rest of the step (loading, in workers) needs enough of that rest to be left.
 
+    Predictions miss one by one, so the range is that of errors which are independent: from the middle of all, the root
+    of the sum of the squares by which each moves the whole when it alone is at its end.
+
     Where one of them saves at the start of an epoch, the step is the steady one with what irregular ones add to each.
     """
     findings = [finding for finding in ranked(results) if not finding.is_opportunity]
@@ -296,11 +300,25 @@ def combined(results: Sequence[CheckResult], evidence: Evidence) -> Combined | N
     pools = _pools(evidence.step)
     if all(finding.savings.part is not Part.EPOCH for finding in findings):
         pools["epoch"] = 0.0
-    low, high = (
-        _saved_together([(_POOL[f.savings.part], getattr(f.savings, bound), f.savings) for f in findings], pools)
-        for bound in ("low_ms", "high_ms")
+    middles = [(f.savings.low_ms + f.savings.high_ms) / 2 for f in findings]
+
+    def saved(number: int, ms: float) -> float:
+        """With the fix of that number at `ms`, all others at their middle."""
+        each = [*middles[:number], ms, *middles[number + 1 :]]
+        return _saved_together(
+            [(_POOL[f.savings.part], ms, f.savings) for f, ms in zip(findings, each, strict=True)], pools
+        )
+
+    middle = saved(0, middles[0])
+    below, above = (
+        math.hypot(*(saved(number, getattr(f.savings, end)) - middle for number, f in enumerate(findings)))
+        for end in ("low_ms", "high_ms")
     )
-    return Combined(low_ms=low, high_ms=max(low, high), step_ms=max(f.savings.of(evidence.step) for f in findings))
+    return Combined(
+        low_ms=max(0.0, middle - below),
+        high_ms=min(middle + above, sum(pools.values())),
+        step_ms=max(f.savings.of(evidence.step) for f in findings),
+    )
 
 
 def _saved_together(savings: Sequence[tuple[str, float, Savings]], pools: dict[str, float]) -> float:

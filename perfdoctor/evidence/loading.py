@@ -14,10 +14,12 @@ from ..recording.model import Columns, ProcessRecording
 from .lines import making
 from .model import NO_LINE, Fetch, Loader, Missing, Site, WorkerThreads
 from .stats import trimmed_mean
-from .steady import Selection
+from .steady import ALONE, Selection
 
 _EACH = 1024
 """Single batches kept, the latest: many epochs of a short loader, or a minute of a fast one."""
+_TURNS = 256
+"""Steps that tell in what order pauses come."""
 _FIRST_FETCHES = 2
 """Batches of each worker that are left out: imports, page faults, cold caches."""
 
@@ -85,7 +87,16 @@ def _loader(
         made=len(alike),
         iterator_end_ms=float(np.mean(ends)) if ends else 0.0,
         first_step_ms=_first_step_ms([iterator.step for iterator in iterators], selection),
+        steps_ms=_turns(selection),
     )
+
+
+def _turns(selection: Selection) -> tuple[tuple[float, float], ...]:
+    """See `Loader.steps_ms`: one by one, in a cycle too."""
+    ms = {name: selection.column(f"{name}_us")[-_TURNS:] / 1000 for name in ("wall", "input_wait", *ALONE)}
+    alone = np.sum([ms[name] for name in ALONE], axis=0)
+    computing = (ms["wall"] - ms["input_wait"] - alone).clip(min=0)
+    return tuple(zip(computing.tolist(), alone.tolist(), strict=True))
 
 
 _TRAINING_ALONE = ("input_wait_us", "backward_us", "optimizer_us")

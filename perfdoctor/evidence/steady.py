@@ -27,8 +27,6 @@ BURSTY = ("input_wait", "gc", "checkpoint", "communication", "logging")
 SMOOTH = ("forward", "backward", "optimizer")
 ALONE = ("gc", "checkpoint", "logging")
 """Parts in which one thread is at work: `Parts.alone`."""
-_TURNS = 256
-"""Steps that tell in what order pauses come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +199,7 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
         first_step_s=_first_step_s(process),
         slope=_slope(ms["wall"]),
         cycle=selection.cycle,
-        turns=_turns(selection),
     )
-
-
-def _turns(selection: Selection) -> tuple[tuple[float, float], ...]:
-    """See `Step.turns`: one by one, in a cycle too."""
-    ms = {name: selection.column(f"{name}_us")[-_TURNS:] / 1000 for name in ("wall", "input_wait", *ALONE)}
-    alone = np.sum([ms[name] for name in ALONE], axis=0)
-    computing = (ms["wall"] - ms["input_wait"] - alone).clip(min=0)
-    return tuple(zip(computing.tolist(), alone.tolist(), strict=True))
 
 
 def _mean(values: npt.NDArray[np.float64]) -> float:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import dataclasses
 from collections.abc import Callable
 from dataclasses import replace
@@ -409,11 +410,12 @@ def test_fixes_in_one_pool_together_save_less_than_their_sum() -> None:
     assert combined.high_ms < 12.0
 
 
-def test_fixes_in_two_pools_add_up() -> None:
+def test_fixes_in_two_pools_add_up_and_their_errors_are_independent() -> None:
     a, b = _finding("PD03.a", 6.0, low=3.0), _finding("PD03.b", 4.0, low=2.0, part=Part.GC)
     combined = _examined(_finds("PD03", a, b)).combined
     assert combined is not None
-    assert (combined.low_ms, combined.high_ms) == (pytest.approx(5.0), pytest.approx(10.0))
+    assert (combined.low_ms + combined.high_ms) / 2 == pytest.approx(4.5 + 3.0)
+    assert (combined.high_ms - combined.low_ms) / 2 == pytest.approx(math.hypot(1.5, 1.0))
     assert combined.step_ms == 30.0
 
 

@@ -131,18 +131,18 @@ def overlap(evidence: Evidence, loader: Loader, step: Step, fetch: Fetch) -> Ove
         usable_cpus=cpus,
         handover_ms=(best, worst),
         alone_ms=min(step.parts.alone, train),
-        turns=_turns(step, train),
+        turns=_turns(loader, step, train),
         each_ms=_each(fetch, make),
         prefetch=loader.prefetch_factor or 2,
     )
 
 
-def _turns(step: Step, train_ms: float) -> tuple[Turn, ...]:
+def _turns(loader: Loader, step: Step, train_ms: float) -> tuple[Turn, ...]:
     """Training step by step, on average `train_ms` long: the steady step leaves hiccups out."""
-    computing = sum(turn[0] for turn in step.turns)
-    wanted = len(step.turns) * (train_ms - min(step.parts.alone, train_ms))
+    computing = sum(ms for ms, _ in loader.steps_ms)
+    wanted = len(loader.steps_ms) * (train_ms - min(step.parts.alone, train_ms))
     factor = wanted / computing if computing > 0 else 1.0
-    return tuple(Turn(factor * computing_ms, alone_ms) for computing_ms, alone_ms in step.turns)
+    return tuple(Turn(factor * computing_ms, alone_ms) for computing_ms, alone_ms in loader.steps_ms)
 
 
 def _each(fetch: Fetch, make_ms: float) -> tuple[float, ...]:

@@ -99,6 +99,10 @@ class Loader(LoaderMade):
     only training has (waiting, backward, optimizer), and with the forward pass, which validation has too. New workers
     take CPUs from them, and after a fork every page that training writes to is copied."""
 
+    steps_ms: tuple[tuple[float, float], ...] = ()
+    """The latest steady steps in order, without their wait for data: what is in `Parts.alone`, and before it the
+    rest."""
+
     @property
     def iterator_ms(self) -> float:
         """What an iterator costs, its first batch included and the others not."""

@@ -99,9 +99,6 @@ class Step:
     """Steps after which the loop does the same again, one of them unlike the others: numbers are those of the mean."""
     slope: float = 0.0
     """Relative growth of the step over the steady span: 0.1 means 10 % slower at its end."""
-    turns: tuple[tuple[float, float], ...] = ()
-    """The latest steady steps in order without their wait for data, ms: what is in `Parts.alone`, and before it the
-    rest."""
 
     @property
     def regular_share(self) -> float:
