@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import math
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
