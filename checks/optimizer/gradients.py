@@ -46,6 +46,7 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
         "per step ({cost_share})",
         reasoning="{of:parameter} require gradients, and those of {modules} are in no optimizer; in the steps that "
         "were watched nobody read these"
+        + ", except for the norm of all gradients" * unused.in_norm
         + ("; the passes were run again: {now_ms} as they are, {frozen_ms} with these frozen" if timed else ""),
         evidence=(
             *cost.measured(),
@@ -60,7 +61,12 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
             text="Freeze what is not to learn, before the loop; or give it to the optimizer, if it is to learn.",
             code="for parameter in model.backbone.parameters():  # whatever the optimizer was not given\n"
             "    parameter.requires_grad_(False)",
-            risk="None for what learns now. Frozen parameters learn only once that is taken back.",
+            risk=(
+                "The norm that is clipped or logged is that of the other parameters then. "
+                if unused.in_norm
+                else "None for what learns now. "
+            )
+            + "Frozen parameters learn only once that is taken back.",
             remedies=("optimizer.freeze-unused",),
         ),
         savings=savings(step, low, high, method, ceiling=min(high, passes_ms)),

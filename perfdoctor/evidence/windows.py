@@ -125,7 +125,7 @@ def _unused(process: ProcessRecording, found: LayerProfile) -> UnusedGradients |
     if reads.reads_per_step:
         where = f" ({reads.read_at})" if reads.read_at is not None else ""
         return Missing(f"the job uses gradients of parameters that are in no optimizer{where}")
-    return found.unused
+    return replace(found.unused, in_norm=reads.norms_per_step > 0)
 
 
 def discarded(process: ProcessRecording, step: Step | Missing) -> tuple[DiscardedGradients, ...] | Missing:

@@ -84,6 +84,8 @@ class UnusedGradients:
     made_at: Site | None = None
     """The line that made the first of the modules."""
     called_at: Site | None = None
+    in_norm: bool = False
+    """In evidence: a library reads them all the same, for the norm of all gradients (`GradientReads`)."""
 
 
 NO_UNUSED_GRADIENTS = Missing("every parameter that gets a gradient is in an optimizer")

@@ -178,6 +178,9 @@ class GradientReads:
     """Recorded as they were watched; in evidence in an ordinary step."""
     passes_ms: float = 0.0
     """Per step, of all backward passes that were followed."""
+    norms_per_step: float = 0.0
+    """Reads of a `.grad` of `UnusedGradients` by a library that clips or logs the norm of all gradients: none of the
+    others."""
 
 
 @dataclass(frozen=True, slots=True)

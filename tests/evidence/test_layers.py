@@ -185,6 +185,13 @@ def test_gradients_that_nobody_read_are_told_as_in_an_ordinary_step(tmp_path: Pa
     assert (found.ahead_forward_ms, found.ahead_backward_ms) == (1.0, 2.0), "profiled, 36 ms were 18"
 
 
+def test_gradients_that_only_a_norm_has_read_are_told(tmp_path: Path) -> None:
+    found = unused(tmp_path, {"k": "window", "name": "gradients", "reads_per_step": 0.0, "updated": False})
+    normed = unused(tmp_path, _watched(norms_per_step=4.0))
+    assert isinstance(found, UnusedGradients) and isinstance(normed, UnusedGradients)
+    assert (found.in_norm, normed.in_norm) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("records", "why"),
     [

@@ -70,6 +70,7 @@ def counter():
 
 
 def watch(lengths):
+    @torch.no_grad()
     def hook(module, given, result):
         lengths.append(len(result))
 

@@ -21,6 +21,16 @@ _SAMPLED = 64
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _ZEROING = "zero_grad"
 """The function of torch's that reads gradients to let them go."""
+_NORM = "norm"
+_NORMS = (
+    "torch/nn/utils/clip_grad.py",
+    "lightning/utilities/grads.py",
+    "lightning/pytorch/utilities/grads.py",
+    "accelerate/accelerator.py",
+    "transformers/trainer.py",
+)
+"""Files of libraries that read all gradients of a model, to clip or to log their norm: no use of those that no
+optimizer has, whose norm is nobody's."""
 _LET_GO = ("zero_",)
 _NO_USE = ("detach_", "requires_grad_")
 """Methods of a gradient by which the job's own code lets it go, and those that come with it."""
@@ -110,7 +120,7 @@ class GradientsWindow:
         self.steps_followed = 0
         self.uses: "dict[tuple, str]" = {}
         """What is done with what an instruction of the job's reads."""
-        self.reads = 0
+        self.reads = self.norms = 0
         self.read_at = -1
 
     def obstacle(self) -> str:
@@ -159,19 +169,23 @@ class GradientsWindow:
         self.discards.taken(id(parameter), use == _ZEROING)
         if use == _ZEROING or id(parameter) not in self.unused.ids:
             return
+        if use == _NORM:
+            self.norms += 1
+            return
         self.reads += 1
         if self.read_at < 0 and get_ident() == self.thread:
             self.read_at = self.sites.here(2)
 
     def _use(self, frame) -> str:
-        """What is done with a gradient that this frame reads: `zero_grad`, "" for nothing (it is compared with None),
-        `read` for anything else."""
+        """What is done with a gradient that this frame reads: `zero_grad`, `norm`, "" for nothing (it is compared with
+        None), `read` for anything else."""
         code = frame.f_code
         if code.co_name == _ZEROING and self.sites.is_library(code.co_filename):
             return _ZEROING
         instruction = code, frame.f_lasti
         if instruction not in self.uses:
-            self.uses[instruction] = _done_with(*instruction)
+            done = _done_with(*instruction)
+            self.uses[instruction] = _NORM if done and code.co_filename.endswith(_NORMS) else done
         return self.uses[instruction]
 
     def stays(self, steps: int) -> bool:
@@ -200,6 +214,7 @@ class GradientsWindow:
         read = {"read_at": self.read_at} if self.read_at >= 0 else {}
         return {
             "reads_per_step": self.reads / steps,
+            "norms_per_step": self.norms / steps,
             "updated": self.unused.are_updated(),
             **read,
             **self.discards.summary(self.steps_followed or steps),

@@ -25,6 +25,8 @@ _REGISTERED_BY = {
 """By the attribute that keeps them. A tensor's are `_backward_hooks` too."""
 _OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _GLOBAL = tuple(name for name in _REGISTERED_BY if name.startswith("_global"))
+_WRAPPINGS = 5
+"""Looked through at most, from a hook to the function of the job's."""
 _TOLD = 3
 """Kinds of hooks at most, those that gain most first."""
 
@@ -94,9 +96,11 @@ def _owner(held) -> str:
 def _function(hooks):
     """The newest hook as a function of Python's, without what it was wrapped in; None where it is none."""
     newest = dict.__getitem__(hooks, next(reversed(hooks)))
-    for _ in range(3):
+    for _ in range(_WRAPPINGS):
         if type(newest) is functools.partial:
             newest = newest.func
         elif type(newest) is types.MethodType:
             newest = newest.__func__
+        elif type(newest) is types.FunctionType and "__wrapped__" in vars(newest):
+            newest = newest.__wrapped__  # decorated, with `torch.no_grad()` say
     return newest if type(newest) is types.FunctionType else None
