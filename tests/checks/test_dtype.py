@@ -301,6 +301,13 @@ def test_float64_that_is_made_by_converting_is_found_where_that_is() -> None:
     assert location is not None and (location.file, location.line) == ("model.py", 21)
 
 
+def test_float64_is_found_where_it_meets_float32_first_of_all() -> None:
+    meets = CallSite("promotes", Site("model.py", 17, "forward"), 3.0, 0.5, "complex128")
+    back = CallSite("convert", Site("train.py", 42, "main"), 12.0, 2.0, "float32->float64")
+    location = _found(slow_type("float64", precision__parameter_dtypes=(), call_sites=(back, meets))).location
+    assert location is not None and (location.file, location.line) == ("model.py", 17)
+
+
 def test_float64_of_the_model_is_found_where_it_computes_forward() -> None:
     """Not at the backward pass, at line 42, though that takes twice as long."""
     forward = CallSite("float64", Site("model.py", 21, "forward"), 1.0, 3.0)

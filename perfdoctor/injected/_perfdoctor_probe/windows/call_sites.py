@@ -56,7 +56,9 @@ _KINDS = {
     **dict.fromkeys(("aten::masked_fill", "aten::masked_fill_"), "causal_mask"),
     **dict.fromkeys(indices.OPERATORS, "indices"),
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"), "arithmetic"),
+    **dict.fromkeys(("aten::mul", "aten::add", "aten::sub", "aten::div", "aten::cat", "aten::where"), "promotes"),
 }
+_WIDE = (torch.float64, torch.complex128)
 _LISTS = (
     (torch, "tensor", "from_list"),
     (torch, "as_tensor", "from_list"),
@@ -213,6 +215,10 @@ class _Watch(TorchDispatchMode):
             if kind == "causal_mask" and not self._is_causal(args[1]):
                 return
             detail = "x".join(map(str, result.shape[-2:]))
+        elif kind == "promotes":
+            if result.dtype not in _WIDE or not _has_narrow(args):
+                return
+            detail = str(result.dtype)[6:]
         elif kind == "arithmetic":
             if result.dtype == torch.float64:
                 kind = "float64"
@@ -294,6 +300,18 @@ class _Watch(TorchDispatchMode):
 def _kind(func) -> str:
     name = func._schema.name
     return _NOT_THE_JOBS if name.startswith("profiler::") else _KINDS.get(name, "")
+
+
+def _has_narrow(args) -> bool:
+    """Whether there is a tensor of fewer bits among them: numbers, and tensors of one number, change no type."""
+    several = (one for arg in args for one in (arg if isinstance(arg, (list, tuple)) else (arg,)))
+    return any(
+        isinstance(one, torch.Tensor)
+        and one.dim()
+        and one.dtype not in _WIDE
+        and (one.is_floating_point() or one.is_complex())
+        for one in several
+    )
 
 
 def _library_on(result) -> bool:

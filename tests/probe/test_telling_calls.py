@@ -1,4 +1,5 @@
-"""What anomaly detection takes is counted while a window is open, and a trace of it reads as without the probe."""
+"""What the call-site window counts: anomaly detection, lists made into tensors, and where types meet. A trace of
+anomaly detection reads as without the probe."""
 
 from __future__ import annotations
 
@@ -134,3 +135,23 @@ def test_masks_that_hide_what_follows_are_known(mask: torch.Tensor, found: list[
     calls = watched(step=step)
     assert [call["kind"] for call in calls] == found
     assert {call["detail"] for call in calls} <= {"5x5"}
+
+
+def met(wide: torch.Tensor) -> Callable[[nn.Module], None]:
+    return lambda model: (model(torch.ones(2, 4)) * wide, torch.cat([wide, wide]), wide + 1.0)
+
+
+@pytest.mark.parametrize(
+    ("wide", "detail"),
+    [
+        (torch.ones(2, 1, dtype=torch.float64), "float64"),
+        (torch.ones(2, 1, dtype=torch.complex128), "complex128"),
+        (torch.ones((), dtype=torch.float64), ""),  # one number changes no type
+        (torch.ones(2, 1), ""),
+    ],
+)
+def test_where_float32_meets_float64_is_noted(wide: torch.Tensor, detail: str) -> None:
+    calls = watched(step=met(wide) if wide.dim() else lambda model: model(torch.ones(2, 4)) * wide)
+    assert [(call["kind"], call["detail"], call["calls_per_step"]) for call in calls] == (
+        [("promotes", detail, 1.0)] if detail else []
+    )
