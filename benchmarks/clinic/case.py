@@ -65,6 +65,8 @@ class Case:
     """The cure goes further than the advice (a batch 32 times as large instead of 4): what is predicted is not its
     worth."""
     smoke: bool = False
+    endless: bool = False
+    """It trains on and on, and prints no rate of its own at its end: its steps are counted (`counted.py`)."""
 
     @property
     def by_surroundings(self) -> bool:
