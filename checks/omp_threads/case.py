@@ -64,11 +64,11 @@ class Case:
         return host.throttled_share
 
     def shared(self) -> tuple[Measurement, ...]:
+        gain = self.gain
+        timed = "forward and backward" if not isinstance(gain, Missing) and gain.of_passes else "largest operators"
         found_timings = [
-            milliseconds(
-                f"with_{timing.threads}", timing.milliseconds, f"largest operators at threads={timing.threads}"
-            )
-            for timing in (() if isinstance(self.evidence.ops, Missing) else self.evidence.ops.thread_timings)
+            milliseconds(f"with_{timing.threads}", timing.milliseconds, f"{timed} at threads={timing.threads}")
+            for timing in (() if isinstance(gain, Missing) else gain.timings)
         ]
         return (
             Measurement("threads", self.threads.intra_op, "count", "intra-op threads"),

@@ -22,6 +22,8 @@ from .case import Case, fewer_threads
 
 _TIMING_KEEPS = (0.5, 1.0)
 """Share of the timed operators' gain that the whole step keeps: small operators scale less than large ones."""
+_PASSES_KEEP = (0.7, 1.1)
+"""The same of whole passes, forward and backward, that were made again on warm caches. A judgement."""
 
 _IDLE = 0.5
 """Of the CPUs that more threads would take: where workers or neighbours have them, the threads wait for each other."""
@@ -60,17 +62,23 @@ def thread_count(case: Case) -> Finding | None:
         id=words.id,
         severity=Severity.NOTE if chosen or words.doubtful else cost.severity(limits.min_share, limits.error_share),
         confidence=Confidence.HIGH if gain.fraction > 0.3 else Confidence.MEDIUM,
-        message=words.message + ": operators have a speed-up of {slower} with {best}",
+        message=words.message
+        + (": forward and backward have" if gain.of_passes else ": operators have")
+        + " a speed-up of {slower} with {best}",
         reasoning=words.reasoning,
         evidence=(
             *case.shared(),
             Measurement("best", gain.best.threads, "count", "best number of threads found"),
-            Measurement("slower", gain.times, "ratio", "operators now over the best"),
+            Measurement("slower", gain.times, "ratio", "what was timed, now over the best"),
             share("throttled", case.throttled, "of quota periods throttled"),
         ),
         location=location(threads.set_at),
         fix=words.fix,
         savings=cost.savings(
+            _PASSES_KEEP, "the job's own passes, made again with each number of threads after its last step"
+        )
+        if gain.of_passes
+        else cost.savings(
             _TIMING_KEEPS,
             "the job's largest operators timed in its own process with each number of threads; the rest of the step "
             "gains half of that or all",

@@ -61,6 +61,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         update=timed.update,
         parameters=timed.parameters,
         frozen=timed.frozen,
+        thread_passes=timed.threads,
         convolution_timings=timed.convolutions,
     )
 

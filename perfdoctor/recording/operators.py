@@ -73,6 +73,14 @@ class ThreadTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadPasses:
+    """The job's own calls of modules in the operator window, forward and backward, made again with other numbers of
+    intra-op threads after its last step, on the wall clock."""
+
+    times: tuple[ThreadTiming, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadRound:
     """One round with each number of threads."""
 
@@ -301,6 +309,7 @@ class OpProfile:
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     frozen: FrozenTiming | Missing = NOT_TIMED
+    thread_passes: ThreadPasses | Missing = NOT_TIMED
     convolution_timings: tuple[ConvolutionTiming, ...] = ()
     """Of the one that takes most, where it takes a large part of the time."""
     stray_ms: float = 0.0
@@ -358,6 +367,7 @@ class FinalTimings:
     passes: BatchReplay | Missing = NOT_TIMED
     deterministic: DeterministicTiming | Missing = NOT_TIMED
     frozen: FrozenTiming | Missing = NOT_TIMED
+    threads: ThreadPasses | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     convolutions: tuple[ConvolutionTiming, ...] = ()

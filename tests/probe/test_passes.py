@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import intra_op, passes
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
 
 
@@ -205,3 +205,26 @@ def test_passes_are_timed_with_a_setting_changed_and_leave_no_trace() -> None:
 
 def test_without_a_call_no_setting_is_changed() -> None:
     assert "no call" in PassMicrobenchmark().without({"off": (None, None)})["missing"]
+
+
+def test_passes_are_timed_with_other_numbers_of_threads_and_the_job_keeps_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PERFDOCTOR_CPUS", "3")
+    before, seen = torch.get_num_threads(), set()
+
+    class Watched(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.add(torch.get_num_threads())
+            return super().forward(x)
+
+    model = Watched(4, 4)
+    found = intra_op.timings(_noted(model, torch.randn(2, 4)))["threads"]["times"]
+    assert [timing["threads"] for timing in found] == sorted(seen) and {1, 3, before} <= seen
+    assert all(timing["milliseconds"] > 0 for timing in found)
+    assert torch.get_num_threads() == before
+
+
+def test_passes_that_cannot_be_made_again_have_no_timings_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERFDOCTOR_CPUS", "3")
+    assert "no call of a module" in intra_op.timings(PassMicrobenchmark())["threads"]["missing"]

@@ -145,9 +145,15 @@ def vector_extension_cost(step: Step, ops: OpProfile, timed: VectorExtensionTimi
 # -- threads ----------------------------------------------------------------------------------------------
 
 
+_BESIDE = 0.1
+"""CPUs that other processes keep busy, from which on passes that were timed in one go say little: a neighbour comes and
+goes, and the fastest of some rounds had none."""
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadGain:
-    """The largest operators with the present number of threads, and with the best that may be advised."""
+    """The job's passes, or its largest operators, with the present number of threads and with the best that may be
+    advised."""
 
     threads: int
     """The present number."""
@@ -155,6 +161,9 @@ class ThreadGain:
     best: ThreadTiming
     saved_ms: float
     """Per step, if all of it gains what they do."""
+    timings: tuple[ThreadTiming, ...] = ()
+    of_passes: bool = False
+    """Whole passes were timed, and not single operators."""
 
     @property
     def lost_ms(self) -> float:
@@ -173,12 +182,13 @@ class ThreadGain:
 
 
 def one_thread_takes(evidence: Evidence) -> float | Missing:
-    """What the largest operators take on one thread, over what they take now; 1 at least."""
+    """What the passes, or the largest operators, take on one thread, over what they take now; 1 at least."""
     gain = thread_gain(evidence)
     if isinstance(gain, Missing):
         return gain
     assert not isinstance(evidence.ops, Missing)
-    alone = next((timing.milliseconds for timing in evidence.ops.thread_timings if timing.threads == 1), 0.0)
+    timings = _timings(evidence, evidence.ops)
+    alone = next((timing.milliseconds for timing in timings if timing.threads == 1), 0.0)
     return max(1.0, alone / gain.now_ms) if alone else Missing("operators were not timed on one thread")
 
 
@@ -189,10 +199,24 @@ def thread_gain(evidence: Evidence) -> ThreadGain | Missing:
         if isinstance(part, Missing):
             return part
     assert not isinstance(step, Missing) and not isinstance(ops, Missing) and not isinstance(threads, Missing)
-    now = next((p.milliseconds for p in ops.thread_timings if p.threads == threads.intra_op), 0.0)
+    timings = _timings(evidence, ops)
+    now = next((p.milliseconds for p in timings if p.threads == threads.intra_op), 0.0)
     if not now:
         return Missing("no operator could be timed with other numbers of threads")
     cpus = math.ceil(max(1.0, evidence.machine.usable_cpus))
     most = max(threads.intra_op, cpus // max(1, evidence.job.local_ranks))
-    best = min((p for p in ops.thread_timings if p.threads <= most), key=lambda timing: timing.milliseconds)
-    return ThreadGain(threads.intra_op, now, best, (1 - best.milliseconds / now) * step.working_ms)
+    best = min((p for p in timings if p.threads <= most), key=lambda timing: timing.milliseconds)
+    of_passes = timings is not ops.thread_timings
+    whole = step.parts.forward + step.parts.backward if of_passes else step.working_ms
+    return ThreadGain(threads.intra_op, now, best, (1 - best.milliseconds / now) * whole, timings, of_passes)
+
+
+def _timings(evidence: Evidence, ops: OpProfile) -> tuple[ThreadTiming, ...]:
+    """Of whole passes, where the training process had the machine to itself as they were timed; else of operators,
+    which were timed again and again beside all that ran."""
+    host, loaders = evidence.host, evidence.loaders
+    quiet = not isinstance(host, Missing) and host.others_cpus < _BESIDE
+    workers = not isinstance(loaders, Missing) and any(loader.num_workers for loader in loaders)
+    if isinstance(ops.thread_passes, Missing) or not quiet or workers:
+        return ops.thread_timings
+    return ops.thread_passes.times

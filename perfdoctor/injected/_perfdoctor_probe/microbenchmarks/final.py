@@ -12,6 +12,7 @@ from . import (
     convolutions,
     deterministic,
     dtype,
+    intra_op,
     layout,
     onednn,
     parameters,
@@ -59,6 +60,7 @@ class FinalMicrobenchmark:
             if discarded:
                 found["passes"] = self.passes.timings()
                 found.update(deterministic.timings(self.passes))
+                found.update(intra_op.timings(self.passes))
                 if self.unused is not None:
                     found["frozen"] = self.passes.without({"frozen": (self.unused.freeze, self.unused.thaw)})
             return found

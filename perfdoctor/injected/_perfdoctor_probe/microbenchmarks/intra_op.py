@@ -5,6 +5,7 @@ that the job had is restored; the operators are those of `microbenchmark`, on te
 nor random numbers of the job change.
 """
 
+import functools
 import os
 import time
 
@@ -32,7 +33,7 @@ class ThreadMicrobenchmark:
     def __init__(self, ops: list, arguments: list) -> None:
         """`ops` and `arguments` as for `FinalMicrobenchmark`."""
         self.threads = torch.get_num_threads()
-        self.counts = sorted({1, self.threads, *_wanted(self.threads)})
+        self.counts = counts(self.threads)
         self.calls = _chosen(ops, arguments) if len(self.counts) > 1 else []
         self.left = _ROUNDS if self.calls else 0
         self.due_ns = 0
@@ -60,6 +61,29 @@ class ThreadMicrobenchmark:
         now = time.perf_counter_ns()
         self.due_ns = now + (0 if first else max(_PAUSE_NS, _SHARE * (now - began)))
         return None if first else {"timings": found}
+
+
+def counts(threads: int) -> "list[int]":
+    """Numbers of threads to try in a job that has so many: one, today's and those that it may want."""
+    return sorted({1, threads, *_wanted(threads)})
+
+
+def timings(passes) -> dict:
+    """What the job's own passes take with each of them, on the wall clock: of a `PassMicrobenchmark`. Unlike single
+    operators they meet fresh memory, and what lies between the operators."""
+    now = torch.get_num_threads()
+    ways = {
+        str(count): (functools.partial(torch.set_num_threads, count), functools.partial(torch.set_num_threads, now))
+        for count in counts(now)
+        if count != now
+    }
+    if not ways:
+        return {}
+    found = passes.without(ways, clock=time.perf_counter_ns)
+    if "missing" in found:
+        return {"threads": found}
+    times = {now: found["now_ms"], **{int(name): found[f"{name}_ms"] for name in ways}}
+    return {"threads": {"times": [{"threads": count, "milliseconds": ms} for count, ms in sorted(times.items())]}}
 
 
 def _wanted(threads: int) -> "set[int]":

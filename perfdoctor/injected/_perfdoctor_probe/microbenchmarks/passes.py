@@ -72,11 +72,11 @@ class PassMicrobenchmark:
         longest = max(zip(times, calls), key=lambda pair: pair[0][0] * pair[1].count)[1]
         return {"batch": longest.batch, "times": list(zip(_FACTORS, self._sums(times)))}
 
-    def without(self, ways: dict) -> dict:
+    def without(self, ways: dict, clock=time.thread_time_ns) -> dict:
         """Milliseconds of all these calls as they are, `now_ms`, and each way; or why there are none. A way is a
-        function that changes a setting of torch's, and one that puts it back."""
+        function that changes a setting of torch's, and one that puts it back. `clock` as for `replay.in_turns`."""
         limit_ns = _LIMIT_NS // max(1, len(self.calls))
-        times, missing = self._all(lambda call: call.timed_without(list(ways.values()), limit_ns))
+        times, missing = self._all(lambda call: call.timed_without(list(ways.values()), limit_ns, clock))
         return missing or dict(zip(("now_ms", *(f"{name}_ms" for name in ways)), self._sums(times)))
 
     def _all(self, timed) -> "tuple[list, dict]":
@@ -139,7 +139,7 @@ class _Call:
         finally:
             state.restore()
 
-    def timed_without(self, ways: list, limit_ns: int) -> "list[float]":
+    def timed_without(self, ways: list, limit_ns: int, clock) -> "list[float]":
         """Milliseconds as it is, then each way."""
         module = self._found()
         state = _State(module)
@@ -149,7 +149,7 @@ class _Call:
             run()
             if 2 * (1 + len(ways)) * (time.thread_time_ns() - began) > limit_ns:
                 raise _NotRepeatableError("it takes too long")
-            return replay.in_turns([run, *(_changed(run, *way) for way in ways)], limit_ns // 2)
+            return replay.in_turns([run, *(_changed(run, *way) for way in ways)], limit_ns // 2, clock)
         finally:
             state.restore()
 

@@ -111,13 +111,13 @@ def run_backward(result, gradient, inputs: tuple) -> None:
     torch.autograd.Variable._execution_engine.run_backward((result,), (gradient,), False, False, inputs, True, False)
 
 
-def in_turns(ways: list, limit_ns: int = _LIMIT_NS) -> "list[float]":
+def in_turns(ways: list, limit_ns: int = _LIMIT_NS, clock=time.thread_time_ns) -> "list[float]":
     """Milliseconds of one call of each, the fastest of some rounds in which they take turns.
 
-    Of the calling thread's CPU time: beside a busy neighbour a call that is longer than a time slice never runs
-    through, and a quarter of it does, which made quarters look twice as fast. What else disturbs only ever adds, and in
-    turns it disturbs all alike. The first round counts only if it took ten times the limit: it loads the kernels and
-    touches the pages (an LSTM of oneDNN took 55 ms then, 1 ms afterwards).
+    Of the calling thread's CPU time, unless another `clock` is asked for: beside a busy neighbour a call that is longer
+    than a time slice never runs through, and a quarter of it does, which made quarters look twice as fast. What else
+    disturbs only ever adds, and in turns it disturbs all alike. The first round counts only if it took ten times the
+    limit: it loads the kernels and touches the pages (an LSTM of oneDNN took 55 ms then, 1 ms afterwards).
     """
     began = time.perf_counter_ns()
     in_a_row = [1] * len(ways)
@@ -125,10 +125,10 @@ def in_turns(ways: list, limit_ns: int = _LIMIT_NS) -> "list[float]":
     for attempt in range(1 + _ROUNDS):
         times = []
         for way, calls in zip(ways, in_a_row):
-            start = time.thread_time_ns()
+            start = clock()
             for _ in range(calls):
                 way()
-            times.append(milliseconds(time.thread_time_ns() - start, calls))
+            times.append(milliseconds(clock() - start, calls))
         best = [min(pair) for pair in zip(best, times)] if attempt > 1 else times
         if time.perf_counter_ns() - began > (limit_ns if attempt else 10 * limit_ns):
             break
