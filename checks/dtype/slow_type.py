@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.causes import bfloat16_saves, type_cost
+from perfdoctor.api.causes import PASSES_KEEP, bfloat16_saves, tried, type_cost
 from perfdoctor.api.findings import (
     Confidence,
     Cost,
@@ -34,6 +34,12 @@ def slow_type(case: Case, dtype: str) -> Finding | None:
     if dtype != "float64" and ratio is None:
         return None
     flops = case.ops.flops(dtype) / max(case.ops.flops(), 1.0)
+    low, high, method = timing.low_ms, timing.high_ms, _method(timing.timed, dtype)
+    whole = tried(case.step, case.ops, "float32") if dtype == "float64" else None
+    # What computes in float64 beside the modules (a loss, a transform of the data) is in no pass.
+    if whole is not None and whole >= case.limits.min_share * case.step.step_ms:
+        low, high = PASSES_KEEP[0] * whole, PASSES_KEEP[1] * whole + _UPDATE_GAINS * case.step.parts.optimizer
+        method = "the job's own passes, made again in float32 after its last step, and up to half of the update"
     return Finding(
         id=f"PD07.{dtype}" if dtype == "float64" else f"PD07.{dtype}-emulated",
         severity=Severity.NOTE if dtype == "float64" and _is_numerics(case) else case.severity(cost),
@@ -50,10 +56,12 @@ def slow_type(case: Case, dtype: str) -> Finding | None:
         ),
         location=location(_place(case, dtype)),
         fix=_fix(case, dtype),
-        savings=savings(
-            case.step, timing.low_ms, timing.high_ms, _method(timing.timed, dtype), ceiling=timing.ceiling_ms
-        ),
+        savings=savings(case.step, low, high, method, ceiling=max(timing.ceiling_ms, high)),
     )
+
+
+_UPDATE_GAINS = 0.5
+"""Of the optimizer's part at most: half the bytes."""
 
 
 def _double_on_cuda(case: Case) -> Finding | None:
@@ -227,7 +235,8 @@ def bfloat16_unused(case: Case) -> Finding | None:
     precision = case.precision
     if case.evidence.on_cuda or precision.bf16_native is not True or precision.autocast_dtype or case.is_double:
         return None
-    saved = bfloat16_saves(case.step, case.ops)
+    whole = tried(case.step, case.ops, "bfloat16")
+    saved = bfloat16_saves(case.step, case.ops) if whole is None else (PASSES_KEEP[0] * whole, PASSES_KEEP[1] * whole)
     if saved is None or sum(saved) / 2 < case.limits.min_share * case.step.step_ms:
         return None
     products = sum(timing.bfloat16_milliseconds is not None for timing in case.ops.timings)
@@ -236,8 +245,13 @@ def bfloat16_unused(case: Case) -> Finding | None:
         # float32 is the default, and fewer bits of mantissa are a choice.
         severity=Severity.NOTE,
         confidence=Confidence.MEDIUM,
-        message="products in float32 would take {saved_ms} less per step in bfloat16, which this CPU multiplies",
-        reasoning="{products:product was|products were} timed in both types here; autocast was off in the forward pass",
+        message="forward and backward would take {saved_ms} less per step under autocast to bfloat16, which this CPU "
+        "multiplies"
+        if whole is not None
+        else "products in float32 would take {saved_ms} less per step in bfloat16, which this CPU multiplies",
+        reasoning="the job's own passes were made again under autocast after its last step; the job has it off"
+        if whole is not None
+        else "{products:product was|products were} timed in both types here; autocast was off in the forward pass",
         evidence=(
             milliseconds("saved_ms", sum(saved) / 2, "less per step in bfloat16"),
             Measurement("products", products, "count", "products timed in both types"),
@@ -256,6 +270,10 @@ def bfloat16_unused(case: Case) -> Finding | None:
             remedies=("dtype.autocast",),
         ),
         savings=savings(
-            case.step, *saved, "the largest products timed here in both types, with their inputs converted and without"
+            case.step,
+            *saved,
+            "the job's own passes, made again under autocast"
+            if whole is not None
+            else "the largest products timed here in both types, with their inputs converted and without",
         ),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from perfdoctor.api.causes import PASSES_KEEP
 from perfdoctor.api.findings import (
     Confidence,
     Cost,
@@ -22,8 +23,6 @@ from .case import Case, fewer_threads
 
 _TIMING_KEEPS = (0.5, 1.0)
 """Share of the timed operators' gain that the whole step keeps: small operators scale less than large ones."""
-_PASSES_KEEP = (0.7, 1.1)
-"""The same of whole passes, forward and backward, that were made again on warm caches. A judgement."""
 
 _IDLE = 0.5
 """Of the CPUs that more threads would take: where workers or neighbours have them, the threads wait for each other."""
@@ -75,7 +74,7 @@ def thread_count(case: Case) -> Finding | None:
         location=location(threads.set_at),
         fix=words.fix,
         savings=cost.savings(
-            _PASSES_KEEP, "the job's own passes, made again with each number of threads after its last step"
+            PASSES_KEEP, "the job's own passes, made again with each number of threads after its last step"
         )
         if gain.of_passes
         else cost.savings(

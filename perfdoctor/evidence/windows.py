@@ -61,7 +61,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         update=timed.update,
         parameters=timed.parameters,
         frozen=timed.frozen,
-        thread_passes=timed.threads,
+        ways=timed.ways,
         convolution_timings=timed.convolutions,
     )
 

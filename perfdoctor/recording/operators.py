@@ -73,11 +73,18 @@ class ThreadTiming:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadPasses:
-    """The job's own calls of modules in the operator window, forward and backward, made again with other numbers of
-    intra-op threads after its last step, on the wall clock."""
+class PassWays:
+    """The job's own calls of modules in the operator window, forward and backward, made again in other ways after its
+    last step: milliseconds of all, on the wall clock."""
 
-    times: tuple[ThreadTiming, ...]
+    now_ms: float
+    times: tuple[tuple[str, float], ...]
+    """By name: `threads=2`, `bfloat16`, `float32`, `channels last`, `memory kept`."""
+
+    def share(self, way: str) -> float | None:
+        """What is left of the time that way; None where it was not tried."""
+        took = dict(self.times).get(way)
+        return None if took is None or self.now_ms <= 0 else took / self.now_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +316,7 @@ class OpProfile:
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     frozen: FrozenTiming | Missing = NOT_TIMED
-    thread_passes: ThreadPasses | Missing = NOT_TIMED
+    ways: PassWays | Missing = NOT_TIMED
     convolution_timings: tuple[ConvolutionTiming, ...] = ()
     """Of the one that takes most, where it takes a large part of the time."""
     stray_ms: float = 0.0
@@ -367,7 +374,7 @@ class FinalTimings:
     passes: BatchReplay | Missing = NOT_TIMED
     deterministic: DeterministicTiming | Missing = NOT_TIMED
     frozen: FrozenTiming | Missing = NOT_TIMED
-    threads: ThreadPasses | Missing = NOT_TIMED
+    ways: PassWays | Missing = NOT_TIMED
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     convolutions: tuple[ConvolutionTiming, ...] = ()

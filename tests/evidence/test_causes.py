@@ -14,7 +14,7 @@ from samples import LOADER, healthy, on_gpu, step, with_
 
 from perfdoctor.evidence.causes import Ledger, Signs, compute, in_step, input_wait, lack_of_cpu, thread_gain, type_cost
 from perfdoctor.evidence.model import WITHOUT_CPU, Cause, Compute, Evidence, InputWait, Lack, Missing, Parts, Share
-from perfdoctor.recording.operators import ThreadPasses, ThreadTiming
+from perfdoctor.recording.operators import PassWays
 
 GONE = Missing("it was not seen")
 STARVED = fetch((25.0, 8.0), (0.0, 0.0), run_delay_ms=17.0)
@@ -389,7 +389,7 @@ def test_without_a_step_there_is_nothing_to_divide() -> None:
     assert thread_gain(evidence) == GONE
 
 
-PASSES = ThreadPasses((ThreadTiming(1, 20.0), ThreadTiming(2, 10.0)))
+PASSES = PassWays(10.0, (("threads=1", 20.0),))
 """Of which two threads are the better; of the operators one is."""
 
 
@@ -400,12 +400,12 @@ PASSES = ThreadPasses((ThreadTiming(1, 20.0), ThreadTiming(2, 10.0)))
         ({"host__others_cpus": 0.3}, 1),
         ({"host": GONE}, 1),
         ({"loaders": (with_(LOADER, num_workers=1),)}, 1),
-        ({"ops__thread_passes": GONE}, 1),
+        ({"ops__ways": GONE}, 1),
     ],
 )
 def test_whole_passes_tell_the_threads_where_nothing_else_had_a_cpu(changes: dict[str, Any], best: int) -> None:
     timed = timed_threads(2, {1: 5.0, 2: 10.0})
-    evidence = with_(timed, ops__thread_passes=PASSES, loaders=(), host__others_cpus=0.0)
+    evidence = with_(timed, ops__ways=PASSES, loaders=(), host__others_cpus=0.0)
     gain = thread_gain(with_(evidence, **changes))
     assert not isinstance(gain, Missing) and gain.best.threads == best and gain.of_passes == (best == 2)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks import intra_op, passes
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes, ways
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
 
 
@@ -198,18 +199,35 @@ def test_passes_are_timed_with_a_setting_changed_and_leave_no_trace() -> None:
     model, changed = Eventful(), []
     before = _state(model)
     noted = _noted(model, torch.randn(1, 3, 8, 8))
-    found = noted.without({"off": (lambda: changed.append(1), lambda: changed.append(-1))})
+    found = noted.without({"off": passes.always(lambda: changed.append(1), lambda: changed.append(-1))})
     assert set(found) == {"now_ms", "off_ms"} and min(found.values()) > 0
     assert changed and sum(changed) == 0 and _state(model) == before
 
 
 def test_without_a_call_no_setting_is_changed() -> None:
-    assert "no call" in PassMicrobenchmark().without({"off": (None, None)})["missing"]
+    assert "no call" in PassMicrobenchmark().without({"off": passes.always(None, None)})["missing"]
 
 
-def test_passes_are_timed_with_other_numbers_of_threads_and_the_job_keeps_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+# -- other ways -------------------------------------------------------------------------------------------
+
+
+FLOAT32, FLOAT64 = [{"dtype": "float32", "self_ms_per_step": 1.0}], [{"dtype": "float64", "self_ms_per_step": 1.0}]
+
+
+def _tried(model: nn.Module, x: torch.Tensor, ops: list[dict[str, Any]] = FLOAT32) -> dict[str, float]:
+    found = ways.timings(_noted(model, x), ops)
+    assert found["now_ms"] > 0 and all(ms > 0 for _, ms in found["times"])
+    return dict(found["times"])
+
+
+@pytest.fixture
+def without_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """glibc's settings are the process's: these tests leave them alone."""
+    monkeypatch.setattr(ways.procfs, "libraries", lambda: {"allocator": "jemalloc"})
+
+
+@pytest.mark.usefixtures("without_allocator")
+def test_other_numbers_of_threads_are_tried_and_the_job_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERFDOCTOR_CPUS", "3")
     before, seen = torch.get_num_threads(), set()
 
@@ -219,12 +237,91 @@ def test_passes_are_timed_with_other_numbers_of_threads_and_the_job_keeps_its_ow
             return super().forward(x)
 
     model = Watched(4, 4)
-    found = intra_op.timings(_noted(model, torch.randn(2, 4)))["threads"]["times"]
-    assert [timing["threads"] for timing in found] == sorted(seen) and {1, 3, before} <= seen
-    assert all(timing["milliseconds"] > 0 for timing in found)
+    names = set(_tried(model, torch.randn(2, 4))) - {"bfloat16"}
+    assert names == {f"threads={count}" for count in seen - {before}} and {1, 3, before} <= seen
     assert torch.get_num_threads() == before
 
 
-def test_passes_that_cannot_be_made_again_have_no_timings_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PERFDOCTOR_CPUS", "3")
-    assert "no call of a module" in intra_op.timings(PassMicrobenchmark())["threads"]["missing"]
+class Typed(nn.Module):
+    """Notes the types and layouts that it meets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 4, 3)
+        self.register_buffer("scale", torch.ones(1, 3, 1, 1))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        found = self.convolution(images * self.scale)
+        last = found.is_contiguous(memory_format=torch.channels_last) and not found.is_contiguous()
+        type(self).seen.add((found.dtype, last))
+        return found
+
+    seen: ClassVar[set[tuple[torch.dtype, bool]]] = set()
+
+
+@pytest.mark.usefixtures("without_allocator")
+@pytest.mark.parametrize(
+    ("dtype", "ops", "way", "met"),
+    [
+        (torch.float32, FLOAT32, "bfloat16", (torch.bfloat16, False)),
+        (torch.float32, FLOAT32, "channels last", (torch.float32, True)),
+        (torch.float64, FLOAT64, "float32", (torch.float32, False)),
+    ],
+)
+def test_another_type_or_layout_is_tried_and_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, ops: list[dict[str, Any]], way: str, met: tuple[Any, bool]
+) -> None:
+    monkeypatch.setattr(ways.settings, "native", lambda kind: {f"{kind}_native": True})
+    model, x = Typed().to(dtype), torch.randn(2, 3, 8, 8, dtype=dtype)
+    Typed.seen.clear()
+    before = [(id(one), one.dtype, one.data_ptr(), one.tolist()) for one in (*model.parameters(), *model.buffers())]
+    assert way in _tried(model, x, ops)
+    assert {(dtype, False), met} <= Typed.seen
+    after = [(id(one), one.dtype, one.data_ptr(), one.tolist()) for one in (*model.parameters(), *model.buffers())]
+    assert after == before and all(one.grad is None for one in model.parameters())
+
+
+@pytest.mark.usefixtures("without_allocator")
+def test_what_could_not_pay_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways.settings, "native", lambda kind: {})
+    monkeypatch.setattr(ways.intra_op, "counts", lambda threads: [threads])
+    assert _tried(model := nn.Linear(4, 4), torch.randn(2, 4)) == {}, model
+
+
+@pytest.mark.usefixtures("without_allocator")
+def test_ways_that_would_take_too_long_are_left_out_the_last_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways.settings, "native", lambda kind: {f"{kind}_native": True})
+    monkeypatch.setattr(ways.intra_op, "counts", lambda threads: [threads, threads + 1])
+    monkeypatch.setattr(ways, "_LIMIT_NS", 150_000_000)
+
+    class Slow(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            began = time.thread_time()
+            while time.thread_time() - began < 0.03:  # twice this for two ways, and not for three
+                pass
+            return super().forward(x)
+
+    model = Slow(4, 4)
+    assert list(_tried(model, torch.randn(2, 4))) == [f"threads={torch.get_num_threads() + 1}"]
+
+
+def test_memory_that_is_kept_is_tried_where_many_pages_are_touched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    class Libc:
+        gnu_get_libc_version = None
+
+        def mallopt(self, option: int, value: int) -> int:
+            asked.append((option, value))
+            return 1
+
+    monkeypatch.setattr(ways.ctypes, "CDLL", lambda name: Libc())
+    faults = iter([0, 0, 0, 1_000_000])
+    monkeypatch.setattr(ways.procfs, "counters", lambda: {"minflt": next(faults)})
+    model = nn.Linear(4, 4)
+    assert "memory kept" not in _tried(model, torch.randn(2, 4)) and not asked
+    assert "memory kept" in _tried(model, torch.randn(2, 4)) and asked == list(ways._KEEP)
+
+
+def test_passes_that_cannot_be_made_again_are_tried_in_no_way() -> None:
+    assert "no call of a module" in ways.timings(PassMicrobenchmark(), FLOAT32)["missing"]

@@ -53,6 +53,7 @@ from .cpus import SIGNS, Signs, are_bound, lack_of_cpu
 from .ledger import Ledger
 from .overlap import HANDOVER_MS, Overlap, overlap, with_cpus
 from .timings import (
+    PASSES_KEEP,
     ThreadGain,
     TypeCost,
     VectorExtensionCost,
@@ -60,6 +61,7 @@ from .timings import (
     in_step,
     one_thread_takes,
     thread_gain,
+    tried,
     type_cost,
     vector_extension_cost,
 )
@@ -67,6 +69,7 @@ from .waiting import REBUILT, Restart, input_wait, restart
 
 __all__ = [
     "HANDOVER_MS",
+    "PASSES_KEEP",
     "REBUILT",
     "SIGNS",
     "Bursts",
@@ -88,6 +91,7 @@ __all__ = [
     "overlap",
     "restart",
     "thread_gain",
+    "tried",
     "type_cost",
     "vector_extension_cost",
     "with_cpus",

@@ -142,9 +142,26 @@ def vector_extension_cost(step: Step, ops: OpProfile, timed: VectorExtensionTimi
     )
 
 
+# -- whole passes another way -----------------------------------------------------------------------------
+
+
+PASSES_KEEP = (0.7, 1.1)
+"""Of what whole passes saved when they were made again another way, on warm caches and with the optimizer left out. A
+judgement."""
+
+
+def tried(step: Step, ops: OpProfile, way: str) -> float | None:
+    """Milliseconds per step that forward and backward take less that way, less than nothing where they take more; None
+    where it was not tried."""
+    left = None if isinstance(ops.ways, Missing) else ops.ways.share(way)
+    return None if left is None else (1 - left) * (step.parts.forward + step.parts.backward)
+
+
 # -- threads ----------------------------------------------------------------------------------------------
 
 
+_THREADS = "threads="
+"""Of the passes' other ways, those with another number of threads."""
 _BESIDE = 0.1
 """CPUs that other processes keep busy, from which on passes that were timed in one go say little: a neighbour comes and
 goes, and the fastest of some rounds had none."""
@@ -217,6 +234,10 @@ def _timings(evidence: Evidence, ops: OpProfile) -> tuple[ThreadTiming, ...]:
     host, loaders = evidence.host, evidence.loaders
     quiet = not isinstance(host, Missing) and host.others_cpus < _BESIDE
     workers = not isinstance(loaders, Missing) and any(loader.num_workers for loader in loaders)
-    if isinstance(ops.thread_passes, Missing) or not quiet or workers:
+    tried = () if isinstance(ops.ways, Missing) else ops.ways.times
+    others = [(int(way.removeprefix(_THREADS)), ms) for way, ms in tried if way.startswith(_THREADS)]
+    if isinstance(ops.ways, Missing) or isinstance(evidence.threads, Missing) or not others or not quiet or workers:
         return ops.thread_timings
-    return ops.thread_passes.times
+    return tuple(
+        ThreadTiming(count, ms) for count, ms in sorted([(evidence.threads.intra_op, ops.ways.now_ms), *others])
+    )

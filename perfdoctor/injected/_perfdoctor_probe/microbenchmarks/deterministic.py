@@ -6,6 +6,8 @@ Torch fills what `torch.empty` gives under them, so that whoever reads it too ea
 import torch
 import torch.utils.deterministic as deterministic
 
+from .passes import always
+
 
 def timings(passes) -> dict:
     """Of a `PassMicrobenchmark`; nothing where they are off."""
@@ -19,7 +21,7 @@ def timings(passes) -> dict:
     def fill(on: bool) -> None:
         deterministic.fill_uninitialized_memory = on
 
-    ways = {"off": (lambda: switch(False), lambda: switch(True))}
+    ways = {"off": always(lambda: switch(False), lambda: switch(True))}
     if fills:
-        ways["unfilled"] = (lambda: fill(False), lambda: fill(True))
+        ways["unfilled"] = always(lambda: fill(False), lambda: fill(True))
     return {"deterministic": passes.without(ways)}

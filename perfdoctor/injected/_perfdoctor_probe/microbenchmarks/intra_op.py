@@ -5,7 +5,6 @@ that the job had is restored; the operators are those of `microbenchmark`, on te
 nor random numbers of the job change.
 """
 
-import functools
 import os
 import time
 
@@ -66,24 +65,6 @@ class ThreadMicrobenchmark:
 def counts(threads: int) -> "list[int]":
     """Numbers of threads to try in a job that has so many: one, today's and those that it may want."""
     return sorted({1, threads, *_wanted(threads)})
-
-
-def timings(passes) -> dict:
-    """What the job's own passes take with each of them, on the wall clock: of a `PassMicrobenchmark`. Unlike single
-    operators they meet fresh memory, and what lies between the operators."""
-    now = torch.get_num_threads()
-    ways = {
-        str(count): (functools.partial(torch.set_num_threads, count), functools.partial(torch.set_num_threads, now))
-        for count in counts(now)
-        if count != now
-    }
-    if not ways:
-        return {}
-    found = passes.without(ways, clock=time.perf_counter_ns)
-    if "missing" in found:
-        return {"threads": found}
-    times = {now: found["now_ms"], **{int(name): found[f"{name}_ms"] for name in ways}}
-    return {"threads": {"times": [{"threads": count, "milliseconds": ms} for count, ms in sorted(times.items())]}}
 
 
 def _wanted(threads: int) -> "set[int]":

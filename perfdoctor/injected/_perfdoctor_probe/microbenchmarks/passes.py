@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 import weakref
+from typing import Any, NamedTuple
 
 import torch
 
@@ -72,10 +73,10 @@ class PassMicrobenchmark:
         longest = max(zip(times, calls), key=lambda pair: pair[0][0] * pair[1].count)[1]
         return {"batch": longest.batch, "times": list(zip(_FACTORS, self._sums(times)))}
 
-    def without(self, ways: dict, clock=time.thread_time_ns) -> dict:
-        """Milliseconds of all these calls as they are, `now_ms`, and each way; or why there are none. A way is a
-        function that changes a setting of torch's, and one that puts it back. `clock` as for `replay.in_turns`."""
-        limit_ns = _LIMIT_NS // max(1, len(self.calls))
+    def without(self, ways: dict, clock=time.thread_time_ns, limit_ns: int = _LIMIT_NS) -> dict:
+        """Milliseconds of all these calls as they are, `now_ms`, and each way; or why there are none. A way is what
+        makes a `Way` for a call and its module. `clock` as for `replay.in_turns`."""
+        limit_ns //= max(1, len(self.calls))
         times, missing = self._all(lambda call: call.timed_without(list(ways.values()), limit_ns, clock))
         return missing or dict(zip(("now_ms", *(f"{name}_ms" for name in ways)), self._sums(times)))
 
@@ -95,6 +96,20 @@ class PassMicrobenchmark:
 
     def _sums(self, times: list) -> "list[float]":
         return [sum(call.count * ms for call, ms in zip(self.calls.values(), row)) for row in zip(*times)]
+
+
+class Way(NamedTuple):
+    """Another way to make a pass, step by step."""
+
+    change: Any
+    put_back: Any
+    inputs: Any = None
+    """Of the call; its own, where that is None."""
+
+
+def always(change, put_back):
+    """A way that is the same for every call: a setting of torch's."""
+    return lambda call, module: Way(change, put_back)
 
 
 class _NotRepeatableError(Exception):
@@ -117,7 +132,7 @@ class _Call:
         self.batch, self.stacked = _batch(tensors)
         if sum(map(_size, tensors)) > _INPUT_BYTES:
             raise _NotRepeatableError("the inputs are too large to be kept")
-        self.inputs = _each(self.inputs, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
+        self.inputs = each(self.inputs, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
 
     def timed(self, limit_ns: int) -> "list[float]":
         """Milliseconds by factor."""
@@ -149,9 +164,22 @@ class _Call:
             run()
             if 2 * (1 + len(ways)) * (time.thread_time_ns() - began) > limit_ns:
                 raise _NotRepeatableError("it takes too long")
-            return replay.in_turns([run, *(_changed(run, *way) for way in ways)], limit_ns // 2, clock)
+            otherwise = [self._otherwise(module, way(self, module)) for way in ways]
+            return replay.in_turns([run, *otherwise], limit_ns // 2, clock)
         finally:
             state.restore()
+
+    def _otherwise(self, module, way: Way):
+        run = self._pass(module, 1, way.inputs)
+
+        def otherwise() -> None:
+            way.change()
+            try:
+                run()
+            finally:
+                way.put_back()
+
+        return otherwise
 
     def _found(self):
         """The module, which may be called again."""
@@ -161,8 +189,8 @@ class _Call:
         _no_obstacle(module)
         return module
 
-    def _pass(self, module, factor: int):
-        args, named = _each(self.inputs, lambda tensor: self._repeated(tensor, factor))
+    def _pass(self, module, factor: int, inputs=None):
+        args, named = each(inputs or self.inputs, lambda tensor: self._repeated(tensor, factor))
         leaves = (*module.parameters(), *_tensors((args, named)))
 
         def run() -> None:
@@ -224,19 +252,6 @@ class _State:
             self.numpy.set_state(self.numpy_random)
 
 
-def _changed(run, change, put_back):
-    """`run` with a setting of torch's changed around it."""
-
-    def otherwise() -> None:
-        change()
-        try:
-            run()
-        finally:
-            put_back()
-
-    return otherwise
-
-
 def _no_obstacle(module) -> None:
     """Nobody but the module may hear of the calls: no hooks, and no other ranks."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -257,16 +272,16 @@ def _tensors(value):
             yield from _tensors(one)
 
 
-def _each(value, change):
+def each(value, change):
     """The same value with each tensor changed. Raises `_NotRepeatableError` where tensors may hide."""
     if type(value) in (torch.Tensor, torch.nn.Parameter):
         if value.device.type != "cpu" or value.layout is not torch.strided:
             raise _NotRepeatableError("an input is no plain tensor on the CPU")
         return change(value)
     if type(value) in (tuple, list):
-        return type(value)(_each(one, change) for one in value)
+        return type(value)(each(one, change) for one in value)
     if type(value) is dict:
-        return {name: _each(one, change) for name, one in value.items()}
+        return {name: each(one, change) for name, one in value.items()}
     if value is None or isinstance(value, (bool, int, float, str, torch.dtype)):
         return value
     raise _NotRepeatableError(f"an input is a {type(value).__name__}")

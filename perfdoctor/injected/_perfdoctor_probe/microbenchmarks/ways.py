@@ -1,0 +1,133 @@
+"""The job's own passes another way, after its last step: with other numbers of threads, in another type, with channels
+last, and with freed memory kept.
+
+Unlike single operators they meet fresh memory, convert what has to be converted, and hold what lies between operators.
+Nothing is tried that could not pay here: each way takes as long as a pass. Times are those of the wall clock.
+"""
+
+import ctypes
+import functools
+import time
+
+import torch
+
+from .. import procfs, settings
+from . import intra_op
+from .passes import PassMicrobenchmark, Way, always, each
+
+_LIMIT_NS = 3_000_000_000
+"""For all ways of all calls. Ways are left out, the last first, until two rounds fit."""
+_DOUBLE = 0.1
+"""Of the operators' time, in float64 or in complex numbers made of it, from which on float32 is tried."""
+_FAULT_NS = 250
+"""What a page fault takes at least."""
+_FAULTS = 0.03
+"""Of a pass, in page faults, from which on kept memory is tried."""
+_MMAP_MAX, _TRIM_THRESHOLD, _TOP_PAD = -4, -1, -2
+"""Options of mallopt (malloc.h)."""
+_KEEP = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 256 << 20))
+
+
+def timings(passes: PassMicrobenchmark, ops: list) -> dict:
+    """Milliseconds of all calls as they are and each way, by name; or why there are none. `ops` as they are recorded.
+    Only for a job that is over: how glibc keeps memory is not put back."""
+    ways = {**_threads(), **_types(ops), **_layout(passes)}
+    while ways:
+        found = passes.without(ways, clock=time.perf_counter_ns, limit_ns=_LIMIT_NS)
+        if "missing" not in found:
+            break
+        if "too long" not in found["missing"]:
+            return found
+        ways.popitem()
+    else:
+        found = passes.without({}, clock=time.perf_counter_ns, limit_ns=_LIMIT_NS)
+        if "missing" in found:
+            return found
+    times = {name: found[f"{name}_ms"] for name in ways}
+    kept_ms = _with_memory_kept(passes, found["now_ms"])
+    if kept_ms is not None:
+        times["memory kept"] = kept_ms
+    return {"now_ms": found["now_ms"], "times": list(times.items())}
+
+
+def _threads() -> dict:
+    now = torch.get_num_threads()
+    return {
+        f"threads={count}": always(
+            functools.partial(torch.set_num_threads, count), functools.partial(torch.set_num_threads, now)
+        )
+        for count in intra_op.counts(now)
+        if count != now
+    }
+
+
+def _types(ops: list) -> dict:
+    total = sum(op["self_ms_per_step"] for op in ops) or 1.0
+    double = sum(op["self_ms_per_step"] for op in ops if op["dtype"] in ("float64", "complex128"))
+    if double > _DOUBLE * total:
+        return {"float32": _in_float32}
+    return {"bfloat16": _under_autocast} if settings.native("bf16").get("bf16_native") else {}
+
+
+def _layout(passes: PassMicrobenchmark) -> dict:
+    modules = [module for call in passes.calls.values() if (module := call.module()) is not None]
+    images = any(isinstance(one, torch.nn.Conv2d) for module in modules for one in module.modules())
+    return {"channels last": _channels_last} if images else {}
+
+
+def _under_autocast(call, module) -> Way:
+    before = call.autocast
+
+    def change() -> None:
+        call.autocast = torch.bfloat16
+
+    def put_back() -> None:
+        call.autocast = before
+
+    return Way(change, put_back)
+
+
+def _in_float32(call, module) -> Way:
+    def single(tensor):
+        if tensor.dtype == torch.float64:
+            return tensor.detach().float().requires_grad_(tensor.requires_grad)
+        return tensor.to(torch.complex64) if tensor.dtype == torch.complex128 else tensor
+
+    return _with_tensors(module, single, each(call.inputs, single))
+
+
+def _channels_last(call, module) -> Way:
+    def last(tensor):
+        return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+
+    return _with_tensors(module, last, each(call.inputs, lambda tensor: last(tensor.detach())))
+
+
+def _with_tensors(module, changed, inputs) -> Way:
+    """Parameters and buffers exchanged for others, made beforehand; the way back exchanges them again."""
+    held = [*module.parameters(), *module.buffers()]
+    others = [changed(one.data) for one in held]
+    before = [one.data for one in held]
+
+    def exchange(tensors: list) -> None:
+        for one, tensor in zip(held, tensors):
+            one.data = tensor
+
+    return Way(functools.partial(exchange, others), functools.partial(exchange, before), inputs)
+
+
+def _with_memory_kept(passes: PassMicrobenchmark, now_ms: float) -> "float | None":
+    """The same passes once glibc keeps what is freed; None where it cannot, or where few pages are touched anew."""
+    libc = ctypes.CDLL(None)
+    glibc = hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version")
+    if not glibc or procfs.libraries()["allocator"] != "glibc":
+        return None
+    before = procfs.counters()["minflt"]
+    began = time.perf_counter_ns()
+    passes.without({}, clock=time.perf_counter_ns, limit_ns=_LIMIT_NS)
+    took_ns, faults = time.perf_counter_ns() - began, procfs.counters()["minflt"] - before
+    if faults * _FAULT_NS < _FAULTS * took_ns:
+        return None
+    for option, value in _KEEP:
+        libc.mallopt(option, value)
+    return passes.without({}, clock=time.perf_counter_ns, limit_ns=_LIMIT_NS).get("now_ms")
