@@ -23,6 +23,9 @@ Batches that are there in time cost too when the workers that make them take tra
 for each sample, beside training on two threads and two cores, made the step 2.5 times as long, though the loop waited
 for a fifth of it or less.
 
+A step that draws from several loaders waits for each of them, and for each it may be another cause: of two without
+workers one took 66 ms for a batch and the other 19.
+
 Example
 -------
     loader = DataLoader(images, batch_size=64, num_workers=0)   # 20 ms to load, 10 ms to train
@@ -58,15 +61,16 @@ References
 
 from __future__ import annotations
 
-from perfdoctor.api.causes import input_wait
+from perfdoctor.api.causes import loader_waits
 from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, not_applicable, present
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
-from .causes import waiting
+from .causes import together, waiting
 from .crowding import crowded_training
 from .handover import pageable_copies
+from .several import cases
 from .starved import in_trace
-from .waiting import Case, Limits
+from .waiting import Limits
 from .workers import restarted_workers
 
 _MINE_ITSELF = 0.25
@@ -75,27 +79,29 @@ _MINE_ITSELF = 0.25
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
     """The exposed wait first; only if it costs something, who is to blame for it."""
-    step, loaders, split = evidence.step, evidence.loaders, input_wait(evidence)
+    step, loaders, waits = evidence.step, evidence.loaders, loader_waits(evidence)
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
     if evidence.job.traced and isinstance(loaders, Missing):
         return in_trace(evidence, step, loaders, limits)
-    if isinstance(loaders, Missing) or isinstance(split, Missing):
+    if isinstance(loaders, Missing) or isinstance(waits, Missing):
         return cannot_tell(f"loaders were not seen: {loaders}")
     if not loaders:
         return _without_loader(step)
-    case = Case(evidence, loaders[0], step, split, limits)
+    every = cases(evidence, step, loaders, waits, limits)
     # What an epoch's start costs has a finding of its own; the other causes answer for the rest.
-    waits = split.blamed_ms / step.step_ms >= limits.min_share and split.blamed_ms >= limits.min_wait_ms
+    waited = [case for case in every if case.is_worth_it]
     findings = (
-        *(waiting(case) if waits else present(crowded_training(case))),
-        *present(*(restarted_workers(evidence.job, loader, step, limits) for loader in loaders)),
+        *(finding for case in waited for finding in waiting(case)),
+        *(() if waited else present(together(every), *map(crowded_training, every))),
+        *present(*(restarted_workers(case) for case in every)),
         *present(pageable_copies(evidence, step, limits)),
     )
-    shared = case.shared(split.wait_ms)
+    shared = every[0].shared(sum(wait.wait_ms for wait in waits))
     if findings:
         return found(*findings, measurements=shared)
-    return clear("the loader keeps up: the loop waits {wait_ms} per step for data ({wait_share})", *shared)
+    keeps = "the loader keeps up" if len(every) == 1 else "the loaders keep up"
+    return clear(keeps + ": the loop waits {wait_ms} per step for data ({wait_share})", *shared)
 
 
 def _without_loader(step: Step) -> Outcome:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from perfdoctor.api.causes import Bursts, bursts, input_wait, overlap, with_cpus
-from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, present
+from perfdoctor.api.causes import Bursts, bursts, input_wait, loader_waits, overlap, with_cpus
+from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, milliseconds, present
 from perfdoctor.api.quantities import MAKING, WITHOUT_CPU, Cause, Fetch, Missing
 
 from .handover import handover
@@ -17,11 +18,28 @@ from .workers import WORTH, more_workers, rebuilt_iterator, too_few_workers, une
 
 
 def waiting(case: Case) -> tuple[Finding, ...]:
-    """What the wait of the loader that is waited for longest comes from; nothing where no setting shortens it."""
+    """What the wait for a loader comes from; nothing where no setting shortens it."""
     fetch = case.loader.fetch
     if not isinstance(fetch, Missing) and case.split.blamed in WITHOUT_CPU:
         return _for_want_of_cpus(case, fetch)
     return present(_cause(case))
+
+
+def together(every: Sequence[Case]) -> Finding | None:
+    """The wait for many loaders that is worth a finding, where that for none of them is."""
+    first, split = every[0], input_wait(every[0].evidence)
+    if len(every) < 2 or isinstance(split, Missing):
+        return None
+    whole = replace(first, split=split, name="")
+    if not whole.is_worth_it:
+        return None
+    return unexplained(
+        whole,
+        "{loaders:loader} share it, and {longest}, which is waited for longest, has {most_ms} of it",
+        Measurement("loaders", len(every), "count", "loaders of a step"),
+        Measurement("longest", first.name, "text", "waited for longest"),
+        milliseconds("most_ms", first.wait, "wait for that"),
+    )
 
 
 def _cause(case: Case) -> Finding | None:
@@ -57,11 +75,12 @@ def _explains(uneven: Bursts, blamed_ms: float) -> bool:
 
 def _for_want_of_cpus(case: Case, fetch: Fetch) -> tuple[Finding, ...]:
     """The lack of CPUs, and beside it what is wrong with the loading itself: that would stay on a quiet machine."""
-    quiet = with_cpus(case.evidence)
-    step, loaders, split = quiet.step, quiet.loaders, input_wait(quiet)
-    if isinstance(step, Missing) or isinstance(loaders, Missing) or isinstance(split, Missing):
+    quiet = with_cpus(case.evidence, case.number)
+    step, loaders, waits = quiet.step, quiet.loaders, loader_waits(quiet)
+    if isinstance(step, Missing) or isinstance(loaders, Missing) or isinstance(waits, Missing):
         return (no_cpu_left(case, fetch, 0.0),)
-    alone = replace(case, evidence=quiet, loader=loaders[0], step=step, split=split, with_cpus=True)
+    loader, split = loaders[case.number], waits[case.number]
+    alone = replace(case, evidence=quiet, loader=loader, step=step, split=split, with_cpus=True)
     remains = split.blamed in (*MAKING, Cause.GC) and split.blamed_ms >= case.limits.min_share * step.step_ms
     own = _cause(alone) if remains else None
     if own is None:

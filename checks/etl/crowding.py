@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfdoctor.api.causes import lack_of_cpu
 from perfdoctor.api.findings import Confidence, Cost, Finding, Measurement, location, milliseconds, savings
-from perfdoctor.api.quantities import Cause, Missing
+from perfdoctor.api.quantities import Cause, Loader, Missing
 
 from .cheaper import WON_BACK, cheaper_batch
 from .waiting import Case, fetch_measurements
@@ -13,15 +13,29 @@ _BUSY = 0.5
 """Of the step, from which on a worker that makes a batch is what training waits for: below, its own threads are."""
 
 
+def _is_busiest(case: Case) -> bool:
+    """Whether it has workers, and those of no other loader are on CPUs for longer."""
+    loaders = case.evidence.loaders
+    assert not isinstance(loaders, Missing)
+    return case.loader.num_workers > 0 and max(loaders, key=_worker_cpu_ms).id == case.loader.id
+
+
+def _worker_cpu_ms(loader: Loader) -> float:
+    """Per step; nothing without workers."""
+    if not loader.num_workers or isinstance(loader.fetch, Missing):
+        return 0.0
+    return (loader.fetch.getitem_cpu_ms + loader.fetch.collate_cpu_ms) * loader.steady_batches_per_step
+
+
 def crowding(case: Case) -> tuple[float, float]:
     """Of the step, what training takes longer because the workers have its CPUs, at least and at most, ms: batches that
-    cost less give it back.
+    cost less give it back. Of several loaders it is told once, of the one whose workers have most.
 
     At least the training thread's own want of a CPU. At most what its passes take longer than the same passes after the
     last step, with no worker beside them: a thread that waits for another one of its team is on a CPU.
     """
     lack, ops, parts = lack_of_cpu(case.evidence), case.evidence.ops, case.step.parts
-    if not case.loader.num_workers or isinstance(lack, Missing) or isinstance(lack.thread_ms, Missing):
+    if not _is_busiest(case) or isinstance(lack, Missing) or isinstance(lack.thread_ms, Missing):
         return 0.0, 0.0
     if lack.team_too_large:  # without workers too
         return 0.0, 0.0
@@ -40,24 +54,26 @@ def crowded_training(case: Case) -> Finding | None:
     if isinstance(fetch, Missing) or not least:
         return None
     making = {Cause.TRANSFORM: fetch.getitem_cpu_ms, Cause.COLLATE: fetch.collate_cpu_ms}
-    if sum(making.values()) * case.loader.steady_batches_per_step < _BUSY * case.step.step_ms:
+    if _worker_cpu_ms(case.loader) < _BUSY * case.step.step_ms:
         return None
     line, cost = fetch.lines[0] if fetch.lines else None, Cost(case.step, most)
     return Finding(
         id="PD03.crowded-training",
         severity=cost.severity(case.limits.min_share, case.limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="making batches takes CPUs from training, which waits {crowded_ms} per step for one",
+        message=f"making batches{case.of_loader} takes CPUs from training, which waits {{crowded_ms}} per step for one",
         reasoning="a batch takes {make_ms} to make, {getitem_cpu_ms} of it in the data set on a CPU; the loop hardly "
         "waits for it, but {cpus:usable CPU has|usable CPUs have} no room for that beside training",
         evidence=(
             *case.shared(case.split.wait_ms),
+            *case.called(),
             *fetch_measurements(fetch),
             milliseconds("crowded_ms", least, "training without a CPU, per step"),
             *cost.measured("what training takes longer, at most"),
             Measurement("cpus", case.evidence.machine.usable_cpus, "count", "usable CPUs"),
         ),
         location=location(case.loader.site if line is None else line.site),
+        about=case.name,
         fix=cheaper_batch(max(making, key=lambda cause: making[cause])),
         savings=savings(
             case.step,

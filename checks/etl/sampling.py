@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from perfdoctor.api.findings import Finding, Fix, Measurement, share
 from perfdoctor.api.quantities import CodeLine, Fetch, Missing
 
@@ -49,8 +51,12 @@ def slow_sampler(case: Case, fetch: Fetch) -> Finding | None:
 
 
 def _lines(case: Case) -> list[CodeLine]:
-    """Of functions that the wait for a batch enters in the training process, the dearest first."""
-    lines = case.evidence.code_lines
+    """Of functions that the wait for a batch of this loader enters in the training process, the dearest first."""
+    lines, ids = case.evidence.code_lines, case.loader.ids
     if isinstance(lines, Missing):
         return []
-    return [line for line in lines if line.called and line.part == "input_wait"]
+    waited = (line for line in lines if line.called and line.part == "input_wait")
+    if not case.name:
+        return list(waited)
+    own = (replace(line, ms_per_step=line.ms_per_step * line.fraction(ids)) for line in waited)
+    return sorted((line for line in own if line.ms_per_step > 0), key=lambda line: -line.ms_per_step)

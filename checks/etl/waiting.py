@@ -44,11 +44,29 @@ class Case:
     limits: Limits
     with_cpus: bool = False
     """The evidence is what it would be if every batch had a CPU."""
+    number: int = 0
+    """Of the loader, among those of the evidence."""
+    name: str = ""
+    """What a message calls the loader; empty where it is the only one."""
 
     @property
     def wait(self) -> float:
         """What the finding is about."""
         return self.split.blamed_ms
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether the wait is worth a finding."""
+        return self.wait / self.step.step_ms >= self.limits.min_share and self.wait >= self.limits.min_wait_ms
+
+    @property
+    def of_loader(self) -> str:
+        """A clause for a message, where it must be said."""
+        return " of {loader}" if self.name else ""
+
+    def called(self) -> tuple[Measurement, ...]:
+        """What `of_loader` needs."""
+        return (Measurement("loader", self.name, "text", "loader"),) if self.name else ()
 
     def part(self, *causes: Cause) -> float:
         """Of the wait: by their share of the making; what it takes longer than that comes in bursts of the same."""
@@ -84,16 +102,18 @@ class Case:
         # By what a fix would give, not by what the wait costs: some of it no fix takes away.
         saved_share = (low + high) / 2 / self.step.step_ms
         waits = "with enough CPUs the loop would still wait" if self.with_cpus else "the loop waits"
+        waits += " {wait_ms} per step for data" + self.of_loader + " ({wait_share})"
         return Finding(
             id=f"PD03.{name}",
             severity=severity(
                 saved_share, self.limits.min_share if warning_share is None else warning_share, self.limits.error_share
             ),
             confidence=confidence,
-            message=waits + " {wait_ms} per step for data ({wait_share})" + (f": {because}" if because else ""),
+            message=waits + (f": {because}" if because else ""),
             reasoning=("on a quiet machine this would remain: " if self.with_cpus else "") + reasoning,
-            evidence=(*self.shared(self.wait), *extra),
+            evidence=(*self.shared(self.wait), *self.called(), *extra),
             location=location(self.loader.site if at is None else at),
+            about=self.name,
             fix=fix,
             savings=savings(
                 self.step,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from perfdoctor.api.causes import HANDOVER_MS, Bursts, Overlap, one_thread_takes, restart
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds, savings
-from perfdoctor.api.quantities import Cause, Fetch, Job, Loader, Missing, Step
+from perfdoctor.api.quantities import Cause, Fetch, Missing
 
 from .._shared.loader_fixes import persistent_workers, prefetch, workers
 from .cheaper import CHEAPER
 from .making import doing, picks_samples_singly, told
-from .waiting import Case, Limits, fetch_measurements
+from .waiting import Case, fetch_measurements
 
 WORTH = 0.5
 """Of the wait: what a setting must win back to be worth its own cost."""
@@ -53,6 +53,7 @@ def more_workers(case: Case, model: Overlap) -> MoreWorkers | None:
 def too_few_workers(case: Case, fetch: Fetch, model: Overlap, more: MoreWorkers) -> Finding:
     """By the model of overlap."""
     where, line = told(fetch)
+    rest = "training and waiting for other loaders take" if case.name else "training takes"
     singly = picks_samples_singly(case, fetch)
     otherwise = (
         "pick the whole batch with one index, which needs no worker"
@@ -62,7 +63,7 @@ def too_few_workers(case: Case, fetch: Fetch, model: Overlap, more: MoreWorkers)
     return case.finding(
         "too-few-workers",
         "its {workers:worker} cannot keep up" if case.loader.num_workers else "batches are made between the steps",
-        f"a batch takes {{make_ms}} to make, mostly {doing(case)}, while training takes {{train_ms}}; "
+        f"a batch takes {{make_ms}} to make, mostly {doing(case)}, while {rest} {{train_ms}}; "
         f"{{wanted:worker}} would make batches during training{', if that left them a CPU' * more.one_thread}{where}",
         workers(case.evidence.job, more.count, otherwise, one_thread=more.one_thread),
         "overlap model: the step cannot be shorter than training, than making a batch shared among the workers, or "
@@ -153,8 +154,9 @@ _RESTART_SAVED = (0.7, 0.98)
 """Of what starting workers anew costs; a first batch from warm ones remains. A program of 1.3x won back all of it."""
 
 
-def restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> Finding | None:
+def restarted_workers(case: Case) -> Finding | None:
     """None where nothing restarts them, or it costs little. Their start is rarely in the steady step: a part alone."""
+    job, loader, step, limits = case.evidence.job, case.loader, case.step, case.limits
     start = restart(loader, step)
     if start is None or start.cost_ms / step.step_ms < limits.min_share:
         return None
@@ -165,7 +167,8 @@ def restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> F
         id="PD03.workers-restarted",
         severity=cost.severity(limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
-        message="each epoch restarts its {workers:worker}, which costs {cost_ms} per step ({cost_share})",
+        message=("each epoch restarts " + ("the {workers:worker} of {loader}" if case.name else "its {workers:worker}"))
+        + ", which costs {cost_ms} per step ({cost_share})",
         reasoning="an epoch's first batch waits until the workers run and have made it: {anew_ms} for "
         "{batches:batch}; the start method is {start_method}, and nothing keeps the workers from one epoch to the next"
         + (
@@ -179,8 +182,10 @@ def restarted_workers(job: Job, loader: Loader, step: Step, limits: Limits) -> F
             Measurement("batches", loader.batches_per_iterator, "count", "batches per epoch"),
             *cost.measured("that per step", "on top of the steady step" if part is Part.EPOCH else "of the step"),
             Measurement("start_method", loader.start_method or "fork", "text", "start method"),
+            *case.called(),
         ),
         location=location(loader.site),
+        about=case.name,
         fix=persistent_workers(job, loader.made),
         savings=savings(
             step,

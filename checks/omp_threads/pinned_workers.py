@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.causes import are_bound
+from perfdoctor.api.causes import are_bound, own_wait_ms
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds
 from perfdoctor.api.quantities import Loader, Missing
 
@@ -12,10 +12,10 @@ _BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 
 def pinned_workers(case: Case, loader: Loader) -> Finding | None:
-    """By the whole wait for data."""
+    """By the whole wait for its batches."""
     workers, limits = loader.worker_threads, case.limits
     binding = [name for name in _BINDING if case.threads.variable(name)]
-    wait = Cost(case.step, case.step.parts.input_wait)
+    wait = Cost(case.step, own_wait_ms(case.evidence, case.step, loader))
     if isinstance(workers, Missing) or not binding or not are_bound(case.evidence, loader):
         return None
     if wait.share < limits.min_share:

@@ -109,7 +109,7 @@ def _merged(outcomes: Sequence[tuple[Evidence, Outcome]], slowest: Evidence) -> 
     found = [(evidence, finding) for evidence, outcome in outcomes for finding in outcome.findings]
     if not found:
         return of_slowest
-    same: dict[tuple[str, int], list[tuple[Evidence, Finding]]] = {}
+    same: dict[tuple[str, int, str], list[tuple[Evidence, Finding]]] = {}
     for evidence, finding in found:
         same.setdefault(finding.key, []).append((evidence, finding))
     merged = []
@@ -235,7 +235,7 @@ def _billed(results: list[CheckResult], evidence: Evidence) -> list[CheckResult]
         return results
     pools = _pools(step)
     ledgers = {pool: Ledger(ms) for pool, ms in pools.items()}
-    capped: dict[tuple[str, int], Finding] = {}
+    capped: dict[tuple[str, int, str], Finding] = {}
     grown: set[str] = set()
     for whole in sorted(ranked(results), key=lambda f: (f.is_opportunity, not f.savings.first, f.savings.general)):
         finding = replace(whole, savings=_within(whole.savings, pools))

@@ -180,6 +180,8 @@ class Finding:
     """Why this cause and not another."""
     rank_note: str = ""
     """Which ranks have it, when there are several: "all ranks", "rank 3 only"."""
+    about: str = ""
+    """Which of several things of one kind it is about, such as the loaders of a step; empty where there is one."""
 
     @property
     def is_opportunity(self) -> bool:
@@ -193,9 +195,10 @@ class Finding:
         return hashlib.sha256(f"{self.id}\0{place}".encode()).hexdigest()[:32]
 
     @property
-    def key(self) -> tuple[str, int]:
-        """Tells it from all others of one run: two lines of one function are two findings."""
-        return self.fingerprint, self.location.line if self.location else 0
+    def key(self) -> tuple[str, int, str]:
+        """Tells it from all others of one run: two lines of one function are two findings, and so are two loaders whose
+        batches one line makes."""
+        return self.fingerprint, self.location.line if self.location else 0, self.about
 
 
 class OutcomeKind(str, Enum):

@@ -174,7 +174,13 @@ def _until(process: ProcessRecording, t: int) -> ProcessRecording:
 
 def _rank(run: _Run, process: ProcessRecording) -> Evidence:
     selection = steady.select(process)
-    workers = [p for p in run.recording.processes if p.worker is not None and p.worker.ppid == process.header.pid]
+    # A worker that a fork server has started has that for its parent.
+    pids = {pid for iterator in process.iterators for pid in iterator.workers}
+    workers = [
+        p
+        for p in run.recording.processes
+        if p.worker is not None and (p.worker.ppid == process.header.pid or p.header.pid in pids)
+    ]
     step = selection if isinstance(selection, Missing) else steady.measure(process, selection)
     whole = anatomy.build(process, selection, run.recording.facts)
     rank = _Rank(run, process, workers, step, whole)

@@ -6,7 +6,7 @@ steps, not what it took in a window.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -50,17 +50,28 @@ def _in_ordinary_steps(lines: Sequence[L], step: Step) -> tuple[L, ...]:
     return tuple(sorted(found, key=lambda line: (-line.ms_per_step, -line.share)))
 
 
-def making(process: ProcessRecording, workers: Sequence[ProcessRecording], num_workers: int) -> tuple[CodeLine, ...]:
-    """Lines of the data set and `collate_fn` with their share of making a batch, the largest first.
-
-    In the training process: those whose function was called while the loop waited for its batch.
-    """
-    if not num_workers:
-        window = process.code_lines
-        return _made(window, _WAIT) if isinstance(window, LinesWindow) else ()
+def making(workers: Sequence[ProcessRecording]) -> tuple[CodeLine, ...]:
+    """Lines of the data set and `collate_fn` in the workers of a loader, with their share of making a batch, the
+    largest first."""
     # Workers make alike batches: the longest says the most.
     watched = [worker.making for worker in workers if worker.making is not None]
     return _made(max(watched, key=lambda batch: batch.total_ms), _IN_A_WORKER) if watched else ()
+
+
+def making_here(process: ProcessRecording, loaders: Collection[int], times: float) -> tuple[CodeLine, ...]:
+    """The same in the training process: lines whose function was called while the loop waited for a batch of these
+    loaders. It waits that many `times` as long for all loaders."""
+    window = process.code_lines
+    if not isinstance(window, LinesWindow):
+        return ()
+    lines = _made(window, _WAIT)
+    if times == 1 or not any(line.loaders for line in lines):  # the only loader; or nobody knows which
+        return lines
+    shares = [(line, line.share * line.fraction(loaders) * times) for line in lines]
+    # The steps of the window may have waited for this one more than others do.
+    whole = max(1.0, sum(share for _, share in shares))
+    found = [replace(line, share=share / whole) for line, share in shares if share > 0]
+    return tuple(sorted(found, key=lambda line: -line.share))
 
 
 def _made(window: LinesWindow, part: str) -> tuple[CodeLine, ...]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields
 from itertools import zip_longest
 
 import numpy as np
 
 from ..recording.loading import LoaderMade, WorkerSample
 from ..recording.model import Columns, ProcessRecording
-from .lines import making
+from .lines import making, making_here
 from .model import NO_LINE, Fetch, Loader, Missing, Site, WorkerThreads
+from .same_loaders import alike, made_for, started_by
 from .stats import trimmed_mean
-from .steady import ALONE, Selection
+from .steady import ALONE, Mask, Selection
 
 _EACH = 1024
 """Single batches kept, the latest: many epochs of a short loader, or a minute of a fast one."""
@@ -24,42 +25,50 @@ _FIRST_FETCHES = 2
 """Batches of each worker that are left out: imports, page faults, cold caches."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What the steady steps drew from: loaders that count as one."""
+
+    alike: Sequence[LoaderMade]
+    ids: tuple[int, ...]
+    mine: Mask
+    """Over all batches: theirs."""
+    chosen: Mask
+    """Those of the steady steps, without the first ones of iterators."""
+    waited_us: float
+    """For all of these."""
+
+
 def build(process: ProcessRecording, workers: Sequence[ProcessRecording], selection: Selection) -> tuple[Loader, ...]:
     """The loaders that the steady steps drew from, the one waited for longest first."""
     steady = np.isin(process.batches["step"], selection.column("step"))
+    drawn = [_drawn(process, group, steady) for group in alike(process, selection)]
+    waited_us = sum(one.waited_us for one in drawn)
     loaders = []
-    for alike in _alike(process.loaders):
-        mine = np.isin(process.batches["loader"], [made.id for made in alike])
-        if (mine & steady).any():
-            mine_workers = workers if alike[0].num_workers else ()
-            loaders.append(_loader(alike, process, mine_workers, mine, steady, selection))
+    for one in drawn:
+        mine_workers = started_by(process, workers, one.ids) if one.alike[0].num_workers else ()
+        times = waited_us / one.waited_us if len(drawn) > 1 and one.waited_us > 0 else 1.0
+        loaders.append(_loader(one, process, mine_workers, times, selection))
     return tuple(sorted(loaders, key=lambda loader: -loader.wait_ms * loader.steady_batches_per_step))
 
 
-def _alike(loaders: Sequence[LoaderMade]) -> list[list[LoaderMade]]:
-    """Loaders that one line has made alike: one for each epoch or fold. They count as one."""
-    groups: dict[LoaderMade, list[LoaderMade]] = {}
-    for made in loaders:
-        key = replace(made, id=0) if isinstance(made.site, Site) else made
-        groups.setdefault(key, []).append(made)
-    return list(groups.values())
-
-
-def _loader(
-    alike: Sequence[LoaderMade],
-    process: ProcessRecording,
-    workers: Sequence[ProcessRecording],
-    mine: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    steady: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    selection: Selection,
-) -> Loader:
-    made, ids = alike[0], {one.id for one in alike}
-    batches = process.batches
-    first = batches["first"] == 1
-    chosen = mine & steady
+def _drawn(process: ProcessRecording, group: Sequence[LoaderMade], steady: Mask) -> _Drawn:
+    batches, ids = process.batches, tuple(made.id for made in group)
+    mine = np.isin(batches["loader"], ids)
+    chosen, first = mine & steady, batches["first"] == 1
     # The first batch of an iterator is told apart, unless every batch is one (an iterator per step).
     if (chosen & ~first).sum() >= chosen.sum() / 2:
         chosen &= ~first
+    return _Drawn(group, ids, mine, chosen, float(batches["wait_us"][chosen].sum()))
+
+
+def _loader(
+    drawn: _Drawn, process: ProcessRecording, workers: Sequence[ProcessRecording], times: float, selection: Selection
+) -> Loader:
+    """`times`: the wait for all loaders over that for this one."""
+    made, ids, mine, chosen = drawn.alike[0], drawn.ids, drawn.mine, drawn.chosen
+    batches = process.batches
+    first = batches["first"] == 1
     waits = batches["wait_us"][chosen] / 1000
     depth = batches["depth"][chosen]
     known = depth[depth >= 0]
@@ -81,13 +90,14 @@ def _loader(
         iterated_at=iterators[-1].site if iterators else NO_LINE,
         iterator_start_ms=_iterator_start_ms([it.us / 1000 for it in iterators], list(first_waits)),
         batches_per_iterator=float(mine.sum()) / max(1, len(iterators)),
-        fetch=_fetch(process, workers, made.num_workers, max(sizes, default=0), selection),
+        fetch=_fetch(drawn, process, workers, times, max(sizes, default=0), selection),
         worker_threads=_worker_threads(workers),
         steady_batches_per_step=float(chosen.sum()) / selection.count,
-        made=len(alike),
+        made=len(ids),
         iterator_end_ms=float(np.mean(ends)) if ends else 0.0,
         first_step_ms=_first_step_ms([iterator.step for iterator in iterators], selection),
         steps_ms=_turns(selection),
+        ids=ids,
     )
 
 
@@ -123,14 +133,16 @@ def _iterator_start_ms(creation: list[float], first_waits: list[float]) -> float
 
 
 def _fetch(
+    drawn: _Drawn,
     process: ProcessRecording,
     workers: Sequence[ProcessRecording],
-    num_workers: int,
+    times: float,
     batch_bytes: int,
     selection: Selection,
 ) -> Fetch | Missing:
+    num_workers = drawn.alike[0].num_workers
     makers = workers if num_workers else (process,)
-    columns = [_settled(maker.fetches) for maker in makers]
+    columns = [_settled(made_for(maker.fetches, drawn.ids)) for maker in makers]
     rows = {name: np.concatenate([c[name] for c in columns]) if columns else np.empty(0) for name in (*_TIMES, "gc_us")}
     count = int(rows["getitem_us"].size)
     if count == 0:
@@ -144,6 +156,7 @@ def _fetch(
         delay, read = _worker_counters([worker.worker_samples for worker in workers])
     else:
         delay, read = _own_counters(selection, means["getitem_us"] + means["collate_us"])
+        read *= _part_of_making(process.fetches, drawn.ids)
     return Fetch(
         batches=count,
         getitem_ms=means["getitem_us"],
@@ -157,7 +170,7 @@ def _fetch(
         gc_ms=float((rows["gc_us"] / 1000).mean()) if num_workers else 0.0,
         gc_line=_collecting_line(workers) if num_workers else None,
         each_ms=_in_order(columns, max(1, num_workers)),
-        lines=making(process, workers, num_workers),
+        lines=making(workers) if num_workers else making_here(process, drawn.ids, times),
     )
 
 
@@ -212,6 +225,12 @@ def _own_counters(selection: Selection, fetch_ms: float) -> tuple[float, float]:
     delay = (selection.per_step("delay_us") or 0.0) / 1000
     share = min(1.0, fetch_ms / step_ms) if step_ms > 0 else 0.0
     return delay * share, selection.per_step("rchar") or 0.0
+
+
+def _part_of_making(fetches: Columns, ids: Sequence[int]) -> float:
+    """Of the time in which this process makes batches, that for these loaders: every eighth batch of all is timed."""
+    mine, whole = (int(rows["getitem_us"].sum()) for rows in (made_for(fetches, ids), fetches))
+    return mine / whole if whole else 1.0
 
 
 def _worker_threads(workers: Sequence[ProcessRecording]) -> WorkerThreads | Missing:

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ..errors import PerfdoctorError
-from .model import COLUMNS, Columns, Ints
+from .model import ABSENT, COLUMNS, Columns, Ints
 from .packing import Packed, unpack
 
 SCHEMA = "perfdoctor.digest/1"
@@ -113,7 +113,10 @@ class _Stored(Mapping[str, Ints]):
     def __getitem__(self, name: str) -> Ints:
         if name not in self._names:
             raise KeyError(name)
-        return _read(self._entry, self._kind, name) if name in self._heads else np.empty(0, np.int64)
+        if name in self._heads:
+            return _read(self._entry, self._kind, name)
+        rows = next((head[0] for head in self._heads.values()), None)
+        return np.full(rows or 0, ABSENT.get(name, 0), np.int64)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -99,6 +100,13 @@ class CodeLine:
     """Recorded as it was watched; in evidence in an ordinary step, estimated: the part's length times `share`."""
     share: float
     """Of the part; of the making, for the lines of a batch that a worker made."""
+    loaders: tuple[tuple[int, float], ...] = ()
+    """Of a line that was called while the loop waited for a batch: the loaders that it waited for, each with its
+    fraction of the line's time; empty where that is not known."""
+
+    def fraction(self, loaders: Collection[int]) -> float:
+        """Of its time, while the loop waited for one of these; all of it where that is not known."""
+        return sum(part for loader, part in self.loaders if loader in loaders) if self.loaders else 1.0
 
 
 @dataclass(frozen=True, slots=True)

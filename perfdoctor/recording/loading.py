@@ -41,6 +41,8 @@ class IteratorMade:
     us: int
     site: Site | Missing = NO_LINE
     """Of `iter(loader)` or the `for` statement."""
+    workers: tuple[int, ...] = ()
+    """Pids of its workers: only so a process is known as one of this loader's, whatever the start method."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,6 +323,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "stacks": records.STACK_COLUMNS,
 }
 """Those of columns, under the name of their field."""
+ABSENT: Mapping[str, int] = {"loader": -1}
+"""What the entries of a column are that an older recording lacks, where that is not 0."""
 
 
 def _number(text: str | None, otherwise: int) -> int:

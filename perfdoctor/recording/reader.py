@@ -24,7 +24,7 @@ from .base import Missing
 from .decoding import Decoder, Record, Undecodable, parsed
 from .digest import Digest, Entry
 from .directory import RunDirectory
-from .model import COLUMNS, KINDS, MANY, Columns, Ints, ProcessRecording, Recording, RunFacts
+from .model import ABSENT, COLUMNS, KINDS, MANY, Columns, Ints, ProcessRecording, Recording, RunFacts
 from .operators import VectorExtensionTimings
 from .process import BOUNDARIES, Boundary, ProcessHeader
 from .settings import PLAIN_ALLOCATOR, AllocatorTiming
@@ -241,7 +241,7 @@ def _block(record: Record, names: Sequence[str], numbers: Sequence[str]) -> dict
     block = dict(record, marked=np.asarray(record.get("marked", ()), np.int64).ravel())
     for name in names:
         # A column whose entries were all the same was written as one number.
-        value = record.get(name, 0)
+        value = record.get(name, ABSENT.get(name, 0))
         block[name] = np.asarray(value, np.int64) if isinstance(value, list) else np.full(n, value, np.int64)
         if block[name].shape != (n,):
             raise ValueError(f"{name} has not {n} entries")

@@ -95,6 +95,7 @@ def filled(finding: Finding) -> Finding:
         fix=replace(fix, text=words(fix.text), code=words(fix.code), risk=words(fix.risk)),
         savings=replace(savings, method=words(savings.method)),
         rank_note=clean(finding.rank_note),
+        about=clean(finding.about),
     )
 
 

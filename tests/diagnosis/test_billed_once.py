@@ -15,7 +15,7 @@ from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.examine import Rules, examine
 from perfdoctor.diagnosis.findings import Diagnosis, OutcomeKind, Part
 from perfdoctor.diagnosis.registry import discover
-from perfdoctor.evidence.causes import compute, input_wait, lack_of_cpu
+from perfdoctor.evidence.causes import compute, input_wait, lack_of_cpu, loader_waits
 from perfdoctor.evidence.model import (
     Evidence,
     Fetch,
@@ -124,7 +124,7 @@ def _run(rng: np.random.Generator) -> Evidence:
         may_be_missing = field.name != "machine"
         parts[field.name] = GONE if may_be_missing and rng.random() < 0.1 else value
     seen = _step(rng)
-    loaders = tuple(_loader(rng, seen) for _ in range(rng.integers(0, 3)))
+    loaders = tuple(with_(_loader(rng, seen), id=number) for number in range(rng.integers(0, 4)))
     evidence = with_(healthy(), **{**parts, "step": seen, "loaders": GONE if rng.random() < 0.1 else loaders})
     changes: dict[str, object] = {}
     if not isinstance(evidence.host, Missing):
@@ -190,6 +190,10 @@ def test_causes_share_the_step_and_none_of_them_takes_less_than_nothing(seed: in
             assert sum(map(_ms, wait.shares)) == pytest.approx(wait.wait_ms)
             assert wait.hidden_ms >= 0
             whole += wait.wait_ms + wait.hidden_ms
+            of_loaders = loader_waits(evidence)
+            assert not isinstance(of_loaders, Missing)
+            assert all(0 <= one.blamed_ms <= one.wait_ms * (1 + 1e-9) for one in of_loaders)
+            assert sum(one.blamed_ms for one in of_loaders) <= seen.parts.input_wait * (1 + 1e-9)
         else:
             whole += seen.parts.input_wait
         assert min(_ms(share) for share in rest.shares) >= 0

@@ -83,6 +83,7 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str |
     ("name", "finding", "env"),
     [
         ("workers", "PD03.too-few-workers", {}),
+        ("pairs", "PD03.too-few-workers", {}),
         ("rebuild", "PD03.iterator-rebuilt", {}),
         ("collect", "PD04.explicit-collect", {}),
         ("batch", "PD05.batch-too-small", {}),
@@ -104,6 +105,18 @@ def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env
     # Where others crowd the machine out, a check may find that instead.
     expected = ("clear", "found") if checked.contended else ("clear",)
     assert checked.check(finding[:4])["outcome"] in expected, checked.stdout
+
+
+def test_of_two_loaders_the_slow_one_is_told(perfdoctor: Perfdoctor) -> None:
+    """Their batches take 32 ms and next to nothing; training takes 30."""
+    checked = perfdoctor.check_once("--steps", "30", ILL, "pairs")
+    (found,) = checked.check("PD03")["findings"]
+    line = _line("DataLoader(stored")
+    assert (found["id"], found["location"]["line"]) == ("PD03.too-few-workers", line), checked.stdout
+    assert "of `Slow` at" in found["message"] and f"ill.py:{line} (" in found["message"]
+    assert found["savings"]["high_ms"] > 20
+    took = {measurement["name"]: measurement["value"] for measurement in found["evidence"]}
+    assert took["make_ms"] > 30, "the mean of both is half of that"
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,23 @@ from typing import Any
 
 import pytest
 from ill_runs.dtype import slow_type
-from ill_runs.etl import collecting_workers, fetch, waiting
+from ill_runs.etl import collecting_workers, fetch, waiting, waiting_for_each
 from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.other_processes import crowded, throttled
 from ill_runs.vector_extensions import limited
 from samples import LOADER, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.causes import Ledger, Signs, compute, in_step, input_wait, lack_of_cpu, thread_gain, type_cost
+from perfdoctor.evidence.causes import (
+    Ledger,
+    Signs,
+    compute,
+    in_step,
+    input_wait,
+    lack_of_cpu,
+    loader_waits,
+    thread_gain,
+    type_cost,
+)
 from perfdoctor.evidence.model import WITHOUT_CPU, Cause, Compute, Evidence, InputWait, Lack, Missing, Parts, Share
 from perfdoctor.recording.operators import PassWays
 
@@ -215,10 +225,69 @@ def test_no_loader_at_all_explains_nothing() -> None:
     assert (found.blamed, found.ms(Cause.UNEXPLAINED)) == (Cause.UNEXPLAINED, pytest.approx(0.3))
 
 
-def test_the_loader_waited_for_longest_speaks() -> None:
-    slow = waiting(20.0, fetch((25.0, 1.0)))
-    assert not isinstance(slow.loaders, Missing)
-    assert _wait(with_(slow, loaders=(*slow.loaders, LOADER))).blamed is Cause.STORAGE
+# ---------------------------------------------------------------------------------------------------------
+# Several loaders
+
+
+def _waits(evidence: Evidence) -> tuple[InputWait, ...]:
+    found, whole = loader_waits(evidence), _wait(evidence)
+    assert not isinstance(found, Missing)
+    for one in found:
+        assert sum(_ms(share) for share in one.shares) == pytest.approx(one.wait_ms)
+    assert sum(one.wait_ms for one in found) == pytest.approx(whole.wait_ms)
+    return found
+
+
+STORAGE = waiting(30.0, fetch((29.5, 1.0), (0.1, 0.1)), num_workers=0)
+TRANSFORM = waiting(20.0, fetch((19.5, 19.5), (0.1, 0.1)), num_workers=0)
+
+
+def test_each_loader_has_its_own_wait_and_its_own_cause() -> None:
+    evidence = waiting_for_each(STORAGE, TRANSFORM)
+    slow, quick = _waits(evidence)
+    assert (slow.wait_ms, quick.wait_ms) == (pytest.approx(30.0), pytest.approx(20.0))
+    assert (slow.blamed, quick.blamed) == (Cause.STORAGE, Cause.TRANSFORM)
+    assert (slow.making_ms, quick.making_ms) == (pytest.approx(29.6), pytest.approx(19.6))
+    assert _wait(evidence).blamed is Cause.STORAGE  # of the one that is waited for longest
+    assert _wait(evidence).ms(Cause.TRANSFORM) == pytest.approx(1.0 + 19.5)
+
+
+def test_one_loader_has_all_of_the_wait() -> None:
+    assert loader_waits(STORAGE) == (input_wait(STORAGE),)
+
+
+def test_a_loader_of_another_rhythm_has_what_a_step_waits_for_it() -> None:
+    """One batch every second step."""
+    rare = with_(TRANSFORM, loader__steady_batches_per_step=0.5)
+    _, quick = _waits(waiting_for_each(STORAGE, rare))
+    assert (quick.wait_ms, quick.making_ms) == (pytest.approx(10.0), pytest.approx(9.8))
+    assert quick.blamed is Cause.TRANSFORM
+
+
+def test_loaders_are_blamed_for_no_more_than_the_step_waits() -> None:
+    """On a device most of the wait is hidden; and waits within waits are counted twice where they are measured."""
+    evidence = with_(waiting_for_each(STORAGE, TRANSFORM), step__parts__input_wait=25.0)
+    assert [wait.wait_ms for wait in _waits(evidence)] == [pytest.approx(15.0), pytest.approx(10.0)]
+    hidden = on_gpu(with_(waiting_for_each(STORAGE, TRANSFORM), ops=healthy().ops), ops__device_busy_ms=40.0)
+    waits = _waits(hidden)
+    assert [wait.wait_ms for wait in waits] == [pytest.approx(12.0), pytest.approx(8.0)]
+    assert sum(wait.hidden_ms for wait in waits) == pytest.approx(30.0)
+
+
+def test_iterators_that_start_in_every_step_count_for_their_loader() -> None:
+    anew = {"iterators": 200, "iterator_start_ms": 25.0, "batches_per_iterator": 1.0}
+    rebuilt = waiting(20.0, fetch(), num_workers=0, **anew)
+    evidence = with_(waiting_for_each(STORAGE, rebuilt), step__parts__input_wait=55.0)
+    slow, quick = _waits(evidence)
+    assert (slow.wait_ms, quick.wait_ms) == (pytest.approx(30.0), pytest.approx(25.0))
+    assert (slow.blamed, quick.blamed) == (Cause.STORAGE, Cause.START)
+
+
+def test_a_wait_for_nobody_is_the_first_loader_s() -> None:
+    quiet = with_(waiting_for_each(STORAGE, TRANSFORM), step__parts__input_wait=0.2)
+    assert not isinstance(quiet.loaders, Missing)
+    silent = with_(quiet, loaders=tuple(with_(one, wait_ms=0.0) for one in quiet.loaders))
+    assert [wait.wait_ms for wait in _waits(silent)] == [pytest.approx(0.2), 0.0]
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from recordings import boundary, no_window, recorded, site, torch, worker
 from recordings import window as recorded_window
 
-from perfdoctor.evidence.lines import code_lines, making
+from perfdoctor.evidence.lines import code_lines, making, making_here
 from perfdoctor.evidence.model import Missing, Parts, Step
 from perfdoctor.recording.lines import LinesWindow
 
@@ -62,7 +62,7 @@ def test_without_a_step_there_are_no_milliseconds(tmp_path: Path) -> None:
 
 def test_batches_made_in_the_training_process_are_made_by_what_was_called_while_waiting(tmp_path: Path) -> None:
     process = recorded(tmp_path, *SITES, window())
-    (line,) = making(process, (), 0)
+    (line,) = making_here(process, [1], 1.0)
     assert (line.site.file, line.site.line, line.share) == ("data.py", 40, 0.75)
 
 
@@ -76,13 +76,53 @@ def test_the_worker_with_the_longest_batch_speaks_for_all(tmp_path: Path) -> Non
         making_record = {"k": "making", "lines": rows, "total_ms": total_ms}
         makers.append(recorded(tmp_path, worker(), *SITES, making_record, pid=pid))
     idle = recorded(tmp_path, worker(), pid=103)
-    (line,) = making(idle, [*makers, idle], 3)
+    (line,) = making([*makers, idle])
     assert (line.site.line, line.share) == (40, 0.6)
-    assert making(idle, [idle], 1) == ()
+    assert making([idle]) == ()
 
 
 def test_without_the_window_there_are_no_lines_of_the_making(tmp_path: Path) -> None:
-    assert making(recorded(tmp_path), (), 0) == ()
+    assert making_here(recorded(tmp_path), [1], 1.0) == ()
+
+
+def _of_two(*loaders: list[list[Any]]) -> dict[str, Any]:
+    """Of the wait 60 % at a line of one data set, 30 % at one of another, and the rest in libraries."""
+    shares = zip((0.6, 0.3), loaders, strict=True)
+    rows = [
+        {"site": number, "part": "input_wait", "called": True, "ms_per_step": share, "share": share, "loaders": mine}
+        for number, (share, mine) in enumerate(shares, 1)
+    ]
+    return recorded_window("lines", lines=rows, total_ms=1.0)
+
+
+@pytest.mark.parametrize(
+    ("loader", "times", "shares"),
+    [
+        (1, 1.5, {40: 0.9}),  # it has two thirds of the wait
+        (2, 3.0, {90: 0.9}),
+        (1, 2.0, {40: 1.0}),  # it has half of the wait elsewhere, and had more of it in the window
+        (3, 4.0, {}),
+    ],
+)
+def test_a_line_that_makes_batches_for_one_loader_is_none_of_the_others(
+    tmp_path: Path, loader: int, times: float, shares: dict[int, float]
+) -> None:
+    process = recorded(tmp_path, *SITES, _of_two([[1, 1.0]], [[2, 1.0]]))
+    assert {line.site.line: line.share for line in making_here(process, [loader], times)} == pytest.approx(shares)
+
+
+def test_a_line_that_two_data_sets_share_has_a_part_of_either(tmp_path: Path) -> None:
+    process = recorded(tmp_path, *SITES, _of_two([[1, 0.75], [2, 0.25]], [[2, 1.0]]))
+    found = [making_here(process, [loader], 2.0) for loader in (1, 2)]
+    assert [{line.site.line: line.share for line in lines} for lines in found] == [
+        pytest.approx({40: 0.9}),
+        pytest.approx({90: 0.6, 40: 0.3}),
+    ]
+
+
+def test_an_older_recording_has_all_lines_for_every_loader(tmp_path: Path) -> None:
+    process = recorded(tmp_path, *SITES, window())
+    assert making_here(process, [1], 3.0) == making_here(process, [1], 1.0)
 
 
 def test_a_window_on_steps_of_another_kind_is_not_used(tmp_path: Path) -> None:

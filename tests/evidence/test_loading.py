@@ -316,7 +316,7 @@ def test_a_loader_that_each_epoch_makes_anew_is_one_loader(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "other",
-    [{"site": 6}, {"site": 5, "length": 100}, {"site": 5, "batch_size": 64}, {"site": -1}],
+    [{"site": 6}, {"site": 5, "dataset": "Masks"}, {"site": 5, "batch_size": 64}, {"site": -1}],
     ids=["another line", "other data", "another batch size", "no line"],
 )
 def test_loaders_that_differ_stay_apart(tmp_path: Path, other: dict[str, Any]) -> None:
@@ -324,3 +324,83 @@ def test_loaders_that_differ_stay_apart(tmp_path: Path, other: dict[str, Any]) -
     found = _of_epochs(tmp_path, first, loader(2, **{"length": 640, **other}))
     assert [one.made for one in found] == [1, 1]
     assert sum(one.steady_batches_per_step for one in found) == pytest.approx(1.0)
+
+
+def test_folds_of_other_lengths_are_one_loader(tmp_path: Path) -> None:
+    (found,) = _of_epochs(tmp_path, loader(1, site=5, length=640), loader(2, site=5, length=641))
+    assert (found.made, found.ids, found.steady_batches_per_step) == (2, (1, 2), pytest.approx(1.0))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Several loaders
+
+
+def _of_two(tmp_path: Path, *records: Record, **settings: Any) -> tuple[Loader, ...]:
+    """A step draws from a slow one and from a quick one, which one line has made of data of one class."""
+    rank = recorded(
+        tmp_path,
+        site(5, 25),
+        loader(1, site=5, length=640, **settings),
+        loader(2, site=5, length=100, **settings),
+        steps(WALL_US, N),
+        batches([step for step in range(N) for _ in range(2)], [6_000, 2_000] * N, loader=[1, 2] * N),
+        *records,
+    )
+    return _loaders(rank)
+
+
+def test_loaders_of_one_line_that_the_loop_draws_from_by_turns_are_several(tmp_path: Path) -> None:
+    assert [(one.id, one.wait_ms) for one in _of_two(tmp_path)] == [(1, pytest.approx(6.0)), (2, pytest.approx(2.0))]
+
+
+def test_each_loader_has_the_times_of_its_own_batches(tmp_path: Path) -> None:
+    both = fetches([5_900, 1_900] * N, collate_us=100, loader=[1, 2] * N)
+    slow, quick = _of_two(tmp_path, both, sample(1, rchar=0), sample(N - 1, rchar=390 * (N - 2)))
+    assert (_fetch(slow).getitem_ms, _fetch(quick).getitem_ms) == (pytest.approx(5.9), pytest.approx(1.9))
+    assert _fetch(slow).batches == _fetch(quick).batches == N - 2  # the first two of each are left out
+    assert set(_fetch(quick).each_ms) == {2.0}
+    assert (_fetch(slow).read_bytes, _fetch(quick).read_bytes) == (pytest.approx(295), pytest.approx(95))
+
+
+def test_an_older_recording_gives_every_loader_the_mean_of_all(tmp_path: Path) -> None:
+    made = [_fetch(one).getitem_ms for one in _of_two(tmp_path, fetches([6_000, 2_000] * N))]
+    assert made == [pytest.approx(4.0), pytest.approx(4.0)]
+
+
+def test_a_loader_whose_batches_were_never_timed_gets_none_of_the_others(tmp_path: Path) -> None:
+    slow, quick = _of_two(tmp_path, fetches([5_900] * N, loader=1))
+    assert _fetch(slow).getitem_ms == pytest.approx(5.9)
+    assert isinstance(quick.fetch, Missing)
+
+
+def _with_workers(tmp_path: Path, *started: list[int]) -> tuple[Loader, ...]:
+    """Two loaders with a worker each, whose batches take 20 and 3 ms; `started`: the workers that the record of either
+    iterator names."""
+    rank = recorded(
+        tmp_path,
+        loader(1, num_workers=1),
+        loader(2, num_workers=1, dataset="Masks"),
+        *({**iterator(0, loader=number), "workers": pids} for number, pids in enumerate(started, 1)),
+        steps(WALL_US, N),
+        batches([step for step in range(N) for _ in range(2)], [6_000, 2_000] * N, loader=[1, 2] * N, depth=0),
+    )
+    samples = [(worker_sample(0, affinity=[cpu]), worker_sample(20, delay_us=20_000 * cpu)) for cpu in (0, 1)]
+    makers = [
+        _worker(tmp_path, fetches([ms * 1_000] * 20, loader=-1), *samples[number], number=number)
+        for number, ms in enumerate((20, 3))
+    ]
+    return _loaders(rank, *makers)
+
+
+def test_each_loader_has_its_own_workers(tmp_path: Path) -> None:
+    slow, quick = _with_workers(tmp_path, [PID + 1], [PID + 2])
+    assert (_fetch(slow).getitem_ms, _fetch(quick).getitem_ms) == (pytest.approx(20.0), pytest.approx(3.0))
+    assert (_fetch(slow).run_delay_ms, _fetch(quick).run_delay_ms) == (0.0, pytest.approx(1.0))
+    assert len(_fetch(slow).each_ms) == 18
+
+
+def test_workers_that_no_iterator_names_are_those_of_all_loaders(tmp_path: Path) -> None:
+    assert [_fetch(one).getitem_ms for one in _with_workers(tmp_path)] == [pytest.approx(11.5), pytest.approx(11.5)]
+    (tmp_path / "one").mkdir()
+    slow, quick = _with_workers(tmp_path / "one", [PID + 1], [])
+    assert (_fetch(slow).getitem_ms, _fetch(quick).getitem_ms) == (pytest.approx(20.0), pytest.approx(3.0))

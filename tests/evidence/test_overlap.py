@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ill_runs.etl import fetch, waiting
+from ill_runs.etl import fetch, waiting, waiting_for_each
 from samples import with_
 
 from perfdoctor.evidence.causes import Overlap, overlap
 from perfdoctor.evidence.causes.played import Turn
-from perfdoctor.evidence.model import Fetch, Missing
+from perfdoctor.evidence.model import Evidence, Fetch, Missing
 
 
 def _model(**changes: Any) -> Overlap:
@@ -138,3 +138,49 @@ def test_training_on_one_thread_leaves_a_cpu_for_the_worker() -> None:
     model = _model(**TEAM).with_one_thread(1.5)
     assert not model.is_crowded(1)
     assert model.step_with(1)[0] == pytest.approx(20.0 + 0.3)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Several loaders
+
+
+def _of_first(evidence: Evidence) -> Overlap:
+    """The model of the one that is waited for longest."""
+    assert not isinstance(evidence.step, Missing) and not isinstance(evidence.loaders, Missing)
+    first = evidence.loaders[0]
+    assert not isinstance(first.fetch, Missing)
+    return overlap(evidence, first, evidence.step, first.fetch)
+
+
+SLOW = waiting(60.0, fetch((59.0, 59.0), (0.5, 0.5)), num_workers=0, cpus=8)
+
+
+def test_the_wait_for_another_loader_stays_as_a_part_of_training_on_one_thread() -> None:
+    model = _of_first(waiting_for_each(SLOW, waiting(20.0, fetch((19.0, 19.0), (0.5, 0.5)), num_workers=0)))
+    assert (model.wait_ms, model.train_ms, model.alone_ms) == (pytest.approx(60), pytest.approx(30), pytest.approx(20))
+    # Training keeps one CPU, and making the other's batches another 19.5 of the 20 ms.
+    assert model.team == pytest.approx(1.0)
+    assert model.step_with(2)[0] == pytest.approx(30.0 + 0.3, abs=0.1)
+
+
+def test_a_team_is_no_smaller_for_a_loader_that_waits_for_storage() -> None:
+    stored = waiting(20.0, fetch((19.0, 0.5), (0.5, 0.5)), num_workers=0)
+    evidence = waiting_for_each(SLOW, stored)
+    assert not isinstance(evidence.step, Missing)
+    two_threads = with_(evidence, step__process_cpu_ms=20.0 + 59.5 + 1.0)
+    assert _of_first(two_threads).team == pytest.approx(2.0)
+
+
+def test_cpus_that_other_workers_keep_busy_are_not_for_more_of_them() -> None:
+    """Two of the four make batches of 90 ms all the time, and are hardly waited for."""
+    busy = waiting(1.0, fetch((180.0, 180.0), (0.5, 0.5)), empty_share=0.5, num_workers=2)
+    evidence = with_(waiting_for_each(SLOW, busy), machine__affinity_cpus=4, machine__logical_cpus=4)
+    model = _of_first(evidence)
+    assert model.usable_cpus == pytest.approx(4.0 - 179.5 / 71.0)
+    # And no step is shorter than what these workers take for one batch.
+    assert model.step_with(4)[0] == pytest.approx(180.5 / 2 + 0.3, abs=0.1)
+
+
+def test_one_loader_has_the_step_for_itself() -> None:
+    model = _of_first(SLOW)
+    assert (model.alone_ms, model.least_ms, model.usable_cpus) == (0.0, 0.0, 8.0)

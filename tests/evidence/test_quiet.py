@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ill_runs.etl import fetch, waiting
+from ill_runs.etl import fetch, waiting, waiting_for_each
 from samples import healthy, with_
 
 from perfdoctor.evidence.causes import with_cpus
@@ -57,3 +57,14 @@ def test_collections_in_workers_have_the_delay_that_is_left() -> None:
     _, made = quiet(waiting(40.0, with_(DELAYED, run_delay_ms=20.0, gc_ms=30.0)))
     assert made.gc_ms == pytest.approx(30.0 - (20.0 - 14.0))
     assert made.total_ms == pytest.approx(8.0 + 2.0 + 24.0)
+
+
+def test_of_several_loaders_only_the_one_asked_about_is_quiet() -> None:
+    both = waiting_for_each(waiting(24.0, DELAYED, num_workers=0), waiting(48.0, DELAYED, num_workers=1), train_ms=5.0)
+    found = with_cpus(both, 1)
+    assert not isinstance(found.step, Missing) and not isinstance(found.loaders, Missing)
+    first, second = found.loaders
+    assert not isinstance(first.fetch, Missing) and not isinstance(second.fetch, Missing)
+    assert (first.fetch.run_delay_ms, second.fetch.run_delay_ms) == (7.0, 0.0)
+    assert (first.wait_ms, second.wait_ms) == (pytest.approx(48.0), pytest.approx(17.0))
+    assert found.step.parts.input_wait == pytest.approx(48.0 + 17.0)

@@ -66,6 +66,25 @@ def test_in_the_training_process_only_some_of_the_later_batches_were_timed(tmp_p
     assert found.wait_ms == pytest.approx(found.late_ms - found.early_ms)
 
 
+@pytest.mark.parametrize(("told", "late_ms"), [(True, 15.0), (False, 8.0)], ids=["by loader", "an older recording"])
+def test_of_two_loaders_it_is_the_one_whose_batches_get_slower(tmp_path: Path, told: bool, late_ms: float) -> None:
+    """By turns batches of 5 ms and more, and of 1 ms."""
+    number = np.arange(200)
+    took = np.where(number % 2, 1_000, 5_000 + 50 * number).astype(int).tolist()
+    rank = recorded(
+        tmp_path,
+        loader(1),
+        loader(2, dataset="Masks"),
+        steps([10_000] * N),
+        batches([step for step in range(N) for _ in range(2)], 3_000, loader=[1, 2] * N),
+        fetches(took, loader=(1 + number % 2).tolist() if told else -1),
+    )
+    found = slower_batches.build(rank, (), selected(rank))
+    assert found is not None and found.dataset == "Images"
+    assert found.late_ms == pytest.approx(late_ms, rel=0.05)
+    assert found.wait_ms == pytest.approx((found.late_ms - found.early_ms) * (1 if told else 2))
+
+
 def _making(kind: str, share: float) -> dict[str, Any]:
     line = {"site": 1, "part": "other", "called": True, "ms_per_step": 1.0, "share": share}
     rest = {"site": 2, "part": "other", "called": False, "ms_per_step": 1.0, "share": 1 - share}

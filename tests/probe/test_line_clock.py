@@ -16,6 +16,7 @@ from perfdoctor.injected._perfdoctor_probe.windows.lines import LinesWindow
 class Loop:
     def __init__(self) -> None:
         self.timeline = timeline.Timeline()
+        self.drawing: list[int] | None = None
 
 
 class Sites:
@@ -141,6 +142,28 @@ def test_time_goes_to_the_part_of_the_step_that_it_passes_in(bench: RunningJob) 
         ("make", "input_wait", True): 3,
     }
     assert bench.totals() == {"other": 6, "input_wait": 5}
+
+
+def test_a_line_that_makes_batches_has_its_time_by_loader(bench: RunningJob) -> None:
+    line = bench.loop.timeline
+
+    def make(us: int) -> None:
+        bench.ns += 1000 * us
+
+    def step() -> None:
+        for loader, us in ((3, 6), (5, 2), (-1, 2)):
+            bench.loop.drawing = [loader, 0, 4]
+            line.enter(timeline.INPUT)
+            make(us)
+            line.leave(timeline.INPUT)
+        make(1)
+
+    bench.clock.begin()
+    step()
+    bench.clock.end()
+    loaders = {(row["site"][0], row["part"]): row["loaders"] for row in bench.clock.summary(1)["lines"]}
+    # What it takes for a loader that is not known is nobody's.
+    assert loaders == {("make", "input_wait"): [[3, 0.6], [5, 0.2]], ("make", "other"): []}
 
 
 def test_one_line_that_holds_two_parts_is_divided(bench: RunningJob) -> None:

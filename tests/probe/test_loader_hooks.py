@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
-from perfdoctor.injected._perfdoctor_probe.hooks.loading import Loading
+from perfdoctor.injected._perfdoctor_probe.hooks.loading import _MADE_WITH, Loading
 from perfdoctor.injected._perfdoctor_probe.timeline import Timeline
 from perfdoctor.injected._perfdoctor_probe.windows.slower_fetches import SlowerFetches
 
@@ -41,6 +41,59 @@ def test_after_two_hundred_fetches_one_in_eight_is_timed(batches, timed):
 def test_an_untimed_fetch_runs_the_job_s_own_collate_function(batches=240):
     _, bare = fetched(batches)
     assert bare == [number > 200 and number % 8 != 0 for number in range(1, batches + 1)]
+
+
+def test_of_several_loaders_one_in_eight_or_nine_is_timed_by_turns() -> None:
+    """One in eight would always be a batch of the same one of two."""
+    loading = Loading(SimpleNamespace(record=lambda kind, **fields: None), None, None, Guard(lambda hook, error: None))
+    loading.count = 2
+    fetchers = [SimpleNamespace(collate_fn=len) for _ in range(2)]
+    loading.fetchers = {id(fetcher): number for number, fetcher in enumerate(fetchers)}
+    for batch in range(1000):
+        if loading.untimed:
+            loading.untimed -= 1
+            continue
+        fetcher = fetchers[batch % 2]
+        loading.fetch_began(fetcher)
+        loading.fetch_ended(fetcher)
+    later = [row[-1] for row in loading.fetches[200:]]
+    assert len(later) == 94 and later.count(0) == later.count(1)
+
+
+def test_iterators_that_still_run_are_not_forgotten() -> None:
+    """Of a job that starts an iterator of one loader for each step, and draws from one of another all the time."""
+    sites = SimpleNamespace(here=lambda depth=1: 1)
+    loop = SimpleNamespace(timeline=Timeline())
+    loading = Loading(SimpleNamespace(record=lambda kind, **fields: None), loop, sites, Guard(lambda hook, error: None))
+    made_with = dict.fromkeys(_MADE_WITH)
+    stays, anew = SimpleNamespace(**made_with), SimpleNamespace(**made_with)
+    loading.ids = {id(stays): 0, id(anew): 1}
+    running = Iterator()
+    loading.iterator_made(stays, running, 0)
+    for _ in range(1200):
+        last = Iterator()
+        loading.iterator_made(anew, last, 0)
+    assert len(loading.iterators) < 1200 and len(loading.fetchers) < 1200
+    assert [loading.iterators[id(one)][0] for one in (running, last)] == [0, 1]
+    assert [loading.fetchers[id(one._dataset_fetcher)] for one in (running, last)] == [0, 1]
+
+
+class Iterator:
+    """As torch's without workers."""
+
+    def __init__(self) -> None:
+        self._dataset_fetcher = SimpleNamespace()
+
+
+def test_a_data_set_that_fetches_from_a_loader_of_its_own_is_timed_beside_it() -> None:
+    loading = Loading(SimpleNamespace(record=lambda kind, **fields: None), None, None, Guard(lambda hook, error: None))
+    outer, inner = (SimpleNamespace(collate_fn=len) for _ in range(2))
+    loading.fetchers = {id(outer): 0, id(inner): 1}
+    loading.fetch_began(outer)
+    made(loading, inner)
+    outer.collate_fn([1, 2])
+    loading.fetch_ended(outer)
+    assert [row[-1] for row in loading.fetches] == [1, 0]
 
 
 class Sites:

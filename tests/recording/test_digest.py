@@ -17,6 +17,7 @@ from perfdoctor.errors import PerfdoctorError
 from perfdoctor.recording.digest import Digest
 from perfdoctor.recording.digesting import world_size, write_digest
 from perfdoctor.recording.directory import RunDirectory
+from perfdoctor.recording.model import COLUMNS
 from perfdoctor.recording.packing import pack, unpack
 from perfdoctor.recording.reader import read
 from perfdoctor.report.jsonreport import render_json
@@ -98,6 +99,17 @@ def test_a_rank_of_ten_thousand_steps_takes_a_hundred_kibibytes_and_is_judged_th
     assert [found.id for found in digested.ranked] == [found.id for found in whole.ranked]
     for name, gain in _gains(digested).items():
         assert gain == pytest.approx(_gains(whole)[name], rel=0.01, abs=0.01)
+
+
+def test_a_digest_from_before_a_column_was_written_has_it_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setitem(COLUMNS, "fetches", COLUMNS["fetches"][:-1])
+        run = _only_digest(KEPT[0], tmp_path)
+    fetches = read(run).ranks[0].fetches
+    assert len(fetches) > 0
+    assert fetches["loader"].tolist() == [-1] * len(fetches)
 
 
 def test_where_the_files_are_there_they_are_read(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_the_demo() -> None:
     assert not isinstance(step, Missing)
     assert step.count >= 20
     found = {finding.id: finding for finding in diagnosis.ranked}
-    assert {"PD03.too-few-workers", "PD04.explicit-collect", "PD07.float64"} <= set(found)
+    assert {"PD03.transform", "PD04.explicit-collect", "PD07.float64"} <= set(found)
     location = found["PD04.explicit-collect"].location
     assert location is not None
     assert (location.file, location.line, location.function) == ("train.py", 80, "train")

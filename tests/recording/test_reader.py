@@ -113,6 +113,12 @@ def test_a_column_that_the_file_lacks_is_zero(tmp_path: Path) -> None:
     assert _recorded(tmp_path, HEADER, STEPS).steps["gc_us"].tolist() == [0, 0, 0]
 
 
+def test_a_loader_that_the_file_lacks_is_not_known(tmp_path: Path) -> None:
+    """0 is the number of the first."""
+    made = {"k": "fetches", "n": 2, "getitem_us": [7, 9]}
+    assert _recorded(tmp_path, HEADER, made).fetches["loader"].tolist() == [-1, -1]
+
+
 def test_blocks_of_steps_are_joined_with_numbers_ends_and_marks(tmp_path: Path) -> None:
     more = {"k": "steps", "first": 3, "n": 2, "t": 300_000, "wall_us": 50, "marked": [4]}
     steps = _recorded(tmp_path, HEADER, STEPS, more).steps

@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ..model import Evidence, Fetch, Loader, Missing, Step
+from .by_loader import Beside, beside, own_wait_ms
 from .played import Queue, Turn, play
 
 HANDOVER_MS = (0.3, 2.0)
@@ -52,7 +53,9 @@ class Overlap:
     """Of the machine, those for this rank."""
     handover_ms: tuple[float, float]
     alone_ms: float = 0.0
-    """Of S, in which one thread is at work: collections, checkpoints, logging."""
+    """Of S, in which one thread is at work: collections, checkpoints, logging; the wait for other loaders."""
+    least_ms: float = 0.0
+    """No step is shorter than other loaders' workers take for its batches."""
     turns: tuple[Turn, ...] = ()
     """Training, step by step; all alike where that is not known."""
     each_ms: tuple[float, ...] = ()
@@ -84,7 +87,10 @@ class Overlap:
     def step_with(self, workers: int) -> tuple[float, float]:
         """The step with that many workers: at best, at worst."""
         turns = self.turns or (Turn(self.train_ms - self.alone_ms, self.alone_ms),)
-        least, most = (play(self.each_ms or (self.make_ms,), turns, self._queue(workers, kept)) for kept in CROWDED)
+        least, most = (
+            max(self.least_ms, play(self.each_ms or (self.make_ms,), turns, self._queue(workers, kept)))
+            for kept in CROWDED
+        )
         best, worst = self.handover_ms
         return least + best, _DISTURBED[self.is_crowded(workers)] * most + worst
 
@@ -105,15 +111,16 @@ class Overlap:
 
 
 def overlap(evidence: Evidence, loader: Loader, step: Step, fetch: Fetch) -> Overlap:
-    """The model for one loader of a run."""
-    per_step = max(loader.steady_batches_per_step, 1e-9)
-    wait = min(step.parts.input_wait, step.step_ms)
+    """The model for one loader of a run. The waits for the others are a part of training that stays."""
+    per_step, others = max(loader.steady_batches_per_step, 1e-9), beside(evidence, step, loader)
+    wait = min(own_wait_ms(evidence, step, loader), step.step_ms)
     train = step.step_ms - wait
     in_process = loader.num_workers == 0
     make_cpu = (fetch.getitem_cpu_ms + fetch.collate_cpu_ms + fetch.gc_ms) * per_step
     cpu = step.cpu_ms if isinstance(step.process_cpu_ms, Missing) else step.process_cpu_ms
-    train_cpu = max(0.0, cpu - make_cpu) if in_process else cpu
+    train_cpu = (max(0.0, cpu - make_cpu) if in_process else cpu) + others.idle_ms
     cpus = evidence.machine.usable_cpus / max(1, evidence.job.local_ranks)
+    cpus = max(min(cpus, 1.0), cpus - others.cpus)
     mebibytes = 0.0 if isinstance(fetch.batch_bytes, Missing) else fetch.batch_bytes / 2**20
     best, worst = (
         (handover + copy * mebibytes) * per_step for handover, copy in zip(HANDOVER_MS, COPY_MS_PER_MIB, strict=True)
@@ -130,19 +137,20 @@ def overlap(evidence: Evidence, loader: Loader, step: Step, fetch: Fetch) -> Ove
         train_cpu_ms=min(train_cpu, train * cpus),
         usable_cpus=cpus,
         handover_ms=(best, worst),
-        alone_ms=min(step.parts.alone, train),
-        turns=_turns(loader, step, train),
+        alone_ms=min(step.parts.alone + others.wait_ms, train),
+        least_ms=others.least_ms,
+        turns=_turns(loader, step, train, others),
         each_ms=_each(fetch, make),
         prefetch=loader.prefetch_factor or 2,
     )
 
 
-def _turns(loader: Loader, step: Step, train_ms: float) -> tuple[Turn, ...]:
+def _turns(loader: Loader, step: Step, train_ms: float, others: Beside) -> tuple[Turn, ...]:
     """Training step by step, on average `train_ms` long: the steady step leaves hiccups out."""
     computing = sum(ms for ms, _ in loader.steps_ms)
-    wanted = len(loader.steps_ms) * (train_ms - min(step.parts.alone, train_ms))
+    wanted = len(loader.steps_ms) * (train_ms - min(step.parts.alone + others.wait_ms, train_ms))
     factor = wanted / computing if computing > 0 else 1.0
-    return tuple(Turn(factor * computing_ms, alone_ms) for computing_ms, alone_ms in loader.steps_ms)
+    return tuple(Turn(factor * computing_ms, alone_ms + others.wait_ms) for computing_ms, alone_ms in loader.steps_ms)
 
 
 def _each(fetch: Fetch, make_ms: float) -> tuple[float, ...]:
@@ -151,9 +159,9 @@ def _each(fetch: Fetch, make_ms: float) -> tuple[float, ...]:
     return tuple(one * make_ms * len(fetch.each_ms) / total for one in fetch.each_ms) if total > 0 else ()
 
 
-def with_cpus(evidence: Evidence) -> Evidence:
-    """`evidence` with no run delay in the making of batches by the loader that is waited for longest, and so much
-    less wait: what would remain of it on a quiet machine. As it is where nothing is known of that.
+def with_cpus(evidence: Evidence, number: int = 0) -> Evidence:
+    """`evidence` with no run delay in the making of batches by the loader of that number, the first is waited for
+    longest, and so much less wait: what would remain of it on a quiet machine. As it is where nothing is known of that.
 
     A batch of L ms of which D are run delay would take L - D. In the training process the wait is shorter by D for each
     batch; beside it, w workers leave a wait of no more than (L - D) / w - S, where S is the rest of the step, and it is
@@ -162,16 +170,16 @@ def with_cpus(evidence: Evidence) -> Evidence:
     step, loaders = evidence.step, evidence.loaders
     if isinstance(step, Missing) or isinstance(loaders, Missing) or not loaders:
         return evidence
-    first, *others = loaders
-    if isinstance(first.fetch, Missing):
+    before = loaders[number]
+    if isinstance(before.fetch, Missing):
         return evidence
-    made = _undelayed(first.fetch)
-    wait = _wait(first, first.fetch, made, step)
-    gone = step.parts.input_wait - wait
-    batches = max(first.steady_batches_per_step, 1e-9)
-    loader = replace(first, fetch=made, wait_ms=max(0.0, first.wait_ms - gone / batches))
-    quiet = replace(step, step_ms=step.step_ms - gone, parts=replace(step.parts, input_wait=wait))
-    return replace(evidence, step=quiet, loaders=(loader, *others))
+    made, own = _undelayed(before.fetch), own_wait_ms(evidence, step, before)
+    gone = own - _wait(before, before.fetch, made, own, step.step_ms)
+    batches = max(before.steady_batches_per_step, 1e-9)
+    loader = replace(before, fetch=made, wait_ms=max(0.0, before.wait_ms - gone / batches))
+    parts = replace(step.parts, input_wait=step.parts.input_wait - gone)
+    quiet = replace(step, step_ms=step.step_ms - gone, parts=parts)
+    return replace(evidence, step=quiet, loaders=(*loaders[:number], loader, *loaders[number + 1 :]))
 
 
 def _undelayed(fetch: Fetch) -> Fetch:
@@ -194,10 +202,10 @@ def _undelayed(fetch: Fetch) -> Fetch:
     )
 
 
-def _wait(loader: Loader, fetch: Fetch, made: Fetch, step: Step) -> float:
-    batches, wait = loader.steady_batches_per_step, step.parts.input_wait
+def _wait(loader: Loader, fetch: Fetch, made: Fetch, wait: float, step_ms: float) -> float:
+    batches = loader.steady_batches_per_step
     less = (fetch.total_ms - made.total_ms) * batches
     if not loader.num_workers:
         return max(0.0, wait - less)
-    beside = made.total_ms * batches / loader.num_workers - (step.step_ms - wait)
-    return max(0.0, min(wait - less / loader.num_workers, beside))
+    longer = made.total_ms * batches / loader.num_workers - (step_ms - wait)
+    return max(0.0, min(wait - less / loader.num_workers, longer))

@@ -1,14 +1,15 @@
-"""The wait for data, divided among what makes it and what hands it over."""
+"""The wait for data, divided among the loaders, and among what makes their batches and what hands them over."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..model import MAKING, WITHOUT_CPU, Cause, Evidence, Fetch, InputWait, Loader, Missing, Step
+from .by_loader import wait_fractions
 from .cpus import are_bound, lack_of_cpu
 from .ledger import Ledger
 from .overlap import overlap
+from .starts import is_rebuilt, restart
 
 _READY = 0.3
 """Below this share of arrivals at an empty queue, batches were ready: the loader keeps up."""
@@ -16,10 +17,9 @@ _STARVED = 0.4
 """Share of making a batch spent runnable without a CPU, from which on CPUs are what is missing."""
 _MOST = 0.5
 """Who explains less than half of the wait is not to blame for it."""
-REBUILT = 1.5
-"""Batches per iterator up to which the iterator is rebuilt for each of them."""
 _BOOKKEEPING_MS = 0.5
 """What a loader without workers takes per batch beside making it: 0.02 ms on an idle machine, 0.3 on a busy one."""
+_REST = "the sampler, pinning memory, or a few slow batches"
 
 _Owners = tuple[tuple[Cause, float], ...]
 
@@ -33,32 +33,53 @@ class _Verdict(NamedTuple):
 
 
 def input_wait(evidence: Evidence) -> InputWait | Missing:
-    """The wait of the steady step by cause; the loader that is waited for longest speaks for all."""
+    """The wait of the steady step by cause, for all loaders together; the one waited for longest has the blame."""
+    waits = loader_waits(evidence)
+    if isinstance(waits, Missing):
+        return waits
+    if not waits:
+        return _nobodys(evidence)
+    longest = max(waits, key=lambda wait: wait.wait_ms)
+    return InputWait(
+        wait_ms=sum(wait.wait_ms for wait in waits),
+        hidden_ms=sum(wait.hidden_ms for wait in waits),
+        shares=tuple(share for wait in waits for share in wait.shares),
+        making_ms=sum(wait.making_ms for wait in waits),
+        blamed=longest.blamed,
+        blamed_ms=sum(wait.blamed_ms for wait in waits),
+    )
+
+
+def loader_waits(evidence: Evidence) -> tuple[InputWait, ...] | Missing:
+    """The same loader by loader, in their order: each has its own part of the step's wait."""
     step, loaders = evidence.step, evidence.loaders
     if isinstance(step, Missing):
         return step
     if isinstance(loaders, Missing):
         return loaders
-    wait = evidence.felt_ms(step.parts.input_wait)
-    ledger = Ledger(wait)
-    verdict = _divide(evidence, loaders, step, ledger) if loaders else _Verdict(0.0, Cause.UNEXPLAINED, wait)
-    return InputWait(
-        wait_ms=wait,
-        hidden_ms=step.parts.input_wait - wait,
-        shares=ledger.close("the sampler, pinning memory, or a few slow batches"),
-        making_ms=verdict.making_ms,
-        blamed=verdict.blamed,
-        blamed_ms=verdict.blamed_ms,
+    felt = evidence.felt_ms(step.parts.input_wait)
+    parts = zip(loaders, wait_fractions(loaders, step), strict=True)
+    return tuple(
+        _divided(evidence, loader, step, fraction * felt, fraction * (step.parts.input_wait - felt))
+        for loader, fraction in parts
     )
 
 
-def _divide(evidence: Evidence, loaders: tuple[Loader, ...], step: Step, ledger: Ledger) -> _Verdict:
+def _nobodys(evidence: Evidence) -> InputWait:
+    """A wait without a loader that is known."""
+    assert not isinstance(evidence.step, Missing)
+    whole = evidence.step.parts.input_wait
+    wait = evidence.felt_ms(whole)
+    return InputWait(wait, whole - wait, Ledger(wait).close(_REST), 0.0, Cause.UNEXPLAINED, wait)
+
+
+def _divided(evidence: Evidence, loader: Loader, step: Step, wait: float, hidden: float) -> InputWait:
     """Start, then making or receiving."""
-    loader, wait = loaders[0], ledger.left_ms
-    rebuilt = loader.batches_per_iterator <= REBUILT and loader.iterators > 2
-    starts = [found.in_wait_ms for one in loaders if (found := restart(one, step)) is not None]
-    each = loader.iterator_ms * loader.steady_batches_per_step
-    start = (each or wait) if rebuilt else sum(starts)
+    ledger, rebuilt, restarted = Ledger(wait), is_rebuilt(loader), restart(loader, step)
+    if rebuilt:
+        start = loader.iterator_ms * loader.steady_batches_per_step or wait
+    else:
+        start = 0.0 if restarted is None else restarted.in_wait_ms
     ledger.give(Cause.START, start, "iterators were timed from their making to their first batch, and at their end")
     rest, fetch = ledger.left_ms, loader.fetch
     if isinstance(fetch, Missing):
@@ -67,7 +88,9 @@ def _divide(evidence: Evidence, loaders: tuple[Loader, ...], step: Step, ledger:
         verdict = _Verdict(0.0, Cause.UNEXPLAINED, rest)
     else:
         verdict = _making_or_receiving(evidence, loader, step, fetch, ledger)
-    return verdict._replace(blamed=Cause.START, blamed_ms=wait) if rebuilt else verdict
+    if rebuilt:
+        verdict = verdict._replace(blamed=Cause.START, blamed_ms=wait)
+    return InputWait(wait, hidden, ledger.close(_REST), **verdict._asdict())
 
 
 def _making_or_receiving(evidence: Evidence, loader: Loader, step: Step, fetch: Fetch, ledger: Ledger) -> _Verdict:
@@ -136,43 +159,3 @@ def _of_making(ledger: Ledger, fetch: Fetch) -> Cause:
     given = {share.cause: share.ms for share in ledger.shares if not isinstance(share.ms, Missing)}
     starved = fetch.total_ms > 0 and fetch.run_delay_ms / fetch.total_ms >= _STARVED
     return max(WITHOUT_CPU if starved else (*MAKING, Cause.GC), key=lambda cause: given.get(cause, 0.0))
-
-
-# -- starting workers anew --------------------------------------------------------------------------------
-
-
-_SLOWED = 1.25
-"""Times what the iterator itself takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """Workers that each epoch starts anew, ms per step."""
-
-    cost_ms: float
-    most_ms: float
-    """With all by which the steps exceed others in which they start; `cost_ms` where that is not known."""
-    in_wait_ms: float
-    """Of that in the steady wait."""
-    is_regular: bool
-    """The starts are in steady steps; else epochs are so long that they are irregular ones."""
-    slows_training: bool = False
-    """Steps in which they start take longer in forward and backward, too."""
-
-
-def restart(loader: Loader, step: Step) -> Restart | None:
-    """What starting the workers of one loader costs; None where they stay."""
-    # Workers outlive an epoch only as long as their loader does.
-    if not loader.num_workers or (loader.persistent_workers and loader.made < 2) or loader.iterators < 2:
-        return None
-    if loader.batches_per_iterator <= REBUILT:
-        return None
-    per_start = max(0.0, loader.iterator_ms - loader.wait_ms)
-    sure, most = (max(per_start, excess + loader.iterator_end_ms) for excess in loader.first_step_ms)
-    per_step = loader.steady_batches_per_step / loader.batches_per_iterator
-    regular = step.irregular_ms < 0.5 * per_start * per_step
-    if regular:
-        cost = per_start * per_step
-        return Restart(cost, cost, min(cost, step.parts.input_wait), regular)
-    cost, most = (min(step.irregular_ms, ms * per_step) for ms in (sure, most))
-    return Restart(cost, most, 0.0, regular, slows_training=most > _SLOWED * per_start * per_step)

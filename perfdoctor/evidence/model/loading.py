@@ -66,7 +66,7 @@ class WorkerThreads:
 class Loader(LoaderMade):
     """One `DataLoader` and what waiting for it cost. `wait` excludes the first batch of each iterator.
 
-    Loaders that one line has made alike, one for each epoch or fold, count as one.
+    Loaders that one line has made alike, one for each epoch or fold, count as one: see `evidence.same_loaders`.
     """
 
     _: KW_ONLY
@@ -102,6 +102,8 @@ class Loader(LoaderMade):
     steps_ms: tuple[tuple[float, float], ...] = ()
     """The latest steady steps in order, without their wait for data: what is in `Parts.alone`, and before it the
     rest."""
+    ids: tuple[int, ...] = ()
+    """Of all that count as this one; `id` is the first."""
 
     @property
     def iterator_ms(self) -> float:

@@ -89,6 +89,8 @@ class Loop:
         self.others: "dict[int, int]" = {}
         self.optimizer_steps = 0
         self.batches = 0
+        self.drawing: "list[int] | None" = None
+        """Of the iterator that the loop has asked for a batch last, see `Loading.iterators`."""
         self.forwards = 0
         self.samples = 0
         self.forward_began_ns = 0

@@ -88,8 +88,9 @@ EVALUATION_COLUMNS = ("step", "us", "forwards", "forward_us", "loader", "held_ou
 the last one's batch, -1 without one. `held_out`: 1 for those of a model that trains on a tensor that it was given in
 two earlier steps, which have a row of their own."""
 
-FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us")
-"""Making one batch. Garbage collections are no part of the first four."""
+FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us", "loader")
+"""Making one batch. Garbage collections are no part of the first four. `loader`: that it was made for, -1 where that is
+not known and in a worker, whose loader is that of the `iter` record that has its pid."""
 
 NODE_COLUMNS = ("above", "site", "owner")
 """`above`: the node of the line that called this one, -1 for none. `owner`: 0 a library's line, 1 the user's, 2 one

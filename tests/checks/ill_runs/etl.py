@@ -57,6 +57,30 @@ def waiting(wait_ms: float, made: Fetch | Missing, *, train_ms: float = 5.0, cpu
     )
 
 
+def _loaders(evidence: Evidence) -> tuple[Loader, ...]:
+    assert not isinstance(evidence.loaders, Missing)
+    return evidence.loaders
+
+
+def waiting_for_each(*waits: Evidence, train_ms: float = 10.0) -> Evidence:
+    """One loop that waits for the loaders of these runs, one after the other: of data sets A, B, C, each at a line of
+    its own."""
+    loaders = tuple(
+        with_(
+            loader, id=number, ids=(number,), dataset=chr(ord("A") + number), site=Site("train.py", 20 + number, "main")
+        )
+        for number, wait in enumerate(waits)
+        for loader in _loaders(wait)
+    )
+    whole = sum(loader.wait_ms * loader.steady_batches_per_step for loader in loaders)
+    made = (loader.fetch for loader in loaders if not loader.num_workers and not isinstance(loader.fetch, Missing))
+    cpu_ms = train_ms + sum(one.getitem_cpu_ms + one.collate_cpu_ms for one in made)
+    parts = Parts(input_wait=whole, forward=0.3 * train_ms, backward=0.6 * train_ms, optimizer=0.1 * train_ms)
+    seen = step(parts, cpu_ms=cpu_ms, process_cpu_ms=cpu_ms, run_delay_ms=0.0)
+    longest_first = sorted(loaders, key=lambda loader: -loader.wait_ms * loader.steady_batches_per_step)
+    return with_(waits[0], step=seen, loaders=tuple(longest_first))
+
+
 def waiting_crowded(wait_ms: float = 10.0, **changes: object) -> Evidence:
     """A worker that is always busy, beside training on two threads and two CPUs: the step of 60 ms waits 10 ms for its
     batch, and 20 ms for a CPU."""

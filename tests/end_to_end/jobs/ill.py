@@ -32,6 +32,20 @@ def workers(cured):
     tiny.train(ENDLESS, loader, sleep_s=0.03)
 
 
+def pairs(cured):
+    """Each step draws from a quick loader too."""
+    model, optimizer, criterion = tiny.setup()
+    stored = Slow()
+    quick = tiny.batches(count=512)
+    slow = DataLoader(stored, batch_size=8, num_workers=4 if cured else 0, persistent_workers=cured)
+    while True:
+        for (inputs, labels), (more, _) in zip(quick, slow, strict=False):
+            time.sleep(0.03)
+            optimizer.zero_grad()
+            (criterion(model(inputs), labels) + model(more).square().mean()).backward()
+            optimizer.step()
+
+
 def collect(cured):
     import gc
 

@@ -46,7 +46,7 @@ _MADE_WITH = (
 _TRACED_FETCH = 4
 """The batch of each worker that is made line by line: a later one than those that import and warm up."""
 _ITERATORS = 1000
-"""Iterators remembered; those of past epochs are not missed."""
+"""Iterators remembered, from which on those that have ended are forgotten."""
 
 
 def describe_batch(batch) -> "tuple[int, int, list[str], list[str]]":
@@ -118,6 +118,8 @@ class Loading:
         self.transport_bytes = 0
         self.iterators: "dict[int, list[int]]" = {}
         """By id(): loader, 1 before the first batch, and the samples of a batch once they are settled, -1 before."""
+        self.fetchers: "dict[int, int]" = {}
+        """By id(): of what makes batches in this process the loader; empty in a worker, which has one loader."""
         self.running: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
         """Iterators: the number of the loader, and what it was made with. Nothing of it outlives the iterator."""
         self.started = 0
@@ -126,8 +128,6 @@ class Loading:
         """Loaders and iterators made now are a remedy's, not the job's."""
         self.on_iterator = None
         """Told of each iterator that the job starts, while a remedy wants to know."""
-        self.collate: "_TimedCollate | None" = None
-        self.fetch_ns = self.fetch_cpu_ns = self.fetch_gc_ns = 0
         self.untimed = 0
         """Fetches to let pass before the next one is timed."""
         self.worker = False
@@ -184,12 +184,25 @@ class Loading:
         self.started += 1
         self.running[iterator] = identity, types.SimpleNamespace(**{name: getattr(loader, name) for name in _MADE_WITH})
         if len(self.iterators) > _ITERATORS:
-            self.iterators.clear()
+            self._forget_ended()
         self.iterators[id(iterator)] = [identity, 1, -1]
+        fetcher = getattr(iterator, "_dataset_fetcher", None)
+        if fetcher is not None and not self.worker:
+            self.fetchers[id(fetcher)] = identity
         step, site = self.loop.timeline.step, self.sites.here()
-        self.recorder.record("iter", loader=identity, step=step, site=site, us=took_ns // 1000)
+        # A worker need not know whose it is, however it was started.
+        pids = [worker.pid for worker in getattr(iterator, "_workers", ())]
+        self.recorder.record("iter", loader=identity, step=step, site=site, us=took_ns // 1000, workers=pids)
         if self.on_iterator is not None:
             self.on_iterator(iterator)
+
+    def _forget_ended(self) -> None:
+        for known, alive in (
+            (self.iterators, {id(one) for one in self.running}),
+            (self.fetchers, {id(getattr(one, "_dataset_fetcher", None)) for one in self.running}),
+        ):
+            for identity in known.keys() - alive:
+                del known[identity]
 
     def iterator_ended(self, iterator, took_ns: int) -> None:
         """The workers of an iterator are gone."""
@@ -263,28 +276,28 @@ class Loading:
         if type(collate) is not _TimedCollate:
             collate = fetcher.collate_fn = _TimedCollate(collate, self.pauses)
         self.fetched += 1
-        # All are timed in a worker; in the training process, which pays for it, one in eight after a while.
-        self.untimed = 0 if self.worker or self.fetched < _TIMED_FETCHES else 7
-        self.collate = collate
+        # All are timed in a worker; in the training process, which pays for it, one in eight after a while. Of several
+        # loaders by turns it would always be the same one's: there every second time one more is let pass.
+        each = 7 + (self.fetched & 1 if self.count > 1 else 0)
+        self.untimed = 0 if self.worker or self.fetched < _TIMED_FETCHES else each
         collate.timing = True
-        self.fetch_gc_ns = self.pauses.ns
+        collate.fetch_gc_ns = self.pauses.ns
         if self.worker and (self.fetched == _TRACED_FETCH or self.traces_next):
             self.trace_lines()
-        self.fetch_ns, self.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+        collate.fetch_ns, collate.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
 
     def fetch_ended(self, fetcher) -> None:
         """The batch is made."""
-        collate = self.collate
-        if collate is None:
+        collate = fetcher.collate_fn
+        if type(collate) is not _TimedCollate or not collate.timing:
             return
         if self.lines is not None:
-            self.collate = None
             collate.stop()
             self._write_lines()
             return
-        wall = time.perf_counter_ns() - self.fetch_ns
-        cpu = time.thread_time_ns() - self.fetch_cpu_ns
-        collected = self.pauses.ns - self.fetch_gc_ns
+        wall = time.perf_counter_ns() - collate.fetch_ns
+        cpu = time.thread_time_ns() - collate.fetch_cpu_ns
+        collected = self.pauses.ns - collate.fetch_gc_ns
         # A collection runs on a CPU for as long as it takes.
         in_data_set = collected - collate.gc_ns
         self.fetches.append(
@@ -294,9 +307,9 @@ class Loading:
                 max(0, collate.wall_ns - collate.gc_ns) // 1000,
                 max(0, collate.cpu_ns - collate.gc_ns) // 1000,
                 collected // 1000,
+                self.fetchers.get(id(fetcher), -1),
             )
         )
-        self.collate = None
         collate.stop()
         if self.untimed:
             fetcher.collate_fn = collate.original
@@ -367,6 +380,8 @@ class _TimedCollate:
     def __init__(self, original, pauses: Pauses) -> None:
         self.original = original
         self.pauses = pauses
+        self.fetch_ns = self.fetch_cpu_ns = self.fetch_gc_ns = 0
+        """When the fetch began: it may go on while a data set that draws from a loader of its own fetches in turn."""
         self.stop()
 
     def stop(self) -> None:

@@ -142,13 +142,13 @@ def following(loop, loading, guarded, original, with_workers):
             except Exception as error:
                 guarded.caught("batch", error)
                 return original(self)
+        known = loop.drawing = loading.iterators.get(id(self))
         ready = depth(self) if isinstance(self, with_workers) else None
         try:
             batch = original(self)
         except BaseException:
             gave_up()
             raise
-        known = loading.iterators.get(id(self))
         if (
             known is None
             or known[2] < 0

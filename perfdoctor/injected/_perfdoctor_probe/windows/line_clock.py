@@ -36,7 +36,8 @@ class LineClock:
         self.loop = loop
         self.users: "dict[object, bool]" = {}
         self.spent: "dict[tuple, int]" = {}
-        """Nanoseconds by line (code, number, and in which part its function was entered) and part."""
+        """Nanoseconds by line (code, number, in which part its function was entered, and if that was the wait for data
+        the loader that was waited for, else -1) and part."""
         self.stack: list = []
         """Lines that wait for what they called."""
         self.current = None
@@ -53,7 +54,7 @@ class LineClock:
         for frame in frames:
             frame.f_trace = self.moved
         # Entered before any part that is open now, or that opens later.
-        self.stack = [(frame.f_code, frame.f_lineno, -1) for frame in reversed(frames)]
+        self.stack = [(frame.f_code, frame.f_lineno, -1, -1) for frame in reversed(frames)]
         self.current = self.stack.pop() if self.stack else None
         self._mark()
         sys.settrace(self.entered)
@@ -73,11 +74,15 @@ class LineClock:
         """Lines with their time per step, the largest first. `called`: their function was entered inside the part."""
         found: "dict[tuple, int]" = {}
         totals: "dict[str, int]" = {}
-        for ((code, line, inside), part), ns in self.spent.items():
+        waits: "dict[tuple, dict[int, int]]" = {}
+        for ((code, line, inside, loader), part), ns in self.spent.items():
             name = PARTS[part]
             key = (code, line, name, inside >= 0 and PARTS[inside] == name)
             found[key] = found.get(key, 0) + ns
             totals[name] = totals.get(name, 0) + ns
+            if loader >= 0 and key[-1]:
+                of_line = waits.setdefault(key, {})
+                of_line[loader] = of_line.get(loader, 0) + ns
         largest = sorted(found.items(), key=lambda item: -item[1])[:_KEPT]
         lines = [
             {
@@ -86,6 +91,9 @@ class LineClock:
                 "called": called,
                 "ms_per_step": milliseconds(ns, steps),
                 "share": rounded(ns / totals[part]),
+                "loaders": [
+                    [loader, rounded(some / ns)] for loader, some in waits.get((code, line, part, called), {}).items()
+                ],
             }
             for (code, line, part, called), ns in largest
             if ns
@@ -105,7 +113,9 @@ class LineClock:
             return None
         self._charge(_clock())
         self.stack.append(self.current)
-        self.current = (frame.f_code, frame.f_lineno, self.loop.timeline.stack[-1])
+        inside = self.loop.timeline.stack[-1]
+        drawing = self.loop.drawing if inside == parts.INPUT else None
+        self.current = (frame.f_code, frame.f_lineno, inside, -1 if drawing is None else drawing[0])
         self._mark()
         return self.moved
 
@@ -114,8 +124,8 @@ class LineClock:
             return self.moved
         self._charge(_clock())
         if event == "line":
-            inside = self.current[2] if self.current is not None else -1
-            self.current = (frame.f_code, frame.f_lineno, inside)
+            entered = self.current[2:] if self.current is not None else (-1, -1)
+            self.current = (frame.f_code, frame.f_lineno, *entered)
         else:
             self.current = self.stack.pop() if self.stack else None
         self._mark()
