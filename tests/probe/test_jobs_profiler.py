@@ -137,7 +137,8 @@ def test_deterministic_algorithms_are_timed_without_and_put_back(fills: bool) ->
     seen: list[tuple[bool, bool]] = []
 
     def without(ways: dict[str, Any]) -> dict[str, Any]:
-        for change, put_back in ways.values():
+        for way in ways.values():
+            change, put_back, _ = way(None, None)
             change()
             seen.append((torch.are_deterministic_algorithms_enabled(), module.fill_uninitialized_memory))
             put_back()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes, ways
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes, replay, ways
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
 
 
@@ -293,12 +293,14 @@ def test_ways_that_would_take_too_long_are_left_out_the_last_first(monkeypatch: 
     monkeypatch.setattr(ways.settings, "native", lambda kind: {f"{kind}_native": True})
     monkeypatch.setattr(ways.intra_op, "counts", lambda threads: [threads, threads + 1])
     monkeypatch.setattr(ways, "_LIMIT_NS", 150_000_000)
+    now = [0]
+    clock = SimpleNamespace(perf_counter_ns=lambda: now[0], thread_time_ns=lambda: now[0])
+    for module in (ways, passes, replay):
+        monkeypatch.setattr(module, "time", clock)
 
     class Slow(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            began = time.thread_time()
-            while time.thread_time() - began < 0.03:  # twice this for two ways, and not for three
-                pass
+            now[0] += 30_000_000  # twice this for two ways, and not for three
             return super().forward(x)
 
     model = Slow(4, 4)

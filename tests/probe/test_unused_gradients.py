@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes as microbenchmark
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark, always
 from perfdoctor.injected._perfdoctor_probe.remedies import freezing
 from perfdoctor.injected._perfdoctor_probe.remedies.base import UnsuitableError
 from perfdoctor.injected._perfdoctor_probe.remedies.freezing import FreezeUnused
@@ -197,7 +197,7 @@ def test_passes_are_run_again_with_them_frozen_and_leave_no_trace(job: Job) -> N
     unused, passes = job.unused(), PassMicrobenchmark()
     passes.note(job.model, (torch.ones(3, 4),), {})
     passes.keep(1.0)
-    found = passes.without({"frozen": (unused.freeze, unused.thaw)})
+    found = passes.without({"frozen": always(unused.freeze, unused.thaw)})
     assert set(found) == {"now_ms", "frozen_ms"} and min(found.values()) > 0
     after = [(id(p), p.requires_grad, p.grad, p.tolist()) for p in job.model.parameters()]
     assert all(a[:2] == b[:2] and a[2] is b[2] and a[3] == b[3] for a, b in zip(before, after, strict=True))
@@ -207,7 +207,7 @@ def test_a_module_that_is_frozen_whole_has_a_forward_pass_only() -> None:
     model, passes = nn.Linear(4, 2), PassMicrobenchmark()
     passes.note(model, (torch.ones(3, 4),), {})
     passes.keep(1.0)
-    found = passes.without({"frozen": (lambda: model.requires_grad_(False), lambda: model.requires_grad_(True))})
+    found = passes.without({"frozen": always(lambda: model.requires_grad_(False), lambda: model.requires_grad_(True))})
     assert "frozen_ms" in found and model.weight.requires_grad
 
 

@@ -73,7 +73,7 @@ class PassMicrobenchmark:
         longest = max(zip(times, calls), key=lambda pair: pair[0][0] * pair[1].count)[1]
         return {"batch": longest.batch, "times": list(zip(_FACTORS, self._sums(times)))}
 
-    def without(self, ways: dict, clock=time.thread_time_ns, limit_ns: int = _LIMIT_NS) -> dict:
+    def without(self, ways: dict, clock=None, limit_ns: int = _LIMIT_NS) -> dict:
         """Milliseconds of all these calls as they are, `now_ms`, and each way; or why there are none. A way is what
         makes a `Way` for a call and its module. `clock` as for `replay.in_turns`."""
         limit_ns //= max(1, len(self.calls))

@@ -111,7 +111,7 @@ def run_backward(result, gradient, inputs: tuple) -> None:
     torch.autograd.Variable._execution_engine.run_backward((result,), (gradient,), False, False, inputs, True, False)
 
 
-def in_turns(ways: list, limit_ns: int = _LIMIT_NS, clock=time.thread_time_ns) -> "list[float]":
+def in_turns(ways: list, limit_ns: int = _LIMIT_NS, clock=None) -> "list[float]":
     """Milliseconds of one call of each, the fastest of some rounds in which they take turns.
 
     Of the calling thread's CPU time, unless another `clock` is asked for: beside a busy neighbour a call that is longer
@@ -119,6 +119,7 @@ def in_turns(ways: list, limit_ns: int = _LIMIT_NS, clock=time.thread_time_ns) -
     disturbs only ever adds, and in turns it disturbs all alike. The first round counts only if it took ten times the
     limit: it loads the kernels and touches the pages (an LSTM of oneDNN took 55 ms then, 1 ms afterwards).
     """
+    clock = clock or time.thread_time_ns
     began = time.perf_counter_ns()
     in_a_row = [1] * len(ways)
     best: "list[float]" = []
