@@ -99,6 +99,8 @@ class CodeLine:
     """Recorded as it was watched; in evidence in an ordinary step, estimated: the part's length times `share`."""
     share: float
     """Of the part; of the making, for the lines of a batch that a worker made."""
+    runs_per_step: float = 0.0
+    """How often it ran, counted, once for each time round a loop; in a worker per batch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ class LineClock:
         self.users: "dict[object, bool]" = {}
         self.spent: "dict[tuple, int]" = {}
         """Nanoseconds by line (code, number, and in which part its function was entered) and part."""
+        self.runs: "dict[tuple, int]" = {}
+        """How often such a line began, by line."""
         self.stack: list = []
         """Lines that wait for what they called."""
         self.current = None
@@ -72,11 +74,14 @@ class LineClock:
     def summary(self, steps: int) -> dict:
         """Lines with their time per step, the largest first. `called`: their function was entered inside the part."""
         found: "dict[tuple, int]" = {}
+        runs: "dict[tuple, int]" = {}
         totals: "dict[str, int]" = {}
-        for ((code, line, inside), part), ns in self.spent.items():
+        for (place, part), ns in self.spent.items():
+            code, line, inside = place
             name = PARTS[part]
             key = (code, line, name, inside >= 0 and PARTS[inside] == name)
             found[key] = found.get(key, 0) + ns
+            runs[key] = runs.get(key, 0) + self.runs.get(place, 0)
             totals[name] = totals.get(name, 0) + ns
         largest = sorted(found.items(), key=lambda item: -item[1])[:_KEPT]
         lines = [
@@ -86,6 +91,7 @@ class LineClock:
                 "called": called,
                 "ms_per_step": milliseconds(ns, steps),
                 "share": rounded(ns / totals[part]),
+                "runs_per_step": rounded(runs[code, line, part, called] / steps),
             }
             for (code, line, part, called), ns in largest
             if ns
@@ -116,6 +122,7 @@ class LineClock:
         if event == "line":
             inside = self.current[2] if self.current is not None else -1
             self.current = (frame.f_code, frame.f_lineno, inside)
+            self.runs[self.current] = self.runs.get(self.current, 0) + 1
         else:
             self.current = self.stack.pop() if self.stack else None
         self._mark()
