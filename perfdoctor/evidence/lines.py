@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ..recording.lines import LinesWindow
+from ..recording.lines import LinesWindow, SameResultsWindow
 from ..recording.model import ProcessRecording
 from . import windows
-from .model import CallSite, CodeLine, Line, Missing, Step
+from .model import CallSite, CodeLine, Line, Missing, SameResult, Step
 
 _WAIT, _IN_A_WORKER = "input_wait", "other"
 """The part of the step in which batches are made: workers know no other."""
-L = TypeVar("L", Line, CodeLine)
+L = TypeVar("L", Line, CodeLine, SameResult)
 
 
 def call_sites(process: ProcessRecording) -> tuple[CallSite, ...] | Missing:
@@ -44,6 +44,14 @@ def code_lines(process: ProcessRecording, step: Step | Missing) -> tuple[CodeLin
     return step if isinstance(step, Missing) else _in_ordinary_steps(window.lines, step)
 
 
+def same_results(process: ProcessRecording, step: Step | Missing) -> tuple[SameResult, ...] | Missing:
+    """Functions that are called again for what they have returned before, the most expensive first."""
+    window = windows.same_results(process)
+    if isinstance(window, Missing):
+        return window
+    return step if isinstance(step, Missing) else _in_ordinary_steps(window.rows, step)
+
+
 def _in_ordinary_steps(lines: Sequence[L], step: Step) -> tuple[L, ...]:
     parts = step.parts.as_dict()
     found = [replace(line, ms_per_step=parts.get(line.part, 0.0) * line.share) for line in lines]
@@ -66,3 +74,16 @@ def making(process: ProcessRecording, workers: Sequence[ProcessRecording], num_w
 def _made(window: LinesWindow, part: str) -> tuple[CodeLine, ...]:
     found = [line for line in window.lines if line.called and line.part == part]
     return tuple(sorted(found, key=lambda line: -line.share))
+
+
+def same_making(
+    process: ProcessRecording, workers: Sequence[ProcessRecording], num_workers: int
+) -> tuple[SameResult, ...]:
+    """Those of them that the making of batches calls, with their share of it, the largest first."""
+    if not num_workers:
+        window = process.same_results
+        rows = window.rows if isinstance(window, SameResultsWindow) else ()
+        return tuple(sorted((row for row in rows if row.part == _WAIT), key=lambda row: -row.share))
+    # Workers make alike batches: the one that lost least says what is sure.
+    watched = [worker.same_making.rows for worker in workers if worker.same_making is not None]
+    return min(watched, key=lambda rows: sum(row.share for row in rows), default=())

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..recording.loading import LoaderMade, WorkerSample
 from ..recording.model import Columns, ProcessRecording
-from .lines import making
-from .model import NO_LINE, Fetch, Loader, Missing, Site, WorkerThreads
+from .lines import making, same_making
+from .model import NO_LINE, NOT_ASKED, Fetch, Loader, Missing, Site, WorkerThreads
 from .stats import trimmed_mean
 from .steady import ALONE, Selection
 
@@ -88,6 +88,7 @@ def _loader(
         iterator_end_ms=float(np.mean(ends)) if ends else 0.0,
         first_step_ms=_first_step_ms([iterator.step for iterator in iterators], selection),
         steps_ms=_turns(selection),
+        again=next((asked for asked in process.samples_asked if asked.loader in ids), NOT_ASKED),
     )
 
 
@@ -158,6 +159,7 @@ def _fetch(
         gc_line=_collecting_line(workers) if num_workers else None,
         each_ms=_in_order(columns, max(1, num_workers)),
         lines=making(process, workers, num_workers),
+        same=same_making(process, workers, num_workers),
     )
 
 

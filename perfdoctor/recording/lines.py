@@ -270,3 +270,37 @@ class LinesWindow:
     """Of all lines in all parts."""
     first_step: int = 0
     """Number of the step that it opened at."""
+
+
+@dataclass(frozen=True, slots=True)
+class SameResult:
+    """A function of the user's that is called again for what it has returned before: with the same arguments, by their
+    contents, and with the same result each time. Per step; in a worker per batch."""
+
+    function: str
+    """`mel_bank`, `Clips.window`."""
+    at: Site
+    """The line that calls it; where several do, or a library, its own first line."""
+    defined_at: Site
+    """Its first line."""
+    part: str
+    """As of `CodeLine`."""
+    calls_per_step: float
+    """With arguments that it was given more than once; calls inside such a call of another function count as its."""
+    arguments: int
+    """Different ones among them: 1 where it returns the same each time."""
+    ms_per_step: float
+    """In these calls. Recorded as they were watched; in evidence in an ordinary step, estimated: the part's length
+    times `share`."""
+    share: float
+    """Of the part; of the making, for a function that a worker called."""
+    within: tuple[Site, ...] = ()
+    """First lines of functions that only it calls, as far as they were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class SameResultsWindow:
+    """All that was seen of the user's functions in two steps, or in a few batches that a worker made."""
+
+    rows: tuple[SameResult, ...]
+    """The dearest first."""

@@ -9,7 +9,7 @@ import pytest
 from recordings import boundary, no_window, recorded, site, torch, worker
 from recordings import window as recorded_window
 
-from perfdoctor.evidence.lines import code_lines, making
+from perfdoctor.evidence.lines import code_lines, making, same_making, same_results
 from perfdoctor.evidence.model import Missing, Parts, Step
 from perfdoctor.recording.lines import LinesWindow
 
@@ -83,6 +83,40 @@ def test_the_worker_with_the_longest_batch_speaks_for_all(tmp_path: Path) -> Non
 
 def test_without_the_window_there_are_no_lines_of_the_making(tmp_path: Path) -> None:
     assert making(recorded(tmp_path), (), 0) == ()
+
+
+SAME = {
+    "function": "bank",
+    "at": 1,
+    "defined_at": 2,
+    "within": [2],
+    "part": "input_wait",
+    "calls_per_step": 8.0,
+    "arguments": 1,
+    "ms_per_step": 40.0,
+    "share": 0.5,
+}
+
+
+def test_a_function_costs_its_share_of_its_part_too(tmp_path: Path) -> None:
+    process = recorded(tmp_path, *SITES, recorded_window("same", rows=[SAME, {**SAME, "part": "other", "share": 0.25}]))
+    found = same_results(process, STEP)
+    assert not isinstance(found, Missing)
+    assert [(one.part, one.ms_per_step, one.at.line) for one in found] == [("input_wait", 6.0, 40), ("other", 0.5, 40)]
+    assert [one.part for one in same_making(process, (), 0)] == ["input_wait"]
+    assert isinstance(same_results(recorded(tmp_path), STEP), Missing)
+    assert same_making(recorded(tmp_path), (), 0) == ()
+
+
+def test_of_workers_the_one_speaks_that_lost_least(tmp_path: Path) -> None:
+    rows = [[{**SAME, "share": share}] for share in (0.6, 0.4)]
+    makers = [
+        recorded(tmp_path, worker(), *SITES, {"k": "same_making", "rows": row}, pid=101 + number)
+        for number, row in enumerate(rows)
+    ]
+    idle = recorded(tmp_path, worker(), pid=104)
+    (found,) = same_making(idle, [*makers, idle], 3)
+    assert found.share == 0.4
 
 
 def test_a_window_on_steps_of_another_kind_is_not_used(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_one_batch_of_a_worker_is_made_line_by_line_and_not_timed():
         return sorted(samples)
 
     loading, written = of_a_worker()
-    before = sys.gettrace()
+    before, profiled = sys.gettrace(), sys.getprofile()
     sys.settrace(None)
     try:
         for _ in range(6):
@@ -89,8 +89,12 @@ def test_one_batch_of_a_worker_is_made_line_by_line_and_not_timed():
         sys.settrace(before)
     (record,) = [record for record in written if record["k"] == "making"]
     assert {(row["site"], row["part"]) for row in record["lines"] if row["called"]} >= {("padded", "other")}
+    # Two more have had the calls of functions followed.
+    (same,) = [record for record in written if record["k"] == "same_making"]
+    assert same["rows"] == []
+    assert sys.getprofile() is profiled
     rows = [record for record in written if record["k"] == "fetches"]
-    assert sum(record["n"] for record in rows) + len(loading.fetches) == 5
+    assert sum(record["n"] for record in rows) + len(loading.fetches) == 3
 
 
 def test_a_batch_that_could_not_be_made_leaves_no_tracer_behind_for_long():
@@ -104,6 +108,16 @@ def test_a_batch_that_could_not_be_made_leaves_no_tracer_behind_for_long():
     finally:
         sys.settrace(before)
     assert [record["k"] for record in written].count("making") == 1
+
+
+def test_later_workers_have_no_calls_followed():
+    loading, written = of_a_worker()
+    loading.started = 2
+    loading.reset()
+    loading.worker = True
+    for _ in range(7):
+        made(loading, SimpleNamespace(collate_fn=len, dataset=None))
+    assert not [record for record in written if record["k"] == "same_making"]
 
 
 class Keeping:
@@ -153,4 +167,4 @@ def test_a_worker_whose_batches_get_slower_has_a_later_one_made_line_by_line():
         assert sys.gettrace() is None
     finally:
         sys.settrace(before)
-    assert [record["k"] for record in written if "making" in record["k"]] == ["making", "later_making"]
+    assert [record["k"] for record in written if "making" in record["k"]] == ["making", "same_making", "later_making"]
