@@ -6,7 +6,8 @@ from perfdoctor.api.findings import Fix, Measurement, milliseconds
 from perfdoctor.api.quantities import SameResult
 
 SAVED = (0.85, 1.0)
-"""Of its time: asking for the kept result takes next to none, and what the function took is known by its share only."""
+"""Of its time: asking for the kept result takes next to none, and timed in the job it takes longer than by itself: 1.10
+times for an array of NumPy's, 1.15 to 1.2 times for a loop in Python (twelve runs)."""
 _EVERY = 0.9
 """Of the samples of a batch: a call or two may lie outside the batches that were watched."""
 _ONCE = 1.5
@@ -33,11 +34,11 @@ def reasoning(one: SameResult, per: str) -> str:
     )
 
 
-def told(one: SameResult, ms: float, per: str) -> tuple[Measurement, ...]:
+def told(one: SameResult, per: str) -> tuple[Measurement, ...]:
     """Its measurements."""
     return (
         Measurement("function", f"`{one.function}()`", "text", "function"),
-        milliseconds("function_ms", ms, f"in these calls, per {per}"),
+        milliseconds("function_ms", one.ms_per_step, f"in these calls, per {per}"),
         Measurement("calls", one.calls_per_step, "count", f"calls per {per}"),
         Measurement("arguments", one.arguments, "count", "different arguments among them"),
     )

@@ -7,7 +7,7 @@ f-string, `if t > 0`), every copy between devices and every tensor made of a lis
 a GPU the copies that the device saw. The source of the loop around a line that runs often: what an iteration needs
 from the one before. For three steps on a CPU, which operators are called with the same arguments as before (the same
 memory, unchanged since, and what was made of it in the same way), and what they and their nodes in the backward pass
-take. For two steps, the arguments and results of each call of the user's own functions, by hashes of what they hold:
+take. For three steps, the arguments and results of each call of the user's own functions, by hashes of what they hold:
 what Python and NumPy compute again. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;

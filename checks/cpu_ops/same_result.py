@@ -42,7 +42,7 @@ def _felt(evidence: Evidence, step: Step, one: SameResult) -> Cost:
 
 
 def same_result(evidence: Evidence, step: Step, one: SameResult, limits: Limits) -> Finding:
-    """By the function's share of its part of the step."""
+    """By what the function takes."""
     cost, felt = Cost(step, one.ms_per_step), _felt(evidence, step, one)
     return Finding(
         id="PD10.same-result",
@@ -50,13 +50,13 @@ def same_result(evidence: Evidence, step: Step, one: SameResult, limits: Limits)
         confidence=Confidence.HIGH,
         message=f"{{function}} {how_often(one, 'step')}: {{function_ms}} per step ({{cost_share}})",
         reasoning=reasoning(one, "step"),
-        evidence=(*cost.measured(), *told(one, one.ms_per_step, "step")),
+        evidence=(*cost.measured(), *told(one, "step")),
         location=location(one.at),
         fix=once(one),
         savings=savings(
             step,
             SAVED[0] * felt.ms,
             SAVED[1] * felt.ms,
-            "its share of the part of the step that it is called in; 85 % of it or all comes back",
+            "some of its calls, timed in the job itself; 85 % of that or all comes back",
         ),
     )

@@ -8,7 +8,7 @@ run delay, what they read, and how long the workers' garbage collections take; t
 which tells the line of the data set or of `collate_fn` to look at first, and how often it ran. A loader that keeps up
 is clear, whatever its settings.
 
-What need not be done again: for two more batches, the arguments and results of each call of the user's own functions,
+What need not be done again: for three more batches, the arguments and results of each call of the user's own functions,
 by hashes of what they hold; and after the last step of a job that perfdoctor ends, two samples of the data set, each
 asked for twice.
 
@@ -64,7 +64,7 @@ behind queued kernels is not counted: it costs at most the time in which the dev
 Limits
 ------
 Arguments are compared by what they hold; objects and arrays over 16 MB by their identity and what was set in them, so
-that a function is taken to depend on nothing else. Within two batches few samples come again: what is the same for
+that a function is taken to depend on nothing else. Within three batches few samples come again: what is the same for
 some of them only is seen where they do. Functions of libraries are not followed, nor what a data set reads inline.
 Two samples stand for all; a data set whose objects cannot be compared, or that works in workers only, is not known.
 Jobs that end by themselves are not asked for samples.

@@ -46,7 +46,7 @@ def _needless(case: Case, fetch: Fetch) -> tuple[Finding, ...]:
     again = samples_made_again(case, fetch, 0.0)
     same = same_results(case, fetch, but_samples=again is not None)
     told = {finding.location for finding in same}
-    beside = sum(one.share for one in fetch.same if location(one.at) in told)
+    beside = sum(fetch.share_of(one) for one in fetch.same if location(one.at) in told)
     return present(*same, samples_made_again(case, fetch, beside))
 
 

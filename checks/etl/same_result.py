@@ -23,13 +23,13 @@ def _finding(case: Case, fetch: Fetch, one: SameResult) -> Finding | None:
     loader, step = case.loader, case.step
     least, most = crowding(case)
     # As far as making explains the wait at least; at most workers that make less wait for nothing else.
+    part = fetch.share_of(one)
     making = fetch.total_ms * loader.steady_batches_per_step / max(1, loader.num_workers)
-    low = SAVED[0] * one.share * (case.part(*MAKING) + least)
-    high = SAVED[1] * (min(case.wait, one.share * making) + one.share * most)
+    low = SAVED[0] * part * (case.part(*MAKING) + least)
+    high = SAVED[1] * (min(case.wait, part * making) + part * most)
     saved_share = (low + high) / 2 / step.step_ms
     if saved_share < case.limits.min_share:
         return None
-    ms = one.share * fetch.total_ms
     return Finding(
         id="PD03.same-result",
         severity=severity(saved_share, case.limits.min_share, case.limits.error_share),
@@ -39,8 +39,8 @@ def _finding(case: Case, fetch: Fetch, one: SameResult) -> Finding | None:
         evidence=(
             *case.shared(case.wait),
             *fetch_measurements(fetch),
-            *told(one, ms, "batch"),
-            share("function_share", one.share, "of making a batch, in these calls"),
+            *told(one, "batch"),
+            share("function_share", part, "of making a batch, in these calls"),
         ),
         location=location(one.at),
         fix=once(one),

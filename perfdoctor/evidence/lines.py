@@ -17,7 +17,7 @@ from .model import CallSite, CodeLine, Line, Missing, SameResult, Step
 
 _WAIT, _IN_A_WORKER = "input_wait", "other"
 """The part of the step in which batches are made: workers know no other."""
-L = TypeVar("L", Line, CodeLine, SameResult)
+L = TypeVar("L", Line, CodeLine)
 
 
 def call_sites(process: ProcessRecording) -> tuple[CallSite, ...] | Missing:
@@ -49,7 +49,11 @@ def same_results(process: ProcessRecording, step: Step | Missing) -> tuple[SameR
     window = windows.same_results(process)
     if isinstance(window, Missing):
         return window
-    return step if isinstance(step, Missing) else _in_ordinary_steps(window.rows, step)
+    if isinstance(step, Missing):
+        return step
+    parts = step.parts.as_dict()
+    found = [replace(one, ms_per_step=min(one.ms_per_step, parts.get(one.part, 0.0))) for one in window.rows]
+    return tuple(sorted(found, key=lambda one: -one.ms_per_step))
 
 
 def _in_ordinary_steps(lines: Sequence[L], step: Step) -> tuple[L, ...]:
@@ -77,13 +81,18 @@ def _made(window: LinesWindow, part: str) -> tuple[CodeLine, ...]:
 
 
 def same_making(
-    process: ProcessRecording, workers: Sequence[ProcessRecording], num_workers: int
+    process: ProcessRecording, workers: Sequence[ProcessRecording], num_workers: int, batches_per_step: float
 ) -> tuple[SameResult, ...]:
-    """Those of them that the making of batches calls, with their share of it, the largest first."""
+    """Those of them that the making of batches calls, the dearest first, per batch."""
     if not num_workers:
         window = process.same_results
         rows = window.rows if isinstance(window, SameResultsWindow) else ()
-        return tuple(sorted((row for row in rows if row.part == _WAIT), key=lambda row: -row.share))
+        batches = max(batches_per_step, 1e-9)
+        return tuple(
+            replace(one, ms_per_step=one.ms_per_step / batches, calls_per_step=one.calls_per_step / batches)
+            for one in rows
+            if one.part == _WAIT
+        )
     # Workers make alike batches: the one that lost least says what is sure.
     watched = [worker.same_making.rows for worker in workers if worker.same_making is not None]
-    return min(watched, key=lambda rows: sum(row.share for row in rows), default=())
+    return min(watched, key=lambda rows: sum(one.ms_per_step for one in rows), default=())

@@ -66,6 +66,7 @@ def _loader(
     iterators = [iterator for iterator in process.iterators if iterator.loader in ids]
     ends = [ended.us / 1000 for ended in process.iterators_ended if ended.loader in ids]
     first_waits = batches["wait_us"][mine & first] / 1000
+    batches_per_step = float(chosen.sum()) / selection.count
     sizes = [seen.bytes for seen in process.batches_seen if seen.loader in ids]
     return Loader(
         **{f.name: getattr(made, f.name) for f in fields(made)},
@@ -81,9 +82,9 @@ def _loader(
         iterated_at=iterators[-1].site if iterators else NO_LINE,
         iterator_start_ms=_iterator_start_ms([it.us / 1000 for it in iterators], list(first_waits)),
         batches_per_iterator=float(mine.sum()) / max(1, len(iterators)),
-        fetch=_fetch(process, workers, made.num_workers, max(sizes, default=0), selection),
+        fetch=_fetch(process, workers, made.num_workers, max(sizes, default=0), batches_per_step, selection),
         worker_threads=_worker_threads(workers),
-        steady_batches_per_step=float(chosen.sum()) / selection.count,
+        steady_batches_per_step=batches_per_step,
         made=len(alike),
         iterator_end_ms=float(np.mean(ends)) if ends else 0.0,
         first_step_ms=_first_step_ms([iterator.step for iterator in iterators], selection),
@@ -128,6 +129,7 @@ def _fetch(
     workers: Sequence[ProcessRecording],
     num_workers: int,
     batch_bytes: int,
+    batches_per_step: float,
     selection: Selection,
 ) -> Fetch | Missing:
     makers = workers if num_workers else (process,)
@@ -159,7 +161,7 @@ def _fetch(
         gc_line=_collecting_line(workers) if num_workers else None,
         each_ms=_in_order(columns, max(1, num_workers)),
         lines=making(process, workers, num_workers),
-        same=same_making(process, workers, num_workers),
+        same=same_making(process, workers, num_workers, batches_per_step),
     )
 
 

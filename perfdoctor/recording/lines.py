@@ -290,17 +290,14 @@ class SameResult:
     arguments: int
     """Different ones among them: 1 where it returns the same each time."""
     ms_per_step: float
-    """In these calls. Recorded as they were watched; in evidence in an ordinary step, estimated: the part's length
-    times `share`."""
-    share: float
-    """Of the part; of the making, for a function that a worker called."""
+    """In these calls, by some that were timed without being watched; in evidence no more than the part takes."""
     within: tuple[Site, ...] = ()
     """First lines of functions that only it calls, as far as they were looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class SameResultsWindow:
-    """All that was seen of the user's functions in two steps, or in a few batches that a worker made."""
+    """All that was seen of the user's functions in three steps, or in as many batches that a worker made."""
 
     rows: tuple[SameResult, ...]
     """The dearest first."""

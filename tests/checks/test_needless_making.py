@@ -22,18 +22,18 @@ def test_a_function_is_told_with_what_it_takes_of_a_batch_at_the_line_that_calls
     finding = found(ILL["PD03.same-result"])
     assert (finding.id, finding.severity) == ("PD03.same-result", Severity.ERROR)
     assert wording.fill(finding.message, finding.evidence) == (
-        "`mel_bank()` returns the same for every sample: 23.1 ms per batch"
+        "`mel_bank()` returns the same for every sample: 23.0 ms per batch"
     )
     assert finding.location == Location(BANK_LINE.file, BANK_LINE.line, BANK_LINE.function)
     assert "lru_cache" in finding.fix.text and "mel_bank(...)" in finding.fix.code
 
 
 def test_it_saves_its_share_of_the_wait_at_least_and_what_its_making_takes_at_most() -> None:
-    saved = found(same_result(share=0.5)).savings
+    saved = found(same_result(ms_per_step=12.85)).savings
     assert saved.low_ms == pytest.approx(0.85 * 0.5 * 20.7)
     assert saved.high_ms == pytest.approx(0.5 * 25.7)
     assert saved.part is Part.INPUT_WAIT
-    assert found(same_result(share=0.9)).savings.high_ms == pytest.approx(20.7)  # no more than the wait
+    assert found(same_result()).savings.high_ms == pytest.approx(20.7)  # no more than the wait
 
 
 @pytest.mark.parametrize(
@@ -49,18 +49,18 @@ def test_how_often_it_does_is_said(changes: dict[str, Any], text: str) -> None:
     assert text in wording.fill(finding.message, finding.evidence)
 
 
-@pytest.mark.parametrize(("share", "count"), [(0.04, 0), (0.09, 1)])
-def test_it_counts_from_a_twentieth_of_the_step_on(share: float, count: int) -> None:
-    assert ids(examined(same_result(share=share))).count("PD03.same-result") == count
+@pytest.mark.parametrize(("ms", "count"), [(1.0, 0), (2.3, 1)])
+def test_it_counts_from_a_twentieth_of_the_step_on(ms: float, count: int) -> None:
+    assert ids(examined(same_result(ms_per_step=ms))).count("PD03.same-result") == count
 
 
 def test_the_transform_gives_way_and_two_functions_are_two_findings() -> None:
-    other = with_(BANK, function="window", at=with_(BANK_LINE, line=31), share=0.4)
-    assert ids(examined(same_result(other, share=0.5))) == ["PD03.same-result"] * 2
+    other = with_(BANK, function="window", at=with_(BANK_LINE, line=31), ms_per_step=10.0)
+    assert ids(examined(same_result(other, ms_per_step=12.85))) == ["PD03.same-result"] * 2
 
 
 def test_more_workers_are_billed_for_what_it_leaves() -> None:
-    evidence = same_result(share=0.5, loader={"cpus": 8})
+    evidence = same_result(ms_per_step=12.85, loader={"cpus": 8})
     same, workers = examined(evidence).findings
     assert (same.id, workers.id) == ("PD03.same-result", "PD03.too-few-workers")
     assert workers.savings.general and not same.savings.general
@@ -76,7 +76,7 @@ def test_where_making_is_not_what_is_waited_for_it_costs_nothing() -> None:
 
 def test_workers_that_take_cpus_from_training_have_them_back_for_it() -> None:
     evidence = crowding_workers()
-    same, crowded = examined(with_(evidence, loader__fetch__same=(with_(BANK, share=0.5),))).findings
+    same, crowded = examined(with_(evidence, loader__fetch__same=(with_(BANK, ms_per_step=22.8),))).findings
     assert (same.id, crowded.id) == ("PD03.same-result", "PD03.crowded-training")
     assert same.savings.low_ms >= 0.85 * 0.5 * 20.0
     assert crowded.savings.general
@@ -142,7 +142,7 @@ def test_cheap_samples_are_no_waste() -> None:
 
 
 def test_a_function_inside_is_told_first_and_the_samples_for_what_it_leaves() -> None:
-    made = fetch((25.0, 25.0), (0.7, 0.7), same=(with_(BANK, share=0.5),))
+    made = fetch((25.0, 25.0), (0.7, 0.7), same=(with_(BANK, ms_per_step=12.85),))
     same, again = examined(made_again(made)).findings
     assert (same.id, again.id) == ("PD03.same-result", "PD03.samples-made-again")
     assert again.savings.high_ms == pytest.approx(0.5 * 20.7 * 25.0 / 25.7)

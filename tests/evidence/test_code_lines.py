@@ -93,30 +93,30 @@ SAME = {
     "part": "input_wait",
     "calls_per_step": 8.0,
     "arguments": 1,
-    "ms_per_step": 40.0,
-    "share": 0.5,
+    "ms_per_step": 8.0,
 }
 
 
-def test_a_function_costs_its_share_of_its_part_too(tmp_path: Path) -> None:
-    process = recorded(tmp_path, *SITES, recorded_window("same", rows=[SAME, {**SAME, "part": "other", "share": 0.25}]))
+def test_a_function_costs_what_it_takes_and_no_more_than_its_part(tmp_path: Path) -> None:
+    process = recorded(tmp_path, *SITES, recorded_window("same", rows=[SAME, {**SAME, "part": "other"}]))
     found = same_results(process, STEP)
     assert not isinstance(found, Missing)
-    assert [(one.part, one.ms_per_step, one.at.line) for one in found] == [("input_wait", 6.0, 40), ("other", 0.5, 40)]
-    assert [one.part for one in same_making(process, (), 0)] == ["input_wait"]
+    assert [(one.part, one.ms_per_step, one.at.line) for one in found] == [("input_wait", 8.0, 40), ("other", 2.0, 40)]
+    (making_one,) = same_making(process, (), 0, 2.0)
+    assert (making_one.part, making_one.ms_per_step, making_one.calls_per_step) == ("input_wait", 4.0, 4.0)
     assert isinstance(same_results(recorded(tmp_path), STEP), Missing)
-    assert same_making(recorded(tmp_path), (), 0) == ()
+    assert same_making(recorded(tmp_path), (), 0, 1.0) == ()
 
 
 def test_of_workers_the_one_speaks_that_lost_least(tmp_path: Path) -> None:
-    rows = [[{**SAME, "share": share}] for share in (0.6, 0.4)]
+    rows = [[{**SAME, "ms_per_step": ms}] for ms in (6.0, 4.0)]
     makers = [
         recorded(tmp_path, worker(), *SITES, {"k": "same_making", "rows": row}, pid=101 + number)
         for number, row in enumerate(rows)
     ]
     idle = recorded(tmp_path, worker(), pid=104)
-    (found,) = same_making(idle, [*makers, idle], 3)
-    assert found.share == 0.4
+    (found,) = same_making(idle, [*makers, idle], 3, 1.0)
+    assert found.ms_per_step == 4.0
 
 
 def test_a_window_on_steps_of_another_kind_is_not_used(tmp_path: Path) -> None:

@@ -40,7 +40,11 @@ class Fetch:
     """Of the data set and `collate_fn`, the most expensive first, with their share of making a batch; none where they
     are a library's, or no batch was made line by line."""
     same: tuple[SameResult, ...] = ()
-    """Functions that are called again for what they have returned before, with their share of making a batch."""
+    """Functions that are called again for what they have returned before, per batch."""
+
+    def share_of(self, one: SameResult) -> float:
+        """What such a function takes of making a batch."""
+        return min(1.0, one.ms_per_step / self.total_ms) if self.total_ms > 0 else 0.0
 
     @property
     def total_ms(self) -> float:

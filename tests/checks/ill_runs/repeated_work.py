@@ -35,7 +35,6 @@ POSITIONS = SameResult(
     calls_per_step=1.0,
     arguments=1,
     ms_per_step=3.0,
-    share=0.375,
     within=(Site("model.py", 20, "angle"),),
 )
 """Positional encodings by NumPy, in every step."""

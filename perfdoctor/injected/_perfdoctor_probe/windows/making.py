@@ -1,4 +1,4 @@
-"""How a data-loader worker makes its batches: an early one line by line, two more with the calls of functions followed.
+"""How a data-loader worker makes its batches: an early one line by line, three more with calls of functions followed.
 
 A later one is made line by line too, where batches take longer and longer. None of them counts as timed.
 """
@@ -10,8 +10,8 @@ from .same_results import FollowedBatches, obstacle
 
 _LINES_OF = 4
 """A later batch than those that import and warm up."""
-_CALLS_OF = (5, 6)
-"""What is called once per batch is called again in the second."""
+_CALLS_OF = (5, 6, 7)
+"""What is called once per batch is called again in the second, and with nobody listening in the third."""
 
 
 def closer_look(number: int, is_slower: bool, is_early: bool, sites, loop):

@@ -1,4 +1,4 @@
-"""The window of same results: two steps in which calls of the user's own functions are followed. Those are told that
+"""The window of same results: three steps in which calls of the user's own functions are followed. Those are told that
 return, for arguments that they were given before, what they returned before.
 
 Of functions that call each other the outermost counts whose whole result is the same: its caller can keep it.
@@ -8,11 +8,12 @@ import sys
 
 from .. import timeline as parts
 from ..rows import milliseconds, rounded
-from .followed import Call, Follower, Function
+from .followed import Follower
+from .followed_calls import Call, Function
 from .line_clock import PARTS
 
-_STEPS = 2
-"""The fewest in which a function that is called once per step is called again."""
+_STEPS = 3
+"""The fewest in which a function that is called once per step is called again, and then once with nobody listening."""
 _LIMIT_NS = 10_000_000_000
 """Longer steps are not waited for: the window opens in a job of any kind."""
 _TELLING = 16
@@ -49,7 +50,7 @@ class SameResultsWindow:
         self.follower.begin()
 
     def stays(self, steps: int) -> bool:
-        """Until each function of a step could be called twice."""
+        """Until each function of a step could be called often enough."""
         return steps < _STEPS and self.follower.age_ns() < _LIMIT_NS
 
     def closable(self) -> bool:
@@ -58,7 +59,7 @@ class SameResultsWindow:
 
     def is_gone(self) -> bool:
         """Whether it has ended with its thread, whose number this one has got."""
-        return sys.getprofile() is None
+        return sys.getprofile() is None and self.follower.timed is None
 
     def abandon(self) -> None:
         """Follow no more."""
@@ -116,9 +117,9 @@ def rows(follower: Follower, totals: "dict[str, int]", steps: int) -> dict:
     told = sorted(found.items(), key=lambda item: -_spent_ns(item[1]))[:_KEPT]
     return {
         "rows": [
-            _row(follower, function, part, calls, share, steps)
+            _row(follower, function, part, calls, steps)
             for (function, part), calls in told
-            if (share := min(1.0, _spent_ns(calls) / max(1, totals.get(part, 0)))) >= _LEAST
+            if _spent_ns(calls) >= _LEAST * totals.get(part, 0)
         ]
     }
 
@@ -133,7 +134,7 @@ def _again(calls: "list[Call]") -> "set[Call]":
     return {call for same in alike.values() if len(same) > 1 and same[0].telling >= _TELLING for call in same}
 
 
-def _row(follower: Follower, function: Function, part: str, calls: "list[Call]", share: float, steps: int) -> dict:
+def _row(follower: Follower, function: Function, part: str, calls: "list[Call]", steps: int) -> dict:
     sites, places = follower.sites, {call.at for call in calls}
     place = places.pop() if len(places) == 1 else None
     code = function.code
@@ -146,13 +147,24 @@ def _row(follower: Follower, function: Function, part: str, calls: "list[Call]",
         "part": part,
         "calls_per_step": rounded(len(calls) / steps),
         "arguments": len({call.key for call in calls}),
-        "ms_per_step": milliseconds(_spent_ns(calls), steps),
-        "share": rounded(share),
+        "ms_per_step": milliseconds(_alone_ns(follower.calls, function, calls), steps),
     }
 
 
 def _spent_ns(calls: "list[Call]") -> int:
     return sum(call.spent_ns for call in calls)
+
+
+def _alone_ns(every: "list[Call]", function: Function, calls: "list[Call]") -> float:
+    """What some of the calls of a function take with nobody listening, by those that were timed so, if any were."""
+    watched = _median([call.spent_ns for call in every if call.function is function and not call.is_alone])
+    factor = min(1.0, _median(function.alone) / max(1, watched)) if function.alone else 1.0
+    # The frame of a call that raised goes later: what lies between is not its.
+    return sum(min(call.spent_ns, watched) if call.is_alone else factor * call.spent_ns for call in calls)
+
+
+def _median(values: "list[int]") -> int:
+    return sorted(values)[len(values) // 2]
 
 
 def _above(call: Call):
