@@ -42,7 +42,7 @@ _MADE_WITH = (
 )
 """What another loader like this one needs."""
 _SETTLED_FETCH = 4
-"""The batch of each worker from which on they are compared: a later one than those that import and warm up."""
+"""The batch of each worker from which on they are looked at: a later one than those that import and warm up."""
 _EARLY_ITERATORS = 2
 """Before which workers have calls followed: those of every epoch would hold up the loop again and again."""
 _ITERATORS = 1000
@@ -266,9 +266,9 @@ class Loading:
         self.untimed = 0 if self.worker or self.fetched < _TIMED_FETCHES else 7
         self.collate = collate
         collate.timing = True
-        self.fetch_gc_ns = self.pauses.ns
-        if self.worker:
+        if self.worker and self.fetched >= _SETTLED_FETCH:
             self.look_closer()
+        self.fetch_gc_ns = self.pauses.ns
         self.fetch_ns, self.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
 
     def fetch_ended(self, fetcher) -> None:

@@ -6,7 +6,6 @@ A later one is made line by line too, where batches take longer and longer. None
 import sys
 
 from .line_clock import LineClock
-from .same_results import FollowedBatches, obstacle
 
 _LINES_OF = 4
 """A later batch than those that import and warm up."""
@@ -17,8 +16,11 @@ _CALLS_OF = (5, 6, 7)
 def closer_look(number: int, is_slower: bool, is_early: bool, sites, loop):
     """How to look at batch `number`, counted from 1; None where nobody does, or where the job traces or profiles.
     `is_early`: the worker is one of the first."""
-    if number == _CALLS_OF[0] and is_early and not obstacle():
-        return _Calls(sites, loop)
+    if number == _CALLS_OF[0] and is_early and sys.getprofile() is None and sys.gettrace() is None:
+        # Workers that every epoch starts anew do without.
+        from .same_results import FollowedBatches
+
+        return _Calls(FollowedBatches(sites, loop))
     if (number == _LINES_OF or is_slower) and sys.gettrace() is None:
         return _Lines(sites, loop, "making" if number == _LINES_OF else "later_making")
     return None
@@ -43,8 +45,8 @@ class _Lines:
 class _Calls:
     """Batches one after another."""
 
-    def __init__(self, sites, loop) -> None:
-        self.followed = FollowedBatches(sites, loop)
+    def __init__(self, followed) -> None:
+        self.followed = followed
 
     def begin(self) -> None:
         self.followed.begin()

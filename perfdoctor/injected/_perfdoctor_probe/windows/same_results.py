@@ -44,7 +44,11 @@ class SameResultsWindow:
         """Why this cannot be done now, or ""."""
         if self.compiled:
             return "the job uses torch.compile, which runs other code than the functions that it was given"
-        return obstacle()
+        if sys.getprofile() is not None:
+            return "the job profiles its own functions"
+        if sys.gettrace() is not None:
+            return "a debugger or a coverage tool traces the job's lines"
+        return ""
 
     def open(self) -> None:
         self.follower.begin()
@@ -95,15 +99,6 @@ class FollowedBatches:
         """The functions, per batch."""
         follower = self.follower
         return rows(follower, {PARTS[parts.OTHER]: follower.wall_ns - follower.lost_ns}, self.batches)
-
-
-def obstacle() -> str:
-    """Why nobody's calls can be followed now, or ""."""
-    if sys.getprofile() is not None:
-        return "the job profiles its own functions"
-    if sys.gettrace() is not None:
-        return "a debugger or a coverage tool traces the job's lines"
-    return ""
 
 
 def rows(follower: Follower, totals: "dict[str, int]", steps: int) -> dict:
