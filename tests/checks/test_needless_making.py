@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
 from etl_outcomes import examined, found
 from ill_runs.etl import BANK, BANK_LINE, crowding_workers, fetch, made_again, same_result, waiting
 from ills import ILL
+from perfdoctor.checks.etl import CHECK
 from samples import LOADER_LINE, healthy, ids, is_clear, number, with_
 
+from perfdoctor.config.settings import Config
+from perfdoctor.diagnosis.examine import Rules
+from perfdoctor.diagnosis.examine import examine as judge
 from perfdoctor.diagnosis.findings import Location, Part, Severity
-from perfdoctor.evidence.model import Missing, SamplesAsked, WholeJob
+from perfdoctor.evidence.model import Missing, RunEvidence, SamplesAsked, WholeJob
 from perfdoctor.report import wording
 
 # ---------------------------------------------------------------------------------------------------------
@@ -64,6 +69,15 @@ def test_more_workers_are_billed_for_what_it_leaves() -> None:
     same, workers = examined(evidence).findings
     assert (same.id, workers.id) == ("PD03.same-result", "PD03.too-few-workers")
     assert workers.savings.general and not same.savings.general
+
+
+def test_together_they_are_billed_no_more_than_there_is_to_save() -> None:
+    evidence = same_result(ms_per_step=12.85, loader={"cpus": 8})
+    rules = Rules(Config(), date(2030, 6, 15), lambda _: None)
+    (judged,) = judge(RunEvidence((evidence,)), [(CHECK, CHECK.limits)], rules).checks
+    claimed = {finding.id: finding.savings.claimed for finding in judged.outcome.findings}
+    # Workers act on the 7.85 ms of the wait that the function leaves.
+    assert claimed == {"PD03.same-result": 0.0, "PD03.too-few-workers": pytest.approx(12.85 / 20.7)}
 
 
 def test_where_making_is_not_what_is_waited_for_it_costs_nothing() -> None:

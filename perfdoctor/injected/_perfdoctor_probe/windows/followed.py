@@ -213,6 +213,7 @@ class Follower:
         for name in call.function.names:
             if call.function.makes and call.made is None:
                 call.made = given[name]
+                call.function.kind = type(call.made).__name__
             elif name in given:
                 content.add(given[name])
         self.bytes += content.bytes

@@ -6,7 +6,19 @@ import inspect
 class Function:
     """One of the user's, by its code."""
 
-    __slots__ = ("alone", "calls", "code", "compared", "differs", "is_let_go", "moves", "names", "returned", "spent_ns")
+    __slots__ = (
+        "alone",
+        "calls",
+        "code",
+        "compared",
+        "differs",
+        "is_let_go",
+        "kind",
+        "moves",
+        "names",
+        "returned",
+        "spent_ns",
+    )
 
     def __init__(self, code) -> None:
         self.code = code
@@ -14,6 +26,8 @@ class Function:
         count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
         self.names = (*code.co_varnames[:count], *code.co_freevars)
         """What a call of it is given: its arguments, and what it closes over."""
+        self.kind = ""
+        """The class of what it makes."""
         self.calls = self.spent_ns = 0
         self.returned: "dict[bytes, bytes]" = {}
         """By its arguments."""

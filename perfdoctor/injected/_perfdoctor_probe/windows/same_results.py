@@ -191,7 +191,6 @@ def _wrapped(calls: "list[Call]", function: Function) -> "Function | None":
 
 
 def _name(function: Function) -> str:
-    """`mel_bank`, `Clips.window`; of what makes an object its class."""
+    """`mel_bank`, `Clips.window` (before Python 3.11 `window`); of what makes an object its class."""
     code = function.code
-    name = getattr(code, "co_qualname", code.co_name).rpartition("<locals>.")[2]
-    return name.removesuffix(".__init__") if function.makes else name
+    return function.kind or getattr(code, "co_qualname", code.co_name).rpartition("<locals>.")[2]
