@@ -4,24 +4,26 @@ What it looks at
 ----------------
 For a step or two, every operator with the line that issued it; every read of a scalar (`.item()`, `float(t)`, an
 f-string, `if t > 0`), every copy between devices and every tensor made of a list, with its line and duration; and on
-a GPU the copies that the device saw. The source of the loop around a line that runs often: what an iteration needs from
-the one before. For three steps on a CPU, which operators are called with the same arguments as before (the same
+a GPU the copies that the device saw. The source of the loop around a line that runs often: what an iteration needs
+from the one before. For three steps on a CPU, which operators are called with the same arguments as before (the same
 memory, unchanged since, and what was made of it in the same way), and what they and their nodes in the backward pass
-take. Loops over parameters and copies of the model's state are told by PD17.
+take. For three steps, the arguments and results of each call of the user's own functions, by hashes of what they hold:
+what Python and NumPy compute again. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
 
 Why it costs time
 -----------------
-A loop over the samples of a batch pays 5 to 20 us of Python and dispatch for every element, where one operator
-on the whole batch pays them once: such loops in losses were 17 to 59 times slower than their vectorised form.
-On a GPU a scalar read makes the host wait until the device has done all that was asked of it, and then the device
-waits for the host. On a CPU a read is cheap, but one per sample and step adds up. A list holds an object for each
-number: `torch.tensor()` reads a million of them in 144 ms, NumPy in 20. A property that computes is computed each
-time it is read, and a second forward pass on the same batch, for a metric or another loss, takes as long as the first
-one: a graph model whose vectors were propagated twice per step took twice as long. Masks, positional encodings,
-normalised adjacency matrices and the features of a frozen encoder are the same in every step.
+A loop over the samples of a batch pays 5 to 20 us of Python and dispatch for every element, where one operator on the
+whole batch pays them once: such loops in losses were 17 to 59 times slower than their vectorised form. On a GPU a
+scalar read makes the host wait until the device has done all that was asked of it, and then the device waits for the
+host. On a CPU a read is cheap, but one per sample and step adds up. A list holds an object for each number:
+`torch.tensor()` reads a million of them in 144 ms, NumPy in 20. A property that computes is computed each time it is
+read, and a second forward pass on the same batch, for a metric or another loss, takes as long as the first one: a
+graph model whose vectors were propagated twice per step took twice as long. Masks, positional encodings, normalised
+adjacency matrices and the features of a frozen encoder are the same in every step; so is a table or a file that a
+function computes or reads each time it is called.
 
 Example
 -------
@@ -49,9 +51,10 @@ dozen and each issues small operators. A loop whose iterations need one another 
 acts on the state of `env.step()`) is an opportunity at most, without a number. Work that is repeated for a purpose:
 activations that a checkpoint computes again, two passes that draw their own dropout, passes with batch normalisation
 that keeps statistics, a second backward pass through the same batch, passes with other weights (sharpness-aware
-minimisation), a critic's passes with and without `detach()`; results that are changed in place afterwards, and memory
-that is filled with constants; a model whose parameters stay as they are, on a batch that is the same in every step, as
-benchmarks have it in place of real data.
+minimisation), functions that draw random numbers, call a model, change what they are given or return little (a flag,
+a number), a critic's passes with and without `detach()`; results that are changed in place afterwards, and memory
+that is filled with constants; a model whose parameters stay as they are, on a batch that is the same in every step,
+as benchmarks have it in place of real data.
 
 Limits
 ------
@@ -75,8 +78,8 @@ References
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, milliseconds
-from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing, Step
+from perfdoctor.api.findings import Check, Finding, Measurement, Outcome, cannot_tell, clear, found, milliseconds
+from perfdoctor.api.quantities import CallSite, Evidence, Line, Missing, SameResult, Step
 
 from .._shared.asserting import asserting_lines
 from .._shared.lines import key
@@ -90,6 +93,7 @@ from .list_conversions import list_conversions
 from .on_device import in_trace
 from .repeated import repeated_work
 from .round_trips import round_trips
+from .same_result import is_about, needless, runs_in, same_result
 from .scalar_reads import ScalarReads
 
 
@@ -112,12 +116,15 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         read = device_syncs(evidence, step, reads, limits)
     else:
         read = ScalarReads(evidence, step, reads, lines, limits).findings()
+    again, repeated = _once(needless(evidence, step, limits), repeated_work(evidence, step, limits))
+    lines_told = told | {key(line.site) for line in lines if runs_in(line, again)}
     findings = (
         *read,
         *round_trips(step, calls, limits),
         *list_conversions(step, calls, limits),
-        *element_loops(evidence, step, lines, told, limits),
-        *repeated_work(evidence, step, limits),
+        *element_loops(evidence, step, lines, lines_told, limits),
+        *repeated,
+        *(same_result(evidence, step, one, limits) for one in again),
     )
     shared = _measured(reads, lines)
     if findings:
@@ -126,6 +133,19 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         "{reads:scalar read} per step: {reads_ms}; the busiest line ran {runs:time} and issued {ops:operator}",
         *shared,
     )
+
+
+def _once(
+    again: tuple[SameResult, ...], repeated: tuple[Finding, ...]
+) -> tuple[tuple[SameResult, ...], tuple[Finding, ...]]:
+    """Without what the others say of the same work: operators that are computed again inside of a function that is
+    called again are told where they are most of it, and the function where they are not."""
+
+    def is_told(one: SameResult) -> bool:
+        return any(is_about(finding, one) and finding.savings.high_ms >= one.ms_per_step for finding in repeated)
+
+    left = tuple(one for one in again if not is_told(one))
+    return left, tuple(finding for finding in repeated if not any(is_about(finding, one) for one in left))
 
 
 def _of_parameters(

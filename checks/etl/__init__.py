@@ -5,8 +5,12 @@ What it looks at
 The time each step waits in the loader's `__next__` (the first batch of an iterator apart), how many batches were
 ready on arrival, and, where batches are made, the wall and CPU time of the data set and of `collate_fn`, their
 run delay, what they read, and how long the workers' garbage collections take; the making of one batch line by line,
-which tells the line of the data set or of `collate_fn` to look at first. A loader that keeps up is clear, whatever its
-settings.
+which tells the line of the data set or of `collate_fn` to look at first, and how often it ran. A loader that keeps up
+is clear, whatever its settings.
+
+What need not be done again: for three more batches, the arguments and results of each call of the user's own functions,
+by hashes of what they hold; and after the last step of a job that perfdoctor ends, two samples of the data set, each
+asked for twice.
 
 Of a trace: the device's idle time while the host is in the loader, and copies from pageable memory beside which
 nothing runs. Why the loader is slow a trace does not say.
@@ -18,6 +22,11 @@ storage that is slow to answer, a costly transform or `collate_fn`, batches that
 process, a sampler that takes longer than the batch, a slow batch now and then, no CPU left to make them, garbage
 collections in the workers, or an iterator that is built again and again. Each has its own fix, and the wrong one hurts:
 two workers on trivial data made a loop run at 0.53x.
+
+A filter bank, a window or a vocabulary is the same for every sample: made once it costs nothing. So are samples in
+which nothing random is: a data set that computes them in `__getitem__` computes all of them again in every epoch. A
+Python loop over the elements of a sample pays for the interpreter at each, where NumPy runs the same loop inside one
+function.
 
 Batches that are there in time cost too when the workers that make them take training's CPUs: a filter bank computed
 for each sample, beside training on two threads and two cores, made the step 2.5 times as long, though the loop waited
@@ -32,21 +41,37 @@ Example
     for batch in loader:                                        # 30 ms per step; with one worker 20, with two 11
         train_step(batch)
 
+    def __getitem__(self, index):
+        return mel_bank(self.rate, 64) @ self.spectra[index]    # the bank is the same for every sample
+
 How to fix
 ----------
-Follow the finding: more workers where they would keep up, fewer where handing over costs more than making, batched
-indexing where single samples are cheap and many, indices drawn all at once where the sampler is slow, cheaper
-transforms where no CPU is left, persistent workers where each epoch starts them anew, a larger `prefetch_factor` where
-a slow batch now and then holds up the others, pinned memory where copies to the device are pageable.
+Follow the finding: what is the same for every sample computed once, in `__init__` or by `functools.lru_cache`;
+samples without anything random made once, before training; whole arrays instead of a loop over their elements; more
+workers where they would keep up, fewer where handing over costs more than making, batched indexing where single
+samples are cheap and many, indices drawn all at once where the sampler is slow, cheaper transforms where no CPU is
+left, persistent workers where each epoch starts them anew, a larger `prefetch_factor` where a slow batch now and then
+holds up the others, pinned memory where copies to the device are pageable.
 
 When it stays silent
 --------------------
-When the exposed wait is below 5 % of the step. `num_workers=0` with a loader that keeps up is no finding, nor are
-the up to 2 ms that any hand-over from a worker takes, nor a loader's own bookkeeping. On a GPU, a wait that is
-hidden behind queued kernels is not counted: it costs at most the time in which the device can have been without work.
+When the exposed wait is below 5 % of the step. `num_workers=0` with a loader that keeps up is no finding, nor are the
+up to 2 ms that any hand-over from a worker takes, nor a loader's own bookkeeping. A transform that takes long is an
+opportunity and no ill unless something in it is done twice, or element by element: it may be what training needs.
+Functions that draw random numbers, by any generator within their reach, that change an object which they were given,
+that return nothing, a flag, a number or two, or what cannot be compared (iterators, handles, objects of extensions),
+and such as return different results for the same arguments do not count; nor do samples under 0.1 ms, samples that
+would fill more than half of the free memory, and those of a loop of a single epoch. On a GPU, a wait that is hidden
+behind queued kernels is not counted: it costs at most the time in which the device can have been without work.
 
 Limits
 ------
+Arguments are compared by what they hold; objects and arrays over 16 MB by their identity and what was set in them, so
+that a function is taken to depend on nothing else. Within three batches few samples come again: what is the same for
+some of them only is seen where they do. Functions of libraries are not followed, nor what a data set reads inline.
+Two samples stand for all; a data set whose objects cannot be compared, or that works in workers only, is not known.
+Jobs that end by themselves are not asked for samples.
+
 Batches that a loop makes itself, without a DataLoader, cannot be told from other code. Storage and network look
 alike: both are time off the CPU. Predictions for workers use a model of overlap (the wait of a step cannot be
 less than the slowest resource allows), not a trial.
@@ -65,8 +90,7 @@ from perfdoctor.api.causes import loader_waits
 from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, not_applicable, present
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
-from .causes import together, waiting
-from .crowding import crowded_training
+from .causes import crowding_workers, together, waiting
 from .handover import pageable_copies
 from .several import cases
 from .starved import in_trace
@@ -93,7 +117,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     waited = [case for case in every if case.is_worth_it]
     findings = (
         *(finding for case in waited for finding in waiting(case)),
-        *(() if waited else present(together(every), *map(crowded_training, every))),
+        *(() if waited else present(together(every))),
+        *(() if waited else (finding for case in every for finding in crowding_workers(case))),
         *present(*(restarted_workers(case) for case in every)),
         *present(pageable_copies(evidence, step, limits)),
     )

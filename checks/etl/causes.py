@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perfdoctor.api.causes import Bursts, bursts, input_wait, loader_waits, overlap, with_cpus
-from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, milliseconds, present
+from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, location, milliseconds, present
 from perfdoctor.api.quantities import MAKING, WITHOUT_CPU, Cause, Fetch, Missing
 
+from .crowding import crowded_training
 from .handover import handover
+from .made_again import samples_made_again
 from .making import costly_part
 from .no_cpu_left import no_cpu_left
+from .same_result import same_results
 from .sampling import slow_sampler
 from .waiting import Case, fetch_measurements
 from .workers import WORTH, more_workers, rebuilt_iterator, too_few_workers, uneven_batches, worker_collections
@@ -22,7 +25,41 @@ def waiting(case: Case) -> tuple[Finding, ...]:
     fetch = case.loader.fetch
     if not isinstance(fetch, Missing) and case.split.blamed in WITHOUT_CPU:
         return _for_want_of_cpus(case, fetch)
-    return present(_cause(case))
+    return _causes(case)
+
+
+def crowding_workers(case: Case) -> tuple[Finding, ...]:
+    """What workers take from training whose batches are there in time."""
+    crowded = crowded_training(case)
+    fetch = case.loader.fetch
+    return () if crowded is None or isinstance(fetch, Missing) else _beside(_needless(case, fetch), crowded)
+
+
+def _causes(case: Case) -> tuple[Finding, ...]:
+    """What is made that need not be, and who is to blame for the rest."""
+    fetch = case.loader.fetch
+    needless = () if isinstance(fetch, Missing) or case.split.blamed not in MAKING else _needless(case, fetch)
+    return _beside(needless, _cause(case))
+
+
+def _needless(case: Case, fetch: Fetch) -> tuple[Finding, ...]:
+    """Work on batches whose result was there before: functions, and with what they leave whole samples."""
+    again = samples_made_again(case, fetch, 0.0)
+    same = same_results(case, fetch, but_samples=again is not None)
+    told = {finding.location for finding in same}
+    beside = sum(fetch.share_of(one) for one in fetch.same if location(one.at) in told)
+    return present(*same, samples_made_again(case, fetch, beside))
+
+
+def _beside(needless: tuple[Finding, ...], cause: Finding | None) -> tuple[Finding, ...]:
+    """A cause beside work that need not be done at all is billed for what that leaves; a transform, or storage that is
+    read again, is no cause then."""
+    if cause is None or not needless:
+        return present(*needless, cause)
+    again = any(finding.id == "PD03.samples-made-again" for finding in needless)
+    if cause.id == "PD03.transform" or (again and cause.id == "PD03.storage"):
+        return needless
+    return (*needless, replace(cause, savings=replace(cause.savings, general=True)))
 
 
 def together(every: Sequence[Case]) -> Finding | None:
@@ -82,12 +119,16 @@ def _for_want_of_cpus(case: Case, fetch: Fetch) -> tuple[Finding, ...]:
     loader, split = loaders[case.number], waits[case.number]
     alone = replace(case, evidence=quiet, loader=loader, step=step, split=split, with_cpus=True)
     remains = split.blamed in (*MAKING, Cause.GC) and split.blamed_ms >= case.limits.min_share * step.step_ms
-    own = _cause(alone) if remains else None
-    if own is None:
+    own = _causes(alone) if remains else ()
+    if not own:
         return (no_cpu_left(case, fetch, 0.0),)
+    return no_cpu_left(case, fetch, min(case.wait, split.blamed_ms)), *(_of_whole_step(case, one) for one in own)
+
+
+def _of_whole_step(case: Case, own: Finding) -> Finding:
+    """What was found as if every batch had a CPU."""
     saved = replace(own.savings, share=own.savings.ceiling_ms / case.step.step_ms)
-    own = replace(own, confidence=Confidence.MEDIUM, savings=saved)
-    return no_cpu_left(case, fetch, min(case.wait, split.blamed_ms)), own
+    return replace(own, confidence=Confidence.MEDIUM, savings=saved)
 
 
 def unexplained(case: Case, reasoning: str, *extra: Measurement) -> Finding:

@@ -27,6 +27,14 @@ CHEAPER = {
 """A clause and the code, by what takes longest."""
 
 
+WITHOUT_LOOP = Fix(
+    text="Compute on whole arrays instead of element by element: NumPy and torch run such a loop inside one operator.",
+    code="image = np.clip(image * contrast + brightness, 0, 1)  # no loop over its pixels",
+    risk="Sums may be taken in another order, so that the last digits differ.",
+    remedies=("etl.replay",),
+)
+
+
 def cheaper_batch(cause: Cause) -> Fix:
     """By what takes longest."""
     way, code = CHEAPER[cause]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from perfdoctor.api.causes import Overlap
 from perfdoctor.api.findings import Confidence, Finding, Measurement, milliseconds, share
-from perfdoctor.api.quantities import Cause, CodeLine, Fetch, Missing
+from perfdoctor.api.quantities import Cause, CodeLine, Fetch, Missing, SamplesAsked
 
 from .._shared.loader_fixes import batched_indexing
-from .cheaper import WON_BACK, cheaper_batch
+from .cheaper import WITHOUT_LOOP, WON_BACK, cheaper_batch
 from .crowding import crowding
+from .loops import ElementLoop, element_loop
 from .waiting import Case, fetch_measurements
 
 _IN = {Cause.STORAGE: "waiting for storage", Cause.TRANSFORM: "in `__getitem__`", Cause.COLLATE: "in `collate_fn`"}
@@ -46,6 +47,11 @@ def told(fetch: Fetch) -> tuple[str, tuple[Measurement, ...]]:
     )
 
 
+def is_cheap(case: Case, fetch: Fetch) -> bool:
+    """Whether what a sample takes is Python's part of it."""
+    return fetch.getitem_ms / max(1.0, case.samples) < _CHEAP_SAMPLE_MS
+
+
 def picks_samples_singly(case: Case, fetch: Fetch) -> bool:
     """Whether a batch is many cheap samples, so that Python's part of each is most of it."""
     samples = case.loader.batch_size or 0
@@ -54,30 +60,37 @@ def picks_samples_singly(case: Case, fetch: Fetch) -> bool:
     # A function of the job's own that takes most of the time does something: look there.
     if case.split.blamed is Cause.COLLATE and case.loader.collate not in _TORCH_COLLATE:
         return False
-    cheap = samples > 1 and fetch.getitem_ms / samples < _CHEAP_SAMPLE_MS
+    cheap = samples > 1 and is_cheap(case, fetch)
     return case.loader.num_workers == 0 and cheap and case.split.blamed is not Cause.STORAGE
 
 
 def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
-    """Storage, the transform or `collate_fn`."""
+    """Storage, the transform or `collate_fn`. A transform is an ill only where it is a loop over elements: that it
+    takes long does not say that it could take less."""
     if picks_samples_singly(case, fetch):
         return _per_sample_indexing(case, fetch)
     blamed, line = case.split.blamed, hottest(fetch)
+    loop = element_loop(case, fetch) if blamed is Cause.TRANSFORM else None
     where, measured = told(fetch)
+    if loop is not None:
+        line = loop.lines[0]
+        where, measured = _looping(loop)
+    elif blamed is Cause.TRANSFORM:
+        where += _nothing_twice(case)
     least, most = crowding(case)
     if least:
         where += "; meanwhile the training thread waits {crowded_ms} per step for a CPU, which the workers have"
         measured += (milliseconds("crowded_ms", least, "training without a CPU, per step"),)
     return case.finding(
         blamed.value,
-        f"a batch takes {{make_ms}}, mostly {doing(case)}",
+        f"a batch takes {{make_ms}}, mostly {'in a Python loop' if loop is not None else doing(case)}",
         (
             "handing batches over from workers would cost what it saves, so the batch itself must become cheaper"
             if not case.loader.num_workers and model.make_ms < model.handover_ms[1]
             else "more workers would not keep up on {cpus:usable CPU}, so the batch itself must become cheaper"
         )
         + where,
-        cheaper_batch(blamed),
+        WITHOUT_LOOP if loop is not None else cheaper_batch(blamed),
         f"the share of making a batch that is spent {doing(case)}, of which a cheaper way keeps 10 to 75 %"
         + (", and what training waits for a CPU" if least else ""),
         low=WON_BACK[0] * (case.part(blamed) + least),
@@ -93,6 +106,30 @@ def costly_part(case: Case, fetch: Fetch, model: Overlap) -> Finding:
         confidence=Confidence.MEDIUM,
         # Where no line of the user's makes the batch there is little to make cheaper.
         warning_share=case.limits.error_share if _is_a_librarys(case, fetch) else None,
+        is_ill=blamed is not Cause.TRANSFORM or loop is not None,
+    )
+
+
+def _looping(loop: ElementLoop) -> tuple[str, tuple[Measurement, ...]]:
+    """The loop, as a clause, and its measurements."""
+    return (
+        "; {loop} runs {loop_runs:time} for each sample, and lines that run so often take {loop_share} of the making",
+        (
+            Measurement("loop", str(loop.lines[0].site), "text", "the dearest line of the loop"),
+            Measurement("loop_runs", loop.runs, "count", "its runs per sample"),
+            share("loop_share", loop.share, "of the making, on lines that run so often"),
+        ),
+    )
+
+
+def _nothing_twice(case: Case) -> str:
+    """Why a transform that takes long need not be wrong."""
+    asked = case.loader.again
+    differ = isinstance(asked, SamplesAsked) and asked.same is False
+    return "; nothing in it is known to be needless: " + (
+        "samples differ each time they are made, and no line of it runs for each of their elements"
+        if differ
+        else "no function of it was seen to return the same again, and no line of it runs for each element of a sample"
     )
 
 

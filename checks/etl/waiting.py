@@ -10,6 +10,7 @@ from perfdoctor.api.findings import (
     Fix,
     Measurement,
     Part,
+    Severity,
     location,
     milliseconds,
     savings,
@@ -31,6 +32,14 @@ class Limits:
     """Cheap samples picked one by one are the ordinary way to use a data set of tensors; a note up to this saving."""
     min_wait_ms: float = 0.05
     """Below, the wait is the loader's own bookkeeping (20 to 40 us a batch) and no setting shortens it."""
+    loop_runs: float = 32.0
+    """Runs of a line per sample that make it a loop over elements: few samples have as many parts."""
+    loop_share: float = 0.25
+    """Of the making, from which on such lines are what is slow about it."""
+    loop_us: float = 50.0
+    """What a run of such a line takes at most: above, it works on an array, and Python around it does not matter."""
+    memory_share: float = 0.5
+    """Of the free memory, what all samples may fill: the job needs some more later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,15 @@ class Case:
         """What `of_loader` needs."""
         return (Measurement("loader", self.name, "text", "loader"),) if self.name else ()
 
+    @property
+    def samples(self) -> float:
+        """In a batch; 0 where that is not known."""
+        if self.loader.batch_size is not None:
+            return float(self.loader.batch_size)
+        if self.name or isinstance(self.step.samples, Missing):  # a step's samples are those of all loaders
+            return 0.0
+        return self.step.samples / max(self.loader.steady_batches_per_step, 1e-9)
+
     def part(self, *causes: Cause) -> float:
         """Of the wait: by their share of the making; what it takes longer than that comes in bursts of the same."""
         return self.wait * self.split.ms(*causes) / self.split.making_ms if self.split.making_ms > 0 else 0.0
@@ -97,8 +115,10 @@ class Case:
         lanes: int = 0,
         warning_share: float | None = None,
         ceiling: float | None = None,
+        is_ill: bool = True,
     ) -> Finding:
-        """The wait, and `because` of what; `at`: the line to change, where that is not the loader's."""
+        """The wait, and `because` of what; `at`: the line to change, where that is not the loader's. Not `is_ill`:
+        nothing says that it could be otherwise."""
         # By what a fix would give, not by what the wait costs: some of it no fix takes away.
         saved_share = (low + high) / 2 / self.step.step_ms
         waits = "with enough CPUs the loop would still wait" if self.with_cpus else "the loop waits"
@@ -107,7 +127,9 @@ class Case:
             id=f"PD03.{name}",
             severity=severity(
                 saved_share, self.limits.min_share if warning_share is None else warning_share, self.limits.error_share
-            ),
+            )
+            if is_ill
+            else Severity.NOTE,
             confidence=confidence,
             message=waits + (f": {because}" if because else ""),
             reasoning=("on a quiet machine this would remain: " if self.with_cpus else "") + reasoning,

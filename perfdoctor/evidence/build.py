@@ -86,6 +86,7 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "call_sites": lambda rank: lines.call_sites(rank.process),
     "hot_lines": lambda rank: lines.hot_lines(rank.process, rank.step),
     "code_lines": lambda rank: lines.code_lines(rank.process, rank.step),
+    "same_results": lambda rank: lines.same_results(rank.process, rank.step),
     "index_use": lambda rank: windows.index_use(rank.process),
     "counters": lambda rank: windows.counters(rank.process),
     "precision": lambda rank: settings.precision(rank.process),

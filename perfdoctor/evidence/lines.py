@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ..recording.lines import LinesWindow
+from ..recording.lines import LinesWindow, SameResultsWindow
 from ..recording.model import ProcessRecording
 from . import windows
-from .model import CallSite, CodeLine, Line, Missing, Step
+from .model import CallSite, CodeLine, Line, Missing, SameResult, Step
 
 _WAIT, _IN_A_WORKER = "input_wait", "other"
 """The part of the step in which batches are made: workers know no other."""
@@ -42,6 +42,18 @@ def code_lines(process: ProcessRecording, step: Step | Missing) -> tuple[CodeLin
     if isinstance(window, Missing):
         return window
     return step if isinstance(step, Missing) else _in_ordinary_steps(window.lines, step)
+
+
+def same_results(process: ProcessRecording, step: Step | Missing) -> tuple[SameResult, ...] | Missing:
+    """Functions that are called again for what they have returned before, the most expensive first."""
+    window = windows.same_results(process)
+    if isinstance(window, Missing):
+        return window
+    if isinstance(step, Missing):
+        return step
+    parts = step.parts.as_dict()
+    found = [replace(one, ms_per_step=min(one.ms_per_step, parts.get(one.part, 0.0))) for one in window.rows]
+    return tuple(sorted(found, key=lambda one: -one.ms_per_step))
 
 
 def _in_ordinary_steps(lines: Sequence[L], step: Step) -> tuple[L, ...]:
@@ -77,3 +89,24 @@ def making_here(process: ProcessRecording, loaders: Collection[int], times: floa
 def _made(window: LinesWindow, part: str) -> tuple[CodeLine, ...]:
     found = [line for line in window.lines if line.called and line.part == part]
     return tuple(sorted(found, key=lambda line: -line.share))
+
+
+def same_making(workers: Sequence[ProcessRecording]) -> tuple[SameResult, ...]:
+    """Those of them that the making of batches calls in the workers of a loader, the dearest first, per batch."""
+    # Workers make alike batches: the one that lost least says what is sure.
+    watched = [worker.same_making.rows for worker in workers if worker.same_making is not None]
+    return min(watched, key=lambda rows: sum(one.ms_per_step for one in rows), default=())
+
+
+def same_making_here(
+    process: ProcessRecording, loaders: Collection[int], batches_per_step: float
+) -> tuple[SameResult, ...]:
+    """The same in the training process, while the loop waits for a batch of these loaders."""
+    window = process.same_results
+    rows = window.rows if isinstance(window, SameResultsWindow) else ()
+    batches = max(batches_per_step, 1e-9)
+    return tuple(
+        replace(one, ms_per_step=one.ms_per_step / batches, calls_per_step=one.calls_per_step / batches)
+        for one in rows
+        if one.part == _WAIT and (one.loader < 0 or one.loader in loaders)
+    )

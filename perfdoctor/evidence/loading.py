@@ -11,8 +11,8 @@ import numpy as np
 
 from ..recording.loading import LoaderMade, WorkerSample
 from ..recording.model import Columns, ProcessRecording
-from .lines import making, making_here
-from .model import NO_LINE, Fetch, Loader, Missing, Site, WorkerThreads
+from .lines import making, making_here, same_making, same_making_here
+from .model import NO_LINE, NOT_ASKED, Fetch, Loader, Missing, Site, WorkerThreads
 from .same_loaders import alike, made_for, started_by
 from .stats import trimmed_mean
 from .steady import ALONE, Mask, Selection
@@ -75,6 +75,7 @@ def _loader(
     iterators = [iterator for iterator in process.iterators if iterator.loader in ids]
     ends = [ended.us / 1000 for ended in process.iterators_ended if ended.loader in ids]
     first_waits = batches["wait_us"][mine & first] / 1000
+    batches_per_step = float(chosen.sum()) / selection.count
     sizes = [seen.bytes for seen in process.batches_seen if seen.loader in ids]
     return Loader(
         **{f.name: getattr(made, f.name) for f in fields(made)},
@@ -90,13 +91,14 @@ def _loader(
         iterated_at=iterators[-1].site if iterators else NO_LINE,
         iterator_start_ms=_iterator_start_ms([it.us / 1000 for it in iterators], list(first_waits)),
         batches_per_iterator=float(mine.sum()) / max(1, len(iterators)),
-        fetch=_fetch(drawn, process, workers, times, max(sizes, default=0), selection),
+        fetch=_fetch(drawn, process, workers, times, max(sizes, default=0), batches_per_step, selection),
         worker_threads=_worker_threads(workers),
-        steady_batches_per_step=float(chosen.sum()) / selection.count,
+        steady_batches_per_step=batches_per_step,
         made=len(ids),
         iterator_end_ms=float(np.mean(ends)) if ends else 0.0,
         first_step_ms=_first_step_ms([iterator.step for iterator in iterators], selection),
         steps_ms=_turns(selection),
+        again=next((asked for asked in process.samples_asked if asked.loader in ids), NOT_ASKED),
         ids=ids,
     )
 
@@ -138,6 +140,7 @@ def _fetch(
     workers: Sequence[ProcessRecording],
     times: float,
     batch_bytes: int,
+    batches_per_step: float,
     selection: Selection,
 ) -> Fetch | Missing:
     num_workers = drawn.alike[0].num_workers
@@ -171,6 +174,7 @@ def _fetch(
         gc_line=_collecting_line(workers) if num_workers else None,
         each_ms=_in_order(columns, max(1, num_workers)),
         lines=making(workers) if num_workers else making_here(process, drawn.ids, times),
+        same=same_making(workers) if num_workers else same_making_here(process, drawn.ids, batches_per_step),
     )
 
 

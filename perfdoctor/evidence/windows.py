@@ -9,7 +9,15 @@ from statistics import median
 from typing import TypeVar
 
 from ..recording.kept_trace import KeptTrace
-from ..recording.lines import DiscardedGradients, IndexUse, LinesWindow, RepeatedWork, SitesWindow, SubnormalNumbers
+from ..recording.lines import (
+    DiscardedGradients,
+    IndexUse,
+    LinesWindow,
+    RepeatedWork,
+    SameResultsWindow,
+    SitesWindow,
+    SubnormalNumbers,
+)
 from ..recording.locks import LockWaits
 from ..recording.model import ProcessRecording
 from ..recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpsWindow, ThreadRound, TracingTiming
@@ -189,6 +197,11 @@ def subnormals(process: ProcessRecording, step: Step | Missing) -> SubnormalNumb
 def lock_waits(process: ProcessRecording) -> LockWaits | Missing:
     """Who waited for locks of the job's own."""
     return _seen(process.lock_waits, "lock", 50)
+
+
+def same_results(process: ProcessRecording) -> SameResultsWindow | Missing:
+    """Functions that are called again for what they have returned before."""
+    return _seen(process.same_results, "same-results", 60)
 
 
 def tracing(process: ProcessRecording) -> TracingTiming | Missing:

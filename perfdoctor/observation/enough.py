@@ -104,6 +104,7 @@ class Enough:
             "repeats": process.repeats,
             "subnormals": process.subnormals,
             "locks": process.lock_waits,
+            "same": process.same_results,
             "counters": process.counters,
             "memory": process.memory,
             "objects": process.objects,

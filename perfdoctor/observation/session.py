@@ -33,7 +33,7 @@ from .running_job import RunningJob
 from .vector_extensions import time_vector_extensions
 from .watch import Progress, Terminated, observe
 
-WINDOWS = ("sites", "ops", "lines", "repeats", "locks")
+WINDOWS = ("sites", "ops", "lines", "repeats", "locks", "same")
 """The windows of `check`, in the order they open."""
 COUNTING = ("counters", *WINDOWS)
 """Those of a run that others are compared with."""

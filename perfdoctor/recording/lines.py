@@ -103,6 +103,8 @@ class CodeLine:
     loaders: tuple[tuple[int, float], ...] = ()
     """Of a line that was called while the loop waited for a batch: the loaders that it waited for, each with its
     fraction of the line's time; empty where that is not known."""
+    runs_per_step: float = 0.0
+    """How often it ran, counted, once for each time round a loop; in a worker per batch."""
 
     def fraction(self, loaders: Collection[int]) -> float:
         """Of its time, while the loop waited for one of these; all of it where that is not known."""
@@ -276,3 +278,36 @@ class LinesWindow:
     """Of all lines in all parts."""
     first_step: int = 0
     """Number of the step that it opened at."""
+
+
+@dataclass(frozen=True, slots=True)
+class SameResult:
+    """A function of the user's that is called again for what it has returned before: with the same arguments, by their
+    contents, and with the same result each time. Per step; in a worker per batch."""
+
+    function: str
+    """`mel_bank`, `Clips.window`."""
+    at: Site
+    """The line that calls it; where several do, or a library, its own first line."""
+    defined_at: Site
+    """Its first line."""
+    part: str
+    """As of `CodeLine`."""
+    calls_per_step: float
+    """With arguments that it was given more than once; calls inside such a call of another function count as its."""
+    arguments: int
+    """Different ones among them: 1 where it returns the same each time."""
+    ms_per_step: float
+    """In these calls, by some that were timed without being watched; in evidence no more than the part takes."""
+    within: tuple[Site, ...] = ()
+    """First lines of functions that only it calls, as far as they were looked at."""
+    loader: int = -1
+    """That the loop waited for meanwhile; -1 where it waited for none, or that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SameResultsWindow:
+    """All that was seen of the user's functions in three steps, or in as many batches that a worker made."""
+
+    rows: tuple[SameResult, ...]
+    """The dearest first."""

@@ -68,6 +68,17 @@ class BatchSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class SamplesAsked:
+    """Two samples of a data set, each asked for twice after the last step of a job that perfdoctor ends."""
+
+    loader: int
+    same: bool | Missing
+    """Each was the same both times, and no generator of random numbers was used for it."""
+    bytes: int = 0
+    """Of the larger one: arrays, tensors, texts and numbers."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShapesSeen:
     """Batches whose shape was looked at, and distinct shapes among them, from the start."""
 

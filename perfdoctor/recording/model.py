@@ -16,12 +16,13 @@ from ..injected._perfdoctor_probe import records
 from . import ray
 from .base import Missing, Site
 from .growth import Growth, Planned
-from .lines import GradientReads, LinesWindow, RepeatsWindow, SitesWindow, SubnormalNumbers
+from .lines import GradientReads, LinesWindow, RepeatsWindow, SameResultsWindow, SitesWindow, SubnormalNumbers
 from .loading import (
     BatchSeen,
     IteratorEnded,
     IteratorMade,
     LoaderMade,
+    SamplesAsked,
     ShapesSeen,
     WorkerHeader,
     WorkerSample,
@@ -147,6 +148,8 @@ class ProcessRecording:
     iterators: tuple[IteratorMade, ...]
     iterators_ended: tuple[IteratorEnded, ...]
     batches_seen: tuple[BatchSeen, ...]
+    samples_asked: tuple[SamplesAsked, ...]
+    """Empty of a job that ended by itself."""
     shapes_seen: tuple[ShapesSeen, ...]
     collections: tuple[Collections, ...]
     full_collections: tuple[FullCollection, ...]
@@ -173,6 +176,7 @@ class ProcessRecording:
     repeats: RepeatsWindow | Missing | None
     subnormals: SubnormalNumbers | Missing | None
     lock_waits: LockWaits | Missing | None
+    same_results: SameResultsWindow | Missing | None
     tracing: TracingTiming | Missing | None
     """None where nobody traced Python's allocations."""
     modes: ModesWindow | Missing | None
@@ -193,6 +197,8 @@ class ProcessRecording:
     """Of a worker: one batch, line by line."""
     later_making: LinesWindow | None
     """Of a worker whose batches take longer and longer: a later one."""
+    same_making: SameResultsWindow | None
+    """Of a worker: functions that make batches."""
     timings: FinalTimings | None
     end: ProcessEnd | None
     exit: ProcessExit | None
@@ -264,6 +270,7 @@ KINDS: Mapping[str, str] = {
     "iter": "iterators",
     "iterend": "iterators_ended",
     "batch": "batches_seen",
+    "samples": "samples_asked",
     "shapes": "shapes_seen",
     "gc": "collections",
     "full_gc": "full_collections",
@@ -290,6 +297,7 @@ KINDS: Mapping[str, str] = {
     "window repeats": "repeats",
     "window subnormals": "subnormals",
     "window locks": "lock_waits",
+    "window same": "same_results",
     "cycle": "cycle",
     "growth": "growth",
     "planned": "planned",
@@ -298,6 +306,7 @@ KINDS: Mapping[str, str] = {
     "window objects": "objects",
     "making": "making",
     "later_making": "later_making",
+    "same_making": "same_making",
     "timings": "timings",
     "end": "end",
     "exit": "exit",

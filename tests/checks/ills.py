@@ -32,8 +32,11 @@ from ill_runs.etl import (
     collecting_workers,
     crowding_workers,
     fetch,
+    looping,
+    made_again,
     pageable_copies,
     restarted_workers,
+    same_result,
     slow_sampler,
     uneven_batches,
     waiting,
@@ -59,7 +62,7 @@ from ill_runs.network import convolution, dense_embedding, memory_bound, time_lo
 from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, stepped_schedule, zeroed
 from ill_runs.other_processes import crowded, shared_gpu, throttled
-from ill_runs.repeated_work import repeated, unchanged
+from ill_runs.repeated_work import computed_again, repeated, unchanged
 from ill_runs.shared_model import actors_behind_a_lock, behind_a_lock, graphs_in_threads, serving, with_teams
 from ill_runs.traced import LOOP, traced
 from ill_runs.unused_gradients import without_optimizer
@@ -105,7 +108,9 @@ ILL: dict[str, Evidence] = {
     "PD02.rnn-weights-scattered": scattered(),
     "PD03.too-few-workers": waiting(20.0, fetch((19.0, 1.0)), train_ms=10.0, num_workers=0),
     "PD03.storage": waiting(14.6, fetch((60.0, 1.0)), num_workers=16),
-    "PD03.transform": waiting(22.3, fetch((25.0, 17.0), (0.7, 0.7), run_delay_ms=8.0), empty_share=0.95),
+    "PD03.transform": looping(),
+    "PD03.same-result": same_result(),
+    "PD03.samples-made-again": made_again(),
     "PD03.crowded-training": crowding_workers(),
     "PD03.collate": waiting(10.3, fetch((0.01, 0.01), (15.0, 13.0)), empty_share=0.72),
     "PD03.worker-collections": collecting_workers(),
@@ -200,6 +205,7 @@ ILL: dict[str, Evidence] = {
     "PD10.list-conversion": list_conversion(),
     "PD10.repeated-work": repeated(),
     "PD10.unchanged-work": unchanged(),
+    "PD10.same-result": computed_again(),
     "PD11.capped-by-environment": limited(),
     "PD11.masked-by-hypervisor": masked(),
     "PD12.cpu-contention": crowded(),

@@ -351,6 +351,7 @@ def healthy() -> Evidence:
         ),
         call_sites=(),
         repeated_work=(),
+        same_results=(),
         subnormals=None,
         precision=Precision(
             default_dtype="float32",

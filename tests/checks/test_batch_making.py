@@ -6,8 +6,10 @@ import pytest
 from etl_outcomes import examined, found, name_of
 from ill_runs.etl import (
     DRAW_LINE,
+    LOOP_LINE,
     collecting_workers,
     fetch,
+    looping,
     slow_sampler,
     waiting,
 )
@@ -15,7 +17,7 @@ from ills import ILL
 from samples import LOADER_LINE, healthy, ids, number, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Location, Severity
-from perfdoctor.evidence.model import CodeLine, Missing, Site, ThreadTiming
+from perfdoctor.evidence.model import CodeLine, Missing, SamplesAsked, Site, ThreadTiming
 from perfdoctor.report import wording
 
 # ---------------------------------------------------------------------------------------------------------
@@ -231,11 +233,69 @@ def test_workers_are_asked_for_at_the_loader_and_the_line_is_named_beside() -> N
     ("lines", "severity"), [((), Severity.NOTE), ((_line(0.1),), Severity.WARNING)], ids=["a library's", "the user's"]
 )
 def test_a_batch_that_a_library_makes_quickly_is_no_alarm(lines: tuple[CodeLine, ...], severity: Severity) -> None:
-    """One index for the whole batch of a TensorDataset: 0.5 ms of a step of 4."""
-    made = fetch((0.48, 0.48), (0.0, 0.0), lines=lines)
-    evidence = waiting(0.5, made, train_ms=3.5, num_workers=0, batch_size=None)
+    """Whole batches of a TensorDataset that are collated: 0.5 ms of a step of 4."""
+    made = fetch((0.0, 0.0), (0.48, 0.48), lines=lines)
+    evidence = waiting(0.5, made, train_ms=3.5, num_workers=0, batch_size=None, collate="stacked")
     finding = found(with_(evidence, code_lines=lines))
-    assert (finding.id, finding.severity) == ("PD03.transform", severity)
+    assert (finding.id, finding.severity) == ("PD03.collate", severity)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# A transform that takes long: wrong only where it runs a loop over elements
+
+
+def test_a_transform_that_loops_over_elements_is_told_with_the_loop() -> None:
+    finding = found(ILL["PD03.transform"])
+    assert finding.severity is Severity.ERROR
+    assert "Python loop" in finding.message
+    assert finding.location == Location(LOOP_LINE.file, LOOP_LINE.line, LOOP_LINE.function)
+    assert (number(finding, "loop_runs"), number(finding, "loop_share")) == (64.0, 0.6)
+    assert "whole arrays" in finding.fix.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity"),
+    [
+        ({"runs": 32.0}, Severity.ERROR),
+        ({"runs": 31.0}, Severity.NOTE),
+        ({"share": 0.26}, Severity.ERROR),
+        ({"share": 0.24}, Severity.NOTE),
+        ({"share": 0.9, "runs": 32.0, "batch_size": 1}, Severity.ERROR),
+    ],
+)
+def test_a_loop_runs_often_for_each_sample_and_takes_a_quarter_of_the_making(
+    changes: dict[str, Any], severity: Severity
+) -> None:
+    assert found(looping(**changes)).severity is severity
+
+
+def test_a_line_that_works_for_long_each_time_is_no_loop_over_elements() -> None:
+    """One sample per batch, of 40 frames that take 0.4 ms each."""
+    assert found(looping(share=0.6, runs=40 / 32, batch_size=1)).severity is Severity.NOTE
+
+
+def test_in_the_training_process_lines_are_counted_by_steps() -> None:
+    line = CodeLine(LOOP_LINE, "input_wait", True, 0.0, 0.6, runs_per_step=4 * 32 * 20.0)
+    made = fetch((25.0, 25.0), (0.7, 0.7), lines=(line,))
+    accumulating = waiting(103.0, made, num_workers=0, cpus=1, steady_batches_per_step=4.0)
+    assert found(accumulating).severity is Severity.NOTE
+    often = with_(accumulating, loader__fetch__lines=(with_(line, runs_per_step=4 * 32 * 40.0),))
+    assert found(often).severity is Severity.ERROR
+
+
+@pytest.mark.parametrize(
+    ("again", "text"),
+    [
+        (SamplesAsked(0, False, 40_000), "samples differ each time"),
+        (SamplesAsked(0, Missing("it is told which epoch it is")), "no function of it was seen"),
+        (Missing("they were not asked for"), "no function of it was seen"),
+    ],
+)
+def test_a_transform_without_evidence_of_waste_is_an_opportunity_and_says_why(again: Any, text: str) -> None:
+    finding = found(waiting(20.7, fetch((25.0, 25.0), (0.7, 0.7)), again=again))
+    assert (finding.id, finding.severity) == ("PD03.transform", Severity.NOTE)
+    assert finding.is_opportunity
+    assert text in finding.reasoning and "needless" in finding.reasoning
 
 
 def test_samples_that_come_in_an_order_of_their_own_cannot_be_indexed() -> None:

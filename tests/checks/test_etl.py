@@ -105,8 +105,8 @@ def test_a_loader_that_keeps_up_is_clear_with_its_wait_and_no_word_about_workers
 def test_severity_follows_the_share_of_the_step_that_a_fix_would_save(
     wait_ms: float, severity: Severity | None
 ) -> None:
-    made = fetch((wait_ms, wait_ms), (0.0, 0.0))
-    outcome = examined(waiting(wait_ms, made, train_ms=20.0 - wait_ms, num_workers=0, batch_size=8))
+    made = fetch((0.0, 0.0), (wait_ms, wait_ms))
+    outcome = examined(waiting(wait_ms, made, train_ms=20.0 - wait_ms, num_workers=0, collate="stacked"))
     assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
 
 

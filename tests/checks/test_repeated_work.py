@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ill_runs.repeated_work import AGAIN_LINE, FIRST_LINE, repeated, unchanged
+from ill_runs.cpu_ops import element_loop
+from ill_runs.repeated_work import AGAIN_LINE, FIRST_LINE, POSITIONS_LINE, computed_again, repeated, unchanged
 from perfdoctor.checks.cpu_ops import CHECK, examine
-from samples import healthy, ids, is_clear, only, with_
+from samples import DEVICE_BOUND, healthy, ids, is_clear, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, Severity
 from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.report import wording
 
 
 def _found(evidence: Evidence) -> Finding:
@@ -74,3 +76,45 @@ def test_each_line_is_a_finding_of_its_own() -> None:
 )
 def test_nothing_repeated_and_nothing_seen_are_no_finding(changes: dict[str, Any]) -> None:
     assert is_clear(examine(with_(healthy(), **changes), CHECK.limits))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Functions that return the same
+
+
+def test_a_function_that_returns_the_same_in_every_step_is_told_at_the_line_that_calls_it() -> None:
+    finding = _found(computed_again())
+    assert (finding.id, finding.severity) == ("PD10.same-result", Severity.WARNING)
+    assert wording.fill(finding.message, finding.evidence) == (
+        "`positions()` returns the same in every step: 3.00 ms per step (12 %)"
+    )
+    assert finding.location is not None and finding.location.line == POSITIONS_LINE.line
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((0.85 * 3.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"), [({"ms_per_step": 1.2}, 0), ({"ms_per_step": 1.3}, 1), ({"part": "input_wait"}, 0)]
+)
+def test_it_counts_where_it_costs_the_loop_a_twentieth_of_the_step(changes: dict[str, Any], count: int) -> None:
+    assert len(ids(examine(computed_again(**changes), CHECK.limits))) == count
+
+
+def test_on_a_busy_device_the_host_has_time_for_it() -> None:
+    busy = with_(on_gpu(computed_again()), device=DEVICE_BOUND)
+    assert ids(examine(busy, CHECK.limits)) == []
+
+
+def test_operators_that_are_most_of_the_function_are_told_in_its_place() -> None:
+    """By their line, which calls the function, or by one inside of it."""
+    for at in (POSITIONS_LINE, with_(POSITIONS_LINE, file="model.py", line=9, function="positions")):
+        evidence = with_(computed_again(), repeated_work=unchanged(at=at, forward_ms=4.0).repeated_work)
+        assert ids(examine(evidence, CHECK.limits)) == ["PD10.unchanged-work"]
+        evidence = with_(computed_again(), repeated_work=unchanged(at=at, forward_ms=1.5).repeated_work)
+        assert ids(examine(evidence, CHECK.limits)) == ["PD10.same-result"]
+
+
+def test_a_loop_over_elements_inside_of_it_is_told_with_it() -> None:
+    loop = element_loop(share=0.4, file="model.py", function="angle")
+    assert ids(examine(loop, CHECK.limits)) == ["PD10.element-loop"]
+    both = with_(loop, same_results=computed_again().same_results)
+    assert ids(examine(both, CHECK.limits)) == ["PD10.same-result"]

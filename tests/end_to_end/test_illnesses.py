@@ -49,6 +49,9 @@ OPPORTUNITIES = ("batch", "churn", "evaluate")
     ("name", "finding", "file", "text"),
     [
         ("workers", "PD03.too-few-workers", "ill.py", "DataLoader(Slow()"),
+        ("banked", "PD03.same-result", "ill.py", "# each time"),
+        ("remade", "PD03.samples-made-again", "ill.py", "# asked for again"),
+        ("positioned", "PD10.same-result", "ill.py", "# in every step"),
         ("rebuild", "PD03.iterator-rebuilt", "ill.py", "next(iter(loader))"),
         ("collect", "PD04.explicit-collect", "ill.py", "gc.collect()"),
         ("batch", "PD05.batch-too-small", None, ""),
@@ -84,6 +87,9 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str |
     [
         ("workers", "PD03.too-few-workers", {}),
         ("pairs", "PD03.too-few-workers", {}),
+        ("banked", "PD03.same-result", {}),
+        ("remade", "PD03.samples-made-again", {}),
+        ("positioned", "PD10.same-result", {}),
         ("rebuild", "PD03.iterator-rebuilt", {}),
         ("collect", "PD04.explicit-collect", {}),
         ("batch", "PD05.batch-too-small", {}),

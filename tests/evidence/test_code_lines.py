@@ -9,7 +9,7 @@ import pytest
 from recordings import boundary, no_window, recorded, site, torch, worker
 from recordings import window as recorded_window
 
-from perfdoctor.evidence.lines import code_lines, making, making_here
+from perfdoctor.evidence.lines import code_lines, making, making_here, same_making, same_making_here, same_results
 from perfdoctor.evidence.model import Missing, Parts, Step
 from perfdoctor.recording.lines import LinesWindow
 
@@ -123,6 +123,45 @@ def test_a_line_that_two_data_sets_share_has_a_part_of_either(tmp_path: Path) ->
 def test_an_older_recording_has_all_lines_for_every_loader(tmp_path: Path) -> None:
     process = recorded(tmp_path, *SITES, window())
     assert making_here(process, [1], 3.0) == making_here(process, [1], 1.0)
+
+
+SAME = {
+    "function": "bank",
+    "at": 1,
+    "defined_at": 2,
+    "within": [2],
+    "part": "input_wait",
+    "calls_per_step": 8.0,
+    "arguments": 1,
+    "ms_per_step": 8.0,
+}
+
+
+def test_a_function_costs_what_it_takes_and_no_more_than_its_part(tmp_path: Path) -> None:
+    process = recorded(tmp_path, *SITES, recorded_window("same", rows=[SAME, {**SAME, "part": "other"}]))
+    found = same_results(process, STEP)
+    assert not isinstance(found, Missing)
+    assert [(one.part, one.ms_per_step, one.at.line) for one in found] == [("input_wait", 8.0, 40), ("other", 2.0, 40)]
+    (making_one,) = same_making_here(process, [1], 2.0)
+    assert (making_one.part, making_one.ms_per_step, making_one.calls_per_step) == ("input_wait", 4.0, 4.0)
+    assert isinstance(same_results(recorded(tmp_path), STEP), Missing)
+    assert same_making_here(recorded(tmp_path), [1], 1.0) == ()
+
+
+def test_a_function_that_makes_batches_for_one_loader_is_none_of_the_others(tmp_path: Path) -> None:
+    process = recorded(tmp_path, *SITES, recorded_window("same", rows=[{**SAME, "loader": 1}]))
+    assert [len(same_making_here(process, loaders, 1.0)) for loaders in ([0, 1], [2])] == [1, 0]
+
+
+def test_of_workers_the_one_speaks_that_lost_least(tmp_path: Path) -> None:
+    rows = [[{**SAME, "ms_per_step": ms}] for ms in (6.0, 4.0)]
+    makers = [
+        recorded(tmp_path, worker(), *SITES, {"k": "same_making", "rows": row}, pid=101 + number)
+        for number, row in enumerate(rows)
+    ]
+    idle = recorded(tmp_path, worker(), pid=104)
+    (found,) = same_making([*makers, idle])
+    assert found.ms_per_step == 4.0
 
 
 def test_a_window_on_steps_of_another_kind_is_not_used(tmp_path: Path) -> None:

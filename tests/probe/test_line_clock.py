@@ -82,6 +82,23 @@ def test_each_line_has_what_it_took(bench: RunningJob) -> None:
     assert took == {1: (0.0025, pytest.approx(5 / 12)), 2: (0.0035, pytest.approx(7 / 12))}
 
 
+def test_each_line_counts_how_often_it_ran(bench: RunningJob) -> None:
+    def work() -> None:
+        for _ in range(6):
+            bench.ns += 1000
+        [setattr(bench, "ns", bench.ns + 1) for _ in range(8)]
+
+    bench.clock.begin()
+    work()
+    bench.clock.end()
+    first = work.__code__.co_firstlineno
+    rows = bench.clock.summary(2)["lines"]
+    runs = {row["site"][1] - first: row["runs_per_step"] for row in rows if row["site"][0] == "work"}
+    assert runs[2] == 3.0
+    # A comprehension goes round on one line, from Python 3.12 on in the same frame.
+    assert max(row["runs_per_step"] for row in rows if row["site"][1] - first == 3) >= 4.0
+
+
 def test_what_perfdoctor_does_after_the_last_step_is_no_lines(bench: RunningJob) -> None:
     def work() -> None:
         # All on the line that ends the step: the hook of an optimizer is a library's.

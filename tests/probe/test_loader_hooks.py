@@ -132,18 +132,22 @@ def test_one_batch_of_a_worker_is_made_line_by_line_and_not_timed():
         return sorted(samples)
 
     loading, written = of_a_worker()
-    before = sys.gettrace()
+    before, profiled = sys.gettrace(), sys.getprofile()
     sys.settrace(None)
     try:
-        for _ in range(6):
+        for _ in range(7):
             made(loading, SimpleNamespace(collate_fn=padded, dataset=None))
         assert sys.gettrace() is None
     finally:
         sys.settrace(before)
     (record,) = [record for record in written if record["k"] == "making"]
     assert {(row["site"], row["part"]) for row in record["lines"] if row["called"]} >= {("padded", "other")}
+    # Three more have had the calls of functions followed.
+    (same,) = [record for record in written if record["k"] == "same_making"]
+    assert same["rows"] == []
+    assert sys.getprofile() is profiled
     rows = [record for record in written if record["k"] == "fetches"]
-    assert sum(record["n"] for record in rows) + len(loading.fetches) == 5
+    assert sum(record["n"] for record in rows) + len(loading.fetches) == 3
 
 
 def test_a_batch_that_could_not_be_made_leaves_no_tracer_behind_for_long():
@@ -157,6 +161,16 @@ def test_a_batch_that_could_not_be_made_leaves_no_tracer_behind_for_long():
     finally:
         sys.settrace(before)
     assert [record["k"] for record in written].count("making") == 1
+
+
+def test_later_workers_have_no_calls_followed():
+    loading, written = of_a_worker()
+    loading.started = 2
+    loading.reset()
+    loading.worker = True
+    for _ in range(8):
+        made(loading, SimpleNamespace(collate_fn=len, dataset=None))
+    assert not [record for record in written if record["k"] == "same_making"]
 
 
 class Keeping:
@@ -200,10 +214,10 @@ def test_a_worker_whose_batches_get_slower_has_a_later_one_made_line_by_line():
     before = sys.gettrace()
     sys.settrace(None)
     try:
-        for number in range(1, 9):
-            loading.traces_next = number == 7
+        for number in range(1, 10):
+            loading.traces_next = number == 8
             made(loading, fetcher)
         assert sys.gettrace() is None
     finally:
         sys.settrace(before)
-    assert [record["k"] for record in written if "making" in record["k"]] == ["making", "later_making"]
+    assert [record["k"] for record in written if "making" in record["k"]] == ["making", "same_making", "later_making"]

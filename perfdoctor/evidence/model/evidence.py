@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from ...recording.base import Missing
 from ...recording.layers import LayerProfile
 from ...recording.libraries import LibraryUse
-from ...recording.lines import CallSite, CodeLine, DiscardedGradients, IndexUse, Line, RepeatedWork, SubnormalNumbers
+from ...recording.lines import (
+    CallSite,
+    CodeLine,
+    DiscardedGradients,
+    IndexUse,
+    Line,
+    RepeatedWork,
+    SameResult,
+    SubnormalNumbers,
+)
 from ...recording.locks import LockWaits
 from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpProfile, TracingTiming
@@ -109,6 +118,8 @@ class Evidence:
     """The dearest first; empty where nothing is computed twice."""
     subnormals: SubnormalNumbers | Missing | None = NOT_RECORDED
     """None where the operators that were watched met hardly any."""
+    same_results: tuple[SameResult, ...] | Missing = NOT_RECORDED
+    """Functions that are called again for what they have returned before, the dearest first; empty where none is."""
     lock_waits: LockWaits | Missing = NOT_RECORDED
     spark: SparkResources | Missing = NO_SPARK
     """The same for all ranks."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from ...recording.base import Missing, Site
-from ...recording.lines import CodeLine
-from ...recording.loading import LoaderMade
+from ...recording.lines import CodeLine, SameResult
+from ...recording.loading import LoaderMade, SamplesAsked
+
+NOT_ASKED = Missing("its samples were not asked for again", "let perfdoctor end the job (--steps)")
+"""After the last step, which may be of no use to the job then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,12 @@ class Fetch:
     lines: tuple[CodeLine, ...] = ()
     """Of the data set and `collate_fn`, the most expensive first, with their share of making a batch; none where they
     are a library's, or no batch was made line by line."""
+    same: tuple[SameResult, ...] = ()
+    """Functions that are called again for what they have returned before, per batch."""
+
+    def share_of(self, one: SameResult) -> float:
+        """What such a function takes of making a batch."""
+        return min(1.0, one.ms_per_step / self.total_ms) if self.total_ms > 0 else 0.0
 
     @property
     def total_ms(self) -> float:
@@ -98,7 +107,8 @@ class Loader(LoaderMade):
     """By which a step that starts an iterator exceeds the steady one, where it is an irregular one: in the parts that
     only training has (waiting, backward, optimizer), and with the forward pass, which validation has too. New workers
     take CPUs from them, and after a fork every page that training writes to is copied."""
-
+    again: SamplesAsked | Missing = NOT_ASKED
+    """Whether its data set gives the same samples every time."""
     steps_ms: tuple[tuple[float, float], ...] = ()
     """The latest steady steps in order, without their wait for data: what is in `Parts.alone`, and before it the
     rest."""

@@ -95,6 +95,7 @@ class Probe:
         self.time_requests = guarded("request microbenchmark", self._time_requests)
         self.note_plan = guarded("planned", self._note_plan)
         self.time_finally = guarded("final microbenchmark", self._time_finally)
+        self.ask_again = guarded("samples", self._ask_again)
         self.trials = None
         """The remedies' side, from when the first one is asked for."""
         self.retired = False
@@ -425,6 +426,8 @@ class Probe:
         began = time.perf_counter_ns()
         try:
             self.windows.time_finally(discarded)
+            if discarded:
+                self.ask_again()
             # Of a job that is stopped one that is on hears of it: ending it may take longer than the job is given. One
             # that is off may be about to start, and would meet ours: at the exit it has ended.
             if self.over or (discarded and torch.autograd._profiler_enabled()):
@@ -432,6 +435,14 @@ class Probe:
         finally:
             loop.inside_forward = inside
             self.final_ns += time.perf_counter_ns() - began
+
+    def _ask_again(self) -> None:
+        """The module is loaded when needed."""
+        from .microbenchmarks.samples import asked_again
+
+        for record in asked_again(self.loading):
+            self.recorder.record("samples", **record)
+        self.recorder.flush()
 
     def leave(self, discarded: bool) -> None:
         """Write what is left: before we stop the job, which is `discarded` then, or at its own end."""

@@ -6,7 +6,17 @@ from typing import Any
 
 from samples import FETCH, LOADER, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import CodeLine, Evidence, Fetch, Loader, Missing, Parts, Site
+from perfdoctor.evidence.model import (
+    CodeLine,
+    Evidence,
+    Fetch,
+    Loader,
+    Missing,
+    Parts,
+    SameResult,
+    SamplesAsked,
+    Site,
+)
 
 from .gc import GC_LINE
 
@@ -92,6 +102,39 @@ def waiting_crowded(wait_ms: float = 10.0, **changes: object) -> Evidence:
 def crowding_workers(**changes: object) -> Evidence:
     """The same, but each batch is there in time."""
     return waiting_crowded(0.3, **changes)
+
+
+BANK_LINE = Site("data.py", 30, "__getitem__")
+BANK = SameResult(
+    function="mel_bank",
+    at=BANK_LINE,
+    defined_at=Site("data.py", 8, "mel_bank"),
+    part="other",
+    calls_per_step=32.0,
+    arguments=1,
+    ms_per_step=23.0,
+)
+"""A filter bank that is made for each of 32 samples."""
+LOOP_LINE = Site("data.py", 41, "recoloured")
+
+
+def same_result(*others: SameResult, loader: dict[str, Any] | None = None, **changes: Any) -> Evidence:
+    """One worker makes batches in 26 ms, and the loop waits 20 of them."""
+    made = fetch((25.0, 25.0), (0.7, 0.7), same=(with_(BANK, **changes), *others))
+    return waiting(20.7, made, **{"empty_share": 0.95, **(loader or {})})
+
+
+def made_again(made: Fetch | None = None, **loader: Any) -> Evidence:
+    """The same, with 5,000 samples of 40 kB, which are the same each time."""
+    again = {"again": SamplesAsked(0, True, 40_000), "length": 5_000, "empty_share": 0.95}
+    return waiting(20.7, made or fetch((25.0, 25.0), (0.7, 0.7)), **{**again, **loader})
+
+
+def looping(share: float = 0.6, runs: float = 64.0, **changes: Any) -> Evidence:
+    """A transform with a line that runs so often for each of 32 samples."""
+    line = CodeLine(LOOP_LINE, "other", True, 0.0, share, runs_per_step=32 * runs)
+    made = fetch((25.0, 17.0), (0.7, 0.7), run_delay_ms=8.0, lines=(line,))
+    return waiting(22.3, made, **{"empty_share": 0.95, **changes})
 
 
 DRAW_LINE = Site("sampler.py", 47, "__iter__")

@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import Future
 
+import numpy as np
 import tiny
 import torch
 from torch import nn
@@ -44,6 +45,68 @@ def pairs(cured):
             optimizer.zero_grad()
             (criterion(model(inputs), labels) + model(more).square().mean()).backward()
             optimizer.step()
+
+
+def filter_bank(bands):
+    """Filters that are computed number by number."""
+    filters = np.zeros((bands, 64), dtype=np.float32)
+    for band in range(bands):
+        for place in range(64):
+            filters[band, place] = max(0.0, 1 - abs(place / 4 - band))
+    return filters
+
+
+class Filtered(Dataset):
+    """Samples with noise, through a filter bank that is made once, or for each of them."""
+
+    def __init__(self, once):
+        self.filters = filter_bank(16) if once else None
+        self.waves = np.random.rand(512, 64).astype(np.float32)
+
+    def __len__(self):
+        return 512
+
+    def __getitem__(self, index):
+        filters = filter_bank(16) if self.filters is None else self.filters  # each time
+        noise = np.random.rand(64).astype(np.float32)
+        return torch.from_numpy(filters @ (self.waves[index] + noise)), index % 2
+
+
+def banked(cured):
+    tiny.train(ENDLESS, DataLoader(Filtered(cured), batch_size=8), sleep_s=0.02)
+
+
+class Computed(Dataset):
+    """Samples in which nothing is random, computed each time they are asked for."""
+
+    def __len__(self):
+        return 512
+
+    def __getitem__(self, index):
+        grid = np.linspace(0, index + 1, 80_000)
+        return torch.from_numpy(np.sin(grid).reshape(16, -1).mean(1).astype(np.float32)), index % 2
+
+
+def remade(cured):
+    """The cured one keeps its samples."""
+    samples = Computed()
+    kept = [samples[index] for index in range(len(samples))] if cured else samples
+    tiny.train(ENDLESS, DataLoader(kept, batch_size=8), sleep_s=0.02)  # asked for again
+
+
+def positioned(cured):
+    """Positions are encoded in every step, or before the first."""
+
+    def positions(length):
+        return np.array([[np.sin(at / 10 ** (i / 16)) for i in range(16)] for at in range(length)], dtype=np.float32)
+
+    model, optimizer, criterion = tiny.setup()
+    inputs, labels, kept = torch.randn(64, 16), torch.randint(2, (64,)), positions(64)
+    for _ in range(ENDLESS):
+        encoded = kept if cured else positions(64)  # in every step
+        optimizer.zero_grad()
+        criterion(model(inputs * torch.rand(1) + torch.from_numpy(encoded)), labels).backward()
+        optimizer.step()
 
 
 def collect(cured):

@@ -4,7 +4,6 @@ Making a batch is timed where it happens: in a worker, or in the training proces
 """
 
 import os
-import sys
 import time
 import types
 import weakref
@@ -16,7 +15,6 @@ from torch.utils.data import IterableDataset
 from .. import procfs, records, settings
 from ..changes import unseen
 from ..recorder import columns
-from ..windows.line_clock import LineClock
 from .collector import Pauses
 
 _SIZED_BATCHES = 3
@@ -43,8 +41,10 @@ _MADE_WITH = (
     "worker_init_fn",
 )
 """What another loader like this one needs."""
-_TRACED_FETCH = 4
-"""The batch of each worker that is made line by line: a later one than those that import and warm up."""
+_SETTLED_FETCH = 4
+"""The batch of each worker from which on they are looked at: a later one than those that import and warm up."""
+_EARLY_ITERATORS = 2
+"""Before which workers have calls followed: those of every epoch would hold up the loop again and again."""
 _ITERATORS = 1000
 """Iterators remembered, from which on those that have ended are forgotten."""
 
@@ -92,14 +92,15 @@ class Loading:
         self.pauses = pauses or Pauses()
         """Collections, which are no part of what the data set does."""
         self.describe = guarded("batch contents", describe_batch)
-        self.trace_lines = guarded("lines of workers", self._trace_lines)
+        self.look_closer = guarded("lines of workers", self._look_closer)
         self.compare = guarded("slower batches of workers", self._compare)
         self.note_shape = guarded("batch shapes", self._note_shape)
         # By id(): a loader need not be hashable, and one made later at the same address is entered anew.
         self.ids: "dict[int, int]" = {}
         self.sampling = None
         """Told of workers, and to write what it has of them; set by the probe."""
-        self.count = 0
+        self.count = self.started = 0
+        """Loaders and iterators, so far; in a worker those that were there before it, if it was forked."""
         self.dataset_sites: "dict[int, int]" = {}
         self.loader_sites: "dict[int, int]" = {}
         self.reset()
@@ -122,8 +123,6 @@ class Loading:
         """By id(): of what makes batches in this process the loader; empty in a worker, which has one loader."""
         self.running: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
         """Iterators: the number of the loader, and what it was made with. Nothing of it outlives the iterator."""
-        self.started = 0
-        """Iterators, so far."""
         self.ours = False
         """Loaders and iterators made now are a remedy's, not the job's."""
         self.on_iterator = None
@@ -131,8 +130,8 @@ class Loading:
         self.untimed = 0
         """Fetches to let pass before the next one is timed."""
         self.worker = False
-        self.lines: "LineClock | None" = None
-        """While a worker's batch is made line by line."""
+        self.closer = None
+        """How a worker's batch is looked at, while one is."""
         self.slower = None
         """How the batches of this worker compare with its first; from the one on that was made line by line."""
         self.traces_next = False
@@ -281,9 +280,9 @@ class Loading:
         each = 7 + (self.fetched & 1 if self.count > 1 else 0)
         self.untimed = 0 if self.worker or self.fetched < _TIMED_FETCHES else each
         collate.timing = True
+        if self.worker and self.fetched >= _SETTLED_FETCH:
+            self.look_closer()
         collate.fetch_gc_ns = self.pauses.ns
-        if self.worker and (self.fetched == _TRACED_FETCH or self.traces_next):
-            self.trace_lines()
         collate.fetch_ns, collate.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
 
     def fetch_ended(self, fetcher) -> None:
@@ -291,9 +290,9 @@ class Loading:
         collate = fetcher.collate_fn
         if type(collate) is not _TimedCollate or not collate.timing:
             return
-        if self.lines is not None:
+        if self.closer is not None:
             collate.stop()
-            self._write_lines()
+            self._looked()
             return
         wall = time.perf_counter_ns() - collate.fetch_ns
         cpu = time.thread_time_ns() - collate.fetch_cpu_ns
@@ -318,7 +317,7 @@ class Loading:
             self._worker_tick()
 
     def _compare(self, fetcher, took_us: int) -> None:
-        if self.fetched < _TRACED_FETCH:
+        if self.fetched < _SETTLED_FETCH:
             return
         if self.slower is None:
             from ..windows.slower_fetches import SlowerFetches
@@ -326,17 +325,22 @@ class Loading:
             self.slower = SlowerFetches(self.recorder, self.sites, fetcher)
         self.traces_next = self.slower.add(self.fetched, took_us)
 
-    def _trace_lines(self) -> None:
-        self.traces_next = False
-        if sys.gettrace() is None:
-            self.lines = LineClock(self.sites, self.loop)
-            self.lines.begin()
+    def _look_closer(self) -> None:
+        if self.closer is None:
+            from ..windows.making import closer_look
 
-    def _write_lines(self) -> None:
+            is_early = self.started < _EARLY_ITERATORS
+            self.closer = closer_look(self.fetched, self.traces_next, is_early, self.sites, self.loop)
+        self.traces_next = False
+        if self.closer is not None:
+            self.closer.begin()
+
+    def _looked(self) -> None:
         """The batch took longer than others: it counts as no fetch."""
-        clock, self.lines = self.lines, None
-        clock.end()
-        self.recorder.record("making" if self.slower is None else "later_making", **clock.summary(1))
+        record = self.closer.end()
+        if record is not None:
+            self.closer = None
+            self.recorder.record(record.pop("kind"), **record)
         self._worker_tick()
 
     def worker_began(self, worker_id: int, num_workers: int) -> None:

@@ -34,7 +34,7 @@ _LENGTHS = {id(kind): kind.__len__ for kind in (*_MAPPINGS, *_SEQUENCES, set) if
 def variables(frame, names: "set[str]") -> dict:
     """Of a frame, those with these names, global ones too; none of a function that asks for all of its own."""
     code = frame.f_code
-    if code.co_flags & _OPTIMIZED and _asks_for_locals(code):
+    if code.co_flags & _OPTIMIZED and asks_for_locals(code):
         return {}
     found = {name: frame.f_globals[name] for name in names if name in frame.f_globals}
     if code.co_flags & _OPTIMIZED:
@@ -45,7 +45,7 @@ def variables(frame, names: "set[str]") -> dict:
     return found
 
 
-def _asks_for_locals(code) -> bool:
+def asks_for_locals(code) -> bool:
     """By the function's name itself: `model.eval()` asks for nothing."""
     if not _ASKS_FOR_LOCALS.intersection(code.co_names):
         return False
@@ -121,7 +121,7 @@ class Holdings:
         while frame is not None:
             code = frame.f_code
             own = code.co_flags & _OPTIMIZED and not self.is_library(code.co_filename)
-            if own and not _asks_for_locals(code):
+            if own and not asks_for_locals(code):
                 names = frame.f_locals
                 found += [Held(one, name, name, (code.co_filename,)) for name, one in _named(names)]
                 if type(names) is dict:

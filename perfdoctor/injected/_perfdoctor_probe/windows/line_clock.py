@@ -38,6 +38,8 @@ class LineClock:
         self.spent: "dict[tuple, int]" = {}
         """Nanoseconds by line (code, number, in which part its function was entered, and if that was the wait for data
         the loader that was waited for, else -1) and part."""
+        self.runs: "dict[tuple, int]" = {}
+        """How often such a line began, by line."""
         self.stack: list = []
         """Lines that wait for what they called."""
         self.current = None
@@ -73,12 +75,15 @@ class LineClock:
     def summary(self, steps: int) -> dict:
         """Lines with their time per step, the largest first. `called`: their function was entered inside the part."""
         found: "dict[tuple, int]" = {}
+        runs: "dict[tuple, int]" = {}
         totals: "dict[str, int]" = {}
         waits: "dict[tuple, dict[int, int]]" = {}
-        for ((code, line, inside, loader), part), ns in self.spent.items():
+        for (place, part), ns in self.spent.items():
+            code, line, inside, loader = place
             name = PARTS[part]
             key = (code, line, name, inside >= 0 and PARTS[inside] == name)
             found[key] = found.get(key, 0) + ns
+            runs[key] = runs.get(key, 0) + self.runs.get(place, 0)
             totals[name] = totals.get(name, 0) + ns
             if loader >= 0 and key[-1]:
                 of_line = waits.setdefault(key, {})
@@ -91,6 +96,7 @@ class LineClock:
                 "called": called,
                 "ms_per_step": milliseconds(ns, steps),
                 "share": rounded(ns / totals[part]),
+                "runs_per_step": rounded(runs[code, line, part, called] / steps),
                 "loaders": [
                     [loader, rounded(some / ns)] for loader, some in waits.get((code, line, part, called), {}).items()
                 ],
@@ -114,8 +120,7 @@ class LineClock:
         self._charge(_clock())
         self.stack.append(self.current)
         inside = self.loop.timeline.stack[-1]
-        drawing = self.loop.drawing if inside == parts.INPUT else None
-        self.current = (frame.f_code, frame.f_lineno, inside, -1 if drawing is None else drawing[0])
+        self.current = (frame.f_code, frame.f_lineno, inside, awaited(self.loop))
         self._mark()
         return self.moved
 
@@ -126,6 +131,7 @@ class LineClock:
         if event == "line":
             entered = self.current[2:] if self.current is not None else (-1, -1)
             self.current = (frame.f_code, frame.f_lineno, *entered)
+            self.runs[self.current] = self.runs.get(self.current, 0) + 1
         else:
             self.current = self.stack.pop() if self.stack else None
         self._mark()
@@ -158,6 +164,12 @@ class LineClock:
             if ns > 0:
                 key = (self.current, part)
                 spent[key] = spent.get(key, 0) + min(ns, now - self.mark)
+
+
+def awaited(loop) -> int:
+    """The loader that the loop waits for now, by its number; -1 while it waits for none."""
+    drawing = loop.drawing if loop.timeline.stack[-1] == parts.INPUT else None
+    return -1 if drawing is None else drawing[0]
 
 
 def _passed(before: "list[int]", after: "list[int]") -> "list[int]":

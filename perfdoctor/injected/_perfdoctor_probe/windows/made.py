@@ -55,6 +55,10 @@ def made(name: str, probe):
         from .subnormals import SubnormalsWindow
 
         return SubnormalsWindow(probe.sites, probe.loop, compiled)
+    if name == "same":
+        from .same_results import SameResultsWindow
+
+        return SameResultsWindow(probe.sites, probe.loop, compiled)
     if name == "locks":
         from .lock_waits import LockWaitsWindow
 

@@ -1,0 +1,95 @@
+"""Samples that are made again in every epoch, though they are the same each time and would fit into memory."""
+
+from __future__ import annotations
+
+from perfdoctor.api.findings import (
+    Confidence,
+    Finding,
+    Fix,
+    Measurement,
+    Part,
+    location,
+    milliseconds,
+    savings,
+    severity,
+)
+from perfdoctor.api.quantities import Cause, Fetch, Missing, SamplesAsked, WholeJob
+
+from .cheaper import CHEAPER
+from .crowding import crowding
+from .making import is_cheap
+from .waiting import Case, fetch_measurements
+
+_SAVED = (0.75, 1.0)
+"""Of the data set's time: picking a sample from memory takes some of it."""
+_OBJECT_BYTES = 500
+"""Of the objects around a sample's numbers: a tuple, two tensors."""
+
+
+def samples_made_again(case: Case, fetch: Fetch, beside: float) -> Finding | None:
+    """None where samples differ, are cheap, are made once only or do not fit, or where that is not known. `beside`: the
+    share of the making that other findings are about."""
+    loader, step = case.loader, case.step
+    size = _bytes(case)
+    if size is None or not _comes_again(case) or is_cheap(case, fetch):
+        return None
+    least, most = crowding(case)
+    part, left = case.part(Cause.TRANSFORM, Cause.STORAGE), max(0.0, 1 - beside)
+    low, high = _SAVED[0] * left * (part + least), _SAVED[1] * left * (part + most)
+    saved_share = (low + high) / 2 / step.step_ms
+    if saved_share < case.limits.min_share:
+        return None
+    return Finding(
+        id="PD03.samples-made-again",
+        severity=severity(saved_share, case.limits.min_share, case.limits.error_share),
+        confidence=Confidence.MEDIUM,
+        message="each epoch makes the same samples again: {getitem_ms} per batch in the data set",
+        reasoning="two samples were each asked for twice after the last step: they were the same both times, and no "
+        "generator of random numbers was used; all {samples:sample} would take {all_bytes}, of {free_bytes} free",
+        evidence=(
+            *case.shared(case.wait),
+            *fetch_measurements(fetch),
+            milliseconds("getitem_ms", fetch.getitem_ms, "in the data set, per batch"),
+            Measurement("samples", loader.length or 0, "count", "samples in the data set"),
+            Measurement("all_bytes", size, "bytes", "of all samples"),
+            Measurement("free_bytes", _free(case), "bytes", "of memory that is free"),
+        ),
+        location=location(loader.site),
+        fix=Fix(
+            text="Make the samples once and keep them: in a list, or in an array that is saved before training.",
+            code=CHEAPER[Cause.TRANSFORM][1],
+            risk="The first epoch starts later by what making them takes, and random changes that are added to the "
+            "data set later would be made once, too.",
+        ),
+        savings=savings(
+            step,
+            low,
+            high,
+            "the share of the wait that the data set explains, of which picking a sample from memory keeps up to 25 %",
+            part=Part.INPUT_WAIT,
+        ),
+    )
+
+
+def _bytes(case: Case) -> int | None:
+    """Of all samples, where they are the same each time and fit into memory."""
+    asked, length = case.loader.again, case.loader.length
+    if not isinstance(asked, SamplesAsked) or asked.same is not True or not length:
+        return None
+    size = length * (asked.bytes + _OBJECT_BYTES)
+    fits = size * max(1, case.evidence.job.local_ranks) <= case.limits.memory_share * _free(case)
+    return size if fits else None
+
+
+def _free(case: Case) -> int:
+    host = case.evidence.host
+    return 0 if isinstance(host, Missing) else host.memory_available_bytes
+
+
+def _comes_again(case: Case) -> bool:
+    """Whether the loop takes more than one epoch; what is not known counts as more."""
+    loader, anatomy = case.loader, case.evidence.anatomy
+    if isinstance(anatomy, Missing) or not isinstance(anatomy.whole, WholeJob):
+        return True
+    drawn = anatomy.whole.steps * loader.steady_batches_per_step * case.samples * case.evidence.job.world_size
+    return not drawn or drawn > (loader.length or 0)

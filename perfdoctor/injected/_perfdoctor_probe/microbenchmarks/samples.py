@@ -1,0 +1,90 @@
+"""Whether a data set gives the same samples every time: two of them, each asked for twice once the job's last step is
+made. Only of a job that is discarded, because the data set's own code runs for it, and may count or print.
+"""
+
+import contextlib
+import io
+import time
+import warnings
+
+from torch.utils.data import IterableDataset
+
+from ..windows import draws
+from ..windows.content import Content, NotComparableError
+
+_LONG_NS = 300_000_000
+"""Of one sample: with a longer one the first is the last."""
+_LIMIT_NS = 1_000_000_000
+"""For all data sets together."""
+_DEEPEST = 4
+"""Steps from a data set to a generator of random numbers: its transform's, in a list of several."""
+
+
+class _NotAskedError(Exception):
+    """Says why."""
+
+
+def asked_again(loading) -> "list[dict]":
+    """A record of each data set that a loader in use draws from."""
+    records, until_ns = [], time.perf_counter_ns() + _LIMIT_NS
+    for loader, made_with in dict(loading.running.values()).items():
+        if isinstance(made_with.dataset, IterableDataset):
+            continue
+        try:
+            with _quietly():
+                found = _asked(made_with, until_ns)
+        except _NotAskedError as error:
+            found = {"same": {"missing": str(error)}}
+        except NotComparableError:
+            found = {"same": {"missing": "its samples hold objects that cannot be compared"}}
+        except Exception as error:  # a data set that works in a worker only, or for other indices
+            found = {"same": {"missing": f"a sample could not be asked for: {type(error).__name__}"}}
+        records.append({"loader": loader, **found})
+    return records
+
+
+def _asked(made_with, until_ns: int) -> dict:
+    dataset = made_with.dataset
+    if made_with.batch_sampler is None:
+        raise _NotAskedError("whole batches are asked for, and not single samples")
+    if hasattr(type(dataset), "set_epoch"):
+        raise _NotAskedError("it is told which epoch it is, and may give other samples in the next")
+    length = len(dataset)
+    if length < 2:
+        raise _NotAskedError("it has one sample")
+    generators = draws.kept_by(dataset, _DEEPEST)
+    before = _states(generators)
+    sizes, same = [], True
+    for index in (length // 4, 3 * length // 4):
+        first, size = _sample(dataset, index, until_ns)
+        same &= first == _sample(dataset, index, until_ns)[0]
+        sizes.append(size)
+    # A mirrored image is the same both times in half of all cases: that a coin was tossed shows in the generator.
+    return {"same": same and before == _states(generators), "bytes": max(sizes)}
+
+
+def _sample(dataset, index: int, until_ns: int) -> "tuple[bytes, int]":
+    """What it holds, as a number, and its bytes."""
+    began = time.perf_counter_ns()
+    if began > until_ns:
+        raise _NotAskedError("there was no time to ask for samples again")
+    sample = dataset[index]
+    took_ns = time.perf_counter_ns() - began
+    if took_ns > _LONG_NS:
+        raise _NotAskedError("a sample takes too long to be asked for again")
+    content = Content()
+    content.add(sample)
+    return content.number, content.bytes
+
+
+def _states(generators: list) -> tuple:
+    return draws.state(), draws.of_python(), draws.state_of(generators)
+
+
+@contextlib.contextmanager
+def _quietly():
+    """Nothing that the data set says reaches anybody."""
+    nowhere = io.StringIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,169 @@
+"""Batches with work that was done before: functions that return the same, samples that are made again."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+from etl_outcomes import examined, found
+from ill_runs.etl import BANK, BANK_LINE, crowding_workers, fetch, made_again, same_result, waiting
+from ills import ILL
+from perfdoctor.checks.etl import CHECK
+from samples import LOADER_LINE, healthy, ids, is_clear, number, with_
+
+from perfdoctor.config.settings import Config
+from perfdoctor.diagnosis.examine import Rules
+from perfdoctor.diagnosis.examine import examine as judge
+from perfdoctor.diagnosis.findings import Location, Part, Severity
+from perfdoctor.evidence.model import Missing, RunEvidence, SamplesAsked, WholeJob
+from perfdoctor.report import wording
+
+# ---------------------------------------------------------------------------------------------------------
+# Functions that return the same
+
+
+def test_a_function_is_told_with_what_it_takes_of_a_batch_at_the_line_that_calls_it() -> None:
+    finding = found(ILL["PD03.same-result"])
+    assert (finding.id, finding.severity) == ("PD03.same-result", Severity.ERROR)
+    assert wording.fill(finding.message, finding.evidence) == (
+        "`mel_bank()` returns the same for every sample: 23.0 ms per batch"
+    )
+    assert finding.location == Location(BANK_LINE.file, BANK_LINE.line, BANK_LINE.function)
+    assert "lru_cache" in finding.fix.text and "mel_bank(...)" in finding.fix.code
+
+
+def test_it_saves_its_share_of_the_wait_at_least_and_what_its_making_takes_at_most() -> None:
+    saved = found(same_result(ms_per_step=12.85)).savings
+    assert saved.low_ms == pytest.approx(0.85 * 0.5 * 20.7)
+    assert saved.high_ms == pytest.approx(0.5 * 25.7)
+    assert saved.part is Part.INPUT_WAIT
+    assert found(same_result()).savings.high_ms == pytest.approx(20.7)  # no more than the wait
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"calls_per_step": 1.0}, "returns the same in every batch"),
+        ({"calls_per_step": 4.0}, "returns the same 4 times per batch"),
+        ({"calls_per_step": 32.0, "arguments": 10}, "returns again what it has returned before"),
+    ],
+)
+def test_how_often_it_does_is_said(changes: dict[str, Any], text: str) -> None:
+    finding = found(same_result(**changes))
+    assert text in wording.fill(finding.message, finding.evidence)
+
+
+@pytest.mark.parametrize(("ms", "count"), [(1.0, 0), (2.3, 1)])
+def test_it_counts_from_a_twentieth_of_the_step_on(ms: float, count: int) -> None:
+    assert ids(examined(same_result(ms_per_step=ms))).count("PD03.same-result") == count
+
+
+def test_the_transform_gives_way_and_two_functions_are_two_findings() -> None:
+    other = with_(BANK, function="window", at=with_(BANK_LINE, line=31), ms_per_step=10.0)
+    assert ids(examined(same_result(other, ms_per_step=12.85))) == ["PD03.same-result"] * 2
+
+
+def test_more_workers_are_billed_for_what_it_leaves() -> None:
+    evidence = same_result(ms_per_step=12.85, loader={"cpus": 8})
+    same, workers = examined(evidence).findings
+    assert (same.id, workers.id) == ("PD03.same-result", "PD03.too-few-workers")
+    assert workers.savings.general and not same.savings.general
+
+
+def test_together_they_are_billed_no_more_than_there_is_to_save() -> None:
+    evidence = same_result(ms_per_step=12.85, loader={"cpus": 8})
+    rules = Rules(Config(), date(2030, 6, 15), lambda _: None)
+    (judged,) = judge(RunEvidence((evidence,)), [(CHECK, CHECK.limits)], rules).checks
+    claimed = {finding.id: finding.savings.claimed for finding in judged.outcome.findings}
+    # Workers act on the 7.85 ms of the wait that the function leaves.
+    assert claimed == {"PD03.same-result": 0.0, "PD03.too-few-workers": pytest.approx(12.85 / 20.7)}
+
+
+def test_where_making_is_not_what_is_waited_for_it_costs_nothing() -> None:
+    made = fetch((1.3, 1.3), (0.0, 0.0), same=(BANK,))
+    delivered = waiting(41.7, made, empty_share=0.0, transport_ms=1.8, transport_bytes=12.6e6)
+    assert ids(examined(delivered)) == ["PD03.needless-workers"]
+    keeps_up = with_(healthy(), loader__fetch__same=(BANK,))
+    assert is_clear(examined(keeps_up))
+
+
+def test_workers_that_take_cpus_from_training_have_them_back_for_it() -> None:
+    evidence = crowding_workers()
+    same, crowded = examined(with_(evidence, loader__fetch__same=(with_(BANK, ms_per_step=22.8),))).findings
+    assert (same.id, crowded.id) == ("PD03.same-result", "PD03.crowded-training")
+    assert same.savings.low_ms >= 0.85 * 0.5 * 20.0
+    assert crowded.savings.general
+
+
+def test_without_a_cpu_it_is_told_for_a_quiet_machine() -> None:
+    made = fetch((25.0, 14.6), (0.7, 0.7), run_delay_ms=10.4, same=(BANK,))
+    lack, same = examined(waiting(20.0, made)).findings
+    assert (lack.id, same.id) == ("PD03.no-cpu-left", "PD03.same-result")
+    assert same.savings.share == pytest.approx(same.savings.ceiling_ms / 25.0)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Samples that are made again
+
+
+def test_samples_that_are_the_same_each_time_are_told_at_their_loader() -> None:
+    finding = found(ILL["PD03.samples-made-again"])
+    assert (finding.id, finding.severity) == ("PD03.samples-made-again", Severity.ERROR)
+    assert finding.location == Location(LOADER_LINE.file, LOADER_LINE.line, LOADER_LINE.function)
+    assert number(finding, "all_bytes") == 5_000 * 40_500
+    part = 20.7 * 25.0 / 25.7
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((0.75 * part, part))
+
+
+def test_storage_gives_way_too() -> None:
+    read = made_again(fetch((60.0, 1.0)), num_workers=16)
+    assert ids(examined(with_(read, step__step_ms=25.7))) == ["PD03.samples-made-again"]
+
+
+EPOCH = WholeJob(1e6, healthy().anatomy.parts, 100, "loops", False, (), ())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loader__again": SamplesAsked(0, False, 40_000)},
+        {"loader__again": SamplesAsked(0, Missing("it is told which epoch it is"))},
+        {"loader__length": None},
+        {"loader__length": 5_000_000},
+        {"host": Missing("no samples")},
+        {"anatomy__whole": EPOCH},
+    ],
+    ids=["random", "not known", "no length", "too many", "memory not known", "one epoch"],
+)
+def test_samples_that_differ_or_do_not_fit_or_come_once_are_a_slow_transform(changes: dict[str, Any]) -> None:
+    finding = found(with_(made_again(), **changes))
+    assert (finding.id, finding.severity) == ("PD03.transform", Severity.NOTE)
+
+
+@pytest.mark.parametrize(("steps", "count"), [(156, 0), (157, 1)])
+def test_a_second_epoch_makes_them_again(steps: int, count: int) -> None:
+    """156 batches of 32 are 4,992 samples of 5,000."""
+    evidence = with_(made_again(), anatomy__whole=with_(EPOCH, steps=steps))
+    assert ids(examined(evidence)).count("PD03.samples-made-again") == count
+
+
+def test_cheap_samples_are_no_waste() -> None:
+    """0.05 ms each: a list of them would take as long."""
+    made, again = fetch((1.6, 1.6), (0.1, 0.1)), SamplesAsked(0, True, 40_000)
+    cheap = waiting(1.7, made, num_workers=0, again=again, length=5_000)
+    assert ids(examined(cheap)) == ["PD03.per-sample-indexing"]
+
+
+def test_a_function_inside_is_told_first_and_the_samples_for_what_it_leaves() -> None:
+    made = fetch((25.0, 25.0), (0.7, 0.7), same=(with_(BANK, ms_per_step=12.85),))
+    same, again = examined(made_again(made)).findings
+    assert (same.id, again.id) == ("PD03.same-result", "PD03.samples-made-again")
+    assert again.savings.high_ms == pytest.approx(0.5 * 20.7 * 25.0 / 25.7)
+    assert same.savings.low_ms + again.savings.high_ms <= 20.7
+
+
+def test_samples_that_came_twice_are_no_function_of_their_own() -> None:
+    made = fetch((25.0, 25.0), (0.7, 0.7), same=(with_(BANK, function="Clips.__getitem__"),))
+    assert ids(examined(made_again(made))) == ["PD03.samples-made-again"]
+    assert ids(examined(waiting(20.7, made))) == ["PD03.same-result"]

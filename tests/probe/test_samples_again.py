@@ -1,0 +1,129 @@
+"""Samples that are asked for twice: which are the same, and when nobody asks."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import samples
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks.samples import asked_again
+
+
+def asked(dataset: Any, **loader: Any) -> list[dict[str, Any]]:
+    made = DataLoader(dataset, **{"batch_size": 4, **loader})
+    made_with = SimpleNamespace(dataset=dataset, batch_sampler=made.batch_sampler)
+    return asked_again(SimpleNamespace(running={"an iterator": (3, made_with)}))
+
+
+class Made(Dataset[Any]):
+    """Samples that a function makes; counts how often it was asked."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self.make, self.asked = make, []
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked.append(index)
+        return self.make(index)
+
+
+def test_two_samples_are_asked_for_twice_and_told_with_their_bytes() -> None:
+    dataset = Made(lambda index: (torch.full((8,), float(index)), index))
+    assert asked(dataset) == [{"loader": 3, "same": True, "bytes": 8 * 4 + 8}]
+    assert dataset.asked == [10, 10, 30, 30]
+
+
+def mirrored(generator: Any) -> Callable[[int], Any]:
+    """Which it hardly ever is."""
+    return lambda index: np.arange(4.0)[:: -1 if generator() > 2 else 1].copy()
+
+
+class Augmenting(Made):
+    """Holds its generator in a transform."""
+
+    def __init__(self) -> None:
+        self.transforms = [SimpleNamespace(rng=np.random.default_rng(0))]
+        super().__init__(mirrored(lambda: self.transforms[0].rng.random()))
+
+
+RANDOM: dict[str, Dataset[Any]] = {
+    "by python": Made(mirrored(random.random)),
+    "by numpy": Made(mirrored(np.random.rand)),
+    "by torch": Made(mirrored(lambda: torch.rand(1).item())),
+    "by its own generator": Augmenting(),
+    "noise": Made(lambda index: np.random.default_rng().normal(size=4)),
+}
+
+
+@pytest.mark.parametrize("dataset", RANDOM.values(), ids=RANDOM)
+def test_random_samples_differ_though_they_happen_to_be_equal(dataset: Dataset[Any]) -> None:
+    (record,) = asked(dataset)
+    assert record["same"] is False
+
+
+def _fails(index: int) -> Any:
+    raise LookupError("a path of the user's")
+
+
+class Epochs(Made):
+    def set_epoch(self, epoch: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "reason"),
+    [
+        (Made(lambda index: object()), {}, "cannot be compared"),
+        (Made(_fails), {}, "LookupError"),
+        (Epochs(float), {}, "which epoch"),
+        (Made(float), {"batch_size": None}, "whole batches"),
+        (TensorDataset(torch.zeros(1)), {}, "one sample"),
+    ],
+    ids=["objects", "fails", "epochs", "batches", "one"],
+)
+def test_what_cannot_be_known_says_why(dataset: Any, options: dict[str, Any], reason: str) -> None:
+    (record,) = asked(dataset, **options)
+    assert reason in record["same"]["missing"]
+    assert "a path" not in record["same"]["missing"]
+
+
+def test_a_sample_that_takes_long_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+
+    def slow(index: int) -> float:
+        now[0] += 400_000_000
+        return 1.0
+
+    monkeypatch.setattr(samples.time, "perf_counter_ns", lambda: now[0])
+    dataset = Made(slow)
+    (record,) = asked(dataset)
+    assert "too long" in record["same"]["missing"]
+    assert len(dataset.asked) == 1
+
+
+def test_streams_are_not_asked() -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError
+
+    made_with = SimpleNamespace(dataset=Stream(), batch_sampler=None)
+    assert asked_again(SimpleNamespace(running={"an iterator": (0, made_with)})) == []
+
+
+def test_nothing_that_the_data_set_says_is_heard(capsys: pytest.CaptureFixture[str]) -> None:
+    def loud(index: int) -> float:
+        print("sample", index)
+        warnings.warn("slow", stacklevel=1)
+        return 1.0
+
+    asked(Made(loud))
+    assert capsys.readouterr() == ("", "")
