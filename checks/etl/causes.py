@@ -53,13 +53,20 @@ def _needless(case: Case, fetch: Fetch) -> tuple[Finding, ...]:
 
 def _beside(needless: tuple[Finding, ...], cause: Finding | None) -> tuple[Finding, ...]:
     """A cause beside work that need not be done at all is billed for what that leaves; a transform, or storage that is
-    read again, is no cause then."""
+    read again, is no cause then. Workers that save as much as samples that are kept come before those: they ask for no
+    memory."""
     if cause is None or not needless:
         return present(*needless, cause)
-    again = any(finding.id == "PD03.samples-made-again" for finding in needless)
-    if cause.id == "PD03.transform" or (again and cause.id == "PD03.storage"):
+    again = next((finding for finding in needless if finding.id == "PD03.samples-made-again"), None)
+    if cause.id == "PD03.transform" or (again is not None and cause.id == "PD03.storage"):
         return needless
-    return (*needless, replace(cause, savings=replace(cause.savings, general=True)))
+    if again is not None and cause.id == "PD03.too-few-workers" and cause.savings.low_ms >= again.savings.low_ms:
+        return (*(finding for finding in needless if finding is not again), cause, _for_what_is_left(again))
+    return (*needless, _for_what_is_left(cause))
+
+
+def _for_what_is_left(finding: Finding) -> Finding:
+    return replace(finding, savings=replace(finding.savings, general=True))
 
 
 def together(every: Sequence[Case]) -> Finding | None:

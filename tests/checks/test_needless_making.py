@@ -121,6 +121,20 @@ def test_storage_gives_way_too() -> None:
     assert ids(examined(with_(read, step__step_ms=25.7))) == ["PD03.samples-made-again"]
 
 
+@pytest.mark.parametrize(
+    ("cpus", "order"),
+    [
+        (8, ["PD03.too-few-workers", "PD03.samples-made-again"]),
+        (2, ["PD03.samples-made-again", "PD03.too-few-workers"]),
+    ],
+)
+def test_workers_that_save_as_much_come_before_samples_that_are_kept(cpus: int, order: list[str]) -> None:
+    evidence = made_again(num_workers=0, wait_ms=25.7, train_ms=18.0, cpus=cpus)
+    first, other = examined(evidence).findings
+    assert [first.id, other.id] == order
+    assert other.savings.general and not first.savings.general
+
+
 EPOCH = WholeJob(1e6, healthy().anatomy.parts, 100, "loops", False, (), ())  # type: ignore[union-attr]
 
 

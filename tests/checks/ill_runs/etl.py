@@ -127,7 +127,7 @@ def same_result(*others: SameResult, loader: dict[str, Any] | None = None, **cha
 def made_again(made: Fetch | None = None, **loader: Any) -> Evidence:
     """The same, with 5,000 samples of 40 kB, which are the same each time."""
     again = {"again": SamplesAsked(0, True, 40_000), "length": 5_000, "empty_share": 0.95}
-    return waiting(20.7, made or fetch((25.0, 25.0), (0.7, 0.7)), **{**again, **loader})
+    return waiting(loader.pop("wait_ms", 20.7), made or fetch((25.0, 25.0), (0.7, 0.7)), **{**again, **loader})
 
 
 def looping(share: float = 0.6, runs: float = 64.0, **changes: Any) -> Evidence:
