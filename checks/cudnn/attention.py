@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from perfdoctor.api.causes import in_step
+from perfdoctor.api.causes import PASSES_KEEP, in_step, tried
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, savings, severity
 from perfdoctor.api.quantities import Attention, Evidence, LibraryUse, Missing, OpProfile, Site, Step
 
@@ -27,6 +28,10 @@ sequences are short or masked."""
 _GPU_KEYS = 256
 """Shorter sequences gain little on a GPU, by the same measurements."""
 _MHA = "MultiheadAttention"
+_PASSES = "fused attention"
+"""The way in which whole passes were made again."""
+_LEAST_LEFT = 0.05
+"""Of what attention takes: a ratio beyond 20 says no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class _Timed:
     high: float
     times: float | None
     """What the job does over the fused kernel, measured."""
+    of_passes: bool = False
+    """Whole passes were made again with it."""
 
     @property
     def middle(self) -> float:
@@ -52,16 +59,28 @@ class _Words:
     fix: Fix
 
 
+_Way = tuple[Callable[[list[Attention]], _Words], list[Attention]]
+"""What is said of one kind of attention, and where it is."""
+
+
 def attention(evidence: Evidence, step: Step, ops: OpProfile, use: LibraryUse, limits: Limits) -> tuple[Finding, ...]:
     """One finding for each way."""
     by_hand = [one for one in use.attention if one.made == "by hand"]
     causal = _causal_sizes(evidence)
-    ways = (
+    ways: tuple[_Way, ...] = (
         (_returned, [one for one in by_hand if one.module == _MHA]),
         (functools.partial(_by_hand, causal=causal), [one for one in by_hand if one.module != _MHA]),
         (_math, [one for one in use.attention if one.made == "math"]),
     )
-    timed = [(describe, some, _timed(step, ops, use, some, causal)) for describe, some in ways]
+    spent = [in_step(step, ops, sum(one.ms_per_step for one in some)) for _, some in ways]
+    timed = []
+    for (describe, some), mine in zip(ways, spent, strict=True):
+        cost = _timed(step, ops, use, some, causal)
+        # The passes are made again without the scores of both kinds of attention by hand.
+        whole = None if describe is _math or use.on_device else tried(step, ops, _PASSES)
+        if whole is not None and mine:
+            cost = _in_passes(cost, whole * mine / sum(spent[:2]), any(_size(one) in causal for one in some))
+        timed.append((describe, some, cost))
     return tuple(
         _finding(evidence, step, some, cost, describe(some), limits)
         for describe, some, cost in timed
@@ -109,6 +128,16 @@ def _timed(step: Step, ops: OpProfile, use: LibraryUse, some: list[Attention], c
     return _Timed(spent, low, high, now / fused if fused > 0 else 0.0)
 
 
+def _in_passes(cost: _Timed, saved: float, causal: bool) -> _Timed:
+    """By what whole passes saved: among the job's tensors, and with the memory that scores take. They are made with any
+    mask as it is; `causal`: the kernel can leave out what such a one hides."""
+    low, high = (part * max(0.0, saved) for part in PASSES_KEEP)
+    left = max(cost.spent - saved, _LEAST_LEFT * cost.spent)
+    return replace(
+        cost, low=low, high=max(high, cost.high) if causal else high, times=cost.spent / left, of_passes=True
+    )
+
+
 def _finding(
     evidence: Evidence, step: Step, some: list[Attention], timed: _Timed, words: _Words, limits: Limits
 ) -> Finding:
@@ -139,7 +168,9 @@ def _finding(
             step,
             timed.low,
             timed.high,
-            "both ways timed in the job's process on tensors of the same shapes, forward and backward"
+            "whole forward and backward passes made again with the fused kernel after the last step"
+            if timed.of_passes
+            else "both ways timed in the job's process on tensors of the same shapes, forward and backward"
             if measured
             else "the device's time in it; fused kernels had a speed-up of 2x to 4x elsewhere, not in this run",
             ceiling=max(timed.high, timed.low),

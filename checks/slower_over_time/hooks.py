@@ -22,7 +22,8 @@ def growing_hooks(case: Case) -> Finding | None:
         id="PD15.growing-hooks",
         severity=case.severity,
         confidence=Confidence.HIGH,
-        message="steps went from {early_ms} to {late_ms}: {per_step:hook} more per step on "
+        message="steps went from {early_ms} to {late_ms}: "
+        + ("{per_step:hook} more per step on " if hooks.per_step >= 1 else "a hook more every {every:step} on ")
         + ("{owners:object}, {name} among them" if several else "{name}"),
         reasoning="`{registered_by}` is called again and again, and no hook is removed: there were {hooks:hook} in the "
         "end, and every call runs them all; {line} took {line_early_ms} per step at first and {line_late_ms} later"
@@ -34,6 +35,7 @@ def growing_hooks(case: Case) -> Finding | None:
             Measurement("owners", hooks.owners, "count", "modules, parameters or optimizers that have some"),
             Measurement("hooks", hooks.hooks, "count", "hooks in the end"),
             Measurement("per_step", round(hooks.per_step, 2), "count", "hooks more per step"),
+            Measurement("every", round(1 / hooks.per_step), "count", "steps for one more"),
             *line_measured(lines[0]),
         ),
         location=location(hooks.site or lines[0].site),

@@ -25,10 +25,7 @@ def build(process: ProcessRecording, selection: Selection) -> Compilation | Miss
         return _NOTHING
     compiled = tuple(one for one in compiled if one.t <= selection.end_ns)  # a trial compiles, too
     rows = selection.rows
-    late = rows["step"] >= (selection.first + selection.last) // 2
-    ends = rows["end_ns"][late]
-    since = int(ends[0] - 1000 * rows["wall_us"][late][0])
-    within = [one for one in compiled if since <= one.t <= ends[-1]]
+    late, within = compiled_late(compiled, selection)
     return Compilation(
         count=len(compiled),
         seconds=sum(one.us for one in compiled) / 1e6,
@@ -44,6 +41,15 @@ def build(process: ProcessRecording, selection: Selection) -> Compilation | Miss
         given_up=_by_function([one for one in compiled if one.failed and one.reason], compiled),
         called_at=settings.compiled_at,
     )
+
+
+def compiled_late(compiled: Sequence[Compiled], selection: Selection) -> tuple[Mask, list[Compiled]]:
+    """The steps of the late half of the steady span, and what was compiled in them."""
+    rows = selection.rows
+    late = np.asarray(rows["step"] >= (selection.first + selection.last) // 2, np.bool_)
+    ends = rows["end_ns"][late]
+    since = int(ends[0] - 1000 * rows["wall_us"][late][0])
+    return late, [one for one in compiled if since <= one.t <= ends[-1]]
 
 
 def _again(process: ProcessRecording, selection: Selection, compiled: Sequence[Compiled]) -> CompiledAgain:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from ..evidence import steady
+from ..evidence.compilation import compiled_late
 from ..evidence.model import Missing
 from ..evidence.stats import block_interval
 from ..recording.lines import RepeatsWindow
@@ -32,6 +33,9 @@ _LEAST_ROUNDS = 3
 _WINDOW_SHARE = 0.1
 """Of what was observed, the most that windows may take. A round of timings waits for 25 times its length: it alone
 never reaches this."""
+_COMPILED_AGAIN, _COMPILING = 3, 0.05
+"""What is compiled again for the first or second time, for so much of the later half of the steps, may be its last new
+size, or the first of many: three times tell, and as many steps again without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ class Enough:
         if self._seconds is not None and self.seconds >= self._seconds:
             return True
         complete = self.seconds >= _LEAST_SECONDS and self._windows_done(process)
+        if self._may_settle and _compiles_again(process, selection):
+            complete = False
         if complete and any(self.steps >= steps and self.seconds >= seconds for steps, seconds in self._most):
             return True
         return self._may_settle and self._is_settled(complete and not 0 < len(process.thread_rounds) < _LEAST_ROUNDS)
@@ -141,3 +147,10 @@ class Enough:
         if self.goal.steps is not None:
             return f"observing, {min(self.steps, self.goal.steps)} of {self.goal.steps} steady steps"
         return f"observing, {self.steps} steady steps"
+
+
+def _compiles_again(process: ProcessRecording, selection: steady.Selection) -> bool:
+    late, compiled = compiled_late(process.compiled, selection)
+    again = [one for one in compiled if one.reason]
+    spent_us = sum(one.us for one in again)
+    return 0 < len(again) < _COMPILED_AGAIN and spent_us >= _COMPILING * selection.rows["wall_us"][late].sum()

@@ -79,7 +79,7 @@ class PassWays:
 
     now_ms: float
     times: tuple[tuple[str, float], ...]
-    """By name: `threads=2`, `bfloat16`, `float32`, `channels last`, `memory kept`."""
+    """By name: `threads=2`, `bfloat16`, `float32`, `channels last`, `fused attention`, `memory kept`."""
 
     def share(self, way: str) -> float | None:
         """What is left of the time that way; None where it was not tried."""

@@ -28,6 +28,7 @@ from samples import asked, healthy, is_clear, number, with_
 
 from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import GrowingLine, Missing, Parts, Site, StepGrowth
+from perfdoctor.report import wording
 
 _examined, _found = asked(CHECK)
 
@@ -243,6 +244,9 @@ def test_hooks_that_pile_up_are_found_with_the_line_that_registers_them() -> Non
     assert finding.id == "PD15.growing-hooks" and finding.severity is Severity.ERROR
     assert finding.location is not None and finding.location.line == REGISTER_LINE.line
     assert number(finding, "per_step") == 8.0 and "handle.remove()" in finding.fix.code
+    assert "8 hooks more per step" in wording.filled(finding).message
+    seldom = _found(growing_hooks(with_(TAPS, per_step=1 / 6)))
+    assert "a hook more every 6 steps" in wording.filled(seldom).message
 
 
 def test_hooks_whose_line_is_nobodys_are_found_where_they_are_called() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recordings import autocorrelated, no_window, recorded, sample, sites_window, steps
+from recordings import START_NS, autocorrelated, no_window, recorded, sample, sites_window, steps
 
 from perfdoctor.observation import enough
 from perfdoctor.observation.enough import Enough, Goal
@@ -117,6 +117,23 @@ def test_a_window_that_another_one_asks_for_is_waited_for(job: Job, now: list[fl
     waiting, _ = observed(goal, job(walls, asking), now)
     answered, _ = observed(goal, job(walls, asking, no_window("subnormals", "the job uses torch.compile")), now)
     assert plain < 1000 and waiting == 1000 and answered < 1000
+
+
+@pytest.mark.parametrize(("each", "least", "most"), [(0, 100, 160), (100, 500, 600), (1000, 199, 260)])
+def test_what_is_compiled_again_now_and_then_is_watched_for_longer(
+    job: Job, now: list[float], each: int, least: int, most: int
+) -> None:
+    """Every hundredth step is; or one, which may be the last."""
+    walls = quiet(3000, 25.0)
+    ends_ns = START_NS + (walls.cumsum() * 1e6).astype(int)
+    again = [100 + number * each for number in range(20)] if each else []
+    compiled = [
+        {"k": "compiled", "t": int(ends_ns[step]) - 1000, "us": 800_000, "frame": "0", "reason": "self.progress == 0"}
+        for step in again
+        if step < len(walls)
+    ]
+    _, seen = observed(NOTHING_ASKED, job(walls, *compiled), now)
+    assert least <= seen.steps <= most
 
 
 def test_one_timing_of_other_numbers_of_threads_is_not_enough(job: Job, now: list[float]) -> None:

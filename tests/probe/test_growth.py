@@ -98,8 +98,9 @@ def test_longer_inputs_are_no_tensor_that_is_kept(kept: Observed) -> None:
 def test_hooks_that_pile_up_are_named_with_their_owner_and_the_line_that_registers_them(kept: Observed) -> None:
     assert kept.rank.growth is not None
     found = {hooks.registered_by: hooks for hooks in kept.rank.growth.hooks}
-    assert found.keys() == {"register_forward_hook", "register_hook"}
+    assert found.keys() == {"register_forward_hook", "register_hook", "register_forward_pre_hook"}
     forward, gradient = found["register_forward_hook"], found["register_hook"]
+    assert found["register_forward_pre_hook"].per_step == pytest.approx(1 / 30, rel=0.3)
     assert (forward.name, forward.owners, forward.per_step) == ("watched.0", 1, pytest.approx(1.0))
     assert line_of(forward.site).startswith("watched[0].register_forward_hook(")
     assert forward.passed_to == ("hook",) and "watched(x)" in [line_of(site) for site in forward.uses]

@@ -214,8 +214,10 @@ def test_without_a_call_no_setting_is_changed() -> None:
 FLOAT32, FLOAT64 = [{"dtype": "float32", "self_ms_per_step": 1.0}], [{"dtype": "float64", "self_ms_per_step": 1.0}]
 
 
-def _tried(model: nn.Module, x: torch.Tensor, ops: list[dict[str, Any]] = FLOAT32) -> dict[str, float]:
-    found = ways.timings(_noted(model, x), ops)
+def _tried(
+    model: nn.Module, x: torch.Tensor, ops: list[dict[str, Any]] = FLOAT32, made: str = "fused"
+) -> dict[str, float]:
+    found = ways.timings(_noted(model, x), ops, [{"made": made}])
     assert found["now_ms"] > 0 and all(ms > 0 for _, ms in found["times"])
     return dict(found["times"])
 
@@ -281,6 +283,31 @@ def test_another_type_or_layout_is_tried_and_leaves_no_trace(
     assert after == before and all(one.grad is None for one in model.parameters())
 
 
+class Attending(nn.Module):
+    """By hand, or by a layer of torch's."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.layer = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kind == "by hand":
+            return (self.layer.out_proj(x) @ x.transpose(-2, -1)).softmax(-1) @ x
+        y, weights = self.layer(x, x, x)
+        return y if self.kind == "returned" else y * weights.mean()
+
+
+@pytest.mark.usefixtures("without_allocator")
+@pytest.mark.parametrize(("kind", "tried"), [("by hand", True), ("returned", True), ("used", False)])
+def test_attention_is_fused_in_whole_passes_unless_its_weights_are_used(kind: str, tried: bool) -> None:
+    model, x = Attending(kind), torch.randn(2, 5, 8)
+    before = model(x)
+    assert ("fused attention" in _tried(model, x, made="by hand")) is tried
+    assert torch.equal(model(x), before) and not model.layer._forward_pre_hooks
+    assert "fused attention" not in _tried(model, x)
+
+
 @pytest.mark.usefixtures("without_allocator")
 def test_what_could_not_pay_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways.settings, "native", lambda kind: {})
@@ -326,4 +353,4 @@ def test_memory_that_is_kept_is_tried_where_many_pages_are_touched_anew(monkeypa
 
 
 def test_passes_that_cannot_be_made_again_are_tried_in_no_way() -> None:
-    assert "no call of a module" in ways.timings(PassMicrobenchmark(), FLOAT32)["missing"]
+    assert "no call of a module" in ways.timings(PassMicrobenchmark(), FLOAT32, [])["missing"]

@@ -62,7 +62,9 @@ class FinalMicrobenchmark:
                 found.update(deterministic.timings(self.passes))
                 if self.unused is not None:
                     found["frozen"] = self.passes.without({"frozen": always(self.unused.freeze, self.unused.thaw)})
-                found["ways"] = ways.timings(self.passes, self.ops)  # last: glibc keeps memory from here on
+                found["ways"] = ways.timings(
+                    self.passes, self.ops, self.library.get("attention", [])
+                )  # last: glibc keeps memory from here on
             return found
         finally:
             torch.set_rng_state(state)

@@ -12,11 +12,14 @@ import time
 import torch
 
 from .. import procfs, settings
+from ..remedies.lazy_scores import Fusing, without_weights
 from . import intra_op
 from .passes import PassMicrobenchmark, Way, always, each
 
 _LIMIT_NS = 3_000_000_000
 """For all ways of all calls. Ways are left out, the last first, until two rounds fit."""
+_BESIDE_NS = 1_500_000_000
+"""For a way that may not fit the model, and is tried by itself beside the passes as they are."""
 _DOUBLE = 0.1
 """Of the operators' time, in float64 or in complex numbers made of it, from which on float32 is tried."""
 _FAULT_NS = 250
@@ -28,9 +31,9 @@ _MMAP_MAX, _TRIM_THRESHOLD, _TOP_PAD = -4, -1, -2
 _KEEP = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 256 << 20))
 
 
-def timings(passes: PassMicrobenchmark, ops: list) -> dict:
-    """Milliseconds of all calls as they are and each way, by name; or why there are none. `ops` as they are recorded.
-    Only for a job that is over: how glibc keeps memory is not put back."""
+def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> dict:
+    """Milliseconds of all calls as they are and each way, by name; or why there are none. `ops` and `attention` as they
+    are recorded. Only for a job that is over: how glibc keeps memory is not put back."""
     ways = {**_threads(), **_types(ops), **_layout(passes)}
     while ways:
         found = passes.without(ways, clock=time.perf_counter_ns, limit_ns=_LIMIT_NS)
@@ -44,6 +47,10 @@ def timings(passes: PassMicrobenchmark, ops: list) -> dict:
         if "missing" in found:
             return found
     times = {name: found[f"{name}_ms"] for name in ways}
+    if any(one["made"] == "by hand" for one in attention):
+        left = _with_fused_attention(passes)
+        if left is not None:
+            times["fused attention"] = left * found["now_ms"]
     kept_ms = _with_memory_kept(passes, found["now_ms"])
     if kept_ms is not None:
         times["memory kept"] = kept_ms
@@ -114,6 +121,37 @@ def _with_tensors(module, changed, inputs) -> Way:
             one.data = tensor
 
     return Way(functools.partial(exchange, others), functools.partial(exchange, before), inputs)
+
+
+def _with_fused_attention(passes: PassMicrobenchmark) -> "float | None":
+    """What is left of the same passes where attention goes through the fused operator and no layer is asked for its
+    weights; None where it does not, or cannot: whoever uses the weights fails."""
+    fused: "list[int]" = []
+    mode = functools.partial(Fusing, lambda: fused.append(1), lambda: False)
+
+    def way(call, module) -> Way:
+        layers = [one for one in module.modules() if isinstance(one, torch.nn.MultiheadAttention)]
+        undo: list = []
+
+        def without(layer, args, kwargs):
+            changed = without_weights(args, kwargs)
+            fused.extend([1] * (changed is not None))
+            return changed
+
+        def change() -> None:
+            undo.extend(layer.register_forward_pre_hook(without, with_kwargs=True).remove for layer in layers)
+            entered = mode()
+            entered.__enter__()
+            undo.append(lambda: entered.__exit__(None, None, None))
+
+        def put_back() -> None:
+            while undo:
+                undo.pop()()
+
+        return Way(change, put_back)
+
+    found = passes.without({"fused": way}, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS)
+    return found["fused_ms"] / found["now_ms"] if fused and found.get("now_ms") else None
 
 
 def _with_memory_kept(passes: PassMicrobenchmark, now_ms: float) -> "float | None":

@@ -2,9 +2,8 @@
 
 import torch
 from torch.nn import MultiheadAttention
-from torch.overrides import TorchFunctionMode
 
-from .lazy_scores import Scores, product
+from .lazy_scores import Fusing, Scores, without_weights
 from .precision import _AtTheBorder, border
 
 _saving = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
@@ -29,7 +28,7 @@ class Sdpa(_AtTheBorder):
         roots = border(self.probe)
         self.found = 0
         self.refused = False
-        self.mode = _Fusing(self)
+        self.mode = Fusing(self.fused, self.recomputed)
         self.switched = [name for name in _SWITCHES if not getattr(torch._C, f"_get_{name}_sdp_enabled")()]
         for name in self.switched:
             self._switch(name, True)
@@ -50,14 +49,14 @@ class Sdpa(_AtTheBorder):
         setter = {"mem_efficient": "_set_sdp_use_mem_efficient"}.get(name, f"_set_sdp_use_{name}")
         getattr(torch._C, setter)(on)
 
-    def _without_weights(self, layer, args, kwargs):
-        asked = args[4] if len(args) > 4 else kwargs.get("need_weights", True)
-        if not asked:
-            return None
+    def fused(self) -> None:
+        """One attention went through the fused operator."""
         self.found += 1
-        if len(args) > 4:
-            return (*args[:4], False, *args[5:]), kwargs
-        return args, {**kwargs, "need_weights": False}
+
+    def _without_weights(self, layer, args, kwargs):
+        changed = without_weights(args, kwargs)
+        self.found += changed is not None
+        return changed
 
     def around(self):
         return self.mode
@@ -83,22 +82,6 @@ class Sdpa(_AtTheBorder):
         if self.refused:
             return "its attention is inside a `checkpoint` of a function, which would compute it in another way again"
         return "the model has no attention of a form that could be replaced"
-
-
-class _Fusing(TorchFunctionMode):
-    """Leaves products open that look like queries times keys."""
-
-    def __init__(self, remedy: Sdpa) -> None:
-        super().__init__()
-        self.remedy = remedy
-
-    def fused(self) -> None:
-        """One attention went through the fused operator."""
-        self.remedy.found += 1
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        made = product(function, args, kwargs or {}, self.fused)
-        return made.value() if type(made) is Scores and self.remedy.recomputed() else made
 
 
 def _checkpoint():

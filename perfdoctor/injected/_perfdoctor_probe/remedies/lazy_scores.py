@@ -6,6 +6,7 @@ a model does with it makes the tensor after all, by the operators that the model
 
 import torch
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from . import einsums
 
@@ -44,6 +45,30 @@ def product(function, args, kwargs, fused):
         if factors is not None:
             return Scores(*factors, fused, made=args)
     return function(*args, **kwargs)
+
+
+class Fusing(TorchFunctionMode):
+    """Leaves products open that look like queries times keys."""
+
+    def __init__(self, fused, recomputed) -> None:
+        """`fused()` is called for each attention that went through the fused operator; `recomputed()` says whether what
+        is called now will be called again by somebody who leaves nothing open."""
+        super().__init__()
+        self.fused = fused
+        self.recomputed = recomputed
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        made = product(function, args, kwargs or {}, self.fused)
+        return made.value() if type(made) is Scores and self.recomputed() else made
+
+
+def without_weights(args: tuple, kwargs: dict) -> "tuple[tuple, dict] | None":
+    """Arguments of `nn.MultiheadAttention` that ask for its output alone; None where these do."""
+    if not (args[4] if len(args) > 4 else kwargs.get("need_weights", True)):
+        return None
+    if len(args) > 4:
+        return (*args[:4], False, *args[5:]), kwargs
+    return args, {**kwargs, "need_weights": False}
 
 
 class Scores:

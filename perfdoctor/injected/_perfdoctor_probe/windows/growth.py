@@ -16,6 +16,7 @@ from itertools import islice
 import torch
 
 from . import growing_hooks, tensor_sizes
+from .growing_hooks import are_hooks
 from .growing_lines import GrowingLines
 from .holdings import Holdings
 from .planned import planned
@@ -144,7 +145,9 @@ class Growth:
         self.newest = max((newest for *_, newest in nodes.values()), default=self.newest)
         larger = self._larger(held, step)
         self.step = step
-        grown = [(trend, held.containers[number]) for number, trend in self.lengths.items() if trend.grows]
+        every = ((trend, held.containers[number]) for number, trend in self.lengths.items())
+        # A hook for each epoch is one too many for each of its steps.
+        grown = [(trend, one) for trend, one in every if trend.grows or (trend.rises > 1 and are_hooks(one))]
         deeper = [(trend, nodes[path][0]) for path, trend in self.graphs.items() if trend.grows]
         if grown or deeper or larger:
             self._record(grown, deeper, larger)
@@ -174,12 +177,12 @@ class Growth:
 
     def _record(self, grown: list, deeper: list, larger: list) -> None:
         lines = GrowingLines(self.sites)
-        hooks = growing_hooks.told([pair for pair in grown if growing_hooks.are_hooks(pair[1])], lines)
+        hooks = growing_hooks.told([pair for pair in grown if are_hooks(pair[1])], lines)
         for one in hooks:
             one["name"] = _MODULE_PART.sub(r".\1", one["name"])
         containers = []
         for trend, held in grown:
-            if growing_hooks.are_hooks(held):
+            if are_hooks(held):
                 continue
             tensors, graphs, size = _contents(held.one)
             containers.append(
