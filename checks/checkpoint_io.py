@@ -32,7 +32,8 @@ the most that fewer can give (`checkpoint.skipped` leaves a file that is there a
 When it stays silent
 --------------------
 Below 5 % of the loop's time, and where at most one step saved: how often it does is not known then. A job that saves
-once at its end waits for it once. A file that grows from save to save is slower-over-time's.
+once at its end waits for it once. A file that grows from save to save is slower-over-time's. Saves that get rarer, as
+those of whatever is better than before, are an opportunity at most, of what they cost in the later half of the steps.
 
 Limits
 ------
@@ -64,6 +65,7 @@ from perfdoctor.api.findings import (
     Measurement,
     Outcome,
     Part,
+    Severity,
     cannot_tell,
     clear,
     found,
@@ -89,6 +91,8 @@ class Limits:
 
 _WORTH = 0.02
 """Of the step, that checkpoints may cost after the fix: a crash in 50 hours then loses as much as they take."""
+_EACH = 1.05
+"""Steps from one to the next, mean, up to which it is one in every step."""
 _VIEWS = 1.25
 """Storage over what is shown of it, from which on views of larger tensors are worth naming."""
 
@@ -127,24 +131,33 @@ def _seen(saves: Checkpoints, cost: Cost) -> tuple[Measurement, ...]:
 
 def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limits) -> Finding:
     training_ms = step.step_ms - step.parts.checkpoint
+    rarer, left = False, 1.0
+    later: tuple[Measurement, ...] = ()
+    if saves.late_saves is not None:
+        # What is saved ever more rarely costs the rest of the job less than it did, and perhaps nothing.
+        rarer, left = True, 2 * saves.late_saves / saves.saves
+        later = (Measurement("late_saves", saves.late_saves, "count", "of them in the later half of the steps"),)
     wanted = _rounded(math.ceil(saves.save_ms / (_WORTH * training_ms)))
     part, room = (Part.OTHER, step.parts.checkpoint) if saves.is_steady else (Part.EPOCH, step.irregular_ms)
-    most = min(saves.most_ms_per_step, room)
-    low = min(cost.ms, most) - saves.save_ms / max(wanted, saves.every)
+    most = left * min(saves.most_ms_per_step, room)
+    low = 0.0 if rarer else min(cost.ms, most) - saves.save_ms / max(wanted, saves.every)
     notes, numbers = _needless(saves)
     staged = () if saves.stage_ms is None else (milliseconds("stage_ms", saves.stage_ms, "copying what is saved"),)
     return Finding(
         id="PD14.frequent-checkpoints",
-        severity=cost.severity(limits.min_share, limits.error_share),
-        confidence=Confidence.HIGH,
-        message="checkpoints take {cost_ms} per step ({cost_share}): one every {every:step}",
-        reasoning="the loop waits {save_ms} for each, and trains {between_ms} from one to the next"
+        severity=Severity.NOTE if rarer else cost.severity(limits.min_share, limits.error_share),
+        confidence=Confidence.MEDIUM if rarer else Confidence.HIGH,
+        message="checkpoints take {cost_ms} per step ({cost_share}): "
+        + ("one in every step" if saves.every < _EACH else "one every {every:step}"),
+        reasoning=("they get rarer, with {late_saves} of {saves} in the later half of the steps; " if rarer else "")
+        + "the loop waits {save_ms} for each, and trains {between_ms} from one to the next"
         + ("; it writes {bytes}" if saves.bytes else "")
         + ("; {copy_ms} of that copying {copy_bytes} from the device, and waiting for it" if saves.copy_ms > 0 else "")
         + ("; {fsync_ms} of that in `os.fsync`, until the disk has them" if saves.fsync_ms > 0 else "")
         + notes,
         evidence=(
             *_seen(saves, cost),
+            *later,
             Measurement("every", round(saves.every, 1), "count", "steps from one to the next"),
             milliseconds("between_ms", saves.every * training_ms, "training from one to the next"),
             milliseconds("most_ms", saves.most_ms, "by which a step that saves is longer than others"),

@@ -6,6 +6,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 import numpy as np
+from scipy.stats import binomtest
 
 from ..recording.model import ProcessRecording
 from .model import Checkpoints, Missing, Site, Step
@@ -15,6 +16,8 @@ _SAVES_US = 200
 """In a step, from which on it saves: less is no file, but a copy into memory of a few numbers."""
 _LEAST_RECORDS = 4
 """Of a line's calls, half a second apart or more."""
+_RARER, _CHANCE = 0.6, 0.01
+"""Times as many in the later half, at most, and how probable that may be where both halves save alike."""
 _GROWN, _IN_HALF = 1.5, 1.1
 """Of what is written at first, and of what was written half the time before."""
 
@@ -54,9 +57,15 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
         late_bytes=late,
         fsyncs_per_save=sum(call.count for call in fsyncs) / max(1, places.size),
         copy_ms=min(save_ms, sum(call.us for call in copies) / 1000 / max(1, places.size)),
+        late_saves=_rarer(int((places >= len(after) / 2).sum()), int(places.size)),
         copy_bytes=round(sum(call.bytes for call in copies) / max(1, places.size)),
         fsync_ms=min(save_ms, sum(call.us for call in fsyncs) / 1000 / max(1, places.size)),
     )
+
+
+def _rarer(late: int, saves: int) -> int | None:
+    fewer = saves > 0 and late <= _RARER * (saves - late)
+    return late if fewer and binomtest(late, saves, alternative="less").pvalue <= _CHANCE else None
 
 
 def _dearest(process: ProcessRecording, selection: Selection) -> tuple[Site | None, int, int]:

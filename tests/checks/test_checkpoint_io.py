@@ -9,6 +9,7 @@ from samples import asked, healthy, is_clear, number, with_
 
 from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import Missing
+from perfdoctor.report import wording
 
 _examined, _found = asked(CHECK)
 
@@ -26,6 +27,12 @@ def test_they_may_still_cost_two_per_cent_after_the_fix() -> None:
     assert number(finding, "wanted") == 100  # 50 ms in 100 steps of 25 ms
     assert finding.savings.low_ms == pytest.approx(5.0 - 0.5) and finding.savings.high_ms == pytest.approx(5.5)
     assert "step % 100 == 0" in finding.fix.code
+
+
+def test_saves_that_get_rarer_are_an_opportunity_of_what_the_later_ones_cost() -> None:
+    finding = _found(checkpoints(late_saves=4))
+    assert finding.severity is Severity.NOTE and "4 of 20 in the later half" in wording.filled(finding).reasoning
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (0.0, pytest.approx(5.5 * 2 * 4 / 20))
 
 
 def test_one_that_is_in_every_step_is_a_part_of_it() -> None:

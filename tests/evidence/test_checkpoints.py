@@ -47,6 +47,21 @@ def test_a_job_that_does_not_save_has_none(tmp_path: Path) -> None:
     assert (found.saves, found.ms_per_step, found.site) == (0, 0.0, None)
 
 
+@pytest.mark.parametrize(("first", "later", "told"), [(30, 6, 6), (30, 20, None), (6, 3, None), (10, 30, None)])
+def test_saves_that_get_rarer_are_counted_in_the_later_half(
+    tmp_path: Path, first: int, later: int, told: int | None
+) -> None:
+    """As of a job that saves whenever it is better than before."""
+    half = 100
+    places = {3 * number + 1 for number in range(first)} | {half + 3 * number + 1 for number in range(later)}
+    saved = [30_000 if step in places else 0 for step in range(2 * half)]
+    recording = recorded(tmp_path, steps([10_000 + us for us in saved], checkpoint_us=saved))
+    selection = selected(recording)
+    found = checkpoints.build(recording, selection, steady.measure(recording, selection))
+    assert isinstance(found, Checkpoints)
+    assert found.late_saves == told or (told is not None and found.late_saves in (told - 1, told, told + 1))
+
+
 def test_one_save_says_nothing_of_the_next(tmp_path: Path) -> None:
     found = _built(tmp_path, 150)
     assert found.saves == 1 and found.every == found.steps

@@ -44,6 +44,9 @@ class Checkpoints:
     """Of a step that saves, in copies from a device to the host, with the wait for what the device has yet to do."""
     copy_bytes: int = 0
     """Copied by them."""
+    late_saves: int | None = None
+    """Of `saves`, in the later half of the steps, where these are so few that chance hardly explains it: as of a job
+    that saves what is better than all before. None where saving goes on as it began."""
 
     @property
     def grows(self) -> bool:
