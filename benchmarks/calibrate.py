@@ -38,6 +38,11 @@ def measured(book: Path) -> list[dict[str, Any]]:
     return found
 
 
+def kept() -> list[dict[str, Any]]:
+    """All that is kept, of every machine."""
+    return [one for file in sorted(KEPT.glob("*.json")) for one in json.loads(file.read_text())]
+
+
 def misses(predictions: list[dict[str, Any]]) -> dict[str, list[Ends]]:
     """By the code of the check."""
     by_check: dict[str, list[Ends]] = {}
@@ -67,10 +72,12 @@ def main() -> None:
         KEPT.mkdir(exist_ok=True)
         file = KEPT / truth.file_of(truth.machine()).name
         file.write_text(json.dumps(measured(Path(sys.argv[1])), indent=1) + "\n")
-    kept = [one for file in sorted(KEPT.glob("*.json")) for one in json.loads(file.read_text())]
-    MISSES.write_text(json.dumps({"misses": misses(kept)}, indent=1) + "\n")
-    inside = sum(map(_inside, kept))
-    print(f"{len(kept)} predictions: {inside} truths within the range of the check, {covered(kept)} within the widened")
+    every = kept()
+    MISSES.write_text(json.dumps({"misses": misses(every)}, indent=1) + "\n")
+    inside = sum(map(_inside, every))
+    print(
+        f"{len(every)} predictions: {inside} truths within the range of the check, {covered(every)} within the widened"
+    )
 
 
 if __name__ == "__main__":

@@ -15,9 +15,11 @@ _DRIFT = 0.2
 """Growth of the step over the run from which on its mean is that of no moment."""
 _APART = 0.3
 """Between mean and median: a few steps then take much of the time."""
+_UNSETTLED = 0.25
+"""Half the width of the mean's interval: gains are told to about as much."""
 _REGULAR = 0.5
 """Of the time after the warm-up in steady steps: below, the report is about the smaller part of the job."""
-DOUBTS = ("mostly-irregular", "drifting-steps", "uneven-steps", "machine-taken-away")
+DOUBTS = ("mostly-irregular", "drifting-steps", "uneven-steps", "unsettled-steps", "machine-taken-away")
 """Names of the notes with which the verdict begins."""
 _STOLEN = 0.1
 """Of the CPU time, by the hypervisor: what PD12 calls a finding."""
@@ -124,6 +126,14 @@ def _doubts(evidence: Evidence) -> tuple[IntegrityNote | None, ...]:
             "the steps differ: their mean is {mean}, their median {median}, so that a few take much of the time",
             Measurement("mean", step.step_ms, "ms"),
             Measurement("median", step.median_ms, "ms"),
+        )
+        or _doubt(
+            step.half_width >= _UNSETTLED,
+            "PD98",
+            "unsettled-steps",
+            "the steps differ so much that their mean is known to within {half_width} only, and so is all that is told "
+            "of them",
+            Measurement("half_width", step.half_width, "share"),
         ),
         _doubt(
             stolen >= _STOLEN,
@@ -278,7 +288,8 @@ PAGES: dict[str, Page] = {
     "PD98": Page(
         "steps that are not alike",
         "The steps got slower or faster over the run by a fifth and more, or a few of them take so long that mean and "
-        "median part by 30 %. The steady step is then the mean of different things.",
+        "median part by 30 %, or they differ so much that their mean is known to within a quarter only. The steady "
+        "step is then the mean of different things.",
         "Let it run longer (--steps 500), and look at the steps over time in the JSON report.",
     ),
     "PD99": Page(

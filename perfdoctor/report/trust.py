@@ -61,7 +61,7 @@ def trust_brief(evidence: Evidence) -> str:
         return ""
     parts = [wording.plural(step.count, "step" if evidence.job.traced else "steady step")]
     if step.step_ms > 0:
-        parts[0] += f", mean ±{wording.share((step.high_ms - step.low_ms) / 2 / step.step_ms)}"
+        parts[0] += f", mean ±{wording.share(step.half_width)}"
     if abs(step.slope) >= SLOPE_WORTH_SAYING:
         parts.append(_growth(step))
     if evidence.job.traced:

@@ -31,6 +31,14 @@ def test_few_steps_are_told(count: int, said: str | None) -> None:
     assert found == {} if said is None else found["PD90"].startswith(said)
 
 
+@pytest.mark.parametrize(("half", "is_told"), [(0.26, True), (0.24, False)])
+def test_a_mean_that_nobody_knows_is_told(half: float, is_told: bool) -> None:
+    step = healthy().step
+    assert not isinstance(step, Missing)
+    ends = {"step__low_ms": (1 - half) * step.step_ms, "step__high_ms": (1 + half) * step.step_ms}
+    assert ("known to within 26 % only" in _said(**ends).get("PD98", "")) is is_told
+
+
 def test_no_step_is_an_error_and_its_reason_is_quoted_as_it_is() -> None:
     (note,) = notes(RunEvidence((with_(healthy(), step=Missing("KeyError: '{x}'")),)), ())
     assert (note.code, note.severity) == ("PD90", Severity.ERROR)

@@ -101,6 +101,11 @@ class Step:
     """Relative growth of the step over the steady span: 0.1 means 10 % slower at its end."""
 
     @property
+    def half_width(self) -> float:
+        """Of the interval of the mean, as a share of it."""
+        return (self.high_ms - self.low_ms) / 2 / self.step_ms if self.step_ms > 0 else 0.0
+
+    @property
     def regular_share(self) -> float:
         """Of the time after the warm-up, windows apart, that was in steady steps."""
         return self.seconds / (self.seconds + self.irregular_s) if self.seconds > 0 else 0.0
