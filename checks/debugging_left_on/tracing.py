@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, milliseconds, savings
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import Evidence, Missing, Step, TracingTiming
 
 from .limits import Limits
@@ -62,6 +62,7 @@ def traced_allocations(evidence: Evidence, step: Step, limits: Limits) -> Findin
             milliseconds("untraced_ms", median(timing.untraced_ms), "without"),
             Measurement("frames", timing.frames, "count", "frames of the stack kept of each allocation"),
         ),
+        location=location(timing.started_at),
         fix=Fix(
             text="Trace in the runs that look for a leak, and for some steps of them. For the peak of memory ask the "
             "kernel, which counts it anyway.",

@@ -6,7 +6,9 @@ Outermost forward passes on all threads of the process: how many are under way a
 the CPU time and run delay of their thread, what waits for a lock around the model, intra-op threads times forward
 passes under way against the usable CPUs, gradients and training mode in those threads. The operators of one forward
 pass are timed in the job for one request and for a batch. Where threads run beside a training loop, a hundred looks at
-all of them say which wait for a lock of the job's own, where it is held meanwhile, and whether the loop waits.
+all of them say which wait for a lock of the job's own, where it is held meanwhile, and whether the loop waits. Where a
+pool has threads as training ends, forward and backward are made again with what they hand to it done by the training
+thread.
 
 Why it costs time
 -----------------
@@ -52,6 +54,7 @@ from perfdoctor.api.quantities import Concurrency, Evidence, Missing
 
 from .case import MIN_MEASURED, Forwards, Limits
 from .evaluation import grad_in_threads, train_mode_shared
+from .handed_over import handed_over
 from .held_lock import waits_for_lock
 from .waits import lock_bound, oversubscribed_teams, serialised
 
@@ -64,7 +67,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if isinstance(seen, Missing):
         return cannot_tell(f"threads that call the model were not counted: {seen}")
     case = Forwards(evidence, step, seen)
-    lock = waits_for_lock(case, limits)
+    lock, pool = waits_for_lock(case, limits), handed_over(case, limits)
+    if pool is not None:
+        return found(pool, measurements=case.shared())
     if seen.threads < 2:
         return found(lock) if lock else _alone(seen)
     if not isinstance(evidence.backend, Missing) and evidence.backend.data_parallel:

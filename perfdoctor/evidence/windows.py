@@ -206,7 +206,10 @@ def same_results(process: ProcessRecording) -> SameResultsWindow | Missing:
 
 def tracing(process: ProcessRecording) -> TracingTiming | Missing:
     """What `tracemalloc` costs."""
-    return process.tracing or NOT_TRACED
+    timing, settings = process.tracing or NOT_TRACED, process.settings
+    if isinstance(timing, Missing) or settings is None:
+        return timing
+    return replace(timing, started_at=settings.traced_at)
 
 
 def trace(process: ProcessRecording) -> KeptTrace | Missing:

@@ -79,7 +79,8 @@ class PassWays:
 
     now_ms: float
     times: tuple[tuple[str, float], ...]
-    """By name: `threads=2`, `bfloat16`, `float32`, `channels last`, `fused attention`, `memory kept`."""
+    """By name: `threads=2`, `bfloat16`, `float32`, `channels last`, `fused attention`, `no pool`,
+    `memory kept`."""
 
     def share(self, way: str) -> float | None:
         """What is left of the time that way; None where it was not tried."""
@@ -193,6 +194,8 @@ class TracingTiming:
     """That it keeps of every allocation."""
     traced_ms: tuple[float, ...]
     untraced_ms: tuple[float, ...]
+    started_at: Site | None = None
+    """In evidence the line that called `tracemalloc.start`; None where an option or a variable did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,8 @@ class Settings:
     """The package whose trace or profile function the training thread runs under: `coverage`, `bdb`; "" for none."""
     traced_frames: int = 0
     """Frames that `tracemalloc` keeps of every allocation; 0 where it does not trace."""
+    traced_at: Site | None = None
+    """The line that last called `tracemalloc.start`; None where none did, or nobody noted it."""
     python_options: tuple[str, ...] = ()
     """Of `python -X`, by name: `dev`, `importtime`."""
     cpus: tuple[int, ...] = ()

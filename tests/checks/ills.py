@@ -63,7 +63,14 @@ from ill_runs.omp_threads import pinned_workers, timed_threads
 from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, stepped_schedule, zeroed
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.repeated_work import computed_again, repeated, unchanged
-from ill_runs.shared_model import actors_behind_a_lock, behind_a_lock, graphs_in_threads, serving, with_teams
+from ill_runs.shared_model import (
+    actors_behind_a_lock,
+    behind_a_lock,
+    graphs_in_threads,
+    handing_over,
+    serving,
+    with_teams,
+)
 from ill_runs.traced import LOOP, traced
 from ill_runs.unused_gradients import without_optimizer
 from ill_runs.vector_extensions import limited, masked
@@ -135,6 +142,7 @@ ILL: dict[str, Evidence] = {
     "PD05.batch-too-large": small_batch(1.0, 256.0, ops__batch_timings=batch_timings(1.0, quarter=0.1)),
     "PD06.gil-bound-forwards": serving(),
     "PD06.serialised-forwards": behind_a_lock(),
+    "PD06.threads-in-forward": handing_over(),
     "PD06.waits-for-lock": actors_behind_a_lock(),
     "PD06.oversubscribed-teams": with_teams(),
     "PD06.grad-in-threads": graphs_in_threads(),

@@ -11,6 +11,7 @@ from ill_runs.debugging import (
     DETERMINISTIC_LINE,
     MODE_LINE,
     PROFILER_LINE,
+    TRACED_LINE,
     asserting,
     debug_allocator,
     default_device,
@@ -165,6 +166,7 @@ def test_traced_allocations_are_found_by_what_steps_take_without() -> None:
     finding = _found(tracing())
     assert finding.id == "PD16.traced-allocations" and finding.severity is Severity.ERROR
     assert finding.confidence is Confidence.HIGH
+    assert finding.location is not None and finding.location.line == TRACED_LINE.line
     working_ms = healthy().step.working_ms
     assert number(finding, "cost_ms") == pytest.approx(0.52 * working_ms)
     assert finding.savings.low_ms == pytest.approx(0.52 * working_ms)

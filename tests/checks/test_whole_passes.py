@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
-from ill_runs.cudnn import channels_first
+from ill_runs.cudnn import channels_first, unfused
 from ill_runs.dtype import bfloat16_beside, slow_type
 from ill_runs.workspaces import churn
-from perfdoctor.checks import cudnn, dtype, workspaces
-from samples import with_
+from perfdoctor.checks import cudnn, dtype, shared_model, workspaces
+from samples import healthy, with_
 
 from perfdoctor.evidence.model import Evidence
 from perfdoctor.recording.operators import PassWays
@@ -18,6 +18,8 @@ WAYS = [
     (dtype, bfloat16_beside(), "bfloat16", (0.7, 1.1)),
     (cudnn, channels_first(saved=10.0), "channels last", (0.7, 1.1)),
     (workspaces, churn(), "memory kept", (0.3, 1.2)),
+    (cudnn, unfused(took=12.0, ratio=2.0), "fused attention", (0.7, 1.1)),
+    (shared_model, healthy(), "no pool", (0.7, 1.1)),
 ]
 
 

@@ -51,6 +51,7 @@ def test_how_deep_allocations_are_traced_is_noted(seen: Observed, style: str, fr
     settings = seen.named(style).settings
     assert settings is not None
     assert settings.traced_frames == frames
+    assert line_of(settings.traced_at) == ("tracemalloc.start(3)" if frames else "")
 
 
 @pytest.mark.parametrize("style", DOUBLE)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -306,6 +308,25 @@ def test_attention_is_fused_in_whole_passes_unless_its_weights_are_used(kind: st
     assert ("fused attention" in _tried(model, x, made="by hand")) is tried
     assert torch.equal(model(x), before) and not model.layer._forward_pre_hooks
     assert "fused attention" not in _tried(model, x)
+
+
+@pytest.mark.usefixtures("without_allocator")
+@pytest.mark.parametrize("uses_it", [True, False])
+def test_what_is_handed_to_a_pool_is_done_by_the_caller_too(uses_it: bool) -> None:
+    submit, threads = ThreadPoolExecutor.submit, set()
+
+    class Handing(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return sum(pool.map(self._part, [x, x])) if uses_it else self._part(x)  # type: ignore[return-value]
+
+        def _part(self, x: torch.Tensor) -> torch.Tensor:
+            threads.add(get_ident())
+            return super().forward(x)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(abs, [-1])) == [1]
+        assert ("no pool" in _tried(Handing(4, 4), torch.randn(2, 4))) is uses_it
+        assert ThreadPoolExecutor.submit is submit and get_ident() in threads and (len(threads) > 1) is uses_it
 
 
 @pytest.mark.usefixtures("without_allocator")

@@ -72,7 +72,7 @@ class ActivityProbe(Plugin):
         spread = torch.stack([m[0] for m in self.level.values()]).mean().item()
         quiet = torch.stack([m[1] for m in self.level.values()]).mean().item()
         trainer.notes["spread"], trainer.notes["quiet"] = spread, quiet
-        for handle in self.handles:
+        for handle in self.handles:  # well
             handle.remove()  # well
         self.handles = []
 

@@ -93,6 +93,7 @@ def torch_settings(optimizer, seen: dict) -> dict:
         "batch_at": seen["sites"].get("batch"),
         "tracer": _tracer(),
         "traced_frames": _tracemalloc.get_traceback_limit() if _tracemalloc.is_tracing() else 0,
+        "traced_at": seen["sites"].get("tracemalloc"),
         "python_options": sorted(sys._xoptions),
         "cpus": affinity.cpus(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),

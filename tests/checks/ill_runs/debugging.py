@@ -25,6 +25,7 @@ from perfdoctor.evidence.model import (
 
 PROFILER_LINE = Site("train.py", 30, "main")
 DETERMINISTIC_LINE = Site("train.py", 8, "main")
+TRACED_LINE = Site("train.py", 11, "main")
 MODE_LINE = Site("train.py", 60, "main")
 ASSERT_LINE = Site("train.py", 47, "main")
 
@@ -51,7 +52,7 @@ def deterministic(now_ms: float = 20.0, off_ms: float = 15.0, unfilled_ms: float
 
 def tracing(untraced_ms: float = 12.0, rounds: int = 5) -> Evidence:
     """Steps of 25 ms of CPU time; one round was disturbed."""
-    timing = TracingTiming(25, (25.0,) * rounds, (untraced_ms,) * (rounds - 1) + (24.9,))
+    timing = TracingTiming(25, (25.0,) * rounds, (untraced_ms,) * (rounds - 1) + (24.9,), TRACED_LINE)
     return with_(healthy(), tracing=timing)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from samples import ONE_THREAD, healthy, step, with_
 
 from perfdoctor.evidence.model import Evidence, LockWait, LockWaits, Missing, Parts, RequestTiming, Site
+from perfdoctor.recording.operators import PassWays
 
 
 def serving(**changes: Any) -> Evidence:
@@ -111,3 +112,8 @@ def actors_behind_a_lock(**changes: Any) -> Evidence:
             **changes,
         },
     )
+
+
+def handing_over(alone_ms: float = 8.0) -> Evidence:
+    """A forward pass with a pool of threads; forward and backward take 10 ms with it."""
+    return with_(healthy(), ops__ways=PassWays(10.0, (("no pool", alone_ms),)))

@@ -338,7 +338,10 @@ def _double(probe) -> None:
 
 
 def _knobs(probe) -> None:
-    """Lines that set the number of threads, switch oneDNN off, tell cuDNN how to work, or torch to be deterministic."""
+    """Lines that set the number of threads, switch oneDNN off, tell cuDNN how to work, torch to be deterministic, or
+    Python to trace its allocations."""
+    import tracemalloc
+
     import torch.backends.mkldnn as mkldnn
 
     def threads_set() -> None:
@@ -354,7 +357,14 @@ def _knobs(probe) -> None:
     def deterministic_set() -> None:
         probe.noted["deterministic"] = probe.sites.place(2)
 
-    places = [(torch, "set_num_threads", threads_set), (mkldnn, "set_flags", onednn_set)]
+    def traced() -> None:
+        probe.noted["tracemalloc"] = probe.sites.place(2)
+
+    places = [
+        (torch, "set_num_threads", threads_set),
+        (mkldnn, "set_flags", onednn_set),
+        (tracemalloc, "start", traced),
+    ]
     places += [
         (torch, name, deterministic_set) for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode")
     ]

@@ -13,7 +13,7 @@ import torch
 
 from .. import procfs, settings
 from ..remedies.lazy_scores import Fusing, without_weights
-from . import intra_op
+from . import intra_op, pools
 from .passes import PassMicrobenchmark, Way, always, each
 
 _LIMIT_NS = 3_000_000_000
@@ -47,10 +47,12 @@ def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> d
         if "missing" in found:
             return found
     times = {name: found[f"{name}_ms"] for name in ways}
-    if any(one["made"] == "by hand" for one in attention):
-        left = _with_fused_attention(passes)
+    for name, left in (
+        ("fused attention", _with_fused_attention(passes, attention)),
+        ("no pool", _without_pools(passes)),
+    ):
         if left is not None:
-            times["fused attention"] = left * found["now_ms"]
+            times[name] = left * found["now_ms"]
     kept_ms = _with_memory_kept(passes, found["now_ms"])
     if kept_ms is not None:
         times["memory kept"] = kept_ms
@@ -123,9 +125,11 @@ def _with_tensors(module, changed, inputs) -> Way:
     return Way(functools.partial(exchange, others), functools.partial(exchange, before), inputs)
 
 
-def _with_fused_attention(passes: PassMicrobenchmark) -> "float | None":
-    """What is left of the same passes where attention goes through the fused operator and no layer is asked for its
-    weights; None where it does not, or cannot: whoever uses the weights fails."""
+def _with_fused_attention(passes: PassMicrobenchmark, attention: "list[dict]") -> "float | None":
+    """What is left of the same passes where attention by hand goes through the fused operator and no layer is asked for
+    its weights; None where it does not, or cannot: whoever uses the weights fails."""
+    if not any(one["made"] == "by hand" for one in attention):
+        return None
     fused: "list[int]" = []
     mode = functools.partial(Fusing, lambda: fused.append(1), lambda: False)
 
@@ -150,8 +154,19 @@ def _with_fused_attention(passes: PassMicrobenchmark) -> "float | None":
 
         return Way(change, put_back)
 
-    found = passes.without({"fused": way}, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS)
-    return found["fused_ms"] / found["now_ms"] if fused and found.get("now_ms") else None
+    return _left(passes, way, fused)
+
+
+def _without_pools(passes: PassMicrobenchmark) -> "float | None":
+    """The same where threads of a pool do a part of the passes, and the calling thread does it instead."""
+    handed: "list[int]" = []
+    return _left(passes, pools.without(handed), handed) if pools.alive() else None
+
+
+def _left(passes: PassMicrobenchmark, way, used: "list[int]") -> "float | None":
+    """Of the passes' time, that way; None where they could not be made so, or nothing of it was used."""
+    found = passes.without({"so": way}, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS)
+    return found["so_ms"] / found["now_ms"] if used and found.get("now_ms") else None
 
 
 def _with_memory_kept(passes: PassMicrobenchmark, now_ms: float) -> "float | None":
