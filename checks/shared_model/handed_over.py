@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfdoctor.api.causes import PASSES_KEEP, tried
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
-from perfdoctor.api.quantities import Missing, PassWays
+from perfdoctor.api.quantities import Evidence, Missing, PassWays, Site
 
 from .._shared.lines import forward_line
 from .case import Forwards, Limits
@@ -37,7 +37,7 @@ def handed_over(case: Forwards, limits: Limits) -> Finding | None:
             Measurement("intra_op", case.intra_op, "count", "compute threads of each thread"),
             Measurement("usable", round(case.usable, 1), "count", "CPUs left to the job"),
         ),
-        location=location(forward_line(evidence)),
+        location=location(_line(evidence)),
         fix=Fix(
             text="Make the calls one after another, or one call of all their inputs as a batch: operators use all CPUs "
             "by themselves.",
@@ -51,6 +51,12 @@ def handed_over(case: Forwards, limits: Limits) -> Finding | None:
             "whole forward and backward passes made again without the pool after the last step",
         ),
     )
+
+
+def _line(evidence: Evidence) -> Site | None:
+    """Where the training thread is longest in the forward pass: it waits there for the pool."""
+    lines = () if isinstance(evidence.code_lines, Missing) else evidence.code_lines
+    return next((line.site for line in lines if line.part == "forward"), None) or forward_line(evidence)
 
 
 def _measured(ways: PassWays) -> tuple[Measurement, ...]:

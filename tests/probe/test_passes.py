@@ -323,10 +323,12 @@ def test_what_is_handed_to_a_pool_is_done_by_the_caller_too(uses_it: bool) -> No
             threads.add(get_ident())
             return super().forward(x)
 
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(abs, [-1])) == [1]
-        assert ("no pool" in _tried(Handing(4, 4), torch.randn(2, 4))) is uses_it
-        assert ThreadPoolExecutor.submit is submit and get_ident() in threads and (len(threads) > 1) is uses_it
+    pool = ThreadPoolExecutor(2)
+    assert list(pool.map(abs, [-1])) == [1]
+    assert ("no pool" in _tried(Handing(4, 4), torch.randn(2, 4))) is uses_it
+    assert ThreadPoolExecutor.submit is submit and get_ident() in threads and (len(threads) > 1) is uses_it
+    assert not any(thread.is_alive() for thread in pool._threads)
+    assert "no pool" not in _tried(nn.Linear(4, 4), torch.randn(2, 4)), "the pool is gone"
 
 
 @pytest.mark.usefixtures("without_allocator")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -72,3 +73,7 @@ def test_rounds_end_at_the_limit(clock: Clock) -> None:
 def test_short_calls_are_made_in_a_row(clock: Clock) -> None:
     assert replay.in_turns([clock.call(0.01)]) == [0.01]
     assert clock.now == int((1 + 7 * 10) * 0.01 * MS)
+
+
+def test_what_disturbs_itself_is_timed_by_the_round_in_the_middle(clock: Clock) -> None:
+    assert replay.in_turns([clock.call(9.0, 1.0, 7.0, 3.0, 5.0)], of=statistics.median) == [5.0]

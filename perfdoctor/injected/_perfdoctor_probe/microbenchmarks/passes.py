@@ -73,11 +73,11 @@ class PassMicrobenchmark:
         longest = max(zip(times, calls), key=lambda pair: pair[0][0] * pair[1].count)[1]
         return {"batch": longest.batch, "times": list(zip(_FACTORS, self._sums(times)))}
 
-    def without(self, ways: dict, clock=None, limit_ns: int = _LIMIT_NS) -> dict:
+    def without(self, ways: dict, clock=None, limit_ns: int = _LIMIT_NS, of=min) -> dict:
         """Milliseconds of all these calls as they are, `now_ms`, and each way; or why there are none. A way is what
-        makes a `Way` for a call and its module. `clock` as for `replay.in_turns`."""
+        makes a `Way` for a call and its module. `clock` and `of` as for `replay.in_turns`."""
         limit_ns //= max(1, len(self.calls))
-        times, missing = self._all(lambda call: call.timed_without(list(ways.values()), limit_ns, clock))
+        times, missing = self._all(lambda call: call.timed_without(list(ways.values()), limit_ns, clock, of))
         return missing or dict(zip(("now_ms", *(f"{name}_ms" for name in ways)), self._sums(times)))
 
     def _all(self, timed) -> "tuple[list, dict]":
@@ -154,7 +154,7 @@ class _Call:
         finally:
             state.restore()
 
-    def timed_without(self, ways: list, limit_ns: int, clock) -> "list[float]":
+    def timed_without(self, ways: list, limit_ns: int, clock, of) -> "list[float]":
         """Milliseconds as it is, then each way."""
         module = self._found()
         state = _State(module)
@@ -165,7 +165,7 @@ class _Call:
             if 2 * (1 + len(ways)) * (time.thread_time_ns() - began) > limit_ns:
                 raise _NotRepeatableError("it takes too long")
             otherwise = [self._otherwise(module, way(self, module)) for way in ways]
-            return replay.in_turns([run, *otherwise], limit_ns // 2, clock)
+            return replay.in_turns([run, *otherwise], limit_ns // 2, clock, of)
         finally:
             state.restore()
 

@@ -111,8 +111,9 @@ def run_backward(result, gradient, inputs: tuple) -> None:
     torch.autograd.Variable._execution_engine.run_backward((result,), (gradient,), False, False, inputs, True, False)
 
 
-def in_turns(ways: list, limit_ns: int = _LIMIT_NS, clock=None) -> "list[float]":
-    """Milliseconds of one call of each, the fastest of some rounds in which they take turns.
+def in_turns(ways: list, limit_ns: int = _LIMIT_NS, clock=None, of=min) -> "list[float]":
+    """Milliseconds of one call of each, `of` some rounds in which they take turns: the fastest, unless one is asked for
+    that is as the others are, of what disturbs itself.
 
     Of the calling thread's CPU time, unless another `clock` is asked for: beside a busy neighbour a call that is longer
     than a time slice never runs through, and a quarter of it does, which made quarters look twice as fast. What else
@@ -122,7 +123,7 @@ def in_turns(ways: list, limit_ns: int = _LIMIT_NS, clock=None) -> "list[float]"
     clock = clock or time.thread_time_ns
     began = time.perf_counter_ns()
     in_a_row = [1] * len(ways)
-    best: "list[float]" = []
+    rounds: "list[list[float]]" = []
     for attempt in range(1 + _ROUNDS):
         times = []
         for way, calls in zip(ways, in_a_row):
@@ -130,13 +131,13 @@ def in_turns(ways: list, limit_ns: int = _LIMIT_NS, clock=None) -> "list[float]"
             for _ in range(calls):
                 way()
             times.append(milliseconds(clock() - start, calls))
-        best = [min(pair) for pair in zip(best, times)] if attempt > 1 else times
+        rounds.append(times)
         if time.perf_counter_ns() - began > (limit_ns if attempt else 10 * limit_ns):
             break
         if not attempt:
             began = time.perf_counter_ns()
             in_a_row = [_IN_A_ROW if took < _SHORT_MS else 1 for took in times]
-    return best
+    return [of(times) for times in zip(*(rounds[1:] or rounds))]
 
 
 def in_places(sets: list, limit_ns: int = _LIMIT_NS) -> "list[float]":

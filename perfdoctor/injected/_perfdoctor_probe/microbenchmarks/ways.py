@@ -7,6 +7,7 @@ Nothing is tried that could not pay here: each way takes as long as a pass. Time
 
 import ctypes
 import functools
+import statistics
 import time
 
 import torch
@@ -33,7 +34,7 @@ _KEEP = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 256 << 20))
 
 def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> dict:
     """Milliseconds of all calls as they are and each way, by name; or why there are none. `ops` and `attention` as they
-    are recorded. Only for a job that is over: how glibc keeps memory is not put back."""
+    are recorded. Only for a job that is over: how glibc keeps memory is not put back, and pools of threads are gone."""
     ways = {**_threads(), **_types(ops), **_layout(passes)}
     while ways:
         found = passes.without(ways, clock=time.perf_counter_ns, limit_ns=_LIMIT_NS)
@@ -47,15 +48,15 @@ def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> d
         if "missing" in found:
             return found
     times = {name: found[f"{name}_ms"] for name in ways}
-    for name, left in (
-        ("fused attention", _with_fused_attention(passes, attention)),
-        ("no pool", _without_pools(passes)),
-    ):
-        if left is not None:
-            times[name] = left * found["now_ms"]
+    left = _with_fused_attention(passes, attention)
+    if left is not None:
+        times["fused attention"] = left * found["now_ms"]
     kept_ms = _with_memory_kept(passes, found["now_ms"])
     if kept_ms is not None:
         times["memory kept"] = kept_ms
+    left = _without_pools(passes)
+    if left is not None:
+        times["no pool"] = left * found["now_ms"]
     return {"now_ms": found["now_ms"], "times": list(times.items())}
 
 
@@ -154,19 +155,23 @@ def _with_fused_attention(passes: PassMicrobenchmark, attention: "list[dict]") -
 
         return Way(change, put_back)
 
-    return _left(passes, way, fused)
+    found = passes.without({"fused": way}, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS)
+    return found["fused_ms"] / found["now_ms"] if fused and found.get("now_ms") else None
 
 
 def _without_pools(passes: PassMicrobenchmark) -> "float | None":
     """The same where threads of a pool do a part of the passes, and the calling thread does it instead."""
+    if not pools.alive():
+        return None
+    # Threads that get into each other's way do so in some rounds more than in others.
+    timed = functools.partial(passes.without, {}, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS, of=statistics.median)
+    now_ms = timed().get("now_ms")
+    if not now_ms or not pools.end():
+        return None
     handed: "list[int]" = []
-    return _left(passes, pools.without(handed), handed) if pools.alive() else None
-
-
-def _left(passes: PassMicrobenchmark, way, used: "list[int]") -> "float | None":
-    """Of the passes' time, that way; None where they could not be made so, or nothing of it was used."""
-    found = passes.without({"so": way}, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS)
-    return found["so_ms"] / found["now_ms"] if used and found.get("now_ms") else None
+    with pools.made_by_the_caller(handed):
+        alone_ms = timed().get("now_ms")
+    return alone_ms / now_ms if handed and alone_ms else None
 
 
 def _with_memory_kept(passes: PassMicrobenchmark, now_ms: float) -> "float | None":
