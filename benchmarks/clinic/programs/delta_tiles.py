@@ -1,6 +1,7 @@
 # /// clinic
 # expect = ["PD03"]
 # endless = true
+# beyond = true
 # stratum = "twins"
 # domain = "remote sensing, semi-supervised wetland mapping"
 # ///

@@ -1,6 +1,7 @@
 # /// clinic
 # expect = ["PD09"]
 # endless = true
+# beyond = true
 # stratum = "twins"
 # domain = "OCR, page layout segmentation"
 # ///
