@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EPOCHS, BATCH, SAMPLES = 50, 16, 1600
+EPOCHS, BATCH, SAMPLES = 500, 16, 1600
 
 
 class Net(nn.Module):
