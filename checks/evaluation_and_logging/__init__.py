@@ -17,7 +17,7 @@ waits for each. Done in every step, that is a part of every step. In `ray.train.
 then until Ray Train, which looks at its workers every 2 s, has taken in the report before. An evaluation costs what it
 costs each time: every few steps, or in batches much smaller than training's, it can take longer than training. A metric
 that takes the output apart, sample by sample (`.item()` in a loop, scikit-learn or torchmetrics called once a sample),
-takes 10 us to 1 ms per sample where the whole tensor takes less than 5.
+takes 8 us to 1 ms per sample where the whole tensor takes less than 5.
 
 Example
 -------
@@ -41,20 +41,19 @@ When it stays silent
 --------------------
 Below 5 % of the step for logging, and below a quarter of the loop's time for evaluation (a tenth, where most steps
 evaluate on a tensor): how often to evaluate is the user's choice. So it is an opportunity, unless evaluating takes
-longer than training. What is done with an evaluation's outputs: below 10 us per sample, below the time of the forward
-passes, or below 5 % of the time. Workers that start again for each evaluation are PD03's, forward passes with gradients
-PD08's. Python that works on lists: below a tenth of the step, and where any tensor is made of a list outside the
-loader, as of what a simulator says.
+longer than training. What is done with an evaluation's outputs: where no line of the user's runs once for each sample
+of a batch, as a library's loop does not, and below 5 % of the time. Workers that start again for each evaluation are
+PD03's, forward passes with gradients PD08's. Python that works on lists: below a tenth of the step, and where any
+tensor is made of a list outside the loader, as of what a simulator says.
 
 Limits
 ------
-In a job that uses torch.compile, logging is not timed. A library that is not known here is not seen. What a tracker
-does on a thread of its own is not counted. An evaluation without a loader is left out where its tensor is made anew
-each time (a copy to the device, a part of the set drawn at random), which nothing tells from an agent that acts, where
-a copy of the model is evaluated, and below 0.1 ms. Whether training needs the output is followed from operator to
-operator, on the CPU and without torch.compile; not through numbers that the job reads, such as a line search's. Which
-line between two forward passes takes the time is not told, only the loop over the batches; what follows a loader's last
-forward pass counts as the loop's.
+In a job that uses torch.compile, logging is not timed, nor is an evaluation followed line by line. A library that is
+not known here is not seen. What a tracker does on a thread of its own is not counted. An evaluation without a loader is
+left out where its tensor is made anew each time (a copy to the device, a part of the set drawn at random), which
+nothing tells from an agent that acts, where a copy of the model is evaluated, and below 0.1 ms. Whether training needs
+the output is followed from operator to operator, on the CPU and without torch.compile; not through numbers that the job
+reads, such as a line search's. What follows a loader's last forward pass counts as the loop's.
 
 References
 ----------

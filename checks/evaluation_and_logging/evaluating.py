@@ -15,7 +15,7 @@ from perfdoctor.api.findings import (
     severity,
     share,
 )
-from perfdoctor.api.quantities import Evaluations, Missing, Step
+from perfdoctor.api.quantities import CodeLine, Evaluations, Missing, Site, Step
 
 from .limits import Limits
 
@@ -72,31 +72,33 @@ def small_batches(step: Step, seen: Evaluations, limits: Limits) -> Finding | No
 
 
 def sample_by_sample(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
-    """What is done with the outputs takes longer than making them."""
-    if seen.samples < limits.least_samples or seen.batches <= 0 or seen.every_steps <= 0:
+    """What is done with the outputs, in lines that run once for each of them."""
+    lines = seen.by_sample
+    if isinstance(lines, Missing) or not lines or seen.samples < limits.least_samples or seen.every_steps <= 0:
         return None
-    around_ms = seen.around_ms
-    each_us = 1000 * around_ms / (seen.batches * seen.samples)
-    per_step_ms, whole_ms = around_ms / seen.every_steps, _whole_ms(step, seen)
-    if each_us < limits.min_sample_us or around_ms < seen.forward_ms or per_step_ms < limits.min_share * whole_ms:
+    lines_ms = min(1.0, sum(line.share for line in lines)) * seen.around_ms
+    per_step_ms, whole_ms = lines_ms / seen.every_steps, _whole_ms(step, seen)
+    if per_step_ms < limits.min_share * whole_ms:
         return None
     low, high = (fraction * per_step_ms for fraction in _TOGETHER)
     return Finding(
         id="PD20.metrics-sample-by-sample",
         severity=severity(low / whole_ms, limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="evaluation spends {around_ms} of {evaluation_ms} outside model and loader: {each_us} per sample",
-        reasoning="between a forward pass and the next batch, where the forward passes take {forward_ms}; a metric on "
-        "the whole tensor takes less than 5 us per sample",
+        message="evaluation spends {lines_ms} of {evaluation_ms} in lines that run once for each sample: "
+        "{each_us} per sample",
+        reasoning="a batch of {samples:sample} was followed from its forward pass to the next; what lies between takes "
+        "{around_ms}, the forward passes {forward_ms}",
         evidence=(
-            milliseconds("around_ms", around_ms, "between forward passes, in an evaluation"),
+            milliseconds("lines_ms", lines_ms, "in lines that run for each sample, in an evaluation"),
+            milliseconds("around_ms", seen.around_ms, "between forward passes, in an evaluation"),
             milliseconds("evaluation_ms", seen.ms, "an evaluation"),
             milliseconds("forward_ms", seen.forward_ms, "its forward passes"),
-            Measurement("each_us", each_us, "us", "between forward passes, per sample"),
+            Measurement("each_us", 1000 * lines_ms / (seen.batches * seen.samples), "us", "in these lines, per sample"),
             Measurement("samples", seen.samples, "count", "samples in a batch"),
             Measurement("every", round(seen.every_steps), "count", "steps from one evaluation to the next"),
         ),
-        location=location(seen.iterated_at),
+        location=location(_first_of_the_largest(lines)),
         fix=Fix(
             text="Compute metrics on whole tensors, or collect outputs and compute them once at the end.",
             code="right += (model(x).argmax(1) == y).sum()  # one read after the loop: right.item()",
@@ -106,10 +108,20 @@ def sample_by_sample(step: Step, seen: Evaluations, limits: Limits) -> Finding |
             step,
             low,
             high,
-            "half to nearly all of the time between the forward passes of evaluations",
+            "half to nearly all of the time in these lines",
             part=_part(seen),
         ),
     )
+
+
+def _first_of_the_largest(lines: tuple[CodeLine, ...]) -> Site:
+    """Of the function that the most of the time is in, where its loop begins."""
+    spent: dict[tuple[str, str], float] = {}
+    for line in lines:
+        where = (line.site.file, line.site.function)
+        spent[where] = spent.get(where, 0.0) + line.share
+    most = max(spent, key=lambda where: spent[where])
+    return next(line.site for line in lines if (line.site.file, line.site.function) == most)
 
 
 def too_often(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:

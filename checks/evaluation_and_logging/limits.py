@@ -24,10 +24,7 @@ class Limits:
     """What evaluating less often is predicted for."""
     batch_factor: float = 2.0
     """So many times smaller than training's are small batches."""
-    min_sample_us: float = 10.0
-    """Between forward passes, per sample: a metric on a tensor of 32 samples takes a tenth of it; reading each of them
-    that long."""
     least_samples: int = 8
-    """In a batch: of fewer, what is done once a batch is no longer little per sample."""
+    """In a batch: of fewer, a loop over them is no longer told from one over metrics or outputs."""
     slower_factor: float = 1.5
     """A sample's forward pass takes so much longer in evaluation than in training, where it also keeps a graph."""

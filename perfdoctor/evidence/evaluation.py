@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..recording.lines import RepeatsWindow
+from ..recording.lines import CodeLine, LinesWindow, RepeatsWindow
 from ..recording.model import Columns, Ints, ProcessRecording
 from .model import NO_LINE, Evaluations, JobAnatomy, Missing
 from .steady import REGULAR_SHARE, Mask
+
+_AFTER = ("other", "forward")
+"""Parts in which outputs are worked on: with gradients on, what follows a forward pass may be its loss."""
+_WATCHED = 4.0
+"""Lines that run once take so much longer when watched, as they call Python of libraries; measured: 3.7 with a loader's
+next batch and a softmax. Those that call operators take no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,25 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
         regular=count > REGULAR_SHARE * len(steps) or (held_out and process.cycle is not None),
         held_out=held_out,
         is_sure=not held_out or (followed is not None and not followed.trained_on),
+        by_sample=by_sample(process, _samples(process, [loader])),
     )
+
+
+def by_sample(process: ProcessRecording, samples: int) -> tuple[CodeLine, ...] | Missing:
+    """Lines that run for each of the samples of a batch after its forward pass; empty where none runs as often as
+    there are samples."""
+    window = process.evaluation_lines
+    if not isinstance(window, LinesWindow):
+        return window or Missing("no second batch of an evaluation was seen", "let it run longer (--steps, --to-end)")
+    often = [line for line in window.lines if line.part in _AFTER and line.runs_per_step >= samples - 1]
+    # The line of a `for` runs once more.
+    if not any(line.runs_per_step <= samples + 1 for line in often):
+        return ()
+    often_ms = sum(line.ms_per_step for line in often)
+    once_ms = sum(line.ms_per_step for line in window.lines if line.part == "other" and line not in often)
+    total_ms = often_ms + once_ms / _WATCHED
+    found = [replace(line, share=line.ms_per_step / total_ms) for line in often]
+    return tuple(sorted(found, key=lambda line: (line.site.file, line.site.line)))
 
 
 def _starts_and_ends(process: ProcessRecording, loaders: set[int]) -> list[tuple[int, int]]:

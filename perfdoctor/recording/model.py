@@ -171,6 +171,8 @@ class ProcessRecording:
     code_lines: LinesWindow | Missing | None
     later_lines: LinesWindow | Missing | None
     """The line window once more, where something grew."""
+    evaluation_lines: LinesWindow | Missing | None
+    """One batch of an evaluation line by line; None where none with as many was seen."""
     gradient_reads: GradientReads | Missing | None
     """None where every gradient has an optimizer, and one pass is made for each update."""
     repeats: RepeatsWindow | Missing | None
@@ -290,6 +292,7 @@ KINDS: Mapping[str, str] = {
     "window sites": "call_sites",
     "window lines": "code_lines",
     "window later": "later_lines",
+    "window evaluation": "evaluation_lines",
     "window gradients": "gradient_reads",
     "window tracing": "tracing",
     "window modes": "modes",

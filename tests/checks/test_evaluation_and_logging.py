@@ -102,21 +102,22 @@ def test_without_a_step_nothing_can_be_told() -> None:
 def test_what_is_done_with_each_sample_of_an_evaluation_is_told() -> None:
     finding = found(metrics_by_sample())
     assert finding.id == "PD20.metrics-sample-by-sample" and finding.severity is Severity.WARNING
-    assert (number(finding, "around_ms"), number(finding, "each_us")) == (480.0, pytest.approx(750.0))
-    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(4.8), pytest.approx(9.12))
+    assert (number(finding, "around_ms"), number(finding, "each_us")) == (480.0, pytest.approx(600.0))
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(3.84), pytest.approx(7.296))
     assert finding.savings.part is Part.EPOCH
+    assert finding.location is not None and finding.location.line == 62  # where the loop begins
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"forward_ms": 310.0},
+        {"by_sample": ()},
+        {"by_sample": NOT_SEEN},
         {"samples": 4},
-        {"batches": 2000.0},
-        {"every": 600.0},
-        {"wait_ms": 200.0, "start_ms": 200.0},
+        {"every": 500.0},
+        {"wait_ms": 250.0, "start_ms": 200.0},
     ],
-    ids=["the model takes longer", "little batches", "little per sample", "little of the time", "waits"],
+    ids=["no loop over samples", "not followed", "little batches", "little of the time", "waits"],
 )
 def test_a_metric_that_costs_little_is_left_alone(changes: dict[str, float]) -> None:
     assert "PD20.metrics-sample-by-sample" not in ids(examined(metrics_by_sample(**changes)))

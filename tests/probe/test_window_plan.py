@@ -111,3 +111,27 @@ def test_windows_that_one_asks_for_follow_it_and_stay_open_as_long_as_they_want(
     steps = {record["name"]: record["steps"] for record in recorder.records}
     assert steps == {"ops": STEPS, "gradients": 8, "tracing": 8, "lines": STEPS}
     assert [record["name"] for record in recorder.records] == ["ops", "gradients", "tracing", "lines"]
+
+
+class WithinAStep(Window):
+    """One that looks at what is between two boundaries."""
+
+    steps = 1
+    within_a_step = True
+
+
+def test_a_window_that_opens_in_the_middle_of_a_step_closes_at_its_end_and_is_not_taken_again() -> None:
+    def fault(hook: str, error: Exception) -> None:
+        raise error
+
+    recorder = Recorder()
+    windows = Windows(recorder, WithinAStep, fault, [])
+    _steps(windows, 1, 5)
+    windows.open_within("evaluation", 4)
+    assert windows.busy
+    windows.at_boundary(5, SHORT_NS)
+    assert recorder.records == [{"name": "evaluation", "first_step": 4, "steps": 1}]
+    assert windows.marked == [4, 5] and not windows.busy
+    windows.open_within("evaluation", 8)
+    windows.abandon(8, "the loop starts processes in every step", again=True)
+    assert not windows.busy and recorder.records[1]["missing"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...recording.base import Missing, Site
+from ...recording.lines import CodeLine
 from .step import Divided
 
 
@@ -125,6 +126,9 @@ class Evaluations:
     is_sure: bool = True
     """With a loader; or what is computed from these outputs was followed from operator to operator and is no part of
     training, which does not read the held-out tensors either."""
+    by_sample: tuple[CodeLine, ...] | Missing = ()
+    """The user's lines that run for each sample between a forward pass and the next, in the order of the code; `share`
+    is of all that lies there, in one batch, as it is estimated without watching it."""
 
     @property
     def around_ms(self) -> float:

@@ -66,6 +66,7 @@ class Probe:
         self.loading = loading.Loading(recorder, self.loop, self.sites, guarded, self.collector.pauses)
         self.held_out = HeldOut(recorder, self.sites)
         self.evaluation = Evaluation(recorder, self.loop, self.loading, self.held_out)
+        self.evaluation.on_batch = guarded("evaluation window", self._evaluated)
         self.device_clock = DeviceClock(recorder, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
         self.windows = schedule.Windows(recorder, functools.partial(made, probe=self), self.fault, plan)
@@ -125,6 +126,8 @@ class Probe:
         called torch.compile."""
         self.turns = None
         self.cycles = Cycles()
+        self.first_evaluated: "int | None" = None
+        """The step of the first evaluation."""
 
     def before_fork(self) -> None:
         """A window must not be open in a child: nobody would close it there."""
@@ -269,6 +272,22 @@ class Probe:
         if self.windows.plan:
             self.windows.last_step = step  # what the census has pushed out of the caches is not this step's cost
         self.windows.own.end(began)
+
+    def _evaluated(self, passes: int) -> None:
+        """Once, the lines of what follows such a forward pass are timed: not after the very first, which warms up."""
+        windows, step = self.windows, self.loop.timeline.step
+        if self.first_evaluated is None:
+            self.first_evaluated = step
+        warm = step > 0 and (passes > 1 or step > self.first_evaluated)
+        if windows.open is not None:
+            if windows.open.name == "evaluation":
+                windows.open.abandon()
+                self.evaluation.on_batch = None
+        elif warm and "lines" in windows.planned and self.trials is None:
+            windows.open_within("evaluation", step)
+            self.loop.due_ns = 0
+            if windows.open is None:  # nor will it open the next time
+                self.evaluation.on_batch = None
 
     def _start_trials(self, step: int) -> None:
         """The steps from here on are not the job's alone any more. The module is loaded when first needed."""

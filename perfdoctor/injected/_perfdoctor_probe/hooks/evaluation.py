@@ -27,6 +27,8 @@ class Evaluation:
         self.held_out = held_out
         self.on_scores = None
         """Told what such a pass on held-out data was given and returned; set by a window."""
+        self.on_batch = None
+        """Told of each pass on a batch of a loader, with its number in the evaluation."""
         self.reset()
 
     def reset(self) -> None:
@@ -98,6 +100,8 @@ class Evaluation:
         row[2] += 1
         row[3] += took_ns
         row[4] = batches[-1][0] if batches and batches[-1][1] == line.step else -1
+        if self.on_batch is not None and row[4] >= 0:
+            self.on_batch(row[2])
 
     def flush(self) -> None:
         """Queue the rows collected since the last call."""

@@ -47,6 +47,10 @@ def made(name: str, probe):
         from .lines import LinesWindow
 
         return LinesWindow(probe.sites, probe.loop, compiled, name)
+    if name == "evaluation":
+        from .evaluating import EvaluationWindow
+
+        return EvaluationWindow(probe.sites, probe.loop, compiled)
     if name == "repeats":
         from .repeats import RepeatsWindow
 

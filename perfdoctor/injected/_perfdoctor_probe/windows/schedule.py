@@ -74,6 +74,12 @@ class Windows:
         self.plan.insert(0 if first else len(self.plan), name)
         self._note_busy()
 
+    def open_within(self, name: str, step: int) -> None:
+        """Open one in the middle of `step`, at whose end it closes."""
+        self.plan.insert(0, name)
+        self._open(step, 0)
+        self._note_busy()
+
     def at_boundary(self, step: int, wall_ns: int) -> bool:
         """Open or close what is due. True when it did, so that the time it took is left out of the step."""
         now = time.perf_counter_ns()
@@ -185,7 +191,7 @@ class Windows:
             self.fault(f"window {window.name}", error)
             return
         attempts = self.attempts[window.name] = self.attempts.get(window.name, 0) + 1
-        if again and attempts < _ATTEMPTS:
+        if again and attempts < _ATTEMPTS and not getattr(window, "within_a_step", False):
             self.plan.insert(0, window.name)
         else:
             self._missing(window.name, why)
