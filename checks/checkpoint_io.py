@@ -131,12 +131,12 @@ def _seen(saves: Checkpoints, cost: Cost) -> tuple[Measurement, ...]:
 
 def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limits) -> Finding:
     training_ms = step.step_ms - step.parts.checkpoint
-    rarer, left = False, 1.0
-    later: tuple[Measurement, ...] = ()
-    if saves.late_saves is not None:
-        # What is saved ever more rarely costs the rest of the job less than it did, and perhaps nothing.
-        rarer, left = True, 2 * saves.late_saves / saves.saves
-        later = (Measurement("late_saves", saves.late_saves, "count", "of them in the later half of the steps"),)
+    # What is saved ever more rarely costs the rest of the job less than it did, and perhaps nothing.
+    late = saves.late_saves
+    rarer, left = (False, 1.0) if late is None else (True, 2 * late / saves.saves)
+    later = (
+        () if late is None else (Measurement("late_saves", late, "count", "of them in the later half of the steps"),)
+    )
     wanted = _rounded(math.ceil(saves.save_ms / (_WORTH * training_ms)))
     part, room = (Part.OTHER, step.parts.checkpoint) if saves.is_steady else (Part.EPOCH, step.irregular_ms)
     most = left * min(saves.most_ms_per_step, room)

@@ -59,27 +59,23 @@ class _Words:
     fix: Fix
 
 
-_Way = tuple[Callable[[list[Attention]], _Words], list[Attention]]
-"""What is said of one kind of attention, and where it is."""
-
-
 def attention(evidence: Evidence, step: Step, ops: OpProfile, use: LibraryUse, limits: Limits) -> tuple[Finding, ...]:
     """One finding for each way."""
     by_hand = [one for one in use.attention if one.made == "by hand"]
     causal = _causal_sizes(evidence)
-    ways: tuple[_Way, ...] = (
+    ways: tuple[tuple[Callable[[list[Attention]], _Words], list[Attention]], ...] = (
         (_returned, [one for one in by_hand if one.module == _MHA]),
         (functools.partial(_by_hand, causal=causal), [one for one in by_hand if one.module != _MHA]),
         (_math, [one for one in use.attention if one.made == "math"]),
     )
-    spent = [in_step(step, ops, sum(one.ms_per_step for one in some)) for _, some in ways]
+    saved = None if use.on_device else tried(step, ops, _PASSES)
+    by_hand_ms = in_step(step, ops, sum(one.ms_per_step for one in by_hand))
     timed = []
-    for (describe, some), mine in zip(ways, spent, strict=True):
+    for describe, some in ways:
         cost = _timed(step, ops, use, some, causal)
         # The passes are made again without the scores of both kinds of attention by hand.
-        whole = None if describe is _math or use.on_device else tried(step, ops, _PASSES)
-        if whole is not None and mine:
-            cost = _in_passes(cost, whole * mine / sum(spent[:2]), any(_size(one) in causal for one in some))
+        if saved is not None and cost.spent and describe is not _math:
+            cost = _in_passes(cost, saved * cost.spent / by_hand_ms, any(_size(one) in causal for one in some))
         timed.append((describe, some, cost))
     return tuple(
         _finding(evidence, step, some, cost, describe(some), limits)

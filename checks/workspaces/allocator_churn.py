@@ -26,6 +26,9 @@ drawn anew for each launch, and with it whether they are given back. Of 20 progr
 was watched 8 gained 1.03x or more with freed memory kept, up to 1.65x."""
 _MOST_GAINED = 0.45
 """Of the step, where nothing was tried: more than 1.8x was never gained, and threads that fault at once each count."""
+_TRIED_KEEPS = (0.3, 1.2)
+"""Of what the passes took less with freed memory kept, in the same process. A judgement: another launch has its blocks
+elsewhere."""
 _MALLOC = (
     "export MALLOC_MMAP_THRESHOLD_=4294967296\nexport MALLOC_TRIM_THRESHOLD_=8589934592\n"
     "export MALLOC_TOP_PAD_=268435456\n"
@@ -84,11 +87,6 @@ def allocator_churn(
             ceiling=max(ceiling, high),
         ),
     )
-
-
-_TRIED_KEEPS = (0.3, 1.2)
-"""Of what the passes took less with freed memory kept, in the same process. A judgement: another launch has its blocks
-elsewhere."""
 
 
 _SEEN = 1.25

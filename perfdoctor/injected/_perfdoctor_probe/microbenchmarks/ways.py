@@ -36,28 +36,21 @@ def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> d
     """Milliseconds of all calls as they are and each way, by name; or why there are none. `ops` and `attention` as they
     are recorded. Only for a job that is over: how glibc keeps memory is not put back, and pools of threads are gone."""
     ways = {**_threads(), **_types(ops), **_layout(passes)}
-    while ways:
-        found = passes.without(ways, clock=time.perf_counter_ns, limit_ns=_LIMIT_NS)
-        if "missing" not in found:
-            break
-        if "too long" not in found["missing"]:
+    while "missing" in (found := passes.without(ways, clock=time.perf_counter_ns, limit_ns=_LIMIT_NS)):
+        if not ways or "too long" not in found["missing"]:
             return found
         ways.popitem()
-    else:
-        found = passes.without({}, clock=time.perf_counter_ns, limit_ns=_LIMIT_NS)
-        if "missing" in found:
-            return found
+    now_ms = found["now_ms"]
     times = {name: found[f"{name}_ms"] for name in ways}
-    left = _with_fused_attention(passes, attention)
-    if left is not None:
-        times["fused attention"] = left * found["now_ms"]
-    kept_ms = _with_memory_kept(passes, found["now_ms"])
-    if kept_ms is not None:
-        times["memory kept"] = kept_ms
-    left = _without_pools(passes)
-    if left is not None:
-        times["no pool"] = left * found["now_ms"]
-    return {"now_ms": found["now_ms"], "times": list(times.items())}
+    # Each by itself beside the passes as they are, in this order: what is done for the later ones stays.
+    for name, left in (
+        ("fused attention", _with_fused_attention(passes, attention)),
+        ("memory kept", _with_memory_kept(passes, now_ms)),
+        ("no pool", _without_pools(passes)),
+    ):
+        if left is not None:
+            times[name] = left * now_ms
+    return {"now_ms": now_ms, "times": list(times.items())}
 
 
 def _threads() -> dict:
@@ -175,7 +168,8 @@ def _without_pools(passes: PassMicrobenchmark) -> "float | None":
 
 
 def _with_memory_kept(passes: PassMicrobenchmark, now_ms: float) -> "float | None":
-    """The same passes once glibc keeps what is freed; None where it cannot, or where few pages are touched anew."""
+    """The same once glibc keeps what is freed, of `now_ms`; None where it cannot, or where few pages are touched
+    anew."""
     libc = ctypes.CDLL(None)
     glibc = hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version")
     if not glibc or procfs.libraries()["allocator"] != "glibc":
@@ -188,4 +182,5 @@ def _with_memory_kept(passes: PassMicrobenchmark, now_ms: float) -> "float | Non
         return None
     for option, value in _KEEP:
         libc.mallopt(option, value)
-    return passes.without({}, clock=time.perf_counter_ns, limit_ns=_LIMIT_NS).get("now_ms")
+    kept_ms = passes.without({}, clock=time.perf_counter_ns, limit_ns=_LIMIT_NS).get("now_ms")
+    return kept_ms / now_ms if kept_ms else None
