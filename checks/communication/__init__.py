@@ -33,11 +33,12 @@ Example
 
 How to fix
 ----------
-A late rank: what it spends its time in is said by part, and by the findings of its own steps; so are a CPU quota that
-stops this rank alone, a CPU whose clock is lower than those of the others, and a machine on which all computing takes
-longer. Ranks that straggle by turns: do in the same step what every rank has to do now and then. Sending: reduce once
-per optimizer step (`no_sync`), in few large buckets, take collectives for logging and barriers out of the step, send
-no buffers that need not be sent; call `fully_shard` on whole blocks.
+A late rank: what it spends its time in is said by part, with its longest line there or the line that makes its loader,
+and by the findings of its own steps; so are a CPU quota that stops this rank alone, a CPU whose clock is lower than
+those of the others, and a machine on which all computing takes longer. Ranks that straggle by turns: do in the same
+step what every rank has to do now and then. Sending: reduce once per optimizer step (`no_sync`), in few large buckets,
+take collectives for logging and barriers out of the step, send no buffers that need not be sent; call `fully_shard` on
+whole blocks.
 
 When it stays silent
 --------------------

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, Part, Severity, milliseconds, savings, share
-from perfdoctor.api.quantities import Communication
+from perfdoctor.api.findings import (
+    Confidence,
+    Finding,
+    Fix,
+    Measurement,
+    Part,
+    Severity,
+    location,
+    milliseconds,
+    savings,
+    share,
+)
+from perfdoctor.api.quantities import Communication, Evidence, Missing, Site
 
 from .case import Case
 from .reasons import FIXES, OTHERS, PARTS, crowd_ms, mean, reason_of, times_data
@@ -54,6 +65,7 @@ def late_rank(case: Case) -> Finding | None:
             milliseconds("crowd_ms", crowd, "for which the others wait for a CPU"),
             Measurement("times_data", times_data(late, others), "ratio", "the data of the others, per step"),
         ),
+        location=location(_line(case.evidence, reason.name)) if reason else None,
         fix=Fix(text=reason.fix if reason else "Compare what this rank does with what the others do, part by part."),
         savings=savings(
             case.step,
@@ -64,6 +76,16 @@ def late_rank(case: Case) -> Finding | None:
             general=True,
         ),
     )
+
+
+def _line(evidence: Evidence, reason: str) -> Site | Missing | None:
+    """Of the late rank's code: what takes longest in the part to blame, or makes the loader whose batches differ."""
+    loaders = () if isinstance(evidence.loaders, Missing) else evidence.loaders
+    if reason == "data-size":
+        return loaders[0].site if loaders else None
+    lines = () if isinstance(evidence.code_lines, Missing) else evidence.code_lines
+    longest = next((line.site for line in lines if line.part == reason), None)
+    return loaders[0].site if longest is None and reason == "input_wait" and loaders else longest
 
 
 def _named(together: Communication) -> str:

@@ -17,10 +17,10 @@ from ill_runs.communication import (
     two_ranks,
 )
 from perfdoctor.checks.communication import CHECK
-from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, on_gpu, with_
+from samples import LOADER, NOT_SEEN, asked, healthy, ids, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Collective, Evidence, Missing
+from perfdoctor.evidence.model import CodeLine, Collective, Evidence, Missing, Site
 
 _examined, _found = asked(CHECK)
 
@@ -65,6 +65,25 @@ def test_the_late_rank_says_where_its_time_goes(part: str, billed: Part) -> None
     assert number(finding, "excess_ms") == pytest.approx(10.0)
     assert finding.savings.low_ms == pytest.approx(9.5) and finding.savings.part is billed
     assert finding.savings.general, "what names the cause itself is billed first"
+
+
+@pytest.mark.parametrize(("part", "line"), [("forward", 31), ("other", 50), ("input_wait", 12), ("gc", None)], ids=str)
+def test_the_late_rank_names_the_line_that_takes_longest_where_it_is_late(part: str, line: int | None) -> None:
+    lines = tuple(
+        CodeLine(Site("train.py", number, "main"), where, False, 5.0, 0.5)
+        for number, where in ((30, "backward"), (31, "forward"), (32, "forward"), (50, "other"))
+    )
+    # Of a batch that nothing of the user's makes the loader is named.
+    finding = _found(with_(late(part=part), code_lines=lines, loaders=(LOADER,)))
+    assert (finding.location and finding.location.line) == line
+
+
+def test_a_rank_with_more_data_names_its_loader() -> None:
+    more = with_(times(1, 0.5, 1.0, forward=12.0, backward=20.0), samples=48.0, batch_bytes=6144.0)
+    seen = with_(two_ranks(together(times(0, 10.5), more)), loaders=(LOADER,))
+    finding = _found(seen)
+    assert _reason(_examined(seen)) == "data-size"
+    assert finding.location is not None and finding.location.line == 12
 
 
 def test_the_rank_that_waits_does_not_say_so_of_itself() -> None:
