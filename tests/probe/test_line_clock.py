@@ -9,6 +9,7 @@ import pytest
 
 from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.windows import line_clock
+from perfdoctor.injected._perfdoctor_probe.windows.evaluating import LIMIT_NS, EvaluationWindow
 from perfdoctor.injected._perfdoctor_probe.windows.line_clock import LineClock
 from perfdoctor.injected._perfdoctor_probe.windows.lines import LinesWindow
 
@@ -289,3 +290,24 @@ def test_a_tracer_of_the_jobs_own_stays(bench: RunningJob) -> None:
     assert "traces the job's lines" in window.obstacle()
     sys.settrace(None)
     assert "torch.compile" in LinesWindow(Sites(), bench.loop, compiled=True).obstacle()
+
+
+def test_an_evaluation_is_timed_for_a_while_at_most(bench: RunningJob) -> None:
+    def work() -> None:
+        bench.ns += LIMIT_NS
+        bench.ns += 1000
+        bench.ns += LIMIT_NS
+
+    window = EvaluationWindow(Sites(), bench.loop, compiled=False)
+    window.open()
+    work()
+    assert sys.gettrace() is None
+    assert not window.is_gone(), "it has ended by itself, and not with its thread"
+    first = work.__code__.co_firstlineno
+    assert {row["site"][1] - first for row in window.close(1)["lines"] if row["site"][0] == "work"} == {1, 2}
+    again = EvaluationWindow(Sites(), bench.loop, compiled=False)
+    again.open()
+    again.abandon()
+    assert sys.gettrace() is None and not again.is_gone()
+    work()
+    assert all(row["site"][0] != "work" for row in again.close(1)["lines"])
