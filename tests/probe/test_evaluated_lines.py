@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from observing import Observer, line_of
 
@@ -33,3 +35,6 @@ def test_lines_that_run_for_each_sample_are_told_from_those_that_do_not(
     assert not isinstance(lines, Missing)
     assert {line_of(line.site).partition("  # ")[2] for line in lines} - {""} == marks
     assert (sum(line.share for line in lines) > 0.5) is bool(marks)
+    (file,) = seen.run.glob("process-*.jsonl")
+    windows = [record for record in map(json.loads, file.read_text().splitlines()) if record["k"] == "window"]
+    assert [record["name"] for record in windows].count("evaluation") == 1

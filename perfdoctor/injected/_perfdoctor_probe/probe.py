@@ -67,6 +67,7 @@ class Probe:
         self.held_out = HeldOut(recorder, self.sites)
         self.evaluation = Evaluation(recorder, self.loop, self.loading, self.held_out)
         self.evaluation.on_batch = guarded("evaluation window", self._evaluated)
+        self.evaluated_again = guarded("evaluation window", self._evaluated_again)
         self.device_clock = DeviceClock(recorder, self.loop, guarded)
         plan = [name for name in os.environ.get("PERFDOCTOR_WINDOWS", "").split(",") if name]
         self.windows = schedule.Windows(recorder, functools.partial(made, probe=self), self.fault, plan)
@@ -279,15 +280,16 @@ class Probe:
         if self.first_evaluated is None:
             self.first_evaluated = step
         warm = step > 0 and (passes > 1 or step > self.first_evaluated)
-        if windows.open is not None:
-            if windows.open.name == "evaluation":
-                windows.open.abandon()
-                self.evaluation.on_batch = None
-        elif warm and "lines" in windows.planned and self.trials is None:
+        if warm and windows.open is None and "lines" in windows.planned and self.trials is None:
             windows.open_within("evaluation", step)
             self.loop.due_ns = 0
-            if windows.open is None:  # nor will it open the next time
-                self.evaluation.on_batch = None
+            self.evaluation.on_batch = self.evaluated_again
+
+    def _evaluated_again(self, passes: int) -> None:
+        """The next such pass, where the step has not ended before it."""
+        self.evaluation.on_batch = None
+        if self.windows.open is not None and self.windows.open.name == "evaluation":
+            self.windows.open.abandon()
 
     def _start_trials(self, step: int) -> None:
         """The steps from here on are not the job's alone any more. The module is loaded when first needed."""
