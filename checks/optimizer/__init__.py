@@ -5,11 +5,11 @@ What it looks at
 On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` and with `fused=True`, and what the
 shapes of its parameters take one by one and together: norms that are read, averages in place, gradients filled with
 zeros or let go. How often each line steps a learning-rate schedule, and how long that takes. Parameters that have a
-gradient after an update and are in no optimizer, and the model's own passes, run again after the last step with these
-frozen and not. Gradients that `zero_grad()` takes away before an optimizer or anybody else reads them, and what each
-operator of the backward passes that fill them takes. In a step or two, the lines between the passes and in an optimizer
-of the job's own that run once for each parameter: loops over `model.parameters()`, `clip_grad_norm_` for each, copies
-of the model's `state_dict`.
+gradient after an update and are in no optimizer, or in one at a learning rate of 0, and the model's own passes, run
+again after the last step with these frozen and not. Gradients that `zero_grad()` takes away before an optimizer or
+anybody else reads them, and what each operator of the backward passes that fill them takes. In a step or two, the lines
+between the passes and in an optimizer of the job's own that run once for each parameter: loops over
+`model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`.
 
 Of a trace: how many kernels the optimizer launches, and the device's idle time meanwhile.
 
@@ -29,6 +29,7 @@ Example
     for average, p in zip(ema.parameters(), model.parameters()):
         average.mul_(0.999).add_(p, alpha=0.001)
     optimizer = torch.optim.AdamW(model.head.parameters())   # and the rest of the model was never frozen
+    groups = [{"params": backbone, "lr": 0.0}, {"params": head, "lr": 1e-3}]   # which freezes nothing
     critic(generator(noise)).mean().backward()               # in the critic's turn, without detach()
 
 How to fix
@@ -45,7 +46,8 @@ Below its share of the step. What a step does rarely (norms logged every 100 ste
 whose operators work long on large tensors cost as much together, as timed. Gradients that are kept and zeroed, where
 letting them go is no faster: the allocator may fault their memory in again. An optimizer whose update was not timed:
 not one of torch's own, not on the CPU, or compiled. Parameters without gradients,
-which an optimizer passes over, and dense gradients of embeddings, which are PD09's. Gradients without an optimizer that
+which an optimizer passes over, and dense gradients of embeddings, which are PD09's. A learning rate of 0 in an
+optimizer that is not torch's own, which may use its gradients otherwise. Gradients without an optimizer that
 somebody was seen to read (a norm, clipping, a saliency map, an update by hand), parameters with hooks, and those that
 changed meanwhile; models of which no parameter learns and whose input needs no gradient, which are PD08's. Gradients
 that are accumulated, clipped, logged or copied before they are zeroed; those of parameters with hooks; derivatives by

@@ -1,4 +1,4 @@
-"""Gradients of parameters that are in no optimizer: the backward pass computes them, and nobody uses them."""
+"""Gradients of parameters that no optimizer updates: the backward pass computes them, and nobody uses them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,18 @@ _AHEAD = (0.8, 1.0)
 """Of the backward pass in layers that it need not reach: all of it, as far as it was told apart."""
 _BEHIND = (0.2, 0.5)
 """Of the backward pass in layers that it must come through: products for the weights are up to half of it."""
+_NOT_GIVEN = (
+    "for parameter in model.backbone.parameters():  # whatever the optimizer was not given\n"
+    "    parameter.requires_grad_(False)"
+)
+_HELD = (
+    'for group in optimizer.param_groups:\n    for parameter in group["params"]:\n'
+    '        parameter.requires_grad_(group["lr"] > 0)'
+)
 
 
 def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
-    """None where every gradient has an optimizer, the job was seen to use them, or they cost little."""
+    """None where an optimizer updates whatever has a gradient, the job was seen to use them, or they cost little."""
     layers, ops = evidence.layers, evidence.ops
     if isinstance(layers, Missing) or isinstance(layers.unused, Missing) or step.boundary != "optimizer":
         return None
@@ -38,35 +46,46 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
     cost = Cost(step, min((low + high) / 2, passes_ms))
     if cost.share < limits.gradients_share:
         return None
+    is_held = unused.held == unused.parameters
+    made_at = None if isinstance(ops, Missing) else ops.optimizer_at
     return Finding(
         id="PD17.gradients-without-optimizer",
         severity=cost.severity(limits.gradients_share, limits.error_share),
         confidence=Confidence.MEDIUM,
         message="the backward pass computes gradients for {parameters:parameter} that no optimizer updates: {cost_ms} "
         "per step ({cost_share})",
-        reasoning="{of:parameter} require gradients, and those of {modules} are in no optimizer; in the steps that "
-        "were watched nobody read these"
+        reasoning="{of:parameter} require gradients, and those of {modules} are "
+        + ("held by a learning rate of 0" if is_held else "in no optimizer")
+        + "; in the steps that were watched nobody "
+        + ("else " if is_held else "")
+        + "read these"
         + ", except for the norm of all gradients" * unused.in_norm
         + ("; the passes were run again: {now_ms} as they are, {frozen_ms} with these frozen" if timed else ""),
         evidence=(
             *cost.measured(),
             Measurement("parameters", unused.parameters, "count", "parameters that get gradients for nothing"),
             Measurement("of", unused.of, "count", "all that require gradients"),
+            Measurement("held", unused.held, "count", "of these, in an optimizer with a learning rate of 0"),
             Measurement("elements", unused.elements, "count", "their elements"),
             Measurement("modules", _named(unused.modules), "text", "modules without an optimizer"),
             *timed,
         ),
-        location=location(unused.made_at or unused.called_at),
+        location=location((made_at if is_held else None) or unused.made_at or unused.called_at),
         fix=Fix(
-            text="Freeze what is not to learn, before the loop; or give it to the optimizer, if it is to learn.",
-            code="for parameter in model.backbone.parameters():  # whatever the optimizer was not given\n"
-            "    parameter.requires_grad_(False)",
+            text="Freeze what is not to learn, before the loop; or "
+            + ("give it a learning rate" if is_held else "give it to the optimizer")
+            + ", if it is to learn.",
+            code=_HELD if is_held else _NOT_GIVEN,
             risk=(
                 "The norm that is clipped or logged is that of the other parameters then. "
                 if unused.in_norm
                 else "None for what learns now. "
             )
-            + "Frozen parameters learn only once that is taken back.",
+            + (
+                "A schedule that is to raise this learning rate has to thaw them first."
+                if is_held
+                else "Frozen parameters learn only once that is taken back."
+            ),
             remedies=("optimizer.freeze-unused",),
         ),
         savings=savings(step, low, high, method, ceiling=min(high, passes_ms)),

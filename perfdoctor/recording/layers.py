@@ -65,9 +65,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class UnusedGradients:
-    """Parameters that have a gradient after an update and are in no optimizer, in models whose other parameters, or
-    whose input, need the backward pass (others are `Layer.aside` or `Layer.idle`). Per step, milliseconds as those of
-    layers."""
+    """Parameters that have a gradient after an update and are in no optimizer, or in one at a learning rate of 0, in
+    models whose other parameters, or whose input, need the backward pass (others are `Layer.aside` or `Layer.idle`).
+    Per step, milliseconds as those of layers."""
 
     parameters: int
     of: int
@@ -84,11 +84,13 @@ class UnusedGradients:
     made_at: Site | None = None
     """The line that made the first of the modules."""
     called_at: Site | None = None
+    held: int = 0
+    """Of these, at a learning rate of 0."""
     in_norm: bool = False
     """In evidence: a library reads them all the same, for the norm of all gradients (`GradientReads`)."""
 
 
-NO_UNUSED_GRADIENTS = Missing("every parameter that gets a gradient is in an optimizer")
+NO_UNUSED_GRADIENTS = Missing("an optimizer updates every parameter that gets a gradient")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def test_debugging_that_is_over_or_reads_no_tensor_is_not_left_on(run: Evidence)
     "run",
     [
         # The discriminator's parameters get gradients in the generator's steps, and have an optimizer of their own.
-        with_(healthy(), layers__unused=Missing("every parameter that gets a gradient is in an optimizer")),
+        with_(healthy(), layers__unused=Missing("an optimizer updates every parameter that gets a gradient")),
         _averaging(runs=0.1, ops=0.1, ms=0.05),
         _averaging(runs=12.0, ops=24.0, ms=0.3, loop=Loop(11, HEADER)),
         stepped_schedule(calls=1.0, ms=0.4),

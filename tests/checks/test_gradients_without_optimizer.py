@@ -10,7 +10,7 @@ from perfdoctor.checks.optimizer import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, Severity
-from perfdoctor.evidence.model import Evidence, FrozenTiming, Missing
+from perfdoctor.evidence.model import Evidence, FrozenTiming, Missing, Site
 
 UNTIMED = Missing("other ranks would have to do the same")
 
@@ -28,6 +28,16 @@ def test_a_backbone_that_was_never_frozen_is_found_by_what_its_passes_take() -> 
     # 8 of 20 ms when run again, in passes that take 22 ms in the job.
     assert finding.savings.low_ms == pytest.approx(0.85 * 8.8)
     assert finding.savings.high_ms == pytest.approx(1.25 * 8.8)
+
+
+def test_at_a_learning_rate_of_zero_the_line_of_the_optimizer_is_named() -> None:
+    made_at = Site("train.py", 20, "main")
+    held = with_(without_optimizer(held=60), ops__optimizer_at=made_at)
+    finding = _found(held)
+    assert finding.location is not None and finding.location.line == 20
+    assert "learning rate of 0" in finding.reasoning and 'group["lr"]' in (finding.fix.code or "")
+    some = _found(with_(held, layers__unused__held=59))
+    assert some.location is not None and some.location.line == BACKBONE_LINE.line
 
 
 def test_passes_that_were_not_run_again_are_left_out() -> None:

@@ -15,7 +15,7 @@ from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMic
 from perfdoctor.injected._perfdoctor_probe.remedies import freezing
 from perfdoctor.injected._perfdoctor_probe.remedies.base import UnsuitableError
 from perfdoctor.injected._perfdoctor_probe.remedies.freezing import FreezeUnused
-from perfdoctor.injected._perfdoctor_probe.windows.gradients import GradientsWindow, UnusedGradients
+from perfdoctor.injected._perfdoctor_probe.windows.gradients import GradientsWindow, UnusedGradients, updated
 from perfdoctor.injected._perfdoctor_probe.windows.layers import Layers
 
 
@@ -72,6 +72,69 @@ def job() -> Iterator[Job]:
 def test_parameters_of_no_optimizer_that_have_gradients_are_named_by_their_module(job: Job) -> None:
     found = job.unused()
     assert (len(found.parameters), found.of, [name for name, _ in found.modules]) == (4, 6, ["backbone"])
+
+
+class Held(Job):
+    """Its optimizer has the backbone too, at a learning rate of 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        groups = [
+            {"params": list(self.model.backbone.parameters()), "lr": 0.0},
+            {"params": list(self.model.head.parameters())},
+        ]
+        self.optimizer = torch.optim.AdamW(groups, lr=0.1)
+        self.step()
+
+    def unused(self) -> UnusedGradients:
+        return UnusedGradients([self.model], updated([self.optimizer]))
+
+
+def test_parameters_at_a_learning_rate_of_zero_are_some() -> None:
+    held = Held()
+    found = held.unused()
+    assert (len(found.parameters), found.held(), [name for name, _ in found.modules]) == (4, 4, ["backbone"])
+    assert Job().unused().held() == 0
+
+
+def test_their_optimizer_and_a_scaler_read_these_gradients_to_no_use() -> None:
+    held = Held()
+    found = _watched(held, held.step)
+    assert (found["reads_per_step"], found["updated"]) == (0.0, False)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+
+    def by_scaler() -> None:
+        held.optimizer.zero_grad()
+        scaler.scale(held.model(torch.ones(3, 4)).sum()).backward()
+        scaler.step(held.optimizer)
+        scaler.update()
+
+    assert _watched(held, by_scaler)["reads_per_step"] == 0.0
+
+
+def test_one_that_moves_all_the_same_is_updated() -> None:
+    held = Held()
+
+    def moves() -> None:
+        with torch.no_grad():
+            for parameter in held.model.backbone.parameters():
+                parameter.sub_(parameter.grad)
+
+    assert _watched(held, moves)["updated"]
+
+
+def test_frozen_they_stay_where_they_are_and_the_rest_learns_the_same() -> None:
+    job, other = Held(), Held()
+    remedy = FreezeUnused(SimpleNamespace())
+    remedy.apply()
+    try:
+        assert not any(p.requires_grad for one in (job, other) for p in one.model.backbone.parameters())
+        job.step()
+    finally:
+        remedy.withdraw()
+    other.step()
+    pairs = zip(job.model.parameters(), other.model.parameters(), strict=True)
+    assert all(torch.equal(one, two) and one.requires_grad for one, two in pairs)
 
 
 def _frozen(job: Job) -> None:
@@ -256,7 +319,7 @@ def test_a_job_whose_parameters_all_learn_has_nothing_to_freeze(monkeypatch: pyt
     monkeypatch.setattr(freezing, "living", lambda kinds: [one for one in its_own if isinstance(one, kinds)])
     job.optimizer.add_param_group({"params": list(job.model.backbone.parameters())})
     remedy = FreezeUnused(SimpleNamespace())
-    with pytest.raises(UnsuitableError, match="in an optimizer"):
+    with pytest.raises(UnsuitableError, match="an optimizer updates every"):
         remedy.apply()
     remedy.withdraw()
     assert all(p.requires_grad for p in job.model.parameters())

@@ -5,19 +5,18 @@ import functools
 import torch
 from torch.optim import Optimizer
 
-from ..windows.gradients import without_optimizer
+from ..windows.gradients import updated, without_optimizer
 from .base import Remedy, UnsuitableError, living
 
 
 class FreezeUnused(Remedy):
-    """`requires_grad_(False)` for every parameter that has a gradient and is in no optimizer."""
+    """`requires_grad_(False)` for every parameter that has a gradient and that no optimizer updates."""
 
     def apply(self) -> None:
-        groups = [group for item in living((Optimizer,)) for group in item.param_groups]
-        updated = {id(one) for group in groups for one in group["params"]}
-        self.frozen = without_optimizer(living((torch.nn.Parameter,)), updated)
-        if not updated or not self.frozen:
-            raise UnsuitableError("every parameter that gets a gradient is in an optimizer")
+        learning = updated(living((Optimizer,)))
+        self.frozen = without_optimizer(living((torch.nn.Parameter,)), learning)
+        if not learning or not self.frozen:
+            raise UnsuitableError("an optimizer updates every parameter that gets a gradient")
         original = torch.autograd._engine_run_backward
 
         @functools.wraps(original)

@@ -1,4 +1,5 @@
-"""Gradients that nobody uses: of parameters that are in no optimizer, and those zeroed before a step reads them.
+"""Gradients that nobody uses: of parameters that are in no optimizer, or in one at a learning rate of 0, and those
+zeroed before a step reads them.
 
 Where there may be any is looked up as the operator window closes, right after an update: a parameter that this update
 did not use has a gradient, or a model was called more than once. Only then another window opens: for a step or two, and
@@ -7,6 +8,8 @@ update by hand reads it; `zero_grad` does too, and uses nothing.
 """
 
 import dis
+import gc
+import os
 import sys
 import time
 from _thread import get_ident
@@ -31,6 +34,9 @@ _NORMS = (
 )
 """Files of libraries that read all gradients of a model, to clip or to log their norm: no use of those that no
 optimizer has, whose norm is nobody's."""
+_UPDATE = "update"
+_UPDATES = (os.path.join("torch", "optim"), os.path.join("torch", "amp"))
+"""Folders of what reads the gradients of all that an optimizer has: no use of those that it leaves as they are."""
 _LET_GO = ("zero_",)
 _NO_USE = ("detach_", "requires_grad_")
 """Methods of a gradient by which the job's own code lets it go, and those that come with it."""
@@ -39,6 +45,13 @@ _LONGEST = 16
 that before the other model has its turn."""
 _LIMIT_NS = 10_000_000_000
 """The step in which it is reached is the last of them: other windows wait."""
+
+
+def updated(optimizers) -> "set[int]":
+    """Parameters that these update, by their `id()`: not those of a group whose learning rate is 0. Whether such a one
+    moves all the same, by what an optimizer of another make does, shows in its numbers."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    return {id(one) for group in groups if group.get("lr") != 0 for one in group["params"]}
 
 
 def without_optimizer(parameters, updated: "set[int]") -> list:
@@ -73,6 +86,13 @@ class UnusedGradients:
         self.ids = {id(one) for one in self.parameters}
         self.modules = [found for root in roots for found in self._outermost("", root)]
         self.sampled = [_numbers(one) for one in self.parameters]
+
+    def held(self) -> int:
+        """How many of these parameters an optimizer has, at a learning rate of 0."""
+        optimizers = [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]
+        return len(
+            self.ids & {id(one) for made in optimizers for group in made.param_groups for one in group["params"]}
+        )
 
     def _outermost(self, name: str, module) -> "list[tuple]":
         """Name and module, where none of its parameters is in an optimizer."""
@@ -167,7 +187,7 @@ class GradientsWindow:
         if not use:
             return
         self.discards.taken(id(parameter), use == _ZEROING)
-        if use == _ZEROING or id(parameter) not in self.unused.ids:
+        if use in (_ZEROING, _UPDATE) or id(parameter) not in self.unused.ids:
             return
         if use == _NORM:
             self.norms += 1
@@ -177,15 +197,19 @@ class GradientsWindow:
             self.read_at = self.sites.here(2)
 
     def _use(self, frame) -> str:
-        """What is done with a gradient that this frame reads: `zero_grad`, `norm`, "" for nothing (it is compared with
-        None), `read` for anything else."""
+        """What is done with a gradient that this frame reads: `zero_grad`, `norm`, `update`, "" for nothing (it is
+        compared with None), `read` for anything else."""
         code = frame.f_code
         if code.co_name == _ZEROING and self.sites.is_library(code.co_filename):
             return _ZEROING
         instruction = code, frame.f_lasti
         if instruction not in self.uses:
             done = _done_with(*instruction)
-            self.uses[instruction] = _NORM if done and code.co_filename.endswith(_NORMS) else done
+            if done and code.co_filename.endswith(_NORMS):
+                done = _NORM
+            elif done and os.path.dirname(code.co_filename).endswith(_UPDATES):
+                done = _UPDATE
+            self.uses[instruction] = done
         return self.uses[instruction]
 
     def stays(self, steps: int) -> bool:

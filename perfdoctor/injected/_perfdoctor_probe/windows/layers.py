@@ -17,7 +17,7 @@ from .. import records
 from ..microbenchmarks.passes import PassMicrobenchmark
 from ..rows import milliseconds, rounded
 from . import conv_choice, gaps
-from .gradients import UnusedGradients
+from .gradients import UnusedGradients, updated
 
 _KEPT = 40
 """Layers kept, the largest by time."""
@@ -61,7 +61,7 @@ class Layers:
 
     def __init__(self, sites=None, optimizer=None) -> None:
         self.sites = sites
-        self.updated = _parameters_of([optimizer] if optimizer is not None else [])
+        self.updated = updated([optimizer] if optimizer is not None else [])
         """Ids of parameters that an optimizer updates."""
         self.known_idle: "dict[int, bool]" = {}
         self.searched = False
@@ -169,9 +169,7 @@ class Layers:
         """For all other optimizers."""
         if not self.searched:
             self.searched = True
-            self.updated |= _parameters_of(
-                one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)
-            )
+            self.updated |= updated(one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer))
 
     def _is_users(self, module) -> bool:
         """Whether its `forward` is in the user's code."""
@@ -255,6 +253,7 @@ class Layers:
             "unused": {
                 "parameters": len(found.parameters),
                 "of": found.of,
+                "held": found.held(),
                 "elements": sum(one.numel() for one in found.parameters),
                 "modules": [name or type(module).__name__ for name, module in found.modules],
                 "made_at": self.sites.made_at(module) if self.sites is not None else None,
@@ -308,10 +307,6 @@ class Layers:
             for name, module in root.named_modules():
                 names.setdefault(id(module), name)
         return names
-
-
-def _parameters_of(optimizers) -> "set[int]":
-    return {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
 
 
 def _needs_gradient(inputs) -> bool:
