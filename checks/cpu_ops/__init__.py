@@ -1,4 +1,5 @@
-"""Python between the operators: loops, scalar reads, trips between host and device, and work that is done twice.
+"""Python between the operators: loops, scalar reads, trips between host and device; and work that is done twice or the
+long way round.
 
 What it looks at
 ----------------
@@ -7,7 +8,10 @@ f-string, `if t > 0`), every copy between devices and every tensor made of a lis
 a GPU the copies that the device saw. The source of the loop around a line that runs often: what an iteration needs
 from the one before. For three steps on a CPU, which operators are called with the same arguments as before (the same
 memory, unchanged since, and what was made of it in the same way), and what they and their nodes in the backward pass
-take. For three steps, the arguments and results of each call of the user's own functions, by hashes of what they hold:
+take; and which of them could be others: products of matrices in another order or with a matrix that is nearly empty,
+products and differences of each with each that are added up, sorts of which little is used. Such a way is tried on the
+job's own tensors, timed, and counts only if the numbers are the same and nobody else reads what would not be made. For
+three steps, the arguments and results of each call of the user's own functions, by hashes of what they hold:
 what Python and NumPy compute again. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
@@ -23,7 +27,9 @@ host. On a CPU a read is cheap, but one per sample and step adds up. A list hold
 read, and a second forward pass on the same batch, for a metric or another loss, takes as long as the first one: a
 graph model whose vectors were propagated twice per step took twice as long. Masks, positional encodings, normalised
 adjacency matrices and the features of a frozen encoder are the same in every step; so is a table or a file that a
-function computes or reads each time it is called.
+function computes or reads each time it is called. `(q @ k.T) @ v` without a softmax in between makes a matrix of each
+position with each, `q @ (k.T @ v)` one of each feature with each; differences of each with each take as many numbers
+as there are pairs times features, from memory and back, where a product of matrices needs the pairs alone.
 
 Example
 -------
@@ -34,13 +40,18 @@ Example
     loss = criterion(model(inputs), labels)
     accuracy = (model(inputs).argmax(1) == labels).float().mean()   # the second pass has the same result
 
+    context = (q @ k.transpose(-2, -1)) @ v                          # no softmax: q @ (k.transpose(-2, -1) @ v)
+    squared = (a.unsqueeze(1) - b.unsqueeze(0)).pow(2).sum(-1)        # torch.cdist
+    hardest = losses.sort(descending=True).values[:16]                # losses.topk(16)
+    features = F.one_hot(atom, 100).float() @ weight                  # weight[atom]
+
 How to fix
 ----------
 Work on whole tensors; where an iteration needs the one before (a rollout, a simulation), several environments or
 sequences at once, or the body compiled; stack what must be read and read it once; accumulate on the device
 (`total += loss.detach()`) and read every 50 steps; `torch.where` instead of `if`; create tensors where they are used
 (`device=`). Keep a result in a variable for its second use; compute what does not change before the loop, or keep it as
-a buffer of the model.
+a buffer of the model. Multiply the smaller pair of matrices first, index rows, take the first few with `topk`.
 
 When it stays silent
 --------------------
@@ -54,7 +65,8 @@ that keeps statistics, a second backward pass through the same batch, passes wit
 minimisation), functions that draw random numbers, call a model, change what they are given or return little (a flag,
 a number), a critic's passes with and without `detach()`; results that are changed in place afterwards, and memory
 that is filled with constants; a model whose parameters stay as they are, on a batch that is the same in every step,
-as benchmarks have it in place of real data.
+as benchmarks have it in place of real data. A product that goes through a softmax, a mask or anything else on its way
+to the next one, differences that are used for themselves, a sort all of which is read.
 
 Limits
 ------
@@ -66,7 +78,9 @@ function changes in its arguments, or an object behind another name, is not seen
 loop is taken for one over elements. Repeated work is looked for on a CPU only, not in compiled jobs nor while batches
 are made; what comes again after more than three steps (each epoch's frozen features) is not seen. Values are the same
 by what made them of what: data that are read anew are others, though they hold the same numbers. Memory that NumPy
-writes to behind torch's back is told from some of the results' numbers.
+writes to behind torch's back is told from some of the results' numbers. What is read from Python or NumPy of a product
+or a sort is not seen (`.tolist()`); nor that a matrix which is made anew in each step is sparse, or that the second of
+two is. What the backward pass of the other way takes is taken for twice its forward pass.
 
 References
 ----------
@@ -88,6 +102,7 @@ from .._shared.reads import of_the_job
 from .._shared.traced import traced
 from .device_sync import device_syncs
 from .element_loops import element_loops
+from .equivalents import equivalents
 from .limits import Limits
 from .list_conversions import list_conversions
 from .on_device import in_trace
@@ -125,6 +140,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *element_loops(evidence, step, lines, lines_told, limits),
         *repeated,
         *(same_result(evidence, step, one, limits) for one in again),
+        *equivalents(evidence, step, limits),
     )
     shared = _measured(reads, lines)
     if findings:

@@ -30,6 +30,6 @@ class Limits:
     copy_share: float = 0.05
     """Of copies back and forth."""
     repeated_share: float = 0.05
-    """Of work that was done before: a result to keep in a variable."""
+    """Of work that was done before, or that is done the long way round: a line to change."""
     list_share: float = 0.2
     """Of tensors made of lists, from where on it is an ill: simulators give lists, and a few are common."""

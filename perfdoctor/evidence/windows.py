@@ -11,6 +11,7 @@ from typing import TypeVar
 from ..recording.kept_trace import KeptTrace
 from ..recording.lines import (
     DiscardedGradients,
+    Equivalent,
     IndexUse,
     LinesWindow,
     RepeatedWork,
@@ -163,11 +164,36 @@ def repeated(process: ProcessRecording, step: Step | Missing) -> tuple[RepeatedW
         return seen
     if isinstance(step, Missing):
         return step
-    room_ms = step.step_ms - step.parts.input_wait - step.parts.gc
-    scale = min(1.0, room_ms / seen.ops_ms) if seen.ops_ms > 0 else 1.0
+    scale = _room(step, seen.ops_ms)
     return tuple(
         replace(one, forward_ms=one.forward_ms * scale, backward_ms=one.backward_ms * scale) for one in seen.rows
     )
+
+
+def equivalents(process: ProcessRecording, step: Step | Missing) -> tuple[Equivalent, ...] | Missing:
+    """Operators that others could stand for; they never fill more than an ordinary step has room for."""
+    seen = _seen(process.repeats, "repeated-work", 40)
+    if isinstance(seen, Missing):
+        return seen
+    if isinstance(step, Missing):
+        return step
+    scale = _room(step, seen.ops_ms)
+    return tuple(
+        replace(
+            one,
+            forward_ms=one.forward_ms * scale,
+            backward_ms=one.backward_ms * scale,
+            other_forward_ms=one.other_forward_ms * scale,
+            other_backward_ms=one.other_backward_ms * scale,
+        )
+        for one in seen.equivalents
+    )
+
+
+def _room(step: Step, ops_ms: float) -> float:
+    """What operators that took this long when they were watched take in an ordinary step, as a share."""
+    room_ms = step.step_ms - step.parts.input_wait - step.parts.gc
+    return min(1.0, room_ms / ops_ms) if ops_ms > 0 else 1.0
 
 
 def subnormals(process: ProcessRecording, step: Step | Missing) -> SubnormalNumbers | Missing | None:
@@ -182,8 +208,7 @@ def subnormals(process: ProcessRecording, step: Step | Missing) -> SubnormalNumb
         return found
     if isinstance(step, Missing):
         return step
-    room_ms = step.step_ms - step.parts.input_wait - step.parts.gc
-    scale = min(1.0, room_ms / found.ops_ms) if found.ops_ms > 0 else 1.0
+    scale = _room(step, found.ops_ms)
     return replace(
         found,
         ops_ms=found.ops_ms * scale,

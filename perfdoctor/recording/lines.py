@@ -220,6 +220,42 @@ class RepeatedWork:
 
 
 @dataclass(frozen=True, slots=True)
+class Equivalent:
+    """Operators for which others make the same numbers in less time: tried on the job's own tensors. Per step; recorded
+    as they were watched, in evidence in an ordinary step."""
+
+    kind: str
+    """order: of products of matrices. one-hot, diagonal, sparse: a product with a matrix of that kind. product,
+    distance: numbers repeated for one another, multiplied or subtracted and squared, and then added. top, rank,
+    second-sort: a sort of which a few numbers, places of single ones or their ranks are used."""
+    at: Site
+    """The line of the first of these operators ..."""
+    then_at: Site
+    """... and of the last."""
+    times_per_step: float
+    shape: tuple[int, ...]
+    """Of the largest thing that need not be made; of what is nearly empty."""
+    forward_ms: float
+    """In these operators ..."""
+    backward_ms: float
+    """... and in their nodes of the backward pass."""
+    other_forward_ms: float
+    """The other way, once its operators have been called."""
+    other_backward_ms: float
+    """Timed for rows that are indexed; else twice that."""
+
+    @property
+    def now_ms(self) -> float:
+        """In all, as it is."""
+        return self.forward_ms + self.backward_ms
+
+    @property
+    def other_ms(self) -> float:
+        """In all, the other way."""
+        return self.other_forward_ms + self.other_backward_ms
+
+
+@dataclass(frozen=True, slots=True)
 class RepeatsWindow:
     """All that the window of repeated work saw."""
 
@@ -237,6 +273,8 @@ class RepeatsWindow:
     """So it does through operators that read the held-out data."""
     asks: tuple[str, ...] = ()
     """Windows that look closer at what this one saw."""
+    equivalents: tuple[Equivalent, ...] = ()
+    """The one first that saves the most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from ill_runs.debugging import (
 )
 from ill_runs.discarded_gradients import discarded
 from ill_runs.dtype import bfloat16_beside, conversions, faded, idle_tensor_cores, needless_scaler, slow_type
+from ill_runs.equivalents import otherwise
 from ill_runs.etl import (
     collecting_workers,
     crowding_workers,
@@ -212,6 +213,10 @@ ILL: dict[str, Evidence] = {
     "PD10.round-trip": round_trip(),
     "PD10.list-conversion": list_conversion(),
     "PD10.repeated-work": repeated(),
+    "PD10.product-order": otherwise(),
+    "PD10.empty-product": otherwise("one-hot"),
+    "PD10.broadcast-then-sum": otherwise("distance"),
+    "PD10.whole-sort": otherwise("top"),
     "PD10.unchanged-work": unchanged(),
     "PD10.same-result": computed_again(),
     "PD11.capped-by-environment": limited(),

@@ -351,6 +351,7 @@ def healthy() -> Evidence:
         ),
         call_sites=(),
         repeated_work=(),
+        equivalents=(),
         same_results=(),
         subnormals=None,
         precision=Precision(

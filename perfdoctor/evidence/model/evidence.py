@@ -11,6 +11,7 @@ from ...recording.lines import (
     CallSite,
     CodeLine,
     DiscardedGradients,
+    Equivalent,
     IndexUse,
     Line,
     RepeatedWork,
@@ -116,6 +117,8 @@ class Evidence:
     """The dearest first; empty where every gradient is read."""
     repeated_work: tuple[RepeatedWork, ...] | Missing = NOT_RECORDED
     """The dearest first; empty where nothing is computed twice."""
+    equivalents: tuple[Equivalent, ...] | Missing = NOT_RECORDED
+    """Operators for which others make the same numbers in less time, the largest saving first."""
     subnormals: SubnormalNumbers | Missing | None = NOT_RECORDED
     """None where the operators that were watched met hardly any."""
     same_results: tuple[SameResult, ...] | Missing = NOT_RECORDED

@@ -1,4 +1,5 @@
-"""The window of repeated work: operators that compute again what the same step, or the step before, has computed.
+"""The window of repeated work: operators that compute again what the same step, or the step before, has computed; and
+those that others could stand for (`equivalents`).
 
 Three steps under a dispatch mode. Of each operator outside of the backward pass, the optimizer and the making of
 batches it is known whether its arguments are the ones of an earlier call (`values`), what it took and from where it was
@@ -21,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .. import timeline as parts
 from ..rows import milliseconds, operator, rounded
 from . import innermost
+from .equivalents import Equivalents
 from .innermost import InnermostMode
 from .scores import Scores
 from .subnormals import Suspicion
@@ -107,6 +109,7 @@ class Repeats(TorchDispatchMode):
         self.values = Values()
         self.scores = Scores()
         self.suspicion = Suspicion()
+        self.equivalents = Equivalents()
         self.began = loop.timeline.step
         self.made: "list[_Made]" = []
         self.earlier: "dict[int, list[_Made]]" = {}
@@ -152,6 +155,12 @@ class Repeats(TorchDispatchMode):
         except Exception:
             if made is not None:
                 made.first = None
+        if made is not None:
+            try:
+                with torch._C.DisableTorchFunction():
+                    self.equivalents.ended(made, args, kwargs, result, self.values.holds)
+            except Exception:  # what it would take the place of stays as it is
+                pass
         return result
 
     def _is_judged(self) -> bool:
@@ -253,6 +262,7 @@ class Repeats(TorchDispatchMode):
             "ops_ms": milliseconds(whole, judged),
             **self.scores.summary(),
             "asks": list(self.suspicion.asks),
+            "equivalents": self.equivalents.rows(steps, sum(self.spent_ns.values()), self.sites, _passed_ns),
             "rows": [self._row(line, calls, steps) for line, calls in told if _spent_ns(calls) >= _LEAST * whole],
         }
 
@@ -286,6 +296,11 @@ class Repeats(TorchDispatchMode):
 def _next_sequence() -> int:
     """The number that autograd gives the next node of this thread."""
     return torch._C._autograd._get_sequence_nr()
+
+
+def _passed_ns(one: _Made) -> int:
+    """What its node took in the backward pass."""
+    return one.node.spent_ns if one.node is not None and one.node.task >= 0 else 0
 
 
 def _backward_ns(one: _Made) -> int:

@@ -152,6 +152,10 @@ class Values:
         plain = type(tensor) in _PLAIN and tensor.layout is torch.strided
         return tensor.untyped_storage()._cdata if plain else None
 
+    def holds(self, tensor) -> int:
+        """The number of what a plain tensor's storage holds."""
+        return self._of(tensor).holds
+
     def written(self, func, args, kwargs) -> "list[int]":
         """Addresses of the storages that a call writes to."""
         places = self._facts(func).writes

@@ -1,0 +1,157 @@
+"""Operators for which others make the same numbers in less time: other orders of products, rows that are indexed, sums
+of products by one product of matrices, fewer numbers sorted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfdoctor.api.findings import (
+    Confidence,
+    Cost,
+    Finding,
+    Fix,
+    Measurement,
+    location,
+    milliseconds,
+    present,
+    savings,
+)
+from perfdoctor.api.quantities import Equivalent, Evidence, Missing, Step
+
+from .limits import Limits
+
+_NOW = (0.85, 1.15)
+"""Of operators that need not run, around what they took in the steps that were watched."""
+_OTHER = (1.5, 0.9)
+"""Of what the others took when they were tried: right after the first ones, whose numbers were at hand."""
+_ROUNDING = "Numbers are added in another order: results differ by rounding."
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    """What is told of a kind."""
+
+    id: str
+    message: str
+    reasoning: str
+    text: str
+    code: str
+    risk: str = _ROUNDING
+
+
+def equivalents(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
+    """One for each kind and line; none where nobody looked, or the others save little."""
+    seen = evidence.equivalents
+    if isinstance(seen, Missing):
+        return ()
+    return present(*(_finding(step, one, limits) for one in seen))
+
+
+def _finding(step: Step, one: Equivalent, limits: Limits) -> Finding | None:
+    low, high = (max(0.0, now * one.now_ms - other * one.other_ms) for now, other in zip(_NOW, _OTHER, strict=True))
+    cost = Cost(step, (low + high) / 2)
+    if cost.share < limits.repeated_share:
+        return None
+    how = _REWRITINGS[one.kind]
+    return Finding(
+        id=how.id,
+        severity=cost.severity(limits.repeated_share, limits.error_share),
+        confidence=Confidence.HIGH,
+        message=how.message + ": {cost_ms} per step ({cost_share})",
+        reasoning=how.reasoning + "; as it is: {now_ms} per step, forwards and backwards; tried on the job's own "
+        "tensors, the other way takes {other_ms}",
+        evidence=(
+            *cost.measured(),
+            Measurement("shape", " x ".join(str(size) for size in one.shape), "text", "what need not be made"),
+            Measurement("times", one.times_per_step, "count", "times per step"),
+            Measurement("then_at", str(one.then_at), "text", "the line where it ends"),
+            milliseconds("now_ms", one.now_ms, "these operators and their part of the backward pass, per step"),
+            milliseconds("other_ms", one.other_ms, "the other way, backward pass included"),
+        ),
+        location=location(one.at),
+        fix=Fix(text=how.text, code=how.code, risk=how.risk),
+        savings=savings(
+            step, low, high, "both ways, timed in a step or two of the job itself", ceiling=min(high, one.now_ms)
+        ),
+    )
+
+
+_SORT = "PD10.whole-sort"
+_EMPTY = "PD10.empty-product"
+_REPEATED = "PD10.broadcast-then-sum"
+_REWRITINGS = {
+    "order": _Rewriting(
+        "PD10.product-order",
+        "products of matrices go through {shape} numbers here, and in another order through fewer",
+        "nothing else reads these numbers, and the result is the same where the other pair is multiplied first",
+        "Multiply the pair first that leaves the smaller matrix.",
+        "context = k.transpose(-2, -1) @ v  # small\nout = q @ context  # not (q @ k.transpose(-2, -1)) @ v",
+    ),
+    "one-hot": _Rewriting(
+        _EMPTY,
+        "this line multiplies by a matrix of {shape} that has a single 1 in each row",
+        "such a product picks rows",
+        "Index the rows.",
+        "rows = weight[index]  # not one_hot(index, n).float() @ weight\n"
+        "embedded = nn.Embedding(n, width)(index)  # not nn.Linear(n, width)(one_hot(index, n).float())",
+        "None: the same numbers.",
+    ),
+    "diagonal": _Rewriting(
+        _EMPTY,
+        "this line multiplies by a diagonal matrix of {shape}",
+        "such a product scales rows",
+        "Multiply by the diagonal itself.",
+        "scaled = diagonal.unsqueeze(1) * x  # not torch.diag(diagonal) @ x",
+        "None: the same numbers.",
+    ),
+    "sparse": _Rewriting(
+        _EMPTY,
+        "this line multiplies by a matrix of {shape} that holds hardly any number but 0, the same in every step",
+        "only the others count, and a sparse matrix holds no more than those",
+        "Keep it as a sparse matrix.",
+        "adjacency = adjacency.to_sparse()  # once, before the loop\nout = adjacency @ x",
+    ),
+    "product": _Rewriting(
+        _REPEATED,
+        "this line multiplies each by each, {shape} numbers, and then adds them up",
+        "a product of matrices multiplies and adds at once, and makes nothing in between",
+        "Let a product of matrices do both.",
+        "scores = a @ b.transpose(-2, -1)  # not (a.unsqueeze(1) * b.unsqueeze(0)).sum(-1)\n"
+        'scores = torch.einsum("id,jd->ij", a, b)  # the same, for any shapes',
+    ),
+    "distance": _Rewriting(
+        _REPEATED,
+        "this line takes the difference of each to each, {shape} numbers, for the distances alone",
+        "squares and products of the two make the same distances, without what lies in between",
+        "Let torch.cdist make the distances.",
+        "distances = torch.cdist(a, b)  # not (a.unsqueeze(1) - b.unsqueeze(0)).norm(dim=-1)\n"
+        "squared = a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * a @ b.T",
+        "The distances of points that nearly coincide lose digits, and may come out a little below 0.",
+    ),
+    "top": _Rewriting(
+        _SORT,
+        "this line sorts {shape} numbers, of which a few at one end are used",
+        "to find those needs no sort",
+        "Take the first few with topk.",
+        "values, places = scores.topk(k, dim=1)  # not scores.sort(dim=1, descending=True), then [:, :k]",
+        "Of equal numbers others may come first.",
+    ),
+    "rank": _Rewriting(
+        _SORT,
+        "this line sorts {shape} numbers to find the place of a single one in each row",
+        "its place is how many are ahead of it",
+        "Count the numbers ahead of it.",
+        "rank = (scores > scores.gather(1, target.unsqueeze(1))).sum(1)  # from 0; no sort",
+        "Of equal numbers none is ahead of the other.",
+    ),
+    "second-sort": _Rewriting(
+        _SORT,
+        "this line sorts the places of a sort, {shape} numbers, to make ranks of them",
+        "writing 0, 1, 2 ... to these places makes the same ranks",
+        "Turn the order round by writing to it.",
+        "order = scores.argsort(1)\n"
+        "ranks = torch.empty_like(order).scatter_(1, order, torch.arange(n).expand_as(order))  # no second argsort",
+        "None: the same numbers.",
+    ),
+}
+"""By `Equivalent.kind`."""

@@ -1,0 +1,266 @@
+"""Operators in whose place others would make the same numbers for less: tried on the job's own tensors, as they run.
+
+What could take their place is said by rules (`rewritings`). Here each such way is run once or twice where it was found,
+timed, and compared with what the job has made: a way counts only if its numbers are the same, up to rounding, and if
+nobody but the operators that it replaces reads what would not be made any more.
+"""
+
+import time
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from ..hooks.held_out import tensors
+from ..rows import milliseconds
+from . import rewritings
+
+_LEAST_NS = 50_000
+"""Operators that take less together are not worth trying anything else: calling one takes a tenth."""
+_BUDGET_NS = 1_500_000_000
+"""Of trying: what has had no turn by then is not known."""
+_SAME = 1e-3
+"""Of the largest number: sums in another order differ by less, and differences of squares by up to this."""
+_TIES = 0.9
+"""Of places that must be the same: equal numbers may be ranked either way."""
+_LEAST = 0.005
+"""Of all operators' time: less is not told."""
+_KEPT = 20
+"""Rows kept, the largest."""
+_BACKWARD = 2
+"""Times as long as forwards: one product for each factor."""
+_clock = time.perf_counter_ns
+
+
+class _Tried:
+    """A way that was timed."""
+
+    __slots__ = ("backward_ns", "forward_ns")
+
+    def __init__(self, forward_ns: float, backward_ns: "float | None") -> None:
+        self.forward_ns = forward_ns
+        self.backward_ns = backward_ns
+
+    def backwards_ns(self) -> float:
+        """As timed, or as a product of matrices has it."""
+        return _BACKWARD * self.forward_ns if self.backward_ns is None else self.backward_ns
+
+
+class _Case:
+    """Operators that something else could stand for."""
+
+    __slots__ = ("allowed", "kind", "links", "made", "shape", "tried")
+
+    def __init__(self, other, made: list, tried: _Tried, allowed: list) -> None:
+        self.kind = other.kind
+        self.links = other.links
+        self.shape = other.shape
+        self.made = made
+        """The calls that would fall away, the first one first."""
+        self.tried = tried
+        self.allowed = allowed
+        """Calls that may read what they make."""
+
+    def is_free(self) -> bool:
+        """Whether nobody else reads it."""
+        allowed = {id(one) for one in self.allowed}
+        readers = [one for found in self.links for one in found.used_by]
+        return all(id(one) in allowed or self._is_linear(one) for one in readers)
+
+    def falls_away(self) -> list:
+        """All calls that would, with sums over a product of matrices."""
+        known = {id(one) for one in self.made}
+        readers = [one for found in self.links for one in found.used_by]
+        return [*self.made, *(one for one in readers if self._is_linear(one) and id(one) not in known)]
+
+    def _is_linear(self, one) -> bool:
+        return self.kind == "order" and one.func in rewritings.LINEAR
+
+
+class Equivalents:
+    """Follows the operators of steps; told of each after it has run."""
+
+    def __init__(self) -> None:
+        self.step = -1
+        self.links: "dict[int, tuple[StorageWeakRef, rewritings.Link]]" = {}
+        """Of this step, by the storage that holds what was made."""
+        self.tried: "dict[tuple, _Tried | None]" = {}
+        """By kind, line and shapes; None: no gain, or other numbers."""
+        self.contents: "dict[tuple, tuple[int, list]]" = {}
+        """Of a product: the number of what its first matrix held, and its calls in the step in which it was met."""
+        self.kinds: "dict[tuple, rewritings.Other | None]" = {}
+        """What a look at its content has shown."""
+        self.cases: "list[_Case]" = []
+        self.tops: "dict[int, _Case]" = {}
+        """Of this step, by the sort."""
+        self.spent_ns = 0
+
+    def ended(self, made, args: tuple, kwargs: dict, result, holds) -> None:
+        """A call of the forward pass. `holds`: gives the number of what a tensor holds."""
+        if made.step != self.step:
+            self.step, self.links, self.tops = made.step, {}, {}
+        func = made.func
+        if func in rewritings.SAME_MEMORY:
+            return
+        read = self._read(args)
+        for found, _ in read:
+            found.used_by.append(made)
+        other = rewritings.by_shape(func, args, kwargs, result, self._known)
+        if other is not None:
+            self._meets(other, made, result)
+        for found, tensor in read:
+            if rewritings.is_sorted(found) and other is None:
+                self._reads_sorted(found, tensor, made)
+        if made.spent_ns >= _LEAST_NS:
+            self._looks(made, args, kwargs, result, holds)
+        if read or made.spent_ns >= _LEAST_NS:
+            for tensor, found in rewritings.links(func, args, kwargs, result, made, self._known):
+                storage = tensor.untyped_storage()
+                self.links[storage._cdata] = StorageWeakRef(storage), found
+
+    def _known(self, tensor) -> "rewritings.Link | None":
+        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+            return None
+        held = self.links.get(tensor.untyped_storage()._cdata)
+        return held[1] if held is not None else None
+
+    def _read(self, args: tuple) -> "list[tuple]":
+        if not self.links:
+            return []
+        found = ((self._known(one), one) for one in tensors(args))
+        return [(one, tensor) for one, tensor in found if one is not None]
+
+    # -- trying
+
+    def _meets(self, other, made, result) -> None:
+        """Something that could be in the place of a call, and of those whose results it reads."""
+        calls = [found.made for found in reversed(other.links)] + [made]
+        tried = self._try(other, calls, made, result)
+        if tried is not None:
+            # A product by number stands between two that are replaced.
+            self.cases.append(_Case(other, calls, tried, calls))
+
+    def _reads_sorted(self, found, tensor, made) -> None:
+        """A call has read what was sorted, or a part of it."""
+        case = self.tops.get(id(found.made))
+        other = rewritings.top(found, tensor)
+        if other is None:
+            return
+        if case is not None:
+            case.allowed.append(made)
+            return
+        tried = self._try(other, [found.made], made, None)
+        if tried is not None:
+            case = self.tops[id(found.made)] = _Case(other, [found.made], tried, [made])
+            self.cases.append(case)
+
+    def _looks(self, made, args: tuple, kwargs: dict, result, holds) -> None:
+        """At a product of matrices, when its line is met in another step again: is the first one nearly empty?"""
+        both = rewritings.factors(made.func, args, kwargs)
+        if both is None:
+            return
+        key = _key("", made, both)
+        calls = [made]
+        if key not in self.kinds:
+            number = holds(both[0])
+            before, earlier = self.contents.setdefault(key, (number, []))
+            if not earlier or earlier[0].step == made.step:
+                earlier.append(made)
+                return
+            other = None if self._is_over() else rewritings.by_content(*both, number == before)
+            if other is not None and self._try(other, calls, made, result) is None:
+                other = None
+            if other is not None:
+                other.make = other.backward = None  # lets go of the job's tensors
+            self.kinds[key] = other
+            calls += earlier
+        other = self.kinds[key]
+        if other is not None:
+            tried = self.tried[_key(other.kind, made, other.shape)]
+            self.cases += [_Case(other, [one], tried, []) for one in calls]
+
+    def _is_over(self) -> bool:
+        return self.spent_ns > _BUDGET_NS
+
+    def _try(self, other, calls: list, made, result) -> "_Tried | None":
+        """What it takes, tried where the line is met first; None where that is no less or other numbers come out."""
+        key = _key(other.kind, made, other.shape)
+        if key in self.tried:
+            return self.tried[key]
+        now_ns = sum(one.spent_ns for one in calls)
+        if now_ns < _LEAST_NS or self._is_over() or not made.stack:
+            return None
+        self.tried[key] = None
+        began = _clock()
+        try:
+            with torch.no_grad():
+                self.tried[key] = _timed(other, now_ns, result)
+        finally:
+            self.spent_ns += _clock() - began
+        return self.tried[key]
+
+    # -- what came of it
+
+    def rows(self, steps: int, whole_ns: float, sites, backward_ns) -> "list[dict]":
+        """By kind and line, per step of `steps`, the dearest first; `backward_ns` gives what the backward pass did for
+        a call."""
+        by_line: "dict[tuple, list[_Case]]" = {}
+        for case in self.cases:
+            if case.made[0].stack and case.is_free():
+                by_line.setdefault((case.kind, case.made[0].stack[-1]), []).append(case)
+        found = [_row(kind, line, cases, steps, sites, backward_ns) for (kind, line), cases in by_line.items()]
+        worth = [row for row in found if _saved_ms(row) * steps * 1e6 >= _LEAST * whole_ns]
+        return sorted(worth, key=lambda row: -_saved_ms(row))[:_KEPT]
+
+
+def _key(kind: str, made, what) -> tuple:
+    shapes = tuple(tuple(one.shape) if isinstance(one, torch.Tensor) else one for one in what)
+    return kind, made.func, made.stack, shapes
+
+
+def _timed(other, now_ns: float, result) -> "_Tried | None":
+    made, took_ns = _run(other.make)
+    wanted = result if other.instead_of is None else other.instead_of
+    if wanted is not False and not _agree(made, wanted):
+        return None
+    took_ns = min(took_ns, _run(other.make)[1])
+    if took_ns >= now_ns:
+        return None
+    return _Tried(took_ns, None if other.backward is None else _run(other.backward, made)[1])
+
+
+def _run(function, *args) -> tuple:
+    """What it returns, and ns."""
+    began = _clock()
+    made = function(*args)
+    return made, _clock() - began
+
+
+def _agree(one, wanted) -> bool:
+    """Whether both hold the same numbers, up to rounding."""
+    if one.shape != wanted.shape:
+        return False
+    if not one.is_floating_point():
+        return bool((one == wanted).float().mean() >= _TIES)
+    largest = float(wanted.abs().max()) if wanted.numel() else 0.0
+    return bool(torch.allclose(one, wanted, rtol=0.0, atol=_SAME * largest))
+
+
+def _row(kind: str, line: tuple, cases: "list[_Case]", steps: int, sites, backward_ns) -> dict:
+    calls = [one for case in cases for one in case.falls_away()]
+    passed = [case for case in cases if any(backward_ns(one) for one in case.made)]
+    largest = max(cases, key=lambda case: sum(one.spent_ns for one in case.made))
+    return {
+        "kind": kind,
+        "at": sites.number((*line, None)),
+        "then_at": sites.number((*largest.made[-1].stack[-1], None)),
+        "times_per_step": len(cases) / steps,
+        "shape": list(largest.shape),
+        "forward_ms": milliseconds(sum(one.spent_ns for one in calls), steps),
+        "backward_ms": milliseconds(sum(map(backward_ns, calls)), steps),
+        "other_forward_ms": milliseconds(sum(case.tried.forward_ns for case in cases), steps),
+        "other_backward_ms": milliseconds(sum(case.tried.backwards_ns() for case in passed), steps),
+    }
+
+
+def _saved_ms(row: dict) -> float:
+    return row["forward_ms"] + row["backward_ms"] - row["other_forward_ms"] - row["other_backward_ms"]

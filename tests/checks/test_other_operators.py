@@ -1,0 +1,58 @@
+"""Operators for which others make the same numbers in less time."""
+
+from __future__ import annotations
+
+import pytest
+from ill_runs.equivalents import FIRST_LINE, otherwise
+from perfdoctor.checks.cpu_ops import CHECK, examine
+from samples import healthy, ids, is_clear, only, with_
+
+from perfdoctor.diagnosis.findings import Finding, Severity
+from perfdoctor.evidence.model import Evidence, Missing
+
+KINDS = {
+    "order": "PD10.product-order",
+    "one-hot": "PD10.empty-product",
+    "diagonal": "PD10.empty-product",
+    "sparse": "PD10.empty-product",
+    "product": "PD10.broadcast-then-sum",
+    "distance": "PD10.broadcast-then-sum",
+    "top": "PD10.whole-sort",
+    "rank": "PD10.whole-sort",
+    "second-sort": "PD10.whole-sort",
+}
+
+
+def _found(evidence: Evidence) -> Finding:
+    return only(examine(evidence, CHECK.limits))
+
+
+@pytest.mark.parametrize(("kind", "expected"), KINDS.items())
+def test_each_kind_is_told_with_its_line_and_what_to_write_instead(kind: str, expected: str) -> None:
+    finding = _found(otherwise(kind))
+    assert finding.id == expected and finding.severity is Severity.ERROR
+    assert finding.location is not None and finding.location.line == FIRST_LINE.line
+    assert finding.fix.code and finding.fix.risk
+    # 10 ms as it is, 1 ms the other way.
+    assert finding.savings.low_ms == pytest.approx(0.85 * 10.0 - 1.5 * 1.0)
+    assert finding.savings.high_ms == pytest.approx(10.0), "never more than it takes"
+
+
+def test_kinds_have_texts_of_their_own() -> None:
+    findings = [_found(otherwise(kind)) for kind in KINDS]
+    assert len({finding.message for finding in findings}) == len(KINDS)
+    assert len({finding.fix.text for finding in findings}) == len(KINDS)
+
+
+@pytest.mark.parametrize(("now_ms", "count"), [(0.9, 0), (1.6, 1)])
+def test_it_counts_from_a_twentieth_of_the_step_on(now_ms: float, count: int) -> None:
+    evidence = otherwise(forward_ms=now_ms, backward_ms=0.0, other_forward_ms=0.1, other_backward_ms=0.0)
+    assert len(ids(examine(evidence, CHECK.limits))) == count
+
+
+def test_a_way_that_is_hardly_faster_is_none() -> None:
+    assert is_clear(examine(otherwise(other_forward_ms=4.0, other_backward_ms=6.0), CHECK.limits))
+
+
+def test_nothing_is_told_where_nobody_looked() -> None:
+    assert is_clear(examine(with_(healthy(), equivalents=Missing("not reached")), CHECK.limits))

@@ -1,0 +1,265 @@
+"""Operators that others could stand for: what is tried, on what, and what is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from perfdoctor.injected._perfdoctor_probe import timeline
+from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
+
+
+class Sites:
+    """Lines of this file are the user's."""
+
+    def stack(self, frame: Any) -> list[tuple[str, int, str]]:
+        found = []
+        while frame is not None:
+            if not self.is_library(frame.f_code.co_filename):
+                found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+            frame = frame.f_back
+        return found
+
+    def is_library(self, filename: str) -> bool:
+        return filename != __file__
+
+    def number(self, place: tuple[str, int, str, None]) -> int:
+        return place[1]
+
+
+def _drawn(*shape: int, learns: bool = True) -> torch.Tensor:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+    return made.requires_grad_(learns)
+
+
+QUERIES, KEYS, VALUES = (_drawn(2, 2, 512, 32) for _ in range(3))
+ONE, OTHER = _drawn(256, 1, 64), _drawn(1, 256, 64)
+SCORES = _drawn(32, 20_000)
+TARGETS = torch.arange(32)
+TABLE = _drawn(1500, 64)
+PICKED = torch.arange(512) * 2
+EDGES = (torch.rand(1500, 1500, generator=torch.Generator().manual_seed(3)) < 0.002).float()
+
+
+def watched(step: Callable[[], torch.Tensor], steps: int = 3) -> list[dict[str, Any]]:
+    """What was found in steps that each end in a backward pass."""
+    clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
+    loop = SimpleNamespace(timeline=clock)
+    window = RepeatsWindow(Sites(), loop, compiled=False, evaluation=SimpleNamespace(on_scores=None))
+    step().sum().backward()
+    window.open()
+    try:
+        for _ in range(steps):
+            step().sum().backward()
+            clock.step += 1
+    finally:
+        found = window.close(steps)
+    return found["equivalents"]
+
+
+def associated() -> torch.Tensor:
+    weights = QUERIES @ KEYS.transpose(-2, -1)
+    return (weights @ VALUES) / weights.sum(-1, keepdim=True)
+
+
+def scaled() -> torch.Tensor:
+    weights = (QUERIES @ KEYS.transpose(-2, -1)) * 0.125
+    return weights @ VALUES
+
+
+def by_einsum() -> torch.Tensor:
+    weights = torch.einsum("bhnd,bhmd->bhnm", QUERIES, KEYS) / 8
+    return torch.einsum("bhnm,bhmd->bhnd", weights, VALUES)
+
+
+def turned() -> torch.Tensor:
+    weights = QUERIES @ KEYS.transpose(-2, -1)
+    return weights.transpose(-2, -1) @ VALUES
+
+
+def low_rank() -> torch.Tensor:
+    return VALUES[0, 0, :128].repeat(1, 16) @ (KEYS[0, 0, :, :8] @ QUERIES[0, 0, :8].repeat(1, 16))
+
+
+def each_by_each() -> torch.Tensor:
+    return (ONE * OTHER).sum(-1)
+
+
+def mean_of_each_by_each() -> torch.Tensor:
+    return (ONE * OTHER).mean(-1, keepdim=True)
+
+
+def squared() -> torch.Tensor:
+    return ((ONE - OTHER) ** 2).sum(-1)
+
+
+def multiplied() -> torch.Tensor:
+    apart = ONE - OTHER
+    return (apart * apart).mean(2)
+
+
+def norms() -> torch.Tensor:
+    return (ONE - OTHER).norm(dim=-1)
+
+
+def one_hot() -> torch.Tensor:
+    return functional.one_hot(PICKED, 1500).float() @ TABLE
+
+
+def one_hot_linear() -> torch.Tensor:
+    return functional.linear(functional.one_hot(PICKED, 1500).float(), TABLE.t(), TABLE[0])
+
+
+def on_a_diagonal() -> torch.Tensor:
+    return torch.diag(torch.arange(1.0, 1501.0)) @ TABLE
+
+
+def sparse() -> torch.Tensor:
+    return EDGES @ TABLE
+
+
+def first_few() -> torch.Tensor:
+    return SCORES.sort(dim=1, descending=True)[0][:, :10]  # a view: the sum outside reads it
+
+
+def last_few() -> torch.Tensor:
+    return SCORES.gather(1, SCORES.argsort(dim=1)[:, -5:])
+
+
+def place() -> torch.Tensor:
+    with torch.no_grad():
+        order = SCORES.argsort(dim=1, descending=True)
+        (order == TARGETS[:, None]).nonzero()
+    return SCORES
+
+
+def ranks() -> torch.Tensor:
+    return SCORES * SCORES.detach().argsort(1).argsort(1)
+
+
+FOUND = {
+    "order": [associated, scaled, by_einsum, turned, low_rank],
+    "product": [each_by_each, mean_of_each_by_each],
+    "distance": [squared, multiplied, norms],
+    "one-hot": [one_hot, one_hot_linear],
+    "diagonal": [on_a_diagonal],
+    "sparse": [sparse],
+    "top": [first_few, last_few],
+    "rank": [place],
+    "second-sort": [ranks],
+}
+
+
+@pytest.mark.parametrize(("kind", "step"), [(kind, step) for kind, steps in FOUND.items() for step in steps])
+def test_it_is_found_where_it_begins_with_what_both_ways_take(kind: str, step: Callable[[], torch.Tensor]) -> None:
+    (row,) = watched(step)
+    assert row["kind"] == kind
+    assert step.__code__.co_firstlineno < row["at"] <= row["then_at"]
+    assert 0 < row["other_forward_ms"] < row["forward_ms"]
+    passes_through = kind not in ("rank", "second-sort") and step is not last_few
+    assert (row["backward_ms"] > 0) == passes_through == (row["other_backward_ms"] > 0)
+
+
+def test_what_need_not_be_made_has_its_shape_and_its_lines() -> None:
+    (row,) = watched(associated)
+    assert row["shape"] == [4, 512, 512] and row["times_per_step"] == 1.0
+    assert (row["at"], row["then_at"]) == tuple(associated.__code__.co_firstlineno + line for line in (1, 2))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Left alone
+
+
+def with_softmax() -> torch.Tensor:
+    return (QUERIES @ KEYS.transpose(-2, -1)).softmax(-1) @ VALUES
+
+
+def masked() -> torch.Tensor:
+    return (QUERIES @ KEYS.transpose(-2, -1)).tril() @ VALUES
+
+
+def weights_are_used() -> torch.Tensor:
+    weights = QUERIES @ KEYS.transpose(-2, -1)
+    return (weights @ VALUES).sum() + weights.square().sum()
+
+
+def small_first() -> torch.Tensor:
+    return QUERIES @ (KEYS.transpose(-2, -1) @ VALUES)
+
+
+def differences_are_used() -> torch.Tensor:
+    apart = ONE - OTHER
+    return apart / ((apart * apart).sum(-1, keepdim=True) + 1)
+
+
+def pooled_by_mask() -> torch.Tensor:
+    return (ONE.expand(256, 64, 64) * (OTHER[:, :64] > 0)).sum(1)
+
+
+def all_of_a_sort() -> torch.Tensor:
+    return SCORES.sort(dim=1)[0].cumsum(1)
+
+
+def half_of_a_sort() -> torch.Tensor:
+    return SCORES.sort(dim=1)[0][:, :10_000]
+
+
+def places_and_more() -> torch.Tensor:
+    values, order = SCORES.detach().sort(dim=1, descending=True)
+    (order == TARGETS[:, None]).nonzero()
+    return SCORES * values
+
+
+def dense() -> torch.Tensor:
+    return functional.relu(VALUES[0, 0].detach().repeat(1, 16)) @ TABLE[:512]
+
+
+LEFT_ALONE = [
+    with_softmax,
+    masked,
+    weights_are_used,
+    small_first,
+    differences_are_used,
+    pooled_by_mask,
+    all_of_a_sort,
+    half_of_a_sort,
+    places_and_more,
+    dense,
+]
+
+
+@pytest.mark.parametrize("step", LEFT_ALONE)
+def test_what_somebody_needs_is_left_alone(step: Callable[[], torch.Tensor]) -> None:
+    assert watched(step) == []
+
+
+def test_a_matrix_that_changes_is_not_taken_for_a_sparse_one_to_keep() -> None:
+    def changes() -> torch.Tensor:
+        return (torch.rand(1500, 1500) < 0.002).float() @ TABLE
+
+    assert watched(changes) == []
+
+
+def test_a_product_counts_in_each_step_though_it_is_looked_at_in_the_second_one() -> None:
+    (row,) = watched(sparse, steps=2)
+    assert row["times_per_step"] == 1.0
+
+
+def test_the_job_computes_what_it_would_have() -> None:
+    def gradients() -> list[torch.Tensor]:
+        for one in (QUERIES, KEYS, VALUES):
+            one.grad = None
+        watched(associated, steps=2)
+        return [one.grad.clone() for one in (QUERIES, KEYS, VALUES) if one.grad is not None]
+
+    seen = gradients()
+    for one in (QUERIES, KEYS, VALUES):
+        one.grad = None
+    for _ in range(3):
+        associated().sum().backward()
+    assert all(torch.equal(one, other.grad) for one, other in zip(seen, (QUERIES, KEYS, VALUES), strict=True))
