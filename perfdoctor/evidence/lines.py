@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ..recording.lines import LinesWindow, SameResultsWindow
+from ..recording.lines import LateSharding, LinesWindow, SameResultsWindow
 from ..recording.model import ProcessRecording
 from . import windows
-from .model import CallSite, CodeLine, Line, Missing, SameResult, Step
+from .model import CallSite, CodeLine, Line, Missing, SameResult, Site, Step
 
 _WAIT, _IN_A_WORKER = "input_wait", "other"
 """The part of the step in which batches are made: workers know no other."""
@@ -110,3 +110,20 @@ def same_making_here(
         for one in rows
         if one.part == _WAIT and (one.loader < 0 or one.loader in loaders)
     )
+
+
+def late_sharding(workers: Sequence[ProcessRecording]) -> LateSharding | None:
+    """The line at which all workers of a loader that were looked at keep shares of samples that are made, the dearest;
+    as it was in the worker that lost least."""
+    watched = [worker.late_sharding.rows for worker in workers if worker.late_sharding is not None]
+    by_line: dict[Site, list[LateSharding]] = {}
+    for rows in watched:
+        for row in rows:
+            by_line.setdefault(row.site, []).append(row)
+    # One worker alone may keep every second sample for any other reason.
+    shared = [
+        min(rows, key=lambda row: row.discarded_share)
+        for rows in by_line.values()
+        if len(rows) == len(watched) and len({row.share_number for row in rows}) > 1
+    ]
+    return max(shared, key=lambda row: row.discarded_share, default=None)

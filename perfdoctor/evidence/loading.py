@@ -11,7 +11,7 @@ import numpy as np
 
 from ..recording.loading import LoaderMade, WorkerSample
 from ..recording.model import Columns, ProcessRecording
-from .lines import making, making_here, same_making, same_making_here
+from .lines import late_sharding, making, making_here, same_making, same_making_here
 from .model import NO_LINE, NOT_ASKED, Fetch, Loader, Missing, Site, WorkerThreads
 from .same_loaders import alike, made_for, started_by
 from .stats import trimmed_mean
@@ -175,6 +175,7 @@ def _fetch(
         each_ms=_in_order(columns, max(1, num_workers)),
         lines=making(workers) if num_workers else making_here(process, drawn.ids, times),
         same=same_making(workers) if num_workers else same_making_here(process, drawn.ids, batches_per_step),
+        sharded=late_sharding(workers) if num_workers else None,
     )
 
 

@@ -349,3 +349,30 @@ class SameResultsWindow:
 
     rows: tuple[SameResult, ...]
     """The dearest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateSharding:
+    """A line at which a worker keeps its share of the samples after all of them were made, in one batch."""
+
+    site: Site
+    samples: int
+    """Kept."""
+    share_number: int
+    """Which of the shares it keeps, from 0 on."""
+    shards: int
+    """How many shares there are: one sample is kept of as many."""
+    share: float
+    """Of making the batch, in what makes samples before that line, the kept ones too."""
+
+    @property
+    def discarded_share(self) -> float:
+        """Of making the batch, in samples that are thrown away."""
+        return self.share * (1 - 1 / self.shards)
+
+
+@dataclass(frozen=True, slots=True)
+class LateShardingSeen:
+    """The batch of a worker that was looked at for it."""
+
+    rows: tuple[LateSharding, ...]

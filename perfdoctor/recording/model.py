@@ -16,7 +16,15 @@ from ..injected._perfdoctor_probe import records
 from . import ray
 from .base import Missing, Site
 from .growth import Growth, Planned
-from .lines import GradientReads, LinesWindow, RepeatsWindow, SameResultsWindow, SitesWindow, SubnormalNumbers
+from .lines import (
+    GradientReads,
+    LateShardingSeen,
+    LinesWindow,
+    RepeatsWindow,
+    SameResultsWindow,
+    SitesWindow,
+    SubnormalNumbers,
+)
 from .loading import (
     BatchSeen,
     IteratorEnded,
@@ -201,6 +209,8 @@ class ProcessRecording:
     """Of a worker whose batches take longer and longer: a later one."""
     same_making: SameResultsWindow | None
     """Of a worker: functions that make batches."""
+    late_sharding: LateShardingSeen | None
+    """Of a worker whose data set gives samples in an order of its own."""
     timings: FinalTimings | None
     end: ProcessEnd | None
     exit: ProcessExit | None
@@ -310,6 +320,7 @@ KINDS: Mapping[str, str] = {
     "making": "making",
     "later_making": "later_making",
     "same_making": "same_making",
+    "late_sharding": "late_sharding",
     "timings": "timings",
     "end": "end",
     "exit": "exit",

@@ -9,7 +9,15 @@ import pytest
 from recordings import boundary, no_window, recorded, site, torch, worker
 from recordings import window as recorded_window
 
-from perfdoctor.evidence.lines import code_lines, making, making_here, same_making, same_making_here, same_results
+from perfdoctor.evidence.lines import (
+    code_lines,
+    late_sharding,
+    making,
+    making_here,
+    same_making,
+    same_making_here,
+    same_results,
+)
 from perfdoctor.evidence.model import Missing, Parts, Step
 from perfdoctor.recording.lines import LinesWindow
 
@@ -162,6 +170,41 @@ def test_of_workers_the_one_speaks_that_lost_least(tmp_path: Path) -> None:
     idle = recorded(tmp_path, worker(), pid=104)
     (found,) = same_making([*makers, idle])
     assert found.ms_per_step == 4.0
+
+
+def _sharding(tmp_path: Path, *each: tuple[dict[str, Any], ...]) -> Any:
+    """By rows of a worker each."""
+    base = {"site": 1, "samples": 4, "shards": 2, "share": 0.9}
+    makers = [
+        recorded(
+            tmp_path,
+            worker(),
+            *SITES,
+            {"k": "late_sharding", "rows": [{**base, **row} for row in rows]},
+            pid=101 + number,
+        )
+        for number, rows in enumerate(each)
+    ]
+    return late_sharding([*makers, recorded(tmp_path, worker(), pid=120)])
+
+
+def test_shares_are_kept_where_each_worker_keeps_another_one(tmp_path: Path) -> None:
+    found = _sharding(tmp_path, ({"share_number": 0, "share": 0.9},), ({"share_number": 1, "share": 0.8},))
+    assert (found.site.line, found.shards, found.share) == (40, 2, 0.8)
+    assert found.discarded_share == pytest.approx(0.4)
+
+
+def test_the_dearest_of_such_lines_is_told(tmp_path: Path) -> None:
+    cheap, dear = {"site": 1, "share": 0.1}, {"site": 2, "share": 0.7}
+    workers = [({**cheap, "share_number": mine}, {**dear, "share_number": mine}) for mine in (0, 1)]
+    assert _sharding(tmp_path, *workers).site.line == 90
+
+
+def test_one_worker_or_one_share_is_no_division(tmp_path: Path) -> None:
+    assert _sharding(tmp_path, ({"share_number": 0},)) is None
+    assert _sharding(tmp_path, ({"share_number": 0},), ({"share_number": 0},)) is None
+    assert _sharding(tmp_path, ({"share_number": 0},), ()) is None
+    assert _sharding(tmp_path) is None
 
 
 def test_a_window_on_steps_of_another_kind_is_not_used(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from ...recording.base import Missing, Site
-from ...recording.lines import CodeLine, SameResult
+from ...recording.lines import CodeLine, LateSharding, SameResult
 from ...recording.loading import LoaderMade, SamplesAsked
 
 NOT_ASKED = Missing("its samples were not asked for again", "let perfdoctor end the job (--steps)")
@@ -41,6 +41,9 @@ class Fetch:
     are a library's, or no batch was made line by line."""
     same: tuple[SameResult, ...] = ()
     """Functions that are called again for what they have returned before, per batch."""
+    sharded: LateSharding | None = None
+    """Where each worker keeps its share of the samples after it has made those of the others too; None where none was
+    seen to."""
 
     def share_of(self, one: SameResult) -> float:
         """What such a function takes of making a batch."""

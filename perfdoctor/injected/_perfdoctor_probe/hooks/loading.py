@@ -281,7 +281,7 @@ class Loading:
         self.untimed = 0 if self.worker or self.fetched < _TIMED_FETCHES else each
         collate.timing = True
         if self.worker and self.fetched >= _SETTLED_FETCH:
-            self.look_closer()
+            self.look_closer(fetcher)
         collate.fetch_gc_ns = self.pauses.ns
         collate.fetch_ns, collate.fetch_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
 
@@ -325,12 +325,13 @@ class Loading:
             self.slower = SlowerFetches(self.recorder, self.sites, fetcher)
         self.traces_next = self.slower.add(self.fetched, took_us)
 
-    def _look_closer(self) -> None:
+    def _look_closer(self, fetcher) -> None:
         if self.closer is None:
             from ..windows.making import closer_look
 
             is_early = self.started < _EARLY_ITERATORS
-            self.closer = closer_look(self.fetched, self.traces_next, is_early, self.sites, self.loop)
+            is_iterable = hasattr(fetcher, "dataset_iter")
+            self.closer = closer_look(self.fetched, self.traces_next, is_early, self.sites, self.loop, is_iterable)
         self.traces_next = False
         if self.closer is not None:
             self.closer.begin()
