@@ -10,6 +10,7 @@ from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, locat
 from perfdoctor.api.quantities import MAKING, WITHOUT_CPU, Cause, Fetch, Missing
 
 from .crowding import crowded_training
+from .discarded import discarded_samples
 from .handover import handover
 from .made_again import samples_made_again
 from .making import costly_part
@@ -23,16 +24,30 @@ from .workers import WORTH, more_workers, rebuilt_iterator, too_few_workers, une
 def waiting(case: Case) -> tuple[Finding, ...]:
     """What the wait for a loader comes from; nothing where no setting shortens it."""
     fetch = case.loader.fetch
-    if not isinstance(fetch, Missing) and case.split.blamed in WITHOUT_CPU:
-        return _for_want_of_cpus(case, fetch)
-    return _causes(case)
+    if isinstance(fetch, Missing):
+        return _causes(case)
+    discarded = discarded_samples(case, fetch)
+    if discarded is not None:
+        return _with_discarded(case, fetch, discarded)
+    return _for_want_of_cpus(case, fetch) if case.split.blamed in WITHOUT_CPU else _causes(case)
 
 
 def crowding_workers(case: Case) -> tuple[Finding, ...]:
     """What workers take from training whose batches are there in time."""
-    crowded = crowded_training(case)
     fetch = case.loader.fetch
-    return () if crowded is None or isinstance(fetch, Missing) else _beside(_needless(case, fetch), crowded)
+    if isinstance(fetch, Missing):
+        return ()
+    discarded = discarded_samples(case, fetch)
+    if discarded is not None:
+        return _with_discarded(case, fetch, discarded)
+    crowded = crowded_training(case)
+    return () if crowded is None else _beside(_needless(case, fetch), crowded)
+
+
+def _with_discarded(case: Case, fetch: Fetch, discarded: Finding) -> tuple[Finding, ...]:
+    """Samples that are thrown away, and what is done twice for the others: whoever else has the blame has it for
+    making several times as many."""
+    return discarded, *(_for_what_is_left(one) for one in _needless(case, fetch))
 
 
 def _causes(case: Case) -> tuple[Finding, ...]:

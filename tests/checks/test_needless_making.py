@@ -1,4 +1,4 @@
-"""Batches with work that was done before: functions that return the same, samples that are made again."""
+"""Batches with work that is needless: functions that return the same, samples that are made again or for nobody."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ from typing import Any
 
 import pytest
 from etl_outcomes import examined, found
-from ill_runs.etl import BANK, BANK_LINE, crowding_workers, fetch, made_again, same_result, waiting
+from ill_runs.etl import (
+    BANK,
+    BANK_LINE,
+    SHARDED,
+    SHARE_LINE,
+    crowding_workers,
+    fetch,
+    made_again,
+    same_result,
+    sharded_late,
+    waiting,
+)
 from ills import ILL
-from perfdoctor.checks.etl import CHECK
 from samples import LOADER_LINE, healthy, ids, is_clear, number, with_
 
+from perfdoctor.checks.etl import CHECK
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.examine import Rules
 from perfdoctor.diagnosis.examine import examine as judge
@@ -181,3 +192,55 @@ def test_samples_that_came_twice_are_no_function_of_their_own() -> None:
     made = fetch((25.0, 25.0), (0.7, 0.7), same=(with_(BANK, function="Clips.__getitem__"),))
     assert ids(examined(made_again(made))) == ["PD03.samples-made-again"]
     assert ids(examined(waiting(20.7, made))) == ["PD03.same-result"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Samples that are thrown away
+
+
+def test_samples_of_other_workers_are_told_where_the_share_is_kept() -> None:
+    finding = found(ILL["PD03.discarded-samples"])
+    assert (finding.id, finding.severity) == ("PD03.discarded-samples", Severity.ERROR)
+    assert wording.fill(finding.message, finding.evidence) == (
+        "each of the 2 workers makes all samples and keeps one in 2; the others take 24.0 ms per batch"
+    )
+    assert "48 % of it" in wording.fill(finding.reasoning, finding.evidence)
+    assert finding.location == Location(SHARE_LINE.file, SHARE_LINE.line, SHARE_LINE.function)
+    assert "islice(self.records()" in finding.fix.code
+
+
+def test_they_save_their_share_of_the_wait_at_least_and_what_making_them_takes_at_most() -> None:
+    saved = found(sharded_late()).savings
+    assert saved.low_ms == pytest.approx(0.7 * 0.48 * 20.0)
+    assert saved.high_ms == pytest.approx(0.48 * 50.0 / 2)
+    assert saved.part is Part.INPUT_WAIT
+    ranks_too = found(sharded_late(shards=8)).savings
+    assert ranks_too.high_ms == pytest.approx(20.0)  # no more than the wait
+
+
+def test_what_is_slow_because_of_them_is_no_cause_of_its_own() -> None:
+    assert ids(examined(sharded_late(loader={"cpus": 8}))) == ["PD03.discarded-samples"]
+    starved = fetch((25.0, 14.6), (0.7, 0.7), run_delay_ms=10.4, sharded=SHARDED)
+    assert ids(examined(waiting(20.0, starved, num_workers=2))) == ["PD03.discarded-samples"]
+    crowded = with_(crowding_workers(), loader__fetch__sharded=SHARDED, loader__num_workers=2)
+    assert ids(examined(crowded)) == ["PD03.discarded-samples"]
+    assert found(crowded).savings.low_ms >= 0.7 * 0.48 * 20.0
+    assert "waits 20.0 ms per step for a CPU" in wording.fill(found(crowded).reasoning, found(crowded).evidence)
+
+
+def test_a_function_that_returns_the_same_is_billed_for_what_they_leave() -> None:
+    evidence = with_(sharded_late(), loader__fetch__same=(with_(BANK, ms_per_step=25.0),))
+    discarded, same = examined(evidence).findings
+    assert (discarded.id, same.id) == ("PD03.discarded-samples", "PD03.same-result")
+    assert same.savings.general and not discarded.savings.general
+
+
+def test_a_share_that_is_kept_before_most_of_the_work_is_how_a_stream_is_divided() -> None:
+    assert "PD03.discarded-samples" not in ids(examined(sharded_late(share=0.45)))
+
+
+def test_workers_that_keep_up_and_take_nobodys_cpu_may_throw_away_what_they_like() -> None:
+    assert is_clear(examined(with_(healthy(), loader__fetch__sharded=SHARDED)))
+    made = fetch((1.3, 1.3), (0.0, 0.0), sharded=SHARDED)
+    delivered = waiting(41.7, made, empty_share=0.0, transport_ms=1.8, transport_bytes=12.6e6)
+    assert ids(examined(delivered)) == ["PD03.needless-workers"]

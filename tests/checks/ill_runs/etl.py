@@ -10,6 +10,7 @@ from perfdoctor.evidence.model import (
     CodeLine,
     Evidence,
     Fetch,
+    LateSharding,
     Loader,
     Missing,
     Parts,
@@ -115,6 +116,9 @@ BANK = SameResult(
     ms_per_step=23.0,
 )
 """A filter bank that is made for each of 32 samples."""
+SHARE_LINE = Site("data.py", 52, "__iter__")
+SHARDED = LateSharding(SHARE_LINE, samples=32, share_number=1, shards=2, share=0.96)
+"""Two workers that keep every second sample."""
 LOOP_LINE = Site("data.py", 41, "recoloured")
 
 
@@ -122,6 +126,12 @@ def same_result(*others: SameResult, loader: dict[str, Any] | None = None, **cha
     """One worker makes batches in 26 ms, and the loop waits 20 of them."""
     made = fetch((25.0, 25.0), (0.7, 0.7), same=(with_(BANK, **changes), *others))
     return waiting(20.7, made, **{"empty_share": 0.95, **(loader or {})})
+
+
+def sharded_late(loader: dict[str, Any] | None = None, **changes: Any) -> Evidence:
+    """Two workers that make batches in 50 ms, half of them for nobody; the loop waits 20 for each."""
+    made = fetch((49.3, 49.3), (0.7, 0.7), sharded=with_(SHARDED, **changes))
+    return waiting(20.0, made, **{"num_workers": 2, "empty_share": 0.95, "iterable": True, **(loader or {})})
 
 
 def made_again(made: Fetch | None = None, **loader: Any) -> Evidence:
