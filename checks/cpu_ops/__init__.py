@@ -9,7 +9,8 @@ a GPU the copies that the device saw. The source of the loop around a line that 
 from the one before. For three steps on a CPU, which operators are called with the same arguments as before (the same
 memory, unchanged since, and what was made of it in the same way), and what they and their nodes in the backward pass
 take; and which of them could be others: products of matrices in another order or with a matrix that is nearly empty,
-products and differences of each with each that are added up, sorts of which little is used. Such a way is tried on the
+products and differences of each with each that are added up, sorts of which little is used, scores that a loss is
+told to ignore, a tensor that each iteration joins with one more part. Such a way is tried on the
 job's own tensors, timed, and counts only if the numbers are the same and nobody else reads what would not be made. For
 three steps, the arguments and results of each call of the user's own functions, by hashes of what they hold:
 what Python and NumPy compute again. Loops over parameters and copies of the model's state are told by PD17.
@@ -44,6 +45,7 @@ Example
     squared = (a.unsqueeze(1) - b.unsqueeze(0)).pow(2).sum(-1)        # torch.cdist
     hardest = losses.sort(descending=True).values[:16]                # losses.topk(16)
     features = F.one_hot(atom, 100).float() @ weight                  # weight[atom]
+    loss = F.cross_entropy(head(hidden), labels)                      # labels are -100 for 85 % of the rows
 
 How to fix
 ----------

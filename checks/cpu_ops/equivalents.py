@@ -82,14 +82,14 @@ _REPEATED = "PD10.broadcast-then-sum"
 _REWRITINGS = {
     "order": _Rewriting(
         "PD10.product-order",
-        "products of matrices go through {shape} numbers here, and in another order through fewer",
+        "products of matrices go the long way, through {shape} numbers",
         "nothing else reads these numbers, and the result is the same where the other pair is multiplied first",
         "Multiply the pair first that leaves the smaller matrix.",
         "context = k.transpose(-2, -1) @ v  # small\nout = q @ context  # not (q @ k.transpose(-2, -1)) @ v",
     ),
     "one-hot": _Rewriting(
         _EMPTY,
-        "this line multiplies by a matrix of {shape} that has a single 1 in each row",
+        "this line multiplies by {shape} numbers, a single 1 in each row",
         "such a product picks rows",
         "Index the rows.",
         "rows = weight[index]  # not one_hot(index, n).float() @ weight\n"
@@ -106,14 +106,14 @@ _REWRITINGS = {
     ),
     "sparse": _Rewriting(
         _EMPTY,
-        "this line multiplies by a matrix of {shape} that holds hardly any number but 0, the same in every step",
-        "only the others count, and a sparse matrix holds no more than those",
+        "this line multiplies by a matrix of {shape} that is nearly empty",
+        "it is the same in every step; only the numbers that are not 0 count, and a sparse matrix holds no others",
         "Keep it as a sparse matrix.",
         "adjacency = adjacency.to_sparse()  # once, before the loop\nout = adjacency @ x",
     ),
     "product": _Rewriting(
         _REPEATED,
-        "this line multiplies each by each, {shape} numbers, and then adds them up",
+        "this line multiplies each by each, {shape} numbers, to add them up",
         "a product of matrices multiplies and adds at once, and makes nothing in between",
         "Let a product of matrices do both.",
         "scores = a @ b.transpose(-2, -1)  # not (a.unsqueeze(1) * b.unsqueeze(0)).sum(-1)\n"
@@ -121,16 +121,32 @@ _REWRITINGS = {
     ),
     "distance": _Rewriting(
         _REPEATED,
-        "this line takes the difference of each to each, {shape} numbers, for the distances alone",
+        "this line makes {shape} differences, for distances alone",
         "squares and products of the two make the same distances, without what lies in between",
         "Let torch.cdist make the distances.",
         "distances = torch.cdist(a, b)  # not (a.unsqueeze(1) - b.unsqueeze(0)).norm(dim=-1)\n"
         "squared = a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * a @ b.T",
         "The distances of points that nearly coincide lose digits, and may come out a little below 0.",
     ),
+    "ignored": _Rewriting(
+        "PD10.ignored-scores",
+        "this line makes {shape} scores, and the loss ignores many rows",
+        "a row that is ignored adds nothing to the loss or to any gradient",
+        "Pick the rows that count before their scores are made.",
+        "counts = labels != -100\nloss = criterion(head(hidden[counts]), labels[counts])  # not of all rows",
+        "None for training; who reads all scores elsewhere (an accuracy) has to ask for them.",
+    ),
+    "grown": _Rewriting(
+        "PD10.grown-by-cat",
+        "this line joins more and more, by copies of up to {shape} numbers",
+        "nothing but the next of these calls reads what they make",
+        "Collect the parts in a list and join them once.",
+        "parts.append(part)  # in the loop\nwhole = torch.cat(parts, dim=1)  # once, after it",
+        "None: the same numbers.",
+    ),
     "top": _Rewriting(
         _SORT,
-        "this line sorts {shape} numbers, of which a few at one end are used",
+        "this line sorts {shape} numbers, of which a few are used",
         "to find those needs no sort",
         "Take the first few with topk.",
         "values, places = scores.topk(k, dim=1)  # not scores.sort(dim=1, descending=True), then [:, :k]",
@@ -138,7 +154,7 @@ _REWRITINGS = {
     ),
     "rank": _Rewriting(
         _SORT,
-        "this line sorts {shape} numbers to find the place of a single one in each row",
+        "this line sorts {shape} numbers to find one place in each row",
         "its place is how many are ahead of it",
         "Count the numbers ahead of it.",
         "rank = (scores > scores.gather(1, target.unsqueeze(1))).sum(1)  # from 0; no sort",
@@ -146,7 +162,7 @@ _REWRITINGS = {
     ),
     "second-sort": _Rewriting(
         _SORT,
-        "this line sorts the places of a sort, {shape} numbers, to make ranks of them",
+        "this line sorts places of a sort, {shape} of them, for ranks",
         "writing 0, 1, 2 ... to these places makes the same ranks",
         "Turn the order round by writing to it.",
         "order = scores.argsort(1)\n"

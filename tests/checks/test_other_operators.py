@@ -17,6 +17,8 @@ KINDS = {
     "sparse": "PD10.empty-product",
     "product": "PD10.broadcast-then-sum",
     "distance": "PD10.broadcast-then-sum",
+    "ignored": "PD10.ignored-scores",
+    "grown": "PD10.grown-by-cat",
     "top": "PD10.whole-sort",
     "rank": "PD10.whole-sort",
     "second-sort": "PD10.whole-sort",

@@ -97,6 +97,7 @@ class Equivalents:
     def ended(self, made, args: tuple, kwargs: dict, result, holds) -> None:
         """A call of the forward pass. `holds`: gives the number of what a tensor holds."""
         if made.step != self.step:
+            self._let_go()
             self.step, self.links, self.tops = made.step, {}, {}
         func = made.func
         if func in rewritings.SAME_MEMORY:
@@ -117,6 +118,12 @@ class Equivalents:
                 storage = tensor.untyped_storage()
                 self.links[storage._cdata] = StorageWeakRef(storage), found
 
+    def _let_go(self) -> None:
+        """Of the job's tensors of the step before."""
+        for case in self.cases:
+            for found in case.links:
+                found.args = ()
+
     def _known(self, tensor) -> "rewritings.Link | None":
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
             return None
@@ -133,11 +140,11 @@ class Equivalents:
 
     def _meets(self, other, made, result) -> None:
         """Something that could be in the place of a call, and of those whose results it reads."""
-        calls = [found.made for found in reversed(other.links)] + [made]
+        allowed = [found.made for found in reversed(other.links)] + [made]
+        calls = allowed if other.replaces_last else allowed[:-1]
         tried = self._try(other, calls, made, result)
         if tried is not None:
-            # A product by number stands between two that are replaced.
-            self.cases.append(_Case(other, calls, tried, calls))
+            self.cases.append(_Case(other, calls, tried, allowed))
 
     def _reads_sorted(self, found, tensor, made) -> None:
         """A call has read what was sorted, or a part of it."""

@@ -14,6 +14,7 @@ _PRODUCTS = (_aten.mm.default, _aten.bmm.default)
 _SCALINGS = (_aten.mul.Tensor, _aten.div.Tensor)
 _SUMS = (_aten.sum.dim_IntList, _aten.mean.dim)
 _SORTS = (_aten.sort.default, _aten.sort.stable)
+_SCORES = (_aten.mm.default, _aten.addmm.default)
 SAME_MEMORY = (_aten._unsafe_view.default,)
 """Its result is a view of its argument, though its schema does not say so."""
 LINEAR = _SUMS
@@ -27,6 +28,8 @@ _EMPTY = 0.02
 """Of a matrix, the numbers that are not 0, at most: sparse products are slower than dense ones above a few per cent."""
 _LEAST_SIDE = 32
 """Rows and columns of a matrix whose numbers are looked at."""
+_IGNORED = 0.3
+"""Of the rows of a loss, those that do not count, at least."""
 _TOP = 0.25
 """Of what is sorted, the part that is read, at most."""
 
@@ -57,9 +60,11 @@ class Link:
 class Other:
     """A way to make what an operator has made."""
 
-    __slots__ = ("backward", "instead_of", "kind", "links", "make", "shape")
+    __slots__ = ("backward", "instead_of", "kind", "links", "make", "replaces_last", "shape")
 
-    def __init__(self, kind: str, make, links: "list[Link]", shape, backward=None, instead_of=None) -> None:
+    def __init__(
+        self, kind: str, make, links: "list[Link]", shape, backward=None, instead_of=None, replaces_last: bool = True
+    ) -> None:
         self.kind = kind
         self.make = make
         """Makes it; called once or twice, at once."""
@@ -71,6 +76,8 @@ class Other:
         """Does what the backward pass would have to, given the gradient; None: twice as much as forwards."""
         self.instead_of = instead_of
         """What it makes, where that is not the result itself; False where what it makes is the same by definition."""
+        self.replaces_last = replaces_last
+        """Whether the operator that reads the last link need not be called either."""
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -79,9 +86,20 @@ class Other:
 
 def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]":
     """What it has made that is worth following, as tensors and links. `known`: the link of a tensor, or None."""
-    if func in _PRODUCTS:
-        if result.numel() >= max(args[0].numel(), args[1].numel()):
+    if func in _PRODUCTS or func in _SCORES:
+        if result.numel() >= max(args[-2].numel(), args[-1].numel()) and not kwargs:
             return [(result, Link(func, args, made, result))]
+    elif func is _aten._log_softmax.default:
+        source = known(args[0])
+        if (
+            source is not None
+            and source.func in _SCORES
+            and tuple(args[0].shape) == source.shape
+            and args[1] in (1, -1)
+        ):
+            return [(result, Link(func, args, made, result, source))]
+    elif func is _aten.cat.default:
+        return [(result, Link(func, args, made, result))]
     elif func in _SORTS:
         return _sorted_links(func, args, kwargs, result, made)
     elif func in _SCALINGS and _is_number(args[1]):
@@ -144,6 +162,10 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return _distance_of_norm(args, result, known)
     if func in _SORTS:
         return _ranked(args, kwargs, result, known)
+    if func is _aten.cat.default:
+        return _grown(args, known)
+    if func is _aten.nll_loss_forward.default:
+        return _counted(args, result, known)
     return _searched(args, result, known) if func is _aten.eq.Tensor else None
 
 
@@ -269,6 +291,40 @@ def _distance_of_norm(args: tuple, result, known) -> "Other | None":
     return Other("distance", lambda: _distances(found, dims, result).clamp_min(0).sqrt(), [found], found.shape)
 
 
+def _grown(args: tuple, known) -> "Other | None":
+    """What was joined before is copied to be joined with more: once for all of it would do."""
+    found = next((one for one in map(known, args[0]) if one is not None and one.func is _aten.cat.default), None)
+    if found is None or found.args[1:] != args[1:]:
+        return None
+    return Other("grown", _nothing, [found], found.shape, instead_of=False, replaces_last=False)
+
+
+def _nothing() -> None:
+    """What need not be done at all."""
+
+
+def _counted(args: tuple, result, known) -> "Other | None":
+    """A loss of scores most of which it ignores, by those that count."""
+    found = known(args[0])
+    target, weights, reduction, ignored = args[1:5]
+    if found is None or found.func is not _aten._log_softmax.default or weights is not None or not reduction:
+        return None
+    if tuple(args[0].shape) != found.shape:
+        return None
+    kept = (target != ignored).nonzero().squeeze(1)
+    if not 0 < kept.numel() <= (1 - _IGNORED) * target.numel():
+        return None
+    left, right, bias = factors(found.source.func, found.source.args, {})
+    how = "mean" if reduction == 1 else "sum"
+
+    def make():
+        scores = left.index_select(0, kept) @ right
+        scores = scores if bias is None else scores + bias
+        return torch.nn.functional.cross_entropy(scores, target[kept], reduction=how)
+
+    return Other("ignored", make, [found, found.source], found.shape, instead_of=result[0])
+
+
 def _distances(found: Link, dims: "set[int]", result):
     """|x|^2 + |y|^2 - 2 x y of a difference."""
     one, other = found.args[:2]
@@ -363,4 +419,11 @@ def top(found: Link, tensor) -> "Other | None":
         return None
     numbers = found.args[0]
     largest = downwards != at_end
-    return Other("top", lambda: numbers.topk(count, dim, largest=largest), [found], found.shape, instead_of=False)
+    return Other(
+        "top",
+        lambda: numbers.topk(count, dim, largest=largest),
+        [found],
+        found.shape,
+        instead_of=False,
+        replaces_last=False,
+    )
