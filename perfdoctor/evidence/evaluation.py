@@ -105,7 +105,7 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
     gaps = np.diff(np.concatenate([steps["step"][:1], numbers]))
     every = float(np.median(gaps))
     typical = seen.where(slice(1, None)) if count > 1 else seen
-    loader = -1 if held_out else int(np.bincount(typical["loader"]).argmax())
+    loader = -1 if held_out else _mostly(process, typical, found.training_loaders)
     used = process.batches.where(
         np.isin(process.batches["step"], typical["step"]) & (process.batches["loader"] == loader)
     )
@@ -144,6 +144,14 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
         is_sure=not held_out or (followed is not None and not followed.trained_on),
         by_sample=by_sample(process, _samples(process, [loader])),
     )
+
+
+def _mostly(process: ProcessRecording, seen: Columns, training: Ints) -> int:
+    """The loader that most batches of these evaluations are of: between two steps there may be several, one after the
+    other."""
+    within = np.isin(process.batches["step"], seen["step"]) & ~np.isin(process.batches["loader"], training)
+    drawn = process.batches["loader"][within]
+    return int(np.bincount(drawn if drawn.size else seen["loader"]).argmax())
 
 
 def by_sample(process: ProcessRecording, samples: int) -> tuple[CodeLine, ...] | Missing:
