@@ -1,4 +1,5 @@
-"""Batch size: enough samples per step to pay for its fixed overhead, independent of the batch size.
+"""Batch size: enough samples per step to pay for its fixed overhead, independent of the batch size; and sequences no
+longer than their batch needs.
 
 What it looks at
 ----------------
@@ -6,13 +7,16 @@ The step's fixed overhead, independent of the batch size: the optimizer's pass o
 reading weights. After the last step the job's own forward and backward are run again on its inputs, repeated; where
 that cannot be (other ranks, hooks, a compiled model), the largest products are timed with the present batch, a larger
 and a smaller one. The rate of a large product on this machine says how far from its peak the job is. On a GPU, how much
-of the step its kernels are busy, and how much of its memory is used.
+of the step its kernels are busy, and how much of its memory is used. Of a batch of tokens, how many at the end of all
+rows, or at their beginning, are one and the same number: the passes are run again without these.
 
 Why it costs time
 -----------------
 A batch of 4 in a network of 512 units reached 17 % of the CPU's arithmetic rate, one of 64 75 %: the rest went into
 launches and weights that are read again for each batch. Too large a batch costs as well: a convolutional
-network's throughput fell by 28 % from 16 to 256 images, as its activations left the caches.
+network's throughput fell by 28 % from 16 to 256 images, as its activations left the caches. Tokens of padding are
+computed like any others: a transformer on texts padded to 135 took 96 ms a step, and 39 ms on the same texts padded to
+the longest of each batch, which were 43 and less.
 
 Example
 -------
@@ -21,24 +25,30 @@ Example
     loss.backward()                               # eight times before optimizer.step(), with memory
     ...                                           # for eight times the micro-batch
 
+    tokens = tokenizer(text, padding="max_length", max_length=512)   # and most texts have 60
+
 How to fix
 ----------
 A larger batch, with a learning rate to match; where gradients are accumulated, fewer and larger micro-batches, which
-changes nothing in the optimisation. Where the batch is a given, a fused or foreach optimizer and `torch.compile`
-make the fixed part smaller.
+changes nothing in the optimisation. Pad where batches are collated, to the longest sequence of each. Where the batch is
+a given, a fused or foreach optimizer and `torch.compile` make the fixed part smaller.
 
 When it stays silent
 --------------------
 When even four times the batch would have a speed-up below 1.1x per sample. What a larger batch would give is an
 opportunity, never an alarm: batch size is a choice of optimisation first. So is merging micro-batches of 32 samples
 and more, or where the job's own passes could not be run with a larger batch; samples that are sequences are counted
-in tokens too.
+in tokens too. Padding is an ill from a twentieth of the step on, but only what no sequence of a batch needs: lengths
+that differ within a batch are not judged.
 
 Limits
 ------
 The prediction covers throughput, not how many epochs a model then needs. Elementwise operators are taken to grow in
 proportion to the batch beyond their launch. Where a loop runs once per sample its operators count as growing;
-a wait in the forward pass does too. What other libraries (NumPy, OpenCV) do in the forward pass is not seen.
+a wait in the forward pass does too. What other libraries (NumPy, OpenCV) do in the forward pass is not seen. Padding
+is looked for in one batch of each shape, in whole numbers of two dimensions, samples first, which a module is called
+with; not in sequences of other numbers alone, nor where the passes cannot be run again or the model takes no shorter
+sequences.
 
 References
 ----------
@@ -49,11 +59,12 @@ References
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found
+from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, present
 from perfdoctor.api.quantities import Evidence, Missing
 
 from .case import Case, Limits
 from .growth import growth
+from .padding import padded
 from .sizes import mergeable_accumulation, too_large, too_small
 
 
@@ -68,10 +79,11 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if isinstance(grows, Missing):
         return cannot_tell(str(grows))
     case = Case(evidence, step, ops, grows, limits)
-    finding = mergeable_accumulation(case) or too_small(case) or too_large(case)
+    size = mergeable_accumulation(case) or too_small(case) or too_large(case)
+    findings = present(padded(evidence, step, case.loader, limits), size)
     measured = (*case.gains(), *case.figures())
-    if finding is not None:
-        return found(finding, measurements=measured)
+    if findings:
+        return found(*findings, measurements=measured)
     return clear(
         "{fixed} per step ({fixed_share}) is fixed overhead, independent of the batch size; a batch {factor} times as "
         "large would process {gain_low} to {gain_high} the samples per second",

@@ -19,6 +19,8 @@ class Limits:
     """A tenth of the step, 1.1 times the throughput: less is not worth a change of the optimisation."""
     warning_share: float = 0.20
     """1.25 times the throughput."""
+    padding_share: float = 0.05
+    """Of padding that no sequence needs: another function to collate, and nothing of the optimisation changes."""
     merge_warning_share: float = 0.25
     """1.33 times the throughput: micro-batches are often small on purpose, for memory that is free only in this run."""
     error_share: float = 0.60

@@ -5,7 +5,9 @@ What it looks at
 On the CPU: page faults and system time per step, against the cost of one fault measured on this machine, and the
 C allocator with its settings. On CUDA: allocations and retries that reach the driver in steady state,
 fragmentation, a switched-off cache, `empty_cache` in the loop. Everywhere: forwards in evaluation mode that
-record an autograd graph that is never used, and backward passes through a model that no optimizer updates.
+record an autograd graph that is never used, and backward passes through a model that no optimizer updates. Where
+activation checkpointing computes layers again, the passes are run once more after the last step without it, if a
+quarter of the free memory holds what they then keep.
 
 Of a trace: the device's idle time while the driver allocates and frees memory.
 
@@ -14,7 +16,8 @@ Why it costs time
 glibc returns blocks above its threshold (at most 32 MiB) to the OS when they are freed, and the next use faults them
 back in. The kernel hands out zeroed pages one fault at a time: about 1.5 us per 4 KiB here. A
 convolution step with 51 MB of activations spent 43 % of its time there, and had a speed-up of 1.77x once the
-allocator kept its memory. Workspaces did this for Deeplearning4j; torch's CUDA allocator does it on the GPU.
+allocator kept its memory. Activation checkpointing pays for memory with time, a second forward pass: where there is
+memory enough, for nothing. Workspaces did this for Deeplearning4j; torch's CUDA allocator does it on the GPU.
 
 Example
 -------
@@ -24,17 +27,20 @@ Example
 How to fix
 ----------
 Set glibc's thresholds in the environment before Python starts, or preload jemalloc or tcmalloc. On CUDA take
-`empty_cache` out of the loop and let segments expand. Wrap evaluation in `torch.inference_mode()`.
+`empty_cache` out of the loop and let segments expand. Wrap evaluation in `torch.inference_mode()`. Keep the
+activations where they fit: checkpoint no layer, or only the largest ones.
 
 When it stays silent
 --------------------
 When faults explain less than 5 % of the step. Fault counts alone never alarm: they vary by 30 % from run to run.
-Memory taken in the first steps, or at an epoch's border, is not in the steady step.
+Memory taken in the first steps, or at an epoch's border, is not in the steady step. Checkpointing is an opportunity at
+most: elsewhere there may be less memory.
 
 Limits
 ------
 System time that is not page faults (reading files, networks) is left to the other checks. The remedy for glibc
-needs a new process and keeps more memory resident. CUDA's `cudaMallocAsync` backend reports no statistics.
+needs a new process and keeps more memory resident. Checkpointing of the reentrant kind (`use_reentrant=True`) is not
+judged, nor where the passes cannot be run again. CUDA's `cudaMallocAsync` backend reports no statistics.
 
 References
 ----------
@@ -51,6 +57,7 @@ from perfdoctor.api.quantities import Evidence, HostMemory, Missing, Step
 
 from .._shared.traced import traced
 from .allocator_churn import allocator_churn
+from .checkpointing import needless_checkpointing
 from .cuda_allocator import cuda_allocator, emptied_cache
 from .device_allocations import in_trace
 from .gradients import grad_in_evaluation, unused_gradients
@@ -75,6 +82,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *(emptied_cache(call, step, limits) for call in memory.empty_cache),
         grad_in_evaluation(evidence, memory, step, limits),
         unused_gradients(evidence, step, limits),
+        needless_checkpointing(evidence, step, limits),
         cuda_allocator(evidence.cuda_memory, step, limits),
     )
     if findings:

@@ -79,8 +79,14 @@ class PassWays:
 
     now_ms: float
     times: tuple[tuple[str, float], ...]
-    """By name: `threads=2`, `bfloat16`, `float32`, `channels last`, `fused attention`, `no pool`,
-    `memory kept`."""
+    """By name: `threads=2`, `bfloat16`, `float32`, `channels last`, `without padding`, `without checkpointing`,
+    `fused attention`, `no pool`, `memory kept`."""
+    length: int = 0
+    """Tokens of a padded sequence ..."""
+    needed: int = 0
+    """... and as many as the longest of its batch has. Both 0 where nothing was cut off."""
+    kept_bytes: int = 0
+    """What the forward passes keep for their backward passes without checkpointing."""
 
     def share(self, way: str) -> float | None:
         """What is left of the time that way; None where it was not tried."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
-from ill_runs.batch_size import batch_timings, small_batch
+from ill_runs.batch_size import batch_timings, padded, small_batch
 from ill_runs.checkpoints import checkpoints
 from ill_runs.communication import by_turns, collecting, late, late_node, pipeline, reducing, sharding
 from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, to_its_end, uncompiled
@@ -76,7 +76,14 @@ from ill_runs.shared_model import (
 from ill_runs.traced import LOOP, traced
 from ill_runs.unused_gradients import without_optimizer
 from ill_runs.vector_extensions import limited, masked
-from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation, unused_gradients
+from ill_runs.workspaces import (
+    checkpointed,
+    churn,
+    cuda_allocator,
+    emptied_cache,
+    graph_in_evaluation,
+    unused_gradients,
+)
 from samples import H100, healthy, on_gpu, with_
 
 from perfdoctor.evidence.model import Called, Evidence, Idle, Missing, PciGpu, ShapeVariety, SparkResources
@@ -141,6 +148,7 @@ ILL: dict[str, Evidence] = {
     "PD04.explicit-collect": explicit_collections(),
     "PD04.automatic-collections": automatic_collections(),
     "PD05.mergeable-accumulation": small_batch(step__samples=32.0, loader__steady_batches_per_step=8.0),
+    "PD05.padded-batches": padded(),
     "PD05.batch-too-small": small_batch(),
     "PD05.batch-too-large": small_batch(1.0, 256.0, ops__batch_timings=batch_timings(1.0, quarter=0.1)),
     "PD06.gil-bound-forwards": serving(),
@@ -171,6 +179,7 @@ ILL: dict[str, Evidence] = {
     "PD09.oversized-head": wide_head(),
     "PD09.memory-bound-layer": memory_bound(),
     "PD09.dense-embedding-gradient": dense_embedding(),
+    "PD08.needless-checkpointing": checkpointed(),
     "PD08.unused-gradients": unused_gradients(),
     "PD09.time-loop": time_loop(),
     "PD10.element-loop": element_loop(),
@@ -219,6 +228,8 @@ ILL: dict[str, Evidence] = {
     "PD10.empty-product": otherwise("one-hot"),
     "PD10.broadcast-then-sum": otherwise("distance"),
     "PD10.whole-sort": otherwise("top"),
+    "PD10.ignored-scores": otherwise("ignored"),
+    "PD10.grown-by-cat": otherwise("grown"),
     "PD10.unchanged-work": unchanged(),
     "PD10.same-result": computed_again(),
     "PD11.capped-by-environment": limited(),

@@ -20,9 +20,9 @@ from ill_runs.etl import (
     waiting,
 )
 from ills import ILL
+from perfdoctor.checks.etl import CHECK
 from samples import LOADER_LINE, healthy, ids, is_clear, number, with_
 
-from perfdoctor.checks.etl import CHECK
 from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.examine import Rules
 from perfdoctor.diagnosis.examine import examine as judge

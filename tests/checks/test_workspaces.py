@@ -4,12 +4,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ill_runs.workspaces import churn, cuda_allocator, emptied_cache, graph_in_evaluation, unused_gradients
+from ill_runs.workspaces import (
+    checkpointed,
+    churn,
+    cuda_allocator,
+    emptied_cache,
+    graph_in_evaluation,
+    unused_gradients,
+)
 from ills import ILL
 from perfdoctor.checks.workspaces import CHECK
 from samples import HOT_LINES, asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part
+from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import Evidence, Missing, Site
 
 _examined, _found = asked(CHECK)
@@ -29,6 +36,15 @@ def test_the_backward_pass_through_a_teacher_is_billed_with_its_graph() -> None:
     assert finding.savings.low_ms == pytest.approx(0.05 * 8.0 + 0.8 * 6.0)
     assert finding.savings.high_ms == pytest.approx(0.27 * 8.0 + 6.0)
     assert "runs through it" in finding.reasoning
+
+
+def test_layers_that_are_computed_again_are_an_opportunity_where_there_is_memory() -> None:
+    finding = _found(checkpointed())
+    assert finding.id == "PD08.needless-checkpointing" and finding.severity is Severity.NOTE
+    assert number(finding, "kept_bytes") == 200_000_000
+    assert finding.savings.low_ms == pytest.approx(0.7 * number(finding, "cost_ms"))
+    assert "gradient_checkpointing=False" in (_found(checkpointed(trainer="transformers")).fix.code or "")
+    assert is_clear(_examined(checkpointed(kept_ms=9.8)))
 
 
 def test_gradients_that_somebody_uses_are_not_the_teachers() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import healthy, with_
 
-from perfdoctor.evidence.model import BatchTiming, BatchTimings, Evidence, Op
+from perfdoctor.evidence.model import BatchTiming, BatchTimings, Evidence, Op, PassWays
 
 
 def batch_timings(growing: float = 0.1, quarter: float | None = None) -> BatchTimings:
@@ -29,3 +29,9 @@ def small_batch(growing: float = 0.1, batch: float = 4.0, **changes: Any) -> Evi
             **changes,
         },
     )
+
+
+def padded(cut_ms: float = 20.0, length: int = 256, needed: int = 90) -> Evidence:
+    """Passes that take 30 ms when made again, and so much on sequences without padding."""
+    times = (("without padding", cut_ms),) if length else ()
+    return with_(healthy(), ops__ways=PassWays(30.0, times, length, needed))

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import CUDA_MEMORY, healthy, on_gpu, with_
 
-from perfdoctor.evidence.model import CallSite, EvalWithGrad, Evidence, Missing, Site
+from perfdoctor.evidence.model import CallSite, EvalWithGrad, Evidence, Missing, PassWays, Site
 
 
 def churn(faults_ms: float = 6.0, system_ms: float | None = None, **changes: Any) -> Evidence:
@@ -45,3 +45,9 @@ def unused_gradients(backward_ms: float = 6.0, **changes: Any) -> Evidence:
 
 def cuda_allocator(**changes: Any) -> Evidence:
     return on_gpu(cuda_memory=with_(CUDA_MEMORY, **changes))
+
+
+def checkpointed(kept_ms: float = 7.5, trainer: str = "") -> Evidence:
+    """Passes that take 10 ms when made again, and so much with 200 MB of activations kept."""
+    ways = PassWays(10.0, (("without checkpointing", kept_ms),), kept_bytes=200_000_000)
+    return with_(healthy(), ops__ways=ways, job__trainer=trainer)

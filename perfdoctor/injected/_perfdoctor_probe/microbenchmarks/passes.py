@@ -41,12 +41,14 @@ class PassMicrobenchmark:
     def __init__(self) -> None:
         self.calls: "dict[tuple, _Call]" = {}
         self.missing = "no call of a module was seen that a backward pass follows"
+        self.recomputes = False
+        """Modules are called again in the backward pass."""
 
     def note(self, module, args: tuple, named: dict) -> None:
         """A root module is about to be called."""
         if not torch.is_grad_enabled() or next((p for p in module.parameters() if p.requires_grad), None) is None:
             return
-        key = (id(module), *(tuple(tensor.shape) for tensor in _tensors((args, named))))
+        key = (id(module), *(tuple(tensor.shape) for tensor in tensors_in((args, named))))
         if key in self.calls:
             self.calls[key].count += 1
         elif len(self.calls) < _CALLS:
@@ -79,6 +81,12 @@ class PassMicrobenchmark:
         limit_ns //= max(1, len(self.calls))
         times, missing = self._all(lambda call: call.timed_without(list(ways.values()), limit_ns, clock, of))
         return missing or dict(zip(("now_ms", *(f"{name}_ms" for name in ways)), self._sums(times)))
+
+    def saved_bytes(self) -> "int | None":
+        """What all these calls keep for their backward passes; None where that is more than there is room for."""
+        room = int(_MEMORY_PART * procfs.available_bytes())
+        found, missing = self._all(lambda call: call.saved_bytes(room))
+        return None if missing or sum(found) > room else sum(found)
 
     def _all(self, timed) -> "tuple[list, dict]":
         """What `timed` says of each call, or why there is nothing."""
@@ -128,7 +136,7 @@ class _Call:
 
     def keep(self) -> None:
         """Let go of the job's tensors."""
-        tensors = list(_tensors(self.inputs))
+        tensors = list(tensors_in(self.inputs))
         self.batch, self.stacked = _batch(tensors)
         if sum(map(_size, tensors)) > _INPUT_BYTES:
             raise _NotRepeatableError("the inputs are too large to be kept")
@@ -153,6 +161,29 @@ class _Call:
             return replay.in_turns([first, *(self._pass(module, factor) for factor in factors[1:])], limit_ns // 2)
         finally:
             state.restore()
+
+    def saved_bytes(self, room: int) -> int:
+        """Raises as soon as there are more."""
+        module = self._found()
+        state = _State(module)
+        kept: "dict[int, int]" = {}
+        total = 0
+
+        def noted(tensor):
+            nonlocal total
+            before = len(kept)
+            _noted(tensor, kept)
+            total += _size(tensor) if len(kept) > before else 0
+            if total > room:
+                raise _NotRepeatableError("it takes too much memory")
+            return tensor
+
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(noted, lambda one: one):
+                self._pass(module, 1)()
+        finally:
+            state.restore()
+        return total
 
     def timed_without(self, ways: list, limit_ns: int, clock, of) -> "list[float]":
         """Milliseconds as it is, then each way."""
@@ -191,7 +222,7 @@ class _Call:
 
     def _pass(self, module, factor: int, inputs=None):
         args, named = each(inputs or self.inputs, lambda tensor: self._repeated(tensor, factor))
-        leaves = (*module.parameters(), *_tensors((args, named)))
+        leaves = (*module.parameters(), *tensors_in((args, named)))
 
         def run() -> None:
             wanted = tuple(one for one in leaves if one.requires_grad)
@@ -263,13 +294,13 @@ def _no_obstacle(module) -> None:
         raise _NotRepeatableError("the parameters are not on the CPU")
 
 
-def _tensors(value):
+def tensors_in(value):
     """Those in nested tuples, lists and dictionaries, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (tuple, list, dict)):
         for one in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(one)
+            yield from tensors_in(one)
 
 
 def each(value, change):
@@ -304,7 +335,7 @@ def _batch(tensors: list) -> "tuple[int, bool]":
 
 def _total(result):
     """What the backward pass begins at: the loss where the module computes it, else the sum of all that it returns."""
-    tensors = [tensor for tensor in _tensors(result) if tensor.requires_grad]
+    tensors = [tensor for tensor in tensors_in(result) if tensor.requires_grad]
     if tensors and not tensors[0].dim():
         return tensors[0]
     return sum(tensor.float().sum() for tensor in tensors)

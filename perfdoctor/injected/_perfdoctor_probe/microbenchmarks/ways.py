@@ -1,5 +1,5 @@
 """The job's own passes another way, after its last step: with other numbers of threads, in another type, with channels
-last, and with freed memory kept.
+last, without padding or activation checkpointing, and with freed memory kept.
 
 Unlike single operators they meet fresh memory, convert what has to be converted, and hold what lies between operators.
 Nothing is tried that could not pay here: each way takes as long as a pass. Times are those of the wall clock.
@@ -14,8 +14,9 @@ import torch
 
 from .. import procfs, settings
 from ..remedies.lazy_scores import Fusing, without_weights
-from . import intra_op, pools
-from .passes import PassMicrobenchmark, Way, always, each
+from . import checkpointing, intra_op, pools
+from .padding import Cut, cut
+from .passes import PassMicrobenchmark, Way, always, each, tensors_in
 
 _LIMIT_NS = 3_000_000_000
 """For all ways of all calls. Ways are left out, the last first, until two rounds fit."""
@@ -42,15 +43,20 @@ def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> d
         ways.popitem()
     now_ms = found["now_ms"]
     times = {name: found[f"{name}_ms"] for name in ways}
+    cuts: "list[Cut]" = []
     # Each by itself beside the passes as they are, in this order: what is done for the later ones stays.
     for name, left in (
+        ("without padding", _without_padding(passes, cuts)),
+        ("without checkpointing", _without_checkpointing(passes, kept := {})),
         ("fused attention", _with_fused_attention(passes, attention)),
         ("memory kept", _with_memory_kept(passes, now_ms)),
         ("no pool", _without_pools(passes)),
     ):
         if left is not None:
             times[name] = left * now_ms
-    return {"now_ms": now_ms, "times": list(times.items())}
+    longest = max(cuts, key=lambda found: found.rows * found.length, default=None)
+    padding = {"length": longest.length, "needed": longest.needed} if longest is not None else {}
+    return {"now_ms": now_ms, "times": list(times.items()), **padding, **kept}
 
 
 def _threads() -> dict:
@@ -117,6 +123,43 @@ def _with_tensors(module, changed, inputs) -> Way:
             one.data = tensor
 
     return Way(functools.partial(exchange, others), functools.partial(exchange, before), inputs)
+
+
+def _without_padding(passes: PassMicrobenchmark, cuts: "list[Cut]") -> "float | None":
+    """What is left of the same passes on sequences that are as long as their batch needs; None where they are that
+    already, or where the model takes no shorter ones. `cuts` is given what was cut off."""
+
+    def nothing() -> None:
+        pass
+
+    def way(call, module) -> Way:
+        found = cut(list(tensors_in(call.inputs)))
+        if found is None:
+            return Way(nothing, nothing)
+        cuts.append(found)
+        inputs = each(call.inputs, lambda one: found.of(one.detach()).clone().requires_grad_(one.requires_grad))
+        return Way(nothing, nothing, inputs)
+
+    if not any(cut(list(tensors_in(call.inputs))) for call in passes.calls.values()):
+        return None
+    found = passes.without({"cut": way}, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS)
+    return found["cut_ms"] / found["now_ms"] if cuts and found.get("now_ms") else None
+
+
+def _without_checkpointing(passes: PassMicrobenchmark, kept: dict) -> "float | None":
+    """What is left of passes that compute layers again, once they keep what these make; None where there is no room for
+    that. `kept` is given how much that is, in bytes."""
+    if not passes.recomputes or not checkpointing.is_known():
+        return None
+    straight = checkpointing.Kept()
+    with straight:
+        size = passes.saved_bytes()
+    if size is None or not straight.calls:
+        return None
+    kept["kept_bytes"] = size
+    ways = {"straight": always(straight.__enter__, lambda: straight.__exit__(None, None, None))}
+    found = passes.without(ways, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS)
+    return found["straight_ms"] / found["now_ms"] if found.get("now_ms") else None
 
 
 def _with_fused_attention(passes: PassMicrobenchmark, attention: "list[dict]") -> "float | None":

@@ -186,6 +186,7 @@ class Layers:
         times = _Times(flops)
         times.read(host, bool(device))
         on_device = times.read_device(device)
+        self.passes.recomputes = times.recomputes()
         if device and self.modules and not on_device:
             return {"missing": "the device's work could not be matched with layers"}
         clock, total_ns = (2, times.device_ns) if on_device else (0, times.total_ns)
@@ -411,6 +412,10 @@ class _Times:
         self.flops += self.known_flops[known]
         if stack:
             self._entry(stack[-1][2])[1] += self.known_flops[known]
+
+    def recomputes(self) -> bool:
+        """Whether layers are called again in the backward pass."""
+        return any(key[0] == "again" for key in self.spent)
 
     def read_device(self, device: list) -> bool:
         """The device's events, by the host operator that launched them; whether there were any such."""

@@ -1,0 +1,66 @@
+"""Sequences that are padded to a length which none of their batch has."""
+
+from __future__ import annotations
+
+from perfdoctor.api.causes import PASSES_KEEP, tried
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
+from perfdoctor.api.quantities import Evidence, Loader, Missing, Step
+
+from .case import Limits
+
+_WAY = "without padding"
+"""In which whole passes were made again."""
+
+
+def padded(evidence: Evidence, step: Step, loader: Loader | None, limits: Limits) -> Finding | None:
+    """By whole passes that were made again on sequences as long as their batch needs."""
+    ops = evidence.ops
+    if isinstance(ops, Missing) or isinstance(ops.ways, Missing) or ops.ways.length <= ops.ways.needed:
+        return None
+    saved = tried(step, ops, _WAY)
+    if saved is None or saved < limits.padding_share * step.step_ms:
+        return None
+    ways, cost = ops.ways, Cost(step, saved)
+    return Finding(
+        id="PD05.padded-batches",
+        severity=cost.severity(limits.padding_share, limits.error_share),
+        confidence=Confidence.MEDIUM,
+        message="sequences are padded to {length}, and the longest of their batch has {needed}: {cost_ms} per step "
+        "({cost_share}) for padding",
+        reasoning="in a batch that was kept, the same number stands at the end of every row from there on; forward and "
+        "backward were made again after the last step, as they are in {now_ms} and without that end in {cut_ms}",
+        evidence=(
+            *cost.measured("what padding costs"),
+            Measurement("length", ways.length, "count", "tokens of a sequence, padding included"),
+            Measurement("needed", ways.needed, "count", "tokens of the longest one in its batch"),
+            milliseconds("now_ms", ways.now_ms, "forward and backward as they are"),
+            milliseconds("cut_ms", dict(ways.times)[_WAY], "without the padding that no sequence needs"),
+        ),
+        location=location(loader.site if loader is not None else None),
+        fix=Fix(
+            text="Pad each batch to its own longest sequence, where it is collated; with samples of like length "
+            "together there is less still.",
+            code=_code(evidence),
+            risk="Shapes change from batch to batch, which compiled code is compiled again for: pad to the next "
+            "multiple of 64 there. A model that averages over padding gives other results.",
+        ),
+        savings=savings(
+            step,
+            PASSES_KEEP[0] * saved,
+            PASSES_KEEP[1] * saved,
+            "whole forward and backward passes made again on a batch without its padding, after the last step",
+        ),
+    )
+
+
+def _code(evidence: Evidence) -> str:
+    if evidence.job.trainer == "transformers":
+        return (
+            "tokenizer(texts, truncation=True)  # no padding='max_length' here\n"
+            "Trainer(..., data_collator=DataCollatorWithPadding(tokenizer))  # and group_by_length=True"
+        )
+    return (
+        "def collate(samples):\n"
+        "    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True, padding_value=0)\n"
+        "loader = DataLoader(..., collate_fn=collate)  # in place of padding each sample in the data set"
+    )

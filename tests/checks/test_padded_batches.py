@@ -1,0 +1,47 @@
+"""Sequences that are padded to a length which none of their batch has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ill_runs.batch_size import padded
+from perfdoctor.checks.batch_size import CHECK, examine
+from samples import ids, number, only, with_
+
+from perfdoctor.diagnosis.findings import Finding, Severity
+from perfdoctor.evidence.model import Evidence
+
+
+def _found(evidence: Evidence) -> Finding:
+    (finding,) = [one for one in examine(evidence, CHECK.limits).findings if one.id == "PD05.padded-batches"]
+    return finding
+
+
+def test_it_is_told_by_what_passes_take_without_it() -> None:
+    finding = _found(padded())
+    assert finding.severity is Severity.WARNING
+    assert (number(finding, "length"), number(finding, "needed")) == (256, 90)
+    assert "pad_sequence" in (finding.fix.code or "")
+    # A third of forward and backward.
+    passes_ms = number(finding, "cost_ms")
+    assert finding.savings.low_ms == pytest.approx(0.7 * passes_ms)
+    assert finding.savings.high_ms == pytest.approx(1.1 * passes_ms)
+
+
+def test_with_transformers_the_tokenizer_is_the_one_to_change() -> None:
+    finding = _found(with_(padded(), job__trainer="transformers"))
+    assert "DataCollatorWithPadding" in (finding.fix.code or "")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"cut_ms": 29.0}, {"cut_ms": 31.0}, {"length": 0, "needed": 0}],
+    ids=["hardly faster", "slower", "nothing cut off"],
+)
+def test_padding_that_costs_nothing_is_none(changes: dict[str, Any]) -> None:
+    assert "PD05.padded-batches" not in ids(examine(padded(**changes), CHECK.limits))
+
+
+def test_it_comes_beside_what_is_told_of_the_batch() -> None:
+    assert only(examine(padded(), CHECK.limits)).id == "PD05.padded-batches"

@@ -1,0 +1,140 @@
+"""What is cut off of padded sequences, and what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes as microbenchmark
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import ways
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks.padding import cut
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
+
+ROWS, LENGTH, LONGEST = 8, 64, 20
+
+
+def _tokens(longest: int = LONGEST, left: bool = False, length: int = LENGTH) -> torch.Tensor:
+    """Rows that begin with 2, have other numbers after it and end in zeros."""
+    tokens = torch.randint(3, 90, (ROWS, length), generator=torch.Generator().manual_seed(0))
+    tokens[:, 0] = 2
+    for row in range(ROWS):
+        tokens[row, longest - row :] = 0
+    return tokens.flip(1) if left else tokens
+
+
+TOKENS = _tokens()
+MASK = (TOKENS != 0).long()
+POSITIONS = torch.arange(LENGTH).expand(ROWS, LENGTH)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        [TOKENS],
+        [TOKENS, MASK],
+        [TOKENS, MASK.bool(), torch.zeros_like(TOKENS)],
+        [TOKENS, POSITIONS],
+        [TOKENS, torch.where(TOKENS == 0, -100, TOKENS), torch.arange(ROWS)],
+        [TOKENS, torch.zeros(ROWS, 1, LENGTH, LENGTH)],
+        [TOKENS, torch.randn(ROWS, LENGTH, 12)],
+    ],
+    ids=["tokens", "mask", "types of tokens", "positions", "labels", "mask of each by each", "features"],
+)
+def test_the_end_that_no_row_needs_is_cut_off_everywhere(inputs: list[torch.Tensor]) -> None:
+    found = cut(inputs)
+    assert found is not None and (found.length, found.needed) == (LENGTH, LONGEST)
+    assert torch.equal(found.of(TOKENS), TOKENS[:, :LONGEST])
+    for one in inputs:
+        shape = [LONGEST if size == LENGTH else size for size in one.shape]
+        assert list(found.of(one).shape) == shape
+
+
+def test_padding_ahead_of_the_rows_is_cut_off_too() -> None:
+    tokens = _tokens(left=True)
+    found = cut([tokens])
+    assert found is not None and torch.equal(found.of(tokens), tokens[:, -LONGEST:])
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        [],
+        [_tokens(LENGTH)],
+        [_tokens(LENGTH - 3)],
+        [MASK],
+        [TOKENS.float()],
+        [TOKENS[:1]],
+        [TOKENS[:, :12]],
+        [torch.zeros_like(TOKENS)],
+        [POSITIONS],
+        [TOKENS, TOKENS[:, :32]],
+        [TOKENS, torch.randn(ROWS, 10, LENGTH)],
+        [TOKENS, torch.randint(0, 9, TOKENS.shape)],
+    ],
+    ids=[
+        "nothing",
+        "as long as there is room",
+        "a few at the end",
+        "a mask alone",
+        "other numbers",
+        "a single row",
+        "short rows",
+        "a constant",
+        "positions",
+        "two lengths",
+        "a width like the length",
+        "needed beside it",
+    ],
+)
+def test_what_may_be_needed_is_left(inputs: list[torch.Tensor]) -> None:
+    assert cut(inputs) is None
+
+
+class Tagger(nn.Module):
+    """Takes sequences of any length, or only of one."""
+
+    def __init__(self, length: int = 0) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(90, 32)
+        self.layers = nn.Sequential(nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 32))
+        self.places = nn.Parameter(torch.zeros(length or 1, 32))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.layers(self.embedding(tokens) + self.places)
+
+
+def _passes(model: nn.Module, tokens: torch.Tensor) -> PassMicrobenchmark:
+    passes = PassMicrobenchmark()
+    passes.note(model, (tokens,), {})
+    passes.keep(1.0)
+    return passes
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a pass may take its time."""
+    monkeypatch.setattr(ways, "_BESIDE_NS", 1 << 60)
+    monkeypatch.setattr(microbenchmark, "_LIMIT_NS", 1 << 60)
+
+
+def _cuts(model: nn.Module, tokens: torch.Tensor) -> tuple[float | None, list[Any]]:
+    cuts: list[Any] = []
+    return ways._without_padding(_passes(model, tokens), cuts), cuts
+
+
+def test_passes_are_made_again_on_what_is_left() -> None:
+    left, cuts = _cuts(Tagger(), _tokens(60, length=512).repeat(8, 1))
+    assert left is not None and 0 < left < 0.7, "a ninth of the tokens"
+    assert {found.needed for found in cuts} == {60}
+
+
+def test_a_model_that_takes_no_shorter_ones_is_left_alone() -> None:
+    left, _ = _cuts(Tagger(LENGTH), TOKENS)
+    assert left is None
+
+
+def test_without_padding_nothing_is_made_again() -> None:
+    assert _cuts(Tagger(), _tokens(LENGTH)) == (None, [])
