@@ -6,7 +6,8 @@ Outermost forward passes on all threads of the process: how many are under way a
 the CPU time and run delay of their thread, what waits for a lock around the model, intra-op threads times forward
 passes under way against the usable CPUs, gradients and training mode in those threads. The operators of one forward
 pass are timed in the job for one request and for a batch. Where threads run beside a training loop, a hundred looks at
-all of them say which wait for a lock of the job's own, where it is held meanwhile, and whether the loop waits. Where a
+all of them say which wait for a lock of the job's own, where it is held meanwhile, and whether the loop waits; and
+which take a CPU for asking again and again whether there is something to do, by the lines that they stand at. Where a
 pool has threads as training ends, forward and backward are made again with what they hand to it done by the training
 thread.
 
@@ -25,7 +26,8 @@ Example
 How to fix
 ----------
 Let one thread own the model and serve what has queued up as one batch, or give each process a model. Divide the CPUs
-among the threads that compute. Enter `inference_mode` inside each thread: it holds for one thread only.
+among the threads that compute. Enter `inference_mode` inside each thread: it holds for one thread only. A thread that
+has nothing to do waits: `queue.get()`, `event.wait()`, not `get_nowait()` in a loop.
 
 When it stays silent
 --------------------
@@ -52,6 +54,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, not_applicable, present
 from perfdoctor.api.quantities import Concurrency, Evidence, Missing
 
+from .busy_waiting import busy_waiting
 from .case import MIN_MEASURED, Forwards, Limits
 from .evaluation import grad_in_threads, train_mode_shared
 from .handed_over import handed_over
@@ -67,17 +70,18 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if isinstance(seen, Missing):
         return cannot_tell(f"threads that call the model were not counted: {seen}")
     case = Forwards(evidence, step, seen)
-    lock, pool = waits_for_lock(case, limits), handed_over(case, limits)
+    lock, pool, busy = waits_for_lock(case, limits), handed_over(case, limits), busy_waiting(case, limits)
     if pool is not None:
-        return found(pool, measurements=case.shared())
+        return found(*present(pool, busy), measurements=case.shared())
     if seen.threads < 2:
-        return found(lock) if lock else _alone(seen)
+        beside = present(lock, busy)
+        return found(*beside) if beside else _alone(seen)
     if not isinstance(evidence.backend, Missing) and evidence.backend.data_parallel:
         return not_applicable("the threads are those of nn.DataParallel, which PD01 judges")
     # Forwards cannot wait for the lock and for their team in the same millisecond.
     waits = present(lock, lock_bound(case, limits), oversubscribed_teams(case, limits), serialised(case, limits))
     largest = max(waits, key=lambda finding: finding.savings.high_ms, default=None)
-    findings = present(largest, grad_in_threads(case, limits), train_mode_shared(case, limits))
+    findings = present(largest, busy, grad_in_threads(case, limits), train_mode_shared(case, limits))
     if findings:
         return found(*findings, measurements=case.shared())
     if seen.overlapped_share < limits.overlapped:

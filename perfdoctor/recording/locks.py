@@ -23,14 +23,33 @@ class LockWait:
 
 
 @dataclass(frozen=True, slots=True)
+class BusyThread:
+    """A thread beside the loop's that asks again and again whether there is something to do."""
+
+    site: Site
+    """Where it was seen to, most often."""
+    cpus: float
+    """What it took of a CPU meanwhile."""
+    asks: float
+    """Share of the looks in which it did nothing else."""
+
+    @property
+    def wasted_cpus(self) -> float:
+        """Of a CPU, for asking."""
+        return self.cpus * self.asks
+
+
+@dataclass(frozen=True, slots=True)
 class LockWaits:
-    """Which threads waited for locks of the job's own, by a look every few milliseconds."""
+    """Which threads waited for locks of the job's own, or for nothing, by a look every few milliseconds."""
 
     looks: int
     loop_waits: float
     """Share of the looks in which the loop's thread waited: for such a lock, a queue, another thread."""
     rows: tuple[LockWait, ...]
     """The most waited for first."""
+    busy: tuple[BusyThread, ...] = ()
+    """The busiest first."""
 
     @property
     def waiting(self) -> float:

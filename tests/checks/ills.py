@@ -70,6 +70,7 @@ from ill_runs.shared_model import (
     behind_a_lock,
     graphs_in_threads,
     handing_over,
+    polling,
     serving,
     with_teams,
 )
@@ -154,6 +155,7 @@ ILL: dict[str, Evidence] = {
     "PD06.gil-bound-forwards": serving(),
     "PD06.serialised-forwards": behind_a_lock(),
     "PD06.threads-in-forward": handing_over(),
+    "PD06.busy-waiting": polling(),
     "PD06.waits-for-lock": actors_behind_a_lock(),
     "PD06.oversubscribed-teams": with_teams(),
     "PD06.grad-in-threads": graphs_in_threads(),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ill_runs.shared_model import actors_behind_a_lock, behind_a_lock, graphs_in_threads, serving, with_teams
+from ill_runs.shared_model import actors_behind_a_lock, behind_a_lock, graphs_in_threads, polling, serving, with_teams
 from ill_runs.workspaces import graph_in_evaluation
 from ills import ILL
 from perfdoctor.checks import workspaces
@@ -320,3 +320,31 @@ def test_a_thread_that_calls_no_model_is_to_hold_its_lock_for_less_time() -> Non
 )
 def test_a_lock_that_keeps_nobody_from_work_is_none_of_its_business(changes: dict[str, Any]) -> None:
     assert "PD06.waits-for-lock" not in ids(_examined(actors_behind_a_lock(**changes)))
+
+
+def test_a_thread_that_asks_without_end_takes_a_cpu_from_training() -> None:
+    finding = _found(polling())
+    assert finding.id == "PD06.busy-waiting"
+    assert finding.location is not None and finding.location.line == 42
+    lost_ms = number(finding, "lost_ms")
+    assert lost_ms == pytest.approx(0.2 * 0.95 * 25.0, rel=0.02), "both compute threads wait"
+    assert finding.savings.low_ms == pytest.approx(0.5 * lost_ms)
+    assert finding.savings.high_ms == pytest.approx(2.2 * lost_ms)
+    assert number(_found(polling(0.4, threads__intra_op=1)), "lost_ms") == pytest.approx(lost_ms, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "idle"), [(0.08, 0.0), (0.7, 0.8)], ids=["it hardly takes any", "a CPU idles beside it"]
+)
+def test_a_thread_that_takes_nothing_from_training_is_left_alone(cpus: float, idle: float) -> None:
+    assert "PD06.busy-waiting" not in ids(_examined(polling(cpus, idle)))
+
+
+def test_it_is_told_beside_what_threads_cost_otherwise() -> None:
+    waits = actors_behind_a_lock().lock_waits
+    assert not isinstance(waits, Missing)
+    busy = polling().lock_waits
+    assert not isinstance(busy, Missing)
+    both = replace(waits, busy=busy.busy)
+    told = ids(_examined(polling(lock_waits=both, concurrency=healthy().concurrency)))
+    assert "PD06.busy-waiting" in told

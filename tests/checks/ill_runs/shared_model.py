@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import ONE_THREAD, healthy, step, with_
 
-from perfdoctor.evidence.model import Evidence, LockWait, LockWaits, Missing, Parts, RequestTiming, Site
+from perfdoctor.evidence.model import BusyThread, Evidence, LockWait, LockWaits, Missing, Parts, RequestTiming, Site
 from perfdoctor.recording.operators import PassWays
 
 
@@ -117,3 +117,20 @@ def actors_behind_a_lock(**changes: Any) -> Evidence:
 def handing_over(alone_ms: float = 8.0) -> Evidence:
     """A forward pass with a pool of threads; forward and backward take 10 ms with it."""
     return with_(healthy(), ops__ways=PassWays(10.0, (("no pool", alone_ms),)))
+
+
+def polling(cpus: float = 0.2, idle: float = 0.0, **changes: Any) -> Evidence:
+    """A thread that asks a queue without end, beside training on two CPUs: 24 ms a step."""
+    busy = BusyThread(Site("journal.py", 42, "run"), cpus, 0.95)
+    return with_(
+        healthy(),
+        **{
+            "machine__affinity_cpus": 2,
+            "host__job_cpus": 2.0 - idle,
+            "host__idle_cpus": idle,
+            "host__others_cpus": 0.0,
+            "threads__intra_op": 2,
+            "lock_waits": LockWaits(120, 0.0, (), (busy,)),
+            **changes,
+        },
+    )

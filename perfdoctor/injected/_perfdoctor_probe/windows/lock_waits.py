@@ -1,4 +1,5 @@
-"""The window of locks: steps in which a thread of ours looks, some hundred times, which threads wait for a lock.
+"""The window of locks: steps in which a thread of ours looks, some hundred times, which threads wait for a lock, and
+which ask without end whether there is something to do.
 
 Only where another thread than the loop's runs the user's code. A look takes 20 to 60 us with the interpreter lock held.
 """
@@ -11,6 +12,7 @@ import time
 
 from ..rows import rounded
 from .locks import Locks
+from .polling import Polling
 from .stacks import waits
 
 _LOOKS = 120
@@ -32,6 +34,7 @@ class LockWaitsWindow:
         self.loop = loop
         self.fault = fault
         self.locks = Locks(sites.is_library)
+        self.polling = Polling(sites.is_library)
         self.random = random.Random(0)
         self.over = False
         self.looks = self.loop_waits = 0
@@ -47,6 +50,7 @@ class LockWaitsWindow:
 
     def open(self) -> None:
         self.until = time.monotonic() + _LONGEST_S
+        self.polling.begin()
         # None of `threading`'s: the job counts as many as before.
         _thread.start_new_thread(self._run, ())
 
@@ -74,6 +78,7 @@ class LockWaitsWindow:
         return {
             "looks": self.looks,
             "loop_waits": rounded(self.loop_waits / looks),
+            "busy": self.polling.rows(self.sites),
             "rows": [
                 {
                     "site": self.sites.at(code, line),
@@ -108,6 +113,7 @@ class LockWaitsWindow:
             idle |= ident == lead
             row = (ident == lead, *where)
             self.found[row] = self.found.get(row, 0) + 1
+        self.polling.look(frames, lead)
         self.loop_waits += idle
         self.looks += 1
 
