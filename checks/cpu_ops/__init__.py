@@ -4,16 +4,16 @@ long way round.
 What it looks at
 ----------------
 For a step or two, every operator with the line that issued it; every read of a scalar (`.item()`, `float(t)`, an
-f-string, `if t > 0`), every copy between devices and every tensor made of a list, with its line and duration; and on
-a GPU the copies that the device saw. The source of the loop around a line that runs often: what an iteration needs
-from the one before. For three steps on a CPU, which operators are called with the same arguments as before (the same
-memory, unchanged since, and what was made of it in the same way), and what they and their nodes in the backward pass
-take; and which of them could be others: products of matrices in another order or with a matrix that is nearly empty,
-products and differences of each with each that are added up, sorts of which little is used, scores that a loss is
-told to ignore, a tensor that each iteration joins with one more part. Such a way is tried on the
-job's own tensors, timed, and counts only if the numbers are the same and nobody else reads what would not be made. For
-three steps, the arguments and results of each call of the user's own functions, by hashes of what they hold:
-what Python and NumPy compute again. Loops over parameters and copies of the model's state are told by PD17.
+f-string, `if t > 0`), every copy between devices and every tensor made of a list, with its line and duration; and on a
+GPU the copies that the device saw. The source of the loop around a line that runs often: what an iteration needs from
+the one before. For three steps on a CPU, which operators are called with the same arguments as before (the same memory,
+unchanged since, and what was made of it in the same way), and what they and their nodes in the backward pass take; and
+which of them could be others: products of matrices in another order, with a matrix that is nearly empty, or for their
+diagonal alone, products and differences of each with each that are added up, sorts of which little is used, scores that
+a loss is told to ignore, a tensor that each iteration joins with one more part. Such a way is tried on the job's own
+tensors, timed, and counts only if the numbers are the same and nobody else reads what would not be made. For three
+steps, the arguments and results of each call of the user's own functions, by hashes of what they hold: what Python and
+NumPy compute again. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.

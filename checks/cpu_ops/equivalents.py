@@ -128,6 +128,14 @@ _REWRITINGS = {
         "squared = a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * a @ b.T",
         "The distances of points that nearly coincide lose digits, and may come out a little below 0.",
     ),
+    "trace": _Rewriting(
+        "PD10.product-order",
+        "of this product of matrices, {shape} numbers, the diagonal is used",
+        "each number on it is one row times one column, and nobody reads the others",
+        "Multiply rows and columns one by one and add them up.",
+        "each = (a * b.transpose(-1, -2)).sum(-1)  # not (a @ b).diagonal()\n"
+        'each = torch.einsum("ij,ij->i", x @ precision, x)  # x precision x of each row',
+    ),
     "ignored": _Rewriting(
         "PD10.ignored-scores",
         "this line makes {shape} scores, and the loss ignores many rows",

@@ -17,6 +17,7 @@ KINDS = {
     "sparse": "PD10.empty-product",
     "product": "PD10.broadcast-then-sum",
     "distance": "PD10.broadcast-then-sum",
+    "trace": "PD10.product-order",
     "ignored": "PD10.ignored-scores",
     "grown": "PD10.grown-by-cat",
     "top": "PD10.whole-sort",

@@ -90,15 +90,15 @@ class Equivalents:
         self.kinds: "dict[tuple, rewritings.Other | None]" = {}
         """What a look at its content has shown."""
         self.cases: "list[_Case]" = []
-        self.tops: "dict[int, _Case]" = {}
-        """Of this step, by the sort."""
+        self.parts: "dict[int, _Case]" = {}
+        """Of this step, by the call of whose result parts are read."""
         self.spent_ns = 0
 
     def ended(self, made, args: tuple, kwargs: dict, result, holds) -> None:
         """A call of the forward pass. `holds`: gives the number of what a tensor holds."""
         if made.step != self.step:
             self._let_go()
-            self.step, self.links, self.tops = made.step, {}, {}
+            self.step, self.links, self.parts = made.step, {}, {}
         func = made.func
         if func in rewritings.SAME_MEMORY:
             return
@@ -109,8 +109,8 @@ class Equivalents:
         if other is not None:
             self._meets(other, made, result)
         for found, tensor in read:
-            if rewritings.is_sorted(found) and other is None:
-                self._reads_sorted(found, tensor, made)
+            if other is None:
+                self._reads_part(found, tensor, made)
         if made.spent_ns >= _LEAST_NS:
             self._looks(made, args, kwargs, result, holds)
         if read or made.spent_ns >= _LEAST_NS:
@@ -146,10 +146,10 @@ class Equivalents:
         if tried is not None:
             self.cases.append(_Case(other, calls, tried, allowed))
 
-    def _reads_sorted(self, found, tensor, made) -> None:
-        """A call has read what was sorted, or a part of it."""
-        case = self.tops.get(id(found.made))
-        other = rewritings.top(found, tensor)
+    def _reads_part(self, found, tensor, made) -> None:
+        """A call has read a part of what was made, or all of it."""
+        case = self.parts.get(id(found.made))
+        other = rewritings.of_part(found, tensor)
         if other is None:
             return
         if case is not None:
@@ -157,7 +157,7 @@ class Equivalents:
             return
         tried = self._try(other, [found.made], made, None)
         if tried is not None:
-            case = self.tops[id(found.made)] = _Case(other, [found.made], tried, [made])
+            case = self.parts[id(found.made)] = _Case(other, [found.made], tried, [made])
             self.cases.append(case)
 
     def _looks(self, made, args: tuple, kwargs: dict, result, holds) -> None:

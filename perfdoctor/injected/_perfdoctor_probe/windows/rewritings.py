@@ -399,12 +399,32 @@ def _are_places(found: "Link | None") -> bool:
     return found is not None and found.func in _SORTS and found.which == 1
 
 
-def is_sorted(found: Link) -> bool:
-    """Whether it is what a sort has made."""
-    return found.func in _SORTS
+def of_part(found: Link, tensor) -> "Other | None":
+    """What could be in the place of an operator of whose result this part is read; None where no less would do."""
+    if found.func in _SORTS:
+        return _top(found, tensor)
+    return _diagonal(found, tensor) if found.func in _PRODUCTS else None
 
 
-def top(found: Link, tensor) -> "Other | None":
+def _diagonal(found: Link, tensor) -> "Other | None":
+    """Of a product of matrices its diagonal: each row with its own column."""
+    rows, columns = found.shape[-2:]
+    if rows != columns or tensor.storage_offset() or tensor.numel() * columns != prod(found.shape):
+        return None
+    if not tensor.dim() or (tensor.shape[-1], tensor.stride(-1)) != (rows, columns + 1):
+        return None
+    a, b = found.args[:2]
+    return Other(
+        "trace",
+        lambda: (a * b.transpose(-1, -2)).sum(-1).reshape(tensor.shape),
+        [found],
+        found.shape,
+        instead_of=tensor,
+        replaces_last=False,
+    )
+
+
+def _top(found: Link, tensor) -> "Other | None":
     """Of what was sorted a few are read, at one of its ends; None for more."""
     dim, downwards = _sorting(found)
     length, stride = found.shape[dim], found.strides[dim]
