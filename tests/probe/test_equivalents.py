@@ -171,10 +171,16 @@ def in_batches() -> torch.Tensor:
     return (QUERIES @ KEYS.transpose(-2, -1)).diagonal(dim1=-2, dim2=-1) * 2
 
 
+def ignored_and_not_contiguous() -> torch.Tensor:
+    hidden = TABLE[:512].view(64, 8, 64).transpose(0, 1)
+    scores = functional.linear(hidden, TABLE, TABLE[:, 0])
+    return functional.cross_entropy(scores.reshape(-1, 1500), LABELS)
+
+
 FOUND = {
     "trace": [on_its_diagonal, in_batches],
     "grown": [grown],
-    "ignored": [ignored, ignored_in_sequences],
+    "ignored": [ignored, ignored_in_sequences, ignored_and_not_contiguous],
     "order": [associated, scaled, by_einsum, turned, low_rank],
     "product": [each_by_each, mean_of_each_by_each],
     "distance": [squared, multiplied, norms],

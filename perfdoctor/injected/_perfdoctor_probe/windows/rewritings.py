@@ -15,6 +15,7 @@ _SCALINGS = (_aten.mul.Tensor, _aten.div.Tensor)
 _SUMS = (_aten.sum.dim_IntList, _aten.mean.dim)
 _SORTS = (_aten.sort.default, _aten.sort.stable)
 _SCORES = (_aten.mm.default, _aten.addmm.default)
+_ADDITIONS = (_aten.add.Tensor, _aten.add_.Tensor)
 SAME_MEMORY = (_aten._unsafe_view.default,)
 """Its result is a view of its argument, though its schema does not say so."""
 LINEAR = _SUMS
@@ -91,12 +92,11 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
             return [(result, Link(func, args, made, result))]
     elif func is _aten._log_softmax.default:
         source = known(args[0])
-        if (
-            source is not None
-            and source.func in _SCORES
-            and tuple(args[0].shape) == source.shape
-            and args[1] in (1, -1)
-        ):
+        if source is not None and _scores(source) is not None and args[0].dim() == 2 and args[1] in (1, -1):
+            return [(result, Link(func, args, made, result, source))]
+    elif func in _ADDITIONS and isinstance(args[1], torch.Tensor) and args[1].dim() == 1:
+        source = known(args[0])
+        if source is not None and source.func in _SCORES and not kwargs:
             return [(result, Link(func, args, made, result, source))]
     elif func is _aten.cat.default:
         return [(result, Link(func, args, made, result))]
@@ -314,7 +314,10 @@ def _counted(args: tuple, result, known) -> "Other | None":
     kept = (target != ignored).nonzero().squeeze(1)
     if not 0 < kept.numel() <= (1 - _IGNORED) * target.numel():
         return None
-    left, right, bias = factors(found.source.func, found.source.args, {})
+    left, right, bias = _scores(found.source)
+    if left.shape[0] != target.numel():
+        return None
+    way = [found, found.source, *([found.source.source] if found.source.source is not None else [])]
     how = "mean" if reduction == 1 else "sum"
 
     def make():
@@ -322,7 +325,16 @@ def _counted(args: tuple, result, known) -> "Other | None":
         scores = scores if bias is None else scores + bias
         return torch.nn.functional.cross_entropy(scores, target[kept], reduction=how)
 
-    return Other("ignored", make, [found, found.source], found.shape, instead_of=result[0])
+    return Other("ignored", make, way, found.shape, instead_of=result[0])
+
+
+def _scores(found: Link) -> "tuple | None":
+    """The matrices of a product and what was added to it, by the same operator or the next one."""
+    if found.func in _SCORES:
+        return factors(found.func, found.args, {})
+    if found.func in _ADDITIONS and found.source is not None:
+        return *factors(found.source.func, found.source.args, {})[:2], found.args[1]
+    return None
 
 
 def _distances(found: Link, dims: "set[int]", result):
