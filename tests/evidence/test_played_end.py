@@ -7,6 +7,12 @@ import pytest
 from perfdoctor.evidence.causes.played import Queue, Turn, play
 
 
+@pytest.mark.parametrize("prefetch", [-3, 0, 10**18])
+def test_a_queue_of_any_length_is_played(prefetch: int) -> None:
+    queue = Queue(2, prefetch, 0.7, 1.0, 2.0)
+    assert 2.0 < play((4.0, 4.0), (Turn(3.0, 0.0),), queue) < 4.0
+
+
 @pytest.mark.parametrize("made_ms", [9.223372036854776e18, 1.1e17, 3e15])
 def test_numbers_beyond_all_times_come_to_an_end(made_ms: float) -> None:
     queue = Queue(2, 2, 0.7, 1.0, 1.5, 0.6)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 _SLACK = 0.25
 """CPUs by which threads at work may exceed those that there are: none of them is busy all the time."""
+_MOST_AHEAD = 1000
+"""Batches that are made before they are taken: more are never waited for. A recording may say any number, and 0."""
 _DONE_MS = 1e-9
 _LEAST = 64
 """Batches: what follows the first ones, until a pause finds the queue as the one before it did, is few of them then."""
@@ -69,7 +71,7 @@ class Queue:
 def play(made_ms: Sequence[float], turns: Sequence[Turn], queue: Queue) -> float:
     """Mean time from one batch to the next, ms, after the first `workers * prefetch`, which meet a queue that is still
     being filled. Both sequences begin again where they end before the other."""
-    ahead = queue.workers * queue.prefetch
+    ahead = max(queue.workers, min(queue.workers * queue.prefetch, _MOST_AHEAD))
     period = max(len(made_ms), len(turns))
     count = ahead + period * -(-_LEAST // period)
     given = list(range(queue.workers))  # the batch that each worker makes, or makes next
