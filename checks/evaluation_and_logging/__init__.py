@@ -7,8 +7,10 @@ and `ray.train.report` in the training loop, each call timed by the line that ma
 images counts, and what `wandb.watch` does in the backward pass, by that pass's line. Evaluations between two steps of
 training: how often, how long, in which batches, and how much of the loop's time they take, by what: forward passes,
 waits, and what is done with their output. An evaluation is known by its loader; without one, by its input: the model
-that the job trains is called without gradients on a tensor that it was given in two earlier steps. Metrics of the
-training steps themselves: lines without operators, where `tolist()` hands them numbers and none come back.
+that the job trains is called without gradients on a tensor that it was given in two earlier steps. Forward passes
+without gradients that are each given the tokens of the one before, and one more: a sequence written without a cache.
+Metrics of the training steps themselves: lines without operators, where `tolist()` hands them numbers and none come
+back.
 
 Why it costs time
 -----------------
@@ -17,7 +19,8 @@ waits for each. Done in every step, that is a part of every step. In `ray.train.
 then until Ray Train, which looks at its workers every 2 s, has taken in the report before. An evaluation costs what it
 costs each time: every few steps, or in batches much smaller than training's, it can take longer than training. A metric
 that takes the output apart, sample by sample (`.item()` in a loop, scikit-learn or torchmetrics called once a sample),
-takes 8 us to 1 ms per sample where the whole tensor takes less than 5.
+takes 8 us to 1 ms per sample where the whole tensor takes less than 5. A text of 90 tokens written without a cache
+computes its first token ninety times.
 
 Example
 -------
@@ -35,7 +38,7 @@ How to fix
 ----------
 Log every 50th step or so, and let progress bars redraw rarely (`tqdm(..., mininterval=5)`). Evaluate in batches at
 least as large as training's; less often where evaluating takes a large part of the time. Metrics on whole tensors, or
-outputs collected and looked at once at the end.
+outputs collected and looked at once at the end. Texts with a cache of keys and values.
 
 When it stays silent
 --------------------
@@ -53,7 +56,8 @@ not known here is not seen. What a tracker does on a thread of its own is not co
 left out where its tensor is made anew each time (a copy to the device, a part of the set drawn at random), which
 nothing tells from an agent that acts, where a copy of the model is evaluated, and below 0.1 ms. Whether training needs
 the output is followed from operator to operator, on the CPU and without torch.compile; not through numbers that the job
-reads, such as a line search's. What follows a loader's last forward pass counts as the loop's.
+reads, such as a line search's. Writing without a cache is seen on the CPU, in passes of 0.1 ms and more. What follows a
+loader's last forward pass counts as the loop's.
 
 References
 ----------
@@ -66,6 +70,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, present, share
 from perfdoctor.api.quantities import Evidence, Missing
 
+from .decoding import without_cache
 from .evaluating import sample_by_sample, small_batches, too_often
 from .in_python import metrics_in_python
 from .limits import Limits
@@ -79,7 +84,11 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"there is no steady step: {step}")
     if isinstance(evidence.logging, Missing) and isinstance(evaluations, Missing):
         return cannot_tell(f"logging was not watched: {evidence.logging}")
-    findings = [logging(evidence, step, limits), metrics_in_python(evidence, step, limits)]
+    findings = [
+        logging(evidence, step, limits),
+        metrics_in_python(evidence, step, limits),
+        without_cache(evidence, step, limits),
+    ]
     numbers = [share("logging_share", step.parts.logging / step.step_ms, "of the step, printing and logging")]
     if not isinstance(evaluations, Missing):
         findings += [

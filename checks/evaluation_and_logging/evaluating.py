@@ -15,7 +15,7 @@ from perfdoctor.api.findings import (
     severity,
     share,
 )
-from perfdoctor.api.quantities import CodeLine, Evaluations, Missing, Site, Step
+from perfdoctor.api.quantities import CodeLine, Decoding, Evaluations, Missing, Site, Step
 
 from .limits import Limits
 
@@ -37,10 +37,10 @@ def small_batches(step: Step, seen: Evaluations, limits: Limits) -> Finding | No
     # Beside the forward pass, what is done once a batch: metrics, reads, handing it over.
     per_batch_ms = max(0.0, seen.ms - seen.forward_ms - seen.start_ms) * (1 - seen.samples / seen.training_samples)
     low, high = saved_ms / seen.every_steps, (saved_ms + per_batch_ms) / seen.every_steps
-    whole_ms = _whole_ms(step, seen)
+    whole = whole_ms(step, seen)
     return Finding(
         id="PD20.small-evaluation-batches",
-        severity=severity(low / whole_ms, limits.min_share, limits.error_share),
+        severity=severity(low / whole, limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
         message="a forward pass takes {each_ms} per sample in evaluation, in batches of {samples:sample}, and "
         "{training_each_ms} in training",
@@ -66,7 +66,7 @@ def small_batches(step: Step, seen: Evaluations, limits: Limits) -> Finding | No
             low,
             high,
             "at least the forward pass at training's time per sample, at most also what is done once a batch",
-            part=_part(seen),
+            part=part_of(seen),
         ),
     )
 
@@ -77,13 +77,13 @@ def sample_by_sample(step: Step, seen: Evaluations, limits: Limits) -> Finding |
     if isinstance(lines, Missing) or not lines or seen.samples < limits.least_samples or seen.every_steps <= 0:
         return None
     lines_ms = min(1.0, sum(line.share for line in lines)) * seen.around_ms
-    per_step_ms, whole_ms = lines_ms / seen.every_steps, _whole_ms(step, seen)
-    if per_step_ms < limits.min_share * whole_ms:
+    per_step_ms, whole = lines_ms / seen.every_steps, whole_ms(step, seen)
+    if per_step_ms < limits.min_share * whole:
         return None
     low, high = (fraction * per_step_ms for fraction in _TOGETHER)
     return Finding(
         id="PD20.metrics-sample-by-sample",
-        severity=severity(low / whole_ms, limits.min_share, limits.error_share),
+        severity=severity(low / whole, limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
         message="evaluation spends {lines_ms} of {evaluation_ms} in lines that run once for each sample: "
         "{each_us} per sample",
@@ -109,7 +109,7 @@ def sample_by_sample(step: Step, seen: Evaluations, limits: Limits) -> Finding |
             low,
             high,
             "half to nearly all of the time in these lines",
-            part=_part(seen),
+            part=part_of(seen),
         ),
     )
 
@@ -129,7 +129,7 @@ def too_often(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
     least = limits.min_held_out_share if seen.held_out and seen.regular else limits.min_evaluation_share
     if seen.count < 2 or seen.share < least or seen.every_steps < 1:
         return None
-    whole_ms = _whole_ms(step, seen)
+    whole = whole_ms(step, seen)
     per_step_ms = seen.ms / seen.every_steps
     target = limits.target_share
     trains_ms = max(0.0, step.step_ms - per_step_ms) if seen.regular else step.step_ms
@@ -143,7 +143,7 @@ def too_often(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
     often = "in every step, which trains" if seen.every_steps < 1.5 else "every {every:step}, which train"
     return Finding(
         id="PD20.evaluation-too-often",
-        severity=severity(saved_ms / whole_ms, limits.min_share, limits.error_share) if dominates else Severity.NOTE,
+        severity=severity(saved_ms / whole, limits.min_share, limits.error_share) if dominates else Severity.NOTE,
         confidence=Confidence.HIGH if dominates else Confidence.MEDIUM,
         message="evaluation takes {evaluation_share} of the loop's time: {evaluation_ms} "
         + often
@@ -172,7 +172,7 @@ def too_often(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
             0.9 * saved_ms,
             saved_ms,
             "what evaluations were timed to take, less a twentieth of the time",
-            part=_part(seen),
+            part=part_of(seen),
             general=True,
         ),
     )
@@ -190,10 +190,11 @@ def _how_it_is_known(seen: Evaluations) -> str:
     return called + "; whether training needs what is computed from the output could not be told"
 
 
-def _part(seen: Evaluations) -> Part:
+def part_of(seen: Evaluations | Decoding) -> Part:
     """Where its time is billed: beside the steady step, unless that holds it."""
     return Part.COMPUTE if seen.regular else Part.EPOCH
 
 
-def _whole_ms(step: Step, seen: Evaluations) -> float:
+def whole_ms(step: Step, seen: Evaluations | Decoding) -> float:
+    """Of a step, with its part of what lies between steps where that holds it."""
     return step.step_ms if seen.regular else step.step_ms + step.irregular_ms

@@ -103,6 +103,7 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "spark": lambda rank: _spark(rank.run.recording),
     "anatomy": lambda rank: rank.anatomy,
     "evaluations": lambda rank: evaluation.build(rank.process, rank.anatomy),
+    "decoding": lambda rank: evaluation.decoding(rank.process),
 }
 """Fields of `Evidence` -> what they are made of."""
 

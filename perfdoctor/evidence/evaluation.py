@@ -9,7 +9,7 @@ import numpy as np
 
 from ..recording.lines import CodeLine, LinesWindow, RepeatsWindow
 from ..recording.model import Columns, Ints, ProcessRecording
-from .model import NO_LINE, Evaluations, JobAnatomy, Missing
+from .model import NO_LINE, Decoding, Evaluations, JobAnatomy, Missing
 from .steady import REGULAR_SHARE, Mask
 
 _AFTER = ("other", "forward")
@@ -152,6 +152,24 @@ def _mostly(process: ProcessRecording, seen: Columns, training: Ints) -> int:
     within = np.isin(process.batches["step"], seen["step"]) & ~np.isin(process.batches["loader"], training)
     drawn = process.batches["loader"][within]
     return int(np.bincount(drawn if drawn.size else seen["loader"]).argmax())
+
+
+def decoding(process: ProcessRecording) -> Decoding | None:
+    """Sequences written without a cache, in steps that were seen to begin and end."""
+    steps = process.steps
+    if not len(steps):
+        return None
+    seen = [one for one in process.decoded if steps["step"][0] <= one.step <= steps["step"][-1]]
+    holding = len({one.step for one in seen})
+    if not holding:
+        return None
+    return Decoding(
+        ms_per_step=sum(one.us for one in seen) / 1000 / len(steps),
+        passes=sum(one.passes for one in seen) / holding,
+        every_steps=len(steps) / holding,
+        regular=holding > REGULAR_SHARE * len(steps),
+        at=seen[0].site,
+    )
 
 
 def by_sample(process: ProcessRecording, samples: int) -> tuple[CodeLine, ...] | Missing:

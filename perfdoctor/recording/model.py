@@ -55,6 +55,7 @@ from .process import (
     Collections,
     Compiled,
     Cycle,
+    Decoded,
     EvalWithGradSeen,
     Failure,
     ForwardsSeen,
@@ -143,6 +144,8 @@ class ProcessRecording:
     evaluations: Columns
     """`records.EVALUATION_COLUMNS`."""
     held_out: tuple[HeldOutLine, ...]
+    decoded: tuple[Decoded, ...]
+    """Of each step that held any, a record or more."""
     nodes: Columns
     """`records.NODE_COLUMNS`; a node's number is its row."""
     stacks: Columns
@@ -292,6 +295,7 @@ KINDS: Mapping[str, str] = {
     "profiler": "profiler",
     "profiler_timing": "profiler_timing",
     "held_out": "held_out",
+    "decoded": "decoded",
     "eval_with_grad": "eval_with_grad",
     "ddp": "reduced_model",
     "division": "division",

@@ -163,6 +163,17 @@ class HeldOutLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Decoded:
+    """Forward passes without gradients in one step, each on all that the one before was given and one token more."""
+
+    step: int
+    passes: int
+    us: int
+    site: Site | Missing = NO_LINE
+    """The line that was the first to make such passes."""
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardsSeen:
     """Root forwards of all threads since the last such record."""
 

@@ -49,6 +49,7 @@ from ill_runs.evaluation_and_logging import (
     metrics_by_sample,
     scored_in_python,
     small_evaluation_batches,
+    written_without_cache,
 )
 from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.growth import (
@@ -275,6 +276,7 @@ ILL: dict[str, Evidence] = {
     "PD20.metrics-in-python": scored_in_python(),
     "PD20.metrics-sample-by-sample": metrics_by_sample(),
     "PD20.evaluation-too-often": evaluating(),
+    "PD20.decoding-without-cache": written_without_cache(),
     # Of traces.
     "PD02.layout-kernels": traced(activity__layouts_ms=12.0),
     "PD03.waiting-for-data": traced({Idle.INPUT: 33.0}),

@@ -352,6 +352,7 @@ def healthy() -> Evidence:
         call_sites=(),
         repeated_work=(),
         equivalents=(),
+        decoding=None,
         same_results=(),
         subnormals=None,
         precision=Precision(

@@ -14,6 +14,7 @@ from ill_runs.evaluation_and_logging import (
     scored_in_python,
     scoring,
     small_evaluation_batches,
+    written_without_cache,
 )
 from perfdoctor.checks.evaluation_and_logging import CHECK
 from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, with_
@@ -181,3 +182,14 @@ def test_other_python_is_not_taken_for_a_metric(changes: dict[str, Any]) -> None
 def test_tensors_that_a_loader_makes_of_lists_are_no_answer_of_pythons() -> None:
     kinds = (("to_list", "forward"), ("from_list", "input_wait"))
     assert found(scored_in_python(kinds=kinds)).id == "PD20.metrics-in-python"
+
+
+def test_texts_written_without_a_cache_are_told_with_their_line() -> None:
+    finding = found(written_without_cache())
+    assert finding.id == "PD20.decoding-without-cache" and finding.savings.part is Part.EPOCH
+    assert finding.location is not None and finding.location.line == 57
+    assert finding.savings.low_ms == pytest.approx(0.4 * 20.0)
+    assert finding.savings.high_ms == pytest.approx(0.95 * 20.0)
+    within = found(written_without_cache(regular=True))
+    assert within.savings.part is Part.COMPUTE
+    assert is_clear(examined(written_without_cache(1.0)))

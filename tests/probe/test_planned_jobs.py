@@ -16,6 +16,7 @@ import pytest
 from perfdoctor.injected._perfdoctor_probe import process, timeline
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
 from perfdoctor.injected._perfdoctor_probe.hooks.calls import Calls
+from perfdoctor.injected._perfdoctor_probe.hooks.decoding import Decoding
 from perfdoctor.injected._perfdoctor_probe.hooks.evaluation import Evaluation
 from perfdoctor.injected._perfdoctor_probe.hooks.loggers import Loggers
 from perfdoctor.injected._perfdoctor_probe.imports import Imports
@@ -47,7 +48,7 @@ class Bench:
         self.held_out: set[str] = set()
         """Names that stand for tensors of earlier steps."""
         met = SimpleNamespace(met=lambda module, arguments, step: arguments[0] in self.held_out)
-        self.evaluation = Evaluation(recorder, self.loop, self.loading, met)
+        self.evaluation = Evaluation(recorder, self.loop, self.loading, met, Decoding(recorder, sites))
 
 
 @pytest.fixture

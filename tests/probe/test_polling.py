@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -29,7 +28,7 @@ class Journal:
             try:
                 self.total += self.box.get_nowait()
             except queue.Empty:
-                time.sleep(0)
+                continue
 
     def spins(self) -> None:
         while not self.over.is_set():
@@ -47,13 +46,13 @@ class Journal:
 
 def looked_at(task: Callable[[Journal], None]) -> list[dict]:
     """What half a second of looks says of a thread that does this."""
-    journal, polling = Journal(), Polling(lambda file: file != __file__)
+    journal, polling, pause = Journal(), Polling(lambda file: file != __file__), threading.Event()
     thread = threading.Thread(target=task, args=(journal,))
     thread.start()
     try:
         polling.begin()
         for _ in range(60):
-            time.sleep(0.008)
+            pause.wait(0.008)
             ident = thread.ident or 0
             polling.look({ident: sys._current_frames()[ident]}, threading.get_ident())
         return polling.rows(Sites())

@@ -87,6 +87,23 @@ class JobAnatomy:
 
 
 @dataclass(frozen=True, slots=True)
+class Decoding:
+    """Sequences written without a cache: forward passes without gradients, each on all that the one before was given
+    and one token more."""
+
+    ms_per_step: float
+    """In these passes, of all steps."""
+    passes: float
+    """In a step that holds some."""
+    every_steps: float
+    """Steps for one such step."""
+    regular: bool
+    """Whether so many steps hold some that the steady step holds its part of it."""
+    at: Site | Missing
+    """The line that makes them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluations:
     """Evaluations between two steps of training, on batches of a loader or on held-out tensors, whichever take
     more time. Times are means of one evaluation, ms."""

@@ -25,7 +25,7 @@ from ...recording.process import ProbeFault
 from ...recording.settings import PLAIN_ALLOCATOR, AllocatorTiming, Backend, Cudnn, Precision, Threads
 from ...recording.spark import NO_SPARK, SparkResources
 from .activity import Activity
-from .anatomy import Evaluations, JobAnatomy, LoggingLine
+from .anatomy import Decoding, Evaluations, JobAnatomy, LoggingLine
 from .checkpoints import Checkpoints
 from .communication import Communication
 from .compilation import Compilation
@@ -110,6 +110,8 @@ class Evidence:
     checkpoints: Checkpoints | Missing = NOT_RECORDED
     anatomy: JobAnatomy | Missing = NOT_RECORDED
     evaluations: Evaluations | Missing = NOT_RECORDED
+    decoding: Decoding | Missing | None = NOT_RECORDED
+    """None where no sequence is written without a cache."""
     logging: tuple[LoggingLine, ...] | Missing = NOT_RECORDED
     """The dearest line first."""
     activity: Activity | Missing = NO_TRACE

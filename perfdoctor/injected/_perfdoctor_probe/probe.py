@@ -19,6 +19,7 @@ from .hooks.anomaly import Anomaly
 from .hooks.calls import Calls
 from .hooks.communication import Communication
 from .hooks.compilations import Compilations
+from .hooks.decoding import Decoding
 from .hooks.device_clock import DeviceClock
 from .hooks.evaluation import Evaluation
 from .hooks.held_out import HeldOut
@@ -65,7 +66,7 @@ class Probe:
         self.flush_compilations = guarded("compilations", self.compilations.flush)
         self.loading = loading.Loading(recorder, self.loop, self.sites, guarded, self.collector.pauses)
         self.held_out = HeldOut(recorder, self.sites)
-        self.evaluation = Evaluation(recorder, self.loop, self.loading, self.held_out)
+        self.evaluation = Evaluation(recorder, self.loop, self.loading, self.held_out, Decoding(recorder, self.sites))
         self.evaluation.on_batch = guarded("evaluation window", self._evaluated)
         self.evaluated_again = guarded("evaluation window", self._evaluated_again)
         self.device_clock = DeviceClock(recorder, self.loop, guarded)

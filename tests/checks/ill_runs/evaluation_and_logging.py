@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from samples import healthy, step, with_
 
-from perfdoctor.evidence.model import CallSite, CodeLine, Evidence, Line, LoggingLine, Parts, Site
+from perfdoctor.evidence.model import CallSite, CodeLine, Decoding, Evidence, Line, LoggingLine, Parts, Site
 
 PRINT_LINE = Site("train.py", 47, "main")
 
@@ -80,3 +80,9 @@ def scored_in_python(
         Line(COUNT_LINE, "forward", 1.0, issued_ms, issued_ms, 0.01, 0.01, 1.0),
     )
     return with_(healthy(), call_sites=calls, code_lines=lines, hot_lines=hot)
+
+
+def written_without_cache(ms_per_step: float = 20.0, regular: bool = False) -> Evidence:
+    """Texts after every 40 steps, in 30 passes that grow by a token each."""
+    seen = Decoding(ms_per_step, 30.0, 40.0, regular, Site("train.py", 57, "drafts"))
+    return with_(healthy(), decoding=seen)

@@ -20,11 +20,12 @@ _SHORT_NS = 100_000
 class Evaluation:
     """All methods are called on the training thread."""
 
-    def __init__(self, recorder, loop, loading, held_out) -> None:
+    def __init__(self, recorder, loop, loading, held_out, decoding) -> None:
         self.recorder = recorder
         self.loop = loop
         self.loading = loading
         self.held_out = held_out
+        self.decoding = decoding
         self.on_scores = None
         """Told what such a pass on held-out data was given and returned; set by a window."""
         self.on_batch = None
@@ -32,6 +33,7 @@ class Evaluation:
         self.reset()
 
     def reset(self) -> None:
+        self.decoding.reset()
         self.rows: "list[list[int]]" = []
         """As the columns of `evaluations`, but in nanoseconds."""
         self.row: "list[int] | None" = None
@@ -64,6 +66,8 @@ class Evaluation:
         step = self.loop.timeline.step
         known = self.again is not None and self.again[0] == step
         others = self.row[2] if self.row is not None and self.row[0] == step else 0
+        if took_ns >= _SHORT_NS:
+            self.decoding.forward_ended(took_ns, module, arguments, step)
         looks = known or (others < _LOOKED_AT and took_ns >= _SHORT_NS)
         if looks and self.held_out.met(module, arguments, step):
             self._on_held_out(took_ns, arguments, output)
@@ -105,6 +109,7 @@ class Evaluation:
 
     def flush(self) -> None:
         """Queue the rows collected since the last call."""
+        self.decoding.flush()
         if self.rows:
             rows = [(row[0], row[1] // 1000, row[2], row[3] // 1000, *row[4:]) for row in self.rows]
             self.recorder.record("evaluations", **columns(records.EVALUATION_COLUMNS, rows))
