@@ -69,7 +69,7 @@ from .sizes import mergeable_accumulation, too_large, too_small
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
-    """Micro-batches that could be merged, a batch too small, a batch too large."""
+    """Padding; and one of micro-batches that could be merged, a batch too small, a batch too large."""
     step, ops = evidence.step, evidence.ops
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")

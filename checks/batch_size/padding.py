@@ -6,6 +6,7 @@ from perfdoctor.api.causes import PASSES_KEEP, tried
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import Evidence, Loader, Missing, Step
 
+from .._shared.wording import in_words_of
 from .case import Limits
 
 _WAY = "without padding"
@@ -40,7 +41,7 @@ def padded(evidence: Evidence, step: Step, loader: Loader | None, limits: Limits
         fix=Fix(
             text="Pad each batch to its own longest sequence, where it is collated; with samples of like length "
             "together there is less still.",
-            code=_code(evidence),
+            code=in_words_of(evidence.job, _PLAIN, transformers=_TRANSFORMERS),
             risk="Shapes change from batch to batch, which compiled code is compiled again for: pad to the next "
             "multiple of 64 there. A model that averages over padding gives other results.",
         ),
@@ -53,14 +54,12 @@ def padded(evidence: Evidence, step: Step, loader: Loader | None, limits: Limits
     )
 
 
-def _code(evidence: Evidence) -> str:
-    if evidence.job.trainer == "transformers":
-        return (
-            "tokenizer(texts, truncation=True)  # no padding='max_length' here\n"
-            "Trainer(..., data_collator=DataCollatorWithPadding(tokenizer))  # and group_by_length=True"
-        )
-    return (
-        "def collate(samples):\n"
-        "    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True, padding_value=0)\n"
-        "loader = DataLoader(..., collate_fn=collate)  # in place of padding each sample in the data set"
-    )
+_PLAIN = (
+    "def collate(samples):\n"
+    "    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True, padding_value=0)\n"
+    "loader = DataLoader(..., collate_fn=collate)  # in place of padding each sample in the data set"
+)
+_TRANSFORMERS = (
+    "tokenizer(texts, truncation=True)  # no padding='max_length' here\n"
+    "Trainer(..., data_collator=DataCollatorWithPadding(tokenizer))  # and group_by_length=True"
+)

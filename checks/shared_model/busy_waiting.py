@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, location, milliseconds, savings, severity
-from perfdoctor.api.quantities import Missing
 
 from .case import Forwards, Limits
 
@@ -11,17 +10,15 @@ _SAVED = (0.5, 2.2)
 """Of the time in which a thread that computes has to wait for its CPU, with all of its team: a thread that asks gives
 way at times, and takes the interpreter's lock at others. Measured once: a step of 21 ms took 36 beside a thread that
 asked for 0.19 of a CPU, which is 2.1 times as much."""
-_MIN_LOOKS = 40
 
 
 def busy_waiting(case: Forwards, limits: Limits) -> Finding | None:
     """By the CPU that such threads take from training: what idles beside them is none of that. A team of compute
     threads waits for the one of them that has no CPU."""
-    seen, host, step = case.evidence.lock_waits, case.evidence.host, case.step
-    if case.serving or isinstance(seen, Missing) or isinstance(host, Missing) or seen.looks < _MIN_LOOKS:
+    beside, step = case.beside_training, case.step
+    if beside is None or not beside[0].busy:
         return None
-    if not seen.busy:
-        return None
+    seen, host = beside
     wasted = sum(thread.wasted_cpus for thread in seen.busy)
     taken = max(0.0, wasted - host.idle_cpus)
     lost_ms = min(1.0, taken * min(1.0, case.intra_op / case.usable)) * step.step_ms

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from perfdoctor.api.causes import compute
 from perfdoctor.api.findings import Measurement, milliseconds, share
-from perfdoctor.api.quantities import Cause, Concurrency, Evidence, Missing, Step
+from perfdoctor.api.quantities import Cause, Concurrency, Evidence, Host, LockWaits, Missing, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class Limits:
     """Threads that stand before the model per measured forward."""
 
 
+_MIN_LOOKS = 40
+"""At all threads: fewer do not tell a share."""
 MIN_MEASURED = 20
 """Fewer measured forwards do not make a mean."""
 
@@ -69,6 +71,15 @@ class Forwards:
     def serving(self) -> bool:
         """The step is one forward of one of the threads; else the threads work beside a training loop."""
         return self.step.boundary != "optimizer"
+
+    @property
+    def beside_training(self) -> tuple[LockWaits, Host] | None:
+        """What looks at all threads have shown, and the CPUs meanwhile; None where no loop trains, or after too few
+        looks."""
+        seen, host = self.evidence.lock_waits, self.evidence.host
+        if self.serving or isinstance(seen, Missing) or isinstance(host, Missing) or seen.looks < _MIN_LOOKS:
+            return None
+        return seen, host
 
     @property
     def blocked(self) -> float:

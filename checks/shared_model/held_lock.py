@@ -13,21 +13,21 @@ from perfdoctor.api.findings import (
     severity,
     share,
 )
-from perfdoctor.api.quantities import LockWait, Missing
+from perfdoctor.api.quantities import LockWait
 
 from .case import Forwards, Limits
 
 _SAVED = (0.5, 1.0)
 """Of what the CPUs allow: threads that no longer wait for this lock meet in the interpreter's."""
-_MIN_LOOKS = 40
 
 
 def waits_for_lock(case: Forwards, limits: Limits) -> Finding | None:
     """By the threads that were seen to wait, and the CPUs that nobody used meanwhile: a thread that need not wait has
     one of those, so the work of a step is done by more threads at once; at best the loop waits for nobody then."""
-    seen, host, step = case.evidence.lock_waits, case.evidence.host, case.step
-    if case.serving or isinstance(seen, Missing) or isinstance(host, Missing) or seen.looks < _MIN_LOOKS:
+    beside, step = case.beside_training, case.step
+    if beside is None:
         return None
+    seen, host = beside
     if not seen.rows or host.job_cpus <= 0:
         return None
     at_once = min(case.usable, host.job_cpus + seen.waiting)

@@ -17,6 +17,7 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
 from .._shared.lines import forward_line
+from .._shared.wording import in_words_of
 from .limits import Limits
 
 _WAY = "without checkpointing"
@@ -32,7 +33,6 @@ def needless_checkpointing(evidence: Evidence, step: Step, limits: Limits) -> Fi
     if saved is None or saved < limits.min_share * step.step_ms:
         return None
     ways, cost = ops.ways, Cost(step, saved)
-    code = "model.gradient_checkpointing_disable()  # or without checkpoint(...) around the layers"
     return Finding(
         id="PD08.needless-checkpointing",
         severity=Severity.NOTE,
@@ -49,9 +49,11 @@ def needless_checkpointing(evidence: Evidence, step: Step, limits: Limits) -> Fi
         location=location(forward_line(evidence)),
         fix=Fix(
             text="Keep the activations: checkpoint no layer, or only those that the memory has no room for.",
-            code="TrainingArguments(..., gradient_checkpointing=False)"
-            if evidence.job.trainer == "transformers"
-            else code,
+            code=in_words_of(
+                evidence.job,
+                "model.gradient_checkpointing_disable()  # or without checkpoint(...) around the layers",
+                transformers="TrainingArguments(..., gradient_checkpointing=False)",
+            ),
             risk="More memory while training; on another machine, or with a larger batch, it may not fit.",
         ),
         savings=savings(

@@ -228,8 +228,8 @@ class Equivalent:
     """order: of products of matrices. one-hot, diagonal, sparse: a product with a matrix of that kind. product,
     distance: numbers repeated for one another, multiplied or subtracted and squared, and then added. top, rank,
     second-sort: a sort of which a few numbers, places of single ones or their ranks are used. ignored: scores that a
-    loss is told to ignore. grown: what is joined to be joined again with more.
-    trace: a product of matrices of which the diagonal is read."""
+    loss is told to ignore. grown: what is joined to be joined again with more. trace: a product of matrices of which
+    the diagonal is read."""
     at: Site
     """The line of the first of these operators ..."""
     then_at: Site

@@ -9,24 +9,14 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional
+from users_file import UsersFile
 
 from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
 
 
-class Sites:
+class Sites(UsersFile):
     """Lines of this file are the user's."""
-
-    def stack(self, frame: Any) -> list[tuple[str, int, str]]:
-        found = []
-        while frame is not None:
-            if not self.is_library(frame.f_code.co_filename):
-                found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-            frame = frame.f_back
-        return found
-
-    def is_library(self, filename: str) -> bool:
-        return filename != __file__
 
     def number(self, place: tuple[str, int, str, None]) -> int:
         return place[1]
@@ -50,7 +40,7 @@ def watched(step: Callable[[], torch.Tensor], steps: int = 3) -> list[dict[str, 
     """What was found in steps that each end in a backward pass."""
     clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
     loop = SimpleNamespace(timeline=clock)
-    window = RepeatsWindow(Sites(), loop, compiled=False, evaluation=SimpleNamespace(on_scores=None))
+    window = RepeatsWindow(Sites(__file__), loop, compiled=False, evaluation=SimpleNamespace(on_scores=None))
     step().sum().backward()
     window.open()
     try:

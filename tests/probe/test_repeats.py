@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from users_file import UsersFile
 
 from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.windows import repeats
@@ -22,22 +22,12 @@ UNWATCHED = SimpleNamespace(on_scores=None)
 """No forward pass is one of an evaluation."""
 
 
-class Sites:
+class Sites(UsersFile):
     """Lines of this file are the user's."""
 
     def __init__(self) -> None:
+        super().__init__(__file__)
         self.places: list[tuple[str, int, str]] = []
-
-    def stack(self, frame: Any) -> list[tuple[str, int, str]]:
-        found = []
-        while frame is not None:
-            if not self.is_library(frame.f_code.co_filename):
-                found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-            frame = frame.f_back
-        return found
-
-    def is_library(self, filename: str) -> bool:
-        return filename != __file__
 
     def number(self, place: tuple[str, int, str, None]) -> int:
         self.places.append(place[:3])

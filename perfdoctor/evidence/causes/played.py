@@ -95,19 +95,18 @@ def play(made_ms: Sequence[float], turns: Sequence[Turn], queue: Queue) -> float
         making = [worker for worker in range(queue.workers) if left[worker] > _DONE_MS]
         training = queue.team if computing > _DONE_MS else float(alone > _DONE_MS)
         of_training, of_worker = queue.speeds(len(making), training)
-        made = [left[worker] / of_worker for worker in making]
-        trained = (computing if computing > _DONE_MS else alone) / of_training if training and of_training > 0 else None
-        passed = min(made if trained is None else [*made, trained], default=_DONE_MS)
+        ends = [left[worker] / of_worker for worker in making]
+        if training and of_training > 0:
+            ends.append((computing if computing > _DONE_MS else alone) / of_training)
+        passed = min(ends, default=_DONE_MS)
         clock += passed
-        # Whoever ends first is done, whatever rounding leaves of a number far beyond all times.
-        for worker, end in zip(making, made, strict=True):
+        for worker in making:
             left[worker] -= passed * of_worker
-            if left[worker] <= _DONE_MS or end == passed:
+            if left[worker] <= _DONE_MS:
                 left[worker] = 0.0
                 done.add(given[worker])
                 given[worker] += queue.workers
-        rest = 0.0 if trained == passed else (computing if computing > _DONE_MS else alone) - passed * of_training
         if computing > _DONE_MS:
-            computing = rest
+            computing -= passed * of_training
         else:
-            alone = rest
+            alone -= passed * of_training

@@ -16,12 +16,10 @@ class Kept:
     """While it is entered, `torch.utils.checkpoint` calls functions as if it were not there."""
 
     def __init__(self) -> None:
-        self.changes = Changes()
         self.calls = 0
         """Functions that would have been called again."""
 
     def __enter__(self) -> "Kept":
-
         def around(*args, **kwargs):
             self.calls += 1
             yield

@@ -5,6 +5,7 @@ is put back: buffers, attributes of the modules, generators. Gradients are retur
 """
 
 import collections
+import math
 import random
 import sys
 import time
@@ -148,14 +149,12 @@ class _Call:
         state = _State(module)
         try:
             first = self._pass(module, 1)
-            kept: "dict[int, int]" = {}
             began = time.perf_counter_ns()
-            with torch.autograd.graph.saved_tensors_hooks(lambda one: _noted(one, kept), lambda one: one):
-                first()
+            kept_bytes = _keeping(first)
             took_ns = time.perf_counter_ns() - began
             factors = [factor for factor in _FACTORS if 2 * took_ns * (2 * factor - 1) < limit_ns]
             room = min(_MOST_BYTES, _MEMORY_PART * procfs.available_bytes())
-            factors = [factor for factor in factors if factor * sum(kept.values()) < room]
+            factors = [factor for factor in factors if factor * kept_bytes < room]
             if len(factors) < 2:
                 raise _NotRepeatableError("it takes too long, or too much memory")
             return replay.in_turns([first, *(self._pass(module, factor) for factor in factors[1:])], limit_ns // 2)
@@ -166,24 +165,10 @@ class _Call:
         """Raises as soon as there are more."""
         module = self._found()
         state = _State(module)
-        kept: "dict[int, int]" = {}
-        total = 0
-
-        def noted(tensor):
-            nonlocal total
-            before = len(kept)
-            _noted(tensor, kept)
-            total += _size(tensor) if len(kept) > before else 0
-            if total > room:
-                raise _NotRepeatableError("it takes too much memory")
-            return tensor
-
         try:
-            with torch.autograd.graph.saved_tensors_hooks(noted, lambda one: one):
-                self._pass(module, 1)()
+            return _keeping(self._pass(module, 1), room)
         finally:
             state.restore()
-        return total
 
     def timed_without(self, ways: list, limit_ns: int, clock, of) -> "list[float]":
         """Milliseconds as it is, then each way."""
@@ -341,9 +326,23 @@ def _total(result):
     return sum(tensor.float().sum() for tensor in tensors)
 
 
-def _noted(tensor, kept: "dict[int, int]"):
-    kept[tensor.untyped_storage().data_ptr()] = _size(tensor)
-    return tensor
+def _keeping(run, room: float = math.inf) -> int:
+    """Bytes that a pass, which is made, keeps for its backward pass; raises as soon as they are more than `room`."""
+    kept: "dict[int, int]" = {}
+    total = 0
+
+    def noted(tensor):
+        nonlocal total
+        place, size = tensor.untyped_storage().data_ptr(), _size(tensor)
+        total += size - kept.get(place, 0)
+        kept[place] = size
+        if total > room:
+            raise _NotRepeatableError("it takes too much memory")
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(noted, lambda one: one):
+        run()
+    return total
 
 
 def _size(tensor) -> int:

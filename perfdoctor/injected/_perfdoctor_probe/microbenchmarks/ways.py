@@ -15,7 +15,7 @@ import torch
 from .. import procfs, settings
 from ..remedies.lazy_scores import Fusing, without_weights
 from . import checkpointing, intra_op, pools
-from .padding import Cut, cut
+from .padding import cut
 from .passes import PassMicrobenchmark, Way, always, each, tensors_in
 
 _LIMIT_NS = 3_000_000_000
@@ -43,20 +43,24 @@ def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> d
         ways.popitem()
     now_ms = found["now_ms"]
     times = {name: found[f"{name}_ms"] for name in ways}
-    cuts: "list[Cut]" = []
+    told: dict = {}
     # Each by itself beside the passes as they are, in this order: what is done for the later ones stays.
     for name, left in (
-        ("without padding", _without_padding(passes, cuts)),
-        ("without checkpointing", _without_checkpointing(passes, kept := {})),
+        ("without padding", _without_padding(passes, told)),
+        ("without checkpointing", _without_checkpointing(passes, told)),
         ("fused attention", _with_fused_attention(passes, attention)),
         ("memory kept", _with_memory_kept(passes, now_ms)),
         ("no pool", _without_pools(passes)),
     ):
         if left is not None:
             times[name] = left * now_ms
-    longest = max(cuts, key=lambda found: found.rows * found.length, default=None)
-    padding = {"length": longest.length, "needed": longest.needed} if longest is not None else {}
-    return {"now_ms": now_ms, "times": list(times.items()), **padding, **kept}
+    return {"now_ms": now_ms, "times": list(times.items()), **told}
+
+
+def _left(passes: PassMicrobenchmark, way) -> "float | None":
+    """What is left of the passes as they are that way, which may not fit the model; None where it cannot be made."""
+    found = passes.without({"this": way}, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS)
+    return found["this_ms"] / found["now_ms"] if found.get("now_ms") else None
 
 
 def _threads() -> dict:
@@ -125,30 +129,30 @@ def _with_tensors(module, changed, inputs) -> Way:
     return Way(functools.partial(exchange, others), functools.partial(exchange, before), inputs)
 
 
-def _without_padding(passes: PassMicrobenchmark, cuts: "list[Cut]") -> "float | None":
+def _without_padding(passes: PassMicrobenchmark, told: dict) -> "float | None":
     """What is left of the same passes on sequences that are as long as their batch needs; None where they are that
-    already, or where the model takes no shorter ones. `cuts` is given what was cut off."""
+    already, or where the model takes no shorter ones. `told` is given how long the longest were, and need be."""
+    cuts = {call: found for call in passes.calls.values() if (found := cut(list(tensors_in(call.inputs)))) is not None}
+    if not cuts:
+        return None
 
     def nothing() -> None:
         pass
 
     def way(call, module) -> Way:
-        found = cut(list(tensors_in(call.inputs)))
-        if found is None:
-            return Way(nothing, nothing)
-        cuts.append(found)
-        inputs = each(call.inputs, lambda one: found.of(one.detach()).clone().requires_grad_(one.requires_grad))
+        found, inputs = cuts.get(call), None
+        if found is not None:
+            inputs = each(call.inputs, lambda one: found.of(one.detach()).clone().requires_grad_(one.requires_grad))
         return Way(nothing, nothing, inputs)
 
-    if not any(cut(list(tensors_in(call.inputs))) for call in passes.calls.values()):
-        return None
-    found = passes.without({"cut": way}, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS)
-    return found["cut_ms"] / found["now_ms"] if cuts and found.get("now_ms") else None
+    longest = max(cuts.values(), key=lambda found: found.rows * found.length)
+    told.update(length=longest.length, needed=longest.needed)
+    return _left(passes, way)
 
 
-def _without_checkpointing(passes: PassMicrobenchmark, kept: dict) -> "float | None":
+def _without_checkpointing(passes: PassMicrobenchmark, told: dict) -> "float | None":
     """What is left of passes that compute layers again, once they keep what these make; None where there is no room for
-    that. `kept` is given how much that is, in bytes."""
+    that. `told` is given how much that is, in bytes."""
     if not passes.recomputes or not checkpointing.is_known():
         return None
     straight = checkpointing.Kept()
@@ -156,10 +160,8 @@ def _without_checkpointing(passes: PassMicrobenchmark, kept: dict) -> "float | N
         size = passes.saved_bytes()
     if size is None or not straight.calls:
         return None
-    kept["kept_bytes"] = size
-    ways = {"straight": always(straight.__enter__, lambda: straight.__exit__(None, None, None))}
-    found = passes.without(ways, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS)
-    return found["straight_ms"] / found["now_ms"] if found.get("now_ms") else None
+    told["kept_bytes"] = size
+    return _left(passes, always(straight.__enter__, lambda: straight.__exit__(None, None, None)))
 
 
 def _with_fused_attention(passes: PassMicrobenchmark, attention: "list[dict]") -> "float | None":
@@ -191,8 +193,8 @@ def _with_fused_attention(passes: PassMicrobenchmark, attention: "list[dict]") -
 
         return Way(change, put_back)
 
-    found = passes.without({"fused": way}, clock=time.perf_counter_ns, limit_ns=_BESIDE_NS)
-    return found["fused_ms"] / found["now_ms"] if fused and found.get("now_ms") else None
+    left = _left(passes, way)
+    return left if fused else None
 
 
 def _without_pools(passes: PassMicrobenchmark) -> "float | None":

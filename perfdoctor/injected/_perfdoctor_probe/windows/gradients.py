@@ -8,7 +8,6 @@ update by hand reads it; `zero_grad` does too, and uses nothing.
 """
 
 import dis
-import gc
 import os
 import sys
 import time
@@ -87,12 +86,10 @@ class UnusedGradients:
         self.modules = [found for root in roots for found in self._outermost("", root)]
         self.sampled = [_numbers(one) for one in self.parameters]
 
-    def held(self) -> int:
-        """How many of these parameters an optimizer has, at a learning rate of 0."""
-        optimizers = [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]
-        return len(
-            self.ids & {id(one) for made in optimizers for group in made.param_groups for one in group["params"]}
-        )
+    def held(self, optimizers) -> int:
+        """How many of these parameters one of all optimizers has, at a learning rate of 0."""
+        groups = [group for made in optimizers for group in made.param_groups]
+        return len(self.ids & {id(one) for group in groups for one in group["params"]})
 
     def _outermost(self, name: str, module) -> "list[tuple]":
         """Name and module, where none of its parameters is in an optimizer."""

@@ -61,11 +61,12 @@ class Layers:
 
     def __init__(self, sites=None, optimizer=None) -> None:
         self.sites = sites
-        self.updated = updated([optimizer] if optimizer is not None else [])
+        self.optimizers = [optimizer] if optimizer is not None else []
+        self.updated = updated(self.optimizers)
         """Ids of parameters that an optimizer updates."""
         self.known_idle: "dict[int, bool]" = {}
         self.searched = False
-        """Whether those of all optimizers are in there."""
+        """Whether these are all optimizers."""
         self.idle = False
         """Whether the outermost module under way has parameters that want gradients, and no optimizer updates them."""
         self.calls: "dict[int, int]" = {}
@@ -169,7 +170,8 @@ class Layers:
         """For all other optimizers."""
         if not self.searched:
             self.searched = True
-            self.updated |= updated(one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer))
+            self.optimizers = [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]
+            self.updated |= updated(self.optimizers)
 
     def _is_users(self, module) -> bool:
         """Whether its `forward` is in the user's code."""
@@ -254,7 +256,7 @@ class Layers:
             "unused": {
                 "parameters": len(found.parameters),
                 "of": found.of,
-                "held": found.held(),
+                "held": found.held(self.optimizers),
                 "elements": sum(one.numel() for one in found.parameters),
                 "modules": [name or type(module).__name__ for name, module in found.modules],
                 "made_at": self.sites.made_at(module) if self.sites is not None else None,

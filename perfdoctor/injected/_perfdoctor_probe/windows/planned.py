@@ -12,6 +12,7 @@ from . import trainer_plans
 from .holdings import variables
 from .loops import Loops
 from .named import attribute
+from .source import called
 from .tensor_sizes import array_type
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -126,27 +127,27 @@ def _numbers(loop, frame, loading) -> "tuple[int, int, bool] | None":
 
 def _rounds(over, target, known: dict, loading) -> "tuple[int, int | None, bool] | None":
     """The same of what a loop goes over; the second is None where nothing says it."""
-    called, args = _called(over), getattr(over, "args", ())
+    name, args = called(over), getattr(over, "args", ())
     targets = target.elts if isinstance(target, (ast.Tuple, ast.List)) else ()
-    if called in _AROUND and args:
+    if name in _AROUND and args:
         return _rounds(args[0], target, known, loading)
-    if called == "enumerate" and args and len(targets) == 2:
+    if name == "enumerate" and args and len(targets) == 2:
         found = _rounds(args[0], targets[1], known, loading)
         if found is None or found[1] is not None or len(args) > 1 or over.keywords:
             return found
         return found[0], _index(_value(targets[0], known), found[0]), found[2]
-    if called == "zip" and args and len(targets) == len(args):
+    if name == "zip" and args and len(targets) == len(args):
         parts = [_rounds(*pair, known, loading) for pair in zip(args, targets)]
         if None in parts:
             return None
         at = next((part[1] for part in parts if part[1] is not None), None)
         return min(part[0] for part in parts), at, any(part[2] for part in parts)
-    if called == "islice" and len(args) == 2:
+    if name == "islice" and len(args) == 2:
         found, most = _rounds(args[0], target, known, loading), _value(args[1], known)
         return (min(found[0], most), *found[1:]) if found is not None and type(most) is int else None
-    if called in _RANGES:
+    if name in _RANGES:
         numbers = [_value(word, known) for word in args]
-        if not args or (called == "range" and called in known) or not all(type(number) is int for number in numbers):
+        if not args or (name == "range" and name in known) or not all(type(number) is int for number in numbers):
             return None
         rounds = range(*numbers)
         at = _value(target, known)
@@ -172,12 +173,6 @@ def _of_loader(loader, loading) -> "tuple[int, int, bool] | None":
     return len(loader), max(0, running[-1]._num_yielded - 1), True
 
 
-def _called(node) -> str:
-    """The name of the function that a call calls, without what it is an attribute of; "" for anything else."""
-    function = node.func if isinstance(node, ast.Call) else None
-    return getattr(function, "id", getattr(function, "attr", ""))
-
-
 def _value(node, known: dict):
     """Of a constant, a name, its attributes, items and length, or a sum of some; None for any other expression."""
     if isinstance(node, ast.Constant):
@@ -189,7 +184,7 @@ def _value(node, known: dict):
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         one = _value(node.value, known)
         return one.get(node.slice.value) if type(one) is dict else None
-    if _called(node) == "len" and len(node.args) == 1 and "len" not in known:
+    if called(node) == "len" and len(node.args) == 1 and "len" not in known:
         return _length(_value(node.args[0], known))
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         one, other = _value(node.left, known), _value(node.right, known)

@@ -11,7 +11,7 @@ from collections import Counter
 
 from .. import procfs
 from ..rows import rounded
-from .source import parsed
+from .source import called, parsed
 
 _ASKING = frozenset("get_nowait empty full qsize is_set poll done is_alive locked sleep time monotonic len".split())
 """Functions that say how things stand, and return at once; and `sleep`, which may take no time."""
@@ -78,7 +78,7 @@ def _cpu_ns(native: int) -> int:
 def _lines(loop) -> "set[int]":
     """Of a loop that asks, or that calls nothing at all: those that do nothing else."""
     calls = _calls(loop)
-    if calls and not any(_name(call) in _ASKING for call in calls):
+    if calls and not any(called(call) in _ASKING for call in calls):
         return set()
     found = set(range(loop.lineno, loop.test.end_lineno + 1)) if _only_asks(loop.test) else set()
     for node in ast.walk(loop):
@@ -92,12 +92,8 @@ def _lines(loop) -> "set[int]":
 
 
 def _only_asks(node) -> bool:
-    return all(_name(call) in _ASKING for call in _calls(node))
+    return all(called(call) in _ASKING for call in _calls(node))
 
 
 def _calls(node) -> list:
     return [one for one in ast.walk(node) if isinstance(one, ast.Call)]
-
-
-def _name(call) -> str:
-    return getattr(call.func, "id", getattr(call.func, "attr", ""))

@@ -224,7 +224,7 @@ def _in_another_order(func, args: tuple, known) -> "Other | None":
     """`(a b) c` as `a (b c)`, and `c (a b)` as `(c a) b`."""
     for side in (0, 1):
         found = known(args[side])
-        if found is None or not _is_matrix(found):
+        if found is None:
             continue
         product, factor, way = _product(found)
         if product.func is not func:

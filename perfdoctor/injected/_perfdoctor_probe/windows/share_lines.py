@@ -10,7 +10,7 @@ import operator
 
 from torch.utils.data import get_worker_info
 
-from .source import parsed
+from .source import called, parsed
 
 _ADVANCING = frozenset("next read readline readinto recv get pop popleft grab".split())
 """Functions that may take the next one of something: what they return may be of no use, and calling them is."""
@@ -71,7 +71,7 @@ def value(node, frame):
             return _ARITHMETIC[type(node.op)](*sides)
     if isinstance(node, ast.IfExp):
         return value(node.body if _holds(node.test, frame) else node.orelse, frame)
-    if isinstance(node, ast.Call) and _is_named(node.func, "get_worker_info"):
+    if called(node) == "get_worker_info":
         return get_worker_info()
     raise LookupError(ast.dump(node))
 
@@ -139,7 +139,7 @@ def _kept(after: list, statement, skips: bool) -> list:
 
 def _sliced(node) -> "tuple | None":
     """First, shards and the function of `islice(samples, first, stop, shards)`."""
-    if not isinstance(node, ast.Call) or not _is_named(node.func, "islice") or len(node.args) != 4 or node.keywords:
+    if called(node) != "islice" or len(node.args) != 4 or node.keywords:
         return None
     return node.args[1], node.args[3], node.func
 
@@ -158,11 +158,7 @@ def _remainder(test) -> "tuple | None":
 def _of_sample(loop) -> "set[str]":
     """Names for what a loop is given, but for the number of `enumerate`."""
     names = set(_bound(loop.target))
-    if (
-        isinstance(loop.target, ast.Tuple)
-        and isinstance(loop.iter, ast.Call)
-        and _is_named(loop.iter.func, "enumerate")
-    ):
+    if isinstance(loop.target, ast.Tuple) and called(loop.iter) == "enumerate":
         names.difference_update(_bound(loop.target.elts[0]))
     return names
 
@@ -242,10 +238,6 @@ def _span(body: list) -> "tuple[int, int]":
     return body[0].lineno, body[-1].end_lineno
 
 
-def _is_named(node, name: str) -> bool:
-    return getattr(node, "id", getattr(node, "attr", "")) == name
-
-
 def _read(*nodes) -> "list[str]":
     """Names that are read, as often as they are."""
     every = (one for node in nodes for one in ast.walk(node))
@@ -266,8 +258,7 @@ def _assigned(statement) -> "list[str]":
 
 
 def _advances(node) -> bool:
-    calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
-    return any(getattr(one, "id", getattr(one, "attr", "")) in _ADVANCING for one in calls)
+    return any(called(one) in _ADVANCING for one in ast.walk(node))
 
 
 def _names_only(node) -> bool:
