@@ -12,6 +12,9 @@ What need not be done again: for three more batches, the arguments and results o
 by hashes of what they hold; and after the last step of a job that perfdoctor ends, two samples of the data set, each
 asked for twice.
 
+What an epoch begins with: where steps take long at equal distances, the calls of the user's functions in three of them,
+in the same way.
+
 What need not be done at all: in one batch of each worker of an iterable data set, how long generators make samples
 before they keep the worker's own share of them, by `islice(samples, worker, None, workers)` or by
 `number % workers == worker` in an `if`, read from the source and from the values that these names have.
@@ -32,6 +35,10 @@ which nothing random is: a data set that computes them in `__getitem__` computes
 Python loop over the elements of a sample pays for the interpreter at each, where NumPy runs the same loop inside one
 function.
 
+The same holds for what a loop makes between its epochs: features of all recordings that are computed wherever a loader
+is built are computed once for each epoch, and no step of training looks slow for it. A Lightning program that computed
+them in `train_dataloader` trained 1.8 times as fast with those that it had.
+
 Batches that are there in time cost too when the workers that make them take training's CPUs: a filter bank computed
 for each sample, beside training on two threads and two cores, made the step 2.5 times as long, though the loop waited
 for a fifth of it or less.
@@ -51,6 +58,9 @@ Example
 
     def __getitem__(self, index):
         return mel_bank(self.rate, 64) @ self.spectra[index]    # the bank is the same for every sample
+
+    for epoch in range(epochs):
+        loader = DataLoader(TensorDataset(features(waves), labels), batch_size=64)   # the features are those of before
 
     yield from islice(map(decode, records), worker, None, workers)   # each worker decodes all records
     yield from map(decode, islice(records, worker, None, workers))   # and here its own
@@ -75,6 +85,9 @@ A line that keeps a share counts only where each worker that was looked at keeps
 nothing of what was made, and where half of the making or more comes before it: to read all records and make samples of
 the own ones is how a stream is divided. Every second frame of a video, crops and views of a sample, a sample that is
 rejected for what it holds, results that a later sample needs and calls that take the next record are no waste.
+
+What lies between two steps is followed only where long steps come at equal distances and take a twentieth of the time
+or more, and where three of them come while the job is observed.
 
 Functions that draw random numbers, by any generator within their reach, that change an object which they were given,
 that return nothing, a flag, a number or two, or what cannot be compared (iterators, handles, objects of extensions),
@@ -114,6 +127,7 @@ from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found, n
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
 from .causes import crowding_workers, together, waiting
+from .epoch_starts import made_each_epoch
 from .handover import pageable_copies
 from .several import cases
 from .starved import in_trace
@@ -133,8 +147,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return in_trace(evidence, step, loaders, limits)
     if isinstance(loaders, Missing) or isinstance(waits, Missing):
         return cannot_tell(f"loaders were not seen: {loaders}")
+    each_epoch = made_each_epoch(evidence, step, limits)
     if not loaders:
-        return _without_loader(step)
+        return found(*each_epoch) if each_epoch else _without_loader(step)
     every = cases(evidence, step, loaders, waits, limits)
     # What an epoch's start costs has a finding of its own; the other causes answer for the rest.
     waited = [case for case in every if case.is_worth_it]
@@ -143,6 +158,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *(() if waited else present(together(every))),
         *(() if waited else (finding for case in every for finding in crowding_workers(case))),
         *present(*(restarted_workers(case) for case in every)),
+        *each_epoch,
         *present(pageable_copies(evidence, step, limits)),
     )
     shared = every[0].shared(sum(wait.wait_ms for wait in waits))

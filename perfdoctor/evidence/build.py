@@ -19,6 +19,7 @@ from . import (
     compilation,
     concurrency,
     device,
+    epoch_starts,
     evaluation,
     garbage,
     job,
@@ -121,6 +122,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
     "host": lambda rank, steps: build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus),
     "logging": lambda rank, steps: logged.build(rank.process, steps),
+    "epoch_starts": lambda rank, steps: epoch_starts.build(rank.process, steps, rank.step),
     "own_cost": lambda rank, steps: _own_cost(rank, steps),
 }
 """Those that need the steady steps: without any, they are missing for the same reason."""

@@ -105,6 +105,9 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
     gaps = np.diff(np.concatenate([steps["step"][:1], numbers]))
     every = float(np.median(gaps))
     typical = seen.where(slice(1, None)) if count > 1 else seen
+    watched = np.isin(typical["step"], steps["step"][steps["marked"] == 1])  # which takes time of its own
+    if not watched.all():
+        typical = typical.where(~watched)
     loader = -1 if held_out else _mostly(process, typical, found.training_loaders)
     used = process.batches.where(
         np.isin(process.batches["step"], typical["step"]) & (process.batches["loader"] == loader)

@@ -23,6 +23,8 @@ _SETTLED = 1.10
 _RUN = 5
 REGULAR_SHARE = 0.2
 """What happens in more than a fifth of the steps is how this loop works, not an irregularity."""
+_LONG = 2.0
+"""Times the usual step, from which one that was expected to be long is."""
 BURSTY = ("input_wait", "gc", "checkpoint", "communication", "logging")
 SMOOTH = ("forward", "backward", "optimizer")
 ALONE = ("gc", "checkpoint", "logging")
@@ -221,10 +223,32 @@ def _irregular(process: ProcessRecording, rows: Columns) -> Mask:
     micro = rows["micro"]
     usual = np.bincount(micro).argmax() if len(micro) else 0
     another_count = np.zeros(len(rows), dtype=bool) if process.cycle is not None else micro != usual
-    for odd in (starts, another_count, rows["checkpoint_us"] > 0, compiling(process.compiled, rows)):
+    for odd in (
+        starts,
+        another_count,
+        rows["checkpoint_us"] > 0,
+        compiling(process.compiled, rows),
+        _long_again(process, rows),
+    ):
         if odd.mean() <= REGULAR_SHARE:
             found |= odd
     return found
+
+
+def _long_again(process: ProcessRecording, rows: Columns) -> Mask:
+    """Steps that take long at equal distances, as some were seen to; none where whole cycles are what is steady."""
+    if process.cycle is not None:
+        return np.zeros(len(rows), dtype=bool)
+    return awaited(process, rows["step"]) & (rows["wall_us"] > _LONG * np.median(rows["wall_us"]))
+
+
+def awaited(process: ProcessRecording, numbers: Ints) -> Mask:
+    """Which of the steps are expected to take long, by how far apart some did."""
+    long = process.long_steps
+    if long is None:
+        return np.zeros(len(numbers), dtype=bool)
+    here: Mask = (numbers - long.at) % long.length == 0
+    return here
 
 
 def _whole_cycles(mask: Mask, numbers: Ints, cycle: Cycle) -> Mask:

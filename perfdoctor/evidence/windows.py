@@ -11,6 +11,7 @@ from typing import TypeVar
 from ..recording.kept_trace import KeptTrace
 from ..recording.lines import (
     DiscardedGradients,
+    EpochStartsWindow,
     Equivalent,
     IndexUse,
     LinesWindow,
@@ -227,6 +228,12 @@ def lock_waits(process: ProcessRecording) -> LockWaits | Missing:
 def same_results(process: ProcessRecording) -> SameResultsWindow | Missing:
     """Functions that are called again for what they have returned before."""
     return _seen(process.same_results, "same-results", 60)
+
+
+def epoch_starts(process: ProcessRecording) -> EpochStartsWindow | Missing | None:
+    """What comes again in each of the steps that take long; None where none was looked at."""
+    window = process.epoch_starts
+    return None if window is None else _seen(window, "epoch-starts", 0)
 
 
 def tracing(process: ProcessRecording) -> TracingTiming | Missing:

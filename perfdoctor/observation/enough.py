@@ -37,6 +37,10 @@ _COMPILED_AGAIN, _COMPILING = 3, 0.05
 """What is compiled again for the first or second time, for so much of the later half of the steps, may be its last new
 size, or the first of many: three times tell, and as many steps again without one."""
 
+_STARTS, _EPOCH_S = 2, 10.0
+"""Starts of epochs, or of what else comes again between two steps, that are compared; and the most that is waited from
+one to the next."""
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:
@@ -120,7 +124,14 @@ class Enough:
         wanted = (*self.goal.windows, *asked)
         missing = [name for name in wanted if seen.get(name) is None and f"window {name}" not in faults]
         spent = process.samples[-1].window_us / 1e6 if process.samples else 0.0
-        return not missing and spent <= _WINDOW_SHARE * self.seconds
+        return not missing and spent <= _WINDOW_SHARE * self.seconds and not self._awaits_start(process)
+
+    def _awaits_start(self, process: ProcessRecording) -> bool:
+        """Whether another epoch is about to start that is to be looked at."""
+        long, seen = process.long_steps, process.epoch_starts
+        if long is None or isinstance(seen, Missing) or (seen is not None and seen.starts >= _STARTS):
+            return False
+        return long.length * self.seconds / max(1, self.steps) <= _EPOCH_S
 
     @property
     def done(self) -> float | None:

@@ -354,6 +354,17 @@ class SameResultsWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochStartsWindow:
+    """The same of steps that take long at equal distances, such as those that an epoch starts in: functions that return
+    in one of them what they have returned in another. Per such step, in `ms_per_step` too."""
+
+    starts: int
+    """Looked at so far."""
+    rows: tuple[SameResult, ...]
+    """The dearest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class LateSharding:
     """A line at which a worker keeps its share of the samples after all of them were made, in one batch."""
 

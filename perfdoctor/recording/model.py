@@ -17,6 +17,7 @@ from . import ray
 from .base import Missing, Site
 from .growth import Growth, Planned
 from .lines import (
+    EpochStartsWindow,
     GradientReads,
     LateShardingSeen,
     LinesWindow,
@@ -61,6 +62,7 @@ from .process import (
     ForwardsSeen,
     FullCollection,
     HeldOutLine,
+    LongSteps,
     ProbeFault,
     ProcessEnd,
     ProcessExit,
@@ -190,12 +192,16 @@ class ProcessRecording:
     subnormals: SubnormalNumbers | Missing | None
     lock_waits: LockWaits | Missing | None
     same_results: SameResultsWindow | Missing | None
+    epoch_starts: EpochStartsWindow | Missing | None
+    """None where no start of an epoch was awaited, or none came."""
     tracing: TracingTiming | Missing | None
     """None where nobody traced Python's allocations."""
     modes: ModesWindow | Missing | None
     """None where no mode of the job's was on often enough to be timed."""
     modes_seen: tuple[ModesSeen, ...]
     """Empty where none was ever on."""
+    long_steps: LongSteps | None
+    """None where none are known to come again."""
     cycle: Cycle | None
     """None where every steady step is like the others."""
     growth: Growth | None
@@ -315,6 +321,8 @@ KINDS: Mapping[str, str] = {
     "window subnormals": "subnormals",
     "window locks": "lock_waits",
     "window same": "same_results",
+    "window epochs": "epoch_starts",
+    "long_steps": "long_steps",
     "cycle": "cycle",
     "growth": "growth",
     "planned": "planned",

@@ -72,6 +72,19 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
+class LongSteps:
+    """Steps that take long at equal distances, without being part of a short cycle: epochs start in them, or what is
+    done now and then lies before them."""
+
+    step: int
+    """When they were found."""
+    at: int
+    """One of them."""
+    length: int
+    """Steps from one to the next."""
+
+
+@dataclass(frozen=True, slots=True)
 class FullCollection:
     """One generation-2 collection, or any that somebody asked for."""
 

@@ -354,6 +354,7 @@ def healthy() -> Evidence:
         equivalents=(),
         decoding=None,
         same_results=(),
+        epoch_starts=None,
         subnormals=None,
         precision=Precision(
             default_dtype="float32",

@@ -15,6 +15,7 @@ from ill_runs.etl import (
     crowding_workers,
     fetch,
     made_again,
+    made_each_epoch,
     same_result,
     sharded_late,
     waiting,
@@ -244,3 +245,42 @@ def test_workers_that_keep_up_and_take_nobodys_cpu_may_throw_away_what_they_like
     made = fetch((1.3, 1.3), (0.0, 0.0), sharded=SHARDED)
     delivered = waiting(41.7, made, empty_share=0.0, transport_ms=1.8, transport_bytes=12.6e6)
     assert ids(examined(delivered)) == ["PD03.needless-workers"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What an epoch begins with
+
+
+def test_what_each_epoch_makes_anew_is_told_at_its_line_with_its_share_of_all_the_time() -> None:
+    finding = found(made_each_epoch())
+    assert (finding.id, finding.severity) == ("PD03.same-each-epoch", Severity.WARNING)
+    assert wording.fill(finding.message, finding.evidence) == (
+        "`spectral_frames()` returns the same again every 50 steps: 300 ms each time, 23 % of all the time"
+    )
+    assert finding.location == Location("data.py", 64, "train_dataloader")
+    assert finding.savings.part is Part.EPOCH
+    assert finding.savings.low_ms == pytest.approx(0.85 * 300 / 50)
+    assert finding.savings.high_ms == pytest.approx(300 / 50)
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity"),
+    [({"ms_per_step": 60.0}, None), ({"ms_per_step": 100.0}, Severity.WARNING), ({"every": 400}, None)],
+)
+def test_it_is_weighed_by_what_it_adds_to_each_step(changes: dict[str, Any], severity: Severity | None) -> None:
+    outcome = examined(made_each_epoch(**changes))
+    assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
+
+
+def test_short_epochs_begin_in_the_steady_step() -> None:
+    assert found(made_each_epoch(regular=True, every=60)).savings.part is Part.COMPUTE
+
+
+def test_a_function_that_every_step_calls_too_is_told_of_there() -> None:
+    whole = made_each_epoch()
+    assert not isinstance(whole.epoch_starts, Missing) and whole.epoch_starts is not None
+    assert is_clear(examined(with_(whole, same_results=whole.epoch_starts.rows)))
+
+
+def test_a_loop_without_a_loader_is_told_of_it_too() -> None:
+    assert ids(examined(with_(made_each_epoch(), loaders=()))) == ["PD03.same-each-epoch"]

@@ -144,7 +144,7 @@ def ended_iterator(step: int, us: int, loader: int = 1) -> Record:
     return {"k": "iterend", "loader": loader, "step": step, "us": us}
 
 
-def batches(step: Sequence[int], wait_us: Any, *, loader: int = 1, **columns: Any) -> Record:
+def batches(step: Sequence[int], wait_us: Any, *, loader: int | list[int] = 1, **columns: Any) -> Record:
     """One batch in each of the steps."""
     rest = {"depth": -1, "first": 0, "transport_us": 0, "transport_bytes": 0, **columns}
     return {"k": "batches", "n": len(step), "loader": loader, "step": list(step), "wait_us": wait_us, **rest}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recordings import START_NS, autocorrelated, no_window, recorded, sample, sites_window, steps
+from recordings import START_NS, autocorrelated, no_window, recorded, sample, sites_window, steps, window
 
 from perfdoctor.observation import enough
 from perfdoctor.observation.enough import Enough, Goal
@@ -156,3 +156,21 @@ def test_jobs_ended_early_have_means_that_hold(job: Job, now: list[float]) -> No
         if seen.steps < enough.STEPS:
             off.append(abs(walls[:count].mean() - 1) > 0.05)
     assert np.mean(off) <= 0.02
+
+
+@pytest.mark.parametrize(
+    ("length", "looked_at", "waits"),
+    [
+        (100, (), True),
+        (100, (window("epochs", starts=1, rows=[]),), True),
+        (100, (window("epochs", starts=2, rows=[]),), False),
+        (100, (no_window("epochs", "the job profiles its own functions"),), False),
+        (1000, (), False),  # twenty seconds are too long
+    ],
+)
+def test_where_epochs_begin_with_something_two_starts_are_waited_for(
+    job: Job, now: list[float], length: int, looked_at: tuple[dict[str, Any], ...], waits: bool
+) -> None:
+    long = {"k": "long_steps", "step": 110, "at": 100, "length": length}
+    observed(NOTHING_ASKED, job(quiet(6000, 20), long, *looked_at), now)
+    assert (now[0] > 30) == waits

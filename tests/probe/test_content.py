@@ -24,8 +24,8 @@ class Slotted:
     __slots__ = ("x",)
 
 
-def of(value: object, of_arguments: bool = False) -> Content:
-    found = Content(of_arguments)
+def of(value: object, of_arguments: bool = False, **limits: int) -> Content:
+    found = Content(of_arguments, **limits)
     found.add(value)
     return found
 
@@ -90,11 +90,10 @@ def test_what_holds_more_than_can_be_seen_is_not_compared_but_as_an_argument(val
 
 
 def test_large_values_are_not_compared_and_count_by_their_identity_as_arguments(monkeypatch: Any) -> None:
-    monkeypatch.setattr(content, "_MOST_BYTES", 1000)
     large, alike = np.zeros(1000), np.zeros(1000)
     with pytest.raises(NotComparableError):
-        of(large)
-    assert of(large, of_arguments=True).number != of(alike, of_arguments=True).number
+        of(large, largest=1000)
+    assert of(large, of_arguments=True, largest=1000).number != of(alike, of_arguments=True, largest=1000).number
     monkeypatch.setattr(content, "_MOST_ITEMS", 100)
     many = [0] * 101
     with pytest.raises(NotComparableError):

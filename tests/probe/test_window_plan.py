@@ -135,3 +135,53 @@ def test_a_window_that_opens_in_the_middle_of_a_step_closes_at_its_end_and_is_no
     windows.open_within("evaluation", 8)
     windows.abandon(8, "the loop starts processes in every step", again=True)
     assert not windows.busy and recorder.records[1]["missing"]
+
+
+class OfSomeSteps(WithinAStep):
+    """One that is to see two of the steps that come again."""
+
+    may_close_early = True
+    seen = 0
+
+    def close(self, steps: int) -> dict:
+        self.seen += 1
+        return super().close(steps)
+
+    @property
+    def is_done(self) -> bool:
+        return self.seen == 2
+
+
+def _appointed() -> tuple[Windows, Recorder]:
+    def fault(hook: str, error: Exception) -> None:
+        raise error
+
+    recorder, window = Recorder(), OfSomeSteps("epochs")
+    windows = Windows(recorder, lambda name: window if name == "epochs" else Window(name), fault, ["ops"])
+    windows.appoint("epochs", 27, 27)
+    return windows, recorder
+
+
+def test_a_window_sees_the_steps_that_come_again_until_it_is_done() -> None:
+    windows, recorder = _appointed()
+    _steps(windows, 30, 200)
+    assert recorder.first("epochs") == [54, 81]
+    assert not windows.busy
+
+
+def test_where_another_one_is_open_then_the_next_such_step_is_waited_for() -> None:
+    windows, recorder = _appointed()
+    _steps(windows, 53, 54)
+    windows.open_within("ops", 53)
+    windows.length = 2
+    _steps(windows, 54, 200)
+    assert recorder.first("epochs") == [81, 108]
+
+
+def test_where_the_step_starts_processes_it_tells_what_it_has_seen_and_comes_again() -> None:
+    windows, recorder = _appointed()
+    _steps(windows, 50, 55)
+    windows.abandon(54, "the loop starts processes in every step", again=True)
+    assert recorder.first("epochs") == [54] and windows.open is None
+    _steps(windows, 55, 90)
+    assert recorder.first("epochs") == [54, 81]

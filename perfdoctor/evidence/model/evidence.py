@@ -35,7 +35,7 @@ from .device import DeviceTimeline
 from .growth import StepGrowth
 from .host import Host
 from .job import DebuggingAid, Job
-from .loading import Loader
+from .loading import EpochStarts, Loader
 from .memory import CudaMemory, HostMemory
 from .modes import Modes
 from .profiled import Profiled
@@ -125,6 +125,8 @@ class Evidence:
     """None where the operators that were watched met hardly any."""
     same_results: tuple[SameResult, ...] | Missing = NOT_RECORDED
     """Functions that are called again for what they have returned before, the dearest first; empty where none is."""
+    epoch_starts: EpochStarts | Missing | None = NOT_RECORDED
+    """None where no step takes long, or none was seen to come again."""
     lock_waits: LockWaits | Missing = NOT_RECORDED
     spark: SparkResources | Missing = NO_SPARK
     """The same for all ranks."""

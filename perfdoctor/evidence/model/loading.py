@@ -122,3 +122,20 @@ class Loader(LoaderMade):
     def iterator_ms(self) -> float:
         """What an iterator costs, its first batch included and the others not."""
         return self.iterator_start_ms + self.iterator_end_ms
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStarts:
+    """What the loop does again and again between two of its steps, an epoch or so apart."""
+
+    rows: tuple[SameResult, ...]
+    """Functions that return each time what they have returned before, the dearest first; per start, and no more than
+    such a step takes beyond a steady one."""
+    starts: int
+    """That were looked at."""
+    every_steps: int
+    """Steps from one to the next."""
+    ms: float
+    """What such a step takes beyond a steady one."""
+    regular: bool
+    """So few steps, or so much of the time, from one to the next that the steady step holds its part of them."""

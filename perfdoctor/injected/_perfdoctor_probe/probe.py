@@ -36,6 +36,7 @@ from .timeline import CHECKPOINT, GC, INPUT, LOGGING, Timeline, unit_ns
 from .tracker import Tracker
 from .windows import schedule
 from .windows.cycles import Cycles
+from .windows.long_steps import LongSteps
 from .windows.made import made
 from .windows.sampling import Sampling
 
@@ -128,6 +129,9 @@ class Probe:
         called torch.compile."""
         self.turns = None
         self.cycles = Cycles()
+        self.long_steps = LongSteps()
+        self.epoch_starts = None
+        """The window of what epochs begin with, once there was one."""
         self.first_evaluated: "int | None" = None
         """The step of the first evaluation."""
 
@@ -349,10 +353,11 @@ class Probe:
         rows = line.taken_rows()
         if rows:
             numbers = {"first": line.step - len(rows), "t": line.boundary_ns}
-            marked = {"marked": self.windows.marked} if self.windows.marked else {}
-            self.recorder.record("steps", **numbers, **marked, **columns(records.STEP_COLUMNS, rows))
+            ours = {"marked": self.windows.marked} if self.windows.marked else {}
+            self.recorder.record("steps", **numbers, **ours, **columns(records.STEP_COLUMNS, rows))
+            marked = set(self.windows.marked)
             self.windows.marked.clear()
-            self.look_for_cycle(line, rows)
+            self.look_for_cycle(line, rows, marked)
         for site, (count, ns) in self.loop.eval_with_grad.items():
             self.recorder.record("eval_with_grad", step=line.step, site=site, count=count, us=ns // 1000)
         self.loop.eval_with_grad.clear()
@@ -368,8 +373,9 @@ class Probe:
         self.sampling.flush()
         self.recorder.flush()
 
-    def _look_for_cycle(self, line: Timeline, rows: "list[tuple]") -> None:
-        """Windows see whole cycles: they are opened again once there is one."""
+    def _look_for_cycle(self, line: Timeline, rows: "list[tuple]", marked: "set[int]") -> None:
+        """Windows see whole cycles: they are opened again once there is one. Of longer ones, such as epochs, what lies
+        between two steps is looked at where it is known when it comes again."""
         if self.trials is not None:
             return
         started = {row[1] for row in self.loading.rows if row[4]}
@@ -383,6 +389,11 @@ class Probe:
             self.windows.cycle = found["length"]
             self.windows.replan(line.step)
             self.loop.due_ns = 0
+        if self.cycles.length == 1 and "same" in self.windows.planned:
+            long = self.long_steps.look(first, [row[wall] for row in rows], started, marked)
+            if long is not None:
+                self.recorder.record("long_steps", step=line.step, **long)
+                self.windows.appoint("epochs", **long)
 
     def _write_settings(self) -> None:
         optimizer = self.optimizer() if self.optimizer is not None else None

@@ -8,6 +8,7 @@ from samples import FETCH, LOADER, healthy, on_gpu, step, with_
 
 from perfdoctor.evidence.model import (
     CodeLine,
+    EpochStarts,
     Evidence,
     Fetch,
     LateSharding,
@@ -126,6 +127,27 @@ def same_result(*others: SameResult, loader: dict[str, Any] | None = None, **cha
     """One worker makes batches in 26 ms, and the loop waits 20 of them."""
     made = fetch((25.0, 25.0), (0.7, 0.7), same=(with_(BANK, **changes), *others))
     return waiting(20.7, made, **{"empty_share": 0.95, **(loader or {})})
+
+
+FEATURES = SameResult(
+    function="spectral_frames",
+    at=Site("data.py", 64, "train_dataloader"),
+    defined_at=Site("data.py", 40, "spectral_frames"),
+    part="other",
+    calls_per_step=1.0,
+    arguments=1,
+    ms_per_step=300.0,
+)
+"""Features of all recordings."""
+
+
+def made_each_epoch(*others: SameResult, every: int = 50, regular: bool = False, **changes: Any) -> Evidence:
+    """Steps of 20 ms, and before each 50th one 320 ms in which features are made."""
+    starts = EpochStarts((with_(FEATURES, **changes), *others), 3, every, 320.0, regular)
+    of_step = Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=1.7)
+    return with_(
+        healthy(), step=step(of_step, samples=32.0, irregular_ms=0.0 if regular else 320 / every), epoch_starts=starts
+    )
 
 
 def sharded_late(loader: dict[str, Any] | None = None, **changes: Any) -> Evidence:

@@ -12,8 +12,8 @@ import sys
 
 import torch
 
-_MOST_BYTES = 1 << 24
-"""Of one array, tensor or text: 16 MB take about 8 ms."""
+LARGEST = 1 << 24
+"""Of one array, tensor or text, in bytes: 16 MB take about 8 ms."""
 _MOST_ITEMS = 20_000
 """Of all containers in one value, about 1 us each."""
 _DEEPEST = 12
@@ -39,9 +39,11 @@ class NotComparableError(Exception):
 class Content:
     """Takes in one value after another."""
 
-    def __init__(self, of_arguments: bool = False) -> None:
-        """`of_arguments`: what is too large, or of another type, counts by its identity and what its attributes are."""
+    def __init__(self, of_arguments: bool = False, largest: int = LARGEST) -> None:
+        """`of_arguments`: what is larger than the `largest`, or of another type, counts by its identity and what its
+        attributes are."""
         self.of_arguments = of_arguments
+        self.largest = largest
         self.hash = hashlib.blake2b(digest_size=16)
         self.items = 0
         self.telling = 0
@@ -106,7 +108,7 @@ class Content:
         self.telling += 8 if telling else 0
 
     def _text(self, kind: str, raw: bytes) -> None:
-        if len(raw) > _MOST_BYTES:
+        if len(raw) > self.largest:
             raise NotComparableError
         self._update(kind, len(raw), hash(raw))
         self.bytes += len(raw)
@@ -120,7 +122,7 @@ class Content:
         self._start(kind, len(value))
         numbers = []
         for one in list(value):
-            inner = Content(self.of_arguments)
+            inner = Content(self.of_arguments, self.largest)
             inner.items = self.items
             inner.add(one, depth + 1)
             self.items = inner.items
@@ -139,7 +141,7 @@ class Content:
     def _tensor(self, tensor) -> None:
         is_plain = tensor.layout is torch.strided and tensor.device.type == "cpu"
         size = tensor.numel() * tensor.element_size() if is_plain else 0
-        if not is_plain or size > _MOST_BYTES or tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
+        if not is_plain or size > self.largest or tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
             self._identity(tensor)
             return
         raw = ctypes.string_at(tensor.data_ptr(), size) if tensor.is_contiguous() and size else b""
@@ -153,7 +155,7 @@ class Content:
         if numpy is None or not hasattr(numpy, "ndarray"):
             return False
         if kind is numpy.ndarray or kind is numpy.memmap:
-            if value.nbytes > _MOST_BYTES or value.dtype.hasobject:
+            if value.nbytes > self.largest or value.dtype.hasobject:
                 self._identity(value)
             else:
                 self._raw("array", (value.dtype.str, value.shape), value.tobytes(), value.itemsize)

@@ -20,7 +20,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from .. import procfs
 from . import draws
-from .content import Content, NotComparableError, fingerprint
+from .content import LARGEST, Content, NotComparableError, fingerprint
 from .followed_calls import Call, Function, moves
 from .holdings import asks_for_locals
 from .line_clock import awaited
@@ -68,6 +68,8 @@ class _End:
 
 class Follower:
     """Runs from `begin` to `end`, on the thread of both; again and again, where it is asked to."""
+
+    most_bytes, largest, different = _MOST_BYTES, LARGEST, _DIFFERENT
 
     def __init__(self, sites, loop) -> None:
         self.sites = sites
@@ -164,7 +166,7 @@ class Follower:
             self.loop.timeline.stack[-1],
             awaited(self.loop),
         )
-        if len(self.calls) < _MOST and self.bytes < _MOST_BYTES:
+        if len(self.calls) < _MOST and self.bytes < self.most_bytes:
             self.calls.append(call)
             try:
                 self._look_at_arguments(call, frame)
@@ -211,7 +213,7 @@ class Follower:
         self._lose(now)
 
     def _look_at_arguments(self, call: Call, frame) -> None:
-        given, content = frame.f_locals, Content(of_arguments=True)
+        given, content = frame.f_locals, Content(of_arguments=True, largest=self.largest)
         for name in call.function.names:
             if call.function.makes and call.made is None:
                 call.made = given[name]
@@ -249,7 +251,7 @@ class Follower:
             result = call.made
         if result is None:
             raise NotComparableError
-        content = Content()
+        content = Content(largest=self.largest)
         content.add(result)
         self.bytes += content.bytes
         call.number, call.telling = content.number, content.telling
@@ -268,8 +270,7 @@ class Follower:
             function.compared[call.key] = function.compared.get(call.key, 0) + 1
         self._count(call)
 
-    @staticmethod
-    def _count(call: Call) -> None:
+    def _count(self, call: Call) -> None:
         """Let the function go, if nothing comes of it."""
         function = call.function
         function.calls += 1
@@ -278,7 +279,7 @@ class Follower:
         function.is_let_go |= (
             function.differs
             or (is_tried and (not is_known or function.spent_ns < _SHORT_NS * function.calls))
-            or (function.calls >= _DIFFERENT and len(function.returned) == function.calls)
+            or (function.calls >= self.different and len(function.returned) == function.calls)
         )
 
     # -- what time it is ----------------------------------------------------------------------------------

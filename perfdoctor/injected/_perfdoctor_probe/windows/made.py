@@ -62,7 +62,13 @@ def made(name: str, probe):
     if name == "same":
         from .same_results import SameResultsWindow
 
-        return SameResultsWindow(probe.sites, probe.loop, compiled)
+        return SameResultsWindow(probe.sites, probe.loop, compiled, probe.windows.cycle)
+    if name == "epochs":
+        from .epoch_starts import EpochStartsWindow
+
+        # One for all starts: what it compares lies an epoch apart.
+        probe.epoch_starts = probe.epoch_starts or EpochStartsWindow(probe.sites, probe.loop, compiled)
+        return probe.epoch_starts
     if name == "locks":
         from .lock_waits import LockWaitsWindow
 

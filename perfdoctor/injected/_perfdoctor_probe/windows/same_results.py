@@ -13,7 +13,8 @@ from .followed_calls import Call, Function
 from .line_clock import PARTS
 
 _STEPS = 3
-"""The fewest in which a function that is called once per step is called again, and then once with nobody listening."""
+"""The fewest, or as many cycles, in which a function that is called once in each is called again, and then once with
+nobody listening."""
 _LIMIT_NS = 10_000_000_000
 """Longer steps are not waited for: the window opens in a job of any kind."""
 _TELLING = 16
@@ -35,10 +36,12 @@ class SameResultsWindow:
     name = "same"
     microbenchmark = final_microbenchmark = None
 
-    def __init__(self, sites, loop, compiled: bool) -> None:
+    def __init__(self, sites, loop, compiled: bool, cycle: int = 1) -> None:
+        """`cycle`: steps after which the loop does the same again."""
         self.loop = loop
         self.follower = Follower(sites, loop)
         self.compiled = compiled
+        self.most = _STEPS * cycle
 
     def obstacle(self) -> str:
         """Why this cannot be done now, or ""."""
@@ -55,7 +58,7 @@ class SameResultsWindow:
 
     def stays(self, steps: int) -> bool:
         """Until each function of a step could be called often enough."""
-        return steps < _STEPS and self.follower.age_ns() < _LIMIT_NS
+        return steps < self.most and self.follower.age_ns() < _LIMIT_NS
 
     def closable(self) -> bool:
         """Always: where the job has begun to profile by itself, `end` leaves that alone."""
@@ -72,11 +75,7 @@ class SameResultsWindow:
     def close(self, steps: int) -> dict:
         """Follow no more; the functions of `steps` steps."""
         self.abandon()
-        follower = self.follower
-        totals: "dict[str, int]" = {}
-        for part, (ns, lost) in enumerate(zip(follower.totals, follower.lost)):
-            totals[PARTS[part]] = totals.get(PARTS[part], 0) + ns - lost
-        return rows(follower, totals, steps)
+        return rows(self.follower, totals(self.follower), steps)
 
 
 class FollowedBatches:
@@ -101,10 +100,20 @@ class FollowedBatches:
         return rows(follower, {PARTS[parts.OTHER]: follower.wall_ns - follower.lost_ns}, self.batches)
 
 
-def rows(follower: Follower, totals: "dict[str, int]", steps: int) -> dict:
-    """The functions that are called again for what they have returned before, the dearest first. `totals`: nanoseconds
-    by part."""
+def totals(follower: Follower) -> "dict[str, int]":
+    """Nanoseconds of the steps that it has followed, by part."""
+    found: "dict[str, int]" = {}
+    for part, (ns, lost) in enumerate(zip(follower.totals, follower.lost)):
+        found[PARTS[part]] = found.get(PARTS[part], 0) + ns - lost
+    return found
+
+
+def rows(follower: Follower, whole: "dict[str, int]", steps: int, among: "set[Call] | None" = None) -> dict:
+    """The functions that are called again for what they have returned before, the dearest first. `whole`: nanoseconds
+    by part; `among`: the calls that count."""
     again = _again(follower.calls)
+    if among is not None:
+        again &= among
     found: "dict[tuple, list[Call]]" = {}
     for call in follower.calls:
         if call in again and not any(above in again for above in _above(call)):
@@ -114,7 +123,7 @@ def rows(follower: Follower, totals: "dict[str, int]", steps: int) -> dict:
         "rows": [
             {**_row(follower, function, part, calls, steps), "loader": loader}
             for (function, part, loader), calls in told
-            if _spent_ns(calls) >= _LEAST * totals.get(part, 0)
+            if _spent_ns(calls) >= _LEAST * whole.get(part, 0)
         ]
     }
 

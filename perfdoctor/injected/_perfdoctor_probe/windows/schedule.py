@@ -48,6 +48,8 @@ class Windows:
         self.length = STEPS
         self.cycle = 1
         """Steps after which the loop does the same again: a window holds all of them."""
+        self.appointed: "tuple[str, int, int] | None" = None
+        """A window, the step that it is to see, and how many steps later the next such one comes."""
         self.attempts: "dict[str, int]" = {}
         self.microbenchmark = self.final_microbenchmark = None
         self.unused_gradients = None
@@ -55,7 +57,7 @@ class Windows:
         self._note_busy()
 
     def _note_busy(self) -> None:
-        self.busy = self.open is not None or bool(self.plan)
+        self.busy = self.open is not None or bool(self.plan) or self.appointed is not None
         """Whether the next boundary must look at the windows."""
 
     def replan(self, step: int) -> None:
@@ -74,8 +76,13 @@ class Windows:
         self.plan.insert(0 if first else len(self.plan), name)
         self._note_busy()
 
+    def appoint(self, name: str, at: int, length: int) -> None:
+        """Have it see the steps that come `length` after the step `at`, and as many after those, until it is done."""
+        self.appointed = name, at + length, length
+        self._note_busy()
+
     def open_within(self, name: str, step: int) -> None:
-        """Open one in the middle of `step`, at whose end it closes."""
+        """Open one in the middle of `step`, or at its beginning: at its end it closes."""
         self.plan.insert(0, name)
         self._open(step, 0)
         self._note_busy()
@@ -102,6 +109,14 @@ class Windows:
             return True
         if not self.first_ns:
             self.first_ns = now
+        if self._is_appointed(step):
+            began = self.own.begin()
+            self.open_within(self.appointed[0], step)
+            if self.open is None:
+                self.appointed = None
+                self._note_busy()
+            self.own.end(began)
+            return True
         late = step >= self.first_step - FIRST_STEP + SLOW_FIRST_STEP and now - self.first_ns > SLOW_NS
         if not self.plan or (step < self.first_step and not late) or step < self.last_step + GAP:
             return False
@@ -110,6 +125,15 @@ class Windows:
         self._note_busy()
         self.own.end(began)
         return True
+
+    def _is_appointed(self, step: int) -> bool:
+        if self.appointed is None:
+            return False
+        name, at, length = self.appointed
+        if step > at:  # this one is over, or another window was open
+            at += length * -(-(step - at) // length)
+            self.appointed = name, at, length
+        return step == at
 
     def _open(self, step: int, wall_ns: int) -> None:
         name = self.plan.pop(0)
@@ -146,6 +170,8 @@ class Windows:
         except Exception as error:
             self.fault(f"window {window.name}", error)
             return
+        if getattr(window, "is_done", False):
+            self.appointed = None
         self.microbenchmark = window.microbenchmark or self.microbenchmark
         self.final_microbenchmark = window.final_microbenchmark or self.final_microbenchmark
         self.unused_gradients = getattr(window, "unused_gradients", None)
@@ -178,9 +204,14 @@ class Windows:
             self.recorder.flush()
 
     def abandon(self, step: int, why: str, again: bool) -> None:
-        """Close without a record, in the middle of a step. On another thread than the window's: do nothing."""
+        """Close in the middle of a step, without a record where the window needs all of it. On another thread than the
+        window's: do nothing."""
         window = self.open
         if window is None or not self._may_close():
+            return
+        if getattr(window, "may_close_early", False):
+            self.marked += [step, step + 1]
+            self._close(step)
             return
         self.open = None
         self.last_step = step

@@ -1,0 +1,59 @@
+"""The window of what an epoch begins with: the steps before which a loop makes its data anew, or evaluates, a few of
+them. Calls of the user's own functions are followed as in `same_results`; those are told that return in one of these
+steps what they have returned in another."""
+
+from .followed import Follower
+from .same_results import SameResultsWindow, rows, totals
+
+STARTS = 3
+"""Looked at: two to compare, and one in which nobody listens."""
+
+
+class _Follower(Follower):
+    """Of more, and of larger things."""
+
+    most_bytes, largest = 1 << 30, 1 << 28
+    """In all 0.6 s: a whole data set may be among them."""
+    different = 4096
+    """An evaluation asks for all of its samples before it asks for one of them again."""
+
+
+class EpochStartsWindow(SameResultsWindow):
+    """Opened at the border before each of these steps, closed after it; one for all of them."""
+
+    name = "epochs"
+    steps = 1
+    may_close_early = True
+    """Where the step starts processes: what it has seen is told all the same."""
+
+    def __init__(self, sites, loop, compiled: bool) -> None:
+        super().__init__(sites, loop, compiled)
+        self.follower = _Follower(sites, loop)
+        self.borders: "list[int]" = []
+        """How many calls had been looked at as each step ended."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has seen as many as it needs."""
+        return len(self.borders) >= STARTS
+
+    def stays(self, steps: int) -> bool:
+        """For one step."""
+        return False
+
+    def close(self, steps: int) -> dict:
+        """Follow no more until the next one; the functions per step that was looked at."""
+        self.abandon()
+        self.borders.append(len(self.follower.calls))
+        starts = len(self.borders)
+        return {"starts": starts, **rows(self.follower, totals(self.follower), starts, self._again())}
+
+    def _again(self) -> set:
+        """Calls that came again in another of these steps."""
+        calls, began = self.follower.calls, 0
+        met: "dict[tuple, set[int]]" = {}
+        for number, border in enumerate(self.borders):
+            for call in calls[began:border]:
+                met.setdefault((call.function, call.key), set()).add(number)
+            began = border
+        return {call for call in calls if len(met[call.function, call.key]) > 1}

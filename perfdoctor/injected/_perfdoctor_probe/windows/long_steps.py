@@ -1,0 +1,65 @@
+"""Steps that take long at equal distances, and are no part of a short cycle: an epoch starts in them, or an evaluation
+lies before them. What lies between two steps can be looked at where it is known when it comes again."""
+
+from itertools import pairwise
+
+LONGEST = 4096
+"""Steps from one to the next: more are not waited for."""
+_TIMES = 3
+"""Equal distances that are no chance, of steps that nothing but their length marks."""
+_LONG = 3.0
+"""Times the usual step."""
+_LEAST_SHARE = 0.05
+"""Of the time from one to the next, in what the long step takes beyond a usual one: what is worth finding."""
+_KEPT = 4 * LONGEST
+"""Steps looked at, the latest."""
+
+
+class LongSteps:
+    """Looks at each row of steps once, as it is written, until it knows."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        """Number of the step that `walls` begins with."""
+        self.walls: "list[int]" = []
+        self.started: "list[int]" = []
+        """Steps in which a loader's iterator was started, the latest."""
+        self.is_known = False
+
+    def look(self, first: int, walls: "list[int]", started: "set[int]", marked: "set[int]") -> "dict | None":
+        """`walls`: microseconds of the steps from `first` on; those that are `marked` held work of ours. What to record
+        once it is known where the next one is to be expected."""
+        if self.is_known:
+            return None
+        if first != self.first + len(self.walls):
+            self.first, self.walls, self.started = first, [], []
+        self.walls += (0 if number in marked else wall for number, wall in enumerate(walls, first))
+        self.started = [*self.started, *sorted(started)][-_TIMES:]
+        over = max(0, len(self.walls) - _KEPT)
+        self.first, self.walls = self.first + over, self.walls[over:]
+        found = self._by_start() or self._by_length()
+        self.is_known = found is not None
+        return found
+
+    def _by_start(self) -> "dict | None":
+        """Where one loader starts at equal distances: the first start is that of the job, which takes long anyway."""
+        return self._told(self.started) if len(self.started) > 1 else None
+
+    def _by_length(self) -> "dict | None":
+        long_us = _LONG * self._usual()
+        long = [number for number, wall in enumerate(self.walls, self.first) if wall > long_us and number]
+        return self._told(long[-_TIMES - 1 :]) if len(long) > _TIMES else None
+
+    def _told(self, numbers: "list[int]") -> "dict | None":
+        """None where their distances are not equal, or where it would gain nobody anything to know."""
+        distances = {later - one for one, later in pairwise(numbers)}
+        length, at = distances.pop(), numbers[-1]
+        if distances or not 2 < length <= LONGEST or at < self.first:
+            return None
+        usual, wall = self._usual(), self.walls[at - self.first]
+        worth = wall > _LONG * usual and wall - usual >= _LEAST_SHARE * (wall + (length - 1) * usual)
+        return {"at": at, "length": length} if worth else None
+
+    def _usual(self) -> int:
+        walls = sorted(wall for wall in self.walls if wall)
+        return walls[len(walls) // 2] if walls else 0

@@ -1,0 +1,104 @@
+"""What comes again between two steps: what it costs, and which steps hold it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recordings import batches, boundary, iterator, loader, recorded, selected, site, steps
+from recordings import window as recorded_window
+
+from perfdoctor.evidence import steady
+from perfdoctor.evidence.epoch_starts import build
+from perfdoctor.evidence.model import EpochStarts, Missing
+from perfdoctor.recording.model import ProcessRecording
+
+SITES = (site(1, 64, function="train_dataloader"), site(2, 30, function="features"))
+EPOCHS = [50_000 + 350_000 * (number % 25 == 0 and number > 0) for number in range(200)]
+"""Microseconds of steps, of which every 25th starts an epoch."""
+ROW = {
+    "function": "features",
+    "at": 1,
+    "defined_at": 2,
+    "part": "other",
+    "calls_per_step": 1.0,
+    "arguments": 1,
+    "ms_per_step": 300.0,
+}
+LONG = {"k": "long_steps", "step": 52, "at": 25, "length": 25}
+
+
+def _job(folder: Path, *rows: dict[str, Any], starts: int = 2, walls: list[int] = EPOCHS, **cycle: Any) -> Any:
+    more = [{"k": "cycle", **cycle}] if cycle else []
+    seen = recorded_window("epochs", starts=starts, rows=list(rows))
+    marked = [75, 76, 100, 101]
+    return recorded(folder, *SITES, boundary("optimizer"), steps(walls, marked=marked), LONG, seen, *more)
+
+
+def _built(process: ProcessRecording) -> EpochStarts:
+    selection = selected(process)
+    found = build(process, selection, steady.measure(process, selection))
+    assert isinstance(found, EpochStarts)
+    return found
+
+
+def test_it_is_told_with_how_often_it_comes_and_what_such_a_step_takes_longer(tmp_path: Path) -> None:
+    found = _built(_job(tmp_path, ROW))
+    assert (found.every_steps, found.starts, found.regular) == (25, 2, False)
+    assert found.ms == pytest.approx(350.0)
+    (row,) = found.rows
+    assert (row.ms_per_step, row.at.line) == (300.0, 64)
+
+
+def test_nothing_takes_more_than_such_a_step_has(tmp_path: Path) -> None:
+    (row,) = _built(_job(tmp_path, {**ROW, "ms_per_step": 500.0})).rows
+    assert row.ms_per_step == pytest.approx(350.0)
+
+
+def test_without_a_loader_such_steps_are_irregular_too(tmp_path: Path) -> None:
+    process = _job(tmp_path, ROW)
+    selection = selected(process)
+    assert selection.rows["step"][selection.irregular].tolist() == [25, 50, 125, 150, 175]
+    step = steady.measure(process, selection)
+    assert step.step_ms == pytest.approx(50.0)
+    assert step.irregular_ms == pytest.approx(5 * 350 / selection.span)
+
+
+def test_steps_that_were_expected_to_take_long_and_do_not_are_as_the_others(tmp_path: Path) -> None:
+    selection = selected(_job(tmp_path, ROW, walls=[50_000] * 200))
+    assert not selection.irregular.any()
+
+
+def test_where_whole_cycles_are_steady_they_hold_it(tmp_path: Path) -> None:
+    process = _job(tmp_path, ROW, step=100, length=25, at=25)
+    selection = selected(process)
+    assert not selection.irregular.any() and selection.cycle == 25
+    found = build(process, selection, steady.measure(process, selection))
+    assert isinstance(found, EpochStarts) and found.regular
+
+
+def test_the_making_of_batches_for_training_is_what_other_steps_do_too(tmp_path: Path) -> None:
+    waits = [{**ROW, "part": "input_wait", "loader": number} for number in (1, 2, -1)]
+    drawn = [(step, number) for step in range(200) for number in ((2, 1) if step in (25, 50, 125) else (1,))]
+    process = recorded(
+        tmp_path,
+        *SITES,
+        boundary("optimizer"),
+        loader(1),
+        loader(2),
+        iterator(0, loader=1),
+        batches([step for step, _ in drawn], 100, loader=[number for _, number in drawn]),
+        steps(EPOCHS),
+        LONG,
+        recorded_window("epochs", starts=3, rows=waits),
+    )
+    assert [row.loader for row in _built(process).rows] == [2]
+
+
+def test_one_start_alone_says_nothing(tmp_path: Path) -> None:
+    process = _job(tmp_path, ROW, starts=1)
+    selection = selected(process)
+    assert build(process, selection, steady.measure(process, selection)) is None
+    bare = recorded(tmp_path, boundary("optimizer"), steps(EPOCHS))
+    assert build(bare, selected(bare), Missing("no step")) is None
