@@ -9,7 +9,9 @@ gradient after an update and are in no optimizer, or in one at a learning rate o
 again after the last step with these frozen and not. Gradients that `zero_grad()` takes away before an optimizer or
 anybody else reads them, and what each operator of the backward passes that fill them takes. In a step or two, the lines
 between the passes and in an optimizer of the job's own that run once for each parameter: loops over
-`model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`.
+`model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`. Calls of `torch.autograd.grad` for
+derivatives of an output of which others were asked for in the same step: where one is met first its graph is gone
+through a few times more, one by one and together.
 
 Of a trace: how many kernels the optimizer launches, and the device's idle time meanwhile.
 
@@ -21,7 +23,9 @@ optimizer that is not fused issues ten operators and more for every parameter: f
 step. A gradient that no optimizer uses costs a matrix product or a convolution of the backward pass for each layer, and
 where nothing ahead of a layer learns, all of the backward pass through it. A loss that reaches a model that it does not
 teach fills the gradients of that one too: a critic's, where `generator(noise)` is not detached, goes all the way back
-through the generator, whose gradients are zeroed before its own turn.
+through the generator, whose gradients are zeroed before its own turn. Derivatives of one output that are asked for one
+by one go through all of its graph for each, and where a loss needs them, the backward pass goes through as many graphs:
+in a network for shallow water, of width 96 at 1,000 points, 4 of 7 such calls a step were needless.
 
 Example
 -------
@@ -30,6 +34,7 @@ Example
         average.mul_(0.999).add_(p, alpha=0.001)
     optimizer = torch.optim.AdamW(model.head.parameters())   # and the rest of the model was never frozen
     groups = [{"params": backbone, "lr": 0.0}, {"params": head, "lr": 1e-3}]   # which freezes nothing
+    u_t, u_x = (torch.autograd.grad(u.sum(), by, create_graph=True)[0] for by in (t, x))   # one call gives both
     critic(generator(noise)).mean().backward()               # in the critic's turn, without detach()
 
 How to fix
@@ -38,7 +43,8 @@ Give the optimizer `fused=True`; give all tensors to one operator (`torch._forea
 `clip_grad_norm_` once for all; read a norm every 50 steps; `zero_grad()` without `set_to_none=False`. Step a
 learning-rate schedule once after the optimizer's step, not for each micro-batch. Freeze what is not to learn:
 `model.backbone.requires_grad_(False)`; call a teacher under `torch.no_grad()`. Detach what a loss is not to go back
-through; where it must, name what it teaches: `loss.backward(inputs=list(generator.parameters()))`.
+through; where it must, name what it teaches: `loss.backward(inputs=list(generator.parameters()))`. Ask for all
+derivatives of an output at once: `torch.autograd.grad(u, (t, x), ...)`.
 
 When it stays silent
 --------------------
@@ -51,7 +57,8 @@ optimizer that is not torch's own, which may use its gradients otherwise. Gradie
 somebody was seen to read (a norm, clipping, a saliency map, an update by hand), parameters with hooks, and those that
 changed meanwhile; models of which no parameter learns and whose input needs no gradient, which are PD08's. Gradients
 that are accumulated, clipped, logged or copied before they are zeroed; those of parameters with hooks; derivatives by
-`torch.autograd.grad`, which fill none.
+`torch.autograd.grad`, which fill none. Such derivatives that differ by what they are weighed with (the rows of a
+Jacobian), and those of graphs with functions or hooks of the job's own, which nobody may go through again.
 
 Limits
 ------
@@ -94,6 +101,7 @@ from .._shared.lines import key
 from .._shared.parameters import ParameterLoop, parameter_loops, state_lines
 from .._shared.reads import of_the_job
 from .._shared.traced import traced
+from .derivatives import single_derivatives
 from .discarded import discarded_gradients
 from .gradients import unused_gradients
 from .launches import in_trace
@@ -120,6 +128,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
             slow_update(evidence, step, (), limits),
             unused_gradients(evidence, step, limits),
             *discarded_gradients(evidence, step, limits),
+            *single_derivatives(evidence, step, limits),
         )
         unseen = calls if isinstance(calls, Missing) else lines
         return found(*known) if known else cannot_tell(f"its lines were not watched: {unseen}")
@@ -136,6 +145,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *stepped_schedules(evidence, step, limits),
         unused_gradients(evidence, step, limits),
         *discarded_gradients(evidence, step, limits),
+        *single_derivatives(evidence, step, limits),
     )
     shared = _measured(step, loops)
     if findings:

@@ -20,6 +20,8 @@ class Limits:
     """What gradients that are let go would save: one argument to take out."""
     gradients_share: float = 0.05
     """Of gradients that no optimizer uses: a line to write after the model is made."""
+    derivatives_share: float = 0.05
+    """Of derivatives that one call could ask for together."""
     schedule_share: float = 0.05
     """Of schedules that are stepped more often than the optimizer: one line to move."""
     error_share: float = 0.30

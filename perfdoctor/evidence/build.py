@@ -82,6 +82,7 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "discarded_gradients": lambda rank: windows.discarded(rank.process, rank.step),
     "repeated_work": lambda rank: windows.repeated(rank.process, rank.step),
     "equivalents": lambda rank: windows.equivalents(rank.process, rank.step),
+    "derivatives": lambda rank: windows.derivatives(rank.process),
     "subnormals": lambda rank: windows.subnormals(rank.process, rank.step),
     "lock_waits": lambda rank: windows.lock_waits(rank.process),
     "library_use": lambda rank: windows.library_use(rank.process),

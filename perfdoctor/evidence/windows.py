@@ -17,6 +17,7 @@ from ..recording.lines import (
     LinesWindow,
     RepeatedWork,
     SameResultsWindow,
+    SingleDerivatives,
     SitesWindow,
     SubnormalNumbers,
 )
@@ -189,6 +190,12 @@ def equivalents(process: ProcessRecording, step: Step | Missing) -> tuple[Equiva
         )
         for one in seen.equivalents
     )
+
+
+def derivatives(process: ProcessRecording) -> tuple[SingleDerivatives, ...] | Missing:
+    """Derivatives that are asked for one after the other, the dearest first."""
+    seen = _seen(process.repeats, "repeated-work", 40)
+    return seen if isinstance(seen, Missing) else seen.derivatives
 
 
 def _room(step: Step, ops_ms: float) -> float:

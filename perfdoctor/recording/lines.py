@@ -258,6 +258,21 @@ class Equivalent:
 
 
 @dataclass(frozen=True, slots=True)
+class SingleDerivatives:
+    """Calls of `torch.autograd.grad` at one line for derivatives of outputs of which others were asked for before in
+    the same step. Per step; timed by passes that nobody listened to."""
+
+    at: Site
+    calls_per_step: float
+    ms_per_step: float
+    """In these calls."""
+    saved_ms: float
+    """What they would take less in one pass together with those before them."""
+    created: bool
+    """A graph of them is recorded, which a backward pass goes through later (`create_graph=True`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class RepeatsWindow:
     """All that the window of repeated work saw."""
 
@@ -277,6 +292,8 @@ class RepeatsWindow:
     """Windows that look closer at what this one saw."""
     equivalents: tuple[Equivalent, ...] = ()
     """The one first that saves the most."""
+    derivatives: tuple[SingleDerivatives, ...] = ()
+    """The same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,15 @@ from ill_runs.growth import (
 )
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
 from ill_runs.omp_threads import pinned_workers, timed_threads
-from ill_runs.optimizer import clipping, parameter_loop, slow_update, state_copies, stepped_schedule, zeroed
+from ill_runs.optimizer import (
+    clipping,
+    derived_one_by_one,
+    parameter_loop,
+    slow_update,
+    state_copies,
+    stepped_schedule,
+    zeroed,
+)
 from ill_runs.other_processes import crowded, shared_gpu, throttled
 from ill_runs.repeated_work import computed_again, repeated, unchanged
 from ill_runs.shared_model import (
@@ -212,6 +220,7 @@ ILL: dict[str, Evidence] = {
     "PD16.debugging-allocator": debug_allocator(),
     "PD16.default-device": default_device(),
     "PD16.mode-left-on": mode_left_on(),
+    "PD17.derivatives-one-by-one": derived_one_by_one(),
     "PD17.discarded-gradients": discarded(),
     "PD17.slow-update": slow_update(),
     "PD17.state-copies": state_copies(),

@@ -352,6 +352,7 @@ def healthy() -> Evidence:
         call_sites=(),
         repeated_work=(),
         equivalents=(),
+        derivatives=(),
         decoding=None,
         same_results=(),
         epoch_starts=None,

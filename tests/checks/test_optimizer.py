@@ -9,6 +9,7 @@ from ill_runs.optimizer import (
     HEADER,
     TIMING,
     clipping,
+    derived_one_by_one,
     parameter_loop,
     slow_update,
     state_copies,
@@ -180,3 +181,20 @@ def test_a_schedule_in_the_inner_loop_is_found_by_the_calls_too_many() -> None:
 @pytest.mark.parametrize(("calls", "ms"), [(1.0, 3.0), (1.1, 3.0), (8.0, 1.2)])
 def test_a_schedule_that_is_stepped_once_or_costs_little_is_none(calls: float, ms: float) -> None:
     assert is_clear(examine(stepped_schedule(calls, ms), CHECK.limits))
+
+
+def test_derivatives_asked_for_one_by_one_cost_their_passes_and_those_through_their_graphs() -> None:
+    finding = _found(derived_one_by_one(3.0))
+    assert (finding.id, finding.severity) == ("PD17.derivatives-one-by-one", Severity.WARNING)
+    assert finding.location is not None and finding.location.line == 31
+    assert finding.savings.low_ms == pytest.approx(0.85 * 2 * 3.0)
+    assert finding.savings.high_ms == pytest.approx(3 * 3.0)
+    assert "backward pass" in finding.reasoning
+    plain = _found(derived_one_by_one(3.0, created=False))
+    assert (plain.savings.low_ms, plain.savings.high_ms) == (pytest.approx(0.85 * 3.0), pytest.approx(3.0))
+    assert "backward pass" not in plain.reasoning
+
+
+def test_few_derivatives_are_left_as_they_are() -> None:
+    assert is_clear(examine(derived_one_by_one(0.5), CHECK.limits))
+    assert _ids(with_(derived_one_by_one(), hot_lines=Missing("it was not seen"))) == ["PD17.derivatives-one-by-one"]

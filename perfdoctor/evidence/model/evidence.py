@@ -16,6 +16,7 @@ from ...recording.lines import (
     Line,
     RepeatedWork,
     SameResult,
+    SingleDerivatives,
     SubnormalNumbers,
 )
 from ...recording.locks import LockWaits
@@ -121,6 +122,8 @@ class Evidence:
     """The dearest first; empty where nothing is computed twice."""
     equivalents: tuple[Equivalent, ...] | Missing = NOT_RECORDED
     """Operators for which others make the same numbers in less time, the largest saving first."""
+    derivatives: tuple[SingleDerivatives, ...] | Missing = NOT_RECORDED
+    """Asked for one after the other where one pass computes them together, the dearest first."""
     subnormals: SubnormalNumbers | Missing | None = NOT_RECORDED
     """None where the operators that were watched met hardly any."""
     same_results: tuple[SameResult, ...] | Missing = NOT_RECORDED

@@ -6,7 +6,17 @@ from typing import Any
 
 from samples import HOT_LINES, healthy, step, with_
 
-from perfdoctor.evidence.model import CallSite, Evidence, Line, Loop, ParameterTiming, Parts, Site, UpdateTiming
+from perfdoctor.evidence.model import (
+    CallSite,
+    Evidence,
+    Line,
+    Loop,
+    ParameterTiming,
+    Parts,
+    SingleDerivatives,
+    Site,
+    UpdateTiming,
+)
 
 NORM_LINE = Site("clip.py", 12, "clip", "torch/functional.py:norm")
 HEADER = "for p in model.parameters()"
@@ -80,3 +90,9 @@ def stepped_schedule(calls: float = 8.0, ms: float = 3.0) -> Evidence:
     """In a loop over eight micro-batches."""
     call = CallSite("schedule", Site("train.py", 58, "main"), calls, ms)
     return with_(healthy(), step=step(_PARTS), schedules=(call,))
+
+
+def derived_one_by_one(saved_ms: float = 3.0, **changes: Any) -> Evidence:
+    """Four calls of `grad` that go through graphs which others have gone through before."""
+    one = SingleDerivatives(Site("surge.py", 31, "slopes"), 4.0, saved_ms, saved_ms, True)
+    return with_(healthy(), derivatives=(with_(one, **changes),))

@@ -1,5 +1,5 @@
-"""The window of repeated work: operators that compute again what the same step, or the step before, has computed; and
-those that others could stand for (`equivalents`).
+"""The window of repeated work: operators that compute again what the same step, or the step before, has computed; those
+that others could stand for (`equivalents`); and derivatives that one pass could compute together (`derivatives`).
 
 Three steps under a dispatch mode. Of each operator outside of the backward pass, the optimizer and the making of
 batches it is known whether its arguments are the ones of an earlier call (`values`), what it took and from where it was
@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .. import timeline as parts
 from ..rows import milliseconds, operator, rounded
 from . import innermost
+from .derivatives import Derivatives
 from .equivalents import Equivalents
 from .innermost import InnermostMode
 from .scores import Scores
@@ -162,6 +163,10 @@ class Repeats(TorchDispatchMode):
             except Exception:  # what it would take the place of stays as it is
                 pass
         return result
+
+    def renumbered(self) -> None:
+        """Nodes were recorded that are none of the job's."""
+        self.sequence = _next_sequence()
 
     def _is_judged(self) -> bool:
         """Whether what runs now is the job's own computing, forwards."""
@@ -377,6 +382,8 @@ class RepeatsWindow(InnermostMode):
 
     def open(self) -> None:
         watch = Repeats(self.sites, self.loop)
+        self.derivatives = Derivatives(self.sites, self.loop, watch.renumbered)
+        self.derivatives.open()
         self.opened_ns = _clock()
         self.evaluation.on_scores = watch.scores.made
         self.enter(watch)
@@ -388,6 +395,7 @@ class RepeatsWindow(InnermostMode):
     def abandon(self) -> None:
         """Leave the mode."""
         self.evaluation.on_scores = None
+        self.derivatives.close()
         self.watch.__exit__(None, None, None)
 
     def close(self, steps: int) -> dict:
@@ -395,4 +403,4 @@ class RepeatsWindow(InnermostMode):
         self.abandon()
         watch, self.watch = self.watch, None
         self.asks = watch.suspicion.asks
-        return watch.summary(steps)
+        return {**watch.summary(steps), "derivatives": self.derivatives.summary(steps)}
