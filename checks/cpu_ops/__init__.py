@@ -13,7 +13,8 @@ diagonal alone, products and differences of each with each that are added up, so
 a loss is told to ignore, a tensor that each iteration joins with one more part. Such a way is tried on the job's own
 tensors, timed, and counts only if the numbers are the same and nobody else reads what would not be made. For three
 steps, the arguments and results of each call of the user's own functions, by hashes of what they hold: what Python and
-NumPy compute again. Loops over parameters and copies of the model's state are told by PD17.
+NumPy compute again. Where steps take long at equal distances, the operators without a graph of one of them, such as
+those of an evaluation, in the same ways. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
@@ -78,7 +79,7 @@ at a tenth. Operators that silently fall back from Apple's MPS to the CPU are no
 is seen. What an iteration needs is read from the source of one function and of the methods of its class; what a
 function changes in its arguments, or an object behind another name, is not seen. Where the source cannot be read, a
 loop is taken for one over elements. Repeated work is looked for on a CPU only, not in compiled jobs nor while batches
-are made; what comes again after more than three steps (each epoch's frozen features) is not seen. Values are the same
+are made; what comes again after more than three steps is PD03's, and seen of functions alone. Values are the same
 by what made them of what: data that are read anew are others, though they hold the same numbers. Memory that NumPy
 writes to behind torch's back is told from some of the results' numbers. What is read from Python or NumPy of a product
 or a sort is not seen (`.tolist()`); nor that a matrix which is made anew in each step is sparse, or that the second of

@@ -6,7 +6,6 @@ from perfdoctor.api.findings import (
     Confidence,
     Finding,
     Measurement,
-    Part,
     location,
     milliseconds,
     present,
@@ -17,6 +16,7 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import EpochStarts, Evidence, Missing, SameResult, Step
 
 from .._shared.same_results import SAVED, once
+from .._shared.spread import Spread
 from .waiting import Limits
 
 
@@ -32,13 +32,13 @@ def made_each_epoch(evidence: Evidence, step: Step, limits: Limits) -> tuple[Fin
 
 def _finding(step: Step, seen: EpochStarts, one: SameResult, limits: Limits) -> Finding | None:
     low, high = (fraction * one.ms_per_step / seen.every_steps for fraction in SAVED)
-    part = Part.COMPUTE if seen.regular else Part.EPOCH
-    whole = step.step_ms + (0.0 if seen.regular else step.irregular_ms)
-    if low < limits.min_share * whole:
+    spread = Spread.of(seen)
+    sure_share = spread.share(step, low)
+    if sure_share < limits.min_share:
         return None
     return Finding(
         id="PD03.same-each-epoch",
-        severity=severity(low / whole, limits.min_share, limits.error_share),
+        severity=severity(sure_share, limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
         message="{function} returns the same again every {every:step}: {function_ms} each time, {function_share} of "
         "all the time",
@@ -48,7 +48,7 @@ def _finding(step: Step, seen: EpochStarts, one: SameResult, limits: Limits) -> 
         evidence=(
             Measurement("function", f"`{one.function}()`", "text", "function"),
             milliseconds("function_ms", one.ms_per_step, "in its calls, each time"),
-            share("function_share", min(1.0, high / whole), "of the loop's time"),
+            share("function_share", min(1.0, spread.share(step, high)), "of the loop's time"),
             Measurement("calls", one.calls_per_step, "count", "calls, each time"),
             Measurement("arguments", one.arguments, "count", "different arguments among them"),
             Measurement("every", seen.every_steps, "count", "steps from one time to the next"),
@@ -63,6 +63,6 @@ def _finding(step: Step, seen: EpochStarts, one: SameResult, limits: Limits) -> 
             high,
             "its calls, timed in the job itself, spread over the steps from one to the next; 85 % of that or all comes "
             "back",
-            part=part,
+            part=spread.part,
         ),
     )

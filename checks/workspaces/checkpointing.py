@@ -55,6 +55,7 @@ def needless_checkpointing(evidence: Evidence, step: Step, limits: Limits) -> Fi
                 transformers="TrainingArguments(..., gradient_checkpointing=False)",
             ),
             risk="More memory while training; on another machine, or with a larger batch, it may not fit.",
+            remedies=("memory.keep-activations",),
         ),
         savings=savings(
             step,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..recording.lines import SameResult
+from ..recording.lines import BetweenWindow, EpochStartsWindow, SameResult
 from ..recording.model import ProcessRecording
 from . import windows
 from .evaluation import held
@@ -17,28 +17,41 @@ _PAIR = 2
 """Starts that were looked at: in one alone nothing comes again."""
 
 
-def build(process: ProcessRecording, selection: Selection, step: Step | Missing) -> EpochStarts | Missing | None:
-    """Functions that return the same at each of them; None where none was waited for, or only one came."""
-    window, long = windows.epoch_starts(process), process.long_steps
-    if isinstance(window, Missing):
-        return window
-    if window is None or window.starts < _PAIR or long is None or isinstance(step, Missing):
+def build(process: ProcessRecording, selection: Selection, step: Step | Missing) -> EpochStarts | None:
+    """What comes again at each of them, and what one of them computes needlessly; None where none was looked at."""
+    long, rows = process.long_steps, selection.rows
+    followed, watched = process.epoch_starts, process.between
+    if long is None or isinstance(step, Missing):
         return None
-    rows = selection.rows
     starts = awaited(process, rows["step"]) & (rows["step"] > 0)
     # Watching them takes time: those of the others count, where there are any.
     usual = starts & (rows["marked"] == 0)
     walls = rows["wall_us"][usual if usual.any() else starts] / 1000
     ms = max(0.0, float(walls.mean()) - step.step_ms) if len(walls) else 0.0
-    training = set(held(process).training_loaders.tolist())
-    found = [replace(one, ms_per_step=min(one.ms_per_step, ms)) for one in window.rows if _is_between(one, training)]
-    return EpochStarts(
-        rows=tuple(sorted(found, key=lambda one: -one.ms_per_step)),
-        starts=window.starts,
+    found = EpochStarts(
+        rows=(),
+        repeated=(),
+        equivalents=(),
+        starts=0,
         every_steps=long.length,
         ms=ms,
         regular=1 / long.length > REGULAR_SHARE or process.cycle is not None,
     )
+    if isinstance(watched, BetweenWindow):
+        usually = min(1.0, ms / watched.ops_ms) if watched.ops_ms > 0 else 1.0, 1 / long.length
+        found = replace(
+            found,
+            repeated=windows.repeated_in(watched.rows, *usually),
+            equivalents=windows.equivalents_in(watched.equivalents, *usually),
+        )
+    if isinstance(followed, EpochStartsWindow) and followed.starts >= _PAIR:
+        training = set(held(process).training_loaders.tolist())
+        same = [
+            replace(one, ms_per_step=min(one.ms_per_step, ms)) for one in followed.rows if _is_between(one, training)
+        ]
+        ranked = tuple(sorted(same, key=lambda one: -one.ms_per_step))
+        found = replace(found, rows=ranked, starts=followed.starts)
+    return found
 
 
 def _is_between(one: SameResult, training: set[int]) -> bool:

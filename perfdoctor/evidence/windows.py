@@ -11,7 +11,6 @@ from typing import TypeVar
 from ..recording.kept_trace import KeptTrace
 from ..recording.lines import (
     DiscardedGradients,
-    EpochStartsWindow,
     Equivalent,
     IndexUse,
     LinesWindow,
@@ -166,9 +165,20 @@ def repeated(process: ProcessRecording, step: Step | Missing) -> tuple[RepeatedW
         return seen
     if isinstance(step, Missing):
         return step
-    scale = _room(step, seen.ops_ms)
+    return repeated_in(seen.rows, _room(step, seen.ops_ms))
+
+
+def repeated_in(found: Sequence[RepeatedWork], scale: float, often: float = 1.0) -> tuple[RepeatedWork, ...]:
+    """As it is where all takes `scale` times what it took when it was watched, and is done so `often` in a step."""
+    scale *= often
     return tuple(
-        replace(one, forward_ms=one.forward_ms * scale, backward_ms=one.backward_ms * scale) for one in seen.rows
+        replace(
+            one,
+            ops_per_step=one.ops_per_step * often,
+            forward_ms=one.forward_ms * scale,
+            backward_ms=one.backward_ms * scale,
+        )
+        for one in found
     )
 
 
@@ -179,16 +189,22 @@ def equivalents(process: ProcessRecording, step: Step | Missing) -> tuple[Equiva
         return seen
     if isinstance(step, Missing):
         return step
-    scale = _room(step, seen.ops_ms)
+    return equivalents_in(seen.equivalents, _room(step, seen.ops_ms))
+
+
+def equivalents_in(found: Sequence[Equivalent], scale: float, often: float = 1.0) -> tuple[Equivalent, ...]:
+    """As they are where all takes `scale` times what it took when it was watched, and is done so `often` in a step."""
+    scale *= often
     return tuple(
         replace(
             one,
+            times_per_step=one.times_per_step * often,
             forward_ms=one.forward_ms * scale,
             backward_ms=one.backward_ms * scale,
             other_forward_ms=one.other_forward_ms * scale,
             other_backward_ms=one.other_backward_ms * scale,
         )
-        for one in seen.equivalents
+        for one in found
     )
 
 
@@ -235,12 +251,6 @@ def lock_waits(process: ProcessRecording) -> LockWaits | Missing:
 def same_results(process: ProcessRecording) -> SameResultsWindow | Missing:
     """Functions that are called again for what they have returned before."""
     return _seen(process.same_results, "same-results", 60)
-
-
-def epoch_starts(process: ProcessRecording) -> EpochStartsWindow | Missing | None:
-    """What comes again in each of the steps that take long; None where none was looked at."""
-    window = process.epoch_starts
-    return None if window is None else _seen(window, "epoch-starts", 0)
 
 
 def tracing(process: ProcessRecording) -> TracingTiming | Missing:

@@ -297,6 +297,19 @@ class RepeatsWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class BetweenWindow:
+    """Operators without a graph of one of these steps: what it computes more than once, and what others could stand
+    for. In all."""
+
+    rows: tuple[RepeatedWork, ...]
+    """The dearest first."""
+    equivalents: tuple[Equivalent, ...]
+    """The one first that saves the most."""
+    ops_ms: float
+    """Of all its operators beside those that make batches."""
+
+
+@dataclass(frozen=True, slots=True)
 class SubnormalNumbers:
     """What a step takes longer because of numbers that are smaller than the smallest normal one, and not 0. Per step;
     recorded as it was watched, in evidence in an ordinary step."""

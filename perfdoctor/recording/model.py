@@ -17,6 +17,7 @@ from . import ray
 from .base import Missing, Site
 from .growth import Growth, Planned
 from .lines import (
+    BetweenWindow,
     EpochStartsWindow,
     GradientReads,
     LateShardingSeen,
@@ -194,6 +195,8 @@ class ProcessRecording:
     same_results: SameResultsWindow | Missing | None
     epoch_starts: EpochStartsWindow | Missing | None
     """None where no start of an epoch was awaited, or none came."""
+    between: BetweenWindow | Missing | None
+    """The same."""
     tracing: TracingTiming | Missing | None
     """None where nobody traced Python's allocations."""
     modes: ModesWindow | Missing | None
@@ -322,6 +325,7 @@ KINDS: Mapping[str, str] = {
     "window locks": "lock_waits",
     "window same": "same_results",
     "window epochs": "epoch_starts",
+    "window between": "between",
     "long_steps": "long_steps",
     "cycle": "cycle",
     "growth": "growth",

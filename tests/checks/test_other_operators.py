@@ -7,8 +7,8 @@ from ill_runs.equivalents import FIRST_LINE, otherwise
 from perfdoctor.checks.cpu_ops import CHECK, examine
 from samples import healthy, ids, is_clear, only, with_
 
-from perfdoctor.diagnosis.findings import Finding, Severity
-from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.diagnosis.findings import Finding, Part, Severity
+from perfdoctor.evidence.model import EpochStarts, Evidence, Missing
 
 KINDS = {
     "order": "PD10.product-order",
@@ -59,3 +59,16 @@ def test_a_way_that_is_hardly_faster_is_none() -> None:
 
 def test_nothing_is_told_where_nobody_looked() -> None:
     assert is_clear(examine(with_(healthy(), equivalents=Missing("not reached")), CHECK.limits))
+
+
+def test_what_an_evaluation_does_the_long_way_is_told_by_how_often_that_is() -> None:
+    (one,) = otherwise("rank").equivalents  # type: ignore[misc]
+    starts = EpochStarts((), (), (one,), 0, every_steps=50, ms=800.0, regular=False)
+    evidence = with_(healthy(), epoch_starts=starts, step__irregular_ms=16.0)
+    finding = _found(evidence)
+    assert finding.id == "PD10.whole-sort" and finding.savings.part is Part.EPOCH
+    assert finding.message.endswith("per step ({cost_share}), all of it in one step of {every}")
+    assert {one.name: one.value for one in finding.evidence}["times"] == 2.0 * 50
+    assert is_clear(examine(with_(evidence, step__irregular_ms=800.0), CHECK.limits)), "of all the time it is little"
+    both = with_(evidence, equivalents=(one,))
+    assert [found.savings.part for found in examine(both, CHECK.limits).findings] == [Part.COMPUTE], "told once"

@@ -10,8 +10,8 @@ from ill_runs.repeated_work import AGAIN_LINE, FIRST_LINE, POSITIONS_LINE, compu
 from perfdoctor.checks.cpu_ops import CHECK, examine
 from samples import DEVICE_BOUND, healthy, ids, is_clear, on_gpu, only, with_
 
-from perfdoctor.diagnosis.findings import Finding, Severity
-from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.diagnosis.findings import Finding, Part, Severity
+from perfdoctor.evidence.model import EpochStarts, Evidence, Missing
 from perfdoctor.report import wording
 
 
@@ -118,3 +118,13 @@ def test_a_loop_over_elements_inside_of_it_is_told_with_it() -> None:
     assert ids(examine(loop, CHECK.limits)) == ["PD10.element-loop"]
     both = with_(loop, same_results=computed_again().same_results)
     assert ids(examine(both, CHECK.limits)) == ["PD10.same-result"]
+
+
+def test_what_an_evaluation_computes_for_each_batch_anew_is_to_be_computed_before_them() -> None:
+    (one,) = repeated(first_at=None).repeated_work  # type: ignore[misc]
+    starts = EpochStarts((), (one,), (), 0, every_steps=50, ms=800.0, regular=False)
+    finding = _found(with_(healthy(), epoch_starts=starts, step__irregular_ms=16.0))
+    assert finding.id == "PD10.repeated-work" and finding.savings.part is Part.EPOCH
+    assert "between two steps" in finding.message and "{every}" in finding.message
+    assert {one.name: one.value for one in finding.evidence}["operators"] == 12.0 * 50
+    assert "before the loop over batches" in finding.fix.code

@@ -97,8 +97,42 @@ def test_the_making_of_batches_for_training_is_what_other_steps_do_too(tmp_path:
 
 
 def test_one_start_alone_says_nothing(tmp_path: Path) -> None:
-    process = _job(tmp_path, ROW, starts=1)
-    selection = selected(process)
-    assert build(process, selection, steady.measure(process, selection)) is None
+    assert _built(_job(tmp_path, ROW, starts=1)).rows == ()
     bare = recorded(tmp_path, boundary("optimizer"), steps(EPOCHS))
     assert build(bare, selected(bare), Missing("no step")) is None
+
+
+REPEATED = {
+    "at": 1,
+    "first_at": None,
+    "on_same_data": False,
+    "of_parameters": True,
+    "is_unchanged": False,
+    "ops_per_step": 50.0,
+    "forward_ms": 100.0,
+    "backward_ms": 0.0,
+    "operators": ["linear"],
+}
+SORTED = {
+    "kind": "rank",
+    "at": 2,
+    "then_at": 2,
+    "times_per_step": 8.0,
+    "shape": [64, 1000],
+    "forward_ms": 80.0,
+    "backward_ms": 0.0,
+    "other_forward_ms": 10.0,
+    "other_backward_ms": 0.0,
+}
+
+
+def test_what_lies_between_two_steps_is_spread_over_all_of_them(tmp_path: Path) -> None:
+    watched = recorded_window("between", rows=[REPEATED], equivalents=[SORTED], ops_ms=700.0)
+    process = recorded(tmp_path, *SITES, boundary("optimizer"), steps(EPOCHS), LONG, watched)
+    found = _built(process)
+    (again,), (other,) = found.repeated, found.equivalents
+    # Of 700 ms of operators 350 fit between the steps; they come once in 25 steps.
+    assert (again.forward_ms, again.ops_per_step) == (pytest.approx(100 / 2 / 25), pytest.approx(50 / 25))
+    assert (other.forward_ms, other.other_forward_ms) == (pytest.approx(80 / 50), pytest.approx(10 / 50))
+    assert other.times_per_step == pytest.approx(8 / 25)
+    assert found.rows == ()

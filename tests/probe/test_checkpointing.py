@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
+from perfdoctor.injected._perfdoctor_probe import remedies
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks import checkpointing, ways
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes as microbenchmark
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
@@ -93,3 +95,26 @@ def test_a_job_that_computes_nothing_again_is_left_alone() -> None:
     passes = _passes(again)
     passes.recomputes = False
     assert ways._without_checkpointing(passes, {}) is None
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_as_a_remedy_it_calls_each_block_once_until_it_is_taken_back(reentrant: bool) -> None:
+    calls = []
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x)
+        return x.sin()
+
+    def gradients() -> list[float]:
+        x = torch.arange(4.0, requires_grad=True)
+        checkpoint(block, x, use_reentrant=reentrant).sum().backward()
+        assert x.grad is not None
+        return x.grad.tolist()
+
+    remedy = remedies.make("memory.keep-activations", SimpleNamespace())
+    expected = gradients()
+    assert len(calls) == 2
+    remedy.apply()
+    assert gradients() == expected and len(calls) == 3
+    remedy.withdraw()
+    assert gradients() == expected and len(calls) == 5

@@ -158,7 +158,7 @@ def _appointed() -> tuple[Windows, Recorder]:
 
     recorder, window = Recorder(), OfSomeSteps("epochs")
     windows = Windows(recorder, lambda name: window if name == "epochs" else Window(name), fault, ["ops"])
-    windows.appoint("epochs", 27, 27)
+    windows.appoint(["epochs"], 27, 27)
     return windows, recorder
 
 

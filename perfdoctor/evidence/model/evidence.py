@@ -129,7 +129,7 @@ class Evidence:
     same_results: tuple[SameResult, ...] | Missing = NOT_RECORDED
     """Functions that are called again for what they have returned before, the dearest first; empty where none is."""
     epoch_starts: EpochStarts | Missing | None = NOT_RECORDED
-    """None where no step takes long, or none was seen to come again."""
+    """None where no steps that take long are known to come again."""
     lock_waits: LockWaits | Missing = NOT_RECORDED
     spark: SparkResources | Missing = NO_SPARK
     """The same for all ranks."""

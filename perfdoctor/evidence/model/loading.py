@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from ...recording.base import Missing, Site
-from ...recording.lines import CodeLine, LateSharding, SameResult
+from ...recording.lines import CodeLine, Equivalent, LateSharding, RepeatedWork, SameResult
 from ...recording.loading import LoaderMade, SamplesAsked
 
 NOT_ASKED = Missing("its samples were not asked for again", "let perfdoctor end the job (--steps)")
@@ -131,8 +131,12 @@ class EpochStarts:
     rows: tuple[SameResult, ...]
     """Functions that return each time what they have returned before, the dearest first; per start, and no more than
     such a step takes beyond a steady one."""
+    repeated: tuple[RepeatedWork, ...]
+    """What operators without a graph compute more than once in such a step; spread over all steps."""
+    equivalents: tuple[Equivalent, ...]
+    """Such operators for which others make the same numbers in less time; the same."""
     starts: int
-    """That were looked at."""
+    """At which functions were followed."""
     every_steps: int
     """Steps from one to the next."""
     ms: float

@@ -44,6 +44,8 @@ _FLUSH_NS = 500_000_000
 """Between samples and writes, once the first few steps are on disk."""
 _SETTINGS_STEP = 2
 _EARLY_STEPS = 64
+_BETWEEN = (("between", "repeats"), ("epochs", "same"))
+"""Windows that look at what lies between two steps, where those are planned that look so at steps."""
 
 
 class Probe:
@@ -389,11 +391,12 @@ class Probe:
             self.windows.cycle = found["length"]
             self.windows.replan(line.step)
             self.loop.due_ns = 0
-        if self.cycles.length == 1 and "same" in self.windows.planned:
+        wanted = [name for name, one in _BETWEEN if one in self.windows.planned]
+        if self.cycles.length == 1 and wanted:
             long = self.long_steps.look(first, [row[wall] for row in rows], started, marked)
             if long is not None:
                 self.recorder.record("long_steps", step=line.step, **long)
-                self.windows.appoint("epochs", **long)
+                self.windows.appoint(wanted, **long)
 
     def _write_settings(self) -> None:
         optimizer = self.optimizer() if self.optimizer is not None else None

@@ -143,7 +143,7 @@ FEATURES = SameResult(
 
 def made_each_epoch(*others: SameResult, every: int = 50, regular: bool = False, **changes: Any) -> Evidence:
     """Steps of 20 ms, and before each 50th one 320 ms in which features are made."""
-    starts = EpochStarts((with_(FEATURES, **changes), *others), 3, every, 320.0, regular)
+    starts = EpochStarts((with_(FEATURES, **changes), *others), (), (), 3, every, 320.0, regular)
     of_step = Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=1.7)
     return with_(
         healthy(), step=step(of_step, samples=32.0, irregular_ms=0.0 if regular else 320 / every), epoch_starts=starts

@@ -7,7 +7,7 @@ import sys
 
 from ..changes import Changes
 
-_MODULE = "torch.utils.checkpoint"
+MODULE = "torch.utils.checkpoint"
 _AROUND = "_checkpoint_without_reentrant_generator"
 """What it does before and after it calls a function."""
 
@@ -25,7 +25,7 @@ class Kept:
             yield
 
         self.changes = Changes()
-        self.changes.put(sys.modules[_MODULE], _AROUND, around)
+        self.changes.put(sys.modules[MODULE], _AROUND, around)
         return self
 
     def __exit__(self, *_) -> None:
@@ -34,4 +34,4 @@ class Kept:
 
 def is_known() -> bool:
     """Whether this version of torch makes it the way that is known here."""
-    return hasattr(sys.modules.get(_MODULE), _AROUND)
+    return hasattr(sys.modules.get(MODULE), _AROUND)

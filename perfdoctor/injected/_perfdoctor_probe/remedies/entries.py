@@ -69,6 +69,13 @@ ENTRIES = (
         slot="allocator",
     ),
     Entry(
+        "memory.keep-activations",
+        "keep activations for the backward pass in place of computing them again",
+        "# call layers by themselves, not through torch.utils.checkpoint.checkpoint()",
+        home="checkpointing.KeepActivations",
+        warns="it takes more memory",
+    ),
+    Entry(
         "memory.empty-cache",
         "`torch.cuda.empty_cache()` does nothing",
         "# take torch.cuda.empty_cache() out of the loop",

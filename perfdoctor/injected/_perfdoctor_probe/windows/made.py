@@ -63,6 +63,10 @@ def made(name: str, probe):
         from .same_results import SameResultsWindow
 
         return SameResultsWindow(probe.sites, probe.loop, compiled, probe.windows.cycle)
+    if name == "between":
+        from .between import BetweenWindow
+
+        return BetweenWindow(probe.sites, probe.loop, compiled, probe.evaluation)
     if name == "epochs":
         from .epoch_starts import EpochStartsWindow
 

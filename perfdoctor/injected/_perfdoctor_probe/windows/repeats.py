@@ -12,6 +12,7 @@ freed, nor a critic's forward pass through values that were detached in between.
 made anew, and so had memory that is filled with constants.
 """
 
+import functools
 import math
 import sys
 import time
@@ -48,6 +49,7 @@ _KEPT = 20
 _LEAST = 0.005
 """Of all operators' time: less is not told."""
 _ELSEWHERE = (parts.INPUT, parts.OPTIMIZER, parts.CHECKPOINT, parts.GC, parts.LOGGING)
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _NAMES = 3
 """Operators told of each line, the longest."""
 _clock = time.perf_counter_ns
@@ -132,6 +134,9 @@ class Repeats(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and _is_made_of_others(func):
+            with self:
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
         made = call = None
         has_node = False
         try:
@@ -252,8 +257,17 @@ class Repeats(TorchDispatchMode):
 
     def summary(self, steps: int) -> dict:
         """What is computed again per step, the dearest line first; of `steps` steps all but the first are judged."""
-        judged = steps - 1
         seen = [one for one in self.made if one.step or (one.first is not None and one.first.step)]
+        whole = sum(ns for step, ns in self.spent_ns.items() if step)
+        return {
+            **self._judged(seen, whole, steps - 1, steps),
+            **self.scores.summary(),
+            "asks": list(self.suspicion.asks),
+        }
+
+    def _judged(self, seen: "list[_Made]", whole: int, judged: int, steps: int) -> dict:
+        """What some of the calls compute again in `judged` steps, whose operators took `whole` nanoseconds; and what
+        others could stand for in all `steps`."""
         again = [one for one in seen if one.first is not None and not one.is_used_up]
         spent = _by_line(seen)
         repeated = _by_line(again)
@@ -261,18 +275,16 @@ class Repeats(TorchDispatchMode):
         for one in again:
             if one.stack:
                 rows.setdefault(_whole_line(one.stack, spent, repeated), []).append(one)
-        whole = sum(ns for step, ns in self.spent_ns.items() if step)
         told = sorted(rows.items(), key=lambda item: -_spent_ns(item[1]))[:_KEPT]
         return {
             "ops_ms": milliseconds(whole, judged),
-            **self.scores.summary(),
-            "asks": list(self.suspicion.asks),
             "equivalents": self.equivalents.rows(steps, sum(self.spent_ns.values()), self.sites, _passed_ns),
-            "rows": [self._row(line, calls, steps) for line, calls in told if _spent_ns(calls) >= _LEAST * whole],
+            "rows": [
+                self._row(line, calls, judged, steps) for line, calls in told if _spent_ns(calls) >= _LEAST * whole
+            ],
         }
 
-    def _row(self, line: tuple, calls: "list[_Made]", steps: int) -> dict:
-        judged = steps - 1
+    def _row(self, line: tuple, calls: "list[_Made]", judged: int, steps: int) -> dict:
         longest = max(calls, key=lambda one: one.spent_ns)
         unchanged = [one for one in calls if self._is_unchanged(one, steps)]
         return {
@@ -289,13 +301,21 @@ class Repeats(TorchDispatchMode):
 
     def _is_unchanged(self, one: _Made, steps: int) -> bool:
         """Whether every step makes it, or each of as many as it takes to tell them from the two sides of an update."""
-        return len({other.step for other in self.earlier[one.number]}) >= min(steps, _STEPS)
+        return steps > 1 and len({other.step for other in self.earlier[one.number]}) >= min(steps, _STEPS)
 
     def _first_at(self, one: _Made) -> "int | None":
         """The line that leads to the first of two calls and not to the second; None where there is none."""
         pairs = zip(one.first.stack, one.stack)
         line = next((first for first, second in pairs if first != second), None)
         return self.sites.number((*line, None)) if line is not None else None
+
+
+@functools.lru_cache(maxsize=None)
+def _is_made_of_others(func) -> bool:
+    """Whether it calls other operators and nothing else. Autograd has such a one do so before a mode hears of it, and
+    inference mode does not."""
+    has, name = torch._C._dispatch_has_kernel_for_dispatch_key, func.name()
+    return has(name, "CompositeImplicitAutograd") and not has(name, "CPU")
 
 
 def _next_sequence() -> int:

@@ -48,8 +48,10 @@ class Windows:
         self.length = STEPS
         self.cycle = 1
         """Steps after which the loop does the same again: a window holds all of them."""
-        self.appointed: "tuple[str, int, int] | None" = None
-        """A window, the step that it is to see, and how many steps later the next such one comes."""
+        self.appointed: "list[str]" = []
+        """Windows that are to see steps which come again, one after the other ..."""
+        self.due = (0, 0)
+        """... with the number of the next such step, and how many steps later another one comes."""
         self.attempts: "dict[str, int]" = {}
         self.microbenchmark = self.final_microbenchmark = None
         self.unused_gradients = None
@@ -57,7 +59,7 @@ class Windows:
         self._note_busy()
 
     def _note_busy(self) -> None:
-        self.busy = self.open is not None or bool(self.plan) or self.appointed is not None
+        self.busy = self.open is not None or bool(self.plan) or bool(self.appointed)
         """Whether the next boundary must look at the windows."""
 
     def replan(self, step: int) -> None:
@@ -76,9 +78,10 @@ class Windows:
         self.plan.insert(0 if first else len(self.plan), name)
         self._note_busy()
 
-    def appoint(self, name: str, at: int, length: int) -> None:
-        """Have it see the steps that come `length` after the step `at`, and as many after those, until it is done."""
-        self.appointed = name, at + length, length
+    def appoint(self, names: "list[str]", at: int, length: int) -> None:
+        """Have them see the steps that come `length` after the step `at`, and as many after those, each until it is
+        done."""
+        self.appointed, self.due = list(names), (at + length, length)
         self._note_busy()
 
     def open_within(self, name: str, step: int) -> None:
@@ -113,7 +116,7 @@ class Windows:
             began = self.own.begin()
             self.open_within(self.appointed[0], step)
             if self.open is None:
-                self.appointed = None
+                del self.appointed[0]
                 self._note_busy()
             self.own.end(began)
             return True
@@ -127,12 +130,12 @@ class Windows:
         return True
 
     def _is_appointed(self, step: int) -> bool:
-        if self.appointed is None:
+        if not self.appointed:
             return False
-        name, at, length = self.appointed
+        at, length = self.due
         if step > at:  # this one is over, or another window was open
             at += length * -(-(step - at) // length)
-            self.appointed = name, at, length
+            self.due = at, length
         return step == at
 
     def _open(self, step: int, wall_ns: int) -> None:
@@ -170,8 +173,8 @@ class Windows:
         except Exception as error:
             self.fault(f"window {window.name}", error)
             return
-        if getattr(window, "is_done", False):
-            self.appointed = None
+        if window.name in self.appointed and window.is_done:
+            self.appointed.remove(window.name)
         self.microbenchmark = window.microbenchmark or self.microbenchmark
         self.final_microbenchmark = window.final_microbenchmark or self.final_microbenchmark
         self.unused_gradients = getattr(window, "unused_gradients", None)

@@ -209,13 +209,15 @@ class Values:
 
     def _of(self, tensor) -> _Stored:
         storage = tensor.untyped_storage()
-        version = None if tensor.is_inference() else tensor._version
+        # In inference mode a view counts anew, whatever it is a view of.
+        is_new = tensor.is_inference() or (torch.is_inference_mode_enabled() and type(tensor) is torch.Tensor)
+        version = None if is_new else tensor._version
         stored = self.stored.get(storage._cdata)
         if stored is None:
             stored = self.stored[storage._cdata] = _Stored(StorageWeakRef(storage), next(self.numbers), True)
-        elif stored.version is not None and stored.version != version:
+        elif version is not None and stored.version not in (None, version):
             stored.holds, stored.graph = next(self.numbers), None
-        stored.version = version
+        stored.version = stored.version if version is None else version
         return stored
 
     def _becomes(self, tensor, call: "Call | None", how: tuple, is_given: bool = False) -> None:

@@ -1,0 +1,97 @@
+"""What lies between two steps: operators without a graph, and those alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from users_file import UsersFile
+
+from perfdoctor.injected._perfdoctor_probe import timeline
+from perfdoctor.injected._perfdoctor_probe.windows import equivalents
+from perfdoctor.injected._perfdoctor_probe.windows.between import BetweenWindow
+
+ITEMS = nn.Embedding(2000, 64)
+TOWER = nn.Linear(64, 64)
+USERS = torch.randn(4, 32, 64, generator=torch.Generator().manual_seed(0))
+TARGETS = torch.arange(32)
+
+
+class Sites(UsersFile):
+    """Lines of this file are the user's."""
+
+    def number(self, place: tuple[str, int, str, None]) -> int:
+        return place[1]
+
+
+def scores(users: torch.Tensor) -> torch.Tensor:
+    items = TOWER(ITEMS.weight)
+    return TOWER(users) @ items.T
+
+
+def places(users: torch.Tensor) -> torch.Tensor:
+    order = scores(users).argsort(dim=1, descending=True)
+    return (order == TARGETS[:, None]).nonzero()
+
+
+def evaluated() -> None:
+    with torch.no_grad():
+        for users in USERS:
+            places(users)
+
+
+def evaluated_in_inference_mode() -> None:
+    with torch.inference_mode():
+        for users in USERS:
+            places(users)
+
+
+def trained() -> None:
+    for users in USERS:
+        scores(users).sum().backward()
+
+
+def watched(between: Callable[[], None]) -> dict[str, Any]:
+    """A step with this before it."""
+    clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
+    window = BetweenWindow(
+        Sites(__file__), SimpleNamespace(timeline=clock), compiled=False, evaluation=SimpleNamespace(on_scores=None)
+    )
+    assert window.obstacle() == ""
+    between()
+    trained()  # the first time takes long
+    window.open()
+    try:
+        between()
+        trained()
+    finally:
+        assert window.closable()
+        found = window.close(1)
+    assert torch._C._len_torch_dispatch_stack() == 0
+    return found
+
+
+@pytest.mark.parametrize("between", [evaluated, evaluated_in_inference_mode])
+def test_what_an_evaluation_computes_again_and_the_long_way_is_told(
+    between: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each other way takes 10 us, by the clock."""
+    monkeypatch.setattr(equivalents, "_clock", itertools.count(0, 10_000).__next__)
+    found = watched(between)
+    (again,), (sort,) = found["rows"], found["equivalents"]
+    assert again["at"] == scores.__code__.co_firstlineno + 1
+    # Of four batches three find the items' vectors there.
+    assert again["ops_per_step"] == 3.0 and again["of_parameters"] and not again["is_unchanged"]
+    assert 0 < again["forward_ms"] < found["ops_ms"]
+    assert (sort["kind"], sort["at"]) == ("rank", places.__code__.co_firstlineno + 1)
+    assert sort["times_per_step"] == 4.0
+
+
+def test_the_steps_own_operators_are_looked_at_in_other_windows() -> None:
+    found = watched(lambda: None)
+    assert found["rows"] == [] and found["equivalents"] == []
