@@ -95,6 +95,8 @@ _EACH = 1.05
 """Steps from one to the next, mean, up to which it is one in every step."""
 _VIEWS = 1.25
 """Storage over what is shown of it, from which on views of larger tensors are worth naming."""
+_MOSTLY = 4
+"""The same, from which on to save clones is what to do first."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -171,8 +173,11 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
         ),
         location=location(saves.site),
         fix=Fix(
-            text="Save less often, so that it costs 2 % at most; where it must be this often, " + _instead(saves),
-            code=in_words_of(
+            text=("Save clones, which hold what they show and no more. " if _saves_views(saves) else "")
+            + "Save less often, so that it costs 2 % at most; where it must be this often, "
+            + _instead(saves),
+            code=("state = {{name: tensor.clone() for name, tensor in state.items()}}\n" if _saves_views(saves) else "")
+            + in_words_of(
                 job,
                 f"if step % {wanted} == 0:\n    " + _call(saves),
                 lightning=f"callbacks = [ModelCheckpoint(every_n_train_steps={wanted})]",
@@ -191,6 +196,12 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
             part=part,
         ),
     )
+
+
+def _saves_views(saves: Checkpoints) -> bool:
+    """Whether most of what is written is not shown by any tensor in it."""
+    held = saves.contents
+    return held is not None and 0 < held.tensor_bytes * _MOSTLY < held.storage_bytes
 
 
 def _is_rays(saves: Checkpoints) -> bool:

@@ -11,6 +11,8 @@ class Limits:
 
     min_share: float = 0.05
     """Of the step, for logging: one line to move, so little is worth it."""
+    trainer_share: float = 0.20
+    """Of the step, for what a trainer is told to log, from where on it is an ill: that is how its users log."""
     error_share: float = 0.30
     """A judgement: a third of the time spent on other things than training."""
     min_evaluation_share: float = 0.25

@@ -18,6 +18,8 @@ from .limits import Limits
 
 _LOGGED = (0.8, 0.98)
 """Of its cost: every fifth step to every fiftieth."""
+_OF_TRAINER = "self."
+"""How a module of Lightning's calls what logs."""
 
 
 def logging(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
@@ -30,7 +32,9 @@ def logging(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
     others = "" if dearest.ms_per_step > 0.9 * total else ", most of it in {logger}"
     return Finding(
         id="PD20.logging",
-        severity=cost.severity(limits.min_share, limits.error_share),
+        severity=cost.severity(
+            limits.trainer_share if dearest.name.startswith(_OF_TRAINER) else limits.min_share, limits.error_share
+        ),
         confidence=Confidence.HIGH,
         message=("{logger}" if not others else "logging") + f" in the training loop takes {{cost_ms}} per step{others}",
         reasoning="each call was timed in the job itself: this line calls {logger} {calls:time} per step, "

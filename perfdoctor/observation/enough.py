@@ -10,6 +10,7 @@ from ..evidence import steady
 from ..evidence.compilation import compiled_late
 from ..evidence.model import Missing
 from ..evidence.stats import block_interval
+from ..evidence.trend import trend
 from ..recording.lines import RepeatsWindow
 from ..recording.model import ProcessRecording
 
@@ -37,6 +38,8 @@ _COMPILED_AGAIN, _COMPILING = 3, 0.05
 """What is compiled again for the first or second time, for so much of the later half of the steps, may be its last new
 size, or the first of many: three times tell, and as many steps again without one."""
 
+_GROWN = 0.1
+"""By which steps get longer, from which on that is told (PD15)."""
 _STARTS, _EPOCH_S = 2, 10.0
 """Starts of epochs, or of what else comes again between two steps, that are compared; and the most that is waited from
 one to the next."""
@@ -95,7 +98,8 @@ class Enough:
             complete = False
         if complete and any(self.steps >= steps and self.seconds >= seconds for steps, seconds in self._most):
             return True
-        return self._may_settle and self._is_settled(complete and not 0 < len(process.thread_rounds) < _LEAST_ROUNDS)
+        settles = not (0 < len(process.thread_rounds) < _LEAST_ROUNDS or _may_grow(process, selection))
+        return self._may_settle and self._is_settled(complete and settles)
 
     def _is_settled(self, complete: bool) -> bool:
         if not (complete and self.steps >= _LEAST_STEPS and self.precision <= _PRECISION):
@@ -158,6 +162,14 @@ class Enough:
         if self.goal.steps is not None:
             return f"observing, {min(self.steps, self.goal.steps)} of {self.goal.steps} steady steps"
         return f"observing, {self.steps} steady steps"
+
+
+def _may_grow(process: ProcessRecording, selection: steady.Selection) -> bool:
+    """Whether the job keeps more and more, and its steps may get longer by that or not: more steps tell."""
+    if process.growth is None:
+        return False
+    course = trend(selection)
+    return not isinstance(course, Missing) and course.low < _GROWN and (course.low > 0 or course.high >= _GROWN)
 
 
 def _compiles_again(process: ProcessRecording, selection: steady.Selection) -> bool:

@@ -137,3 +137,11 @@ def test_a_trainer_is_told_in_its_own_words(trainer: str, word: str) -> None:
 def test_without_steps_or_checkpoints_nothing_is_claimed(part: str) -> None:
     outcome = _examined(with_(healthy(), **{part: Missing("it was not seen")}))
     assert outcome.kind is OutcomeKind.CANNOT_TELL and "it was not seen" in outcome.reason
+
+
+def test_where_views_of_much_more_are_saved_clones_come_first() -> None:
+    """A field of 98 kB out of a history of 79 MB: the whole history is written each time."""
+    held = with_(HELD, tensor_bytes=98_304, storage_bytes=78_692_352)
+    fix = _found(checkpoints(contents=held)).fix
+    assert fix.text.startswith("Save clones") and ".clone()" in fix.code
+    assert "clone" not in _found(checkpoints()).fix.code

@@ -20,9 +20,19 @@ from perfdoctor.checks.evaluation_and_logging import CHECK
 from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, with_
 
 from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import LoggingLine
+from perfdoctor.evidence.model import LoggingLine, Site
 
 examined, found = asked(CHECK)
+
+
+@pytest.mark.parametrize(("ms", "severity"), [(2.0, Severity.NOTE), (6.0, Severity.WARNING)])
+def test_what_a_trainer_is_told_to_log_is_an_ill_only_where_it_takes_a_fifth_of_the_step(
+    ms: float, severity: Severity
+) -> None:
+    line = LoggingLine("self.log_dict", Site("model.py", 72, "on_before_optimizer_step"), 1.0, ms)
+    finding = found(with_(logging_loop(ms), logging=(line,)))
+    assert (finding.id, finding.severity) == ("PD20.logging", severity)
+    assert "self.log_dict" in {one.value for one in finding.evidence}
 
 
 def test_logging_is_found_with_its_line() -> None:

@@ -174,3 +174,15 @@ def test_where_epochs_begin_with_something_two_starts_are_waited_for(
     long = {"k": "long_steps", "step": 110, "at": 100, "length": length}
     observed(NOTHING_ASKED, job(quiet(6000, 20), long, *looked_at), now)
     assert (now[0] > 30) == waits
+
+
+@pytest.mark.parametrize(("grown", "kept", "waits"), [(0.10, True, True), (0.10, False, False), (0.0, True, False)])
+def test_where_more_and_more_is_kept_steps_that_may_grow_are_waited_for(
+    job: Job, now: list[float], grown: float, kept: bool, waits: bool
+) -> None:
+    """It takes more steps to tell that they are a tenth longer than that they are about as long."""
+    walls = quiet(4000, 80) * (1 + grown * np.minimum(1, np.arange(4000) / 100))
+    hooks = {"registered_by": "register_forward_hook", "name": "teacher", "owners": 6, "hooks": 72, "per_step": 0.8}
+    growth = {"k": "growth", "step": 45, "containers": [], "graphs": [], "hooks": [{**hooks, "site": -1, "uses": []}]}
+    count, _ = observed(NOTHING_ASKED, job(walls, *[growth] * kept), now)
+    assert (count > 90) == waits

@@ -19,8 +19,9 @@ from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMic
 class Net(nn.Module):
     """Two blocks that are computed again, or not."""
 
-    def __init__(self, again: bool = True) -> None:
+    def __init__(self, again: bool = True, reentrant: bool = False) -> None:
         super().__init__()
+        self.reentrant = reentrant
         torch.manual_seed(0)
         self.again = again
         self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(64, 512), nn.Tanh(), nn.Linear(512, 64)) for _ in range(2))
@@ -36,7 +37,7 @@ class Net(nn.Module):
             self.calls += 1
             return block(x)
 
-        return checkpoint(counted, x, use_reentrant=False) if self.again else counted(x)
+        return checkpoint(counted, x, use_reentrant=self.reentrant) if self.again else counted(x)
 
 
 def _passes(model: nn.Module) -> PassMicrobenchmark:
@@ -74,9 +75,11 @@ def test_sequences_of_blocks_are_kept_too() -> None:
     assert kept.calls >= 1
 
 
-def test_passes_are_made_again_without_it() -> None:
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_passes_are_made_again_without_it(reentrant: bool) -> None:
+    """The reentrant kind takes no backward pass for given inputs: there the other kind stands for it."""
     kept: dict[str, Any] = {}
-    model = Net()
+    model = Net(reentrant=reentrant)
     left = ways._without_checkpointing(_passes(model), kept)
     assert left is not None and 0 < left < 1
     assert kept["kept_bytes"] > 2 * 256 * 512 * 4, "what tanh makes in both blocks"
@@ -95,6 +98,29 @@ def test_a_job_that_computes_nothing_again_is_left_alone() -> None:
     passes = _passes(again)
     passes.recomputes = False
     assert ways._without_checkpointing(passes, {}) is None
+
+
+def test_after_the_passes_the_reentrant_kind_is_itself() -> None:
+    model, x = Net(reentrant=True), torch.randn(16, 64, requires_grad=True)
+    _passes(model).without({})
+    with pytest.raises(RuntimeError, match="use_reentrant"):
+        torch.autograd.grad(model(x).sum(), x)
+
+
+def test_a_hook_that_is_part_of_the_model_is_no_obstacle() -> None:
+    """As transformers registers it around a model that it checkpoints."""
+
+    def make_inputs_require_grads(module: nn.Module, args: Any, output: torch.Tensor) -> None:
+        output.requires_grad_(True)
+
+    def anybodys(module: nn.Module, args: Any, output: torch.Tensor) -> None: ...
+
+    make_inputs_require_grads.__module__ = "transformers.modeling_utils"
+    model = Net()
+    model.blocks[0].register_forward_hook(make_inputs_require_grads)
+    assert "now_ms" in _passes(model).without({})
+    model.blocks[0].register_forward_hook(anybodys)
+    assert "hooks" in str(_passes(model).without({})["missing"])
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -108,6 +108,17 @@ def test_a_library_is_changed_once_it_is_there(bench: Bench, monkeypatch: pytest
     assert writer.add_scalar is before[0]
 
 
+def test_what_lightning_logs_is_told_by_its_own_name(bench: Bench) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    before = vars(lightning.LightningModule)["log"]
+    bench.loggers.look()
+    with pytest.warns(UserWarning, match="trainer"):
+        lightning.LightningModule().log("loss", 1.0)  # outside of any: it is called as before
+    assert bench.calls.totals["log:self.log", 7][0] == 1
+    bench.loggers.forget()
+    assert vars(lightning.LightningModule)["log"] is before
+
+
 def test_what_wandb_is_given_takes_time_to_make(bench: Bench) -> None:
     wandb = pytest.importorskip("wandb")
     before = wandb.Histogram.__init__

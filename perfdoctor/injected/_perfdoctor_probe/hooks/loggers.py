@@ -33,6 +33,8 @@ PLACES = (
     ("wandb.sdk.data_types.image", "Image", ("__init__",)),
     # Of `wandb.watch`, inside the backward pass.
     ("wandb.integration.torch.wandb_torch", "TorchHistory", ("log_tensor_stats",)),
+    ("lightning.pytorch.core.module", "LightningModule", ("log", "log_dict")),
+    ("pytorch_lightning.core.module", "LightningModule", ("log", "log_dict")),
     ("mlflow", "", _TRACKED),
     # Lightning's logger calls it, and who keeps several runs.
     ("mlflow.tracking.client", "MlflowClient", (*_TRACKED, "log_batch")),
@@ -43,6 +45,8 @@ _NAMES = {
     "handle": "logging",
     "refresh": "the progress bar",
     "log": "wandb.log",
+    "LightningModule.log": "self.log",
+    "LightningModule.log_dict": "self.log_dict",
     "flush": "SummaryWriter.flush",
     "Histogram": "wandb.Histogram",
     "Image": "wandb.Image",
@@ -72,7 +76,7 @@ class Loggers:
                 original = vars(holder).get(name)
                 if original is not None:
                     called = owner if name == "__init__" else name
-                    kind = "log:" + _NAMES.get(called, called)
+                    kind = "log:" + _NAMES.get(f"{owner}.{name}", _NAMES.get(called, called))
                     self.changes.put(holder, name, self.calls.wrap(kind, original, LOGGING, in_loop=True))
 
     def forget(self) -> None:

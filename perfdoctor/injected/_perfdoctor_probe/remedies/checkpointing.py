@@ -2,7 +2,7 @@
 
 import sys
 
-from ..microbenchmarks.checkpointing import MODULE, Kept, is_known
+from ..microbenchmarks.checkpointing import FUNCTION, MODULE, Kept, is_known
 from .base import Remedy, UnsuitableError
 
 
@@ -23,7 +23,7 @@ class KeepActivations(Remedy):
     def apply(self) -> None:
         if not is_known():
             raise UnsuitableError("the job does not use torch.utils.checkpoint, or another version of it")
-        self.changes.put(sys.modules[MODULE], "CheckpointFunction", _Called)
+        self.changes.put(sys.modules[MODULE], FUNCTION, _Called)
         self.kept = Kept()
         self.kept.__enter__()
 
