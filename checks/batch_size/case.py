@@ -37,9 +37,6 @@ class Limits:
     """Share of a GPU's memory in use up to which there is room for twice the batch."""
 
 
-_DERIVATIVES = "torch/autograd/__init__.py:grad"
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """A steady step, its batches, and how it grows with them."""
@@ -79,16 +76,11 @@ class Case:
 
     @property
     def backward_line(self) -> Line | None:
-        """The line that asks for the backward pass most often. Derivatives (`torch.autograd.grad`) are no such pass:
-        they may be part of what the job computes of one batch."""
+        """The line that asks for the backward pass most often."""
         lines = self.evidence.hot_lines
         if isinstance(lines, Missing):
             return None
-        asking = [
-            line
-            for line in lines
-            if line.part == "backward" and line.site.via and not line.site.via.endswith(_DERIVATIVES)
-        ]
+        asking = [line for line in lines if line.part == "backward" and line.site.via]
         return max(asking, key=lambda line: line.passes_per_step, default=None)
 
     @property

@@ -44,6 +44,8 @@ class Selection:
     warmup: int
     windowed: int
     irregular: Mask
+    watched: int
+    """Steps that held something else too, and a window: what that takes is not known of them."""
     first: int
     """Number of the first step after the warm-up."""
     last: int
@@ -129,7 +131,8 @@ def select(process: ProcessRecording) -> Selection | Missing:
     kept = numbers[clean]
     first = int(kept[warm]) if warm < len(kept) else int(numbers[-1]) + 1
     after = numbers >= first
-    irregular = _irregular(process, rows) & after & clean
+    odd = _irregular(process, rows) & after
+    irregular = odd & clean
     mask, cycle = after & clean & ~irregular, 1
     if process.cycle is not None:
         whole = _whole_cycles(mask, numbers, process.cycle)
@@ -149,6 +152,7 @@ def select(process: ProcessRecording) -> Selection | Missing:
         warmup=int((~after & clean).sum()),
         windowed=int((~clean).sum()),
         irregular=irregular,
+        watched=int((odd & ~clean).sum()),
         first=first,
         last=int(numbers[-1]) + 1,
         start_ns=int(rows["end_ns"][begin] - 1000 * rows["wall_us"][begin]),
@@ -175,6 +179,7 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
     # The interval is that of the plain mean; the step leaves out hiccups, so it is moved along.
     shift = step_ms - float(ms["wall"].mean())
     extra = (selection.rows["wall_us"][selection.irregular] / 1000 - step_ms).clip(min=0).sum()
+    extra *= 1 + selection.watched / max(1, int(selection.irregular.sum()))  # as long as the others of them
     process_cpu = [selection.per_step(name) for name in ("utime_us", "stime_us")]
     delay = selection.per_step("delay_us")
     no_counters = Missing("too few counter samples in the steady span", "let the job run longer")

@@ -317,17 +317,6 @@ def test_calls_without_a_backward_pass_each_are_no_micro_batches(calls: float, b
     assert "PD05.mergeable-accumulation" not in ids(_examined(_own_batches(calls, backwards)))
 
 
-def test_derivatives_are_no_micro_batches() -> None:
-    """A network for the solution of an equation is called at four places, and its derivatives are asked for there."""
-    evidence = _own_batches(4.0, 7.0)
-    assert not isinstance(evidence.hot_lines, Missing)
-    backward, *others = evidence.hot_lines
-    asked = with_(backward, site__via="torch/autograd/__init__.py:grad")
-    lines = (asked, with_(backward, site__line=99, passes_per_step=1.0), *others)
-    assert "PD05.mergeable-accumulation" not in ids(_examined(with_(evidence, hot_lines=lines)))
-    assert "PD05.mergeable-accumulation" not in ids(_examined(with_(evidence, hot_lines=(asked, *others))))
-
-
 def test_without_lines_or_layers_a_loop_of_its_own_has_one_batch() -> None:
     for part in ("hot_lines", "layers"):
         outcome = _examined(with_(_own_batches(8.0, 8.0), **{part: Missing("it was not seen")}))

@@ -13,7 +13,7 @@ import torch
 from users_file import UsersFile
 
 from perfdoctor.injected._perfdoctor_probe import timeline
-from perfdoctor.injected._perfdoctor_probe.windows import derivatives
+from perfdoctor.injected._perfdoctor_probe.windows import call_sites, derivatives
 from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
 
 STEPS = 3
@@ -177,3 +177,24 @@ def test_the_job_computes_what_it_would_have(step: Callable[[], torch.Tensor]) -
     watched(lambda: made.append(step()) or made[-1])
     assert [one.tolist() for one in made] == [expected] * STEPS
     assert torch.autograd._engine_run_backward.__module__ == "torch.autograd.graph"
+
+
+class _Asked(torch.autograd.Function):
+    answers: list[bool] = []  # noqa: RUF012
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        _Asked.answers.append(call_sites._derives(sys._getframe()))
+        return grad * 2
+
+
+def test_a_pass_that_is_asked_for_derivatives_is_no_backward_pass_of_the_step() -> None:
+    x = torch.ones(3, requires_grad=True)
+    torch.autograd.grad(_Asked.apply(x).sum(), x)
+    _Asked.apply(x).sum().backward()
+    torch.autograd.backward(_Asked.apply(x).sum())
+    assert _Asked.answers == [True, False, False]

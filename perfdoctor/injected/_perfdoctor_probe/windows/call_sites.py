@@ -7,6 +7,7 @@ noted one by one.
 
 import contextlib
 import functools
+import os
 import sys
 import time
 from _thread import get_ident
@@ -65,13 +66,33 @@ _LISTS = (
     (torch.Tensor, "tolist", "to_list"),
 )
 """What makes a tensor of a list or a list of a tensor, and the kind that it is noted as."""
+_AUTOGRAD = os.path.join("torch", "autograd", "__init__.py")
 _clock = time.perf_counter_ns
+
+
+def _derives(frame) -> bool:
+    """Whether `torch.autograd.grad` asks for the pass that this frame waits for."""
+    while frame is not None and not frame.f_code.co_filename.endswith(_AUTOGRAD):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name == "grad"
 
 
 class _Line:
     """What one line issued in one part of the step."""
 
-    __slots__ = ("by_operator", "calls", "faults", "ops", "passes", "pause_ns", "places", "shapes", "spent_ns", "stack")
+    __slots__ = (
+        "by_operator",
+        "calls",
+        "derives",
+        "faults",
+        "ops",
+        "passes",
+        "pause_ns",
+        "places",
+        "shapes",
+        "spent_ns",
+        "stack",
+    )
 
     def __init__(self, stack: list) -> None:
         self.stack = stack
@@ -79,6 +100,8 @@ class _Line:
         self.places: set = set()
         self.passes: set = set()
         """The backward passes in which it issued something, by their number."""
+        self.derives = False
+        """It asks for derivatives, which are no pass of the step's: they may be part of what one batch is for."""
         self.shapes: set = set()
         """Of the tensors that it made, where that may be a batch."""
         self.by_operator: dict = {}
@@ -164,6 +187,7 @@ class _Watch(TorchDispatchMode):
         line = self.lines.get(key)
         if line is None:
             line = self.lines[key] = _Line(self.sites.stack(sys._getframe(2)))
+            line.derives = key[1] == "backward" and _derives(sys._getframe(2))
         line.ops += pending[0]
         line.spent_ns += pending[1]
         line.by_operator[func] = line.by_operator.get(func, 0) + took
@@ -173,7 +197,7 @@ class _Watch(TorchDispatchMode):
         self.faults = faults
         if key[1] in _MAKING and len(line.shapes) < _SHAPES and isinstance(result, torch.Tensor):
             line.shapes.add(tuple(result.shape))
-        if key[1] == "backward":
+        if key[1] == "backward" and not line.derives:
             line.passes.add(torch._C._current_graph_task_id())
         if place is not None:
             line.places.add(place[1])
