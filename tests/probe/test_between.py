@@ -13,6 +13,7 @@ from torch import nn
 from users_file import UsersFile
 
 from perfdoctor.injected._perfdoctor_probe import timeline
+from perfdoctor.injected._perfdoctor_probe.windows import between as between_steps
 from perfdoctor.injected._perfdoctor_probe.windows import equivalents
 from perfdoctor.injected._perfdoctor_probe.windows.between import BetweenWindow
 
@@ -95,3 +96,10 @@ def test_what_an_evaluation_computes_again_and_the_long_way_is_told(
 def test_the_steps_own_operators_are_looked_at_in_other_windows() -> None:
     found = watched(lambda: None)
     assert found["rows"] == [] and found["equivalents"] == []
+
+
+def test_a_long_evaluation_is_looked_at_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count(0, 1_000_000_000)
+    monkeypatch.setattr(between_steps, "_clock", seconds.__next__)
+    found = watched(evaluated)
+    assert found["rows"] == [] and found["ops_ms"] < 10, "three operators"

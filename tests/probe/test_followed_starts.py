@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from observing import line_of
 
 from perfdoctor.injected._perfdoctor_probe import timeline
+from perfdoctor.injected._perfdoctor_probe.windows import epoch_starts
 from perfdoctor.injected._perfdoctor_probe.windows.epoch_starts import STARTS, EpochStartsWindow
 from perfdoctor.recording.lines import EpochStartsWindow as Seen
 from perfdoctor.recording.lines import SameResult
@@ -80,6 +82,22 @@ def test_a_whole_data_set_of_many_megabytes_is_compared() -> None:
         return waves * 2
 
     assert _functions(_seen(2, lambda number: scaled())[-1]) == ["scaled"]
+
+
+def test_a_long_start_is_followed_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch_starts, "LONGEST_NS", 0)
+    loop = Loop()
+    window = EpochStartsWindow(Sites(), loop, compiled=False)
+    told = []
+    for _ in range(2):
+        window.open()
+        table(8)
+        for _ in range(5000):
+            len("")
+        assert sys.getprofile() is None and not window.is_gone()
+        loop.timeline.boundary()
+        told.append(window.close(1))
+    assert _functions(told[-1]) == ["table"]
 
 
 @pytest.mark.timeout(450)

@@ -2,13 +2,27 @@
 `repeats`, operators that compute again what they have computed in it, and those that others could stand for; of those
 alone that record no graph: the others are the step's own."""
 
+import time
+
 import torch
 
+from .epoch_starts import LONGEST_NS
 from .repeats import Repeats, RepeatsWindow
+
+_clock = time.perf_counter_ns
 
 
 class Between(Repeats):
-    """Of one step, in which nothing was there before."""
+    """Of one step, in which nothing was there before; of a long one its beginning."""
+
+    def __init__(self, sites, loop) -> None:
+        super().__init__(sites, loop)
+        self.until_ns = _clock() + LONGEST_NS
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if _clock() > self.until_ns:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _is_judged(self) -> bool:
         return not torch.is_grad_enabled() and super()._is_judged()

@@ -2,20 +2,43 @@
 them. Calls of the user's own functions are followed as in `same_results`; those are told that return in one of these
 steps what they have returned in another."""
 
+import sys
+import time
+
 from .followed import Follower
 from .same_results import SameResultsWindow, rows, totals
 
+LONGEST_NS = 3_000_000_000
+"""Of one start: Python that is listened to takes up to twice as long."""
+_LOOKED_AT = 4096
+"""Calls and returns after which the clock is looked at."""
+_clock = time.perf_counter_ns
 STARTS = 3
 """Looked at: two to compare, and one in which nobody listens."""
 
 
 class _Follower(Follower):
-    """Of more, and of larger things."""
+    """Of more, and of larger things; an evaluation that goes on for long is followed for its beginning."""
 
     most_bytes, largest = 1 << 30, 1 << 28
     """In all 0.6 s: a whole data set may be among them."""
     different = 4096
     """An evaluation asks for all of its samples before it asks for one of them again."""
+    events = 0
+    is_over = False
+
+    def begin(self) -> None:
+        """From here on."""
+        self.is_over = False
+        super().begin()
+
+    def _told(self, frame, event, arg) -> None:
+        self.events += 1
+        if self.events % _LOOKED_AT or _clock() - self.began_ns < LONGEST_NS:
+            super()._told(frame, event, arg)
+        else:
+            sys.setprofile(None)
+            self.is_over = True
 
 
 class EpochStartsWindow(SameResultsWindow):
@@ -40,6 +63,10 @@ class EpochStartsWindow(SameResultsWindow):
     def stays(self, steps: int) -> bool:
         """For one step."""
         return False
+
+    def is_gone(self) -> bool:
+        """Whether it has ended with its thread."""
+        return not self.follower.is_over and super().is_gone()
 
     def close(self, steps: int) -> dict:
         """Follow no more until the next one; the functions per step that was looked at."""
