@@ -10,7 +10,8 @@ the one before. For three steps on a CPU, which operators are called with the sa
 unchanged since, and what was made of it in the same way), and what they and their nodes in the backward pass take; and
 which of them could be others: products of matrices in another order, with a matrix that is nearly empty, or for their
 diagonal alone, products and differences of each with each that are added up, sorts of which little is used, scores that
-a loss is told to ignore, a tensor that each iteration joins with one more part. Such a way is tried on the job's own
+a loss is told to ignore, a tensor that each iteration joins with one more part, diagonal matrices that are factored or
+solved with. Such a way is tried on the job's own
 tensors, timed, and counts only if the numbers are the same and nobody else reads what would not be made. For three
 steps, the arguments and results of each call of the user's own functions, by hashes of what they hold: what Python and
 NumPy compute again. Where steps take long at equal distances, the operators without a graph of one of them, such as
@@ -46,6 +47,7 @@ Example
     squared = (a.unsqueeze(1) - b.unsqueeze(0)).pow(2).sum(-1)        # torch.cdist
     hardest = losses.sort(descending=True).values[:16]                # losses.topk(16)
     features = F.one_hot(atom, 100).float() @ weight                  # weight[atom]
+    policy = MultivariateNormal(mean, torch.diag_embed(std**2))       # Independent(Normal(mean, std), 1)
     loss = F.cross_entropy(head(hidden), labels)                      # labels are -100 for 85 % of the rows
 
 How to fix

@@ -89,6 +89,12 @@ def _finding(step: Step, one: Equivalent, limits: Limits, spread: Spread) -> Fin
 _SORT = "PD10.whole-sort"
 _EMPTY = "PD10.empty-product"
 _REPEATED = "PD10.broadcast-then-sum"
+_DIAGONAL = "PD10.diagonal-covariance"
+_INDEPENDENT = "Work with the diagonals: normal distributions that are independent need no matrix."
+_AS_INDEPENDENT = (
+    "from torch.distributions import Independent, Normal\n"
+    "policy = Independent(Normal(mean, std), 1)  # not MultivariateNormal(mean, torch.diag_embed(std**2))"
+)
 _REWRITINGS = {
     "order": _Rewriting(
         "PD10.product-order",
@@ -161,6 +167,20 @@ _REWRITINGS = {
         "Collect the parts in a list and join them once.",
         "parts.append(part)  # in the loop\nwhole = torch.cat(parts, dim=1)  # once, after it",
         "None: the same numbers.",
+    ),
+    "diagonal-factor": _Rewriting(
+        _DIAGONAL,
+        "this line factors matrices that are diagonal, {shape} numbers",
+        "the factor of such a matrix holds the roots of what is on it",
+        _INDEPENDENT,
+        _AS_INDEPENDENT,
+    ),
+    "diagonal-solve": _Rewriting(
+        _DIAGONAL,
+        "this line solves for matrices that are diagonal, {shape} numbers",
+        "that is to divide by what is on them",
+        _INDEPENDENT,
+        _AS_INDEPENDENT,
     ),
     "top": _Rewriting(
         _SORT,

@@ -115,6 +115,17 @@ def sparse() -> torch.Tensor:
     return EDGES @ TABLE
 
 
+STD = (torch.rand(2000, 12, generator=torch.Generator().manual_seed(5)) + 0.5).requires_grad_()
+
+
+def factored() -> torch.Tensor:
+    return torch.linalg.cholesky(torch.diag_embed(STD.square()))
+
+
+def solved() -> torch.Tensor:
+    return torch.linalg.solve_triangular(torch.diag_embed(STD), VALUES[0, 0, :12, :1].expand(2000, 12, 1), upper=False)
+
+
 def first_few() -> torch.Tensor:
     return SCORES.sort(dim=1, descending=True)[0][:, :10]  # a view: the sum outside reads it
 
@@ -179,6 +190,8 @@ FOUND = {
     "one-hot": [one_hot, one_hot_linear],
     "diagonal": [on_a_diagonal],
     "sparse": [sparse],
+    "diagonal-factor": [factored],
+    "diagonal-solve": [solved],
     "top": [first_few, last_few],
     "rank": [place],
     "second-sort": [ranks],
@@ -280,7 +293,19 @@ def few_are_ignored() -> torch.Tensor:
     return functional.cross_entropy(scores, torch.where(torch.arange(512) % 8 == 0, -100, torch.arange(512)))
 
 
+def correlated() -> torch.Tensor:
+    covariance = torch.diag_embed(STD.square()) + 0.01
+    return torch.linalg.cholesky(covariance)
+
+
+def solved_with_all() -> torch.Tensor:
+    factor = torch.diag_embed(STD) + torch.ones(12, 12).tril(-1) * 0.01
+    return torch.linalg.solve_triangular(factor, STD.unsqueeze(-1), upper=False)
+
+
 LEFT_ALONE = [
+    correlated,
+    solved_with_all,
     beside_its_diagonal,
     grown_and_read,
     joined_once,

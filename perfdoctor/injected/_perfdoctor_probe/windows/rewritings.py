@@ -29,6 +29,8 @@ _EMPTY = 0.02
 """Of a matrix, the numbers that are not 0, at most: sparse products are slower than dense ones above a few per cent."""
 _LEAST_SIDE = 32
 """Rows and columns of a matrix whose numbers are looked at."""
+_LEAST_FACTORED = 2
+"""The same of one that is factored: covariances are small, and many."""
 _IGNORED = 0.3
 """Of the rows of a loss, those that do not count, at least."""
 _TOP = 0.25
@@ -166,7 +168,48 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return _grown(args, known)
     if func is _aten.nll_loss_forward.default:
         return _counted(args, result, known)
+    if func is _aten.linalg_cholesky_ex.default:
+        return _factored(args[0], result[0])
+    if func is _aten.linalg_solve_triangular.default:
+        return _solved(args, kwargs)
     return _searched(args, result, known) if func is _aten.eq.Tensor else None
+
+
+def _factored(matrices, factors) -> "Other | None":
+    """Of matrices that are diagonal the factor is so too: it holds the roots."""
+    if not _are_diagonal(matrices):
+        return None
+    diagonal = matrices.diagonal(dim1=-2, dim2=-1)
+    return Other(
+        "diagonal-factor",
+        lambda: diagonal.sqrt().diag_embed(),
+        [],
+        matrices.shape,
+        instead_of=factors,
+        backward=_scaled,
+    )
+
+
+def _solved(args: tuple, kwargs: dict) -> "Other | None":
+    """To solve with matrices that are diagonal is to divide by what is on it."""
+    matrices, right = args[:2]
+    if kwargs.get("left") is False or kwargs.get("unitriangular") or not _are_diagonal(matrices):
+        return None
+    diagonal = matrices.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+    return Other("diagonal-solve", lambda: right / diagonal, [], matrices.shape, backward=_scaled)
+
+
+def _scaled(gradient):
+    """What the backward pass of either would take, about: as many numbers multiplied once."""
+    return gradient * 0.5
+
+
+def _are_diagonal(matrices) -> bool:
+    """Whether all numbers beside the diagonals are 0, and none on them is."""
+    if matrices.dim() < 2 or matrices.shape[-1] < _LEAST_FACTORED or matrices.shape[-2] != matrices.shape[-1]:
+        return False
+    count = int(torch.count_nonzero(matrices))
+    return count * matrices.shape[-1] == matrices.numel() and bool(matrices.diagonal(dim1=-2, dim2=-1).all())
 
 
 def factors(func, args: tuple, kwargs: dict) -> "tuple | None":
