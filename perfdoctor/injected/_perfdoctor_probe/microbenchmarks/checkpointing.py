@@ -19,6 +19,7 @@ class Kept:
     """While it is entered, `torch.utils.checkpoint` calls functions as if it were not there."""
 
     def __init__(self) -> None:
+        self.changes = Changes()
         self.calls = 0
         """Functions that would have been called again."""
 
@@ -27,7 +28,6 @@ class Kept:
             self.calls += 1
             yield
 
-        self.changes = Changes()
         self.changes.put(sys.modules[MODULE], _AROUND, around)
         return self
 
@@ -38,8 +38,10 @@ class Kept:
 class NotReentrant:
     """While it is entered, the reentrant kind is the other one."""
 
-    def __enter__(self) -> "NotReentrant":
+    def __init__(self) -> None:
         self.changes = Changes()
+
+    def __enter__(self) -> "NotReentrant":
         module = sys.modules.get(MODULE)
         if is_known() and hasattr(module, FUNCTION):
             self.changes.put(module, FUNCTION, _OtherKind)
