@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from perfdoctor.api.findings import Cost, Measurement, Part
-from perfdoctor.api.quantities import EpochStarts, Step
+from perfdoctor.api.quantities import EpochStarts, Equivalent, Missing, RepeatedWork, Step
+
+W = TypeVar("W", Equivalent, RepeatedWork)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class Spread:
         return cls(starts.every_steps, Part.COMPUTE if starts.regular else Part.EPOCH)
 
     @property
-    def often(self) -> str:
+    def clause(self) -> str:
         """A clause of a message that has told what it costs per step; it needs `measured`."""
         return "" if self.every == 1 else ", all of it in one step of {every}"
 
@@ -43,3 +47,19 @@ class Spread:
         """Of so many milliseconds per step, of all the time."""
         whole = step.step_ms + (step.irregular_ms if self.part is Part.EPOCH else 0.0)
         return ms / whole if whole > 0 else 0.0
+
+
+def spread(
+    in_steps: tuple[W, ...] | Missing, between: tuple[W, ...], starts: EpochStarts | None
+) -> Iterator[tuple[W, Spread]]:
+    """What every step does, and what lies between two of them (`starts`) at lines that are none of a step's."""
+    seen = () if isinstance(in_steps, Missing) else in_steps
+    yield from ((one, Spread()) for one in seen)
+    if starts is not None:
+        told = {one.at for one in seen}
+        yield from ((one, Spread.of(starts)) for one in between if one.at not in told)
+
+
+def starts_of(seen: EpochStarts | Missing | None) -> EpochStarts | None:
+    """None where nothing was seen to come again."""
+    return None if isinstance(seen, Missing) else seen

@@ -16,9 +16,9 @@ from perfdoctor.api.findings import (
     present,
     savings,
 )
-from perfdoctor.api.quantities import Equivalent, Evidence, Missing, Step
+from perfdoctor.api.quantities import Equivalent, Evidence, Step
 
-from .._shared.spread import Spread
+from .._shared.spread import Spread, spread, starts_of
 from .limits import Limits
 
 _NOW = (0.85, 1.15)
@@ -42,33 +42,28 @@ class _Rewriting:
 
 def equivalents(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
     """One for each kind and line; none where nobody looked, or the others save little."""
-    seen, starts = evidence.equivalents, evidence.epoch_starts
-    in_steps = () if isinstance(seen, Missing) else seen
-    every_step = present(*(_finding(step, one, limits, Spread()) for one in in_steps))
-    if starts is None or isinstance(starts, Missing):
-        return every_step
-    told = {one.at for one in in_steps}
-    between = (one for one in starts.equivalents if one.at not in told)
-    return (*every_step, *present(*(_finding(step, one, limits, Spread.of(starts)) for one in between)))
+    starts = starts_of(evidence.epoch_starts)
+    found = spread(evidence.equivalents, starts.equivalents if starts else (), starts)
+    return present(*(_finding(step, one, limits, often) for one, often in found))
 
 
-def _finding(step: Step, one: Equivalent, limits: Limits, spread: Spread) -> Finding | None:
+def _finding(step: Step, one: Equivalent, limits: Limits, often: Spread) -> Finding | None:
     low, high = (max(0.0, now * one.now_ms - other * one.other_ms) for now, other in zip(_NOW, _OTHER, strict=True))
     cost = Cost(step, (low + high) / 2)
-    if spread.share(step, cost.ms) < limits.repeated_share:
+    if often.share(step, cost.ms) < limits.repeated_share:
         return None
     how = _REWRITINGS[one.kind]
     return Finding(
         id=how.id,
         severity=cost.severity(limits.repeated_share, limits.error_share),
         confidence=Confidence.HIGH,
-        message=how.message + ": {cost_ms} per step ({cost_share})" + spread.often,
+        message=how.message + ": {cost_ms} per step ({cost_share})" + often.clause,
         reasoning=how.reasoning + "; as it is: {now_ms} per step, forwards and backwards; tried on the job's own "
         "tensors, the other way takes {other_ms}",
         evidence=(
-            *spread.measured(cost),
+            *often.measured(cost),
             Measurement("shape", " x ".join(str(size) for size in one.shape), "text", "what need not be made"),
-            Measurement("times", one.times_per_step * spread.every, "count", f"times {spread.each}"),
+            Measurement("times", one.times_per_step * often.every, "count", f"times {often.each}"),
             Measurement("then_at", str(one.then_at), "text", "the line where it ends"),
             milliseconds("now_ms", one.now_ms, "these operators and their part of the backward pass, per step"),
             milliseconds("other_ms", one.other_ms, "the other way, backward pass included"),
@@ -81,7 +76,7 @@ def _finding(step: Step, one: Equivalent, limits: Limits, spread: Spread) -> Fin
             high,
             "both ways, timed in a step or two of the job itself",
             ceiling=min(high, one.now_ms),
-            part=spread.part,
+            part=often.part,
         ),
     )
 

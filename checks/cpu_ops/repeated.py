@@ -13,9 +13,9 @@ from perfdoctor.api.findings import (
     present,
     savings,
 )
-from perfdoctor.api.quantities import Evidence, Missing, RepeatedWork, Step
+from perfdoctor.api.quantities import Evidence, RepeatedWork, Step
 
-from .._shared.spread import Spread
+from .._shared.spread import Spread, spread, starts_of
 from .limits import Limits
 
 _FORWARD = (0.85, 1.15)
@@ -29,14 +29,9 @@ a part."""
 
 def repeated_work(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
     """One for each line; none where nothing is computed twice, or nobody looked."""
-    seen, starts = evidence.repeated_work, evidence.epoch_starts
-    in_steps = () if isinstance(seen, Missing) else seen
-    every_step = present(*(_finding(step, one, limits, Spread()) for one in in_steps if not _is_benchmark(one)))
-    if starts is None or isinstance(starts, Missing):
-        return every_step
-    told = {one.at for one in in_steps}
-    between = (one for one in starts.repeated if one.at not in told)
-    return (*every_step, *present(*(_finding(step, one, limits, Spread.of(starts)) for one in between)))
+    starts = starts_of(evidence.epoch_starts)
+    found = spread(evidence.repeated_work, starts.repeated if starts else (), starts)
+    return present(*(_finding(step, one, limits, often) for one, often in found if not _is_benchmark(one)))
 
 
 def _is_benchmark(one: RepeatedWork) -> bool:
@@ -44,24 +39,24 @@ def _is_benchmark(one: RepeatedWork) -> bool:
     return one.is_unchanged and one.on_same_data and one.of_parameters
 
 
-def _finding(step: Step, one: RepeatedWork, limits: Limits, spread: Spread) -> Finding | None:
+def _finding(step: Step, one: RepeatedWork, limits: Limits, often: Spread) -> Finding | None:
     low, high = (
         forward * one.forward_ms + backward * one.backward_ms + around_ms * one.ops_per_step
         for forward, backward, around_ms in zip(_FORWARD, _BACKWARD, _AROUND_MS, strict=True)
     )
     cost = Cost(step, (low + high) / 2)
-    if spread.share(step, cost.ms) < limits.repeated_share:
+    if often.share(step, cost.ms) < limits.repeated_share:
         return None
     return Finding(
         id="PD10.unchanged-work" if one.is_unchanged else "PD10.repeated-work",
         severity=cost.severity(limits.repeated_share, limits.error_share),
         confidence=Confidence.HIGH,
-        message=_message(one, spread) + spread.often,
-        reasoning=_reasoning(one, spread),
+        message=_message(one, often) + often.clause,
+        reasoning=_reasoning(one, often),
         evidence=(
-            *spread.measured(cost),
+            *often.measured(cost),
             Measurement(
-                "operators", one.ops_per_step * spread.every, "count", f"operators that need not run, {spread.each}"
+                "operators", one.ops_per_step * often.every, "count", f"operators that need not run, {often.each}"
             ),
             Measurement("names", ", ".join(f"`{name}`" for name in one.operators), "text", "the longest of them"),
             Measurement("first_at", str(one.first_at or one.at), "text", "where it is computed first"),
@@ -69,15 +64,15 @@ def _finding(step: Step, one: RepeatedWork, limits: Limits, spread: Spread) -> F
             milliseconds("backward_ms", one.backward_ms, "in their part of the backward pass, per step"),
         ),
         location=location(one.at),
-        fix=_ONCE if one.is_unchanged else _KEPT if spread.every == 1 else _BEFORE,
+        fix=_ONCE if one.is_unchanged else _KEPT if often.every == 1 else _BEFORE,
         savings=savings(
-            step, low, high, "operators of a step or two, timed one by one in the job itself", part=spread.part
+            step, low, high, "operators of a step or two, timed one by one in the job itself", part=often.part
         ),
     )
 
 
-def _message(one: RepeatedWork, spread: Spread) -> str:
-    if spread.every > 1:
+def _message(one: RepeatedWork, often: Spread) -> str:
+    if often.every > 1:
         return "this line computes the same values again and again between two steps: {cost_ms} per step ({cost_share})"
     if one.is_unchanged:
         return "this line computes the same values in every step: {cost_ms} per step ({cost_share})"
@@ -86,14 +81,14 @@ def _message(one: RepeatedWork, spread: Spread) -> str:
     return "this line computes again what {first_at} has computed in the same step: {cost_ms} per step ({cost_share})"
 
 
-def _reasoning(one: RepeatedWork, spread: Spread) -> str:
+def _reasoning(one: RepeatedWork, often: Spread) -> str:
     read = (
         "tensors that have not changed since the step before"
         if one.is_unchanged
         else "the same tensors as before, unchanged"
     )
     return (
-        f"{{operators:operator}} {spread.each}, most of the time {{names}}, read {read}, and draw no random numbers: "
+        f"{{operators:operator}} {often.each}, most of the time {{names}}, read {read}, and draw no random numbers: "
         "{forward_ms}" + (", and {backward_ms} of the backward pass" if one.backward_ms > 0 else "")
     )
 

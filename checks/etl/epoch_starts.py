@@ -16,14 +16,14 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import EpochStarts, Evidence, Missing, SameResult, Step
 
 from .._shared.same_results import SAVED, once
-from .._shared.spread import Spread
+from .._shared.spread import Spread, starts_of
 from .waiting import Limits
 
 
 def made_each_epoch(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
     """One for each function; none where nothing was seen to come again."""
-    seen = evidence.epoch_starts
-    if seen is None or isinstance(seen, Missing):
+    seen = starts_of(evidence.epoch_starts)
+    if seen is None:
         return ()
     again = evidence.same_results
     in_steps = set() if isinstance(again, Missing) else {one.defined_at for one in again}  # PD10 tells of them

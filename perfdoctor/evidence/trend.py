@@ -18,6 +18,9 @@ from .steady import Selection
 
 Array = npt.NDArray[np.float64]
 
+DRIFT = 0.1
+"""Of the early length of a step: the share from which on steps count as slower over time (PD15). What surely changes by
+more over the steps seen will not stay as it is, and what it comes to nobody knows."""
 _AROUND = 8
 """Steps on either side of a window that say how long a part was then."""
 _PARTS = ("input_wait", "forward", "backward", "optimizer", "checkpoint", "gc")

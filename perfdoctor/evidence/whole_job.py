@@ -10,15 +10,12 @@ import numpy as np
 from ..recording.model import Ints, ProcessRecording
 from .model import JobParts, Missing, WholeJob
 from .steady import Selection
-from .trend import trend
+from .trend import DRIFT, trend
 
 RECURRING = ("epoch_starts", "evaluation", "inference", "checkpoints", "logging", "between")
 """Parts that come again and again, and not in every step."""
 _LOOKED_FOR = ("epoch_starts", "evaluation", "checkpoints")
 """Of these, what most jobs have: that none was seen in a few hundred steps does not mean that there is none."""
-_DRIFT = 0.1
-"""Of the early length of a step: what surely changes by more over the steps seen will not stay as it is, and what it
-comes to nobody knows. The share from which on steps count as slower over time, too."""
 _REGULAR = 1.5
 """Times the shortest way from one to the next, up to which they come at regular steps."""
 _AT_EPOCH = 0.02
@@ -50,7 +47,7 @@ def extrapolated(
     course = trend(selection)
     if isinstance(course, Missing):
         return course
-    if (course.is_gradual and course.low >= _DRIFT) or course.high <= -_DRIFT:
+    if (course.is_gradual and course.low >= DRIFT) or course.high <= -DRIFT:
         return Missing("its steps do not stay as long as they are", code="drifts")
     seen = len(process.steps)
     left = plan.steps - seen

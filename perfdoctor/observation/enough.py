@@ -10,7 +10,7 @@ from ..evidence import steady
 from ..evidence.compilation import compiled_late
 from ..evidence.model import Missing
 from ..evidence.stats import block_interval
-from ..evidence.trend import trend
+from ..evidence.trend import DRIFT, trend
 from ..recording.lines import RepeatsWindow
 from ..recording.model import ProcessRecording
 
@@ -38,8 +38,6 @@ _COMPILED_AGAIN, _COMPILING = 3, 0.05
 """What is compiled again for the first or second time, for so much of the later half of the steps, may be its last new
 size, or the first of many: three times tell, and as many steps again without one."""
 
-_GROWN = 0.1
-"""By which steps get longer, from which on that is told (PD15)."""
 _STARTS, _EPOCH_S = 2, 10.0
 """Starts of epochs, or of what else comes again between two steps, that are compared; and the most that is waited from
 one to the next."""
@@ -169,7 +167,7 @@ def _may_grow(process: ProcessRecording, selection: steady.Selection) -> bool:
     if process.growth is None:
         return False
     course = trend(selection)
-    return not isinstance(course, Missing) and course.low < _GROWN and (course.low > 0 or course.high >= _GROWN)
+    return not isinstance(course, Missing) and course.low < DRIFT and (course.low > 0 or course.high >= DRIFT)
 
 
 def _compiles_again(process: ProcessRecording, selection: steady.Selection) -> bool:
