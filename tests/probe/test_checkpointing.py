@@ -81,7 +81,7 @@ def test_passes_are_made_again_without_it(reentrant: bool) -> None:
     kept: dict[str, Any] = {}
     model = Net(reentrant=reentrant)
     left = ways._without_checkpointing(_passes(model), kept)
-    assert left is not None and 0 < left < 1
+    assert left is not None and left > 0
     assert kept["kept_bytes"] > 2 * 256 * 512 * 4, "what tanh makes in both blocks"
 
 

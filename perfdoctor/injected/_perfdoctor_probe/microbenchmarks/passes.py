@@ -79,11 +79,11 @@ class PassMicrobenchmark:
         longest = max(zip(times, calls), key=lambda pair: pair[0][0] * pair[1].count)[1]
         return {"batch": longest.batch, "times": list(zip(_FACTORS, self._sums(times)))}
 
-    def without(self, ways: dict, clock=None, limit_ns: int = _LIMIT_NS, of=min) -> dict:
+    def without(self, ways: dict, clock=None, limit_ns: "int | None" = None, of=min) -> dict:
         """Milliseconds of all these calls as they are, `now_ms`, and each way; or why there are none. A way is what
         makes a `Way` for a call and its module. `clock` and `of` as for `replay.in_turns`."""
-        limit_ns //= max(1, len(self.calls))
-        times, missing = self._all(lambda call: call.timed_without(list(ways.values()), limit_ns, clock, of))
+        part_ns = (limit_ns or _LIMIT_NS) // max(1, len(self.calls))
+        times, missing = self._all(lambda call: call.timed_without(list(ways.values()), part_ns, clock, of))
         return missing or dict(zip(("now_ms", *(f"{name}_ms" for name in ways)), self._sums(times)))
 
     def saved_bytes(self) -> "int | None":

@@ -59,7 +59,7 @@ def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> d
     return {"now_ms": now_ms, "times": list(times.items()), **told}
 
 
-def _left(passes: PassMicrobenchmark, way, limit_ns: int = _BESIDE_NS) -> "float | None":
+def _left(passes: PassMicrobenchmark, way, limit_ns: int) -> "float | None":
     """What is left of the passes as they are that way, which may not fit the model; None where it cannot be made."""
     found = passes.without({"this": way}, clock=time.perf_counter_ns, limit_ns=limit_ns)
     return found["this_ms"] / found["now_ms"] if found.get("now_ms") else None
@@ -149,7 +149,7 @@ def _without_padding(passes: PassMicrobenchmark, told: dict) -> "float | None":
 
     longest = max(cuts.values(), key=lambda found: found.rows * found.length)
     told.update(length=longest.length, needed=longest.needed)
-    return _left(passes, way)
+    return _left(passes, way, _BESIDE_NS)
 
 
 def _without_checkpointing(passes: PassMicrobenchmark, told: dict) -> "float | None":
@@ -196,7 +196,7 @@ def _with_fused_attention(passes: PassMicrobenchmark, attention: "list[dict]") -
 
         return Way(change, put_back)
 
-    left = _left(passes, way)
+    left = _left(passes, way, _BESIDE_NS)
     return left if fused else None
 
 
