@@ -1,0 +1,61 @@
+"""What some operators could be in place of what they are: the same numbers by others, read off their arguments.
+
+Each rule is given an operator that has just run and says what would have done as well, where the shapes promise that
+less is to be computed. Whether it does, and is faster, is for the caller to try. Rules follow tensors back to what made
+them by the memory that they share, through views and through products with a number.
+"""
+
+import torch
+
+from . import matrices, sorts, sums
+from .followed import PRODUCTS, SORTS, Link, Other, factors, links
+from .matrices import by_content
+
+__all__ = ["LINEAR", "SAME_MEMORY", "Link", "Other", "by_content", "by_shape", "factors", "links", "of_part"]
+
+_aten = torch.ops.aten
+_SUMS = (_aten.sum.dim_IntList, _aten.mean.dim)
+SAME_MEMORY = (_aten._unsafe_view.default,)
+"""Its result is a view of its argument, though its schema does not say so."""
+LINEAR = _SUMS
+"""They may read a product of matrices as well: what they make of it is as cheap to make of its factors."""
+
+
+def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
+    """What could be in the place of this operator and of those whose results it reads; `known` as for `links`."""
+    if func in PRODUCTS:
+        return matrices.in_another_order(func, args, known)
+    if func in _SUMS:
+        return sums.summed(func, args, result, known)
+    if func is _aten.linalg_vector_norm.default:
+        return sums.distance_of_norm(args, result, known)
+    if func in SORTS:
+        return sorts.ranked(args, kwargs, result, known)
+    if func is _aten.cat.default:
+        return _grown(args, known)
+    if func is _aten.nll_loss_forward.default:
+        return matrices.counted(args, result, known)
+    if func is _aten.linalg_cholesky_ex.default:
+        return matrices.factored(args[0], result[0])
+    if func is _aten.linalg_solve_triangular.default:
+        return matrices.solved(args, kwargs)
+    return sorts.searched(args, result, known) if func is _aten.eq.Tensor else None
+
+
+def _grown(args: tuple, known) -> "Other | None":
+    """What was joined before is copied to be joined with more: once for all of it would do."""
+    found = next((one for one in map(known, args[0]) if one is not None and one.func is _aten.cat.default), None)
+    if found is None or found.args[1:] != args[1:]:
+        return None
+    return Other("grown", _nothing, [found], found.shape, instead_of=False, replaces_last=False)
+
+
+def _nothing() -> None:
+    """What need not be done at all."""
+
+
+def of_part(found: Link, tensor) -> "Other | None":
+    """What could be in the place of an operator of whose result this part is read; None where no less would do."""
+    if found.func in SORTS:
+        return sorts.top(found, tensor)
+    return matrices.diagonal(found, tensor) if found.func in PRODUCTS else None

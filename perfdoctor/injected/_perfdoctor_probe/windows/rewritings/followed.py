@@ -1,0 +1,151 @@
+"""What is kept of operators whose results others may be made of otherwise, and the way back from those."""
+
+from math import prod
+
+import torch
+
+_aten = torch.ops.aten
+PRODUCTS = (_aten.mm.default, _aten.bmm.default)
+SORTS = (_aten.sort.default, _aten.sort.stable)
+_SCALINGS = (_aten.mul.Tensor, _aten.div.Tensor)
+_SCORES = (_aten.mm.default, _aten.addmm.default)
+_ADDITIONS = (_aten.add.Tensor, _aten.add_.Tensor)
+_WIDER = 4
+"""Times as many numbers as the larger argument has: from where on a product in between is worth replacing by one of
+matrices."""
+
+
+class Link:
+    """What an operator has made, as far as what is made of it could be made otherwise. It keeps that operator's
+    arguments, which are smaller, until the step is over."""
+
+    __slots__ = ("args", "func", "kwargs", "made", "order", "shape", "source", "strides", "used_by", "which")
+
+    def __init__(self, func, args: tuple, made, result, source: "Link | None" = None) -> None:
+        self.func = func
+        self.args = args
+        self.kwargs: dict = {}
+        self.made = made
+        self.shape = tuple(result.shape)
+        self.strides = result.stride()
+        self.source = source
+        """What it was made of, if that is one."""
+        self.which = 0
+        """Of the results of the operator."""
+        self.order = source.order if source is not None else self.shape[-2:]
+        """Rows and columns of a matrix as they lie in memory: operators by number keep that."""
+        self.used_by: list = []
+        """Operators that have read it."""
+
+
+class Other:
+    """A way to make what an operator has made."""
+
+    __slots__ = ("backward", "instead_of", "kind", "links", "make", "replaces_last", "shape")
+
+    def __init__(
+        self, kind: str, make, links: "list[Link]", shape, backward=None, instead_of=None, replaces_last: bool = True
+    ) -> None:
+        self.kind = kind
+        self.make = make
+        """Makes it; called once or twice, at once."""
+        self.links = links
+        """What need not be made then, if nobody else reads it."""
+        self.shape = tuple(shape)
+        """Of the largest thing that need not be made, or of what is nearly empty."""
+        self.backward = backward
+        """Does what the backward pass would have to, given the gradient; None: twice as much as forwards."""
+        self.instead_of = instead_of
+        """What it makes, where that is not the result itself; False where what it makes is the same by definition."""
+        self.replaces_last = replaces_last
+        """Whether the operator that reads the last link need not be called either."""
+
+
+def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]":
+    """What it has made that is worth following, as tensors and links. `known`: the link of a tensor, or None."""
+    if func in PRODUCTS or func in _SCORES:
+        if result.numel() >= max(args[-2].numel(), args[-1].numel()) and not kwargs:
+            return [(result, Link(func, args, made, result))]
+    elif func is _aten._log_softmax.default:
+        source = known(args[0])
+        if source is not None and score_factors(source) is not None and args[0].dim() == 2 and args[1] in (1, -1):
+            return [(result, Link(func, args, made, result, source))]
+    elif func in _ADDITIONS and isinstance(args[1], torch.Tensor) and args[1].dim() == 1:
+        source = known(args[0])
+        if source is not None and source.func in _SCORES and not kwargs:
+            return [(result, Link(func, args, made, result, source))]
+    elif func is _aten.cat.default:
+        return [(result, Link(func, args, made, result))]
+    elif func in SORTS:
+        return _sorted_links(func, args, kwargs, result, made)
+    elif func in _SCALINGS and _is_number(args[1]):
+        source = known(args[0])
+        if source is not None and _is_matrix(source):
+            return [(result, Link(func, args, made, result, source))]
+    elif _is_square(func, args):
+        source = known(args[0])
+        if source is not None and source.func is _aten.sub.Tensor and tuple(args[0].shape) == source.shape:
+            return [(result, Link(func, args, made, result, source))]
+    elif func in (_aten.mul.Tensor, _aten.sub.Tensor) and _is_wide(args, result):
+        return [(result, Link(func, args, made, result))]
+    return []
+
+
+def _sorted_links(func, args: tuple, kwargs: dict, result, made) -> "list[tuple]":
+    """Numbers and their places: who reads either reads what was sorted."""
+    numbers, places = (Link(func, args, made, one) for one in result)
+    numbers.kwargs = places.kwargs = kwargs
+    places.which, places.used_by = 1, numbers.used_by
+    return [(result[0], numbers), (result[1], places)]
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, torch.Tensor) and value.dim() == 0)
+
+
+def _is_matrix(found: Link) -> bool:
+    return behind(found)[0].func in PRODUCTS
+
+
+def _is_square(func, args: tuple) -> bool:
+    if func is _aten.pow.Tensor_Scalar:
+        return args[1] == 2
+    return func is _aten.mul.Tensor and args[0] is args[1]
+
+
+def _is_wide(args: tuple, result) -> bool:
+    """Whether each argument is repeated along dimensions of the other."""
+    both = [one for one in args[:2] if isinstance(one, torch.Tensor) and one.dim() and one.is_floating_point()]
+    return len(both) == 2 and result.numel() >= _WIDER * max(_numbers(one) for one in both)
+
+
+def _numbers(tensor) -> int:
+    """Those in memory: what is expanded has less than elements."""
+    return prod(size for size, stride in zip(tensor.shape, tensor.stride()) if stride)
+
+
+def behind(found: Link) -> "tuple[Link, float, list[Link]]":
+    """The link that numbers were multiplied to, their product, and all links on the way."""
+    factor, way = 1.0, [found]
+    while found.func in _SCALINGS and found.source is not None:
+        number = float(found.args[1])
+        factor = factor * number if found.func is _aten.mul.Tensor else factor / number
+        found = found.source
+        way.append(found)
+    return found, factor, way
+
+
+def factors(func, args: tuple, kwargs: dict) -> "tuple | None":
+    """Both matrices of a product and what is added to it; None for any other operator."""
+    if func is _aten.mm.default:
+        return args[0], args[1], None
+    return (args[1], args[2], args[0]) if func is _aten.addmm.default and not kwargs else None
+
+
+def score_factors(found: Link) -> "tuple | None":
+    """The matrices of a product and what was added to it, by the same operator or the next one."""
+    if found.func in _SCORES:
+        return factors(found.func, found.args, {})
+    if found.func in _ADDITIONS and found.source is not None:
+        return *factors(found.source.func, found.source.args, {})[:2], found.args[1]
+    return None

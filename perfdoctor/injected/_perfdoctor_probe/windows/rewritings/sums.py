@@ -1,0 +1,61 @@
+"""Sums over products and over squared differences of all with all, as products of matrices."""
+
+from math import prod
+
+import torch
+
+from .followed import Link, Other
+
+_aten = torch.ops.aten
+
+
+def summed(func, args: tuple, result, known) -> "Other | None":
+    """A sum over a product, or over a squared difference, of which each factor is repeated for the other."""
+    found = known(args[0])
+    if found is None or tuple(args[0].shape) != found.shape or not args[1]:
+        return None
+    dims = {dim % len(found.shape) for dim in args[1]}
+    count = prod(found.shape[dim] for dim in dims) if func is _aten.mean.dim else 1
+    if found.func is _aten.mul.Tensor and found.source is None:
+        one, other = found.args[:2]
+        return Other("product", lambda: _einsum(one, other, found.shape, dims, result) / count, [found], found.shape)
+    source = found.source
+    if source is None or source.func is not _aten.sub.Tensor:
+        return None
+    return Other("distance", lambda: _distances(source, dims, result) / count, [found, source], source.shape)
+
+
+def distance_of_norm(args: tuple, result, known) -> "Other | None":
+    found = known(args[0])
+    is_plain = len(args) >= 3 and args[1] == 2 and args[2]
+    if found is None or found.func is not _aten.sub.Tensor or not is_plain or tuple(args[0].shape) != found.shape:
+        return None
+    dims = {dim % len(found.shape) for dim in args[2]}
+    return Other("distance", lambda: _distances(found, dims, result).clamp_min(0).sqrt(), [found], found.shape)
+
+
+def _distances(found: Link, dims: "set[int]", result):
+    """|x|^2 + |y|^2 - 2 x y of a difference."""
+    one, other = found.args[:2]
+    own = [_einsum(each, each, found.shape, dims, None) for each in (one, other)]
+    return (own[0] + own[1]).sub_(_einsum(one, other, found.shape, dims, None), alpha=2).reshape(result.shape)
+
+
+def _einsum(one, other, shape: tuple, dims: "set[int]", result):
+    """Of two tensors that are repeated up to a shape, summed over some dimensions; those of size 1 stay where there is
+    no `result` to say otherwise."""
+    letters = [[], []]
+    squeezed = []
+    for which, tensor in enumerate((one, other)):
+        ahead = len(shape) - tensor.dim()
+        for dim in reversed(range(tensor.dim())):
+            if shape[ahead + dim] > 1 and (tensor.shape[dim] == 1 or tensor.stride(dim) == 0):
+                tensor = tensor.select(dim, 0)
+            else:
+                letters[which].insert(0, ahead + dim)
+        squeezed.append(tensor)
+    kept = [dim for dim in range(len(shape)) if dim not in dims and (dim in letters[0] or dim in letters[1])]
+    made = torch.einsum(squeezed[0], letters[0], squeezed[1], letters[1], kept)
+    if result is not None:
+        return made.reshape(result.shape)
+    return made.reshape([shape[dim] if dim in kept else 1 for dim in range(len(shape))])
