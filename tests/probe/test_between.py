@@ -23,13 +23,6 @@ USERS = torch.randn(4, 32, 64, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.arange(32)
 
 
-class Sites(UsersFile):
-    """Lines of this file are the user's."""
-
-    def number(self, place: tuple[str, int, str, None]) -> int:
-        return place[1]
-
-
 def scores(users: torch.Tensor) -> torch.Tensor:
     items = TOWER(ITEMS.weight)
     return TOWER(users) @ items.T
@@ -61,7 +54,7 @@ def watched(between: Callable[[], None]) -> dict[str, Any]:
     """A step with this before it."""
     clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
     window = BetweenWindow(
-        Sites(__file__), SimpleNamespace(timeline=clock), compiled=False, evaluation=SimpleNamespace(on_scores=None)
+        UsersFile(__file__), SimpleNamespace(timeline=clock), compiled=False, evaluation=SimpleNamespace(on_scores=None)
     )
     assert window.obstacle() == ""
     between()

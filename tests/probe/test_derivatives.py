@@ -22,9 +22,6 @@ STEPS = 3
 class Sites(UsersFile):
     """Lines of this file are the user's."""
 
-    def number(self, place: tuple[str, int, str, None]) -> int:
-        return place[1]
-
     def here(self, depth: int) -> int:
         return next(line for file, line, _ in self.stack(sys._getframe(depth)) if file == __file__)
 

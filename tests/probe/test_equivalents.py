@@ -17,13 +17,6 @@ from perfdoctor.injected._perfdoctor_probe.windows import equivalents
 from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
 
 
-class Sites(UsersFile):
-    """Lines of this file are the user's."""
-
-    def number(self, place: tuple[str, int, str, None]) -> int:
-        return place[1]
-
-
 def _drawn(*shape: int, learns: bool = True) -> torch.Tensor:
     made = torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
     return made.requires_grad_(learns)
@@ -42,7 +35,7 @@ def watched(step: Callable[[], torch.Tensor], steps: int = 3) -> list[dict[str, 
     """What was found in steps that each end in a backward pass."""
     clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
     loop = SimpleNamespace(timeline=clock)
-    window = RepeatsWindow(Sites(__file__), loop, compiled=False, evaluation=SimpleNamespace(on_scores=None))
+    window = RepeatsWindow(UsersFile(__file__), loop, compiled=False, evaluation=SimpleNamespace(on_scores=None))
     step().sum().backward()
     window.open()
     try:

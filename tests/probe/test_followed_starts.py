@@ -8,28 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from observing import line_of
+from users_file import IdleLoop, UsersFile
 
-from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.windows import epoch_starts
 from perfdoctor.injected._perfdoctor_probe.windows.epoch_starts import STARTS, EpochStartsWindow
 from perfdoctor.recording.lines import EpochStartsWindow as Seen
 from perfdoctor.recording.lines import SameResult
-
-
-class Loop:
-    def __init__(self) -> None:
-        self.timeline = timeline.Timeline()
-        self.drawing: list[int] | None = None
-
-
-class Sites:
-    """This file is the user's, and nothing else."""
-
-    def is_library(self, filename: str) -> bool:
-        return filename != __file__
-
-    def at(self, code: Any, line: int) -> tuple[str, int]:
-        return code.co_name, line - code.co_firstlineno
 
 
 def table(size: int) -> np.ndarray:
@@ -38,8 +22,8 @@ def table(size: int) -> np.ndarray:
 
 def _seen(starts: int, between: Any) -> list[dict[str, Any]]:
     """What is told after each of the starts."""
-    loop = Loop()
-    window = EpochStartsWindow(Sites(), loop, compiled=False)
+    loop = IdleLoop()
+    window = EpochStartsWindow(UsersFile(__file__), loop, compiled=False)
     told = []
     for number in range(starts):
         window.open()
@@ -86,8 +70,8 @@ def test_a_whole_data_set_of_many_megabytes_is_compared() -> None:
 
 def test_a_long_start_is_followed_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epoch_starts, "LONGEST_NS", 0)
-    loop = Loop()
-    window = EpochStartsWindow(Sites(), loop, compiled=False)
+    loop = IdleLoop()
+    window = EpochStartsWindow(UsersFile(__file__), loop, compiled=False)
     told = []
     for _ in range(2):
         window.open()

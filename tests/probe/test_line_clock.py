@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import traceback
+from types import CodeType
 
 import pytest
+from users_file import IdleLoop, UsersFile
 
 from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.windows import line_clock
@@ -14,27 +16,16 @@ from perfdoctor.injected._perfdoctor_probe.windows.line_clock import LineClock
 from perfdoctor.injected._perfdoctor_probe.windows.lines import LinesWindow
 
 
-class Loop:
-    def __init__(self) -> None:
-        self.timeline = timeline.Timeline()
-        self.drawing: list[int] | None = None
-
-
-class Sites:
-    """This file is the user's, and nothing else."""
-
-    def is_library(self, filename: str) -> bool:
-        return filename != __file__
-
-    def at(self, code, line: int) -> tuple[str, int]:
+class Sites(UsersFile):
+    def at(self, code: CodeType, line: int) -> tuple[str, int]:
         return code.co_name, line
 
 
 class RunningJob:
     def __init__(self) -> None:
         self.ns = 0
-        self.loop = Loop()
-        self.clock = LineClock(Sites(), self.loop)
+        self.loop = IdleLoop()
+        self.clock = LineClock(Sites(__file__), self.loop)
 
     def spend(self, us: int) -> None:
         self.ns += 1000 * us
@@ -281,7 +272,7 @@ def test_a_tracer_of_the_jobs_own_stays(bench: RunningJob) -> None:
     def theirs(frame, event, arg):
         return None
 
-    window = LinesWindow(Sites(), bench.loop, compiled=False)
+    window = LinesWindow(Sites(__file__), bench.loop, compiled=False)
     assert window.obstacle() == ""
     window.open()
     sys.settrace(theirs)
@@ -289,7 +280,7 @@ def test_a_tracer_of_the_jobs_own_stays(bench: RunningJob) -> None:
     assert sys.gettrace() is theirs
     assert "traces the job's lines" in window.obstacle()
     sys.settrace(None)
-    assert "torch.compile" in LinesWindow(Sites(), bench.loop, compiled=True).obstacle()
+    assert "torch.compile" in LinesWindow(Sites(__file__), bench.loop, compiled=True).obstacle()
 
 
 def test_an_evaluation_is_timed_for_a_while_at_most(bench: RunningJob) -> None:
@@ -298,14 +289,14 @@ def test_an_evaluation_is_timed_for_a_while_at_most(bench: RunningJob) -> None:
         bench.ns += 1000
         bench.ns += LIMIT_NS
 
-    window = EvaluationWindow(Sites(), bench.loop, compiled=False)
+    window = EvaluationWindow(Sites(__file__), bench.loop, compiled=False)
     window.open()
     work()
     assert sys.gettrace() is None
     assert not window.is_gone(), "it has ended by itself, and not with its thread"
     first = work.__code__.co_firstlineno
     assert {row["site"][1] - first for row in window.close(1)["lines"] if row["site"][0] == "work"} == {1, 2}
-    again = EvaluationWindow(Sites(), bench.loop, compiled=False)
+    again = EvaluationWindow(Sites(__file__), bench.loop, compiled=False)
     again.open()
     again.abandon()
     assert sys.gettrace() is None and not again.is_gone()

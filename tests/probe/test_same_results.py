@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from observing import line_of
+from users_file import IdleLoop, UsersFile
 
 from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.windows import followed
@@ -22,22 +23,6 @@ from perfdoctor.injected._perfdoctor_probe.windows.same_results import FollowedB
 MS = 1_000_000
 _NOW = [0]
 GENERATOR = np.random.default_rng(0)
-
-
-class Loop:
-    def __init__(self) -> None:
-        self.timeline = timeline.Timeline()
-        self.drawing: list[int] | None = None
-
-
-class Sites:
-    """This file is the user's, and nothing else."""
-
-    def is_library(self, filename: str) -> bool:
-        return filename != __file__
-
-    def at(self, code, line: int) -> tuple[str, int]:
-        return code.co_name, line - code.co_firstlineno
 
 
 def spend(ms: float = 1.0) -> None:
@@ -66,8 +51,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def seen(step: Callable[[], object], steps: int = 2, part: int = timeline.OTHER) -> list[dict[str, Any]]:
     """Rows of a window over so many steps."""
-    loop = Loop()
-    window = SameResultsWindow(Sites(), loop, compiled=False)
+    loop = IdleLoop()
+    window = SameResultsWindow(UsersFile(__file__), loop, compiled=False)
     assert window.obstacle() == ""
     window.open()
     try:
@@ -85,8 +70,8 @@ def seen(step: Callable[[], object], steps: int = 2, part: int = timeline.OTHER)
 
 
 def test_calls_for_batches_of_two_loaders_are_told_apart() -> None:
-    loop = Loop()
-    window = SameResultsWindow(Sites(), loop, compiled=False)
+    loop = IdleLoop()
+    window = SameResultsWindow(UsersFile(__file__), loop, compiled=False)
     window.open()
     try:
         for step in range(4):
@@ -174,8 +159,8 @@ def test_a_call_that_raises_with_nobody_listening_is_none_that_returned() -> Non
 
 
 def test_one_step_is_not_enough_for_what_is_called_once_in_it() -> None:
-    loop = Loop()
-    window = SameResultsWindow(Sites(), loop, compiled=False)
+    loop = IdleLoop()
+    window = SameResultsWindow(UsersFile(__file__), loop, compiled=False)
     window.open()
     assert window.stays(1) and window.stays(2) and not window.stays(3)
     window.abandon()
@@ -183,7 +168,7 @@ def test_one_step_is_not_enough_for_what_is_called_once_in_it() -> None:
 
 
 def test_the_samples_of_a_batch_are_compared_with_one_another() -> None:
-    batches = FollowedBatches(Sites(), Loop())
+    batches = FollowedBatches(UsersFile(__file__), IdleLoop())
     for number in range(2):
         batches.begin()
         for sample in range(4):
@@ -478,8 +463,8 @@ def test_who_takes_next_to_no_time_is_let_go() -> None:
         spend(0.01)
         return np.arange(8.0)
 
-    loop = Loop()
-    window = SameResultsWindow(Sites(), loop, compiled=False)
+    loop = IdleLoop()
+    window = SameResultsWindow(UsersFile(__file__), loop, compiled=False)
     window.open()
     for _ in range(100):
         short()
@@ -549,8 +534,8 @@ def test_nothing_of_the_job_is_kept() -> None:
         kept.append(weakref.ref(result))
         return result
 
-    loop = Loop()
-    window = SameResultsWindow(Sites(), loop, compiled=False)
+    loop = IdleLoop()
+    window = SameResultsWindow(UsersFile(__file__), loop, compiled=False)
     window.open()
     for _ in range(2):
         made()
@@ -562,14 +547,14 @@ def test_a_profiler_of_the_jobs_own_stays() -> None:
     def theirs(frame: object, event: str, arg: object) -> None:
         return None
 
-    window = SameResultsWindow(Sites(), Loop(), compiled=False)
+    window = SameResultsWindow(UsersFile(__file__), IdleLoop(), compiled=False)
     window.open()
     sys.setprofile(theirs)
     window.close(1)
     assert sys.getprofile() is theirs
     assert "profiles" in window.obstacle()
     sys.setprofile(None)
-    assert "torch.compile" in SameResultsWindow(Sites(), Loop(), compiled=True).obstacle()
+    assert "torch.compile" in SameResultsWindow(UsersFile(__file__), IdleLoop(), compiled=True).obstacle()
 
 
 def _worked(watch: Callable[[Callable[[], object]], object]) -> list[Any]:

@@ -1,8 +1,10 @@
-"""A stand-in for `Sites` that takes one file's lines for the user's."""
+"""Stand-ins: `Sites` that take one file's lines for the user's, and a `Loop` that is in no step."""
 
 from __future__ import annotations
 
-from types import FrameType
+from types import CodeType, FrameType
+
+from perfdoctor.injected._perfdoctor_probe import timeline
 
 
 class UsersFile:
@@ -20,3 +22,17 @@ class UsersFile:
 
     def is_library(self, filename: str) -> bool:
         return filename != self.file
+
+    def at(self, code: CodeType, line: int) -> tuple[str, int]:
+        """The function, and the line within it."""
+        return code.co_name, line - code.co_firstlineno
+
+    def number(self, place: tuple[str, int, str, None]) -> int:
+        """The line."""
+        return place[1]
+
+
+class IdleLoop:
+    def __init__(self) -> None:
+        self.timeline = timeline.Timeline()
+        self.drawing: list[int] | None = None
