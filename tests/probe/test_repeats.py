@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -20,6 +21,12 @@ X = torch.randn(256, 64, generator=torch.Generator().manual_seed(1))
 ARITHMETIC = ("addmm", "mm")
 UNWATCHED = SimpleNamespace(on_scores=None)
 """No forward pass is one of an evaluation."""
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each operator takes 50 us: what it would take here depends on who else computes."""
+    monkeypatch.setattr(repeats, "_clock", itertools.count(0, 50_000).__next__)
 
 
 class Sites(UsersFile):
@@ -388,7 +395,7 @@ def test_without_a_second_step_nothing_is_judged() -> None:
     window = RepeatsWindow(
         Sites(), SimpleNamespace(timeline=SimpleNamespace(step=0, stack=[0])), compiled=False, evaluation=UNWATCHED
     )
-    window.opened_ns = 0
+    window.opened_ns = -repeats._LIMIT_NS
     assert window.stays(1) and not window.stays(2)
 
 
