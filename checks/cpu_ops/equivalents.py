@@ -122,6 +122,21 @@ _REWRITINGS = {
         "Keep it as a sparse matrix.",
         "adjacency = adjacency.to_sparse()  # once, before the loop\nout = adjacency @ x",
     ),
+    "by-rows": _Rewriting(
+        "PD10.sparse-by-coordinates",
+        "this line multiplies by a sparse matrix of {shape} that is kept by coordinates",
+        "it is the same in every step, and products with a sparse matrix whose numbers lie row by row are faster here",
+        "Keep the matrix by rows.",
+        "adjacency = adjacency.coalesce().to_sparse_csr()  # once, before the loop\nout = adjacency @ x",
+    ),
+    "transform": _Rewriting(
+        "PD10.transform-length",
+        "this line makes Fourier transforms of {shape} numbers, a length with a large prime factor",
+        "transforms of lengths that are products of 2, 3, 5 and 7 have fast kernels; one up to 5 % shorter was tried",
+        "Take a length nearby that is made of small primes; zeros may fill a longer one.",
+        "n_fft = scipy.fft.next_fast_len(n, real=True)  # 1152 for 1151, 625 for 601",
+        "The frequencies of the bins move a little: compare the loss, and train the same model with it from its start.",
+    ),
     "product": _Rewriting(
         _REPEATED,
         "this line multiplies each by each, {shape} numbers, to add them up",

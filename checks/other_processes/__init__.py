@@ -4,23 +4,29 @@ What it looks at
 ----------------
 From outside, twice a second over the steady steps: how long the job's threads were runnable without a CPU, the CPU
 time of other processes, idle and stolen time, throttling by the control group, memory pressure
-and swapping. The processes that took the CPU are named: pid, command, user.
+and swapping. The processes that took the CPU are named: pid, command, user. From inside: each call of the loop that
+starts a process, ends a pool or runs another program, with its line and time; a loader's workers are for PD03.
 
 Why it costs time
 -----------------
 A thread that finds no CPU does nothing, and OpenMP makes its team wait for it. On a shared machine a neighbour that
 keeps one of two cores busy takes half of a job's second core, and with spinning threads many times that. A
 container's CPU quota stops all threads at once for the rest of each period. The cost is not visible inside the
-job: everything just takes longer.
+job: everything just takes longer. Processes that the loop itself starts in each step cost twice: forking copies the
+page tables of a large process, and the pages that are touched afterwards.
 
 Example
 -------
+    with Pool(2) as pool:  # in each step: forked, and ended, for one batch
+        rows = pool.map(prepare, batch)
+
     python train.py &      # on 8 cores, beside somebody's `stress -c 8`: each step takes about twice as long
 
 How to fix
 ----------
 End or move the neighbour, give the job CPUs of its own (`taskset`, a cpuset, exclusive scheduling), raise the
-container's quota, or use no more threads than the CPUs that are left.
+container's quota, or use no more threads than the CPUs that are left. Keep one pool for all steps; ask other programs
+rarely.
 
 When it stays silent
 --------------------
@@ -52,6 +58,7 @@ from .case import Case, Limits
 from .cpu import contention, steal, throttled
 from .gpu import shared_gpu, throttled_gpu
 from .memory import memory_pressure
+from .started import started
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -70,6 +77,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         memory_pressure(case),
         shared_gpu(case),
         throttled_gpu(case),
+        *started(case),
     )
     if findings:
         return found(*findings, measurements=case.shared())

@@ -29,6 +29,8 @@ _MOST_GAINED = 0.45
 _TRIED_KEEPS = (0.3, 1.2)
 """Of what the passes took less with freed memory kept, in the same process. A judgement: another launch has its blocks
 elsewhere."""
+_FORKS = 0.2
+"""Calls per step that start or end processes, from which on the faults are those of pages that a fork has shared."""
 _MALLOC = (
     "export MALLOC_MMAP_THRESHOLD_=4294967296\nexport MALLOC_TRIM_THRESHOLD_=8589934592\n"
     "export MALLOC_TOP_PAD_=268435456\n"
@@ -44,6 +46,8 @@ def allocator_churn(
     An opportunity: the allocator's thresholds are its own choice, and nothing in the job is wrong. Faults also come and
     go from launch to launch: two healthy programs had none in one and 5 to 7 % in the next.
     """
+    if _forks(evidence):
+        return None
     faults_ms *= _of_operators(evidence, memory, step)
     # Faults cannot take longer than the kernel worked; its other work is not theirs.
     ceiling = min(memory.system_cpu_ms, _MOST_PER_FAULT * faults_ms, step.step_ms)
@@ -137,3 +141,8 @@ def _allocator_fix(memory: HostMemory) -> Fix:
         risk="The process keeps its peak memory; on a machine that is short of it, set smaller values.",
         remedies=("memory.malloc", "memory.jemalloc", "memory.tcmalloc"),
     )
+
+
+def _forks(evidence: Evidence) -> bool:
+    calls = () if isinstance(evidence.processes, Missing) else evidence.processes
+    return sum(call.calls_per_step for call in calls) >= _FORKS

@@ -119,6 +119,8 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "concurrency": lambda rank, steps: concurrency.build(rank.process, steps),
     "compilation": lambda rank, steps: compilation.build(rank.process, steps),
     "schedules": lambda rank, steps: memory.calls(rank.process, steps, "schedule"),
+    "processes": lambda rank, steps: memory.calls(rank.process, steps, "process"),
+    "programs": lambda rank, steps: memory.calls(rank.process, steps, "program"),
     "profiled": lambda rank, steps: profiled.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
     "host": lambda rank, steps: build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus),

@@ -229,7 +229,9 @@ class Equivalent:
     distance: numbers repeated for one another, multiplied or subtracted and squared, and then added. top, rank,
     second-sort: a sort of which a few numbers, places of single ones or their ranks are used. ignored: scores that a
     loss is told to ignore. grown: what is joined to be joined again with more. trace: a product of matrices of which
-    the diagonal is read. diagonal-factor, diagonal-solve: matrices that are diagonal, factored or solved with."""
+    the diagonal is read. diagonal-factor, diagonal-solve: matrices that are diagonal, factored or solved with. by-rows:
+    a product with a sparse matrix by coordinates. transform: of a length that is made of large primes, against one of
+    fewer numbers."""
     at: Site
     """The line of the first of these operators ..."""
     then_at: Site

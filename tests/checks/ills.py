@@ -73,7 +73,7 @@ from ill_runs.optimizer import (
     stepped_schedule,
     zeroed,
 )
-from ill_runs.other_processes import crowded, shared_gpu, throttled
+from ill_runs.other_processes import asks_a_program, crowded, pool_for_each_batch, shared_gpu, throttled
 from ill_runs.repeated_work import computed_again, repeated, unchanged
 from ill_runs.shared_model import (
     actors_behind_a_lock,
@@ -254,6 +254,8 @@ ILL: dict[str, Evidence] = {
     "PD12.memory-pressure": with_(
         healthy(), host__memory_pressure_share=0.3, step__cpu_ms=14.0, host__swap_in_bytes=1e8, host__seconds=5.0
     ),
+    "PD12.started-each-step": pool_for_each_batch(),
+    "PD12.programs-in-loop": asks_a_program(),
     "PD12.gpu-shared": shared_gpu(),
     "PD12.gpu-throttled": on_gpu(host__gpu_throttled_share=0.9, host__gpu_throttled_clock=0.5),
     "PD13.too-many-threads": timed_threads(16, {1: 10.0, 2: 6.0, 16: 12.0}),

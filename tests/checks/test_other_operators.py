@@ -15,6 +15,8 @@ KINDS = {
     "one-hot": "PD10.empty-product",
     "diagonal": "PD10.empty-product",
     "sparse": "PD10.empty-product",
+    "by-rows": "PD10.sparse-by-coordinates",
+    "transform": "PD10.transform-length",
     "product": "PD10.broadcast-then-sum",
     "distance": "PD10.broadcast-then-sum",
     "trace": "PD10.product-order",

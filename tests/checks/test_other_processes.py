@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from ill_runs.other_processes import crowded, shared_gpu, throttled
+from ill_runs.other_processes import asks_a_program, crowded, pool_for_each_batch, shared_gpu, throttled
 from ills import ILL
 from perfdoctor.checks.other_processes import CHECK
 from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind
-from perfdoctor.evidence.model import Missing, Neighbour
+from perfdoctor.evidence.model import Evidence, Missing, Neighbour
 from perfdoctor.report import wording
 
 _examined, _found = asked(CHECK)
@@ -206,3 +206,27 @@ def test_a_gpu_of_ones_own_is_not_shared(changes: dict[str, float]) -> None:
 def test_clocks_held_down_count_by_the_time_they_cost(times: float, clock: float, count: int) -> None:
     evidence = on_gpu(host__gpu_throttled_share=times, host__gpu_throttled_clock=clock)
     assert len(_examined(evidence).findings) == count
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What the loop starts itself
+
+
+def test_a_pool_for_each_batch_is_named_by_its_line_with_the_page_faults_that_it_brings() -> None:
+    finding = _found(pool_for_each_batch(4.0))
+    assert finding.id == "PD12.started-each-step"
+    assert finding.location is not None and finding.location.line == 40
+    assert finding.savings.low_ms == pytest.approx(3.2)
+    assert finding.savings.high_ms == pytest.approx(4.0 + 40 * 500 / 1e6)
+
+
+def test_a_program_that_is_asked_in_each_step_is_named_by_its_line() -> None:
+    finding = _found(asks_a_program(4.0))
+    assert finding.id == "PD12.programs-in-loop"
+    assert finding.location is not None and finding.location.line == 52
+    assert "4.00 ms per step (16 %)" in _message(finding)
+
+
+@pytest.mark.parametrize("evidence", [pool_for_each_batch(1.0), asks_a_program(1.0)], ids=["pool", "program"])
+def test_what_is_started_rarely_is_no_finding(evidence: Evidence) -> None:
+    assert is_clear(_examined(evidence))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -173,7 +174,40 @@ def ignored_and_not_contiguous() -> torch.Tensor:
     return functional.cross_entropy(scores.reshape(-1, 1500), LABELS)
 
 
+PLACES = torch.randint(0, 1500, (2, 20_000), generator=torch.Generator().manual_seed(6))
+GRAPH = torch.sparse_coo_tensor(PLACES, torch.ones(20_000), (1500, 1500), check_invariants=True).coalesce()
+
+
+def by_coordinates() -> torch.Tensor:
+    return torch.sparse.mm(GRAPH, TABLE)
+
+
+def by_coordinates_too() -> torch.Tensor:
+    return GRAPH @ TABLE
+
+
+WAVES = torch.randn(64, 601, generator=torch.Generator().manual_seed(3)).requires_grad_()
+
+
+def of_a_prime() -> torch.Tensor:
+    return torch.fft.rfft(WAVES).abs()
+
+
+def of_two_primes() -> torch.Tensor:
+    return torch.fft.fft2(WAVES.view(1, 64, 601)).abs()
+
+
+def back_of_a_prime() -> torch.Tensor:
+    return torch.fft.irfft(torch.complex(WAVES[:, :301], WAVES[:, 300:]), n=601)
+
+
+def short_time() -> torch.Tensor:
+    return torch.stft(WAVES, 241, hop_length=60, window=torch.hann_window(241), return_complex=True).abs()
+
+
 FOUND = {
+    "by-rows": [by_coordinates, by_coordinates_too],
+    "transform": [of_a_prime, of_two_primes, back_of_a_prime, short_time],
     "trace": [on_its_diagonal, in_batches],
     "grown": [grown],
     "ignored": [ignored, ignored_in_sequences, ignored_and_not_contiguous],
@@ -296,7 +330,27 @@ def solved_with_all() -> torch.Tensor:
     return torch.linalg.solve_triangular(factor, STD.unsqueeze(-1), upper=False)
 
 
+def by_rows() -> torch.Tensor:
+    return torch.sparse.mm(GRAPH_BY_ROWS, TABLE)
+
+
+with warnings.catch_warnings(action="ignore"):  # that this layout is a beta
+    GRAPH_BY_ROWS = GRAPH.to_sparse_csr()
+
+
+def with_other_weights_each_time() -> torch.Tensor:
+    weighted = torch.sparse_coo_tensor(GRAPH.indices(), torch.rand(GRAPH.values().numel()), GRAPH.shape)
+    return torch.sparse.mm(weighted.coalesce(), TABLE)
+
+
+def of_small_primes() -> torch.Tensor:
+    return torch.fft.rfft(WAVES[:, :600]).abs()
+
+
 LEFT_ALONE = [
+    by_rows,
+    with_other_weights_each_time,
+    of_small_primes,
     correlated,
     solved_with_all,
     beside_its_diagonal,

@@ -103,6 +103,10 @@ class Evidence:
     deterministic: Deterministic | Missing = NOT_RECORDED
     schedules: tuple[CallSite, ...] | Missing = NOT_RECORDED
     """Lines that step a learning-rate schedule, the dearest first."""
+    processes: tuple[CallSite, ...] | Missing = NOT_RECORDED
+    """Lines in the loop that start processes of this one's code, or end their pool; a loader's workers apart."""
+    programs: tuple[CallSite, ...] | Missing = NOT_RECORDED
+    """Lines in the loop that run other programs, with what those take."""
     code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED
     """The most expensive first."""
     communication: Communication | Missing = NOT_RECORDED

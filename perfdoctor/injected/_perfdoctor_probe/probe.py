@@ -26,6 +26,7 @@ from .hooks.held_out import HeldOut
 from .hooks.jobs_profiler import JobsProfiler
 from .hooks.loggers import Loggers
 from .hooks.modes import Modes
+from .hooks.processes import Processes
 from .imports import IMPORTS
 from .launcher import Launcher
 from .loop import Loop
@@ -61,6 +62,7 @@ class Probe:
         self.loop = Loop(recorder, self.boundary, self.early_step, self.sites, self.concurrency, guarded)
         self.collector = collector.Collector(recorder, self.loop, self.sites, guarded)
         self.calls = Calls(recorder, self.loop, self.sites, guarded)
+        self.processes = Processes(self.calls, self.loop, self.sites, guarded)
         self.communication = Communication(recorder, self.loop, self.calls, self.sites, guarded)
         self.loggers = Loggers(self.calls)
         self.look_for_loggers = guarded("logging", self.loggers.look)
@@ -150,6 +152,7 @@ class Probe:
             self.concurrency,
             self.collector,
             self.calls,
+            self.processes,
             self.loading,
             self.windows,
             self.modes,

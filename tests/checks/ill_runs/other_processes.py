@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from samples import healthy, on_gpu, with_
+from samples import healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import Evidence, GpuProcess, Neighbour
+from perfdoctor.evidence.model import CallSite, Evidence, GpuProcess, Neighbour, Parts, Site
 
 
 def crowded(delay_ms: float = 8.0, others: float = 1.0, **changes: Any) -> Evidence:
@@ -51,3 +51,18 @@ def shared_gpu(utilisation: float = 0.95, busy_ms: float = 12.0, **changes: Any)
             **changes,
         }
     )
+
+
+_PARTS = Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=1.5, other=5.2)
+
+
+def pool_for_each_batch(ms: float = 4.0, calls: float = 2.0) -> Evidence:
+    """Started and ended in each step of 25 ms."""
+    call = CallSite("process", Site("train.py", 40, "load_batch"), calls, ms)
+    return with_(healthy(), step=step(_PARTS), processes=(call,))
+
+
+def asks_a_program(ms: float = 4.0) -> Evidence:
+    """In each step, how full the memory is."""
+    call = CallSite("program", Site("train.py", 52, "main"), 1.0, ms)
+    return with_(healthy(), step=step(_PARTS), programs=(call,))

@@ -49,6 +49,7 @@ def install(probe) -> None:
         _communication,
         _loggers,
         _schedules,
+        _processes,
         _grad_scaler,
         _anomaly,
         _double,
@@ -296,6 +297,10 @@ def _schedules(probe) -> None:
     module = torch.optim.lr_scheduler
     for kind in (module.LRScheduler, module.ReduceLROnPlateau, module.CosineAnnealingWarmRestarts):
         probe.changes.put(kind, "step", probe.calls.wrap("schedule", kind.step, in_loop=True), "schedules")
+
+
+def _processes(probe) -> None:
+    probe.processes.install(probe.changes)
 
 
 def _grad_scaler(probe) -> None:

@@ -168,7 +168,7 @@ class Equivalents:
         key = _key("", made, both)
         calls = [made]
         if key not in self.kinds:
-            number = holds(both[0])
+            number = holds(both[0] if both[0].layout is torch.strided else both[0]._values())
             before, earlier = self.contents.setdefault(key, (number, []))
             if not earlier or earlier[0].step == made.step:
                 earlier.append(made)

@@ -7,7 +7,7 @@ them by the memory that they share, through views and through products with a nu
 
 import torch
 
-from . import matrices, sorts, sums
+from . import matrices, sorts, sums, transforms
 from .followed import PRODUCTS, SORTS, Link, Other, factors, links
 from .matrices import by_content
 
@@ -39,6 +39,8 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return matrices.factored(args[0], result[0])
     if func is _aten.linalg_solve_triangular.default:
         return matrices.solved(args, kwargs)
+    if func in (*transforms.FORWARD, *transforms.BACKWARD):
+        return transforms.shorter(func, args)
     return sorts.searched(args, result, known) if func is _aten.eq.Tensor else None
 
 

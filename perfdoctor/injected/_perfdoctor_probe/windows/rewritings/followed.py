@@ -139,6 +139,8 @@ def factors(func, args: tuple, kwargs: dict) -> "tuple | None":
     """Both matrices of a product and what is added to it; None for any other operator."""
     if func is _aten.mm.default:
         return args[0], args[1], None
+    if func is _aten._sparse_addmm.default and not kwargs.get("beta", 1):
+        return args[1], args[2], None
     return (args[1], args[2], args[0]) if func is _aten.addmm.default and not kwargs else None
 
 

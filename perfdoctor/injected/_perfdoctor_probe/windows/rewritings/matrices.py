@@ -1,5 +1,6 @@
 """Products of matrices in another order, or with hardly any number in them; and what is computed of diagonal ones."""
 
+import warnings
 from math import prod
 
 import torch
@@ -86,6 +87,10 @@ def diagonal(found: Link, tensor) -> "Other | None":
 def by_content(left, right, bias, is_constant: bool) -> "Other | None":
     """What could be in the place of a product with a matrix that holds hardly any number but 0. `is_constant`: it
     held the same in the step before, so that it could be kept as a sparse one."""
+    if left.layout is torch.sparse_coo:
+        return _by_rows(left, right, bias) if is_constant else None
+    if left.layout is not torch.strided:
+        return None
     if left.dim() != 2 or left.requires_grad or min(left.shape) < _LEAST_SIDE or not left.is_floating_point():
         return None
     rows, columns = left.shape
@@ -114,6 +119,20 @@ def by_content(left, right, bias, is_constant: bool) -> "Other | None":
         return None
     sparse = left.to_sparse()
     return Other("sparse", lambda: finished(sparse @ right), [], left.shape)
+
+
+def _by_rows(left, right, bias) -> "Other | None":
+    """The same sparse matrix with its numbers row by row, which products go through several rows at a time."""
+    if left.requires_grad or left.dim() != 2 or left.dense_dim() or right.layout is not torch.strided:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this layout is a beta
+        rows, columns = left.to_sparse_csr(), left.t().coalesce().to_sparse_csr()
+
+    def make():
+        return rows @ right if bias is None else rows @ right + bias
+
+    return Other("by-rows", make, [], left.shape, backward=lambda made: columns @ made)
 
 
 def factored(matrices, factors) -> "Other | None":

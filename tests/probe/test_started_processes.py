@@ -1,0 +1,107 @@
+"""Processes that a loop starts, and programs that it asks, are timed at their lines; a loader's workers are not."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from users_file import IdleLoop
+
+from perfdoctor.injected._perfdoctor_probe import timeline
+from perfdoctor.injected._perfdoctor_probe.changes import Changes
+from perfdoctor.injected._perfdoctor_probe.guard import Guard
+from perfdoctor.injected._perfdoctor_probe.hooks.calls import Calls
+from perfdoctor.injected._perfdoctor_probe.hooks.processes import Processes
+
+FORK = multiprocessing.get_context("fork")
+
+
+class Loop(IdleLoop):
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = threading.get_ident()
+
+    def on_training_thread(self) -> bool:
+        return threading.get_ident() == self.thread
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def calls(loop: Loop) -> Any:
+    """Of the job, with stand-ins in place."""
+    guard, changes = Guard(lambda hook, error: None), Changes()
+    sites = SimpleNamespace(here=lambda depth: 4)
+    counted = Calls(None, loop, sites, guard)
+    Processes(counted, loop, sites, guard).install(changes)
+    yield counted
+    changes.take_back()
+
+
+def _seen(calls: Calls) -> dict[str, int]:
+    """How many calls of each kind; each took time."""
+    assert all(took_ns > 0 for _, took_ns, _ in calls.totals.values())
+    return {kind: count for (kind, _), (count, _, _) in calls.totals.items()}
+
+
+def test_a_pool_is_timed_as_it_is_made_and_ended(calls: Calls) -> None:
+    with FORK.Pool(2) as pool:
+        assert pool.map(abs, [-1, -2]) == [1, 2]
+    assert _seen(calls) == {"process": 2}
+
+
+def test_a_process_is_timed_as_it_starts_and_its_work_is_not(calls: Calls) -> None:
+    process = FORK.Process(target=os.getpid)
+    process.start()
+    process.join()
+    assert _seen(calls) == {"process": 1} and process.exitcode == 0
+
+
+def test_an_executor_starts_its_processes_as_it_is_given_work(calls: Calls) -> None:
+    with ProcessPoolExecutor(1, mp_context=FORK) as executor:
+        assert executor.submit(abs, -3).result() == 3
+    assert _seen(calls) == {"process": 2}
+
+
+def test_a_program_is_timed_until_it_has_answered(calls: Calls) -> None:
+    assert subprocess.run([sys.executable, "-c", "print(7)"], capture_output=True, check=True).stdout == b"7\n"
+    assert os.system("true") == 0
+    assert _seen(calls) == {"program": 2}
+
+
+def test_a_program_that_is_asked_by_hand_is_timed_too(calls: Calls) -> None:
+    with subprocess.Popen([sys.executable, "-c", "print(7)"], stdout=subprocess.PIPE) as program:
+        assert program.communicate()[0] == b"7\n"
+    assert _seen(calls).keys() == {"program"}
+
+
+def test_workers_of_a_loader_are_not_counted(calls: Calls, loop: Loop) -> None:
+    loop.timeline.enter(timeline.INPUT)
+    process = FORK.Process(target=os.getpid)
+    process.start()
+    process.join()
+    loop.timeline.leave(timeline.INPUT)
+    assert _seen(calls) == {}
+
+
+def test_what_another_thread_starts_keeps_nobody_waiting(calls: Calls) -> None:
+    beside = threading.Thread(target=subprocess.run, args=([sys.executable, "-c", ""],))
+    beside.start()
+    beside.join()
+    assert _seen(calls) == {}
+
+
+def test_a_call_that_fails_fails_as_it_would(calls: Calls) -> None:
+    with pytest.raises(FileNotFoundError):
+        subprocess.run(["no-such-program-here"])
+    assert _seen(calls) == {"program": 1}
