@@ -43,6 +43,11 @@ class ParameterLoop:
         return sum(line.ms_per_step for line in self.lines)
 
     @property
+    def ops_ms(self) -> float:
+        """In their operators."""
+        return sum(line.ops_ms for line in self.lines)
+
+    @property
     def ops(self) -> float:
         return sum(line.ops_per_step for line in self.lines)
 

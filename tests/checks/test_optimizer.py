@@ -52,6 +52,12 @@ def test_inference_updates_nothing() -> None:
 # Loops over parameters
 
 
+def test_a_window_in_a_step_that_was_disturbed_is_not_believed() -> None:
+    """1.5 ms in 240 operators, of which 240 were timed to take 0.02 ms."""
+    calm = with_(TIMING, averages_ms=0.02, averages_together_ms=0.005)
+    assert is_clear(examine(with_(parameter_loop(), ops__parameters=calm), CHECK.limits))
+
+
 def test_an_average_by_hand_is_found_with_what_one_operator_takes() -> None:
     finding = _found(parameter_loop())
     assert finding.id == "PD17.parameter-loop" and finding.severity is Severity.WARNING
