@@ -398,6 +398,11 @@ def test_new_findings_fail_when_asked_for_and_certain(stage: Stage) -> None:
     assert stage.hold(fail_on="never").verdict is Verdict.PASS
 
 
+def test_what_the_job_starts_itself_is_no_neighbours_doing(stage: Stage) -> None:
+    stage.findings = {BEFORE: (), AFTER: (finding("PD12.started-each-step"), finding("PD12.steal"))}
+    assert [j.name for j in regressions(stage.hold(fail_on="error"))] == ["finding:PD12.started-each-step"]
+
+
 def test_a_finding_that_one_launch_lacks_is_not_certain(stage: Stage) -> None:
     seen = iter([(finding("PD10.item"),), ()])
 

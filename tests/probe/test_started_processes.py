@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import multiprocessing.pool
 import os
 import subprocess
 import sys
@@ -43,7 +43,7 @@ def calls(loop: Loop) -> Any:
     guard, changes = Guard(lambda hook, error: None), Changes()
     sites = SimpleNamespace(here=lambda depth: 4)
     counted = Calls(None, loop, sites, guard)
-    Processes(counted, loop, sites, guard).install(changes)
+    Processes(counted, loop, sites, guard).watch(changes)
     yield counted
     changes.take_back()
 
@@ -52,6 +52,22 @@ def _seen(calls: Calls) -> dict[str, int]:
     """How many calls of each kind; each took time."""
     assert all(took_ns > 0 for _, took_ns, _ in calls.totals.values())
     return {kind: count for (kind, _), (count, _, _) in calls.totals.items()}
+
+
+def test_nothing_is_loaded_for_it_and_what_is_loaded_later_is_timed_then(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, guard = Changes(), Guard(lambda hook, error: None)
+    watch = Processes(Calls(None, loop, None, guard), loop, None, guard).watch
+    for name in ("multiprocessing.pool", "concurrent.futures.process"):
+        monkeypatch.delitem(sys.modules, name)
+    watch(changes)
+    assert "multiprocessing.pool" not in sys.modules
+    places = len(changes.made)
+    monkeypatch.undo()
+    watch(changes)
+    assert len(changes.made) == places + 4, "three of pools and one of executors"
+    changes.take_back()
 
 
 def test_a_pool_is_timed_as_it_is_made_and_ended(calls: Calls) -> None:

@@ -223,6 +223,7 @@ class Probe:
         self.discovery.at_step(number)
         self.held_out.optimizer_stepped(optimizer)
         self.watch_checkpoints()
+        self.watch_processes()
         self.communication.watch_later()
         if self.optimizer is None:
             self.optimizer = weakref.ref(optimizer)

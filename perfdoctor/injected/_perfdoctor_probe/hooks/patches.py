@@ -300,7 +300,8 @@ def _schedules(probe) -> None:
 
 
 def _processes(probe) -> None:
-    probe.processes.install(probe.changes)
+    probe.watch_processes = probe.guarded("processes", functools.partial(probe.processes.watch, probe.changes))
+    probe.watch_processes()
 
 
 def _grad_scaler(probe) -> None:

@@ -4,12 +4,8 @@ A loader's workers are not among them: the loader tells of those.
 """
 
 import functools
-import multiprocessing.pool
-import multiprocessing.process
-import os
-import subprocess
+import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 
 from ..timeline import INPUT
 
@@ -17,14 +13,15 @@ STARTED = "process"
 """A process that goes on with this one's code, alone or in a pool: its start, and its pool's end."""
 ASKED = "program"
 """Another program, and all that it takes."""
-_CALLS = (
-    (STARTED, multiprocessing.process.BaseProcess, ("start",)),
-    (STARTED, multiprocessing.pool.Pool, ("__init__", "terminate", "join")),
-    (STARTED, ProcessPoolExecutor, ("shutdown",)),
-    (ASKED, subprocess, ("run",)),
-    (ASKED, subprocess.Popen, ("__init__", "communicate", "wait")),
-    (ASKED, os, ("system",)),
-)
+_CALLS = {
+    ("multiprocessing.process", "BaseProcess"): (STARTED, ("start",)),
+    ("multiprocessing.pool", "Pool"): (STARTED, ("__init__", "terminate", "join")),
+    ("concurrent.futures.process", "ProcessPoolExecutor"): (STARTED, ("shutdown",)),
+    ("subprocess", ""): (ASKED, ("run",)),
+    ("subprocess", "Popen"): (ASKED, ("__init__", "communicate", "wait")),
+    ("os", ""): (ASKED, ("system",)),
+}
+"""Module and class -> kind and functions. A job that uses a module has loaded it; none is loaded here."""
 _clock = time.perf_counter_ns
 
 
@@ -36,17 +33,23 @@ class Processes:
         self.loop = loop
         self.sites = sites
         self.guarded = guarded
+        self.missing = set(_CALLS)
         self.reset()
 
     def reset(self) -> None:
         """At install, and in a forked child, which begins inside such a call of its parent's."""
         self.is_inside = False
 
-    def install(self, changes) -> None:
-        """Put the stand-ins in place."""
-        for kind, owner, names in _CALLS:
-            for name in names:
-                changes.put(owner, name, self._timed(kind, getattr(owner, name)), "processes")
+    def watch(self, changes) -> None:
+        """Put stand-ins in place of what has been loaded since the last time."""
+        for owner in sorted(self.missing):
+            module = sys.modules.get(owner[0])
+            holder = getattr(module, owner[1], None) if owner[1] else module
+            if holder is not None:
+                self.missing.discard(owner)
+                kind, names = _CALLS[owner]
+                for name in names:
+                    changes.put(holder, name, self._timed(kind, getattr(holder, name)), "processes")
 
     def began(self) -> "tuple[int, int] | None":
         """Where the call is made, and when; None inside another one, in a loader, and on other threads."""
