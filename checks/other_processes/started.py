@@ -11,17 +11,21 @@ from .case import Case
 
 _TIMED = (0.8, 1.0)
 """Of the calls' own time: a pool that stays takes its tasks too, and a program that is asked rarely still is."""
+_AGAIN = 4
+"""Calls that were seen, at least: a pool that is made and ended once is no habit."""
 
 
 def started(case: Case) -> tuple[Finding, ...]:
     """At most one of each kind, at the line that costs most."""
     evidence = case.evidence
-    found = (_forked(case, _of(evidence.processes)), _asked(case, _of(evidence.programs)))
+    found = (_forked(case, _again(case, evidence.processes)), _asked(case, _again(case, evidence.programs)))
     return tuple(one for one in found if one is not None)
 
 
-def _of(calls: Sequence[CallSite] | Missing) -> Sequence[CallSite]:
-    return () if isinstance(calls, Missing) else calls
+def _again(case: Case, calls: Sequence[CallSite] | Missing) -> Sequence[CallSite]:
+    """Lines that did so often enough."""
+    known = () if isinstance(calls, Missing) else calls
+    return [call for call in known if round(call.calls_per_step * case.step.count) >= _AGAIN]
 
 
 def _forked(case: Case, calls: Sequence[CallSite]) -> Finding | None:

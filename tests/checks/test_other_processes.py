@@ -227,6 +227,10 @@ def test_a_program_that_is_asked_in_each_step_is_named_by_its_line() -> None:
     assert "4.00 ms per step (16 %)" in _message(finding)
 
 
-@pytest.mark.parametrize("evidence", [pool_for_each_batch(1.0), asks_a_program(1.0)], ids=["pool", "program"])
-def test_what_is_started_rarely_is_no_finding(evidence: Evidence) -> None:
+@pytest.mark.parametrize(
+    "evidence",
+    [pool_for_each_batch(1.0), asks_a_program(1.0), pool_for_each_batch(4.0, calls=0.01)],
+    ids=["cheap pool", "cheap program", "a pool that is made and ended once"],
+)
+def test_what_is_cheap_or_done_once_is_no_finding(evidence: Evidence) -> None:
     assert is_clear(_examined(evidence))

@@ -101,12 +101,13 @@ def test_a_program_that_is_asked_by_hand_is_timed_too(calls: Calls) -> None:
     assert _seen(calls).keys() == {"program"}
 
 
-def test_workers_of_a_loader_are_not_counted(calls: Calls, loop: Loop) -> None:
-    loop.timeline.enter(timeline.INPUT)
+@pytest.mark.parametrize("part", [timeline.INPUT, timeline.CHECKPOINT, timeline.LOGGING])
+def test_what_a_loader_a_checkpoint_or_a_logger_starts_is_theirs(calls: Calls, loop: Loop, part: int) -> None:
+    loop.timeline.enter(part)
     process = FORK.Process(target=os.getpid)
     process.start()
     process.join()
-    loop.timeline.leave(timeline.INPUT)
+    loop.timeline.leave(part)
     assert _seen(calls) == {}
 
 

@@ -1,13 +1,13 @@
 """Processes that the loop starts in its steps, and programs that it asks: how long it stands in such calls.
 
-A loader's workers are not among them: the loader tells of those.
+A loader's workers are not among them: the loader tells of those. Nor is what a logger or a checkpoint runs.
 """
 
 import functools
 import sys
 import time
 
-from ..timeline import INPUT
+from ..timeline import CHECKPOINT, INPUT, LOGGING
 
 STARTED = "process"
 """A process that goes on with this one's code, alone or in a pool: its start, and its pool's end."""
@@ -22,6 +22,8 @@ _CALLS = {
     ("os", ""): (ASKED, ("system",)),
 }
 """Module and class -> kind and functions. A job that uses a module has loaded it; none is loaded here."""
+_TOLD_ELSEWHERE = {INPUT, CHECKPOINT, LOGGING}
+"""Parts of the step that have checks of their own."""
 _clock = time.perf_counter_ns
 
 
@@ -52,8 +54,10 @@ class Processes:
                     changes.put(holder, name, self._timed(kind, getattr(holder, name)), "processes")
 
     def began(self) -> "tuple[int, int] | None":
-        """Where the call is made, and when; None inside another one, in a loader, and on other threads."""
-        if self.is_inside or not self.loop.on_training_thread() or INPUT in self.loop.timeline.stack:
+        """Where the call is made, and when; None inside another one, in parts that tell of it, and on other threads."""
+        if self.is_inside or not self.loop.on_training_thread():
+            return None
+        if not _TOLD_ELSEWHERE.isdisjoint(self.loop.timeline.stack):
             return None
         self.is_inside = True
         return self.sites.here(2), _clock()
