@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-EPOCHS = 12
+EPOCHS = 24
 
 
 def features(waves):

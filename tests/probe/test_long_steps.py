@@ -28,6 +28,13 @@ def test_without_a_loader_it_takes_three_equal_distances() -> None:
     assert LongSteps().look(0, _walls(27, 5), set(), set()) == {"at": 108, "length": 27}
 
 
+def test_shorter_pauses_of_the_machine_between_them_hide_nothing() -> None:
+    walls = _walls(27, 5)
+    for number in (40, 71, 100, 119):
+        walls[number] = 6 * USUAL
+    assert LongSteps().look(0, walls, set(), set()) == {"at": 108, "length": 27}
+
+
 def test_it_is_told_once() -> None:
     known = LongSteps()
     told = [known.look(first, _walls(27, 1), {first}, set()) for first in range(0, 27 * 6, 27)]

@@ -9,6 +9,8 @@ _TIMES = 3
 """Equal distances that are no chance, of steps that nothing but their length marks."""
 _LONG = 3.0
 """Times the usual step."""
+_AS_LONG = 0.5
+"""Of the longest but three: what is shorter may be a pause of the machine between those that come again."""
 _LEAST_SHARE = 0.05
 """Of the time from one to the next, in what the long step takes beyond a usual one: what is worth finding."""
 _KEPT = 4 * LONGEST
@@ -48,7 +50,14 @@ class LongSteps:
     def _by_length(self) -> "dict | None":
         long_us = _LONG * self._usual()
         long = [number for number, wall in enumerate(self.walls, self.first) if wall > long_us and number]
-        return self._told(long[-_TIMES - 1 :]) if len(long) > _TIMES else None
+        if len(long) <= _TIMES:
+            return None
+        bar_us = _AS_LONG * sorted(self.walls)[-1 - _TIMES]
+        return self._equal(long) or self._equal([number for number in long if self.walls[number - self.first] > bar_us])
+
+    def _equal(self, numbers: "list[int]") -> "dict | None":
+        """What the latest of them tell."""
+        return self._told(numbers[-_TIMES - 1 :]) if len(numbers) > _TIMES else None
 
     def _told(self, numbers: "list[int]") -> "dict | None":
         """None where their distances are not equal, or where it would gain nobody anything to know."""

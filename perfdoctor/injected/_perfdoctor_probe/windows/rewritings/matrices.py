@@ -127,12 +127,12 @@ def _by_rows(left, right, bias) -> "Other | None":
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that this layout is a beta
-        rows, columns = left.to_sparse_csr(), left.t().coalesce().to_sparse_csr()
+        rows = left.to_sparse_csr()
 
     def make():
         return rows @ right if bias is None else rows @ right + bias
 
-    return Other("by-rows", make, [], left.shape, backward=lambda made: columns @ made)
+    return Other("by-rows", make, [], left.shape, backward=lambda made: rows.t() @ made)
 
 
 def factored(matrices, factors) -> "Other | None":
