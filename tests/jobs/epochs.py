@@ -2,6 +2,7 @@
 loader where `WORKERS` is -1."""
 
 import sys
+import time
 
 import facts
 import loops
@@ -9,7 +10,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-EPOCHS = 24
+EPOCHS = 16
+PAUSE_S = 0.004
+"""In each step: beside it the pauses of a busy machine are short."""
 
 
 def features(waves):
@@ -40,6 +43,7 @@ def main(workers, steps):
             optimizer.zero_grad()
             criterion(model(x), y).backward()
             optimizer.step()
+            time.sleep(PAUSE_S)
     print(facts.digest(model.parameters()), facts.randomness(), sys.getprofile(), flush=True)
 
 
