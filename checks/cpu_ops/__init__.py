@@ -13,10 +13,10 @@ diagonal alone, products and differences of each with each that are added up, so
 a loss is told to ignore, a tensor that each iteration joins with one more part, diagonal matrices that are factored or
 solved with, sparse ones that are kept by coordinates, Fourier transforms of lengths with a large prime factor. Such a
 way is tried on the job's own tensors, timed, and counts only if the numbers are the same and nobody else reads what
-would not be made. For three steps, the arguments and results of each call of the user's own functions, by hashes of
-what they hold: what Python and NumPy compute again. Where steps take long at equal distances, the operators without a
-graph of one of them, such as those of an evaluation, in the same ways. Loops over parameters and copies of the model's
-state are told by PD17.
+would not be made; of a shorter transform only the time is compared. For three steps, the arguments and results of each
+call of the user's own functions, by hashes of what they hold: what Python and NumPy compute again. Where steps take
+long at equal distances, the operators without a graph of one of them, such as those of an evaluation, in the same ways.
+Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.

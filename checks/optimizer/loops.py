@@ -31,7 +31,6 @@ _READ_TOGETHER = 0.8
 _BY_HAND = 0.6
 """Of the saving that was timed: an average or a step rule of the job's has other operators. One of 80 % by the timing
 saved 68 %."""
-
 _BELIEVED = 6.0
 """Times what such an operator took when it was timed, up to which the window is believed: out of place, on fresh pages
 and cold, operators take three times as long; in a single step that was disturbed one loop took 25 times as long."""

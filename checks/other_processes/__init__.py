@@ -58,7 +58,7 @@ from .case import Case, Limits
 from .cpu import contention, steal, throttled
 from .gpu import shared_gpu, throttled_gpu
 from .memory import memory_pressure
-from .started import started
+from .started import asked, forked
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -77,7 +77,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         memory_pressure(case),
         shared_gpu(case),
         throttled_gpu(case),
-        *started(case),
+        forked(case),
+        asked(case),
     )
     if findings:
         return found(*findings, measurements=case.shared())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds, savings
+from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, Part, location, milliseconds, savings
 from perfdoctor.api.quantities import CallSite, Missing
 
+from .._shared.page_faults import page_faults_ms
 from .case import Case
 
 _TIMED = (0.8, 1.0)
@@ -15,24 +16,19 @@ _AGAIN = 4
 """Calls that were seen, at least: a pool that is made and ended once is no habit."""
 
 
-def started(case: Case) -> tuple[Finding, ...]:
-    """At most one of each kind, at the line that costs most."""
-    evidence = case.evidence
-    found = (_forked(case, _again(case, evidence.processes)), _asked(case, _again(case, evidence.programs)))
-    return tuple(one for one in found if one is not None)
-
-
 def _again(case: Case, calls: Sequence[CallSite] | Missing) -> Sequence[CallSite]:
     """Lines that did so often enough."""
     known = () if isinstance(calls, Missing) else calls
     return [call for call in known if round(call.calls_per_step * case.step.count) >= _AGAIN]
 
 
-def _forked(case: Case, calls: Sequence[CallSite]) -> Finding | None:
+def forked(case: Case) -> Finding | None:
+    """Processes of the job's own code, at the line that spends most on them."""
+    calls = _again(case, case.evidence.processes)
     cost = case.worth(sum(call.ms_per_step for call in calls))
     if cost is None:
         return None
-    touched_ms = _touched_ms(case)
+    touched_ms = page_faults_ms(case.evidence)
     return Finding(
         id="PD12.started-each-step",
         severity=case.severity(cost),
@@ -65,7 +61,9 @@ def _forked(case: Case, calls: Sequence[CallSite]) -> Finding | None:
     )
 
 
-def _asked(case: Case, calls: Sequence[CallSite]) -> Finding | None:
+def asked(case: Case) -> Finding | None:
+    """Other programs, in the same way."""
+    calls = _again(case, case.evidence.programs)
     cost = case.worth(sum(call.ms_per_step for call in calls))
     if cost is None:
         return None
@@ -84,16 +82,9 @@ def _asked(case: Case, calls: Sequence[CallSite]) -> Finding | None:
             code="if step % 50 == 0:\n    ...  # what runs the program",
             risk="What is asked rarely is older when it is used.",
         ),
-        savings=Cost(case.step, cost.ms).savings(
-            _TIMED, "the calls' own time, at every fifth step or rarer", Part.OTHER
-        ),
+        savings=cost.savings(_TIMED, "the calls' own time, at every fifth step or rarer", Part.OTHER),
     )
 
 
 def _count(calls: Sequence[CallSite], label: str) -> Measurement:
     return Measurement("calls", round(sum(call.calls_per_step for call in calls), 2), "count", label)
-
-
-def _touched_ms(case: Case) -> float:
-    memory, fault_ns = case.evidence.memory, case.evidence.machine.page_fault_ns
-    return 0.0 if isinstance(memory, Missing) or not fault_ns else memory.minor_faults * fault_ns / 1e6

@@ -55,6 +55,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, clear, found, milliseconds, present, share
 from perfdoctor.api.quantities import Evidence, HostMemory, Missing, Step
 
+from .._shared.page_faults import page_faults_ms
 from .._shared.traced import traced
 from .allocator_churn import allocator_churn
 from .checkpointing import needless_checkpointing
@@ -75,7 +76,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if isinstance(memory, Missing):
         return cannot_tell(f"memory was not measured: {memory}")
     fault_ns = evidence.machine.page_fault_ns
-    faults_ms = memory.minor_faults * fault_ns / 1e6 if fault_ns else 0.0
+    faults_ms = page_faults_ms(evidence)
     shared = _shared(memory, faults_ms, step)
     findings = present(
         allocator_churn(evidence, memory, step, faults_ms, limits),

@@ -92,7 +92,7 @@ def test_a_real_job_does_not_notice(observe: Any, workers: str) -> None:
     job.same()
     job.healthy()
     assert "None" in job.bare.stdout, job.bare.stderr
-    assert job.rank.long_steps.length == 70
+    assert job.rank.long_steps.length == 70 and job.rank.cycle is None
     window = job.rank.epoch_starts
     assert isinstance(window, Seen) and window.starts >= 2
     (row,) = window.rows

@@ -39,7 +39,7 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return matrices.factored(args[0], result[0])
     if func is _aten.linalg_solve_triangular.default:
         return matrices.solved(args, kwargs)
-    if func in (*transforms.FORWARD, *transforms.BACKWARD):
+    if func in transforms.TRANSFORMS:
         return transforms.shorter(func, args)
     return sorts.searched(args, result, known) if func is _aten.eq.Tensor else None
 

@@ -5,8 +5,8 @@ import torch
 from .followed import Other
 
 _aten = torch.ops.aten
-FORWARD = (_aten._fft_r2c.default, _aten._fft_c2c.default)
-BACKWARD = (_aten._fft_c2r.default,)
+_TO_REAL = _aten._fft_c2r.default
+TRANSFORMS = (_aten._fft_r2c.default, _aten._fft_c2c.default, _TO_REAL)
 _PRIMES = (2, 3, 5, 7)
 """Libraries have kernels for these, and for few larger ones."""
 _LEAST = 32
@@ -17,18 +17,20 @@ _NEAR = 0.05
 def shorter(func, args: tuple) -> "Other | None":
     """A transform of fewer numbers: no more than a twentieth less, along each dimension that is awkward."""
     tensor, dims = args[:2]
+    to_real = func is _TO_REAL
     lengths = {dim: tensor.shape[dim] for dim in dims}
-    if func in BACKWARD:
+    if to_real:
         lengths[dims[-1]] = args[3]
     others = {dim: _smooth(length) for dim, length in lengths.items()}
     if others == lengths or None in others.values():
         return None
+    rest = (*args[1:3], others[dims[-1]]) if to_real else args[1:]
     cut: list = []
 
     def make():
         if not cut:
-            cut.append(_cut(tensor, others, dims[-1] if func in BACKWARD else None))
-        return func(cut[0], *args[1:3], others[dims[-1]]) if func in BACKWARD else func(cut[0], *args[1:])
+            cut.append(_cut(tensor, others, dims[-1] if to_real else None))
+        return func(cut[0], *rest)
 
     longest = max(lengths[dim] for dim in dims if lengths[dim] != others[dim])
     return Other("transform", make, [], (longest,), instead_of=False)
