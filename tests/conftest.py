@@ -1,4 +1,8 @@
-"""Launches are shared, and a test that launches is run again where the machine disturbed it."""
+"""Launches are shared, and a test that launches is run again where the machine disturbed it.
+
+What was disturbed at each try, while another worker's tests ran beside it, gives the whole run an exit code of its own:
+`make` then runs those tests once more, alone.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,31 @@ hypothesis.settings.load_profile("alike")
 LAUNCHING_FIXTURES = {"launches", "perfdoctor", "observe"}
 _LAUNCHES = pytest.StashKey[Launches]()
 _WATCH = pytest.StashKey[Watch]()
+DISTURBED = 75
+"""The exit code of a run in which nothing failed but by `DisturbedError`: sysexits' EX_TEMPFAIL."""
+
+
+class _Failures:
+    """Of the whole run, as the process that hands out the tests hears of them."""
+
+    def __init__(self) -> None:
+        self.disturbed = self.others = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            disturbed = crash is not None and DisturbedError.__name__ in crash.message.partition(":")[0]
+            self.disturbed += disturbed
+            self.others += not disturbed
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if exitstatus == pytest.ExitCode.TESTS_FAILED and self.disturbed and not self.others:
+            session.exitstatus = DISTURBED
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Failures())
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ def _healthy(checked: Checked) -> None:
 @pytest.mark.slow
 def test_lightning(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
     pytest.importorskip("lightning")
-    checked = perfdoctor.check("--fail-on", "warning", JOBS / "lightning_job.py", tmp_path)
+    checked = perfdoctor.check("--fail-on", "warning", "--to-end", JOBS / "lightning_job.py", tmp_path)
     _healthy(checked)
     assert "steps 60\n" in checked.stdout
     assert checked.steps == 60
@@ -38,7 +38,7 @@ def test_lightning(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
 def test_transformers_trainer(perfdoctor: Perfdoctor, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    checked = perfdoctor.check("--fail-on", "warning", JOBS / "trainer_job.py", tmp_path, env=QUIET)
+    checked = perfdoctor.check("--fail-on", "warning", "--to-end", JOBS / "trainer_job.py", tmp_path, env=QUIET)
     _healthy(checked)
     assert "steps 40\n" in checked.stdout
     assert checked.steps == 40
@@ -50,7 +50,7 @@ TORCHRUN = ("--", "torchrun", "--standalone", "--nproc-per-node", "2", JOBS / "d
 
 
 def test_torchrun(perfdoctor: Perfdoctor) -> None:
-    checked = perfdoctor.check("--fail-on", "warning", "--trace", "trace.json", *TORCHRUN, "60")
+    checked = perfdoctor.check("--fail-on", "warning", "--to-end", "--trace", "trace.json", *TORCHRUN, "60")
     _healthy(checked)
     assert sorted(line for line in checked.stdout.splitlines() if line.startswith("done")) == ["done 0", "done 1"]
     assert checked.steps == 60
@@ -92,7 +92,7 @@ def test_a_node_whose_ranks_are_all_late_is_named(perfdoctor: Perfdoctor) -> Non
 def _divided(perfdoctor: Perfdoctor, kind: str, ranks: int) -> tuple[Checked, dict[str, Any]]:
     """A run whose ranks divide a model, and what PD19 measured."""
     torchrun = ("--", "torchrun", "--standalone", "--nproc-per-node", str(ranks), JOBS / "divided_job.py")
-    checked = perfdoctor.check(*torchrun, kind, "150")
+    checked = perfdoctor.check("--to-end", *torchrun, kind, "150")
     done = sorted(line.split()[:2] for line in checked.stdout.splitlines() if line.startswith("done"))
     assert done == [["done", str(rank)] for rank in range(ranks)]
     return checked, {one["name"]: one["value"] for one in checked.check("PD19")["measurements"]}
