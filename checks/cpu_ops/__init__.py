@@ -10,10 +10,11 @@ the one before. For three steps on a CPU, which operators are called with the sa
 unchanged since, and what was made of it in the same way), and what they and their nodes in the backward pass take; and
 which of them could be others: products of matrices in another order, with a matrix that is nearly empty, or for their
 diagonal alone, products and differences of each with each that are added up, sorts of which little is used, scores that
-a loss is told to ignore, a tensor that each iteration joins with one more part, diagonal matrices that are factored or
-solved with, sparse ones that are kept by coordinates, Fourier transforms of lengths with a large prime factor. Such a
-way is tried on the job's own tensors, timed, and counts only if the numbers are the same and nobody else reads what
-would not be made; of a shorter transform only the time is compared. For three steps, the arguments and results of each
+a loss is told to ignore, a tensor that each iteration joins with one more part or writes one more part into, diagonal
+matrices that are factored or solved with, sparse ones that are kept by coordinates, Fourier transforms of lengths with
+a large prime factor. Such a way is tried on the job's own tensors, timed, and counts only if the numbers are the same
+and nobody else reads what would not be made; of a shorter transform only the time is compared, and of parts that are
+written what the backward pass does for them is counted. For three steps, the arguments and results of each
 call of the user's own functions, by hashes of what they hold: what Python and NumPy compute again. Where steps take
 long at equal distances, the operators without a graph of one of them, such as those of an evaluation, in the same ways.
 Loops over parameters and copies of the model's state are told by PD17.
@@ -33,7 +34,9 @@ graph model whose vectors were propagated twice per step took twice as long. Mas
 adjacency matrices and the features of a frozen encoder are the same in every step; so is a table or a file that a
 function computes or reads each time it is called. `(q @ k.T) @ v` without a softmax in between makes a matrix of each
 position with each, `q @ (k.T @ v)` one of each feature with each; differences of each with each take as many numbers
-as there are pairs times features, from memory and back, where a product of matrices needs the pairs alone.
+as there are pairs times features, from memory and back, where a product of matrices needs the pairs alone. A tensor
+that is filled part by part (`outputs[:, t] = h`) is copied once for each part in the backward pass: of 100 parts, a
+hundred times.
 
 Example
 -------
@@ -44,6 +47,7 @@ Example
     loss = criterion(model(inputs), labels)
     accuracy = (model(inputs).argmax(1) == labels).float().mean()   # the second pass has the same result
 
+    outputs[:, t] = h                                                 # in a loop: outputs.append(h), then torch.stack
     context = (q @ k.transpose(-2, -1)) @ v                          # no softmax: q @ (k.transpose(-2, -1) @ v)
     squared = (a.unsqueeze(1) - b.unsqueeze(0)).pow(2).sum(-1)        # torch.cdist
     hardest = losses.sort(descending=True).values[:16]                # losses.topk(16)

@@ -1,5 +1,5 @@
 """Operators for which others make the same numbers in less time: other orders of products, rows that are indexed, sums
-of products by one product of matrices, fewer numbers sorted."""
+of products by one product of matrices, fewer numbers sorted, parts that are joined once."""
 
 from __future__ import annotations
 
@@ -176,6 +176,15 @@ _REWRITINGS = {
         "nothing but the next of these calls reads what they make",
         "Collect the parts in a list and join them once.",
         "parts.append(part)  # in the loop\nwhole = torch.cat(parts, dim=1)  # once, after it",
+        "None: the same numbers.",
+    ),
+    "written": _Rewriting(
+        "PD10.written-by-parts",
+        "this line writes parts into a tensor of {shape} one after the other",
+        "for each write the backward pass copies the gradients of the whole tensor",
+        "Collect the parts in a list and join them once.",
+        "parts.append(part)  # in the loop, not whole[:, t] = part\n"
+        "whole = torch.stack(parts, dim=1)  # once, after it",
         "None: the same numbers.",
     ),
     "diagonal-factor": _Rewriting(

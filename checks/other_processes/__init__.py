@@ -4,8 +4,9 @@ What it looks at
 ----------------
 From outside, twice a second over the steady steps: how long the job's threads were runnable without a CPU, the CPU
 time of other processes, idle and stolen time, throttling by the control group, memory pressure
-and swapping. The processes that took the CPU are named: pid, command, user. From inside: each call of the loop that
-starts a process, ends a pool or runs another program, with its line and time; a loader's workers are for PD03.
+and swapping. The processes that took the CPU are named: pid, command, user; so are those of the job itself that never
+sleep, though they neither train nor make batches. From inside: each call of the loop that starts a process, ends a pool
+or runs another program, with its line and time; a loader's workers are for PD03.
 
 Why it costs time
 -----------------
@@ -13,7 +14,8 @@ A thread that finds no CPU does nothing, and OpenMP makes its team wait for it. 
 keeps one of two cores busy takes half of a job's second core, and with spinning threads many times that. A
 container's CPU quota stops all threads at once for the rest of each period. The cost is not visible inside the
 job: everything just takes longer. Processes that the loop itself starts in each step cost twice: forking copies the
-page tables of a large process, and the pages that are touched afterwards.
+page tables of a large process, and the pages that are touched afterwards. A helper that polls without a pause keeps a
+CPU from training as a neighbour does.
 
 Example
 -------
@@ -26,13 +28,13 @@ How to fix
 ----------
 End or move the neighbour, give the job CPUs of its own (`taskset`, a cpuset, exclusive scheduling), raise the
 container's quota, or use no more threads than the CPUs that are left. Keep one pool for all steps; ask other programs
-rarely.
+rarely; let helpers block until there is something to do.
 
 When it stays silent
 --------------------
 When the job got the CPUs it asked for, however busy the rest of the machine is: below 10 % of its runnable time spent
 waiting, and below 5 % of the step for the training thread. The job's own ranks, workers and threads are not other
-processes: what they take from each other is for PD03 and PD13 to say.
+processes: what they take from each other is for PD03 and PD13 to say. Nor are helpers that sleep between their tasks.
 
 Limits
 ------
@@ -57,6 +59,7 @@ from perfdoctor.api.quantities import Evidence, Missing
 from .case import Case, Limits
 from .cpu import contention, steal, throttled
 from .gpu import shared_gpu, throttled_gpu
+from .helpers import busy_helper
 from .memory import memory_pressure
 from .started import asked, forked
 
@@ -77,6 +80,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         memory_pressure(case),
         shared_gpu(case),
         throttled_gpu(case),
+        busy_helper(case),
         forked(case),
         asked(case),
     )

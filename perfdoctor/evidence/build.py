@@ -123,7 +123,9 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "programs": lambda rank, steps: memory.calls(rank.process, steps, "program"),
     "profiled": lambda rank, steps: profiled.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
-    "host": lambda rank, steps: build_host(rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus),
+    "host": lambda rank, steps: build_host(
+        rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus, _training(rank.run.recording)
+    ),
     "logging": lambda rank, steps: logged.build(rank.process, steps),
     "epoch_starts": lambda rank, steps: epoch_starts.build(rank.process, steps, rank.step),
     "own_cost": lambda rank, steps: _own_cost(rank, steps),
@@ -196,6 +198,13 @@ def _rank(run: _Run, process: ProcessRecording) -> Evidence:
     for name, build in _OF_STEADY_STEPS.items():
         parts[name] = selection if isinstance(selection, Missing) else build(rank, selection)
     return _evidence(run, process.rank, process.faults, parts)
+
+
+def _training(recording: Recording) -> set[int]:
+    """Pids of what takes steps, evaluates or makes batches."""
+    seen = recording.processes
+    workers = {pid for process in seen for iterator in process.iterators for pid in iterator.workers}
+    return workers | {p.header.pid for p in seen if len(p.steps) or p.worker is not None or len(p.evaluations)}
 
 
 def _nobody(run: _Run) -> Evidence:

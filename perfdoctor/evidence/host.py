@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ..recording.host import HostSample, JobSample, NeighbourSample
 from ..recording.machine import Gpu
 from . import gpus
-from .model import Host, Missing, Neighbour
+from .model import Helper, Host, Missing, Neighbour
 
 LEAST_SAMPLES = 2
 """Fewer whole samples in the span, and those that only overlap it are used too."""
 MOST_NEIGHBOURS = 5
+NEVER_SLEEPS = 0.8
+"""Of the samples, in which a process never slept: what works in bursts does in few."""
 
 
-def build_host(samples: Sequence[HostSample], start_ns: int, end_ns: int, cards: Sequence[Gpu] = ()) -> Host | Missing:
+def build_host(
+    samples: Sequence[HostSample],
+    start_ns: int,
+    end_ns: int,
+    cards: Sequence[Gpu] = (),
+    training: Collection[int] = (),
+) -> Host | Missing:
     """The machine between two moments of CLOCK_MONOTONIC; `samples` are all of the run, in any order.
 
     Means are weighted by time. Memory available is the least, the job's memory the most, swap-in the sum.
-    `cards` are the machine's GPUs.
+    `cards` are the machine's GPUs, `training` the processes that train and those that make batches.
     """
     chosen = samples_between(samples, start_ns, end_ns)
     if not chosen:
@@ -67,6 +75,7 @@ def build_host(samples: Sequence[HostSample], start_ns: int, end_ns: int, cards:
         gpu_other_processes=gpus.other_processes(chosen, gpus_in_use),
         gpu_throttled_share=gpu_throttled,
         gpu_throttled_clock=gpu_clock,
+        helpers=_helpers(jobs, training),
     )
 
 
@@ -142,6 +151,19 @@ def _neighbours(scans: Sequence[NeighbourSample]) -> tuple[Neighbour, ...]:
         for (command, user), by_pid in used.items()
     ]
     return tuple(sorted(programs, key=lambda one: (-one.cpus, one.pid))[:MOST_NEIGHBOURS])
+
+
+def _helpers(jobs: Sequence[JobSample], training: Collection[int]) -> tuple[Helper, ...]:
+    """Mean over the samples in which each was awake."""
+    used: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+    for process in (process for job in jobs for process in job.awake if process.pid not in training):
+        used[process.pid, process.command].append(process.cpus)
+    found = (
+        Helper(pid, command, sum(cpus) / len(cpus))
+        for (pid, command), cpus in used.items()
+        if len(cpus) >= NEVER_SLEEPS * len(jobs)
+    )
+    return tuple(sorted(found, key=lambda one: (-one.cpus, one.pid)))
 
 
 def _mean(values: Iterable[tuple[float, int]]) -> float:

@@ -20,8 +20,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..recording.host import JobSample
+from ..recording.host import AwakeProcess, JobSample
 from .processes import PAGE_BYTES, TICKS_PER_SECOND, ProcessStat, read_stat, read_text
+
+AWAKE = 0.9
+"""Of an interval, in which one thread ran or wanted to: what polls without a pause does for all of it, what waits for
+its next task does not."""
 
 
 @dataclass(slots=True)
@@ -64,16 +68,23 @@ class JobTree:
         gone = {pid: old for pid, old in before.items() if not _same(old, members.get(pid))}
         absorbed = _by_living_ancestor(gone, members)
 
+        passed_ns = max(1, now_ns - self._read_ns)
         ticks = run_ns = delay_ns = 0
+        awake: list[AwakeProcess] = []
         for pid, member in members.items():
             base = self._base(before.get(pid), member)
             ticks += _ticks_grown(base, member, absorbed.get(pid, ()))
-            for thread, (run, delay) in member.threads.items():
-                if thread in base.threads:
-                    run_ns += max(0, run - base.threads[thread][0])
-                    delay_ns += max(0, delay - base.threads[thread][1])
+            ran = [
+                (max(0, run - base.threads[thread][0]), max(0, delay - base.threads[thread][1]))
+                for thread, (run, delay) in member.threads.items()
+                if thread in base.threads
+            ]
+            run_ns += sum(run for run, _ in ran)
+            delay_ns += sum(delay for _, delay in ran)
+            if any(run + delay >= AWAKE * passed_ns for run, delay in ran):
+                awake.append(AwakeProcess(pid, member.stat.name, round(sum(run for run, _ in ran) / passed_ns, 4)))
 
-        per_core = max(1, now_ns - self._read_ns) / 1e9 * TICKS_PER_SECOND
+        per_core = passed_ns / 1e9 * TICKS_PER_SECOND
         self._read_ns, self._read_ticks = now_ns, now_ticks
         # All zero where the kernel keeps no schedstats.
         has_schedstat = any(run for member in members.values() for run, _ in member.threads.values())
@@ -82,6 +93,7 @@ class JobTree:
             rss_bytes=sum(member.rss_bytes for member in members.values()),
             run_ns=run_ns if has_schedstat else None,
             run_delay_ns=delay_ns if has_schedstat else None,
+            awake=tuple(awake),
         )
 
     def _walk(self, others: Iterable[int]) -> dict[int, _Member]:

@@ -10,6 +10,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class AwakeProcess:
+    """One of the job's processes that hardly ever slept over one interval: a rank, a worker, or a helper that polls."""
+
+    pid: int
+    command: str
+    """The kernel's name for it, at most 15 characters."""
+    cpus: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobSample:
     """The job's process tree over one interval."""
 
@@ -20,6 +30,7 @@ class JobSample:
     run_ns: int | None
     run_delay_ns: int | None
     """On a CPU, and runnable without one, of the threads alive at both ends; None if the kernel is silent."""
+    awake: tuple[AwakeProcess, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ from ill_runs.optimizer import (
     stepped_schedule,
     zeroed,
 )
-from ill_runs.other_processes import asks_a_program, crowded, pool_for_each_batch, shared_gpu, throttled
+from ill_runs.other_processes import asks_a_program, crowded, polled, pool_for_each_batch, shared_gpu, throttled
 from ill_runs.repeated_work import computed_again, repeated, unchanged
 from ill_runs.shared_model import (
     actors_behind_a_lock,
@@ -254,6 +254,7 @@ ILL: dict[str, Evidence] = {
     "PD12.memory-pressure": with_(
         healthy(), host__memory_pressure_share=0.3, step__cpu_ms=14.0, host__swap_in_bytes=1e8, host__seconds=5.0
     ),
+    "PD12.busy-helper": polled(),
     "PD12.started-each-step": pool_for_each_batch(),
     "PD12.programs-in-loop": asks_a_program(),
     "PD12.gpu-shared": shared_gpu(),

@@ -22,6 +22,7 @@ KINDS = {
     "trace": "PD10.product-order",
     "ignored": "PD10.ignored-scores",
     "grown": "PD10.grown-by-cat",
+    "written": "PD10.written-by-parts",
     "diagonal-factor": "PD10.diagonal-covariance",
     "diagonal-solve": "PD10.diagonal-covariance",
     "top": "PD10.whole-sort",
@@ -48,7 +49,9 @@ def test_each_kind_is_told_with_its_line_and_what_to_write_instead(kind: str, ex
 def test_kinds_have_texts_of_their_own() -> None:
     findings = [_found(otherwise(kind)) for kind in KINDS]
     assert len({finding.message for finding in findings}) == len(KINDS)
-    assert len({finding.fix.text for finding in findings}) == len(KINDS) - 1, "the two of diagonal matrices share one"
+    assert len({finding.fix.text for finding in findings}) == len(KINDS) - 2, (
+        "the two of diagonal matrices share one, and those that join parts"
+    )
 
 
 @pytest.mark.parametrize(("now_ms", "count"), [(0.9, 0), (1.6, 1)])

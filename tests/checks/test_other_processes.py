@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from ill_runs.other_processes import asks_a_program, crowded, pool_for_each_batch, shared_gpu, throttled
+from ill_runs.other_processes import asks_a_program, crowded, polled, pool_for_each_batch, shared_gpu, throttled
 from ills import ILL
 from perfdoctor.checks.other_processes import CHECK
 from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind
+from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind, Severity
 from perfdoctor.evidence.model import Evidence, Missing, Neighbour
 from perfdoctor.report import wording
 
@@ -234,3 +234,23 @@ def test_a_program_that_is_asked_in_each_step_is_named_by_its_line() -> None:
 )
 def test_what_is_cheap_or_done_once_is_no_finding(evidence: Evidence) -> None:
     assert is_clear(_examined(evidence))
+
+
+@pytest.mark.parametrize(("threads", "most_ms"), [(1, 8.0), (2, 0.25 * 24.7)])
+def test_a_helper_that_never_sleeps_is_an_opportunity_by_what_the_job_waits_for_a_cpu(
+    threads: int, most_ms: float
+) -> None:
+    finding = _found(polled(8.0, threads))
+    assert (finding.id, finding.severity) == ("PD12.busy-helper", Severity.NOTE)
+    assert "python (pid 5120), which the job itself started, never sleeps" in _message(finding)
+    assert finding.savings.low_ms == pytest.approx(5.6)
+    assert finding.savings.high_ms == pytest.approx(max(5.6, most_ms), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"host__helpers": ()}, {"host__idle_cpus": 0.6}, {"host__job_run_delay_share": 0.05}],
+    ids=["they sleep", "there are CPUs", "nobody waits"],
+)
+def test_helpers_that_take_nothing_from_training_are_no_finding(changes: dict[str, object]) -> None:
+    assert is_clear(_examined(polled(**changes)))

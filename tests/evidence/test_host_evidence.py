@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from perfdoctor.evidence.host import build_host, build_monitor_cpus, samples_between
-from perfdoctor.evidence.model import Host, Missing, Neighbour
+from perfdoctor.evidence.model import Helper, Host, Missing, Neighbour
 from perfdoctor.recording.host import (
+    AwakeProcess,
     CpuSample,
     GpuProcess,
     GpuSample,
@@ -177,3 +178,16 @@ def test_our_own_cpu_is_a_mean_over_the_span() -> None:
 def test_building_twice_gives_the_same() -> None:
     samples = [_sample(2), _sample(1)]
     assert _host(samples) == _host(list(reversed(samples)))
+
+
+def test_helpers_are_what_never_slept_and_neither_trains_nor_makes_batches() -> None:
+    rank, helper, worker = (AwakeProcess(pid, "python", 0.75) for pid in (1, 2, 3))
+    once = AwakeProcess(4, "sh", 1.0)
+    samples = [replace(_sample(end), job=replace(JOB, awake=(rank, helper, worker))) for end in range(1, 6)]
+    samples[2] = replace(samples[2], job=replace(JOB, awake=(rank, once)))
+    host = build_host(samples, 0, 100 * S, training={1, 3})
+    assert isinstance(host, Host)
+    assert host.helpers == (Helper(2, "python", 0.75),)
+    samples[3] = replace(samples[3], job=JOB)
+    host = build_host(samples, 0, 100 * S, training={1, 3})
+    assert isinstance(host, Host) and host.helpers == ()

@@ -106,6 +106,17 @@ def test_run_time_of_live_threads_is_counted(job: Job) -> None:
     assert reading.run_delay_ns >= 0
 
 
+def test_a_process_that_never_slept_is_named_and_one_that_waits_for_its_task_is_not(job: Job) -> None:
+    tree = JobTree(job.pid)
+    if tree.read().run_ns is None:
+        pytest.skip("this kernel keeps no schedstat")
+    assert tree.read().awake == ()
+    job.do("spin", 1.0)
+    (awake,) = tree.read().awake
+    assert awake.pid == job.pid and awake.cpus == pytest.approx(1.0, abs=0.1)
+    assert awake.command.startswith("python")
+
+
 def test_a_process_of_the_jobs_elsewhere_is_counted_with_its_children(job: Job) -> None:
     with running_job() as worker:
         tree = JobTree(job.pid)

@@ -205,6 +205,23 @@ def short_time() -> torch.Tensor:
     return torch.stft(WAVES, 241, hop_length=60, window=torch.hann_window(241), return_complex=True).abs()
 
 
+HIDDEN = _drawn(16, 64)
+
+
+def written() -> torch.Tensor:
+    whole = torch.zeros(16, 200, 64)
+    for place in range(200):
+        whole[:, place] = HIDDEN * 0.5
+    return whole.square()
+
+
+def written_by_places() -> torch.Tensor:
+    whole = torch.zeros(200, 64)
+    for place in torch.arange(200).view(20, 10):
+        whole[place] = HIDDEN[:10] * 0.5
+    return whole.square()
+
+
 FOUND = {
     "by-rows": [by_coordinates, by_coordinates_too],
     "transform": [of_a_prime, of_two_primes, back_of_a_prime, short_time],
@@ -237,6 +254,19 @@ def test_it_is_found_where_it_begins_with_what_both_ways_take(
     assert 0 <= row["other_forward_ms"] < row["forward_ms"]
     passes_through = kind not in ("rank", "second-sort") and step is not last_few
     assert (row["backward_ms"] > 0) == passes_through == (row["other_backward_ms"] > 0) or kind == "grown"
+
+
+@pytest.mark.parametrize(
+    ("step", "times", "shape"), [(written, 199, [16, 200, 64]), (written_by_places, 19, [200, 64])]
+)
+def test_parts_that_are_written_one_by_one_cost_what_the_backward_pass_copies(
+    step: Callable[[], torch.Tensor], times: int, shape: list[int]
+) -> None:
+    (row,) = watched(step)
+    assert (row["kind"], row["times_per_step"], row["shape"]) == ("written", times, shape)
+    assert row["at"] == row["then_at"] == step.__code__.co_firstlineno + 3
+    assert row["other_forward_ms"] == row["forward_ms"] > 0, "parts are copied once to be joined, too"
+    assert row["backward_ms"] > row["other_backward_ms"] == 0
 
 
 def test_what_need_not_be_made_has_its_shape_and_its_lines() -> None:
@@ -330,6 +360,23 @@ def solved_with_all() -> torch.Tensor:
     return torch.linalg.solve_triangular(factor, STD.unsqueeze(-1), upper=False)
 
 
+def written_once() -> torch.Tensor:
+    whole = torch.zeros(16, 200, 64)
+    whole[:, 0] = HIDDEN
+    return whole.square()
+
+
+def joined() -> torch.Tensor:
+    return torch.stack([HIDDEN * 0.5 for _ in range(200)], dim=1).square()
+
+
+def written_without_gradients() -> torch.Tensor:
+    whole = torch.zeros(16, 200, 64)
+    for place in range(200):
+        whole[:, place] = HIDDEN.detach()
+    return whole.square().sum() * HIDDEN.sum()
+
+
 def by_rows() -> torch.Tensor:
     return torch.sparse.mm(GRAPH_BY_ROWS, TABLE)
 
@@ -348,6 +395,9 @@ def of_small_primes() -> torch.Tensor:
 
 
 LEFT_ALONE = [
+    written_once,
+    joined,
+    written_without_gradients,
     by_rows,
     with_other_weights_each_time,
     of_small_primes,

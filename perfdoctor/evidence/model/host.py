@@ -28,6 +28,20 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
+class Helper:
+    """A process of the job that never slept, and neither trained nor made batches."""
+
+    pid: int
+    command: str
+    cpus: float
+
+    @property
+    def who(self) -> str:
+        """`python (pid 12)`."""
+        return f"{self.command} (pid {self.pid})"
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """The machine over the steady span, sampled from outside. CPU in cores: 1.0 is one core kept busy."""
 
@@ -64,3 +78,5 @@ class Host:
     """Share of samples in which a GPU in use was slowed by heat or power delivery."""
     gpu_throttled_clock: float | Missing
     """Mean SM clock in those samples over the card's highest."""
+    helpers: tuple[Helper, ...] = ()
+    """The busiest first."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import CallSite, Evidence, GpuProcess, Neighbour, Parts, Site
+from perfdoctor.evidence.model import CallSite, Evidence, GpuProcess, Helper, Neighbour, Parts, Site
 
 
 def crowded(delay_ms: float = 8.0, others: float = 1.0, **changes: Any) -> Evidence:
@@ -23,6 +23,22 @@ def crowded(delay_ms: float = 8.0, others: float = 1.0, **changes: Any) -> Evide
             "host__idle_cpus": max(0.0, 1.0 - others),
             "host__job_run_delay_share": delay_ms / (delay_ms + 24.0),
             "host__neighbours": (Neighbour(4711, "stress-ng", "bob", others),),
+            **changes,
+        },
+    )
+
+
+def polled(delay_ms: float = 8.0, threads: int = 2, **changes: Any) -> Evidence:
+    """One of two CPUs is kept busy by a process of the job itself."""
+    return crowded(
+        delay_ms,
+        others=0.0,
+        **{
+            "host__job_cpus": 2.0,
+            "host__idle_cpus": 0.0,
+            "host__neighbours": (),
+            "host__helpers": (Helper(5120, "python", 0.9),),
+            "threads__intra_op": threads,
             **changes,
         },
     )

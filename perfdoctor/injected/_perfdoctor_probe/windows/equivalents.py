@@ -190,10 +190,12 @@ class Equivalents:
 
     def _try(self, other, calls: list, made, result) -> "_Tried | None":
         """What it takes, tried where the line is met first; None where that is no less or other numbers come out."""
+        now_ns = sum(one.spent_ns for one in calls)
+        if other.make is None:
+            return _Tried(now_ns, 0.0)
         key = _key(other.kind, made, other.shape)
         if key in self.tried:
             return self.tried[key]
-        now_ns = sum(one.spent_ns for one in calls)
         if now_ns < _LEAST_NS or self._is_over() or not made.stack:
             return None
         self.tried[key] = None

@@ -26,6 +26,7 @@ from . import innermost
 from .derivatives import Derivatives
 from .equivalents import Equivalents
 from .innermost import InnermostMode
+from .rewritings import INTO_VIEWS
 from .scores import Scores
 from .subnormals import Suspicion
 from .values import Call, Values
@@ -188,6 +189,8 @@ class Repeats(TorchDispatchMode):
         made = _Made(func, tuple(reversed(user)), self.loop.timeline.step - self.began, graph)
         if made.node is not None:
             self.nodes[self.sequence - 1] = made.node
+            if func in INTO_VIEWS:
+                self.nodes[self.sequence] = made.node
         if call is not None:
             made.number = call.number
             made.reads_parameters = call.reads_parameters

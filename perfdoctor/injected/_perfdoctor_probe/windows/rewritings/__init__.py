@@ -7,11 +7,23 @@ them by the memory that they share, through views and through products with a nu
 
 import torch
 
-from . import matrices, sorts, sums, transforms
+from . import matrices, sorts, sums, transforms, writes
 from .followed import PRODUCTS, SORTS, Link, Other, factors, links
 from .matrices import by_content
+from .writes import INTO_VIEWS
 
-__all__ = ["LINEAR", "SAME_MEMORY", "Link", "Other", "by_content", "by_shape", "factors", "links", "of_part"]
+__all__ = [
+    "INTO_VIEWS",
+    "LINEAR",
+    "SAME_MEMORY",
+    "Link",
+    "Other",
+    "by_content",
+    "by_shape",
+    "factors",
+    "links",
+    "of_part",
+]
 
 _aten = torch.ops.aten
 _SUMS = (_aten.sum.dim_IntList, _aten.mean.dim)
@@ -39,6 +51,8 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return matrices.factored(args[0], result[0])
     if func is _aten.linalg_solve_triangular.default:
         return matrices.solved(args, kwargs)
+    if func in writes.WRITES:
+        return writes.again(func, args)
     if func in transforms.TRANSFORMS:
         return transforms.shorter(func, args)
     return sorts.searched(args, result, known) if func is _aten.eq.Tensor else None

@@ -48,7 +48,7 @@ class Other:
     ) -> None:
         self.kind = kind
         self.make = make
-        """Makes it; called once or twice, at once."""
+        """Makes it; called once or twice, at once. None: that takes as long, and only the backward pass is spared."""
         self.links = links
         """What need not be made then, if nobody else reads it."""
         self.shape = tuple(shape)
