@@ -1,5 +1,5 @@
-"""Python between the operators: loops, scalar reads, trips between host and device; and work that is done twice or the
-long way round.
+"""Python between the operators: loops, scalar reads, trips between host and device, functions that compute without
+torch; and work that is done twice or the long way round.
 
 What it looks at
 ----------------
@@ -17,7 +17,8 @@ and nobody else reads what would not be made; of a shorter transform only the ti
 written what the backward pass does for them is counted. For three steps, the arguments and results of each
 call of the user's own functions, by hashes of what they hold: what Python and NumPy compute again. Where steps take
 long at equal distances, the operators without a graph of one of them, such as those of an evaluation, in the same ways.
-Loops over parameters and copies of the model's state are told by PD17.
+For a step or two, all lines of the user's code with what they take, Python and libraries included: those that issue
+hardly any operators are told by function. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
@@ -80,8 +81,9 @@ to the next one, differences that are used for themselves, a sort all of which i
 
 Limits
 ------
-What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window. On a
-GPU the duration of a scalar read is the time that the host waited, not all of which is lost: the prediction starts
+What a function does in Python or NumPy is not known, nor whether training needs it: an opportunity, from a third of its
+time on. What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window. On
+a GPU the duration of a scalar read is the time that the host waited, not all of which is lost: the prediction starts
 at a tenth. Operators that silently fall back from Apple's MPS to the CPU are not seen. Nothing inside compiled code
 is seen. What an iteration needs is read from the source of one function and of the methods of its class; what a
 function changes in its arguments, or an object behind another name, is not seen. Where the source cannot be read, a
@@ -116,6 +118,7 @@ from .equivalents import equivalents
 from .limits import Limits
 from .list_conversions import list_conversions
 from .on_device import in_trace
+from .python_work import python_work
 from .repeated import repeated_work
 from .round_trips import round_trips
 from .same_result import is_about, needless, runs_in, same_result
@@ -152,6 +155,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *(same_result(evidence, step, one, limits) for one in again),
         *equivalents(evidence, step, limits),
     )
+    findings += python_work(evidence, step, lines_told | _named(findings) | _functions_told(evidence, again), limits)
     shared = _measured(reads, lines)
     if findings:
         return found(*findings, measurements=shared)
@@ -172,6 +176,17 @@ def _once(
 
     left = tuple(one for one in again if not is_told(one))
     return left, tuple(finding for finding in repeated if not any(is_about(finding, one) for one in left))
+
+
+def _named(findings: tuple[Finding, ...]) -> set[tuple[str, int]]:
+    """Their lines."""
+    return {(one.location.file, one.location.line) for one in findings if one.location is not None}
+
+
+def _functions_told(evidence: Evidence, again: tuple[SameResult, ...]) -> set[tuple[str, int]]:
+    """Lines of functions that are told by what they return."""
+    lines = () if isinstance(evidence.code_lines, Missing) else evidence.code_lines
+    return {key(line.site) for line in lines if runs_in(line, again)}
 
 
 def _of_parameters(

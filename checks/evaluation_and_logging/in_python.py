@@ -15,28 +15,22 @@ from perfdoctor.api.findings import (
     savings,
     share,
 )
-from perfdoctor.api.quantities import CodeLine, Evidence, Missing, Step
+from perfdoctor.api.quantities import CodeLine, Evidence, Step
 
-from .._shared.lines import PYTHON_PARTS, key
+from .._shared.in_python import lines_in_python, lists_read, named
 from .limits import Limits
 
 _SAVED = (0.5, 0.95)
 """Of what the lines seem to take: watching them adds about a microsecond to each, which short ones feel."""
-_OPERATORS = 0.1
-"""Of a line's time, from which on it computes on tensors."""
 _NAMES = 3
 
 
 def metrics_in_python(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
-    """At most one. None where any tensor is made of lists outside the making of batches: an agent's simulator computes
-    in Python too, and training needs what it says."""
-    sites = evidence.call_sites
-    if isinstance(sites, Missing):
+    """At most one."""
+    lists = lists_read(evidence)
+    if not lists:
         return None
-    lists = [call for call in sites if call.kind in ("to_list", "from_list") and call.detail != "input_wait"]
-    if not lists or any(call.kind == "from_list" for call in lists):
-        return None
-    lines = _in_python(evidence)
+    lines = lines_in_python(evidence)
     spent_ms = sum(line.ms_per_step for line in lines)
     if spent_ms < limits.min_python_share * step.step_ms:
         return None
@@ -65,20 +59,6 @@ def metrics_in_python(evidence: Evidence, step: Step, limits: Limits) -> Finding
     )
 
 
-def _in_python(evidence: Evidence) -> list[CodeLine]:
-    """Lines of the loop that issue hardly any operators, outside the making of batches."""
-    if isinstance(evidence.code_lines, Missing) or isinstance(evidence.hot_lines, Missing):
-        return []
-    issued: defaultdict[tuple[str, int], float] = defaultdict(float)
-    for line in evidence.hot_lines:
-        issued[key(line.site)] += line.ms_per_step
-    return [
-        line
-        for line in evidence.code_lines
-        if line.part in PYTHON_PARTS and issued[key(line.site)] < _OPERATORS * line.ms_per_step
-    ]
-
-
 def _functions(lines: list[CodeLine]) -> str:
     """With the first line seen of each."""
     spent: defaultdict[str, float] = defaultdict(float)
@@ -88,4 +68,4 @@ def _functions(lines: list[CodeLine]) -> str:
         spent[name] += line.ms_per_step
         place.setdefault(name, line)
     names = sorted(spent, key=lambda name: -spent[name])[:_NAMES]
-    return ", ".join(f"`{name}` ({place[name].site.file}:{place[name].site.line})" for name in names)
+    return ", ".join(named(place[name].site) for name in names)

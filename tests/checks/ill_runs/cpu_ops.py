@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import HOT_LINES, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import CallSite, Evidence, Line, Loop, Parts, Site
+from perfdoctor.evidence.model import CallSite, CodeLine, Evidence, Line, Loop, Parts, Site
 
 LOSS_LINE = Site("train.py", 50, "sample_loss")
 
@@ -78,4 +78,24 @@ def round_trip(ms: float = 3.0, back: str = "main", copies: float = 2.0) -> Evid
             CallSite("copy", READ_LINE, copies, 0.8 * ms, "cuda->cpu"),
             CallSite("copy", Site("train.py", 64, back), copies, 0.2 * ms, "cpu->cuda"),
         )
+    )
+
+
+DRAW_LINE = Site("replay.py", 33, "draw")
+
+
+def python_work(ms: float = 5.0, issued_ms: float = 0.1, asleep_ms: float = 0.0, **line: Any) -> Evidence:
+    """So much of 25 ms and that in two lines of a replay buffer, four fifths of it in one of them."""
+    parts = Parts(input_wait=0.3, forward=8.0, backward=14.0, optimizer=2.0, other=0.6 + ms)
+    lines = (
+        CodeLine(DRAW_LINE, "other", False, 0.8 * ms, 0.7, runs_per_step=1.0),
+        CodeLine(with_(DRAW_LINE, line=35), "other", False, 0.2 * ms, 0.2, runs_per_step=2.0),
+        CodeLine(Site("train.py", 60, "main"), "other", False, 0.4, 0.1, runs_per_step=1.0),
+    )
+    hot = Line(DRAW_LINE, "other", 1.0, issued_ms, issued_ms, 0.01, 0.01, 1.0)
+    return with_(
+        healthy(),
+        step=with_(step(parts), cpu_ms=sum(parts.as_dict().values()) - parts.input_wait - asleep_ms),
+        code_lines=tuple(with_(one, **line) for one in lines),
+        hot_lines=(hot, *HOT_LINES),
     )

@@ -1,0 +1,41 @@
+"""Lines of the loop in which Python, or a library other than torch, computes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from perfdoctor.api.quantities import CallSite, CodeLine, Evidence, Missing, Site
+
+from .lines import PYTHON_PARTS, key
+
+_OPERATORS = 0.1
+"""Of a line's time, from which on it computes on tensors."""
+
+
+def lines_in_python(evidence: Evidence) -> list[CodeLine]:
+    """Lines of the loop that issue hardly any operators, outside the making of batches."""
+    if isinstance(evidence.code_lines, Missing) or isinstance(evidence.hot_lines, Missing):
+        return []
+    issued: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for line in evidence.hot_lines:
+        issued[key(line.site)] += line.ms_per_step
+    return [
+        line
+        for line in evidence.code_lines
+        if line.part in PYTHON_PARTS and issued[key(line.site)] < _OPERATORS * line.ms_per_step
+    ]
+
+
+def lists_read(evidence: Evidence) -> Sequence[CallSite]:
+    """`tolist()` in the loop. None where any tensor is made of lists outside the making of batches: an agent's
+    simulator computes in Python too, and training needs what it says."""
+    sites = () if isinstance(evidence.call_sites, Missing) else evidence.call_sites
+    lists = [call for call in sites if call.kind in ("to_list", "from_list") and call.detail != "input_wait"]
+    return [] if any(call.kind == "from_list" for call in lists) else lists
+
+
+def named(site: Site) -> str:
+    """`ngrams` (metrics.py:12)."""
+    name = site.function.rpartition(".<locals>.")[2]
+    return f"`{name}` ({site.file}:{site.line})"

@@ -1,0 +1,83 @@
+"""Functions of the loop that compute in Python or in libraries other than torch, whatever it is that they do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, savings, share
+from perfdoctor.api.quantities import CodeLine, Evidence, Missing, Step
+
+from .._shared.in_python import lines_in_python, lists_read, named
+from .._shared.lines import function, key
+from .limits import Limits
+
+_SAVED = (0.3, 1.0)
+"""Of their time: nobody knows from here what the step can do without. Reading the middle of a `deque`, drawing with
+probabilities from a long list, or making a batch by hand can go nearly all; a simulator stays, and gets cheaper."""
+_LEAST_MS = 0.3
+"""Less per step is what Python takes for the loop itself; a line that is watched takes a microsecond longer."""
+_ONCE = 0.5
+"""Runs per step, from which on a line's function ran in the step: `trainer.fit()` began before it."""
+_ASLEEP = 0.5
+"""Of that time, in which the thread had no CPU or wanted none: then it waits, and others say for what."""
+
+
+def python_work(
+    evidence: Evidence, step: Step, told: Collection[tuple[str, int]], limits: Limits
+) -> tuple[Finding, ...]:
+    """The dearest function but for lines that were `told`; none where what is read of tensors is only counted."""
+    if lists_read(evidence):
+        return ()
+    by_function: defaultdict[tuple[str, str], list[tuple[float, CodeLine]]] = defaultdict(list)
+    for line in lines_in_python(evidence):
+        if key(line.site) not in told and line.runs_per_step >= _ONCE:
+            left_ms = line.ms_per_step - _known_ms(evidence, line)
+            if left_ms > 0:
+                by_function[function(line.site)].append((left_ms, line))
+    found = [_finding(evidence, step, lines, limits) for lines in by_function.values()]
+    dearest = max((one for one in found if one is not None), key=lambda one: one.savings.ceiling_ms, default=None)
+    return () if dearest is None else (dearest,)
+
+
+def _known_ms(evidence: Evidence, line: CodeLine) -> float:
+    """What others say of it: calls that were watched, schedules, processes."""
+    watched = (evidence.call_sites, evidence.schedules, evidence.processes, evidence.programs)
+    calls = (call for seen in watched if not isinstance(seen, Missing) for call in seen)
+    return sum(call.ms_per_step for call in calls if key(call.site) == key(line.site))
+
+
+def _finding(evidence: Evidence, step: Step, lines: list[tuple[float, CodeLine]], limits: Limits) -> Finding | None:
+    spent_ms = sum(ms for ms, _ in lines)
+    cost = Cost(step, evidence.felt_ms(spent_ms))
+    asleep_ms = max(0.0, step.working_ms - step.cpu_ms)
+    if spent_ms < _LEAST_MS or cost.share < limits.loop_share or asleep_ms > _ASLEEP * spent_ms:
+        return None
+    worst_ms, worst = max(lines, key=lambda pair: pair[0])
+    return Finding(
+        id="PD10.python-work",
+        severity=Severity.NOTE,
+        confidence=Confidence.MEDIUM,
+        message=f"{named(worst.site)} computes in Python and libraries other than torch: {{cost_ms}} per step "
+        "({cost_share})",
+        reasoning="training waits for it, and its lines issue hardly any operators; the line named takes {worst_share} "
+        "of that",
+        evidence=(
+            *cost.measured("in lines of the function that issue hardly any operators"),
+            share("worst_share", worst_ms / spent_ms, "of that, in the line named"),
+            Measurement("runs", worst.runs_per_step, "count", "runs of that line per step"),
+        ),
+        location=location(worst.site),
+        fix=Fix(
+            text="If it makes what the next step trains on, make that in a DataLoader's workers; if it comes out the "
+            "same each time, once; if nothing waits for it, rarely. Else look for what is slow about it.",
+            code="rows = [buffer[i] for i in picked]  # of a list: a deque is walked to its middle\n"
+            "picked = np.searchsorted(cumulative, rng.random(n))  # not rng.choice(len(p), n, p=p)",
+        ),
+        savings=savings(
+            step,
+            _SAVED[0] * cost.ms,
+            _SAVED[1] * cost.ms,
+            "a third to all of these lines, timed in a step or two of the job itself",
+        ),
+    )

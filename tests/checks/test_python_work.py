@@ -1,0 +1,59 @@
+"""Functions of the loop that compute without torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ill_runs.cpu_ops import DRAW_LINE, python_work
+from perfdoctor.checks.cpu_ops import CHECK
+from samples import asked, ids, is_clear, number, with_
+
+from perfdoctor.diagnosis.findings import Severity
+from perfdoctor.evidence.model import CallSite, Missing, SameResult, Site
+
+examined, found = asked(CHECK)
+
+
+def test_the_function_is_told_at_its_dearest_line_with_all_that_its_lines_take() -> None:
+    finding = found(python_work(5.0))
+    assert (finding.id, finding.severity) == ("PD10.python-work", Severity.NOTE)
+    assert finding.location is not None and finding.location.line == DRAW_LINE.line
+    assert number(finding, "cost_ms") == pytest.approx(5.0)
+    assert number(finding, "worst_share") == pytest.approx(0.8)
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((1.5, 5.0))
+
+
+@pytest.mark.parametrize(("ms", "fires"), [(2.6, False), (3.0, True)])
+def test_a_tenth_of_the_step_is_enough(ms: float, fires: bool) -> None:
+    assert ("PD10.python-work" in ids(examined(python_work(ms)))) is fires
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"issued_ms": 4.0}, {"asleep_ms": 4.0}, {"part": "input_wait"}, {"runs_per_step": 0.0}],
+    ids=["computes on tensors", "waits", "makes batches", "began before the step"],
+)
+def test_what_is_no_work_of_pythons_is_left_alone(changes: dict[str, Any]) -> None:
+    assert is_clear(examined(python_work(**changes)))
+
+
+def test_where_lines_were_not_watched_nothing_is_told() -> None:
+    assert is_clear(examined(with_(python_work(), code_lines=Missing("the job traces lines itself"))))
+
+
+def test_what_is_told_by_others_is_not_told_again() -> None:
+    plain = python_work(5.0)
+    read = CallSite("from_list", DRAW_LINE, 1.0, 4.0, "other")
+    assert ids(examined(with_(plain, call_sites=(read,)))) == ["PD10.list-conversion"]
+    counted = CallSite("to_list", Site("train.py", 70, "main"), 1.0, 0.1, "other")
+    assert is_clear(examined(with_(plain, call_sites=(counted,)))), "metrics are for PD20"
+    asked_for = CallSite("program", DRAW_LINE, 1.0, 4.0)
+    assert is_clear(examined(with_(plain, programs=(asked_for,)))), "programs are for PD12"
+
+
+def test_a_function_that_returns_the_same_each_time_is_told_as_that() -> None:
+    again = SameResult(
+        "draw", Site("train.py", 61, "main"), with_(DRAW_LINE, line=31), "other", 1.0, 1, ms_per_step=5.0
+    )
+    assert ids(examined(with_(python_work(5.0), same_results=(again,)))) == ["PD10.same-result"]
