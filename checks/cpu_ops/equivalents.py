@@ -119,8 +119,8 @@ _REWRITINGS = {
         _EMPTY,
         "this line multiplies by a matrix of {shape} that is nearly empty",
         "it is the same in every step; only the numbers that are not 0 count, and a sparse matrix holds no others",
-        "Keep it as a sparse matrix.",
-        "adjacency = adjacency.to_sparse()  # once, before the loop\nout = adjacency @ x",
+        "Keep it as a sparse matrix, row by row.",
+        "adjacency = adjacency.to_sparse_csr()  # once, before the loop\nout = adjacency @ x",
     ),
     "by-rows": _Rewriting(
         "PD10.sparse-by-coordinates",

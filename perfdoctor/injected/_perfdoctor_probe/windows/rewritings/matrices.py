@@ -88,7 +88,8 @@ def by_content(left, right, bias, is_constant: bool) -> "Other | None":
     """What could be in the place of a product with a matrix that holds hardly any number but 0. `is_constant`: it
     held the same in the step before, so that it could be kept as a sparse one."""
     if left.layout is torch.sparse_coo:
-        return _by_rows(left, right, bias) if is_constant else None
+        plain = not left.requires_grad and left.dim() == 2 and not left.dense_dim() and right.layout is torch.strided
+        return _by_rows("by-rows", left, right, bias) if is_constant and plain else None
     if left.layout is not torch.strided:
         return None
     if left.dim() != 2 or left.requires_grad or min(left.shape) < _LEAST_SIDE or not left.is_floating_point():
@@ -115,16 +116,11 @@ def by_content(left, right, bias, is_constant: bool) -> "Other | None":
                 left.shape,
                 backward=lambda gradient: torch.zeros_like(right).index_add_(0, places, gradient),
             )
-    if not is_constant:
-        return None
-    sparse = left.to_sparse()
-    return Other("sparse", lambda: finished(sparse @ right), [], left.shape)
+    return _by_rows("sparse", left, right, bias) if is_constant else None
 
 
-def _by_rows(left, right, bias) -> "Other | None":
-    """The same sparse matrix with its numbers row by row, which products go through several rows at a time."""
-    if left.requires_grad or left.dim() != 2 or left.dense_dim() or right.layout is not torch.strided:
-        return None
+def _by_rows(kind: str, left, right, bias) -> Other:
+    """A matrix as a sparse one whose numbers lie row by row: products go through several rows at a time."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that this layout is a beta
         rows = left.to_sparse_csr()
@@ -132,7 +128,7 @@ def _by_rows(left, right, bias) -> "Other | None":
     def make():
         return rows @ right if bias is None else rows @ right + bias
 
-    return Other("by-rows", make, [], left.shape, backward=lambda made: rows.t() @ made)
+    return Other(kind, make, [], left.shape, backward=lambda made: rows.t() @ made)
 
 
 def factored(matrices, factors) -> "Other | None":
