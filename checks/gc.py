@@ -96,12 +96,19 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if isinstance(gc, Missing):
         return cannot_tell(f"collections were not seen: {gc}")
     shared = _shared_measurements(gc, step)
-    findings = []
+    rare = min(limits.min_share * (step.step_ms + step.irregular_ms), step.irregular_ms)
+    findings = [
+        _explicit(site, evidence.job, gc, step, limits)
+        for site in gc.explicit
+        if site.is_rare and site.ms_per_step >= rare > 0
+    ]
     # Several lines may each cost little and together too much.
     if gc.ms_per_step / step.step_ms >= limits.min_share:
         named = min(_NAMED, limits.min_share) * step.step_ms
-        findings = [
-            _explicit(site, evidence.job, gc, step, limits) for site in gc.explicit if site.ms_per_step >= named
+        findings += [
+            _explicit(site, evidence.job, gc, step, limits)
+            for site in gc.explicit
+            if not site.is_rare and site.ms_per_step >= named
         ]
         if gc.automatic_ms_per_step >= named:
             findings.append(_automatic(gc, step, evidence.job.world_size, limits))
@@ -128,11 +135,15 @@ def _explicit(site: CollectSite, job: Job, gc: GarbageCollection, step: Step, li
         id="PD04.explicit-collect",
         severity=cost.severity(limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
-        message="`gc.collect()` in the loop takes {cost_ms} per step ({cost_share})",
+        message="`gc.collect()` in the loop takes {cost_ms} per step ({cost_share})"
+        + (", all of it in one step of {every}" if site.is_rare else ""),
         reasoning="each call walks every object that Python tracks for {pause_ms} and frees {freed_objects} of them; "
         "tensors do not need it, they are freed by reference counting",
         evidence=(
-            *cost.measured("this line's collections per step"),
+            *cost.measured(
+                "this line's collections per step", "on top of the steady step" if site.is_rare else "of the step"
+            ),
+            Measurement("every", round(1 / max(site.calls_per_step, 1e-9)), "count", "steps from one to the next"),
             Measurement("calls_per_step", site.calls_per_step, "count", "calls per step"),
             milliseconds("pause_ms", site.pause_ms, "one collection"),
             Measurement("freed_objects", gc.full_collected, "count", "objects freed by one collection, mean"),
@@ -155,7 +166,7 @@ def _explicit(site: CollectSite, job: Job, gc: GarbageCollection, step: Step, li
         savings=cost.savings(
             (1 - _AUTOMATIC_RETURNS, 1.0),
             "the measured pauses, less up to 15 % that the automatic collector may take over",
-            Part.GC,
+            Part.EPOCH if site.is_rare else Part.GC,
         ),
     )
 

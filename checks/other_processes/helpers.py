@@ -32,7 +32,7 @@ def busy_helper(case: Case) -> Finding | None:
         id="PD12.busy-helper",
         severity=Severity.NOTE,
         confidence=Confidence.MEDIUM,
-        message=f"{helpers[0].who}, which the job itself started, never sleeps, and training waits for a CPU: "
+        message=f"{helpers[0].who}, which the job started, never sleeps, while training lacks a CPU: "
         "{cost_ms} per step ({cost_share})",
         reasoning="it neither trains nor makes batches for a DataLoader, and keeps {used:core} busy of "
         "{usable:usable CPU}, while the job waits for a CPU for {job_delay} of its runnable time",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,10 @@ def build(process: ProcessRecording, selection: Selection) -> GarbageCollection:
     steady_steps = frozenset(selection.column("step").tolist())
     listed = [event for event in process.full_collections if event.step in steady_steps]
     explicit = _explicit(listed, selection.count)
+    told = {site.site for site in explicit}
+    seldom = frozenset(selection.rows["step"][selection.irregular].tolist())
+    seldom_span = selection.span / selection.irregular_each
+    rare = [event for event in process.full_collections if event.step in seldom and event.site not in told]
     total_ms = float(selection.column("gc_us").mean()) / 1000
     explicit_ms = sum(site.ms_per_step for site in explicit)
     full = [event for event in listed if event.generation == 2]
@@ -25,8 +30,8 @@ def build(process: ProcessRecording, selection: Selection) -> GarbageCollection:
         automatic_ms_per_step=max(0.0, total_ms - explicit_ms),
         per_step=_rates(process, selection, len(full)),
         longest_pause_ms=max((event.us for event in listed), default=0) / 1000,
-        full_collected=float(np.mean([event.collected for event in full])) if full else 0.0,
-        explicit=explicit,
+        full_collected=float(np.mean([event.collected for event in full or rare])) if full or rare else 0.0,
+        explicit=(*explicit, *(replace(site, is_rare=True) for site in _explicit(rare, seldom_span))),
         tracked_objects=Missing("the process ended before they were counted")
         if process.end is None
         else process.end.tracked_objects,
@@ -34,7 +39,7 @@ def build(process: ProcessRecording, selection: Selection) -> GarbageCollection:
     )
 
 
-def _explicit(listed: list[FullCollection], steps: int) -> tuple[CollectSite, ...]:
+def _explicit(listed: list[FullCollection], steps: float) -> tuple[CollectSite, ...]:
     by_site: dict[Site, list[FullCollection]] = defaultdict(list)
     for event in listed:
         if event.site is not None:

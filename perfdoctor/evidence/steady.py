@@ -66,6 +66,11 @@ class Selection:
         """Steps after the warm-up, steady or not."""
         return self.last - self.first
 
+    @property
+    def irregular_each(self) -> float:
+        """Irregular steps for each that held no window: those that did are taken to be as the others."""
+        return 1 + self.watched / max(1, int(self.irregular.sum()))
+
     def column(self, name: str) -> Ints:
         """A column of the steady steps."""
         return self.rows[name][self.mask]
@@ -179,7 +184,7 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
     # The interval is that of the plain mean; the step leaves out hiccups, so it is moved along.
     shift = step_ms - float(ms["wall"].mean())
     extra = (selection.rows["wall_us"][selection.irregular] / 1000 - step_ms).clip(min=0).sum()
-    extra *= 1 + selection.watched / max(1, int(selection.irregular.sum()))  # as long as the others of them
+    extra *= selection.irregular_each
     process_cpu = [selection.per_step(name) for name in ("utime_us", "stime_us")]
     delay = selection.per_step("delay_us")
     no_counters = Missing("too few counter samples in the steady span", "let the job run longer")

@@ -121,3 +121,14 @@ def test_both_kinds_may_cost(automatic_ms: float, names: int) -> None:
     evidence: Any = explicit_collections(0.5)
     both = with_(evidence, gc__ms_per_step=20.0 + automatic_ms, gc__automatic_ms_per_step=automatic_ms)
     assert len(set(ids(_examined(both)))) == names
+
+
+@pytest.mark.parametrize(("irregular_ms", "count"), [(3.0, 1), (0.0, 0)])
+def test_collections_in_every_tenth_step_are_told_beside_the_steady_step(irregular_ms: float, count: int) -> None:
+    rare = CollectSite(GC_LINE, 0.1, 3.0, 30.0, is_rare=True)
+    evidence = with_(explicit_collections(0.01), gc__explicit=(rare,), step__irregular_ms=irregular_ms)
+    found = _examined(evidence).findings
+    assert len(found) == count
+    for finding in found:
+        assert finding.id == "PD04.explicit-collect" and finding.savings.part is Part.EPOCH
+        assert "all of it in one step of {every}" in finding.message and number(finding, "every") == 10

@@ -242,7 +242,7 @@ def test_a_helper_that_never_sleeps_is_an_opportunity_by_what_the_job_waits_for_
 ) -> None:
     finding = _found(polled(8.0, threads))
     assert (finding.id, finding.severity) == ("PD12.busy-helper", Severity.NOTE)
-    assert "python (pid 5120), which the job itself started, never sleeps, and" in _message(finding)
+    assert "python (pid 5120), which the job started, never sleeps, while training" in _message(finding)
     assert finding.savings.low_ms == pytest.approx(5.6)
     assert finding.savings.high_ms == pytest.approx(most_ms, rel=0.01)
 

@@ -76,3 +76,17 @@ def test_objects_that_nobody_counted_are_missing(tmp_path: Path) -> None:
 def test_the_collectors_state_is_that_of_the_second_step(tmp_path: Path) -> None:
     assert _built(tmp_path, settings()).enabled
     assert not _built(tmp_path, settings(gc_enabled=False)).enabled
+
+
+def test_what_is_asked_for_in_a_few_long_steps_is_rare(tmp_path: Path) -> None:
+    long = range(5, N, 10)
+    walls = [300_000 if i in long else 10_000 for i in range(N)]
+    events = [full_collection(step, 290_000, site=1, collected=7) for step in long]
+    known = {"k": "long_steps", "step": 40, "at": 15, "length": 10}
+    recording = recorded(tmp_path, steps(walls, N), site(1, 31), known, *events)
+    built = garbage.build(recording, selected(recording))
+    assert built.ms_per_step == 0.0 and built.full_collected == 7
+    (rare,) = built.explicit
+    assert rare.is_rare and rare.site == Site("train.py", 31, "main")
+    assert rare.calls_per_step == pytest.approx(0.1, rel=0.05)
+    assert rare.ms_per_step == pytest.approx(29.0, rel=0.05)

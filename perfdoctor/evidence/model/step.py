@@ -126,6 +126,8 @@ class CollectSite:
     calls_per_step: float
     ms_per_step: float
     pause_ms: float
+    is_rare: bool = False
+    """In few steps, which the steady step is told without: every tenth, or where an epoch ends."""
 
 
 @dataclass(frozen=True, slots=True)
