@@ -25,8 +25,9 @@ raise its thresholds; with several ranks, switch it off and collect on all ranks
 
 When it stays silent
 --------------------
-Below 5 % of the step. The number of tracked objects is shown but never alarms: every torch process exceeds the
-100,000 of the guide. Collections at an epoch's end are not in the steady step.
+Below 5 % of the step, or of all steps where only some of them collect: one at the end of a long epoch costs next to
+nothing, one in every tenth step may cost much. The number of tracked objects is shown but never alarms: every torch
+process exceeds the 100,000 of the guide.
 
 Limits
 ------
