@@ -178,6 +178,15 @@ _REWRITINGS = {
         "parts.append(part)  # in the loop\nwhole = torch.cat(parts, dim=1)  # once, after it",
         "None: the same numbers.",
     ),
+    "rebuilt": _Rewriting(
+        "PD10.rebuilt-by-cat",
+        "this line copies {shape} numbers to replace a few of them",
+        "most of what it joins is what it has made in the step before",
+        "Write the new part over the oldest, in place.",
+        "queue[at : at + len(keys)] = keys  # after the backward pass; not torch.cat([queue[len(keys):], keys])\n"
+        "at = (at + len(keys)) % len(queue)",
+        "Rows are no longer in the order of their age; and what a backward pass still needs must not be written to.",
+    ),
     "written": _Rewriting(
         "PD10.written-by-parts",
         "this line writes parts into a tensor of {shape} one after the other",

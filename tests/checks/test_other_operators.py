@@ -22,6 +22,7 @@ KINDS = {
     "trace": "PD10.product-order",
     "ignored": "PD10.ignored-scores",
     "grown": "PD10.grown-by-cat",
+    "rebuilt": "PD10.rebuilt-by-cat",
     "written": "PD10.written-by-parts",
     "diagonal-factor": "PD10.diagonal-covariance",
     "diagonal-solve": "PD10.diagonal-covariance",

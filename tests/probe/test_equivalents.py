@@ -222,7 +222,16 @@ def written_by_places() -> torch.Tensor:
     return whole.square()
 
 
+QUEUES = {name: torch.zeros(100_000, 64) for name in ("rows", "age", "both")}
+
+
+def rebuilt() -> torch.Tensor:
+    QUEUES["rows"] = torch.cat([QUEUES["rows"][16:], HIDDEN.detach()])
+    return HIDDEN.sum()
+
+
 FOUND = {
+    "rebuilt": [rebuilt],
     "by-rows": [by_coordinates, by_coordinates_too],
     "transform": [of_a_prime, of_two_primes, back_of_a_prime, short_time],
     "trace": [on_its_diagonal, in_batches],
@@ -252,7 +261,7 @@ def test_it_is_found_where_it_begins_with_what_both_ways_take(
     assert row["kind"] == kind
     assert step.__code__.co_firstlineno < row["at"] <= row["then_at"]
     assert 0 <= row["other_forward_ms"] < row["forward_ms"]
-    passes_through = kind not in ("rank", "second-sort") and step is not last_few
+    passes_through = kind not in ("rank", "second-sort", "rebuilt") and step is not last_few
     assert (row["backward_ms"] > 0) == passes_through == (row["other_backward_ms"] > 0) or kind == "grown"
 
 
@@ -267,6 +276,11 @@ def test_parts_that_are_written_one_by_one_cost_what_the_backward_pass_copies(
     assert row["at"] == row["then_at"] == step.__code__.co_firstlineno + 3
     assert row["other_forward_ms"] == row["forward_ms"] > 0, "parts are copied once to be joined, too"
     assert row["backward_ms"] > row["other_backward_ms"] == 0
+
+
+def test_a_queue_that_is_joined_anew_counts_in_the_first_step_too() -> None:
+    (row,) = watched(rebuilt)
+    assert row["times_per_step"] == 1.0 and row["shape"] == [100_000, 64]
 
 
 def test_what_need_not_be_made_has_its_shape_and_its_lines() -> None:
@@ -377,6 +391,16 @@ def written_without_gradients() -> torch.Tensor:
     return whole.square().sum() * HIDDEN.sum()
 
 
+def mostly_new() -> torch.Tensor:
+    QUEUES["age"] = torch.cat([QUEUES["age"][80_000:], HIDDEN.detach().repeat(5_000, 1)])
+    return HIDDEN.sum()
+
+
+def of_two_queues() -> torch.Tensor:
+    both = torch.cat([QUEUES["both"][16:], HIDDEN.detach()])
+    return HIDDEN.sum() + both.sum()
+
+
 def by_rows() -> torch.Tensor:
     return torch.sparse.mm(GRAPH_BY_ROWS, TABLE)
 
@@ -395,6 +419,8 @@ def of_small_primes() -> torch.Tensor:
 
 
 LEFT_ALONE = [
+    mostly_new,
+    of_two_queues,
     written_once,
     joined,
     written_without_gradients,

@@ -1,5 +1,5 @@
 # /// clinic
-# expect = ["PD08.allocator-churn", "PD10"]
+# expect = ["PD10.rebuilt-by-cat", "PD08.allocator-churn"]
 # stratum = "twins"
 # domain = "bat calls"
 # ///

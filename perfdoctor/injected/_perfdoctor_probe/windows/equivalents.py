@@ -89,6 +89,8 @@ class Equivalents:
         """Of a product: the number of what its first matrix held, and its calls in the step in which it was met."""
         self.kinds: "dict[tuple, rewritings.Other | None]" = {}
         """What a look at its content has shown."""
+        self.joined: "dict[int, tuple[StorageWeakRef, object]]" = {}
+        """Calls that joined tensors, in any step, by the storage of what they made."""
         self.cases: "list[_Case]" = []
         self.parts: "dict[int, _Case]" = {}
         """Of this step, by the call of whose result parts are read."""
@@ -113,6 +115,8 @@ class Equivalents:
                 self._reads_part(found, tensor, made)
         if made.spent_ns >= _LEAST_NS:
             self._looks(made, args, kwargs, result, holds)
+            if func is torch.ops.aten.cat.default:
+                self._joins(made, args, result)
         if read or made.spent_ns >= _LEAST_NS:
             for tensor, found in rewritings.links(func, args, kwargs, result, made, self._known):
                 storage = tensor.untyped_storage()
@@ -184,6 +188,26 @@ class Equivalents:
         if other is not None:
             tried = self.tried[_key(other.kind, made, other.shape)]
             self.cases += [_Case(other, [one], tried, []) for one in calls]
+
+    def _joins(self, made, args: tuple, result) -> None:
+        """Tensors; is most of it what the same line has joined in an earlier step?"""
+        size, earlier = result.untyped_storage().nbytes(), []
+
+        def is_carried(tensor) -> bool:
+            storage = tensor.untyped_storage()
+            _, before = self.joined.get(storage._cdata, (None, None))
+            if before is None or before.step >= made.step or before.stack != made.stack or storage.nbytes() != size:
+                return False
+            earlier.append(before)
+            return True
+
+        other = rewritings.rebuilt(args[0], args[1] if len(args) > 1 else 0, result, is_carried)
+        tried = None if other is None else self._try(other, [made], made, result)
+        if tried is not None:
+            # The first one was not known to be one.
+            known = {id(one) for case in self.cases for one in case.made}
+            self.cases += [_Case(other, [one], tried, []) for one in (*earlier, made) if id(one) not in known]
+        self.joined[result.untyped_storage()._cdata] = StorageWeakRef(result.untyped_storage()), made
 
     def _is_over(self) -> bool:
         return self.spent_ns > _BUDGET_NS

@@ -10,7 +10,7 @@ import torch
 from . import matrices, sorts, sums, transforms, writes
 from .followed import PRODUCTS, SORTS, Link, Other, factors, links
 from .matrices import by_content
-from .writes import INTO_VIEWS
+from .writes import INTO_VIEWS, rebuilt
 
 __all__ = [
     "INTO_VIEWS",
@@ -23,6 +23,7 @@ __all__ = [
     "factors",
     "links",
     "of_part",
+    "rebuilt",
 ]
 
 _aten = torch.ops.aten
