@@ -96,7 +96,8 @@ def play(made_ms: Sequence[float], turns: Sequence[Turn], queue: Queue) -> float
         training = queue.team if computing > _DONE_MS else float(alone > _DONE_MS)
         of_training, of_worker = queue.speeds(len(making), training)
         ends = [left[worker] / of_worker for worker in making]
-        if training and of_training > 0:
+        # Training that waits for something else keeps no CPU, and goes on all the same.
+        if max(computing, alone) > _DONE_MS and of_training > 0:
             ends.append((computing if computing > _DONE_MS else alone) / of_training)
         passed = min(ends, default=_DONE_MS)
         clock += passed
