@@ -97,11 +97,11 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if isinstance(gc, Missing):
         return cannot_tell(f"collections were not seen: {gc}")
     shared = _shared_measurements(gc, step)
-    rare = min(limits.min_share * (step.step_ms + step.irregular_ms), step.irregular_ms)
+    rare = limits.min_share * (step.step_ms + step.irregular_ms)
     findings = [
         _explicit(site, evidence.job, gc, step, limits)
         for site in gc.explicit
-        if site.is_rare and site.ms_per_step >= rare > 0
+        if site.is_rare and min(site.ms_per_step, step.irregular_ms) >= rare
     ]
     # Several lines may each cost little and together too much.
     if gc.ms_per_step / step.step_ms >= limits.min_share:

@@ -14,12 +14,12 @@ a loss is told to ignore, a tensor that each iteration joins with one more part 
 that each step joins anew to replace a few of its rows, diagonal matrices that are factored or solved with, sparse ones
 that are kept by coordinates, Fourier transforms of lengths with a large prime factor. Such a way is tried on the job's
 own tensors, timed, and counts only if the numbers are the same and nobody else reads what would not be made; of a
-shorter transform only the time is compared, and of parts that are written what the backward pass does for them is
-counted. For three steps, the arguments and results of each call of the user's own functions, by hashes of what they
-hold: what Python and NumPy compute again. Where steps take long at equal distances, the operators without a graph of
-one of them, such as those of an evaluation, in the same ways. For a step or two, all lines of the user's code with what
-they take, Python and libraries included: those that issue hardly any operators are told by function. Loops over
-parameters and copies of the model's state are told by PD17.
+shorter transform and of a queue's new rows only the time is compared, and of parts that are written what the backward
+pass does for them is counted. For three steps, the arguments and results of each call of the user's own functions, by
+hashes of what they hold: what Python and NumPy compute again. Where steps take long at equal distances, the operators
+without a graph of one of them, such as those of an evaluation, in the same ways. For a step or two, all lines of the
+user's code with what they take, Python and libraries included: those that issue hardly any operators are told by
+function. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
@@ -146,7 +146,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     else:
         read = ScalarReads(evidence, step, reads, lines, limits).findings()
     again, repeated = _once(needless(evidence, step, limits), repeated_work(evidence, step, limits))
-    lines_told = told | {key(line.site) for line in lines if runs_in(line, again)}
+    watched = () if isinstance(evidence.code_lines, Missing) else evidence.code_lines
+    sites = (*(line.site for line in lines), *(line.site for line in watched))
+    lines_told = told | {key(site) for site in sites if runs_in(site, again)}
     findings = (
         *read,
         *round_trips(step, calls, limits),
@@ -156,7 +158,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *(same_result(evidence, step, one, limits) for one in again),
         *equivalents(evidence, step, limits),
     )
-    findings += python_work(evidence, step, lines_told | _named(findings) | _functions_told(evidence, again), limits)
+    findings += python_work(evidence, step, lines_told | _named(findings), limits)
     shared = _measured(reads, lines)
     if findings:
         return found(*findings, measurements=shared)
@@ -182,12 +184,6 @@ def _once(
 def _named(findings: tuple[Finding, ...]) -> set[tuple[str, int]]:
     """Their lines."""
     return {(one.location.file, one.location.line) for one in findings if one.location is not None}
-
-
-def _functions_told(evidence: Evidence, again: tuple[SameResult, ...]) -> set[tuple[str, int]]:
-    """Lines of functions that are told by what they return."""
-    lines = () if isinstance(evidence.code_lines, Missing) else evidence.code_lines
-    return {key(line.site) for line in lines if runs_in(line, again)}
 
 
 def _of_parameters(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfdoctor.api.findings import Confidence, Cost, Finding, location, savings
-from perfdoctor.api.quantities import CodeLine, Evidence, Line, Missing, SameResult, Step
+from perfdoctor.api.quantities import Evidence, Missing, SameResult, Site, Step
 
 from .._shared.lines import function, key
 from .._shared.same_results import SAVED, how_often, once, reasoning, told
@@ -32,9 +32,9 @@ def is_about(finding: Finding, one: SameResult) -> bool:
     return (place.file, place.line) == key(one.at) or (place.file, place.function) in functions
 
 
-def runs_in(line: Line | CodeLine, rows: tuple[SameResult, ...]) -> bool:
+def runs_in(site: Site, rows: tuple[SameResult, ...]) -> bool:
     """Whether a line is one of these functions'."""
-    return any(function(line.site) in {function(site) for site in (one.defined_at, *one.within)} for one in rows)
+    return any(function(site) in {function(place) for place in (one.defined_at, *one.within)} for one in rows)
 
 
 def _felt(evidence: Evidence, step: Step, one: SameResult) -> Cost:

@@ -123,7 +123,7 @@ def test_both_kinds_may_cost(automatic_ms: float, names: int) -> None:
     assert len(set(ids(_examined(both)))) == names
 
 
-@pytest.mark.parametrize(("irregular_ms", "count"), [(3.0, 1), (0.0, 0)])
+@pytest.mark.parametrize(("irregular_ms", "count"), [(3.0, 1), (0.5, 0), (0.0, 0)])
 def test_collections_in_every_tenth_step_are_told_beside_the_steady_step(irregular_ms: float, count: int) -> None:
     rare = CollectSite(GC_LINE, 0.1, 3.0, 30.0, is_rare=True)
     evidence = with_(explicit_collections(0.01), gc__explicit=(rare,), step__irregular_ms=irregular_ms)
