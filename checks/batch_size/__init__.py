@@ -8,7 +8,8 @@ reading weights. After the last step the job's own forward and backward are run 
 that cannot be (other ranks, hooks, a compiled model), the largest products are timed with the present batch, a larger
 and a smaller one. The rate of a large product on this machine says how far from its peak the job is. On a GPU, how much
 of the step its kernels are busy, and how much of its memory is used. Of a batch of tokens, how many at the end of all
-rows, or at their beginning, are one and the same number: the passes are run again without these.
+rows, or at their beginning, are one and the same number: the passes are run again without these; and on rows as long as
+its sequences are on average, where that is much less.
 
 Why it costs time
 -----------------
@@ -39,7 +40,7 @@ When even four times the batch would have a speed-up below 1.1x per sample. What
 opportunity, never an alarm: batch size is a choice of optimisation first. So is merging micro-batches of 32 samples
 and more, or where the job's own passes could not be run with a larger batch; samples that are sequences are counted
 in tokens too. Padding is an ill from a twentieth of the step on, but only what no sequence of a batch needs: lengths
-that differ within a batch are not judged.
+that differ within a batch are an opportunity, where sequences have at most 70 % of the longest one's on average.
 
 Limits
 ------
@@ -64,6 +65,7 @@ from perfdoctor.api.quantities import Evidence, Missing
 
 from .case import Case, Limits
 from .growth import growth
+from .mixed_lengths import mixed_lengths
 from .padding import padded
 from .sizes import mergeable_accumulation, too_large, too_small
 
@@ -80,7 +82,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(str(grows))
     case = Case(evidence, step, ops, grows, limits)
     size = mergeable_accumulation(case) or too_small(case) or too_large(case)
-    findings = present(padded(evidence, step, case.loader, limits), size)
+    findings = present(
+        padded(evidence, step, case.loader, limits), mixed_lengths(evidence, step, case.loader, limits), size
+    )
     measured = (*case.gains(), *case.figures())
     if findings:
         return found(*findings, measurements=measured)

@@ -61,5 +61,5 @@ _PLAIN = (
 )
 _TRANSFORMERS = (
     "tokenizer(texts, truncation=True)  # no padding='max_length' here\n"
-    "Trainer(..., data_collator=DataCollatorWithPadding(tokenizer))  # and group_by_length=True"
+    "Trainer(..., data_collator=DataCollatorWithPadding(tokenizer))"
 )

@@ -10,16 +10,18 @@ the one before. For three steps on a CPU, which operators are called with the sa
 unchanged since, and what was made of it in the same way), and what they and their nodes in the backward pass take; and
 which of them could be others: products of matrices in another order, with a matrix that is nearly empty, or for their
 diagonal alone, products and differences of each with each that are added up, sorts of which little is used, scores that
-a loss is told to ignore, a tensor that each iteration joins with one more part or writes one more part into, a queue
-that each step joins anew to replace a few of its rows, diagonal matrices that are factored or solved with, sparse ones
-that are kept by coordinates, Fourier transforms of lengths with a large prime factor. Such a way is tried on the job's
-own tensors, timed, and counts only if the numbers are the same and nobody else reads what would not be made; of a
-shorter transform and of a queue's new rows only the time is compared, and of parts that are written what the backward
-pass does for them is counted. For three steps, the arguments and results of each call of the user's own functions, by
-hashes of what they hold: what Python and NumPy compute again. Where steps take long at equal distances, the operators
-without a graph of one of them, such as those of an evaluation, in the same ways. For a step or two, all lines of the
-user's code with what they take, Python and libraries included: those that issue hardly any operators are told by
-function. Loops over parameters and copies of the model's state are told by PD17.
+a loss is told to ignore, a tensor that each iteration joins with one more part or writes one more part into, a tensor
+that is read part by part, a table of which columns are looked up, a queue that each step joins anew to replace a few of
+its rows, diagonal matrices that are factored or solved with, sparse ones that are kept by coordinates, Fourier
+transforms of lengths with a large prime factor. Such a way is tried on the job's own tensors, timed, and counts only if
+the numbers are the same and nobody else reads what would not be made; of a shorter transform and of a queue's new rows
+only the time is compared, and of parts that are written or read what the backward pass does for them is counted. For
+three steps, the arguments and results of each call of the user's own functions, by hashes of what they hold: what
+Python and NumPy compute again. Into which operators each result goes: what no backward pass goes through and nobody
+reads. Where steps take long at equal distances, the operators without a graph of one of them, such as those of an
+evaluation, in the same ways. For a step or two, all lines of the user's code with what they take, Python and libraries
+included: those that issue hardly any operators are told by function. Loops over parameters and copies of the model's
+state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
@@ -37,8 +39,8 @@ adjacency matrices and the features of a frozen encoder are the same in every st
 function computes or reads each time it is called. `(q @ k.T) @ v` without a softmax in between makes a matrix of each
 position with each, `q @ (k.T @ v)` one of each feature with each; differences of each with each take as many numbers
 as there are pairs times features, from memory and back, where a product of matrices needs the pairs alone. A tensor
-that is filled part by part (`outputs[:, t] = h`) is copied once for each part in the backward pass: of 100 parts, a
-hundred times.
+that is filled or read part by part (`outputs[:, t] = h`, `inputs[:, t]`) is copied or made anew once for each part in
+the backward pass: of 100 parts, a hundred times.
 
 Example
 -------
@@ -50,6 +52,7 @@ Example
     accuracy = (model(inputs).argmax(1) == labels).float().mean()   # the second pass has the same result
 
     outputs[:, t] = h                                                 # in a loop: outputs.append(h), then torch.stack
+    h = cell(projected[:, t], h)                                      # for x in projected.unbind(1)
     context = (q @ k.transpose(-2, -1)) @ v                          # no softmax: q @ (k.transpose(-2, -1) @ v)
     squared = (a.unsqueeze(1) - b.unsqueeze(0)).pow(2).sum(-1)        # torch.cdist
     hardest = losses.sort(descending=True).values[:16]                # losses.topk(16)
@@ -89,7 +92,8 @@ at a tenth. Operators that silently fall back from Apple's MPS to the CPU are no
 is seen. What an iteration needs is read from the source of one function and of the methods of its class; what a
 function changes in its arguments, or an object behind another name, is not seen. Where the source cannot be read, a
 loop is taken for one over elements. Repeated work is looked for on a CPU only, not in compiled jobs nor while batches
-are made; what comes again after more than three steps is PD03's, and seen of functions alone. Values are the same
+are made; what comes again after more than three steps is PD03's, and seen of functions alone. A result without a graph,
+or one that was detached, may have gone to NumPy and counts as read. Values are the same
 by what made them of what: data that are read anew are others, though they hold the same numbers. Memory that NumPy
 writes to behind torch's back is told from some of the results' numbers. What is read from Python or NumPy of a product
 or a sort is not seen (`.tolist()`); nor that a matrix which is made anew in each step is sparse, or that the second of
@@ -124,6 +128,7 @@ from .repeated import repeated_work
 from .round_trips import round_trips
 from .same_result import is_about, needless, runs_in, same_result
 from .scalar_reads import ScalarReads
+from .unused import unused_work
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -157,6 +162,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *repeated,
         *(same_result(evidence, step, one, limits) for one in again),
         *equivalents(evidence, step, limits),
+        *unused_work(evidence, step, limits),
     )
     findings += python_work(evidence, step, lines_told | _named(findings), limits)
     shared = _measured(reads, lines)

@@ -113,7 +113,10 @@ def _is_repeated(line: Line, batch_sizes: tuple[int, ...], limits: Limits) -> bo
     runs = line.runs_per_step
     if "rnn.py" in line.site.via:
         return False  # the same, also of torch's layers for whole sequences
-    least = limits.forward_runs if line.site.function == "forward" else limits.loop_runs
+    of_layers = line.loop is not None and line.loop.of_layers
+    least = limits.forward_runs if of_layers or line.site.function == "forward" else limits.loop_runs
+    if of_layers:
+        return runs >= least  # and none that happen to be as many as samples
     return runs >= least or (runs >= limits.least_runs and any(abs(runs - size) < 0.5 for size in batch_sizes))
 
 

@@ -38,6 +38,7 @@ class _Rewriting:
     text: str
     code: str
     risk: str = _ROUNDING
+    known: str = "tried on the job's own tensors, the other way takes {other_ms}"
 
 
 def equivalents(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
@@ -58,8 +59,7 @@ def _finding(step: Step, one: Equivalent, limits: Limits, often: Spread) -> Find
         severity=cost.severity(limits.repeated_share, limits.error_share),
         confidence=Confidence.HIGH,
         message=how.message + ": {cost_ms} per step ({cost_share})" + often.clause,
-        reasoning=how.reasoning + "; as it is: {now_ms} per step, forwards and backwards; tried on the job's own "
-        "tensors, the other way takes {other_ms}",
+        reasoning=how.reasoning + "; as it is: {now_ms} per step, forwards and backwards; " + how.known,
         evidence=(
             *often.measured(cost),
             Measurement("shape", " x ".join(str(size) for size in one.shape), "text", "what need not be made"),
@@ -195,6 +195,25 @@ _REWRITINGS = {
         "parts.append(part)  # in the loop, not whole[:, t] = part\n"
         "whole = torch.stack(parts, dim=1)  # once, after it",
         "None: the same numbers.",
+    ),
+    "taken-apart": _Rewriting(
+        "PD10.taken-apart",
+        "this line reads parts of a tensor of {shape} one after the other",
+        "for each part the backward pass fills a tensor as large as the whole with zeros, and adds it to the others",
+        "Take it apart at once.",
+        "for part in whole.unbind(dim=1):  # not whole[:, t] for each t; of slices: whole.split(size, dim=1)\n"
+        "    state = cell(part, state)",
+        "None: the same numbers.",
+        "two of these parts take as long as joining the gradients of all, {other_ms}",
+    ),
+    "columns": _Rewriting(
+        "PD10.column-lookup",
+        "this line looks up columns of a table of {shape}",
+        "each number of a column lies in a line of memory of its own, and so does its gradient",
+        "Keep the table the other way round, so that what is looked up lies together.",
+        "self.table = nn.Parameter(torch.randn(rows, columns, width))  # not (width, rows, columns)\n"
+        "entries = self.table[row, column]  # not self.table[:, row, column].t()",
+        "Checkpoints hold the table as it was: turn it round as they are loaded (`table.movedim(0, -1)`).",
     ),
     "diagonal-factor": _Rewriting(
         _DIAGONAL,

@@ -6,11 +6,12 @@ Prints, log records, progress bars (tqdm), trackers (TensorBoard, W&B, MLflow an
 and `ray.train.report` in the training loop, each call timed by the line that makes it; making W&B's histograms and
 images counts, and what `wandb.watch` does in the backward pass, by that pass's line. Evaluations between two steps of
 training: how often, how long, in which batches, and how much of the loop's time they take, by what: forward passes,
-waits, and what is done with their output. An evaluation is known by its loader; without one, by its input: the model
+waits, and what is done with their output, such as joining it with that of all batches before, as the trainer of
+transformers does. An evaluation is known by its loader; without one, by its input: the model
 that the job trains is called without gradients on a tensor that it was given in two earlier steps. Forward passes
 without gradients that are each given the tokens of the one before, and one more: a sequence written without a cache.
-Metrics of the training steps themselves: lines without operators, where `tolist()` hands them numbers and none come
-back.
+Metrics of the training steps themselves: operators whose results end in single numbers that no backward pass and no
+optimizer needs; and lines without operators, where `tolist()` hands them numbers and none come back.
 
 Why it costs time
 -----------------
@@ -19,7 +20,8 @@ waits for each. Done in every step, that is a part of every step. In `ray.train.
 then until Ray Train, which looks at its workers every 2 s, has taken in the report before. An evaluation costs what it
 costs each time: every few steps, or in batches much smaller than training's, it can take longer than training. A metric
 that takes the output apart, sample by sample (`.item()` in a loop, scikit-learn or torchmetrics called once a sample),
-takes 8 us to 1 ms per sample where the whole tensor takes less than 5. A text of 90 tokens written without a cache
+takes 8 us to 1 ms per sample where the whole tensor takes less than 5. One of the whole epoch so far takes longer with
+each step. A text of 90 tokens written without a cache
 computes its first token ninety times.
 
 Example
@@ -47,7 +49,9 @@ evaluate on a tensor): how often to evaluate is the user's choice. So it is an o
 longer than training. What is done with an evaluation's outputs: where no line of the user's runs once for each sample
 of a batch, as a library's loop does not, and below 5 % of the time. Workers that start again for each evaluation are
 PD03's, forward passes with gradients PD08's. Python that works on lists: below a tenth of the step, and where any
-tensor is made of a list outside the loader, as of what a simulator says.
+tensor is made of a list outside the loader, as of what a simulator says. Operators: below 5 % of the step, where steps
+read arrays that no loader gave them, where the number chooses something (`argmax`), and where more than 16 numbers are
+kept or may have gone to numpy.
 
 Limits
 ------
@@ -72,9 +76,11 @@ from perfdoctor.api.quantities import Evidence, Missing
 
 from .decoding import without_cache
 from .evaluating import sample_by_sample, small_batches, too_often
+from .in_each_step import metrics_in_each_step
 from .in_python import metrics_in_python
 from .limits import Limits
 from .logging_calls import logging
+from .outputs_kept import outputs_kept
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -87,6 +93,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     findings = [
         logging(evidence, step, limits),
         metrics_in_python(evidence, step, limits),
+        *metrics_in_each_step(evidence, step, limits),
         without_cache(evidence, step, limits),
     ]
     numbers = [share("logging_share", step.parts.logging / step.step_ms, "of the step, printing and logging")]
@@ -94,6 +101,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         findings += [
             small_batches(step, evaluations, limits),
             sample_by_sample(step, evaluations, limits),
+            outputs_kept(step, evaluations, limits),
             too_often(step, evaluations, limits),
         ]
         numbers.append(share("evaluation_share", evaluations.share, "of the loop, evaluating"))

@@ -16,6 +16,9 @@ _LOOPED_RUNS = 8
 """Runs of a line in one call of a layer, from which on Python repeats it there."""
 _LOOPED_SHARE = 0.5
 """Of a layer's forward pass in such lines, from which on the loop is what is slow: PD10 names it, with its line."""
+_LOOKUPS = ("index", "_index_put_impl_", "index_put_", "index_select", "index_add_", "gather", "scatter_add_")
+_LOOKED_UP = 0.5
+"""Of a layer's time, in such operators of the whole step, from which on they are what it does."""
 _POOLED = (0.85, 0.98)
 """Of what such a layer takes on pictures: pooling by two leaves a quarter of the values, which fits into caches and
 needs no fresh memory. 88 % of it was saved in one program, all of it and more in another."""
@@ -26,7 +29,15 @@ def memory_bound_layers(case: Case) -> tuple[Finding, ...]:
     if not case.profile.flops_per_step:
         return ()
     slow = [layer for layer in case.profile.layers if _is_slow(case, layer)]
-    return tuple(_finding(case, layer) for layer in slow if not _is_loop(case.evidence, layer))
+    left = (layer for layer in slow if not _is_loop(case.evidence, layer) and not _is_lookup(case, layer))
+    return tuple(_finding(case, layer) for layer in left)
+
+
+def _is_lookup(case: Case, layer: Layer) -> bool:
+    """Whether it looks up rows of a table and little else: fusing operators spares none of that."""
+    ops = case.evidence.ops
+    found = [] if not layer.own or isinstance(ops, Missing) else [op for op in ops.ops if op.name in _LOOKUPS]
+    return sum(op.self_ms_per_step for op in found) >= _LOOKED_UP * layer.ms
 
 
 def _is_slow(case: Case, layer: Layer) -> bool:

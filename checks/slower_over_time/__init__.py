@@ -6,7 +6,8 @@ What it looks at
 The length of every steady step, part by part: the trend through medians of blocks of steps (Theil and Sen), with its
 99 % interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets
 and deques that have gained elements each time, hooks on modules, parameters and optimizers that have become more,
-tensors and arrays that are larger each time and carry on what they held, and autograd graphs that have gained nodes.
+tensors and arrays that are larger each time and carry on what they held, and autograd graphs that have gained nodes;
+and hooks that one module, parameter or optimizer has several times, the same function bound to the same values.
 Where something has grown, or steps have got longer, the lines of a step or two are timed once more, to be compared
 with those of the first line window. What making a batch takes has a trend of its own, in each data-loader worker; one
 that gets slower has its data set looked at in the same way, and a batch made line by line once more. Of what saves,
@@ -16,13 +17,12 @@ allocations that come more often while more reserved memory is in no use.
 
 Why it costs time
 -----------------
-What is gone through whole in every step takes longer with every element: averaging all losses so far, writing the
-whole log anew, sampling from a set that is made a list first, comparing with every embedding ever made.
-`torch.cat([bank, x])` copies all of the bank to add a few rows. A tensor that is computed from its own last value and
-never detached keeps the graphs of all steps before, and the backward pass walks them all. A hook that is registered in
-every step and never removed is called once more in each. A data set that keeps what it has seen makes every item
-dearer than the one before. A list of losses, averaged in every step, had doubled steps of half a millisecond after
-1,000 of them.
+What is gone through whole in every step takes longer with every element: averaging all losses so far, writing the whole
+log anew, sampling from a set that is made a list first, comparing with every embedding ever made. `torch.cat([bank,
+x])` copies all of the bank to add a few rows. A tensor that is computed from its own last value and never detached
+keeps the graphs of all steps before, and the backward pass walks them all. A hook that is registered in every step or
+epoch and never removed is called once more in each. A data set that keeps what it has seen makes every item dearer than
+the one before. A list of losses, averaged in every step, had doubled steps of half a millisecond after 1,000 of them.
 
 Example
 -------
@@ -41,7 +41,7 @@ where what grows takes no time: a list of numbers that is only appended to. Wher
 keeps does, such as with sequences that get longer, it says so, names the line that takes longer, and blames nothing. A
 loader is to blame only where the forward and backward pass do not grow with its batches. A replay buffer that is full,
 a cache that has filled and a bank that is cut to its newest rows grow no more. Hooks that are registered once, or
-removed in the step that registers them.
+removed in the step that registers them, or that are functions of their own on purpose.
 
 Limits
 ------
@@ -64,7 +64,7 @@ References
 from __future__ import annotations
 
 from perfdoctor.api.findings import Check, Outcome, cannot_tell, clear, found
-from perfdoctor.api.quantities import Evidence, Missing, StepGrowth, Trend
+from perfdoctor.api.quantities import Evidence, Missing, Step, StepGrowth, Trend
 
 from .batches import slower_loader
 from .files import growing_file
@@ -72,6 +72,7 @@ from .growth import MOST, Case, Limits, measured
 from .hooks import growing_hooks
 from .kept import growing_graph, growing_object
 from .outside import slowing
+from .repeated_hooks import repeated_hooks
 
 _CAUSES = (growing_graph, growing_hooks, growing_object, slower_loader, slowing)
 """In this order: a loader that is slower because of what the training process keeps has a name for it, and what is kept
@@ -79,16 +80,24 @@ may be why the machine swaps."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
-    """Growth that is certain, and then what explains it."""
+    """Growth that is certain and what explains it; else hooks that are there several times, before steps are longer."""
     step, growth, saves = evidence.step, evidence.growth, evidence.checkpoints
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
     file = growing_file(saves, step, limits) if not isinstance(saves, Missing) else None
     if file is not None:
         return found(file)
-    if isinstance(growth, Missing) or isinstance(growth.trend, Missing):
-        return cannot_tell(f"no trend was seen: {growth if isinstance(growth, Missing) else growth.trend}")
+    if isinstance(growth, Missing):
+        return cannot_tell(f"no trend was seen: {growth}")
+    outcome = _by_trend(evidence, step, growth, limits)
+    again = repeated_hooks(step, growth, limits) if not outcome.findings else None
+    return outcome if again is None else found(again)
+
+
+def _by_trend(evidence: Evidence, step: Step, growth: StepGrowth, limits: Limits) -> Outcome:
     trend = growth.trend
+    if isinstance(trend, Missing):
+        return cannot_tell(f"no trend was seen: {trend}")
     if not trend.is_gradual or trend.low < limits.min_growth or trend.late_ms <= trend.early_ms:
         return clear("steps took {early_ms} at first and {late_ms} in the end, over {steps:step}", *measured(trend))
     case = Case(evidence, step, growth, trend, limits)

@@ -81,6 +81,8 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "layers": lambda rank: windows.layers(rank.process, rank.step),
     "discarded_gradients": lambda rank: windows.discarded(rank.process, rank.step),
     "repeated_work": lambda rank: windows.repeated(rank.process, rank.step),
+    "metrics": lambda rank: windows.aside(rank.process, rank.step, lambda seen: seen.metrics),
+    "unused_work": lambda rank: windows.aside(rank.process, rank.step, lambda seen: seen.unused),
     "equivalents": lambda rank: windows.equivalents(rank.process, rank.step),
     "derivatives": lambda rank: windows.derivatives(rank.process),
     "subnormals": lambda rank: windows.subnormals(rank.process, rank.step),

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..recording.lines import CodeLine, LinesWindow, RepeatsWindow
 from ..recording.model import Columns, Ints, ProcessRecording
-from .model import NO_LINE, Decoding, Evaluations, JobAnatomy, Missing
+from .model import NO_LINE, CollectedOutputs, Decoding, Evaluations, JobAnatomy, Missing
 from .steady import REGULAR_SHARE, Mask
 
 _AFTER = ("other", "forward")
@@ -146,6 +146,21 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
         held_out=held_out,
         is_sure=not held_out or (followed is not None and not followed.trained_on),
         by_sample=by_sample(process, _samples(process, [loader])),
+        collected=None if held_out else collected(process, found.evaluations),
+    )
+
+
+def collected(process: ProcessRecording, evaluations: Columns) -> CollectedOutputs | None:
+    """What a trainer keeps of the outputs in each of these evaluations; None where none is known to."""
+    calls = [call for call in process.calls if call.kind == "collected"]
+    ms = sum(call.us for call in calls) / 1000
+    if not calls or ms <= 0:
+        return None
+    dearest = max(calls, key=lambda call: call.us)
+    return CollectedOutputs(
+        at=dearest.site or NO_LINE,
+        ms=ms / len(evaluations),
+        bytes=sum(call.bytes for call in calls) / len(evaluations),
     )
 
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..recording.growth import AlikeHooks
 from ..recording.host import HostSample
 from ..recording.lines import LinesWindow
 from ..recording.model import ProcessRecording
 from . import slower_batches, slowing
 from .courses import LEAST, course, gain
-from .model import GrowingLine, Missing, Parts, StepGrowth, Trend
+from .model import GrowingLine, Missing, Parts, RepeatedHooks, Site, StepGrowth, Trend
 from .stats import trimmed_mean
 from .steady import Selection
 
@@ -32,7 +33,7 @@ def build(
     """The trend of the steady steps, with what was seen to grow. `samples` are those of the machine."""
     found, kept = trend(steps), process.growth
     if isinstance(found, Missing):
-        return StepGrowth(found)
+        return StepGrowth(found, repeated_hooks=_repeated_hooks(process, steps))
     return StepGrowth(
         found,
         kept.containers if kept is not None else (),
@@ -43,6 +44,7 @@ def build(
         slowing.build(process, samples, steps, found),
         process.planned.steps if process.planned is not None else 0,
         kept.hooks if kept is not None else (),
+        _repeated_hooks(process, steps),
     )
 
 
@@ -73,29 +75,53 @@ def _by_part(steps: Selection) -> dict[str, Array]:
     return {**parts, "other": steps.column("wall_us") / 1000 - sum(parts.values())}
 
 
+def _repeated_hooks(process: ProcessRecording, steps: Selection) -> tuple[RepeatedHooks, ...]:
+    """By the lines that were timed after they were counted."""
+    kept, window = process.growth, process.later_lines
+    if kept is None or not kept.alike_hooks or not isinstance(window, LinesWindow):
+        return ()
+    took = _ms_by_line(window, steps)
+
+    def ms(one: AlikeHooks) -> float:
+        name = (one.function.file, _short(one.function.function))
+        return sum(ms for (site, _), ms in took.items() if (site.file, _short(site.function)) == name)
+
+    found = [RepeatedHooks(one, ms(one), window.first_step) for one in kept.alike_hooks]
+    return tuple(sorted(found, key=lambda one: -one.ms))
+
+
+def _short(function: str) -> str:
+    """`record` of `Report.record`."""
+    return function.rpartition(".")[2]
+
+
+def _ms_by_line(window: LinesWindow, steps: Selection) -> dict[tuple[Site, str], float]:
+    """Milliseconds per step of each line and part, around the time of a window."""
+    length = {part: _around(window, steps, values) for part, values in _by_part(steps).items()}
+    took: dict[tuple[Site, str], float] = {}
+    for line in window.lines:
+        key = (line.site, line.part)
+        took[key] = took.get(key, 0.0) + line.share * length.get(line.part, 0.0)
+    return took
+
+
+def _around(window: LinesWindow, steps: Selection, values: Array) -> float:
+    """The mean of the steps next to a window."""
+    number = steps.column("step")
+    return trimmed_mean(values[np.argsort(np.abs(number - window.first_step), kind="stable")[: 2 * _AROUND]])
+
+
 def _lines(process: ProcessRecording, steps: Selection, found: Trend) -> tuple[GrowingLine, ...]:
     first, later = process.code_lines, process.later_lines
     if not isinstance(first, LinesWindow) or not isinstance(later, LinesWindow) or found.grown_ms <= 0:
         return ()
-    number, wall, parts = steps.column("step"), steps.column("wall_us") / 1000, _by_part(steps)
-
-    def around(window: LinesWindow, values: Array) -> float:
-        return trimmed_mean(values[np.argsort(np.abs(number - window.first_step), kind="stable")[: 2 * _AROUND]])
-
-    def ms(window: LinesWindow) -> dict[tuple[object, str], float]:
-        length = {part: around(window, values) for part, values in parts.items()}
-        took: dict[tuple[object, str], float] = {}
-        for line in window.lines:
-            key = (line.site, line.part)
-            took[key] = took.get(key, 0.0) + line.share * length.get(line.part, 0.0)
-        return took
-
-    longer_ms = around(later, wall) - around(first, wall)
+    wall = steps.column("wall_us") / 1000
+    longer_ms = _around(later, steps, wall) - _around(first, steps, wall)
     if longer_ms <= 0:
         return ()
-    before, after = ms(first), ms(later)
+    before, after = _ms_by_line(first, steps), _ms_by_line(later, steps)
     grown = [
-        GrowingLine(site, part, before.get((site, part), 0.0), took, (took - before.get((site, part), 0.0)) / longer_ms)  # type: ignore[arg-type]
+        GrowingLine(site, part, before.get((site, part), 0.0), took, (took - before.get((site, part), 0.0)) / longer_ms)
         for (site, part), took in after.items()
         if took > before.get((site, part), 0.0)
     ]

@@ -3,18 +3,20 @@ it, in an ordinary step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import TypeVar
 
 from ..recording.kept_trace import KeptTrace
 from ..recording.lines import (
+    AsideWork,
     DiscardedGradients,
     Equivalent,
     IndexUse,
     LinesWindow,
     RepeatedWork,
+    RepeatsWindow,
     SameResultsWindow,
     SingleDerivatives,
     SitesWindow,
@@ -180,6 +182,19 @@ def repeated_in(found: Sequence[RepeatedWork], scale: float, often: float = 1.0)
         )
         for one in found
     )
+
+
+def aside(
+    process: ProcessRecording, step: Step | Missing, which: Callable[[RepeatsWindow], tuple[AsideWork, ...]]
+) -> tuple[AsideWork, ...] | Missing:
+    """Work of no use to training, the dearest first; operators never fill more than an ordinary step has room for."""
+    seen = _seen(process.repeats, "repeated-work", 40)
+    if isinstance(seen, Missing):
+        return seen
+    if isinstance(step, Missing):
+        return step
+    scale = _room(step, seen.ops_ms)
+    return tuple(replace(one, forward_ms=one.forward_ms * scale) for one in which(seen))
 
 
 def equivalents(process: ProcessRecording, step: Step | Missing) -> tuple[Equivalent, ...] | Missing:

@@ -89,6 +89,25 @@ class GrowingHooks:
 
 
 @dataclass(frozen=True, slots=True)
+class AlikeHooks:
+    """The same hook several times on one owner, or on each of several: one function, bound to the same values."""
+
+    registered_by: str
+    """The method that does: `register_forward_hook`, ..."""
+    name: str
+    """Of one of the owners; "" for hooks on all modules."""
+    owners: int
+    times: float
+    """That an owner has it, on average."""
+    grows: bool
+    """An owner had fewer hooks at an earlier census."""
+    site: Site | None
+    """The line that registers them, by the source."""
+    function: Site
+    """Where the hook's function begins."""
+
+
+@dataclass(frozen=True, slots=True)
 class Growth:
     """The last census in which something had grown."""
 
@@ -101,6 +120,8 @@ class Growth:
     """The fastest first."""
     hooks: tuple[GrowingHooks, ...] = ()
     """Those that gain most first."""
+    alike_hooks: tuple[AlikeHooks, ...] = ()
+    """Those that are there most often first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class Loop:
     across: str = ""
     """Where it needs something: a loop around this one whose iterations could be computed together."""
     across_line: int = 0
+    of_layers: bool = False
+    """Each iteration calls the element itself: a layer, a loss, a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,21 @@ class RepeatedWork:
 
 
 @dataclass(frozen=True, slots=True)
+class AsideWork:
+    """A line all of whose work, or nearly, is of no use to training. Per step, outside of the making of batches, the
+    backward pass and optimizers."""
+
+    at: Site
+    """The outermost line that computes nothing that training needs."""
+    ops_per_step: float
+    """Views of tensors do not count."""
+    forward_ms: float
+    """In these operators. Recorded as they were watched; in evidence in an ordinary step."""
+    operators: tuple[str, ...]
+    """The longest of them: `sort`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Equivalent:
     """Operators for which others make the same numbers in less time: tried on the job's own tensors. Per step; recorded
     as they were watched, in evidence in an ordinary step."""
@@ -231,7 +248,8 @@ class Equivalent:
     loss is told to ignore. grown: what is joined to be joined again with more. trace: a product of matrices of which
     the diagonal is read. diagonal-factor, diagonal-solve: matrices that are diagonal, factored or solved with. by-rows:
     a product with a sparse matrix by coordinates. transform: of a length that is made of large primes, against one of
-    fewer numbers."""
+    fewer numbers. written, taken-apart: parts of a tensor, each with a node of its own in the backward pass. columns:
+    of a table, looked up."""
     at: Site
     """The line of the first of these operators ..."""
     then_at: Site
@@ -296,6 +314,10 @@ class RepeatsWindow:
     """The one first that saves the most."""
     derivatives: tuple[SingleDerivatives, ...] = ()
     """The same."""
+    metrics: tuple[AsideWork, ...] = ()
+    """What ends in numbers that are read or kept, the dearest line first."""
+    unused: tuple[AsideWork, ...] = ()
+    """What ends in tensors that nobody reads; the same."""
 
 
 @dataclass(frozen=True, slots=True)

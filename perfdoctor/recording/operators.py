@@ -79,12 +79,16 @@ class PassWays:
 
     now_ms: float
     times: tuple[tuple[str, float], ...]
-    """By name: `threads=2`, `bfloat16`, `float32`, `channels last`, `without padding`, `without checkpointing`,
-    `fused attention`, `no pool`, `memory kept`."""
+    """By name: `threads=2`, `bfloat16`, `float32`, `channels last`, `without padding`, `of like length`,
+    `without checkpointing`, `fused attention`, `no pool`, `memory kept`."""
     length: int = 0
     """Tokens of a padded sequence ..."""
     needed: int = 0
     """... and as many as the longest of its batch has. Both 0 where nothing was cut off."""
+    batch_length: int = 0
+    """Tokens of a sequence in a batch of very different lengths ..."""
+    mean_length: int = 0
+    """... and as many as its sequences have on average. Both 0 where they are of like length."""
     kept_bytes: int = 0
     """What the forward passes keep for their backward passes without checkpointing."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ill_runs.aside import metric, unused
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
-from ill_runs.batch_size import batch_timings, padded, small_batch
+from ill_runs.batch_size import batch_timings, mixed, padded, small_batch
 from ill_runs.checkpoints import checkpoints
 from ill_runs.communication import by_turns, collecting, late, late_node, pipeline, reducing, sharding
 from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, to_its_end, uncompiled
@@ -49,6 +50,7 @@ from ill_runs.evaluation_and_logging import (
     evaluating,
     logging_loop,
     metrics_by_sample,
+    outputs_joined,
     scored_in_python,
     small_evaluation_batches,
     written_without_cache,
@@ -60,6 +62,7 @@ from ill_runs.growth import (
     growing_file,
     growing_hooks,
     growing_tensor,
+    repeated_hooks,
     slowed,
     slower_loader,
 )
@@ -162,6 +165,7 @@ ILL: dict[str, Evidence] = {
     "PD04.automatic-collections": automatic_collections(),
     "PD05.mergeable-accumulation": small_batch(step__samples=32.0, loader__steady_batches_per_step=8.0),
     "PD05.padded-batches": padded(),
+    "PD05.mixed-lengths": mixed(),
     "PD05.batch-too-small": small_batch(),
     "PD05.batch-too-large": small_batch(1.0, 256.0, ops__batch_timings=batch_timings(1.0, quarter=0.1)),
     "PD06.gil-bound-forwards": serving(),
@@ -205,6 +209,7 @@ ILL: dict[str, Evidence] = {
     "PD15.growing-file": growing_file(),
     "PD15.growing-graph": deeper_graph(),
     "PD15.growing-hooks": growing_hooks(),
+    "PD15.repeated-hooks": repeated_hooks(),
     "PD15.growing-tensor": growing_tensor(),
     "PD15.cuda-fragmentation": slowed("cuda-fragmentation", 0.1, 8.0, least_ms=1.6, beside=(2e8, 6e9)),
     "PD15.gpu-clock": slowed("gpu-clock", 1980.0, 1100.0, beside=(62.0, 88.0)),
@@ -240,6 +245,7 @@ ILL: dict[str, Evidence] = {
     "PD10.list-conversion": list_conversion(),
     "PD10.python-work": python_work(),
     "PD10.repeated-work": repeated(),
+    "PD10.unused-work": unused(),
     "PD10.product-order": otherwise(),
     "PD10.empty-product": otherwise("one-hot"),
     "PD10.broadcast-then-sum": otherwise("distance"),
@@ -289,7 +295,9 @@ ILL: dict[str, Evidence] = {
     "PD19.exposed-communication": reducing(),
     "PD20.logging": logging_loop(),
     "PD20.small-evaluation-batches": small_evaluation_batches(),
+    "PD20.metrics-in-each-step": metric(),
     "PD20.metrics-in-python": scored_in_python(),
+    "PD20.outputs-kept": outputs_joined(),
     "PD20.metrics-sample-by-sample": metrics_by_sample(),
     "PD20.evaluation-too-often": evaluating(),
     "PD20.decoding-without-cache": written_without_cache(),

@@ -351,6 +351,8 @@ def healthy() -> Evidence:
         ),
         call_sites=(),
         repeated_work=(),
+        metrics=(),
+        unused_work=(),
         equivalents=(),
         derivatives=(),
         decoding=None,

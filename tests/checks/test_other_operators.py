@@ -24,6 +24,8 @@ KINDS = {
     "grown": "PD10.grown-by-cat",
     "rebuilt": "PD10.rebuilt-by-cat",
     "written": "PD10.written-by-parts",
+    "taken-apart": "PD10.taken-apart",
+    "columns": "PD10.column-lookup",
     "diagonal-factor": "PD10.diagonal-covariance",
     "diagonal-solve": "PD10.diagonal-covariance",
     "top": "PD10.whole-sort",

@@ -19,6 +19,7 @@ from ill_runs.growth import (
     growing_file,
     growing_hooks,
     growing_tensor,
+    repeated_hooks,
     slowed,
     slower_loader,
     trend,
@@ -254,6 +255,27 @@ def test_hooks_whose_line_is_nobodys_are_found_where_they_are_called() -> None:
     finding = _found(growing_hooks(with_(TAPS, site=None, uses=(call.site,), passed_to=()), lines=(call,)))
     assert finding.id == "PD15.growing-hooks"
     assert finding.location is not None and finding.location.line == call.site.line
+
+
+def test_the_same_hook_several_times_is_told_before_steps_are_surely_longer() -> None:
+    finding = _found(repeated_hooks())
+    assert finding.id == "PD15.repeated-hooks" and finding.severity is Severity.WARNING
+    assert finding.location is not None and finding.location.line == 95
+    assert "record was registered 3 times on 9 modules each" in wording.filled(finding).message
+    # Two thirds of the 6 ms are one too many.
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(0.85 * 4.0), pytest.approx(4.0))
+
+
+def test_hooks_that_become_more_count_to_the_end_of_the_loop() -> None:
+    """Three after 150 steps, so nine of 600 in the end and five on average, at 2 ms each beside 21 ms."""
+    finding = _found(repeated_hooks(planned=600))
+    assert finding.savings.high_ms == pytest.approx(25.0 * 8.0 / 29.0)
+    for steady in ({"planned": 100}, {"planned": 600, "grows": False}):
+        assert _found(repeated_hooks(**steady)).savings.high_ms == pytest.approx(4.0)  # type: ignore[arg-type]
+
+
+def test_hooks_that_take_little_time_may_be_there_twice() -> None:
+    assert _examined(repeated_hooks(1.0)).kind is OutcomeKind.CLEAR
 
 
 def test_hooks_that_take_no_time_are_not_to_blame() -> None:

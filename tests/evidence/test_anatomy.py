@@ -44,6 +44,16 @@ def evaluated(directory: Path, *records: dict[str, Any]) -> Evaluations | Missin
     return evaluation.build(recording, anatomy.build(recording, steady.select(recording), RunFacts()))
 
 
+def test_what_a_trainer_keeps_is_told_of_each_evaluation(tmp_path: Path) -> None:
+    kept = {"k": "call", "kind": "collected", "site": 3, "count": 16, "bytes": 8_000_000, "step": 60}
+    rows = [evaluations([30, 60], 80 * MS), site(3, 70), {**kept, "us": 30 * MS}, {**kept, "us": 10 * MS}]
+    loaders = [loader(TRAINING), loader(VALIDATION)]
+    seen = evaluated(tmp_path, *loaders, trained(90), steps(walls(90, s30=80 * MS, s60=80 * MS), 90), *rows)
+    assert isinstance(seen, Evaluations) and seen.collected is not None
+    assert (seen.collected.ms, seen.collected.bytes) == (20.0, 8_000_000)
+    assert isinstance(seen.collected.at, Site) and seen.collected.at.line == 70
+
+
 def trained(n: int) -> dict[str, Any]:
     """A batch of the training loader in each step."""
     return batches(range(n), 0, loader=TRAINING)

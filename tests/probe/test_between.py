@@ -52,7 +52,7 @@ def trained() -> None:
 
 def watched(between: Callable[[], None]) -> dict[str, Any]:
     """A step with this before it."""
-    clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
+    clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS)
     window = BetweenWindow(
         UsersFile(__file__), SimpleNamespace(timeline=clock), compiled=False, evaluation=SimpleNamespace(on_scores=None)
     )

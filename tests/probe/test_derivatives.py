@@ -46,7 +46,7 @@ def _field(points: list[torch.Tensor]) -> torch.Tensor:
 
 def watched(step: Callable[[], torch.Tensor]) -> list[dict[str, Any]]:
     """What was found in steps that each end in a backward pass."""
-    clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
+    clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS)
     window = RepeatsWindow(
         Sites(__file__), SimpleNamespace(timeline=clock), compiled=False, evaluation=SimpleNamespace(on_scores=None)
     )

@@ -34,7 +34,7 @@ EDGES = (torch.rand(1500, 1500, generator=torch.Generator().manual_seed(3)) < 0.
 
 def watched(step: Callable[[], torch.Tensor], steps: int = 3) -> list[dict[str, Any]]:
     """What was found in steps that each end in a backward pass."""
-    clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
+    clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS)
     loop = SimpleNamespace(timeline=clock)
     window = RepeatsWindow(UsersFile(__file__), loop, compiled=False, evaluation=SimpleNamespace(on_scores=None))
     step().sum().backward()
@@ -222,6 +222,31 @@ def written_by_places() -> torch.Tensor:
     return whole.square()
 
 
+WHOLE = _drawn(16, 200, 64)
+
+
+def taken_apart() -> torch.Tensor:
+    whole, total = WHOLE * 2, torch.zeros(16, 64)
+    for place in range(200):
+        total = total + whole[:, place]
+    return total
+
+
+def taken_in_slices() -> torch.Tensor:
+    whole, total = WHOLE * 2, torch.zeros(16, 10, 64)
+    for place in range(20):
+        total = total + whole[:, 10 * place : 10 * place + 10]
+    return total
+
+
+GRID = _drawn(32, 128, 128)
+PLACES = torch.randint(128, (2, 4096), generator=torch.Generator().manual_seed(5))
+
+
+def columns_of_a_grid() -> torch.Tensor:
+    return GRID[:, PLACES[0], PLACES[1]].square()
+
+
 QUEUES = {name: torch.zeros(100_000, 64) for name in ("rows", "age", "both")}
 
 
@@ -232,6 +257,7 @@ def rebuilt() -> torch.Tensor:
 
 FOUND = {
     "rebuilt": [rebuilt],
+    "columns": [columns_of_a_grid],
     "by-rows": [by_coordinates, by_coordinates_too],
     "transform": [of_a_prime, of_two_primes, back_of_a_prime, short_time],
     "trace": [on_its_diagonal, in_batches],
@@ -276,6 +302,18 @@ def test_parts_that_are_written_one_by_one_cost_what_the_backward_pass_copies(
     assert row["at"] == row["then_at"] == step.__code__.co_firstlineno + 3
     assert row["other_forward_ms"] == row["forward_ms"] > 0, "parts are copied once to be joined, too"
     assert row["backward_ms"] > row["other_backward_ms"] == 0
+
+
+@pytest.mark.parametrize("step", [taken_apart, taken_in_slices])
+def test_parts_that_are_read_one_by_one_cost_what_the_backward_pass_fills_and_adds(
+    step: Callable[[], torch.Tensor],
+) -> None:
+    (row,) = watched(step)
+    assert (row["kind"], row["times_per_step"], row["shape"]) == ("taken-apart", 1.0, [16, 200, 64])
+    assert row["at"] == row["then_at"] == step.__code__.co_firstlineno + 3
+    parts = 200 if step is taken_apart else 20
+    assert row["forward_ms"] == row["other_forward_ms"] == 0
+    assert row["backward_ms"] == pytest.approx(parts / 2 * row["other_backward_ms"], rel=0.01)
 
 
 def test_a_queue_that_is_joined_anew_counts_in_the_first_step_too() -> None:
@@ -380,6 +418,30 @@ def written_once() -> torch.Tensor:
     return whole.square()
 
 
+def taken_apart_at_once() -> torch.Tensor:
+    return torch.stack([part * 0.5 for part in (WHOLE * 2).unbind(1)]).square()
+
+
+def taken_apart_without_gradients() -> torch.Tensor:
+    whole, total = (WHOLE * 2).detach(), HIDDEN
+    for place in range(200):
+        total = total + whole[:, place]
+    return total
+
+
+def rows_of_a_table() -> torch.Tensor:
+    return TABLE[PICKED].square()
+
+
+def columns_of_what_is_computed() -> torch.Tensor:
+    return (GRID * 2)[:, PLACES[0], PLACES[1]].square()
+
+
+def cut_in_three() -> torch.Tensor:
+    whole = WHOLE * 2
+    return whole[..., :20].sum() + whole[..., 20:40].sum() + whole[..., 40:].sum()
+
+
 def joined() -> torch.Tensor:
     return torch.stack([HIDDEN * 0.5 for _ in range(200)], dim=1).square()
 
@@ -422,6 +484,11 @@ LEFT_ALONE = [
     mostly_new,
     of_two_queues,
     written_once,
+    taken_apart_at_once,
+    taken_apart_without_gradients,
+    cut_in_three,
+    rows_of_a_table,
+    columns_of_what_is_computed,
     joined,
     written_without_gradients,
     by_rows,

@@ -107,6 +107,16 @@ def test_hooks_that_pile_up_are_named_with_their_owner_and_the_line_that_registe
     assert gradient.name == "weight" and line_of(gradient.site) == "weight.register_hook(note)"
 
 
+def test_hooks_that_are_the_same_are_told_from_those_that_are_functions_of_their_own(kept: Observed) -> None:
+    """Each of `watched[0]` keeps what it sees elsewhere."""
+    assert kept.rank.growth is not None
+    found = {hooks.registered_by: hooks for hooks in kept.rank.growth.alike_hooks}
+    assert found.keys() == {"register_hook", "register_forward_pre_hook"}
+    gradient = found["register_hook"]
+    assert gradient.times > 20 and gradient.grows and gradient.owners == 1
+    assert line_of(gradient.site) == "weight.register_hook(note)" and line_of(gradient.function).startswith("def note")
+
+
 def test_lines_are_timed_once_more_after_something_has_grown(kept: Observed) -> None:
     first, later = kept.rank.code_lines, kept.rank.later_lines
     assert isinstance(first, LinesWindow) and isinstance(later, LinesWindow)

@@ -10,7 +10,7 @@ from torch import nn
 
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes as microbenchmark
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks import ways
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks.padding import cut
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks.padding import cut, typical
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
 
 ROWS, LENGTH, LONGEST = 8, 64, 20
@@ -144,3 +144,33 @@ def test_a_model_that_takes_no_shorter_ones_is_left_alone() -> None:
 
 def test_without_padding_nothing_is_made_again() -> None:
     assert _cut(Tagger(), _tokens(LENGTH)) == (None, {})
+
+
+def _mixed() -> torch.Tensor:
+    """Rows of 60, 20, 20 ... tokens in a batch of 60 columns, and zeros after them."""
+    tokens = torch.randint(3, 90, (ROWS, 60), generator=torch.Generator().manual_seed(0))
+    tokens[1:, 20:] = 0
+    return tokens
+
+
+def test_rows_are_cut_to_their_mean_length() -> None:
+    tokens = _mixed()
+    for inputs in ([tokens], [tokens, (tokens != 0).long(), torch.zeros_like(tokens)]):
+        found = typical(inputs)
+        assert found is not None and (found.length, found.needed) == (60, 25)
+        assert torch.equal(found.of(tokens), tokens[:, :25])
+
+
+@pytest.mark.parametrize("tokens", [TOKENS, _tokens(LENGTH), POSITIONS, MASK], ids=["like", "full", "same", "mask"])
+def test_rows_of_like_length_are_left(tokens: torch.Tensor) -> None:
+    assert typical([tokens]) is None
+
+
+def test_passes_are_made_again_on_rows_of_the_mean_length() -> None:
+    Tagger.lengths.clear()
+    told: dict[str, Any] = {}
+    model = Tagger()
+    left = ways._of_like_length(_passes(model, _mixed()), told)
+    assert left is not None and left > 0
+    assert Tagger.lengths == {60, 25}
+    assert told == {"batch_length": 60, "mean_length": 25}

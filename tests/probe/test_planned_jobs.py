@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from perfdoctor.injected._perfdoctor_probe import process, timeline
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
@@ -106,6 +107,18 @@ def test_a_library_is_changed_once_it_is_there(bench: Bench, monkeypatch: pytest
     assert writer.close is before[1]
     bench.loggers.forget()
     assert writer.add_scalar is before[0]
+
+
+def test_what_a_trainer_keeps_of_an_evaluations_outputs_is_timed_and_counted(bench: Bench) -> None:
+    module = pytest.importorskip("transformers.trainer_pt_utils")
+    bench.loggers.look()
+    kept = module.EvalLoopContainer()
+    for _ in range(3):
+        kept.add((torch.ones(4, 100), torch.ones(4, 10)))
+    assert kept.get_arrays()[0].shape == (12, 100)
+    calls, _, size = bench.calls.totals["collected", 7]
+    assert (calls, size) == (4, 3 * 4 * 110 * 4)
+    assert bench.loop.timeline.stack == [timeline.OTHER]
 
 
 def test_what_lightning_logs_is_told_by_its_own_name(bench: Bench) -> None:

@@ -64,7 +64,7 @@ def watched(
     """The rows of a job's steps, each with fresh data unless it makes its own."""
     job = job or Job()
     sites = Sites()
-    clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
+    clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS)
     window = RepeatsWindow(sites, SimpleNamespace(timeline=clock), compiled=False, evaluation=UNWATCHED)
     torch.manual_seed(5)
     step(job)
@@ -234,7 +234,7 @@ def test_a_matrix_has_no_parameters() -> None:
 def test_passes_on_both_sides_of_another_models_update_are_of_one_step() -> None:
     """A generator's two passes: the critic's optimizer ends the step between them."""
     job, sites = Job(), Sites()
-    clock = SimpleNamespace(step=7, stack=[timeline.OTHER])
+    clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS)
     window = RepeatsWindow(sites, SimpleNamespace(timeline=clock), compiled=False, evaluation=UNWATCHED)
     window.open()
     for _ in range(3):

@@ -104,6 +104,18 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectedOutputs:
+    """Outputs of forward passes that a trainer joins, batch by batch, for the metrics of an evaluation."""
+
+    at: Site | Missing
+    """The line of the user's that the trainer was called from."""
+    ms: float
+    """Of one evaluation, in joining them, and in making arrays of them."""
+    bytes: float
+    """Of one evaluation, losses and labels too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluations:
     """Evaluations between two steps of training, on batches of a loader or on held-out tensors, whichever take
     more time. Times are means of one evaluation, ms."""
@@ -146,6 +158,8 @@ class Evaluations:
     by_sample: tuple[CodeLine, ...] | Missing = ()
     """The user's lines that run for each sample between a forward pass and the next, in the order of the code; `share`
     is of all that lies there, in one batch, as it is estimated without watching it."""
+    collected: CollectedOutputs | None = None
+    """None where no trainer is known to keep outputs."""
 
     @property
     def around_ms(self) -> float:

@@ -8,6 +8,7 @@ from ...recording.base import Missing
 from ...recording.layers import LayerProfile
 from ...recording.libraries import LibraryUse
 from ...recording.lines import (
+    AsideWork,
     CallSite,
     CodeLine,
     DiscardedGradients,
@@ -124,6 +125,10 @@ class Evidence:
     """The dearest first; empty where every gradient is read."""
     repeated_work: tuple[RepeatedWork, ...] | Missing = NOT_RECORDED
     """The dearest first; empty where nothing is computed twice."""
+    metrics: tuple[AsideWork, ...] | Missing = NOT_RECORDED
+    """What steps compute for numbers that training does not need, the dearest line first."""
+    unused_work: tuple[AsideWork, ...] | Missing = NOT_RECORDED
+    """What they compute that nobody reads; the same."""
     equivalents: tuple[Equivalent, ...] | Missing = NOT_RECORDED
     """Operators for which others make the same numbers in less time, the largest saving first."""
     derivatives: tuple[SingleDerivatives, ...] | Missing = NOT_RECORDED

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...recording.base import Missing, Site
-from ...recording.growth import GrowingContainer, GrowingGraph, GrowingHooks, GrowingTensor
+from ...recording.growth import AlikeHooks, GrowingContainer, GrowingGraph, GrowingHooks, GrowingTensor
 from .step import Parts
 
 
@@ -93,6 +93,17 @@ class Slowing:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedHooks:
+    """A hook that every call runs several times."""
+
+    found: AlikeHooks
+    ms: float
+    """Per step, in the lines of its function, as they were timed when it was there so often."""
+    step: int
+    """When that was."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepGrowth:
     """All that is known about one rank's steps getting longer."""
 
@@ -110,3 +121,5 @@ class StepGrowth:
     """That the loop is going to take in all; 0 where that is not known."""
     hooks: tuple[GrowingHooks, ...] = ()
     """That pile up."""
+    repeated_hooks: tuple[RepeatedHooks, ...] = ()
+    """The dearest first."""

@@ -35,3 +35,9 @@ def padded(cut_ms: float = 20.0, length: int = 256, needed: int = 90) -> Evidenc
     """Passes that take 30 ms when made again, and so much on sequences without padding."""
     times = (("without padding", cut_ms),) if length else ()
     return with_(healthy(), ops__ways=PassWays(30.0, times, length, needed))
+
+
+def mixed(mean_ms: float = 18.0, cut_ms: float | None = None) -> Evidence:
+    """Passes that take 30 ms when made again, and so much on sequences of the mean length."""
+    times = (("of like length", mean_ms), *((("without padding", cut_ms),) if cut_ms is not None else ()))
+    return with_(healthy(), ops__ways=PassWays(30.0, times, batch_length=180, mean_length=60))

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from samples import healthy, step, with_
 
-from perfdoctor.evidence.model import CallSite, CodeLine, Decoding, Evidence, Line, LoggingLine, Parts, Site
+from perfdoctor.evidence.model import (
+    CallSite,
+    CodeLine,
+    CollectedOutputs,
+    Decoding,
+    Evidence,
+    Line,
+    LoggingLine,
+    Parts,
+    Site,
+)
 
 PRINT_LINE = Site("train.py", 47, "main")
 
@@ -60,6 +70,12 @@ def metrics_by_sample(ms: float = 600.0, **changes: object) -> Evidence:
     rest are in lines that run for each sample."""
     fields = {"samples": 32, "batches": 20.0, "forward_ms": 0.2 * ms, "wait_ms": 0.0, "start_ms": 0.0, "share": 0.2}
     return evaluating(ms, **{**fields, "by_sample": LOOP_LINES, **changes})
+
+
+def outputs_joined(kept_ms: float = 500.0, ms: float = 1500.0, **changes: object) -> Evidence:
+    """An evaluation of 20 batches, half of it in forward passes, every 50 steps, that joins 400 MB of scores."""
+    kept = CollectedOutputs(Site("train.py", 70, "main"), kept_ms, 4e8)
+    return evaluating(ms, **{"batches": 20.0, "forward_ms": ms / 2, "share": 0.2, "collected": kept, **changes})
 
 
 READ_LINE = Site("train.py", 66, "compute_loss")

@@ -7,6 +7,7 @@ from typing import Any
 from samples import healthy, step, with_
 
 from perfdoctor.evidence.model import (
+    AlikeHooks,
     Evidence,
     GrowingContainer,
     GrowingGraph,
@@ -14,6 +15,7 @@ from perfdoctor.evidence.model import (
     GrowingLine,
     GrowingTensor,
     Parts,
+    RepeatedHooks,
     Site,
     SlowerBatches,
     Slowing,
@@ -100,6 +102,25 @@ def slowed(
 ) -> Evidence:
     """Nothing that the job keeps grows, and something outside does: from 20 ms to 40, 13 of them between the thirds."""
     return growing(None, lines=(), slowing=(Slowing(kind, early, late, grown_ms, **more),))  # type: ignore[arg-type]
+
+
+SAME = AlikeHooks(
+    "register_forward_hook",
+    "model.blocks.0",
+    9,
+    3.0,
+    True,
+    Site("train.py", 95, "Report.attach"),
+    Site("train.py", 98, "Report.record"),
+)
+"""A hook of nine layers that each epoch registers anew: the third one runs."""
+
+
+def repeated_hooks(ms: float = 6.0, planned: int = 0, **changes: Any) -> Evidence:
+    """Of a step of 25 ms, so much in the lines of the hook."""
+    seen = RepeatedHooks(with_(SAME, **changes), ms, 150)
+    steady = Trend(200, 25.0, 25.2, -0.02, 0.03, False, Parts(), 0.0)
+    return with_(healthy(), growth=StepGrowth(steady, planned_steps=planned, repeated_hooks=(seen,)))
 
 
 def growing_hooks(hooks: GrowingHooks = TAPS, **changes: Any) -> Evidence:

@@ -4,6 +4,7 @@ import functools
 import time
 
 from ..timeline import CHECKPOINT, LOGGING
+from . import collected
 from .checkpoints import Checkpoints
 
 
@@ -77,6 +78,8 @@ class Calls:
             size = self.saved(site, args, kwargs, library, took_ns, cpu_ns) or 0
         elif kind == "save.copy":
             size = args[0].nbytes()
+        elif kind == collected.KIND:
+            size = collected.size(args)
         self.add(kind, site, took_ns, size)
 
     def trainer_began(self) -> bool:

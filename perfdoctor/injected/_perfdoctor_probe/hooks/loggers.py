@@ -1,4 +1,5 @@
-"""What a loop says while it trains: prints, log records, progress bars and trackers, timed by the line that asks.
+"""What a loop says while it trains: prints, log records, progress bars and trackers, timed by the line that asks; and
+what a trainer collects in evaluations.
 
 A library is looked for among the loaded modules at a step's boundary, and changed only once it is there.
 """
@@ -7,6 +8,7 @@ import sys
 
 from ..changes import Changes
 from ..timeline import LOGGING
+from . import collected
 
 _ADDED = (
     "add_audio add_custom_scalars add_embedding add_figure add_graph add_histogram add_histogram_raw add_hparams "
@@ -61,7 +63,7 @@ class Loggers:
     def __init__(self, calls) -> None:
         self.calls = calls
         self.changes = Changes()
-        self.wanted = list(PLACES)
+        self.wanted = [*PLACES, collected.PLACE]
 
     def look(self) -> None:
         """Time what was imported since the last look."""
@@ -74,10 +76,15 @@ class Loggers:
             self.wanted.remove(place)
             for name in names:
                 original = vars(holder).get(name)
-                if original is not None:
+                if original is None:
+                    continue
+                if place is collected.PLACE:
+                    timed = self.calls.wrap(collected.KIND, original)
+                else:
                     called = owner if name == "__init__" else name
                     kind = "log:" + _NAMES.get(f"{owner}.{name}", _NAMES.get(called, called))
-                    self.changes.put(holder, name, self.calls.wrap(kind, original, LOGGING, in_loop=True))
+                    timed = self.calls.wrap(kind, original, LOGGING, in_loop=True)
+                self.changes.put(holder, name, timed)
 
     def forget(self) -> None:
         """Nothing is timed any more: what calls it may be compiled, and nothing of ours may be traced."""

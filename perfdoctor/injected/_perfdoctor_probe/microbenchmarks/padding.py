@@ -1,4 +1,4 @@
-"""The same inputs without the padding that no sequence of the batch needs.
+"""The same inputs without the padding that no sequence of the batch needs, and as long as the sequences are on average.
 
 Padding is told by the numbers themselves: at the end of all rows of a batch of tokens, or at their beginning, the same
 number stands over and over, and so it does in the masks beside them. Sequences of other numbers than tokens are cut
@@ -11,6 +11,8 @@ _LEAST = 16
 """Tokens of a row: shorter ones are no sequences, but labels or features."""
 _UNUSED = 0.1
 """Of a row, at each end: a number that begins or ends all sequences of a small batch alike is no padding."""
+_MOSTLY = 0.7
+"""Of the longest row: where rows have more on average, batches of like length save little."""
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)
 
 
@@ -40,22 +42,50 @@ class Cut:
 
 def cut(tensors: list) -> "Cut | None":
     """By all that a module is called with; None where there are no tokens, or next to no padding."""
-    tokens = [one for one in tensors if _are_tokens(one)]
-    shapes = {tuple(one.shape) for one in tokens}
-    if len(shapes) != 1:
+    varied = _sequences(tensors)
+    if not varied:
         return None
-    rows, length = shapes.pop()
-    # Sizes that are alike by chance cannot be told apart: a hidden layer as wide as the sequences are long.
-    if rows == length or any(tuple(one.shape[2:]).count(length) == 1 for one in tensors if one.is_floating_point()):
-        return None
-    varied = [one for one in tokens if not torch.equal(one, one[:1].expand_as(one))]
-    # Of a mask alone it is not known which of its two numbers stands for padding.
-    if not any(one.unique().numel() > 2 for one in varied):
-        return None
+    rows, length = varied[0].shape
     before, after = (min(_constant(side) for side in sides) for sides in (varied, [one.flip(1) for one in varied]))
     first, last = (count if count >= _UNUSED * length else 0 for count in (before, after))
     found = Cut(rows, length, first, length - last)
     return found if 0 < found.needed < length else None
+
+
+def typical(tensors: list) -> "Cut | None":
+    """The beginnings of all rows, as long as they are on average without their own padding: what a batch of samples of
+    like length takes. None where most of what all rows together need is needed by each."""
+    varied = _sequences(tensors)
+    if not varied:
+        return None
+    rows, length = varied[0].shape
+    padding = [_of_each_row(one) for one in varied]
+    # Masks and labels end where the tokens do; what is shorter is told by the numbers that go on.
+    own = length - torch.stack(padding).amin(0)
+    mean = -(-int(own.sum()) // rows)
+    return Cut(rows, length, 0, mean) if 0 < mean <= _MOSTLY * int(own.max()) else None
+
+
+def _sequences(tensors: list) -> list:
+    """The tokens, and the masks of them; empty where there are none."""
+    tokens = [one for one in tensors if _are_tokens(one)]
+    shapes = {tuple(one.shape) for one in tokens}
+    if len(shapes) != 1:
+        return []
+    rows, length = shapes.pop()
+    # Sizes that are alike by chance cannot be told apart: a hidden layer as wide as the sequences are long.
+    if rows == length or any(tuple(one.shape[2:]).count(length) == 1 for one in tensors if one.is_floating_point()):
+        return []
+    varied = [one for one in tokens if not torch.equal(one, one[:1].expand_as(one))]
+    # Of a mask alone it is not known which of its two numbers stands for padding.
+    return varied if any(one.unique().numel() > 2 for one in varied) else []
+
+
+def _of_each_row(tokens):
+    """How often each row ends in the number that most rows end in; how many numbers that are."""
+    ends = tokens[:, -1].mode().values
+    others = (tokens != ends).flip(1)
+    return torch.where(others.any(1), others.int().argmax(1), tokens.shape[1])
 
 
 def _are_tokens(tensor) -> bool:

@@ -1,5 +1,5 @@
 """The job's own passes another way, after its last step: with other numbers of threads, in another type, with channels
-last, without padding or activation checkpointing, and with freed memory kept.
+last, without padding, on samples of like length, without activation checkpointing, and with freed memory kept.
 
 Unlike single operators they meet fresh memory, convert what has to be converted, and hold what lies between operators.
 Nothing is tried that could not pay here: each way takes as long as a pass. Times are those of the wall clock.
@@ -15,7 +15,7 @@ import torch
 from .. import procfs, settings
 from ..remedies.lazy_scores import Fusing, without_weights
 from . import checkpointing, intra_op, pools
-from .padding import cut
+from .padding import cut, typical
 from .passes import PassMicrobenchmark, Way, always, each, tensors_in
 
 _LIMIT_NS = 3_000_000_000
@@ -49,6 +49,7 @@ def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> d
     # Each by itself beside the passes as they are, in this order: what is done for the later ones stays.
     for name, left in (
         ("without padding", _without_padding(passes, told)),
+        ("of like length", _of_like_length(passes, told)),
         ("without checkpointing", _without_checkpointing(passes, told)),
         ("fused attention", _with_fused_attention(passes, attention)),
         ("memory kept", _with_memory_kept(passes, now_ms)),
@@ -134,9 +135,25 @@ def _with_tensors(module, changed, inputs) -> Way:
 def _without_padding(passes: PassMicrobenchmark, told: dict) -> "float | None":
     """What is left of the same passes on sequences that are as long as their batch needs; None where they are that
     already, or where the model takes no shorter ones. `told` is given how long the longest were, and need be."""
-    cuts = {call: found for call in passes.calls.values() if (found := cut(list(tensors_in(call.inputs)))) is not None}
+    longest, left = _shorter(passes, cut)
+    if longest is not None:
+        told.update(length=longest.length, needed=longest.needed)
+    return left
+
+
+def _of_like_length(passes: PassMicrobenchmark, told: dict) -> "float | None":
+    """The same on sequences that are as long as those of their batch are on average."""
+    longest, left = _shorter(passes, typical)
+    if longest is not None:
+        told.update(batch_length=longest.length, mean_length=longest.needed)
+    return left
+
+
+def _shorter(passes: PassMicrobenchmark, how) -> "tuple":
+    """The largest of the cuts, None where there is none; and what is left of the passes with all of them."""
+    cuts = {call: found for call in passes.calls.values() if (found := how(list(tensors_in(call.inputs)))) is not None}
     if not cuts:
-        return None
+        return None, None
 
     def nothing() -> None:
         pass
@@ -147,9 +164,7 @@ def _without_padding(passes: PassMicrobenchmark, told: dict) -> "float | None":
             inputs = each(call.inputs, lambda one: found.of(one.detach()).clone().requires_grad_(one.requires_grad))
         return Way(nothing, nothing, inputs)
 
-    longest = max(cuts.values(), key=lambda found: found.rows * found.length)
-    told.update(length=longest.length, needed=longest.needed)
-    return _left(passes, way, _BESIDE_NS)
+    return max(cuts.values(), key=lambda found: found.rows * found.length), _left(passes, way, _BESIDE_NS)
 
 
 def _without_checkpointing(passes: PassMicrobenchmark, told: dict) -> "float | None":

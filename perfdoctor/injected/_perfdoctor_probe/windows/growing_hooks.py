@@ -1,7 +1,8 @@
-"""Hooks that pile up: registered anew in every step, and never removed.
+"""Hooks that pile up: registered anew in every step or epoch, and never removed.
 
 Modules, parameters and optimizers keep their hooks in dictionaries, which the census counts as it counts any other.
 Their lines are those of the functions that are called ever more often; and the line that registers one is the cause.
+Of several hooks of one owner it is also known whether they are the same: one function, bound to the same values.
 """
 
 import functools
@@ -25,6 +26,8 @@ _REGISTERED_BY = {
 """By the attribute that keeps them. A tensor's are `_backward_hooks` too."""
 _OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _GLOBAL = tuple(name for name in _REGISTERED_BY if name.startswith("_global"))
+_PLAIN = (str, int, float, bool, type(None))
+"""Values that are the same if they are equal."""
 _WRAPPINGS = 5
 """Looked through at most, from a hook to the function of the job's."""
 _TOLD = 3
@@ -74,6 +77,61 @@ def told(grown: list, lines) -> "list[dict]":
             }
         )
     return sorted(found, key=lambda one: -one["per_step"])[:_TOLD]
+
+
+def alike(held, rises: "dict[int, int]", lines) -> "list[dict]":
+    """Of the dictionaries among `held` containers: hooks that are there several times, those of one function together.
+    `rises`: how often a container has grown from census to census, by `id()`."""
+    kinds: "dict[tuple, list]" = {}
+    for one in held:
+        if len(one.one) < 2 or not are_hooks(one):
+            continue
+        counts: "dict[tuple, list]" = {}
+        for hook in list(dict.values(one.one)):
+            counts.setdefault(_bound(hook), []).append(hook)
+        for (code, *_), hooks in counts.items():
+            if code is not None and len(hooks) > 1 and not lines.is_library(code):
+                kinds.setdefault((_registration(one), code), []).append((one, len(hooks)))
+    found = []
+    for (registered_by, code), owners in kinds.items():
+        first, _ = owners[0]
+        found.append(
+            {
+                "registered_by": registered_by,
+                "name": _owner(first),
+                "owners": len(owners),
+                "times": sum(times for _, times in owners) / len(owners),
+                "grows": any(rises.get(id(one.one), 0) for one, _ in owners),
+                "site": lines.registers(first, _function(first.one), registered_by),
+                "function": lines.defined(code),
+            }
+        )
+    return sorted(found, key=lambda one: -one["times"])[:_TOLD]
+
+
+def _bound(hook) -> tuple:
+    """The code of the job's function and what it is bound to; None for the code of what is none of Python's."""
+    values: list = []
+    for _ in range(_WRAPPINGS):
+        if type(hook) is functools.partial:
+            values += [*hook.args, *hook.keywords.values()]
+            hook = hook.func
+        elif type(hook) is types.MethodType:
+            values.append(hook.__self__)
+            hook = hook.__func__
+        elif type(hook) is types.FunctionType and "__wrapped__" in vars(hook):
+            hook = hook.__wrapped__
+        else:
+            break
+    if type(hook) is not types.FunctionType:
+        return (None,)
+    values += hook.__defaults__ or ()
+    for cell in hook.__closure__ or ():
+        try:
+            values.append(cell.cell_contents)
+        except ValueError:  # a name without a value yet
+            return (None,)
+    return (hook.__code__, *(one if type(one) in _PLAIN else id(one) for one in values))
 
 
 def _attribute(held) -> str:

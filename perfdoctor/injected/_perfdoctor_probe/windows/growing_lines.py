@@ -91,6 +91,14 @@ class GrowingLines:
                     found.append(self._place(file, number))
         return found, [function.__name__] if self._of(function) else []
 
+    def is_library(self, code) -> bool:
+        """Whether code is not the user's."""
+        return self.sites.is_library(code.co_filename)
+
+    def defined(self, code) -> int:
+        """Where a function of the user's begins."""
+        return self.sites.number((code.co_filename, code.co_firstlineno, code.co_qualname, None))
+
     def _of(self, function) -> "list[str]":
         """The file of the user's that a function is in; none for a library's."""
         file = function.__code__.co_filename if function is not None else ""

@@ -149,9 +149,11 @@ class Growth:
         # A hook for each epoch is one too many for each of its steps.
         grown = [(trend, one) for trend, one in every if trend.grows or (trend.rises > 1 and are_hooks(one))]
         deeper = [(trend, nodes[path][0]) for path, trend in self.graphs.items() if trend.grows]
-        if grown or deeper or larger:
-            self._record(grown, deeper, larger)
-        return bool(grown or deeper or larger)
+        rises = {number: trend.rises for number, trend in self.lengths.items()}
+        alike = growing_hooks.alike(held.containers.values(), rises, GrowingLines(self.sites))
+        if grown or deeper or larger or alike:
+            self._record(grown, deeper, larger, alike)
+        return bool(grown or deeper or larger or alike)
 
     def _larger(self, held: Holdings, step: int) -> list:
         """Tensors and arrays that grow, and carry on what they held."""
@@ -175,10 +177,10 @@ class Growth:
         self.sizes = sizes
         return found
 
-    def _record(self, grown: list, deeper: list, larger: list) -> None:
+    def _record(self, grown: list, deeper: list, larger: list, alike: "list[dict]") -> None:
         lines = GrowingLines(self.sites)
         hooks = growing_hooks.told([pair for pair in grown if are_hooks(pair[1])], lines)
-        for one in hooks:
+        for one in (*hooks, *alike):
             one["name"] = _MODULE_PART.sub(r".\1", one["name"])
         containers = []
         for trend, held in grown:
@@ -232,6 +234,7 @@ class Growth:
             graphs=graphs,
             larger_tensors=tensors,
             hooks=hooks,
+            alike_hooks=alike,
         )
 
 

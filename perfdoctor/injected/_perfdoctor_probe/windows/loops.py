@@ -52,6 +52,8 @@ class Loops:
                     return None
                 carries = state or dependence.carried(loop, line, modules, of_class)[:3]
                 found = {"line": loop.lineno, "header": _header(loop), "carries": carries}
+                if _calls_element(loop):
+                    found["of_layers"] = True
                 if carries and not state:
                     for outer in inside[1:]:
                         if (file, outer.lineno) in self.steps:
@@ -98,6 +100,14 @@ def _body_starts(loop) -> int:
 
 def _body_ends(loop) -> int:
     return loop.end_lineno if isinstance(loop, dependence.COMPREHENSIONS) else loop.body[-1].end_lineno
+
+
+def _calls_element(loop) -> bool:
+    """Whether each iteration calls what it is about: layers or functions, each with code of its own, are no elements.
+    Of `for name, layer in layers`, the layer."""
+    targets = [one.target for one in getattr(loop, "generators", [loop]) if hasattr(one, "target")]
+    names = {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+    return any(isinstance(one, ast.Call) and getattr(one.func, "id", "") in names for one in ast.walk(loop))
 
 
 def _header(loop) -> str:

@@ -23,12 +23,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .. import timeline as parts
 from ..rows import milliseconds, operator, rounded
 from . import innermost
+from .aside import Aside, Seen
 from .derivatives import Derivatives
 from .equivalents import Equivalents
 from .innermost import InnermostMode
 from .rewritings import INTO_VIEWS
 from .scores import Scores
 from .subnormals import Suspicion
+from .taken_apart import PARTS, TakenApart
 from .values import Call, Values
 
 _STEPS = 3
@@ -112,8 +114,10 @@ class Repeats(TorchDispatchMode):
         self.loop = loop
         self.values = Values()
         self.scores = Scores()
+        self.aside = Aside(loop.timeline, self.values, parts.INPUT)
         self.suspicion = Suspicion()
         self.equivalents = Equivalents()
+        self.apart = TakenApart()
         self.began = loop.timeline.step
         self.made: "list[_Made]" = []
         self.earlier: "dict[int, list[_Made]]" = {}
@@ -139,12 +143,13 @@ class Repeats(TorchDispatchMode):
             with self:
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
         made = call = None
-        has_node = False
+        has_node = is_judged = False
         try:
             # Autograd makes the node before it calls the operator itself.
             sequence, self.sequence = self.sequence, _next_sequence()
             has_node = self.sequence > sequence
-            if not func.is_view and self._is_judged():
+            is_judged = not func.is_view and self._is_judged()
+            if is_judged:
                 with torch._C.DisableTorchFunction():
                     call = self.values.call(func, args, kwargs)
                 if call is None or call.reads:
@@ -157,11 +162,18 @@ class Repeats(TorchDispatchMode):
         try:
             with torch._C.DisableTorchFunction():
                 self._ended(func, args, kwargs, result, took, made, call)
+                self.aside.ended(func, args, kwargs, result, Seen(made, is_judged, call is not None, has_node))
                 self.scores.ended(args, kwargs, result, took, has_node)
                 self.suspicion.ended(args, result, took)
         except Exception:
             if made is not None:
                 made.first = None
+        if func in PARTS and has_node:
+            try:
+                with torch._C.DisableTorchFunction():
+                    self._takes_apart(func, args[0], result)
+            except Exception:  # this part is not known
+                pass
         if made is not None:
             try:
                 with torch._C.DisableTorchFunction():
@@ -184,9 +196,8 @@ class Repeats(TorchDispatchMode):
 
     def _begins(self, func, call: "Call | None", has_node: bool) -> _Made:
         """A call, by where it comes from and what it repeats."""
-        user = [place for place in self.sites.stack(sys._getframe(2)) if not self.sites.is_library(place[0])]
         graph = call.graph if call is not None and has_node else None
-        made = _Made(func, tuple(reversed(user)), self.loop.timeline.step - self.began, graph)
+        made = _Made(func, self._user_lines(3), self.loop.timeline.step - self.began, graph)
         if made.node is not None:
             self.nodes[self.sequence - 1] = made.node
             if func in INTO_VIEWS:
@@ -199,6 +210,19 @@ class Repeats(TorchDispatchMode):
             before.append(made)
         self.made.append(made)
         return made
+
+    def _takes_apart(self, func, whole, part) -> None:
+        """A part of a tensor is read, with a node of its own."""
+        if torch._C._current_graph_task_id() >= 0 or self.apart.is_full():
+            return
+        made = _Made(func, self._user_lines(3), self.loop.timeline.step - self.began, graph=0)
+        self.nodes[self.sequence - 1] = made.node
+        self.apart.read(made, whole, part)
+
+    def _user_lines(self, depth: int) -> tuple:
+        """Of the stack from `depth` frames above, the outermost first."""
+        stack = self.sites.stack(sys._getframe(depth))
+        return tuple(place for place in reversed(stack) if not self.sites.is_library(place[0]))
 
     @staticmethod
     def _repeats(made: _Made, before: "list[_Made]") -> None:
@@ -264,6 +288,7 @@ class Repeats(TorchDispatchMode):
         whole = sum(ns for step, ns in self.spent_ns.items() if step)
         return {
             **self._judged(seen, whole, steps - 1, steps),
+            **self._aside(seen, whole, steps - 1),
             **self.scores.summary(),
             "asks": list(self.suspicion.asks),
         }
@@ -281,11 +306,38 @@ class Repeats(TorchDispatchMode):
         told = sorted(rows.items(), key=lambda item: -_spent_ns(item[1]))[:_KEPT]
         return {
             "ops_ms": milliseconds(whole, judged),
-            "equivalents": self.equivalents.rows(steps, sum(self.spent_ns.values()), self.sites, _passed_ns),
+            "equivalents": [
+                *self.equivalents.rows(steps, sum(self.spent_ns.values()), self.sites, _passed_ns),
+                *self.apart.rows(steps, self.sites, _passed_ns),
+            ],
             "rows": [
                 self._row(line, calls, judged, steps) for line, calls in told if _spent_ns(calls) >= _LEAST * whole
             ],
         }
+
+    def _aside(self, seen: "list[_Made]", whole: int, judged: int) -> dict:
+        """What is computed aside, by line, in `judged` steps."""
+        spent = _by_line(seen)
+        return {
+            kind: self._aside_rows([one for one in calls if one.step and one.stack], spent, whole, judged)
+            for kind, calls in self.aside.calls().items()
+        }
+
+    def _aside_rows(self, calls: "list[_Made]", spent: "dict[tuple, int]", whole: int, judged: int) -> "list[dict]":
+        by_line = _by_line(calls)
+        rows: "dict[tuple, list[_Made]]" = {}
+        for one in calls:
+            rows.setdefault(_whole_line(one.stack, spent, by_line), []).append(one)
+        told = sorted(rows.items(), key=lambda item: -sum(one.spent_ns for one in item[1]))[:_KEPT]
+        return [
+            {
+                "at": self.sites.number((*line[-1], None)),
+                "ops_per_step": rounded(len(calls) / judged),
+                "forward_ms": milliseconds(sum(one.spent_ns for one in calls), judged),
+                "operators": _names(calls),
+            }
+            for line, calls in told
+        ]
 
     def _row(self, line: tuple, calls: "list[_Made]", judged: int, steps: int) -> dict:
         longest = max(calls, key=lambda one: one.spent_ns)

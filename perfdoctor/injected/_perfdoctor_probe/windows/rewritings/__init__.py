@@ -7,7 +7,7 @@ them by the memory that they share, through views and through products with a nu
 
 import torch
 
-from . import matrices, sorts, sums, transforms, writes
+from . import lookups, matrices, sorts, sums, transforms, writes
 from .followed import PRODUCTS, SORTS, Link, Other, factors, links
 from .matrices import by_content
 from .writes import INTO_VIEWS, rebuilt
@@ -54,6 +54,8 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return matrices.solved(args, kwargs)
     if func in writes.WRITES:
         return writes.again(func, args)
+    if func in lookups.LOOKUPS:
+        return lookups.by_entries(args)
     if func in transforms.TRANSFORMS:
         return transforms.shorter(func, args)
     return sorts.searched(args, result, known) if func is _aten.eq.Tensor else None

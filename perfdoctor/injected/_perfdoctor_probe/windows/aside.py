@@ -1,0 +1,180 @@
+"""What steps compute aside: operators of whose results training needs nothing.
+
+Each operator's result is followed into the operators that read it. Training needs what a backward pass goes through,
+what optimizers and the making of batches read, what is written to memory that was there before, and all that leads
+there; and it may need what leaves torch as more than a few numbers, or outlives the steps that are watched. What is
+left ends in single numbers that are read or kept (a metric), or in tensors that nobody reads at all. What is made of
+gradients is the business of `gradients`.
+
+Not followed are numbers that come back: an agent acts on what it reads, and is told of the world by arrays. So nothing
+is told of steps that read arrays from elsewhere and no loader. A number that chooses something (`argmax`, a draw)
+counts as needed.
+"""
+
+import sys
+from typing import NamedTuple
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from ..hooks.held_out import tensors
+
+_FEW = 16
+"""Numbers that are a metric, if nobody reads them or if they are kept: a value for each of some classes."""
+_READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
+"""Operators that tell Python a number."""
+_DETACHES = (torch.ops.aten.detach.default,)
+"""May hand a tensor to numpy, that has none of a graph then."""
+_BEGINS_BACKWARD = torch.ops.aten.ones_like.default
+"""A pass backwards begins with it, of the loss."""
+_CHOICES = {"argmax", "argmin", "bernoulli", "multinomial", "randint", "searchsorted", "nonzero", "topk", "sort"}
+
+
+class Seen(NamedTuple):
+    """What is known of a call of an operator."""
+
+    made: object
+    """Its row in the window; None of one that reads no tensor, and of one that is not `is_judged`."""
+    is_judged: bool
+    """It is a part of the job's own computing, forwards."""
+    is_pure: bool
+    """It does nothing but compute."""
+    has_node: bool
+    """A backward pass may go through it."""
+
+
+class _Computed:
+    """A call of an operator, with results that are followed."""
+
+    __slots__ = ("held", "is_needed", "is_read", "is_told", "may_leave", "numbers", "of_backward", "seen", "sources")
+
+    def __init__(self, seen: Seen, sources: "list[_Computed]", is_needed: bool) -> None:
+        self.seen = seen
+        self.sources = sources
+        """Calls that made what it reads."""
+        self.is_needed = is_needed
+        self.of_backward = torch._C._current_graph_task_id() >= 0
+        self.is_read = False
+        """By another operator."""
+        self.is_told = False
+        """Python was told a number of it, or of what was made of it."""
+        self.may_leave = not seen.has_node
+        """Numpy may have its result, of which nothing tells; where it has a graph, torch refuses to give it."""
+        self.numbers = 0
+        """Of its largest result."""
+        self.held: "list[tuple[int, StorageWeakRef]]" = []
+        """Its results: how many numbers each has, and its storage."""
+
+    def ends_in_training(self) -> bool:
+        """By itself, whatever is made of it."""
+        made = self.seen.made
+        if made is None or self.is_needed or (made.node is not None and made.node.task >= 0):
+            return True
+        if any(source.of_backward for source in self.sources):
+            return True
+        kept = [numbers for numbers, storage in self.held if not storage.expired()]
+        if kept and (made.node is not None or max(kept) > _FEW):
+            return True
+        return not self.is_read and self.may_leave and self.numbers > _FEW
+
+
+class _Stored(NamedTuple):
+    """A storage."""
+
+    reference: StorageWeakRef
+    """While it is there, no other storage has its address."""
+    maker: "_Computed | None"
+    """Who has written it last, if that was seen."""
+    is_outside: bool
+    """It was there before, or is none of a forward pass."""
+
+
+class Aside:
+    """Follows what steps compute, by the storages that hold it."""
+
+    def __init__(self, timeline, values, input_part: int) -> None:
+        self.timeline = timeline
+        self.values = values
+        self.input_part = input_part
+        self.began = timeline.step
+        self.calls_seen: "list[_Computed]" = []
+        self.stored: "dict[int, _Stored]" = {}
+        """By address."""
+        self.call: "tuple[int, int] | None" = None
+        """Frame and instruction that the last operator was called from."""
+        self.is_told_by_arrays = False
+
+    def ended(self, func, args, kwargs, result, seen: Seen) -> None:
+        """An operator has run."""
+        sources = self._sources((args, kwargs))
+        frame = sys._getframe(2)
+        call, self.call = self.call, (id(frame), frame.f_lasti)
+        if func.is_view:
+            # Where it is a part of the same call, autograd has detached what it keeps for the backward pass.
+            leaves = func in _DETACHES and call != self.call
+            for source in sources:
+                source.may_leave = source.may_leave or leaves
+            return
+        for source in sources:
+            source.is_read = True
+        if func in _READS:
+            for source in sources:
+                source.is_told = True
+                source.is_needed = source.is_needed or _name(source.seen.made) in _CHOICES
+            return
+        written = set(self.values.written(func, args, kwargs))
+        computed = _Computed(seen, sources, func is _BEGINS_BACKWARD or self._is_needed(seen, written))
+        self.calls_seen.append(computed)
+        read = {one.untyped_storage()._cdata for one in tensors((args, kwargs))} - written
+        for one in tensors((result, args, kwargs) if written else result):
+            storage = one.untyped_storage()
+            if storage._cdata not in read:
+                known = self.stored.get(storage._cdata)
+                is_outside = known.is_outside if known is not None else not seen.is_judged
+                stored = _Stored(StorageWeakRef(storage), computed, is_outside)
+                self.stored[storage._cdata] = stored
+                computed.held.append((one.numel(), stored.reference))
+                computed.numbers = max(computed.numbers, one.numel())
+
+    def _is_needed(self, seen: Seen, written: "set[int]") -> bool:
+        """Whether it is more than computing, or changes what no forward pass has made."""
+        if seen.made is None or not seen.is_pure or (seen.has_node and seen.made.node is None):
+            return True
+        return any(address not in self.stored or self.stored[address].is_outside for address in written)
+
+    def _sources(self, value) -> "list[_Computed]":
+        """The calls that made the tensors in it; what nobody has made is known from now on."""
+        found: "dict[int, _Computed]" = {}
+        for one in tensors(value):
+            storage = one.untyped_storage()
+            known = self.stored.get(storage._cdata)
+            if known is None:
+                self._comes_from_elsewhere(one)
+                known = self.stored[storage._cdata] = _Stored(StorageWeakRef(storage), None, True)
+            if known.maker is not None:
+                found[id(known.maker)] = known.maker
+        return list(found.values())
+
+    def _comes_from_elsewhere(self, tensor) -> None:
+        by_loader = self.timeline.spent[self.input_part] or self.timeline.stack[-1] == self.input_part
+        if self.timeline.step > self.began and tensor.numel() > 1 and not by_loader:
+            self.is_told_by_arrays = True
+
+    def calls(self) -> "dict[str, list]":
+        """Those that end in numbers (`metrics`), and those that end in nothing (`unused`), by their rows."""
+        found: "dict[str, list]" = {"metrics": [], "unused": []}
+        needed: "set[int]" = set()
+        for one in reversed(() if self.is_told_by_arrays else self.calls_seen):
+            if id(one) in needed or one.ends_in_training():
+                needed.update(map(id, one.sources))
+                continue
+            is_told = one.is_told or (one.may_leave and not one.is_read)
+            for source in one.sources:
+                source.is_told = source.is_told or is_told
+            found["metrics" if is_told else "unused"].append(one.seen.made)
+        return found
+
+
+def _name(made) -> str:
+    """`argmax`"""
+    return made.func._schema.name.partition("::")[2] if made is not None else ""

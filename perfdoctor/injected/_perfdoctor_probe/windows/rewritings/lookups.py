@@ -1,0 +1,40 @@
+"""Tables of which columns are looked up: each number comes from a line of memory of its own."""
+
+import torch
+
+from .followed import Other
+
+LOOKUPS = (torch.ops.aten.index.Tensor,)
+_LEAST_WIDTH = 8
+"""Numbers of an entry: fewer share a line of memory anyhow."""
+_LEAST_ENTRIES = 256
+"""Looked up at once."""
+
+
+def by_entries(args: tuple) -> "Other | None":
+    """`table[:, row, column]` as `table[row, column]` of a table that is kept the other way round."""
+    table, indices = args
+    width = next((at for at, one in enumerate(indices) if one is not None), 0)
+    places = indices[width:]
+    if not width or width + len(places) != table.dim() or any(one is None or one.dtype is torch.bool for one in places):
+        return None
+    # What each step computes would have to be turned round in each.
+    if table.grad_fn is not None or not table.is_contiguous():
+        return None
+    if table.shape[:width].numel() < _LEAST_WIDTH or places[0].numel() < _LEAST_ENTRIES:
+        return None
+    kept: list = []
+
+    def entries():
+        if not kept:
+            kept.append(table.movedim(tuple(range(width)), tuple(range(-width, 0))).contiguous())
+        return kept[0]
+
+    def make():
+        return entries()[tuple(places)].movedim(tuple(range(-width, 0)), tuple(range(width)))
+
+    def backward(made):
+        gradient = made.movedim(tuple(range(width)), tuple(range(-width, 0)))
+        return torch.zeros_like(entries()).index_put_(tuple(places), gradient, accumulate=True)
+
+    return Other("columns", make, [], table.shape, backward)
