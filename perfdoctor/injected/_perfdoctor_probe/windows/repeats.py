@@ -308,7 +308,7 @@ class Repeats(TorchDispatchMode):
             "ops_ms": milliseconds(whole, judged),
             "equivalents": [
                 *self.equivalents.rows(steps, sum(self.spent_ns.values()), self.sites, _passed_ns),
-                *self.apart.rows(steps, self.sites, _passed_ns),
+                *self.apart.rows(steps, self.sites),
             ],
             "rows": [
                 self._row(line, calls, judged, steps) for line, calls in told if _spent_ns(calls) >= _LEAST * whole
