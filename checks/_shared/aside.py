@@ -26,7 +26,7 @@ def saved_ms(one: AsideWork) -> tuple[float, float]:
         share * one.forward_ms + around_ms * one.ops_per_step
         for share, around_ms in zip(_OPERATORS, _AROUND_MS, strict=True)
     )
-    return low, high
+    return low, max(high, one.later_ms)
 
 
 def measured(one: AsideWork) -> tuple[Measurement, ...]:

@@ -16,8 +16,8 @@ def unused_work(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding
 
 def _finding(step: Step, one: AsideWork, limits: Limits) -> Finding | None:
     low, high = saved_ms(one)
-    cost = Cost(step, (low + high) / 2)
-    if cost.ms < limits.repeated_share * step.step_ms:
+    cost = Cost(step, one.forward_ms)
+    if (low + high) / 2 < limits.repeated_share * step.step_ms:
         return None
     return Finding(
         id="PD10.unused-work",

@@ -22,8 +22,8 @@ def metrics_in_each_step(evidence: Evidence, step: Step, limits: Limits) -> tupl
 
 def _finding(step: Step, one: AsideWork, limits: Limits) -> Finding | None:
     low, high = (_RARELY * ms for ms in saved_ms(one))
-    cost = Cost(step, (low + high) / 2)
-    if cost.ms < limits.min_share * step.step_ms:
+    cost = Cost(step, _RARELY * one.forward_ms)
+    if (low + high) / 2 < limits.min_share * step.step_ms:
         return None
     return Finding(
         id="PD20.metrics-in-each-step",
@@ -31,7 +31,8 @@ def _finding(step: Step, one: AsideWork, limits: Limits) -> Finding | None:
         confidence=Confidence.MEDIUM,
         message="this line computes numbers to look at, in every step of training: {cost_ms} ({cost_share})",
         reasoning="{operators:operator} per step, most of the time {names}, end in single numbers that are read or "
-        "kept; no backward pass and no optimizer needs what they compute",
+        "kept; no backward pass and no optimizer needs what they compute"
+        + (", and it is more with each step" if one.grows else ""),
         evidence=(*cost.measured(), *measured(one)),
         location=location(one.at),
         fix=Fix(

@@ -28,6 +28,8 @@ from ..recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpsWindow, 
 from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming, UnusedGradients
 
 T = TypeVar("T")
+_MOST_LONGER = 10.0
+"""Times that what grows is taken to be in the mean step: it may begin anew with each epoch."""
 
 
 def operators(process: ProcessRecording) -> OpsWindow | Missing:
@@ -193,8 +195,13 @@ def aside(
         return seen
     if isinstance(step, Missing):
         return step
-    scale = _room(step, seen.ops_ms)
-    return tuple(replace(one, forward_ms=one.forward_ms * scale) for one in which(seen))
+    scale, longer = _room(step, seen.ops_ms), 1.0
+    if len(process.steps) and seen.first_step:
+        longer = min(_MOST_LONGER, max(1.0, float(process.steps["step"][-1]) / 2 / seen.first_step))
+    return tuple(
+        replace(one, forward_ms=one.forward_ms * scale, later_ms=one.forward_ms * scale * longer * one.grows)
+        for one in which(seen)
+    )
 
 
 def equivalents(process: ProcessRecording, step: Step | Missing) -> tuple[Equivalent, ...] | Missing:

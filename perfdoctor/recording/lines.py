@@ -234,6 +234,10 @@ class AsideWork:
     """In these operators. Recorded as they were watched; in evidence in an ordinary step."""
     operators: tuple[str, ...]
     """The longest of them: `sort`."""
+    grows: bool = False
+    """They made more numbers in the last of the steps than in the one before."""
+    later_ms: float = 0.0
+    """In evidence, of what grows: in the mean step of those seen, if it has grown from the first one on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +322,8 @@ class RepeatsWindow:
     """What ends in numbers that are read or kept, the dearest line first."""
     unused: tuple[AsideWork, ...] = ()
     """What ends in tensors that nobody reads; the same."""
+    first_step: int = 0
+    """The first of the steps that were watched."""
 
 
 @dataclass(frozen=True, slots=True)

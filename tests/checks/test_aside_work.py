@@ -30,6 +30,13 @@ def test_a_metric_in_each_step_is_an_opportunity_at_its_line() -> None:
     assert finding.savings.high_ms == pytest.approx(0.99 * (1.15 * 5.0 + 40 * 0.010))
 
 
+def test_a_metric_of_all_steps_so_far_takes_longer_with_each() -> None:
+    (finding,) = _metrics(metric(forward_ms=1.0, grows=True, later_ms=8.0))
+    assert finding.savings.low_ms == pytest.approx(0.99 * (0.85 + 40 * 0.002))
+    assert finding.savings.high_ms == pytest.approx(0.99 * 8.0)
+    assert "more with each step" in finding.reasoning
+
+
 def test_what_nobody_reads_is_an_ill_at_its_line() -> None:
     finding = only(cpu_ops.examine(unused(), cpu_ops.CHECK.limits))
     assert finding.id == "PD10.unused-work"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,8 @@ from perfdoctor.injected._perfdoctor_probe.windows import repeats
 from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
 
 LABELS = torch.arange(256) % 8
+PARTS = [timeline.OTHER]
+"""Of the step, the one that runs last."""
 METRIC = "sort"
 """An operator that only the metrics below call."""
 
@@ -42,11 +45,20 @@ class Sites(UsersFile):
 
 
 def watched(step: Callable[[Job], object], job: Job | None = None, batches: bool = True) -> dict[str, list[str]]:
-    """Operators of the metrics, and those of what nobody reads, in steps that a loader gives `batches`."""
+    """Operators of the metrics, and those of what nobody reads."""
+    return {
+        kind: [name for row in found for name in row["operators"]] for kind, found in rows(step, job, batches).items()
+    }
+
+
+def rows(
+    step: Callable[[Job], object], job: Job | None = None, batches: bool = True
+) -> dict[str, list[dict[str, Any]]]:
+    """Both, by line, in steps that a loader gives `batches`."""
     job = job or Job()
     spent = [0] * timeline.PARTS
     spent[timeline.INPUT] = int(batches)
-    clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=spent)
+    clock = SimpleNamespace(step=7, stack=PARTS, spent=spent)
     sites = Sites()
     window = RepeatsWindow(sites, SimpleNamespace(timeline=clock), compiled=False, evaluation=UNWATCHED)
     step(job)
@@ -58,7 +70,7 @@ def watched(step: Callable[[Job], object], job: Job | None = None, batches: bool
             clock.step += 1
     finally:
         found = window.close(3)
-    return {kind: [name for row in found[kind] for name in row["operators"]] for kind in ("metrics", "unused")}
+    return {kind: found[kind] for kind in ("metrics", "unused")}
 
 
 def ranking(scores: torch.Tensor) -> torch.Tensor:
@@ -78,11 +90,22 @@ def _trains(aside: Callable[[Job, torch.Tensor], object]) -> Callable[[Job], Non
     return step
 
 
+def _logs(job: Job, scores: torch.Tensor) -> None:
+    """As `LightningModule.log` does: it keeps a copy."""
+    quality = ranking(scores.detach())
+    PARTS.append(timeline.LOGGING)
+    quality.clone()
+    PARTS.pop()
+
+
 METRICS: dict[str, Callable[[Job, torch.Tensor], object]] = {
     "read as a number": lambda job, scores: ranking(scores.detach()).item(),
     "printed": lambda job, scores: f"{ranking(scores.detach())}",
     "kept": lambda job, scores: setattr(job, "kept", ranking(scores.detach())),
     "with gradients": lambda job, scores: (ranking(scores) + scores.sort().values.square().mean()).item(),
+    "with a part that nobody reads": lambda job, scores: (scores.detach() * 2, ranking(scores.detach()).item()),
+    "logged": _logs,
+    "handed over as a number": lambda job, scores: ranking(scores.detach()).numpy(),
     "of all batches so far": lambda job, scores: ranking(torch.cat([scores.detach()] * 4)[-256:]).item(),
 }
 
@@ -90,6 +113,17 @@ METRICS: dict[str, Callable[[Job, torch.Tensor], object]] = {
 @pytest.mark.parametrize("name", METRICS)
 def test_what_ends_in_numbers_that_are_read_is_a_metric(name: str) -> None:
     assert METRIC in watched(_trains(METRICS[name]))["metrics"]
+
+
+def test_what_is_made_of_more_numbers_in_each_step_grows() -> None:
+    seen: list[torch.Tensor] = []
+
+    def so_far(job: Job, scores: torch.Tensor) -> None:
+        seen.append(scores.detach().sort().values)
+        torch.cat(seen).mean().item()
+
+    assert {row["grows"] for row in rows(_trains(so_far))["metrics"]} == {True}
+    assert not any(row["grows"] for row in rows(_trains(METRICS["read as a number"]))["metrics"])
 
 
 def test_what_has_a_graph_that_nobody_goes_through_and_is_not_read_is_of_no_use() -> None:
@@ -158,6 +192,18 @@ def _hands_over(job: Any) -> None:
     job.ends(nn.functional.cross_entropy(scores, LABELS))
 
 
+def _pickles(job: Any) -> None:
+    scores = job.model(job.x)
+    pickle.dumps(scores.detach().sort().values)
+    job.ends(nn.functional.cross_entropy(scores, LABELS))
+
+
+def _writes_out(job: Any) -> None:
+    scores = job.model(job.x)
+    np.asarray(scores.detach().sort().values)
+    job.ends(nn.functional.cross_entropy(scores, LABELS))
+
+
 def _chooses(job: Any) -> None:
     scores = job.model(job.x)
     hardest = int(scores.detach().sort().values[:, 0].argmax())
@@ -206,6 +252,8 @@ def _checkpoints(job: Any) -> None:
         _remembers,
         _keeps,
         _hands_over,
+        _pickles,
+        _writes_out,
         _chooses,
         _keeps_its_graph,
         _scales_the_loss,
@@ -222,3 +270,9 @@ def test_an_agent_acts_on_what_it_reads() -> None:
     """Its steps read arrays, and no loader."""
     acts = _trains(lambda job, scores: ranking(scores.detach()).item())
     assert METRIC not in watched(acts, batches=False)["metrics"]
+
+
+def test_methods_of_tensors_are_the_jobs_own_again_afterwards() -> None:
+    before = {name: vars(torch.Tensor).get(name) for name in ("numpy", "tolist", "__array__", "data_ptr")}
+    watched(_trains(METRICS["read as a number"]))
+    assert {name: vars(torch.Tensor).get(name) for name in before} == before

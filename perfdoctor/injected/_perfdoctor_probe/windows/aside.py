@@ -2,29 +2,31 @@
 
 Each operator's result is followed into the operators that read it. Training needs what a backward pass goes through,
 what optimizers and the making of batches read, what is written to memory that was there before, and all that leads
-there; and it may need what leaves torch as more than a few numbers, or outlives the steps that are watched. What is
-left ends in single numbers that are read or kept (a metric), or in tensors that nobody reads at all. What is made of
-gradients is the business of `gradients`.
+there; and it may need what leaves torch as more than a few numbers (`numpy()`, `tolist()`, a pickle), or outlives the
+steps that are watched. What is left ends in single numbers that are read or kept (a metric), or in tensors that nobody
+reads at all. What is made of gradients is the business of `gradients`.
 
 Not followed are numbers that come back: an agent acts on what it reads, and is told of the world by arrays. So nothing
 is told of steps that read arrays from elsewhere and no loader. A number that chooses something (`argmax`, a draw)
 counts as needed.
 """
 
-import sys
+import functools
 from typing import NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from .. import timeline as parts
+from ..changes import Changes
 from ..hooks.held_out import tensors
 
 _FEW = 16
 """Numbers that are a metric, if nobody reads them or if they are kept: a value for each of some classes."""
 _READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
 """Operators that tell Python a number."""
-_DETACHES = (torch.ops.aten.detach.default,)
-"""May hand a tensor to numpy, that has none of a graph then."""
+_LEAVES = ("__array__", "__dlpack__", "__reduce_ex__", "data_ptr", "numpy", "tolist")
+"""Methods of tensors that hand their numbers to others."""
 _BEGINS_BACKWARD = torch.ops.aten.ones_like.default
 """A pass backwards begins with it, of the loss."""
 _CHOICES = {"argmax", "argmin", "bernoulli", "multinomial", "randint", "searchsorted", "nonzero", "topk", "sort"}
@@ -46,7 +48,18 @@ class Seen(NamedTuple):
 class _Computed:
     """A call of an operator, with results that are followed."""
 
-    __slots__ = ("held", "is_needed", "is_read", "is_told", "may_leave", "numbers", "of_backward", "seen", "sources")
+    __slots__ = (
+        "held",
+        "is_dark",
+        "is_needed",
+        "is_read",
+        "is_told",
+        "leaves",
+        "numbers",
+        "of_backward",
+        "seen",
+        "sources",
+    )
 
     def __init__(self, seen: Seen, sources: "list[_Computed]", is_needed: bool) -> None:
         self.seen = seen
@@ -58,8 +71,11 @@ class _Computed:
         """By another operator."""
         self.is_told = False
         """Python was told a number of it, or of what was made of it."""
-        self.may_leave = not seen.has_node
-        """Numpy may have its result, of which nothing tells; where it has a graph, torch refuses to give it."""
+        self.leaves = False
+        """Its result was handed to others."""
+        self.is_dark = False
+        """Its result has no graph and is not read on this thread, or so it is with all that was made of it: another
+        thread may read it."""
         self.numbers = 0
         """Of its largest result."""
         self.held: "list[tuple[int, StorageWeakRef]]" = []
@@ -75,7 +91,7 @@ class _Computed:
         kept = [numbers for numbers, storage in self.held if not storage.expired()]
         if kept and (made.node is not None or max(kept) > _FEW):
             return True
-        return not self.is_read and self.may_leave and self.numbers > _FEW
+        return self.leaves and self.numbers > _FEW
 
 
 class _Stored(NamedTuple):
@@ -92,31 +108,53 @@ class _Stored(NamedTuple):
 class Aside:
     """Follows what steps compute, by the storages that hold it."""
 
-    def __init__(self, timeline, values, input_part: int) -> None:
+    def __init__(self, timeline, values) -> None:
         self.timeline = timeline
         self.values = values
-        self.input_part = input_part
         self.began = timeline.step
         self.calls_seen: "list[_Computed]" = []
         self.stored: "dict[int, _Stored]" = {}
         """By address."""
-        self.call: "tuple[int, int] | None" = None
-        """Frame and instruction that the last operator was called from."""
+        self.changes = Changes()
         self.is_told_by_arrays = False
+
+    def open(self) -> None:
+        """Listen to what hands numbers to others."""
+        for name in _LEAVES:
+            self.changes.put(torch.Tensor, name, self._handing_over(getattr(torch.Tensor, name)))
+
+    def close(self) -> None:
+        """Put it back."""
+        self.changes.take_back()
+
+    def _handing_over(self, original):
+        @functools.wraps(original)
+        def call(tensor, *args, **kwargs):
+            try:
+                self._leaves(tensor)
+            except Exception:  # a tensor of an exotic kind: it is followed no further than until here
+                pass
+            return original(tensor, *args, **kwargs)
+
+        return call
+
+    def _leaves(self, tensor) -> None:
+        with torch._C.DisableTorchFunction():
+            known = self.stored.get(tensor.untyped_storage()._cdata)
+        if known is not None and known.maker is not None:
+            known.maker.leaves = True
 
     def ended(self, func, args, kwargs, result, seen: Seen) -> None:
         """An operator has run."""
         sources = self._sources((args, kwargs))
-        frame = sys._getframe(2)
-        call, self.call = self.call, (id(frame), frame.f_lasti)
         if func.is_view:
-            # Where it is a part of the same call, autograd has detached what it keeps for the backward pass.
-            leaves = func in _DETACHES and call != self.call
-            for source in sources:
-                source.may_leave = source.may_leave or leaves
             return
         for source in sources:
             source.is_read = True
+        if self.timeline.stack[-1] == parts.LOGGING:
+            for source in sources:
+                source.is_told = True
+            return
         if func in _READS:
             for source in sources:
                 source.is_told = True
@@ -156,22 +194,31 @@ class Aside:
         return list(found.values())
 
     def _comes_from_elsewhere(self, tensor) -> None:
-        by_loader = self.timeline.spent[self.input_part] or self.timeline.stack[-1] == self.input_part
+        by_loader = self.timeline.spent[parts.INPUT] or self.timeline.stack[-1] == parts.INPUT
         if self.timeline.step > self.began and tensor.numel() > 1 and not by_loader:
             self.is_told_by_arrays = True
 
+    @staticmethod
+    def _is_kept(one: _Computed) -> bool:
+        """Whether its few numbers are there still, for somebody to look at."""
+        return any(not storage.expired() for _, storage in one.held)
+
     def calls(self) -> "dict[str, list]":
-        """Those that end in numbers (`metrics`), and those that end in nothing (`unused`), by their rows."""
+        """Those that end in numbers (`metrics`), and those that end in nothing (`unused`): their rows, and how many
+        numbers each makes."""
         found: "dict[str, list]" = {"metrics": [], "unused": []}
         needed: "set[int]" = set()
         for one in reversed(() if self.is_told_by_arrays else self.calls_seen):
             if id(one) in needed or one.ends_in_training():
                 needed.update(map(id, one.sources))
                 continue
-            is_told = one.is_told or (one.may_leave and not one.is_read)
+            is_told = one.is_told or one.leaves or (not one.is_read and self._is_kept(one))
+            is_dark = one.is_dark or (not one.is_read and not one.seen.has_node)
             for source in one.sources:
                 source.is_told = source.is_told or is_told
-            found["metrics" if is_told else "unused"].append(one.seen.made)
+                source.is_dark = source.is_dark or is_dark
+            if is_told or not is_dark:
+                found["metrics" if is_told else "unused"].append((one.seen.made, one.numbers))
         return found
 
 

@@ -122,6 +122,11 @@ class Equivalents:
                 storage = tensor.untyped_storage()
                 self.links[storage._cdata] = StorageWeakRef(storage), found
 
+    def close(self) -> None:
+        """Keep nothing of the job's any more."""
+        self._let_go()
+        self.links, self.parts = {}, {}
+
     def _let_go(self) -> None:
         """Of the job's tensors of the step before."""
         for case in self.cases:

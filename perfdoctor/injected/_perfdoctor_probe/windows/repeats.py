@@ -114,7 +114,7 @@ class Repeats(TorchDispatchMode):
         self.loop = loop
         self.values = Values()
         self.scores = Scores()
-        self.aside = Aside(loop.timeline, self.values, parts.INPUT)
+        self.aside = Aside(loop.timeline, self.values)
         self.suspicion = Suspicion()
         self.equivalents = Equivalents()
         self.apart = TakenApart()
@@ -288,7 +288,7 @@ class Repeats(TorchDispatchMode):
         whole = sum(ns for step, ns in self.spent_ns.items() if step)
         return {
             **self._judged(seen, whole, steps - 1, steps),
-            **self._aside(seen, whole, steps - 1),
+            **self._aside(seen, steps - 1),
             **self.scores.summary(),
             "asks": list(self.suspicion.asks),
         }
@@ -315,28 +315,34 @@ class Repeats(TorchDispatchMode):
             ],
         }
 
-    def _aside(self, seen: "list[_Made]", whole: int, judged: int) -> dict:
+    def _aside(self, seen: "list[_Made]", judged: int) -> dict:
         """What is computed aside, by line, in `judged` steps."""
         spent = _by_line(seen)
+        self.equivalents.close()  # what is there now is there for somebody else
         return {
-            kind: self._aside_rows([one for one in calls if one.step and one.stack], spent, whole, judged)
+            kind: self._aside_rows([(one, size) for one, size in calls if one.step and one.stack], spent, judged)
             for kind, calls in self.aside.calls().items()
         }
 
-    def _aside_rows(self, calls: "list[_Made]", spent: "dict[tuple, int]", whole: int, judged: int) -> "list[dict]":
-        by_line = _by_line(calls)
+    def _aside_rows(self, calls: "list[tuple]", spent: "dict[tuple, int]", judged: int) -> "list[dict]":
+        by_line = _by_line([one for one, _ in calls])
         rows: "dict[tuple, list[_Made]]" = {}
-        for one in calls:
-            rows.setdefault(_whole_line(one.stack, spent, by_line), []).append(one)
+        sizes: "dict[tuple, dict[int, int]]" = {}
+        for one, size in calls:
+            line = _whole_line(one.stack, spent, by_line)
+            rows.setdefault(line, []).append(one)
+            of_step = sizes.setdefault(line, {})
+            of_step[one.step] = max(size, of_step.get(one.step, 0))
         told = sorted(rows.items(), key=lambda item: -sum(one.spent_ns for one in item[1]))[:_KEPT]
         return [
             {
                 "at": self.sites.number((*line[-1], None)),
-                "ops_per_step": rounded(len(calls) / judged),
-                "forward_ms": milliseconds(sum(one.spent_ns for one in calls), judged),
-                "operators": _names(calls),
+                "ops_per_step": rounded(len(made) / judged),
+                "forward_ms": milliseconds(sum(one.spent_ns for one in made), judged),
+                "operators": _names(made),
+                "grows": len(sizes[line]) > 1 and sizes[line][max(sizes[line])] > sizes[line][min(sizes[line])],
             }
-            for line, calls in told
+            for line, made in told
         ]
 
     def _row(self, line: tuple, calls: "list[_Made]", judged: int, steps: int) -> dict:
@@ -426,7 +432,9 @@ def _numbers(result) -> "list | None":
         return None
     count = result.untyped_storage().nbytes() // result.element_size()
     apart = max(1, count // _READ)
-    return result.as_strided((min(_READ, -(-count // apart)),), (apart,), 0).tolist()
+    some = result.as_strided((min(_READ, -(-count // apart)),), (apart,), 0)
+    # Not the stand-in of `aside`: nobody is told these.
+    return torch._C.TensorBase.tolist(some)
 
 
 def _are_same(one: list, other: list) -> bool:
@@ -461,6 +469,7 @@ class RepeatsWindow(InnermostMode):
         self.derivatives.open()
         self.opened_ns = _clock()
         self.evaluation.on_scores = watch.scores.made
+        watch.aside.open()
         self.enter(watch)
 
     def stays(self, steps: int) -> bool:
@@ -470,6 +479,7 @@ class RepeatsWindow(InnermostMode):
     def abandon(self) -> None:
         """Leave the mode."""
         self.evaluation.on_scores = None
+        self.watch.aside.close()
         self.derivatives.close()
         self.watch.__exit__(None, None, None)
 
