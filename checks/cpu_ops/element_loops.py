@@ -27,6 +27,8 @@ _ACROSS = (0.5, 0.98)
 """The same where only a loop around it can go: all its iterations share what one takes now, and two are the fewest."""
 _BACKWARD_SURE = 0.85
 """Of what the loop's operators seem to take of the backward pass: a program here saved 86 % at least, another more."""
+_CALL_US = 12.0
+"""Of an operator on few numbers, with autograd, at most: from 5 on without."""
 _SAME_RUNS = 0.1
 """Lines whose runs differ by less, or from a multiple of each other's, belong to the same loops."""
 _ONE_FILE = 0.25
@@ -75,6 +77,13 @@ class _Loop:
     @property
     def ms(self) -> float:
         return sum(line.ms_per_step for line in self.lines)
+
+    @property
+    def calling(self) -> float:
+        """The share of the loop's time that is surely no work which whole tensors take as well: what lies between its
+        operators, and of each what calling it takes."""
+        work_ms = max(0.0, sum(line.ops_ms for line in self.lines) - self.ops * _CALL_US / 1000)
+        return max(0.0, 1 - work_ms / self.ms) if self.ms > 0 else 0.0
 
     @property
     def op_us(self) -> float:
@@ -146,7 +155,7 @@ def _finding(step: Step, loop: _Loop, limits: Limits) -> Finding | None:
     cost = Cost(step, loop.ms + backward)
     if not _is_costly(loop, cost, limits):
         return None
-    sure = loop.ms + _BACKWARD_SURE * backward
+    sure = loop.calling * (loop.ms + _BACKWARD_SURE * backward)
     across = loop.main.loop.across if loop.main.loop is not None else ""
     shares = _ACROSS if across else _VECTORISED
     low, high = (fraction * spent for fraction, spent in zip(shares, (sure, cost.ms), strict=True))
@@ -175,7 +184,8 @@ def _finding(step: Step, loop: _Loop, limits: Limits) -> Finding | None:
             low,
             high,
             f"{100 * shares[0]:.0f} to {100 * shares[1]:.0f} % of the loop: its share of its part of the step, by "
-            "its operators and the pauses between them, and 85 to 100 % of its share of the backward pass",
+            "its operators and the pauses between them, and 85 to 100 % of its share of the backward pass; at least "
+            "what is surely no arithmetic",
             ceiling=cost.ms,
         ),
     )

@@ -154,6 +154,14 @@ _REWRITINGS = {
         "squared = a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * a @ b.T",
         "The distances of points that nearly coincide lose digits, and may come out a little below 0.",
     ),
+    "pairs": _Rewriting(
+        _REPEATED,
+        "this line makes {shape} differences of all pairs, for the sum of their sizes",
+        "sorted numbers need no pairs: each counts by how many more lie below it than above",
+        "Sort the numbers and weigh them by their place.",
+        "places = torch.arange(1 - m, m, 2)  # m numbers in the last dimension of x\n"
+        "mean = 2 * (x.sort(-1).values * places).sum(-1) / m**2  # not (x.unsqueeze(-1) - x.unsqueeze(-2)).abs()",
+    ),
     "trace": _Rewriting(
         "PD10.product-order",
         "of this product of matrices, {shape} numbers, the diagonal is used",

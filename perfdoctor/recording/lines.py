@@ -246,14 +246,14 @@ class Equivalent:
     as they were watched, in evidence in an ordinary step."""
 
     kind: str
-    """order: of products of matrices. one-hot, diagonal, sparse: a product with a matrix of that kind. product,
-    distance: numbers repeated for one another, multiplied or subtracted and squared, and then added. top, rank,
-    second-sort: a sort of which a few numbers, places of single ones or their ranks are used. ignored: scores that a
-    loss is told to ignore. grown: what is joined to be joined again with more. trace: a product of matrices of which
-    the diagonal is read. diagonal-factor, diagonal-solve: matrices that are diagonal, factored or solved with. by-rows:
-    a product with a sparse matrix by coordinates. transform: of a length that is made of large primes, against one of
-    fewer numbers. written, taken-apart: parts of a tensor, each with a node of its own in the backward pass. columns:
-    of a table, looked up."""
+    """order: of products of matrices. one-hot, diagonal, sparse: a product with a matrix of that kind. pairs: the size
+    of their differences, added. product, distance: numbers repeated for one another, multiplied or subtracted and
+    squared, and then added. top, rank, second-sort: a sort of which a few numbers, places of single ones or their ranks
+    are used. ignored: scores that a loss is told to ignore. grown: what is joined to be joined again with more. trace:
+    a product of matrices of which the diagonal is read. diagonal-factor, diagonal-solve: matrices that are diagonal,
+    factored or solved with. by-rows: a product with a sparse matrix by coordinates. transform: of a length that is made
+    of large primes, against one of fewer numbers. written, taken-apart: parts of a tensor, each with a node of its own
+    in the backward pass. columns: of a table, looked up."""
     at: Site
     """The line of the first of these operators ..."""
     then_at: Site

@@ -19,6 +19,7 @@ KINDS = {
     "transform": "PD10.transform-length",
     "product": "PD10.broadcast-then-sum",
     "distance": "PD10.broadcast-then-sum",
+    "pairs": "PD10.broadcast-then-sum",
     "trace": "PD10.product-order",
     "ignored": "PD10.ignored-scores",
     "grown": "PD10.grown-by-cat",

@@ -239,6 +239,17 @@ def taken_in_slices() -> torch.Tensor:
     return total
 
 
+MEMBERS = _drawn(32, 24, 64)
+
+
+def all_pairs() -> torch.Tensor:
+    return (MEMBERS.unsqueeze(-1) - MEMBERS.unsqueeze(-2)).abs().mean(dim=(-2, -1))
+
+
+def all_pairs_the_other_way() -> torch.Tensor:
+    return (MEMBERS[:, :, None, :] - MEMBERS[:, :, :, None]).abs().sum((-1, -2))
+
+
 GRID = _drawn(32, 128, 128)
 PLACES = torch.randint(128, (2, 4096), generator=torch.Generator().manual_seed(5))
 
@@ -258,6 +269,7 @@ def rebuilt() -> torch.Tensor:
 FOUND = {
     "rebuilt": [rebuilt],
     "columns": [columns_of_a_grid],
+    "pairs": [all_pairs, all_pairs_the_other_way],
     "by-rows": [by_coordinates, by_coordinates_too],
     "transform": [of_a_prime, of_two_primes, back_of_a_prime, short_time],
     "trace": [on_its_diagonal, in_batches],
@@ -429,6 +441,14 @@ def taken_apart_without_gradients() -> torch.Tensor:
     return total
 
 
+def pairs_of_others() -> torch.Tensor:
+    return (MEMBERS.unsqueeze(-1) - (MEMBERS + 1).unsqueeze(-2)).abs().mean(dim=(-2, -1))
+
+
+def pairs_by_rows() -> torch.Tensor:
+    return (MEMBERS.unsqueeze(-1) - MEMBERS.unsqueeze(-2)).abs().mean(-1)
+
+
 def rows_of_a_table() -> torch.Tensor:
     return TABLE[PICKED].square()
 
@@ -487,6 +507,8 @@ LEFT_ALONE = [
     taken_apart_at_once,
     taken_apart_without_gradients,
     cut_in_three,
+    pairs_of_others,
+    pairs_by_rows,
     rows_of_a_table,
     columns_of_what_is_computed,
     joined,

@@ -82,7 +82,7 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
         source = known(args[0])
         if source is not None and _is_matrix(source):
             return [(result, Link(func, args, made, result, source))]
-    elif _is_square(func, args):
+    elif _is_square(func, args) or func is _aten.abs.default:
         source = known(args[0])
         if source is not None and source.func is _aten.sub.Tensor and tuple(args[0].shape) == source.shape:
             return [(result, Link(func, args, made, result, source))]

@@ -1,4 +1,5 @@
-"""Sums over products and over squared differences of all with all, as products of matrices."""
+"""Sums over products and over squared differences of all with all, as products of matrices; over sizes of differences,
+by sorting."""
 
 from math import prod
 
@@ -22,7 +23,34 @@ def summed(func, args: tuple, result, known) -> "Other | None":
     source = found.source
     if source is None or source.func is not _aten.sub.Tensor:
         return None
+    if found.func is _aten.abs.default:
+        return _pairs(found, dims, count, result)
     return Other("distance", lambda: _distances(source, dims, result) / count, [found, source], source.shape)
+
+
+def _pairs(found: Link, dims: "set[int]", count: int, result) -> "Other | None":
+    """|x - y| of all pairs of the same numbers, summed: sorted, each counts as often as there are more below it than
+    above."""
+    one, other = found.source.args[:2]
+    size = len(found.shape)
+    if dims != {size - 2, size - 1} or one.dim() != size or other.dim() != size:
+        return None
+    if one.shape[-1] == other.shape[-2] == 1:
+        one, other = one.squeeze(-1), other.squeeze(-2)
+    elif one.shape[-2] == other.shape[-1] == 1:
+        one, other = one.squeeze(-2), other.squeeze(-1)
+    else:
+        return None
+    same = one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
+    if not same:
+        return None
+
+    def make():
+        numbers = one.shape[-1]
+        weights = torch.arange(1 - numbers, numbers, 2, dtype=one.dtype, device=one.device)
+        return (one.sort(-1).values @ weights).mul_(2 / count).reshape(result.shape)
+
+    return Other("pairs", make, [found, found.source], found.shape)
 
 
 def distance_of_norm(args: tuple, result, known) -> "Other | None":
