@@ -17,6 +17,8 @@ _LOOPED_RUNS = 8
 _LOOPED_SHARE = 0.5
 """Of a layer's forward pass in such lines, from which on the loop is what is slow: PD10 names it, with its line."""
 _LOOKUPS = ("index", "_index_put_impl_", "index_put_", "index_select", "index_add_", "gather", "scatter_add_")
+_REWRITTEN = 0.3
+"""Of a layer's time, that others save, from which on they are what is to be done about it."""
 _LOOKED_UP = 0.5
 """Of a layer's time, in such operators of the whole step, from which on they are what it does."""
 _POOLED = (0.85, 0.98)
@@ -29,13 +31,22 @@ def memory_bound_layers(case: Case) -> tuple[Finding, ...]:
     if not case.profile.flops_per_step:
         return ()
     slow = [layer for layer in case.profile.layers if _is_slow(case, layer)]
-    left = (layer for layer in slow if not _is_loop(case.evidence, layer) and not _is_lookup(case, layer))
-    return tuple(_finding(case, layer) for layer in left)
+    elsewhere = (_is_loop, _is_lookup, _is_rewritten)
+    return tuple(
+        _finding(case, layer) for layer in slow if not any(is_told(case.evidence, layer) for is_told in elsewhere)
+    )
 
 
-def _is_lookup(case: Case, layer: Layer) -> bool:
+def _is_rewritten(evidence: Evidence, layer: Layer) -> bool:
+    """Whether other operators were tried that spare much of what it may take: PD10 names those, with their line."""
+    if not layer.own or isinstance(evidence.equivalents, Missing):
+        return False
+    return any(one.now_ms - one.other_ms >= _REWRITTEN * layer.ms for one in evidence.equivalents)
+
+
+def _is_lookup(evidence: Evidence, layer: Layer) -> bool:
     """Whether it looks up rows of a table and little else: fusing operators spares none of that."""
-    ops = case.evidence.ops
+    ops = evidence.ops
     found = [] if not layer.own or isinstance(ops, Missing) else [op for op in ops.ops if op.name in _LOOKUPS]
     return sum(op.self_ms_per_step for op in found) >= _LOOKED_UP * layer.ms
 

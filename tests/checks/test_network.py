@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from ill_runs.equivalents import otherwise
 from ill_runs.network import (
     convolution,
     dense_embedding,
@@ -19,7 +20,7 @@ from perfdoctor.checks.network import CHECK, examine
 from samples import LAYERS, healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import ConvolutionTiming, Evidence, IndexUse, Line, Missing, Site, ThreadTiming
+from perfdoctor.evidence.model import ConvolutionTiming, Evidence, IndexUse, Line, Missing, Op, Site, ThreadTiming
 from perfdoctor.report import wording
 
 
@@ -329,6 +330,24 @@ def test_a_forward_that_loops_over_elements_is_no_slow_layer(
     loop = Line(Site("train.py", 61, "forward"), "forward", 4 * runs, line_ms, 1.0, 0.3, 0.5, runs)
     run = with_(memory_bound(own=own), hot_lines=(loop,))
     assert _ids(run) == ["PD09.memory-bound-layer"] * count
+
+
+@pytest.mark.parametrize(("own", "saved_ms", "count"), [(True, 4.0, 0), (True, 1.0, 1), (False, 4.0, 1)])
+def test_a_layer_whose_operators_others_could_stand_for_is_told_by_its_line(
+    own: bool, saved_ms: float, count: int
+) -> None:
+    """Of 8.8 ms."""
+    others = otherwise("pairs", forward_ms=saved_ms, backward_ms=0.0, other_forward_ms=0.0, other_backward_ms=0.0)
+    run = with_(memory_bound(own=own), equivalents=others.equivalents)
+    assert _ids(run) == ["PD09.memory-bound-layer"] * count
+
+
+@pytest.mark.parametrize(("own", "ms", "count"), [(True, 5.0, 0), (True, 4.0, 1), (False, 5.0, 1)])
+def test_a_layer_that_looks_up_rows_is_none_that_compiling_helps(own: bool, ms: float, count: int) -> None:
+    run = memory_bound(own=own)
+    lookups = Op("index", "float32", "[192, 192, 32]", 4.0, ms, ms, 0.0)
+    ran = with_(run, ops__ops=(lookups, *run.ops.ops))  # type: ignore[union-attr]
+    assert _ids(ran) == ["PD09.memory-bound-layer"] * count
 
 
 def test_a_layer_of_the_users_own_is_not_told_to_pool() -> None:

@@ -1,5 +1,5 @@
 # /// clinic
-# expect = ["PD09.memory-bound-layer"]
+# expect = ["PD10.broadcast-then-sum"]
 # stratum = "twins"
 # domain = "wind forecasts"
 # ///
