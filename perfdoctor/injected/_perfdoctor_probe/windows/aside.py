@@ -7,8 +7,8 @@ steps that are watched. What is left ends in single numbers that are read or kep
 reads at all. What is made of gradients is the business of `gradients`.
 
 Not followed are numbers that come back: an agent acts on what it reads, and is told of the world by arrays. So nothing
-is told of steps that read arrays from elsewhere and no loader. A number that chooses something (`argmax`, a draw)
-counts as needed.
+is told of steps that read arrays from elsewhere and no loader. A whole number that is no count (`argmax`) may choose
+something, and counts as needed.
 """
 
 import functools
@@ -29,7 +29,8 @@ _LEAVES = ("__array__", "__dlpack__", "__reduce_ex__", "data_ptr", "numpy", "tol
 """Methods of tensors that hand their numbers to others."""
 _BEGINS_BACKWARD = torch.ops.aten.ones_like.default
 """A pass backwards begins with it, of the loss."""
-_CHOICES = {"argmax", "argmin", "bernoulli", "multinomial", "randint", "searchsorted", "nonzero", "topk", "sort"}
+_COUNTS = {"add", "count_nonzero", "mul", "sub", "sum"}
+"""Operators that make whole numbers which choose nothing."""
 
 
 class Seen(NamedTuple):
@@ -156,9 +157,10 @@ class Aside:
                 source.is_told = True
             return
         if func in _READS:
+            is_whole = not (args[0].is_floating_point() or args[0].is_complex() or args[0].dtype is torch.bool)
             for source in sources:
                 source.is_told = True
-                source.is_needed = source.is_needed or _name(source.seen.made) in _CHOICES
+                source.is_needed = source.is_needed or (is_whole and _name(source.seen.made) not in _COUNTS)
             return
         written = set(self.values.written(func, args, kwargs))
         computed = _Computed(seen, sources, func is _BEGINS_BACKWARD or self._is_needed(seen, written))

@@ -17,6 +17,7 @@ class Between(Repeats):
 
     def __init__(self, sites, loop) -> None:
         super().__init__(sites, loop)
+        self.aside = None  # what is done there is no training
         self.until_ns = _clock() + LONGEST_NS
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):

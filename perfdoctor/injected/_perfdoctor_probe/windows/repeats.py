@@ -114,7 +114,7 @@ class Repeats(TorchDispatchMode):
         self.loop = loop
         self.values = Values()
         self.scores = Scores()
-        self.aside = Aside(loop.timeline, self.values)
+        self.aside: "Aside | None" = Aside(loop.timeline, self.values)
         self.suspicion = Suspicion()
         self.equivalents = Equivalents()
         self.apart = TakenApart()
@@ -162,7 +162,8 @@ class Repeats(TorchDispatchMode):
         try:
             with torch._C.DisableTorchFunction():
                 self._ended(func, args, kwargs, result, took, made, call)
-                self.aside.ended(func, args, kwargs, result, Seen(made, is_judged, call is not None, has_node))
+                if self.aside is not None:
+                    self.aside.ended(func, args, kwargs, result, Seen(made, is_judged, call is not None, has_node))
                 self.scores.ended(args, kwargs, result, took, has_node)
                 self.suspicion.ended(args, result, took)
         except Exception:
