@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from users_file import UsersFile
 
 from perfdoctor.injected._perfdoctor_probe import timeline
-from perfdoctor.injected._perfdoctor_probe.windows import repeats
+from perfdoctor.injected._perfdoctor_probe.windows import by_line, repeats
 from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
 
 LABELS = torch.arange(256) % 8
@@ -31,7 +31,7 @@ METRIC = "sort"
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each operator takes 50 us, and all are named."""
     monkeypatch.setattr(repeats, "_clock", itertools.count(0, 50_000).__next__)
-    monkeypatch.setattr(repeats, "_NAMES", 20)
+    monkeypatch.setattr(by_line, "_NAMES", 20)
 
 
 class Sites(UsersFile):

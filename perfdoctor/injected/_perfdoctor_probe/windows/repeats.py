@@ -21,9 +21,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import timeline as parts
-from ..rows import milliseconds, operator, rounded
+from ..rows import milliseconds, rounded
 from . import innermost
 from .aside import Aside, Seen
+from .by_line import aside_rows, by_line, names, whole_line
 from .derivatives import Derivatives
 from .equivalents import Equivalents
 from .innermost import InnermostMode
@@ -45,16 +46,12 @@ _READ = 64
 """Numbers that are compared: all over the result."""
 _SAME = 1e-5
 """Of the largest of them: kernels may add in another order."""
-_WHOLE = 0.9
-"""Of what a line computes: a line that computes as much again is named, and not those that it calls."""
 _KEPT = 20
 """Rows kept, the largest."""
 _LEAST = 0.005
 """Of all operators' time: less is not told."""
 _ELSEWHERE = (parts.INPUT, parts.OPTIMIZER, parts.CHECKPOINT, parts.GC, parts.LOGGING)
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-_NAMES = 3
-"""Operators told of each line, the longest."""
 _clock = time.perf_counter_ns
 
 
@@ -298,12 +295,12 @@ class Repeats(TorchDispatchMode):
         """What some of the calls compute again in `judged` steps, whose operators took `whole` nanoseconds; and what
         others could stand for in all `steps`."""
         again = [one for one in seen if one.first is not None and not one.is_used_up]
-        spent = _by_line(seen)
-        repeated = _by_line(again)
+        spent = by_line(seen)
+        repeated = by_line(again)
         rows: "dict[tuple, list[_Made]]" = {}
         for one in again:
             if one.stack:
-                rows.setdefault(_whole_line(one.stack, spent, repeated), []).append(one)
+                rows.setdefault(whole_line(one.stack, spent, repeated), []).append(one)
         told = sorted(rows.items(), key=lambda item: -_spent_ns(item[1]))[:_KEPT]
         return {
             "ops_ms": milliseconds(whole, judged),
@@ -318,33 +315,9 @@ class Repeats(TorchDispatchMode):
 
     def _aside(self, seen: "list[_Made]", judged: int) -> dict:
         """What is computed aside, by line, in `judged` steps."""
-        spent = _by_line(seen)
         self.equivalents.close()  # what is there now is there for somebody else
-        return {
-            kind: self._aside_rows([(one, size) for one, size in calls if one.step and one.stack], spent, judged)
-            for kind, calls in self.aside.calls().items()
-        }
-
-    def _aside_rows(self, calls: "list[tuple]", spent: "dict[tuple, int]", judged: int) -> "list[dict]":
-        by_line = _by_line([one for one, _ in calls])
-        rows: "dict[tuple, list[_Made]]" = {}
-        sizes: "dict[tuple, dict[int, int]]" = {}
-        for one, size in calls:
-            line = _whole_line(one.stack, spent, by_line)
-            rows.setdefault(line, []).append(one)
-            of_step = sizes.setdefault(line, {})
-            of_step[one.step] = max(size, of_step.get(one.step, 0))
-        told = sorted(rows.items(), key=lambda item: -sum(one.spent_ns for one in item[1]))[:_KEPT]
-        return [
-            {
-                "at": self.sites.number((*line[-1], None)),
-                "ops_per_step": rounded(len(made) / judged),
-                "forward_ms": milliseconds(sum(one.spent_ns for one in made), judged),
-                "operators": _names(made),
-                "grows": len(sizes[line]) > 1 and sizes[line][max(sizes[line])] > sizes[line][min(sizes[line])],
-            }
-            for line, made in told
-        ]
+        spent = by_line(seen)
+        return {kind: aside_rows(calls, spent, judged, self.sites) for kind, calls in self.aside.calls().items()}
 
     def _row(self, line: tuple, calls: "list[_Made]", judged: int, steps: int) -> dict:
         longest = max(calls, key=lambda one: one.spent_ns)
@@ -358,7 +331,7 @@ class Repeats(TorchDispatchMode):
             "ops_per_step": rounded(len(calls) / judged),
             "forward_ms": milliseconds(sum(one.spent_ns for one in calls), judged),
             "backward_ms": milliseconds(sum(map(_backward_ns, calls)), judged),
-            "operators": _names(calls),
+            "operators": names(calls),
         }
 
     def _is_unchanged(self, one: _Made, steps: int) -> bool:
@@ -399,32 +372,6 @@ def _backward_ns(one: _Made) -> int:
 
 def _spent_ns(calls: "list[_Made]") -> int:
     return sum(one.spent_ns + _backward_ns(one) for one in calls)
-
-
-def _by_line(calls) -> "dict[tuple, int]":
-    """Nanoseconds below each line that leads to a call, by the lines from the outermost one to it."""
-    by_stack: "dict[tuple, int]" = {}
-    for one in calls:
-        by_stack[one.stack] = by_stack.get(one.stack, 0) + one.spent_ns
-    found: "dict[tuple, int]" = {}
-    for stack, ns in by_stack.items():
-        for depth in range(1, len(stack) + 1):
-            found[stack[:depth]] = found.get(stack[:depth], 0) + ns
-    return found
-
-
-def _whole_line(stack: tuple, spent: "dict[tuple, int]", repeated: "dict[tuple, int]") -> tuple:
-    """The outermost line that computes nothing new; the innermost one where each computes something new too."""
-    lines = (stack[:depth] for depth in range(1, len(stack)))
-    return next((line for line in lines if repeated[line] >= _WHOLE * spent[line]), stack)
-
-
-def _names(calls: "list[_Made]") -> "list[str]":
-    spent: "dict[object, int]" = {}
-    for one in calls:
-        spent[one.func] = spent.get(one.func, 0) + one.spent_ns
-    longest = sorted(spent, key=lambda func: -spent[func])[:_NAMES]
-    return list(dict.fromkeys(operator(func._schema.name) for func in longest))
 
 
 def _numbers(result) -> "list | None":

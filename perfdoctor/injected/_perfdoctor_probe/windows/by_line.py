@@ -1,0 +1,62 @@
+"""Calls of operators by the user's lines that lead to them."""
+
+from ..rows import milliseconds, operator, rounded
+
+_WHOLE = 0.9
+"""Of what a line computes: a line that computes as much again is named, and not those that it calls."""
+_NAMES = 3
+"""Operators told of each line, the longest."""
+_KEPT = 20
+"""Rows kept, the largest."""
+
+
+def by_line(calls) -> "dict[tuple, int]":
+    """Nanoseconds below each line that leads to a call, by the lines from the outermost one to it."""
+    by_stack: "dict[tuple, int]" = {}
+    for one in calls:
+        by_stack[one.stack] = by_stack.get(one.stack, 0) + one.spent_ns
+    found: "dict[tuple, int]" = {}
+    for stack, ns in by_stack.items():
+        for depth in range(1, len(stack) + 1):
+            found[stack[:depth]] = found.get(stack[:depth], 0) + ns
+    return found
+
+
+def whole_line(stack: tuple, spent: "dict[tuple, int]", repeated: "dict[tuple, int]") -> tuple:
+    """The outermost line that computes nothing new; the innermost one where each computes something new too."""
+    lines = (stack[:depth] for depth in range(1, len(stack)))
+    return next((line for line in lines if repeated[line] >= _WHOLE * spent[line]), stack)
+
+
+def names(calls: list) -> "list[str]":
+    """Of the operators that took longest, in order."""
+    spent: "dict[object, int]" = {}
+    for one in calls:
+        spent[one.func] = spent.get(one.func, 0) + one.spent_ns
+    longest = sorted(spent, key=lambda func: -spent[func])[:_NAMES]
+    return list(dict.fromkeys(operator(func._schema.name) for func in longest))
+
+
+def aside_rows(calls: "list[tuple]", spent: "dict[tuple, int]", judged: int, sites) -> "list[dict]":
+    """Calls with the numbers that each makes, the dearest line first, in `judged` steps; `spent` is below every line.
+    Those of the first step, before these, do not count."""
+    calls = [(one, size) for one, size in calls if one.step and one.stack]
+    chosen = by_line([one for one, _ in calls])
+    rows: "dict[tuple, list]" = {}
+    sizes: "dict[tuple, dict[int, int]]" = {}
+    for one, size in calls:
+        line = whole_line(one.stack, spent, chosen)
+        rows.setdefault(line, []).append(one)
+        of_step = sizes.setdefault(line, {})
+        of_step[one.step] = max(size, of_step.get(one.step, 0))
+    told = sorted(rows.items(), key=lambda item: -sum(one.spent_ns for one in item[1]))[:_KEPT]
+    return [
+        {
+            "at": sites.number((*line[-1], None)),
+            "ops_per_step": rounded(len(made) / judged),
+            "forward_ms": milliseconds(sum(one.spent_ns for one in made), judged),
+            "operators": names(made),
+            "grows": sizes[line][max(sizes[line])] > sizes[line][min(sizes[line])],
+        }
+        for line, made in told
+    ]
