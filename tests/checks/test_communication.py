@@ -206,6 +206,10 @@ def test_larger_batches_are_the_reason_where_the_passes_are_longer_in_proportion
     if reason == "data-size":
         (finding,) = outcome.findings
         assert number(finding, "times_data") == pytest.approx(1.5) and "{times_data} the data" in finding.message
+        # Of the ms that it is late by, known to 5 %, the other rank has half to do then.
+        late_ms = more + 0.5 - larger.parts.communication
+        assert finding.savings.low_ms == pytest.approx(0.5 * 0.95 * late_ms)
+        assert finding.savings.high_ms == pytest.approx(0.75 * 1.05 * late_ms)
 
 
 def test_a_neighbour_that_is_felt_in_one_part_alone_takes_no_cpu_time_of_the_rank() -> None:
