@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_repeats import UNWATCHED, Job
+from learning_job import UNWATCHED, Job
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from users_file import UsersFile

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from learning_job import UNWATCHED, Job, X
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from users_file import UsersFile
@@ -17,10 +18,7 @@ from perfdoctor.injected._perfdoctor_probe.windows import repeats
 from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
 from perfdoctor.recording.base import Missing
 
-X = torch.randn(256, 64, generator=torch.Generator().manual_seed(1))
 ARITHMETIC = ("addmm", "mm")
-UNWATCHED = SimpleNamespace(on_scores=None)
-"""No forward pass is one of an evaluation."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,23 +37,6 @@ class Sites(UsersFile):
     def number(self, place: tuple[str, int, str, None]) -> int:
         self.places.append(place[:3])
         return len(self.places) - 1
-
-
-class Job:
-    """A model that learns from other data in every step."""
-
-    def __init__(self, dropout: float = 0.0, norm: bool = False, lr: float = 0.01) -> None:
-        torch.manual_seed(0)
-        layers = [nn.Linear(64, 128), *([nn.BatchNorm1d(128)] if norm else []), nn.Dropout(dropout), nn.Linear(128, 8)]
-        self.model = nn.Sequential(*layers)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr)
-        self.x = X
-        self.place = 0
-
-    def ends(self, loss: torch.Tensor) -> None:
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
 
 
 def watched(
