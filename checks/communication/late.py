@@ -81,9 +81,11 @@ def late_rank(case: Case) -> Finding | None:
 
 
 def _saved(together: Communication) -> tuple[float, float]:
-    """Of what a rank with more data is late by: once all have the same, the others have their part of that to do. Where
-    all of it was told, programs were promised up to 1.5x, 2.5x and 4.1x that gained 1.26x, 1.26x and 1.5x. At most half of
-    the others' part is not felt, where their passes are quicker for batches that are alike."""
+    """Of what a rank with more data is late by: once all have the same, the others have their part of that to do.
+
+    Where all of it was told, programs were promised up to 1.5x, 2.5x and 4.1x that gained 1.26x, 1.26x and 1.5x. At
+    most half of the others' part is not felt, where their passes are quicker for batches that are alike.
+    """
     shared = 1 - (1 + len(together.beside)) / max(2, len(together.ranks))
     return shared, (1 + shared) / 2
 
