@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import PurePath
+
 from perfdoctor.api.findings import (
     Confidence,
     Cost,
@@ -16,10 +20,13 @@ from perfdoctor.api.findings import (
     severity,
     share,
 )
-from perfdoctor.api.quantities import Compilation, Recompiled, Step
+from perfdoctor.api.quantities import Compilation, Recompiled, Site, Step
 
 from .limits import Limits, unknown
 
+_COMMENT = re.compile(r"\s+# ")
+"""Before Dynamo's comment on a guard: the source of the line that reads the value, and where that is."""
+_WHERE = re.compile(r"# (?:\S*/)?([^\s/]+):(\d+) in (\w+)")
 _SAVED = 0.7
 """Of the time that compiling again took, at least."""
 _ANY_SIZE = 0.3
@@ -54,9 +61,9 @@ def recompiles(step: Step, compilation: Compilation, limits: Limits) -> Finding 
             milliseconds("each_ms", spent_ms / count, "one compilation"),
             Measurement("whole_again", whole.whole_count, "count", "compilations of what had been compiled before"),
             Measurement("whole_s", whole.whole_ms / 1000, "s", "in them"),
-            Measurement("guard", dearest.reasons[0] if dearest.reasons else "unknown", "text", "guard that fails"),
+            Measurement("guard", _guard(dearest), "text", "guard that fails"),
         ),
-        location=location(dearest.site or compilation.called_at),
+        location=location(_place(dearest) or compilation.called_at),
         fix=_for_guard(dearest),
         savings=savings(
             step,
@@ -82,12 +89,27 @@ def given_up(step: Step, compilation: Compilation) -> Finding | None:
         reasoning="the last guard that failed: {guard}",
         evidence=(
             Measurement("functions", len(compilation.given_up), "count", "functions given up"),
-            Measurement("guard", dearest.reasons[0], "text", "guard that failed last"),
+            Measurement("guard", _guard(dearest), "text", "guard that failed last"),
         ),
-        location=location(dearest.site or compilation.called_at),
+        location=location(_place(dearest) or compilation.called_at),
         fix=_for_guard(dearest),
         savings=unknown(step, "what the compiled function would take was not seen"),
     )
+
+
+def _guard(recompiled: Recompiled) -> str:
+    """The commonest, without Dynamo's comment on it."""
+    return _COMMENT.split(recompiled.reasons[0])[0] if recompiled.reasons else "unknown"
+
+
+def _place(recompiled: Recompiled) -> Site | None:
+    """The line that reads what the guard names, where Dynamo says which and it is in the function's file; else the
+    function."""
+    site = recompiled.site
+    said = _WHERE.search(recompiled.reasons[0]) if recompiled.reasons else None
+    if said is None or site is None or PurePath(site.file).name != said[1]:
+        return site
+    return replace(site, line=int(said[2]), function=said[3])
 
 
 def _for_guard(recompiled: Recompiled) -> Fix:

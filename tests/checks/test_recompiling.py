@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, to_its_end, uncompiled
+from ill_runs.compile import BREAKS, FORWARD, SIZES, compiled, recompiling, to_its_end, uncompiled
 from perfdoctor.checks.compile import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
 
@@ -158,3 +158,23 @@ def test_of_a_job_that_was_stopped_nobody_knows_its_length() -> None:
     stopped = with_(to_its_end(500, 12.0), anatomy__stopped=True)
     assert is_clear(examine(stopped, CHECK.limits))
     assert is_clear(examine(with_(stopped, anatomy=Missing("too short")), CHECK.limits))
+
+
+COUNTER = replace(
+    SIZES,
+    reasons=("self.calls == 7          # self.calls += 1  # project/model.py:12 in fade (HINT: integers are static)",),
+)
+
+
+def test_the_line_that_reads_what_the_guard_names_is_told_where_dynamo_says_it() -> None:
+    finding = only(examine(compiled(given_up=(COUNTER,)), CHECK.limits))
+    assert finding.location is not None
+    assert (finding.location.file, finding.location.line, finding.location.function) == ("model.py", 12, "fade")
+    assert {one.name: one.value for one in finding.evidence}["guard"] == "self.calls == 7"
+
+
+@pytest.mark.parametrize("where", ["project/other.py:12 in fade", "model.py has no line"])
+def test_a_line_of_another_file_is_the_functions(where: str) -> None:
+    elsewhere = replace(COUNTER, reasons=(f"self.calls == 7  # self.calls += 1  # {where}",))
+    finding = only(examine(compiled(given_up=(elsewhere,)), CHECK.limits))
+    assert finding.location is not None and finding.location.line == FORWARD.line
