@@ -7,9 +7,9 @@ from perfdoctor.api.quantities import AsideWork, Evidence, Missing
 
 from .lines import key
 
-_OPERATORS = (0.85, 1.15)
+OPERATORS = (0.85, 1.15)
 """Of what they took in the steps that were watched."""
-_AROUND_MS = (0.002, 0.010)
+AROUND_MS = (0.002, 0.010)
 """Python and dispatch around each operator: 5 to 20 us with autograd, of which the watched time has a part."""
 
 
@@ -24,7 +24,7 @@ def saved_ms(one: AsideWork) -> tuple[float, float]:
     """Per step: at least, and at most."""
     low, high = (
         share * one.forward_ms + around_ms * one.ops_per_step
-        for share, around_ms in zip(_OPERATORS, _AROUND_MS, strict=True)
+        for share, around_ms in zip(OPERATORS, AROUND_MS, strict=True)
     )
     return low, max(high, one.later_ms)
 

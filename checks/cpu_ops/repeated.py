@@ -15,16 +15,12 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, RepeatedWork, Step
 
+from .._shared.aside import AROUND_MS, OPERATORS
 from .._shared.spread import Spread, spread, starts_of
 from .limits import Limits
 
-_FORWARD = (0.85, 1.15)
-"""Of operators that need not run, around what they took in the steps that were watched."""
 _BACKWARD = (0.5, 1.15)
 """Of their nodes in the backward pass: the gradients of both uses must still be added."""
-_AROUND_MS = (0.002, 0.010)
-"""Python and dispatch around each operator that need not run: 5 to 20 us with autograd, of which the watched time has
-a part."""
 
 
 def repeated_work(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
@@ -42,7 +38,7 @@ def _is_benchmark(one: RepeatedWork) -> bool:
 def _finding(step: Step, one: RepeatedWork, limits: Limits, often: Spread) -> Finding | None:
     low, high = (
         forward * one.forward_ms + backward * one.backward_ms + around_ms * one.ops_per_step
-        for forward, backward, around_ms in zip(_FORWARD, _BACKWARD, _AROUND_MS, strict=True)
+        for forward, backward, around_ms in zip(OPERATORS, _BACKWARD, AROUND_MS, strict=True)
     )
     cost = Cost(step, (low + high) / 2)
     if often.share(step, cost.ms) < limits.repeated_share:

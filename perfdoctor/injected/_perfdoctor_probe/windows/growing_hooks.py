@@ -79,9 +79,9 @@ def told(grown: list, lines) -> "list[dict]":
     return sorted(found, key=lambda one: -one["per_step"])[:_TOLD]
 
 
-def alike(held, rises: "dict[int, int]", lines) -> "list[dict]":
+def alike(held, trends: dict, lines) -> "list[dict]":
     """Of the dictionaries among `held` containers: hooks that are there several times, those of one function together.
-    `rises`: how often a container has grown from census to census, by `id()`."""
+    `trends`: of the containers, by `id()`."""
     kinds: "dict[tuple, list]" = {}
     for one in held:
         if len(one.one) < 2 or not are_hooks(one):
@@ -101,7 +101,7 @@ def alike(held, rises: "dict[int, int]", lines) -> "list[dict]":
                 "name": _owner(first),
                 "owners": len(owners),
                 "times": sum(times for _, times in owners) / len(owners),
-                "grows": any(rises.get(id(one.one), 0) for one, _ in owners),
+                "grows": any(trends[id(one.one)].rises for one, _ in owners),
                 "site": lines.registers(first, _function(first.one), registered_by),
                 "function": lines.defined(code),
             }
@@ -111,27 +111,16 @@ def alike(held, rises: "dict[int, int]", lines) -> "list[dict]":
 
 def _bound(hook) -> tuple:
     """The code of the job's function and what it is bound to; None for the code of what is none of Python's."""
-    values: list = []
-    for _ in range(_WRAPPINGS):
-        if type(hook) is functools.partial:
-            values += [*hook.args, *hook.keywords.values()]
-            hook = hook.func
-        elif type(hook) is types.MethodType:
-            values.append(hook.__self__)
-            hook = hook.__func__
-        elif type(hook) is types.FunctionType and "__wrapped__" in vars(hook):
-            hook = hook.__wrapped__
-        else:
-            break
-    if type(hook) is not types.FunctionType:
+    function, values = _unwrapped(hook)
+    if function is None:
         return (None,)
-    values += hook.__defaults__ or ()
-    for cell in hook.__closure__ or ():
+    values += function.__defaults__ or ()
+    for cell in function.__closure__ or ():
         try:
             values.append(cell.cell_contents)
         except ValueError:  # a name without a value yet
             return (None,)
-    return (hook.__code__, *(one if type(one) in _PLAIN else id(one) for one in values))
+    return (function.__code__, *(one if type(one) in _PLAIN else id(one) for one in values))
 
 
 def _attribute(held) -> str:
@@ -153,12 +142,19 @@ def _owner(held) -> str:
 
 def _function(hooks):
     """The newest hook as a function of Python's, without what it was wrapped in; None where it is none."""
-    newest = dict.__getitem__(hooks, next(reversed(hooks)))
+    return _unwrapped(dict.__getitem__(hooks, next(reversed(hooks))))[0]
+
+
+def _unwrapped(hook) -> tuple:
+    """The function of Python's that a hook leads to, None where it is none; and what it is given on the way."""
+    values: list = []
     for _ in range(_WRAPPINGS):
-        if type(newest) is functools.partial:
-            newest = newest.func
-        elif type(newest) is types.MethodType:
-            newest = newest.__func__
-        elif type(newest) is types.FunctionType and "__wrapped__" in vars(newest):
-            newest = newest.__wrapped__  # decorated, with `torch.no_grad()` say
-    return newest if type(newest) is types.FunctionType else None
+        if type(hook) is functools.partial:
+            values += [*hook.args, *hook.keywords.values()]
+            hook = hook.func
+        elif type(hook) is types.MethodType:
+            values.append(hook.__self__)
+            hook = hook.__func__
+        elif type(hook) is types.FunctionType and "__wrapped__" in vars(hook):
+            hook = hook.__wrapped__  # decorated, with `torch.no_grad()` say
+    return (hook if type(hook) is types.FunctionType else None), values

@@ -149,10 +149,10 @@ class Growth:
         # A hook for each epoch is one too many for each of its steps.
         grown = [(trend, one) for trend, one in every if trend.grows or (trend.rises > 1 and are_hooks(one))]
         deeper = [(trend, nodes[path][0]) for path, trend in self.graphs.items() if trend.grows]
-        rises = {number: trend.rises for number, trend in self.lengths.items()}
-        alike = growing_hooks.alike(held.containers.values(), rises, GrowingLines(self.sites))
+        lines = GrowingLines(self.sites)
+        alike = growing_hooks.alike(held.containers.values(), self.lengths, lines)
         if grown or deeper or larger or alike:
-            self._record(grown, deeper, larger, alike)
+            self._record(grown, deeper, larger, alike, lines)
         return bool(grown or deeper or larger or alike)
 
     def _larger(self, held: Holdings, step: int) -> list:
@@ -177,8 +177,7 @@ class Growth:
         self.sizes = sizes
         return found
 
-    def _record(self, grown: list, deeper: list, larger: list, alike: "list[dict]") -> None:
-        lines = GrowingLines(self.sites)
+    def _record(self, grown: list, deeper: list, larger: list, alike: "list[dict]", lines: GrowingLines) -> None:
         hooks = growing_hooks.told([pair for pair in grown if are_hooks(pair[1])], lines)
         for one in (*hooks, *alike):
             one["name"] = _MODULE_PART.sub(r".\1", one["name"])
