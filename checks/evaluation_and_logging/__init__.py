@@ -7,11 +7,11 @@ and `ray.train.report` in the training loop, each call timed by the line that ma
 images counts, and what `wandb.watch` does in the backward pass, by that pass's line. Evaluations between two steps of
 training: how often, how long, in which batches, and how much of the loop's time they take, by what: forward passes,
 waits, and what is done with their output, such as joining it with that of all batches before, as the trainer of
-transformers does. An evaluation is known by its loader; without one, by its input: the model
-that the job trains is called without gradients on a tensor that it was given in two earlier steps. Forward passes
-without gradients that are each given the tokens of the one before, and one more: a sequence written without a cache.
-Metrics of the training steps themselves: operators whose results end in single numbers that no backward pass and no
-optimizer needs; and lines without operators, where `tolist()` hands them numbers and none come back.
+transformers does. An evaluation is known by its loader; without one, by its input: the model that the job trains is
+called without gradients on a tensor that it was given in two earlier steps. Forward passes without gradients that are
+each given the tokens of the one before, and one more: a sequence written without a cache. Metrics of the training steps
+themselves: operators whose results end in single numbers that no backward pass and no optimizer needs; and lines
+without operators, where `tolist()` hands them numbers and none come back.
 
 Why it costs time
 -----------------
@@ -21,8 +21,7 @@ then until Ray Train, which looks at its workers every 2 s, has taken in the rep
 costs each time: every few steps, or in batches much smaller than training's, it can take longer than training. A metric
 that takes the output apart, sample by sample (`.item()` in a loop, scikit-learn or torchmetrics called once a sample),
 takes 8 us to 1 ms per sample where the whole tensor takes less than 5. One of the whole epoch so far takes longer with
-each step. A text of 90 tokens written without a cache
-computes its first token ninety times.
+each step. A text of 90 tokens written without a cache computes its first token ninety times.
 
 Example
 -------
