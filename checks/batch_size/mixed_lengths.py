@@ -51,8 +51,8 @@ def mixed_lengths(evidence: Evidence, step: Step, loader: Loader | None, limits:
         "{mean_ms}",
         evidence=(
             *cost.measured("what shorter sequences are padded for"),
-            Measurement("batch_length", ways.batch_length, "count", "tokens of a sequence, padding included"),
-            Measurement("mean_length", ways.mean_length, "count", "tokens of a sequence, on average"),
+            Measurement("batch_length", ways.batch_length, "count", "steps of a sequence, padding included"),
+            Measurement("mean_length", ways.mean_length, "count", "steps of a sequence, on average"),
             milliseconds("now_ms", ways.now_ms, "forward and backward as they are"),
             milliseconds("mean_ms", dict(ways.times)[_WAY], "on sequences of the mean length"),
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfdoctor.api.causes import PASSES_KEEP, tried
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
-from perfdoctor.api.quantities import Evidence, Loader, Missing, Step
+from perfdoctor.api.quantities import Evidence, Loader, Missing, Site, Step
 
 from .._shared.wording import in_words_of
 from .case import Limits
@@ -32,12 +32,12 @@ def padded(evidence: Evidence, step: Step, loader: Loader | None, limits: Limits
         "backward were made again after the last step, as they are in {now_ms} and without that end in {cut_ms}",
         evidence=(
             *cost.measured("what padding costs"),
-            Measurement("length", ways.length, "count", "tokens of a sequence, padding included"),
-            Measurement("needed", ways.needed, "count", "tokens of the longest one in its batch"),
+            Measurement("length", ways.length, "count", "steps of a sequence, padding included"),
+            Measurement("needed", ways.needed, "count", "steps of the longest one in its batch"),
             milliseconds("now_ms", ways.now_ms, "forward and backward as they are"),
             milliseconds("cut_ms", dict(ways.times)[_WAY], "without the padding that no sequence needs"),
         ),
-        location=location(loader.site if loader is not None else None),
+        location=location(_place(loader)),
         fix=Fix(
             text="Pad each batch to its own longest sequence, where it is collated; with samples of like length "
             "together there is less still.",
@@ -52,6 +52,11 @@ def padded(evidence: Evidence, step: Step, loader: Loader | None, limits: Limits
             "whole forward and backward passes made again on a batch without its padding, after the last step",
         ),
     )
+
+
+def _place(loader: Loader | None) -> Site | Missing | None:
+    """Where batches are padded: in the user's `collate_fn`, or before it."""
+    return loader if loader is None else loader.site if isinstance(loader.maker, Missing) else loader.maker
 
 
 _PLAIN = (

@@ -30,6 +30,8 @@ class LoaderMade:
     """Its data set gives samples in an order of its own, not by index."""
     id: int = 0
     """Its number within the process."""
+    maker: Site | Missing = NO_LINE
+    """Where the user's code begins that makes its batches: `collate_fn`, or else its data set's."""
 
 
 @dataclass(frozen=True, slots=True)

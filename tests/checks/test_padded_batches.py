@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from ill_runs.batch_size import padded
 from perfdoctor.checks.batch_size import CHECK, examine
-from samples import ids, number, only, with_
+from samples import LOADER_LINE, ids, number, only, with_
 
-from perfdoctor.diagnosis.findings import Finding, Severity
-from perfdoctor.evidence.model import Evidence
+from perfdoctor.diagnosis.findings import Finding, Severity, location
+from perfdoctor.evidence.model import Evidence, Site
 
 
 def _found(evidence: Evidence) -> Finding:
@@ -45,3 +45,9 @@ def test_padding_that_costs_nothing_is_none(changes: dict[str, Any]) -> None:
 
 def test_it_comes_beside_what_is_told_of_the_batch() -> None:
     assert only(examine(padded(), CHECK.limits)).id == "PD05.padded-batches"
+
+
+def test_it_lies_where_the_users_code_makes_a_batch_else_where_the_loader_is_made() -> None:
+    assert _found(padded()).location == location(LOADER_LINE)
+    own = Site("data.py", 12, "collate")
+    assert _found(with_(padded(), loader__maker=own)).location == location(own)

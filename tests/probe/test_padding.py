@@ -65,7 +65,6 @@ def test_padding_ahead_of_the_rows_is_cut_off_too() -> None:
         [_tokens(LENGTH)],
         [_tokens(LENGTH - 3)],
         [MASK],
-        [TOKENS.float()],
         [TOKENS[:1]],
         [TOKENS[:, :12]],
         [torch.zeros_like(TOKENS)],
@@ -79,7 +78,6 @@ def test_padding_ahead_of_the_rows_is_cut_off_too() -> None:
         "as long as there is room",
         "a few at the end",
         "a mask alone",
-        "other numbers",
         "a single row",
         "short rows",
         "a constant",
@@ -91,6 +89,65 @@ def test_padding_ahead_of_the_rows_is_cut_off_too() -> None:
 )
 def test_what_may_be_needed_is_left(inputs: list[torch.Tensor]) -> None:
     assert cut(inputs) is None
+
+
+def _frames(longest: int = LONGEST) -> torch.Tensor:
+    """Recordings of 12 features a step that end in zeros, each one step earlier than the one before."""
+    frames = torch.randn(ROWS, LENGTH, 12, generator=torch.Generator().manual_seed(0))
+    for row in range(ROWS):
+        frames[row, longest - row :] = 0
+    return frames
+
+
+LENGTHS = torch.arange(LONGEST, LONGEST - ROWS, -1)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        [_frames()],
+        [_frames().transpose(1, 2)],
+        [_frames()[..., 0]],
+        [_frames(), LENGTHS],
+        [_frames(), MASK.bool()],
+        [torch.where(_frames() == 0, -80.0, _frames())],
+    ],
+    ids=["time first", "features first", "a signal", "lengths", "a mask", "another number"],
+)
+def test_recordings_are_cut_where_the_longest_ends(inputs: list[torch.Tensor]) -> None:
+    found = cut(inputs)
+    assert found is not None and (found.length, found.needed) == (LENGTH, LONGEST)
+    for one in inputs:
+        assert list(found.of(one).shape) == [LONGEST if size == LENGTH else size for size in one.shape]
+    assert torch.equal(found.of(LENGTHS), LENGTHS)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        _frames(LENGTH),
+        _frames()[:2],
+        _frames()[:, :LONGEST],
+        torch.cat([torch.randn(ROWS, 20, 12), torch.zeros(ROWS, 44, 12)], 1),
+        torch.randn(ROWS, LENGTH, LENGTH).tril(),
+        torch.zeros(ROWS, 3, LENGTH, 32),
+        torch.zeros(ROWS, LENGTH, 12),
+    ],
+    ids=["full", "two rows", "cut", "a margin", "as wide as long", "images", "nothing in it"],
+)
+def test_what_may_be_no_padding_of_recordings_is_left(frames: torch.Tensor) -> None:
+    assert cut([frames]) is None
+
+
+def test_recordings_are_cut_to_their_mean_length_and_told_so() -> None:
+    frames = _frames(LENGTH)
+    frames[1:, 20:] = 0
+    lengths = torch.tensor([LENGTH] + [20] * (ROWS - 2) + [15])
+    frames[-1, 15:] = 0
+    found = typical([frames, lengths])
+    assert found is not None and (found.length, found.needed) == (LENGTH, 25)
+    assert found.of(lengths).tolist() == [25] + [20] * (ROWS - 2) + [15]
+    assert typical([_frames()]) is None
 
 
 class Tagger(nn.Module):

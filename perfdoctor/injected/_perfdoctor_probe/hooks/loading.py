@@ -3,6 +3,7 @@
 Making a batch is timed where it happens: in a worker, or in the training process with `num_workers=0`.
 """
 
+import functools
 import os
 import time
 import types
@@ -10,7 +11,7 @@ import weakref
 from collections.abc import Mapping
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, Subset
 
 from .. import procfs, records, settings
 from ..changes import unseen
@@ -41,6 +42,8 @@ _MADE_WITH = (
     "worker_init_fn",
 )
 """What another loader like this one needs."""
+_ASKED = ("__getitems__", "__getitem__", "__iter__")
+"""Of a data set, by those who make batches of it."""
 _SETTLED_FETCH = 4
 """The batch of each worker from which on they are looked at: a later one than those that import and warm up."""
 _EARLY_ITERATORS = 2
@@ -173,7 +176,20 @@ class Loading:
             start_method=_start_method(loader),
             collate=getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__),
             iterable=isinstance(dataset, IterableDataset),
+            maker=self._maker(loader.collate_fn, dataset),
         )
+
+    def _maker(self, collate, dataset) -> int:
+        """Where the user's code begins that makes a batch, `collate_fn` or else the data set's; -1 for neither."""
+        while isinstance(dataset, Subset):
+            dataset = dataset.dataset
+        collate = collate.func if isinstance(collate, functools.partial) else collate
+        asked = (getattr(type(dataset), name, None) for name in _ASKED)
+        for made in (collate, vars(type(collate)).get("__call__"), *asked):
+            code = getattr(made, "__code__", None)
+            if code is not None and not self.sites.is_library(code.co_filename):
+                return self.sites.at(code, code.co_firstlineno)
+        return -1
 
     def iterator_made(self, loader, iterator, took_ns: int) -> None:
         """`iter(loader)` returned."""

@@ -1,14 +1,17 @@
 """The same inputs without the padding that no sequence of the batch needs, and as long as the sequences are on average.
 
 Padding is told by the numbers themselves: at the end of all rows of a batch of tokens, or at their beginning, the same
-number stands over and over, and so it does in the masks beside them. Sequences of other numbers than tokens are cut
-with them, where they are as long.
+number stands over and over, and so it does in the masks beside them. Sequences of other numbers (frames of a recording)
+are cut with them, where they are as long; without tokens beside them, at their end, where that comes at a place of its
+own in each row.
 """
 
 import torch
 
 _LEAST = 16
 """Tokens of a row: shorter ones are no sequences, but labels or features."""
+_ROWS = 4
+"""Of numbers that are no tokens: two rows that end in zeros may do so by chance."""
 _UNUSED = 0.1
 """Of a row, at each end: a number that begins or ends all sequences of a small batch alike is no padding."""
 _MOSTLY = 0.7
@@ -32,7 +35,11 @@ class Cut:
         return self.last - self.first
 
     def of(self, tensor):
-        """The same part of a tensor: of each dimension as long as the sequences, but for the one of samples."""
+        """The same part of a tensor: of each dimension as long as the sequences, but for the one of samples. Numbers
+        that can only be lengths of rows end where the rows do."""
+        if tensor.dim() == 1 and tensor.dtype in _WHOLE and tensor.shape[0] == self.rows != self.length:
+            is_lengths = tensor.dtype != torch.bool and self.needed < int(tensor.max()) <= self.length
+            return tensor.clamp(max=self.needed) if is_lengths else tensor
         for dim in range(tensor.dim()):
             is_samples = dim == 0 and tensor.shape[0] == self.rows
             if tensor.shape[dim] == self.length and not is_samples:
@@ -44,7 +51,7 @@ def cut(tensors: list) -> "Cut | None":
     """By all that a module is called with; None where there are no tokens, or next to no padding."""
     varied = _sequences(tensors)
     if not varied:
-        return None
+        return _of_frames(tensors, typically=False)
     rows, length = varied[0].shape
     before, after = (min(_constant(side) for side in sides) for sides in (varied, [one.flip(1) for one in varied]))
     first, last = (count if count >= _UNUSED * length else 0 for count in (before, after))
@@ -57,13 +64,49 @@ def typical(tensors: list) -> "Cut | None":
     like length takes. None where most of what all rows together need is needed by each."""
     varied = _sequences(tensors)
     if not varied:
-        return None
-    rows, length = varied[0].shape
+        return _of_frames(tensors, typically=True)
+    length = varied[0].shape[1]
     padding = [_of_each_row(one) for one in varied]
     # Masks and labels end where the tokens do; what is shorter is told by the numbers that go on.
-    own = length - torch.stack(padding).amin(0)
+    return _mean_of(length - torch.stack(padding).amin(0), length)
+
+
+def _mean_of(own, length: int) -> "Cut | None":
+    """By the lengths of all rows."""
+    rows = own.shape[0]
     mean = -(-int(own.sum()) // rows)
     return Cut(rows, length, 0, mean) if 0 < mean <= _MOSTLY * int(own.max()) else None
+
+
+def _of_frames(tensors: list, typically: bool) -> "Cut | None":
+    """By the largest tensor of sequences that are no tokens."""
+    padded = [found for one in tensors for found in _lengths_of_frames(one)]
+    if not padded:
+        return None
+    own, length = max(padded, key=lambda found: found[0].shape[0] * found[1])
+    if typically:
+        return _mean_of(own, length)
+    longest = int(own.max())
+    return Cut(own.shape[0], length, 0, longest) if length - longest >= _UNUSED * length else None
+
+
+def _lengths_of_frames(tensor) -> "list[tuple]":
+    """How long each row is without the number that most rows end in, and the length of all; for each dimension that may
+    be time. Without rows of several lengths what ends alike is no padding: a margin, or features that nobody has."""
+    if not tensor.is_floating_point() or tensor.dim() not in (2, 3) or tensor.shape[0] < _ROWS:
+        return []
+    found = []
+    for dim in range(1, tensor.dim()):
+        length = tensor.shape[dim]
+        if length < _LEAST or tuple(tensor.shape).count(length) > 1:
+            continue
+        frames = tensor.transpose(1, dim).flatten(2) if tensor.dim() == 3 else tensor.unsqueeze(2)
+        padding = frames[:, -1].flatten().mode().values
+        others = (frames != padding).any(2)
+        own = torch.where(others.any(1), length - others.flip(1).int().argmax(1), 0)
+        if int((own < length).sum()) > tensor.shape[0] // 2 and own.unique().numel() > 2:
+            found.append((own, length))
+    return found
 
 
 def _sequences(tensors: list) -> list:
