@@ -178,6 +178,23 @@ _REWRITINGS = {
         "counts = labels != -100\nloss = criterion(head(hidden[counts]), labels[counts])  # not of all rows",
         "None for training; who reads all scores elsewhere (an accuracy) has to ask for them.",
     ),
+    "picked": _Rewriting(
+        "PD10.ignored-scores",
+        "this line makes {shape} numbers, and a few of their rows are read",
+        "nothing else reads these numbers, and each row is one input times the same weights",
+        "Pick the rows before the layer.",
+        "scores = head(hidden[rows, places])  # not head(hidden)[rows, places]\n"
+        "logits = head(hidden[:, -1])  # not head(hidden)[:, -1]",
+        "None: the same numbers.",
+    ),
+    "enlarged": _Rewriting(
+        "PD10.enlarged-first",
+        "this line enlarges to {shape} numbers before a 1x1 convolution",
+        "such a convolution mixes the channels of each pixel, which may as well be done before there are more of them",
+        "Convolve first, and enlarge what comes out.",
+        "out = upsample(conv1x1(x))  # not conv1x1(upsample(x))\n"
+        "nn.Sequential(nn.Conv2d(width, channels, 1), nn.Upsample(scale_factor=4))",
+    ),
     "grown": _Rewriting(
         "PD10.grown-by-cat",
         "this line joins more and more, by copies of up to {shape} numbers",

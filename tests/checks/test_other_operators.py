@@ -22,6 +22,8 @@ KINDS = {
     "pairs": "PD10.broadcast-then-sum",
     "trace": "PD10.product-order",
     "ignored": "PD10.ignored-scores",
+    "picked": "PD10.ignored-scores",
+    "enlarged": "PD10.enlarged-first",
     "grown": "PD10.grown-by-cat",
     "rebuilt": "PD10.rebuilt-by-cat",
     "written": "PD10.written-by-parts",

@@ -266,7 +266,37 @@ def rebuilt() -> torch.Tensor:
     return HIDDEN.sum()
 
 
+def picked_scores() -> torch.Tensor:
+    scores = functional.linear(WHOLE, TABLE[:, :64], TABLE[:, 0])
+    return scores[torch.arange(16)[:, None], PICKED[:3]]
+
+
+def picked_by_mask() -> torch.Tensor:
+    scores = functional.linear(WHOLE, TABLE)
+    return scores[torch.arange(200).expand(16, 200) % 8 == 0]
+
+
+def scores_of_the_last() -> torch.Tensor:
+    scores = functional.linear(WHOLE, TABLE)
+    return scores[:, -1].relu()
+
+
+PICTURES, MIXING = _drawn(2, 32, 40, 40), _drawn(3, 32, 1, 1)
+
+
+def mixed_when_larger() -> torch.Tensor:
+    larger = functional.interpolate(PICTURES, scale_factor=4.0, mode="bilinear")
+    return functional.conv2d(larger, MIXING, MIXING[:, 0, 0, 0])
+
+
+def mixed_when_nearest() -> torch.Tensor:
+    larger = functional.interpolate(PICTURES, scale_factor=4.0)
+    return functional.conv2d(larger, MIXING)
+
+
 FOUND = {
+    "picked": [picked_scores, picked_by_mask, scores_of_the_last],
+    "enlarged": [mixed_when_larger, mixed_when_nearest],
     "rebuilt": [rebuilt],
     "columns": [columns_of_a_grid],
     "pairs": [all_pairs, all_pairs_the_other_way],
@@ -500,7 +530,47 @@ def of_small_primes() -> torch.Tensor:
     return torch.fft.rfft(WAVES[:, :600]).abs()
 
 
+def most_scores_are_picked() -> torch.Tensor:
+    return functional.linear(WHOLE, TABLE)[:, 1:].square()
+
+
+def scores_of_each() -> torch.Tensor:
+    scores = functional.linear(WHOLE.detach(), TABLE.detach())
+    return HIDDEN.sum() + torch.stack([scores[:, place].logsumexp(1) for place in range(200)])
+
+
+def scores_are_also_summed() -> torch.Tensor:
+    scores = functional.linear(WHOLE, TABLE)
+    return scores[:, -1].sum() + scores.logsumexp(-1).sum()
+
+
+def activated_when_larger() -> torch.Tensor:
+    larger = functional.interpolate(PICTURES, scale_factor=4.0, mode="bilinear")
+    return functional.conv2d(larger.relu(), MIXING)
+
+
+def smoothed_when_larger() -> torch.Tensor:
+    larger = functional.interpolate(PICTURES, scale_factor=4.0, mode="bilinear")
+    return functional.conv2d(larger, MIXING.expand(3, 32, 3, 3), padding=1)
+
+
+def larger_is_kept() -> torch.Tensor:
+    larger = functional.interpolate(PICTURES, scale_factor=4.0, mode="bilinear")
+    return functional.conv2d(larger, MIXING).sum() + larger.square().sum()
+
+
+def smaller_first() -> torch.Tensor:
+    return functional.conv2d(functional.interpolate(PICTURES, scale_factor=0.5, mode="bilinear"), MIXING)
+
+
 LEFT_ALONE = [
+    most_scores_are_picked,
+    scores_of_each,
+    scores_are_also_summed,
+    activated_when_larger,
+    smoothed_when_larger,
+    larger_is_kept,
+    smaller_first,
     mostly_new,
     of_two_queues,
     written_once,

@@ -48,12 +48,13 @@ class _Tried:
 class _Case:
     """Operators that something else could stand for."""
 
-    __slots__ = ("allowed", "kind", "links", "made", "shape", "tried")
+    __slots__ = ("allowed", "kind", "links", "made", "part", "shape", "tried")
 
     def __init__(self, other, made: list, tried: _Tried, allowed: list) -> None:
         self.kind = other.kind
         self.links = other.links
         self.shape = other.shape
+        self.part = other.part
         self.made = made
         """The calls that would fall away, the first one first."""
         self.tried = tried
@@ -162,7 +163,8 @@ class Equivalents:
         if other is None:
             return
         if case is not None:
-            case.allowed.append(made)
+            if case.part == other.part:
+                case.allowed.append(made)
             return
         tried = self._try(other, [found.made], made, None)
         if tried is not None:

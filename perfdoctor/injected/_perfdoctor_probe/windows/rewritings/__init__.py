@@ -7,7 +7,7 @@ them by the memory that they share, through views and through products with a nu
 
 import torch
 
-from . import lookups, matrices, sorts, sums, transforms, writes
+from . import lookups, matrices, resizes, rows, sorts, sums, transforms, writes
 from .followed import PRODUCTS, SORTS, Link, Other, factors, links
 from .matrices import by_content
 from .writes import INTO_VIEWS, rebuilt
@@ -55,7 +55,9 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
     if func in writes.WRITES:
         return writes.again(func, args)
     if func in lookups.LOOKUPS:
-        return lookups.by_entries(args)
+        return rows.picked(args, result, known) or lookups.by_entries(args)
+    if func is _aten.convolution.default:
+        return resizes.afterwards(args, known)
     if func in transforms.TRANSFORMS:
         return transforms.shorter(func, args)
     return sorts.searched(args, result, known) if func is _aten.eq.Tensor else None
@@ -77,4 +79,5 @@ def of_part(found: Link, tensor) -> "Other | None":
     """What could be in the place of an operator of whose result this part is read; None where no less would do."""
     if found.func in SORTS:
         return sorts.top(found, tensor)
-    return matrices.diagonal(found, tensor) if found.func in PRODUCTS else None
+    diagonal = matrices.diagonal(found, tensor) if found.func in PRODUCTS else None
+    return diagonal or rows.read(found, tensor)

@@ -10,6 +10,11 @@ SORTS = (_aten.sort.default, _aten.sort.stable)
 _SCALINGS = (_aten.mul.Tensor, _aten.div.Tensor)
 _SCORES = (_aten.mm.default, _aten.addmm.default)
 _ADDITIONS = (_aten.add.Tensor, _aten.add_.Tensor)
+RESIZES = tuple(
+    getattr(_aten, f"upsample_{name}")
+    for name in "nearest1d nearest2d nearest3d linear1d bilinear2d trilinear3d bicubic2d".split()
+)
+"""Each channel by itself, and linear in its numbers."""
 _WIDER = 4
 """Times as many numbers as the larger argument has: from where on a product in between is worth replacing by one of
 matrices."""
@@ -41,10 +46,18 @@ class Link:
 class Other:
     """A way to make what an operator has made."""
 
-    __slots__ = ("backward", "instead_of", "kind", "links", "make", "replaces_last", "shape")
+    __slots__ = ("backward", "instead_of", "kind", "links", "make", "part", "replaces_last", "shape")
 
     def __init__(
-        self, kind: str, make, links: "list[Link]", shape, backward=None, instead_of=None, replaces_last: bool = True
+        self,
+        kind: str,
+        make,
+        links: "list[Link]",
+        shape,
+        backward=None,
+        instead_of=None,
+        replaces_last: bool = True,
+        part: tuple = (),
     ) -> None:
         self.kind = kind
         self.make = make
@@ -59,6 +72,8 @@ class Other:
         """What it makes, where that is not the result itself; False where what it makes is the same by definition."""
         self.replaces_last = replaces_last
         """Whether the operator that reads the last link need not be called either."""
+        self.part = part
+        """Which part is read, where others could be read of the same thing; () where it does not matter."""
 
 
 def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]":
@@ -74,7 +89,7 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
         source = known(args[0])
         if source is not None and source.func in _SCORES and not kwargs:
             return [(result, Link(func, args, made, result, source))]
-    elif func is _aten.cat.default:
+    elif func is _aten.cat.default or (func.overloadpacket in RESIZES and not kwargs):
         return [(result, Link(func, args, made, result))]
     elif func in SORTS:
         return _sorted_links(func, args, kwargs, result, made)
