@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perfdoctor.api.causes import different
 from perfdoctor.api.findings import Fix, Measurement, milliseconds
 from perfdoctor.api.quantities import SameResult
 
@@ -31,16 +32,19 @@ def reasoning(one: SameResult, per: str) -> str:
     return (
         f"it was called {{calls:time}} per {per} with {arguments}, by what they hold, and what it returned held the "
         "same each time; no random number was drawn"
+        + ("" if different(one) is None else "; it seems to be given one of about {different} each time")
     )
 
 
-def told(one: SameResult, per: str) -> tuple[Measurement, ...]:
-    """Its measurements."""
+def told(one: SameResult, per: str, cost_ms: float | None = None) -> tuple[Measurement, ...]:
+    """Its measurements; `cost_ms` where more comes again than was seen."""
+    about = different(one)
     return (
         Measurement("function", f"`{one.function}()`", "text", "function"),
-        milliseconds("function_ms", one.ms_per_step, f"in these calls, per {per}"),
+        milliseconds("function_ms", one.ms_per_step if cost_ms is None else cost_ms, f"in these calls, per {per}"),
         Measurement("calls", one.calls_per_step, "count", f"calls per {per}"),
         Measurement("arguments", one.arguments, "count", "different arguments among them"),
+        *((Measurement("different", round(about), "count", "arguments that there may be"),) if about else ()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perfdoctor.api.causes import recalled, steps_ahead
 from perfdoctor.api.findings import Confidence, Cost, Finding, location, savings
 from perfdoctor.api.quantities import Evidence, Missing, SameResult, Site, Step
 
@@ -38,25 +39,30 @@ def runs_in(site: Site, rows: tuple[SameResult, ...]) -> bool:
 
 
 def _felt(evidence: Evidence, step: Step, one: SameResult) -> Cost:
-    return Cost(step, evidence.felt_ms(one.ms_per_step))
+    return Cost(step, evidence.felt_ms(sum(_recalled(evidence, one)) / 2))
+
+
+def _recalled(evidence: Evidence, one: SameResult) -> tuple[float, float]:
+    return recalled(one, steps_ahead(evidence))
 
 
 def same_result(evidence: Evidence, step: Step, one: SameResult, limits: Limits) -> Finding:
     """By what the function takes."""
-    cost, felt = Cost(step, one.ms_per_step), _felt(evidence, step, one)
+    least, most = _recalled(evidence, one)
+    cost, felt = Cost(step, (least + most) / 2), _felt(evidence, step, one)
     return Finding(
         id="PD10.same-result",
         severity=felt.severity(limits.repeated_share, limits.error_share),
         confidence=Confidence.HIGH,
         message=f"{{function}} {how_often(one, 'step')}: {{function_ms}} per step ({{cost_share}})",
         reasoning=reasoning(one, "step"),
-        evidence=(*cost.measured(), *told(one, "step")),
+        evidence=(*cost.measured(), *told(one, "step", cost.ms)),
         location=location(one.at),
         fix=once(one),
         savings=savings(
             step,
-            SAVED[0] * felt.ms,
-            SAVED[1] * felt.ms,
+            SAVED[0] * evidence.felt_ms(least),
+            SAVED[1] * evidence.felt_ms(most),
             "some of its calls, timed in the job itself; 85 % of that or all comes back",
         ),
     )

@@ -15,7 +15,7 @@ from .handover import handover
 from .made_again import samples_made_again
 from .making import costly_part
 from .no_cpu_left import no_cpu_left
-from .same_result import same_results
+from .same_result import same_results, sure_share
 from .sampling import slow_sampler
 from .waiting import Case, fetch_measurements
 from .workers import WORTH, more_workers, rebuilt_iterator, too_few_workers, uneven_batches, worker_collections
@@ -62,7 +62,7 @@ def _needless(case: Case, fetch: Fetch) -> tuple[Finding, ...]:
     again = samples_made_again(case, fetch, 0.0)
     same = same_results(case, fetch, but_samples=again is not None)
     told = {finding.location for finding in same}
-    beside = sum(fetch.share_of(one) for one in fetch.same if location(one.at) in told)
+    beside = sum(sure_share(case, fetch, one) for one in fetch.same if location(one.at) in told)
     return present(*same, samples_made_again(case, fetch, beside))
 
 

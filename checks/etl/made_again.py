@@ -13,7 +13,7 @@ from perfdoctor.api.findings import (
     savings,
     severity,
 )
-from perfdoctor.api.quantities import Cause, Fetch, Missing, SamplesAsked, WholeJob
+from perfdoctor.api.quantities import Cause, Fetch, Missing, SamplesAsked
 
 from .cheaper import CHEAPER
 from .crowding import crowding
@@ -88,8 +88,7 @@ def _free(case: Case) -> int:
 
 def _comes_again(case: Case) -> bool:
     """Whether the loop takes more than one epoch; what is not known counts as more."""
-    loader, anatomy = case.loader, case.evidence.anatomy
-    if isinstance(anatomy, Missing) or not isinstance(anatomy.whole, WholeJob):
-        return True
-    drawn = anatomy.whole.steps * loader.steady_batches_per_step * case.samples * case.evidence.job.world_size
+    loader, growth = case.loader, case.evidence.growth
+    planned = 0 if isinstance(growth, Missing) else growth.planned_steps
+    drawn = planned * loader.steady_batches_per_step * case.samples * case.evidence.job.world_size
     return not drawn or drawn > (loader.length or 0)

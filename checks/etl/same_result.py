@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perfdoctor.api.causes import recalled, steps_ahead
 from perfdoctor.api.findings import Confidence, Finding, Part, location, present, savings, severity, share
 from perfdoctor.api.quantities import MAKING, Fetch, SameResult
 
@@ -19,13 +20,25 @@ def same_results(case: Case, fetch: Fetch, but_samples: bool) -> tuple[Finding, 
     return present(*(_finding(case, fetch, one) for one in rows))
 
 
+def sure_share(case: Case, fetch: Fetch, one: SameResult) -> float:
+    """What such a function takes of making a batch, in calls that come again."""
+    return fetch.share_of(_recalled(case, one)[0])
+
+
+def _recalled(case: Case, one: SameResult) -> tuple[float, float]:
+    """Each worker keeps what it has made itself."""
+    loader = case.loader
+    return recalled(one, steps_ahead(case.evidence) * loader.steady_batches_per_step / max(1, loader.num_workers))
+
+
 def _finding(case: Case, fetch: Fetch, one: SameResult) -> Finding | None:
     loader, step = case.loader, case.step
     least, most = crowding(case)
     # As far as making explains the wait at least; at most workers that make less wait for nothing else.
-    part = fetch.share_of(one)
+    least_ms, most_ms = _recalled(case, one)
+    sure, part = (fetch.share_of(ms) for ms in (least_ms, most_ms))
     making = fetch.total_ms * loader.steady_batches_per_step / max(1, loader.num_workers)
-    low = SAVED[0] * part * (case.part(*MAKING) + least)
+    low = SAVED[0] * sure * (case.part(*MAKING) + least)
     high = SAVED[1] * (min(case.wait, part * making) + part * most)
     saved_share = (low + high) / 2 / step.step_ms
     if saved_share < case.limits.min_share:
@@ -39,8 +52,8 @@ def _finding(case: Case, fetch: Fetch, one: SameResult) -> Finding | None:
         evidence=(
             *case.shared(case.wait),
             *fetch_measurements(fetch),
-            *told(one, "batch"),
-            share("function_share", part, "of making a batch, in these calls"),
+            *told(one, "batch", (least_ms + most_ms) / 2),
+            share("function_share", (sure + part) / 2, "of making a batch, in these calls"),
         ),
         location=location(one.at),
         fix=once(one),

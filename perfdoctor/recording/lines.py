@@ -381,6 +381,20 @@ class LinesWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawn:
+    """All calls of a function that were looked at, also those with arguments that came once only."""
+
+    calls: int
+    calls_per_step: float
+    arguments: int
+    """Different ones."""
+    apart: float
+    """Calls from one to the next with the same arguments, on average, as a share of all calls."""
+    ms_per_step: float
+    """In all of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class SameResult:
     """A function of the user's that is called again for what it has returned before: with the same arguments, by their
     contents, and with the same result each time. Per step; in a worker per batch."""
@@ -403,6 +417,8 @@ class SameResult:
     """First lines of functions that only it calls, as far as they were looked at."""
     loader: int = -1
     """That the loop waited for meanwhile; -1 where it waited for none, or that is not known."""
+    drawn: Drawn | None = None
+    """None in recordings that lack it."""
 
 
 @dataclass(frozen=True, slots=True)

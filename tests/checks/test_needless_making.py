@@ -28,7 +28,7 @@ from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.examine import Rules
 from perfdoctor.diagnosis.examine import examine as judge
 from perfdoctor.diagnosis.findings import Location, Part, Severity
-from perfdoctor.evidence.model import Missing, RunEvidence, SamplesAsked, WholeJob
+from perfdoctor.evidence.model import Drawn, Missing, RunEvidence, SamplesAsked, StepGrowth
 from perfdoctor.report import wording
 
 # ---------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_workers_that_save_as_much_come_before_samples_that_are_kept(cpus: int, 
     assert other.savings.general and not first.savings.general
 
 
-EPOCH = WholeJob(1e6, healthy().anatomy.parts, 100, "loops", False, (), ())  # type: ignore[union-attr]
+EPOCH = StepGrowth(Missing("steps have no trend"), planned_steps=100)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ EPOCH = WholeJob(1e6, healthy().anatomy.parts, 100, "loops", False, (), ())  # t
         {"loader__length": None},
         {"loader__length": 5_000_000},
         {"host": Missing("no samples")},
-        {"anatomy__whole": EPOCH},
+        {"growth": EPOCH},
     ],
     ids=["random", "not known", "no length", "too many", "memory not known", "one epoch"],
 )
@@ -170,8 +170,35 @@ def test_samples_that_differ_or_do_not_fit_or_come_once_are_a_slow_transform(cha
 @pytest.mark.parametrize(("steps", "count"), [(156, 0), (157, 1)])
 def test_a_second_epoch_makes_them_again(steps: int, count: int) -> None:
     """156 batches of 32 are 4,992 samples of 5,000."""
-    evidence = with_(made_again(), anatomy__whole=with_(EPOCH, steps=steps))
+    evidence = with_(made_again(), growth=with_(EPOCH, planned_steps=steps))
     assert ids(examined(evidence)).count("PD03.samples-made-again") == count
+
+
+PICKED = Drawn(calls=72, calls_per_step=24.0, arguments=66, apart=0.3, ms_per_step=23.0)
+"""Of 72 calls six were made with arguments that had come before: there may be 432, and are at most 823."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "least", "most"),
+    [
+        ({}, 250, 1 - 823 / 6000, 1 - 432 / 6000),
+        ({}, 20, 4 / 23, 4 / 23),
+        ({"apart": 0.05}, 250, 4 / 23, 4 / 23),
+        ({"arguments": 70}, 250, 4 / 23, 4 / 23),
+    ],
+    ids=["drawn by chance", "a short job", "neighbours share them", "too few"],
+)
+def test_what_is_drawn_from_a_few_comes_again_in_the_long_run(
+    changes: dict[str, Any], steps: int, least: float, most: float
+) -> None:
+    """Of the 23 ms of all calls four were seen in calls that came again."""
+    evidence = same_result(loader={"num_workers": 0}, arguments=5, ms_per_step=4.0, drawn=with_(PICKED, **changes))
+    evidence = with_(evidence, growth=with_(EPOCH, planned_steps=steps), step__count=20 if steps < 100 else 150)
+    (finding,) = (one for one in examined(evidence).findings if one.id == "PD03.same-result")
+    assert number(finding, "function_ms") == pytest.approx(23.0 * (least + most) / 2, rel=0.01)
+    assert finding.savings.low_ms == pytest.approx(0.85 * least * 23.0 / 25.7 * 20.7, rel=0.01)
+    drawn = changes == {}
+    assert ("one of about" in finding.reasoning) == drawn
 
 
 def test_cheap_samples_are_no_waste() -> None:

@@ -56,6 +56,7 @@ from .computing import compute
 from .cpus import SIGNS, Signs, are_bound, lack_of_cpu
 from .ledger import Ledger
 from .overlap import HANDOVER_MS, Overlap, overlap, with_cpus
+from .recalled import different, recalled, steps_ahead
 from .starts import REBUILT, Restart, restart
 from .timings import (
     PASSES_KEEP,
@@ -89,6 +90,7 @@ __all__ = [
     "bfloat16_saves",
     "bursts",
     "compute",
+    "different",
     "in_step",
     "input_wait",
     "lack_of_cpu",
@@ -96,7 +98,9 @@ __all__ = [
     "one_thread_takes",
     "overlap",
     "own_wait_ms",
+    "recalled",
     "restart",
+    "steps_ahead",
     "thread_gain",
     "tried",
     "type_cost",

@@ -45,9 +45,9 @@ class Fetch:
     """Where each worker keeps its share of the samples after it has made those of the others too; None where none was
     seen to."""
 
-    def share_of(self, one: SameResult) -> float:
-        """What such a function takes of making a batch."""
-        return min(1.0, one.ms_per_step / self.total_ms) if self.total_ms > 0 else 0.0
+    def share_of(self, ms: float) -> float:
+        """What so much is of making a batch."""
+        return min(1.0, ms / self.total_ms) if self.total_ms > 0 else 0.0
 
     @property
     def total_ms(self) -> float:

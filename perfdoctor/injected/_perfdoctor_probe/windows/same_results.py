@@ -121,7 +121,11 @@ def rows(follower: Follower, whole: "dict[str, int]", steps: int, among: "set[Ca
     told = sorted(found.items(), key=lambda item: -_spent_ns(item[1]))[:_KEPT]
     return {
         "rows": [
-            {**_row(follower, function, part, calls, steps), "loader": loader}
+            {
+                **_row(follower, function, part, calls, steps),
+                "loader": loader,
+                "drawn": _drawn(follower, (function, part, loader), steps),
+            }
             for (function, part, loader), calls in told
             if _spent_ns(calls) >= _LEAST * whole.get(part, 0)
         ]
@@ -152,6 +156,27 @@ def _row(follower: Follower, function: Function, part: str, calls: "list[Call]",
         "calls_per_step": rounded(len(calls) / steps),
         "arguments": len({call.key for call in calls}),
         "ms_per_step": milliseconds(_alone_ns(follower.calls, function, calls), steps),
+    }
+
+
+def _drawn(follower: Follower, asked: tuple, steps: int) -> dict:
+    """All calls of the function, in that part and for that loader: what came again may be drawn from a few arguments,
+    of which most have not been seen twice yet. `apart`: calls from one to the next with the same arguments, on
+    average, as a share of all."""
+    calls = [one for one in follower.calls if one.number is not None]
+    calls = [one for one in calls if (one.function, PARTS[one.part], one.loader) == asked]
+    latest: "dict[bytes, int]" = {}
+    apart = []
+    for place, call in enumerate(calls):
+        if call.key in latest:
+            apart.append(place - latest[call.key])
+        latest[call.key] = place
+    return {
+        "calls": len(calls),
+        "calls_per_step": rounded(len(calls) / steps),
+        "arguments": len(latest),
+        "apart": rounded(sum(apart) / len(apart) / len(calls)) if apart else 0.0,
+        "ms_per_step": milliseconds(_alone_ns(follower.calls, asked[0], calls), steps),
     }
 
 
