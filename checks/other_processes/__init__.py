@@ -34,7 +34,8 @@ When it stays silent
 --------------------
 When the job got the CPUs it asked for, however busy the rest of the machine is: below 10 % of its runnable time spent
 waiting, and below 5 % of the step for the training thread. The job's own ranks, workers and threads are not other
-processes: what they take from each other is for PD03 and PD13 to say. Nor are helpers that sleep between their tasks.
+processes: what they take from each other is for PD03 and PD13 to say. Nor are helpers that use less than a fifth of a
+core.
 
 Limits
 ------

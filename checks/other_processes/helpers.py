@@ -1,4 +1,4 @@
-"""Processes of the job's own that never sleep, beside training that waits for a CPU."""
+"""Processes of the job's own that never sleep, or use much CPU, beside training that waits for one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from .case import WAITED, Case
 _COLLAPSE = 0.8
 """Of the step, that a team of threads can lose where one of them lacks a CPU, and the others spin until it has one: two
 threads beside a process that polled gained 4.3x [3.8, 4.9] on two CPUs when it slept instead."""
+
+_POLLS = Fix(
+    text="If it only waits for something to do, let it sleep meanwhile; if it works, give it CPUs of its own, and "
+    "training as many threads as the rest.",
+    code="task = queue.get()  # not get_nowait() in a loop\n# or, between two looks:\ntime.sleep(0.1)",
+)
+_WORKS = Fix(
+    text="Let it work less often, on less, or after training; on fewer threads it disturbs less.",
+    code="stop.wait(60)  # between two rounds\ntorch.set_num_threads(1)  # in the helper; OMP_NUM_THREADS=1 for NumPy",
+    risk="What it makes is older when it is used.",
+)
 
 
 def busy_helper(case: Case) -> Finding | None:
@@ -25,15 +36,17 @@ def busy_helper(case: Case) -> Finding | None:
     cost = case.worth(min(waited_ms, case.step.working_ms))
     if cost is None:
         return None
-    crowded = team and case.lack.demand + len(helpers) > case.lack.usable_cpus
+    polls = helpers[0].never_sleeps
+    crowded = polls and team and case.lack.demand + len(helpers) > case.lack.usable_cpus
     most_ms = max(cost.ms, _COLLAPSE * case.step.working_ms if crowded else 0.0)
     used = sum(helper.cpus for helper in helpers)
     return Finding(
         id="PD12.busy-helper",
         severity=Severity.NOTE,
         confidence=Confidence.MEDIUM,
-        message=f"{helpers[0].who}, which the job started, never sleeps, while training lacks a CPU: "
-        "{cost_ms} per step ({cost_share})",
+        message=f"{helpers[0].who}, which the job started, "
+        + ("never sleeps" if polls else "works in bursts")
+        + ", while training lacks a CPU: {cost_ms} per step ({cost_share})",
         reasoning="it neither trains nor makes batches for a DataLoader, and keeps {used:core} busy of "
         "{usable:usable CPU}, while the job waits for a CPU for {job_delay} of its runnable time",
         evidence=(
@@ -42,11 +55,7 @@ def busy_helper(case: Case) -> Finding | None:
             Measurement("usable", case.lack.usable_cpus, "count", "usable CPUs"),
             *case.shared(),
         ),
-        fix=Fix(
-            text="If it only waits for something to do, let it sleep meanwhile; if it works, give it CPUs of its own, "
-            "and training as many threads as the rest.",
-            code="task = queue.get()  # not get_nowait() in a loop\n# or, between two looks:\ntime.sleep(0.1)",
-        ),
+        fix=_POLLS if polls else _WORKS,
         savings=savings(
             case.step,
             WAITED[0] * cost.ms,

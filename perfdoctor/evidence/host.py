@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from ..recording.host import HostSample, JobSample, NeighbourSample
+from ..recording.host import HostSample, JobSample, NeighbourSample, OwnProcess
 from ..recording.machine import Gpu
 from . import gpus
 from .model import Helper, Host, Missing, Neighbour
@@ -15,6 +15,9 @@ LEAST_SAMPLES = 2
 MOST_NEIGHBOURS = 5
 NEVER_SLEEPS = 0.8
 """Of the samples, in which a process never slept: what works in bursts does in few."""
+
+BUSY_HELPER = 0.2
+"""Cores, from which on a process that also sleeps is told: a twentieth of the CPUs of a small machine."""
 
 
 def build_host(
@@ -154,15 +157,16 @@ def _neighbours(scans: Sequence[NeighbourSample]) -> tuple[Neighbour, ...]:
 
 
 def _helpers(jobs: Sequence[JobSample], training: Collection[int]) -> tuple[Helper, ...]:
-    """Mean over the samples in which each was awake."""
-    used: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
-    for process in (process for job in jobs for process in job.awake if process.pid not in training):
-        used[process.pid, process.command].append(process.cpus)
-    found = (
-        Helper(pid, command, sum(cpus) / len(cpus))
-        for (pid, command), cpus in used.items()
-        if len(cpus) >= NEVER_SLEEPS * len(jobs)
-    )
+    """Mean over all samples; of what never slept over those that it is in."""
+    used: defaultdict[tuple[int, str], list[OwnProcess]] = defaultdict(list)
+    for process in (process for job in jobs for process in job.busy if process.pid not in training):
+        used[process.pid, process.command].append(process)
+    found = []
+    for (pid, command), seen in used.items():
+        never_sleeps = sum(one.awake for one in seen) >= NEVER_SLEEPS * len(jobs)
+        cpus = sum(one.cpus for one in seen) / (len(seen) if never_sleeps else len(jobs))
+        if never_sleeps or cpus >= BUSY_HELPER:
+            found.append(Helper(pid, command, cpus, never_sleeps))
     return tuple(sorted(found, key=lambda one: (-one.cpus, one.pid)))
 
 

@@ -20,12 +20,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..recording.host import AwakeProcess, JobSample
+from ..recording.host import JobSample, OwnProcess
 from .processes import PAGE_BYTES, TICKS_PER_SECOND, ProcessStat, read_stat, read_text
 
 AWAKE = 0.9
 """Of an interval, in which one thread ran or wanted to: what polls without a pause does for all of it, what waits for
 its next task does not."""
+
+BUSY = 0.1
+"""Cores, from which on a process is listed that also sleeps."""
 
 
 @dataclass(slots=True)
@@ -70,7 +73,7 @@ class JobTree:
 
         passed_ns = max(1, now_ns - self._read_ns)
         ticks = run_ns = delay_ns = 0
-        awake: list[AwakeProcess] = []
+        busy: list[OwnProcess] = []
         for pid, member in members.items():
             base = self._base(before.get(pid), member)
             ticks += _ticks_grown(base, member, absorbed.get(pid, ()))
@@ -81,8 +84,10 @@ class JobTree:
             ]
             run_ns += sum(run for run, _ in ran)
             delay_ns += sum(delay for _, delay in ran)
-            if any(run + delay >= AWAKE * passed_ns for run, delay in ran):
-                awake.append(AwakeProcess(pid, member.stat.name, round(sum(run for run, _ in ran) / passed_ns, 4)))
+            awake = any(run + delay >= AWAKE * passed_ns for run, delay in ran)
+            cpus = round(sum(run for run, _ in ran) / passed_ns, 4)
+            if awake or cpus >= BUSY:
+                busy.append(OwnProcess(pid, member.stat.name, cpus, awake))
 
         per_core = passed_ns / 1e9 * TICKS_PER_SECOND
         self._read_ns, self._read_ticks = now_ns, now_ticks
@@ -93,7 +98,7 @@ class JobTree:
             rss_bytes=sum(member.rss_bytes for member in members.values()),
             run_ns=run_ns if has_schedstat else None,
             run_delay_ns=delay_ns if has_schedstat else None,
-            awake=tuple(awake),
+            busy=tuple(busy),
         )
 
     def _walk(self, others: Iterable[int]) -> dict[int, _Member]:

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class AwakeProcess:
-    """One of the job's processes that hardly ever slept over one interval: a rank, a worker, or a helper that polls."""
+class OwnProcess:
+    """One of the job's processes that used CPU over one interval: a rank, a worker, or a helper."""
 
     pid: int
     command: str
     """The kernel's name for it, at most 15 characters."""
     cpus: float
+    awake: bool = True
+    """It hardly ever slept: what polls does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class JobSample:
     run_ns: int | None
     run_delay_ns: int | None
     """On a CPU, and runnable without one, of the threads alive at both ends; None if the kernel is silent."""
-    awake: tuple[AwakeProcess, ...] = ()
+    busy: tuple[OwnProcess, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from perfdoctor.checks.other_processes import CHECK
 from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind, Severity
-from perfdoctor.evidence.model import Evidence, Missing, Neighbour
+from perfdoctor.evidence.model import Evidence, Helper, Missing, Neighbour
 from perfdoctor.report import wording
 
 _examined, _found = asked(CHECK)
@@ -245,6 +245,13 @@ def test_a_helper_that_never_sleeps_is_an_opportunity_by_what_the_job_waits_for_
     assert "python (pid 5120), which the job started, never sleeps, while training" in _message(finding)
     assert finding.savings.low_ms == pytest.approx(5.6)
     assert finding.savings.high_ms == pytest.approx(most_ms, rel=0.01)
+
+
+def test_a_helper_that_works_in_bursts_is_told_so_and_makes_no_team_wait_for_most_of_a_step() -> None:
+    finding = _found(polled(8.0, 2, host__helpers=(Helper(5120, "python", 0.4, False),)))
+    assert (finding.id, finding.severity) == ("PD12.busy-helper", Severity.NOTE)
+    assert "works in bursts" in _message(finding) and "less often" in finding.fix.text
+    assert finding.savings.high_ms == pytest.approx(number(finding, "cost_ms"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 from perfdoctor.evidence.host import build_host, build_monitor_cpus, samples_between
 from perfdoctor.evidence.model import Helper, Host, Missing, Neighbour
 from perfdoctor.recording.host import (
-    AwakeProcess,
     CpuSample,
     GpuProcess,
     GpuSample,
@@ -15,6 +14,7 @@ from perfdoctor.recording.host import (
     JobSample,
     NeighbourProcess,
     NeighbourSample,
+    OwnProcess,
     Throttling,
 )
 
@@ -180,14 +180,18 @@ def test_building_twice_gives_the_same() -> None:
     assert _host(samples) == _host(list(reversed(samples)))
 
 
-def test_helpers_are_what_never_slept_and_neither_trains_nor_makes_batches() -> None:
-    rank, helper, worker = (AwakeProcess(pid, "python", 0.75) for pid in (1, 2, 3))
-    once = AwakeProcess(4, "sh", 1.0)
-    samples = [replace(_sample(end), job=replace(JOB, awake=(rank, helper, worker))) for end in range(1, 6)]
-    samples[2] = replace(samples[2], job=replace(JOB, awake=(rank, once)))
+def test_helpers_are_what_never_slept_or_worked_much_and_neither_trains_nor_makes_batches() -> None:
+    rank, helper, worker = (OwnProcess(pid, "python", 0.75) for pid in (1, 2, 3))
+    once = OwnProcess(4, "sh", 0.9)
+    samples = [replace(_sample(end), job=replace(JOB, busy=(rank, helper, worker))) for end in range(1, 6)]
+    samples[2] = replace(samples[2], job=replace(JOB, busy=(rank, once)))
     host = build_host(samples, 0, 100 * S, training={1, 3})
     assert isinstance(host, Host)
     assert host.helpers == (Helper(2, "python", 0.75),)
     samples[3] = replace(samples[3], job=JOB)
     host = build_host(samples, 0, 100 * S, training={1, 3})
-    assert isinstance(host, Host) and host.helpers == ()
+    assert isinstance(host, Host) and host.helpers == (Helper(2, "python", pytest.approx(0.45), False),)
+    bursts = [replace(_sample(end), job=replace(JOB, busy=(OwnProcess(2, "python", 0.3, False),))) for end in (1, 2)]
+    for sleeping, told in ((1, 0), (0, 1)):
+        host = build_host([*bursts, *[_sample(3 + more) for more in range(2 * sleeping)]], 0, 100 * S)
+        assert isinstance(host, Host) and len(host.helpers) == told

@@ -29,11 +29,12 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A process of the job that never slept, and neither trained nor made batches."""
+    """A process of the job that never slept or used much CPU, and neither trained nor made batches."""
 
     pid: int
     command: str
     cpus: float
+    never_sleeps: bool = True
 
     @property
     def who(self) -> str:
