@@ -13,7 +13,7 @@ from perfdoctor.api.findings import (
     present,
     savings,
 )
-from perfdoctor.api.quantities import Evidence, RepeatedWork, Step
+from perfdoctor.api.quantities import Evidence, Missing, RepeatedWork, Step
 
 from .._shared.aside import AROUND_MS, OPERATORS
 from .._shared.spread import Spread, spread, starts_of
@@ -27,7 +27,15 @@ def repeated_work(evidence: Evidence, step: Step, limits: Limits) -> tuple[Findi
     """One for each line; none where nothing is computed twice, or nobody looked."""
     starts = starts_of(evidence.epoch_starts)
     found = spread(evidence.repeated_work, starts.repeated if starts else (), starts)
-    return present(*(_finding(step, one, limits, often) for one, often in found if not _is_benchmark(one)))
+    searched = evidence.searched_modules
+    debugged = set() if isinstance(searched, Missing) else {call.site for call in searched}  # PD16 tells of those
+    return present(
+        *(
+            _finding(step, one, limits, often)
+            for one, often in found
+            if not _is_benchmark(one) and one.at not in debugged
+        )
+    )
 
 
 def _is_benchmark(one: RepeatedWork) -> bool:

@@ -11,7 +11,8 @@ turns. Python's debugging allocator (`PYTHONMALLOC=debug`, `PYTHONDEVMODE`, `-X 
 like its own, with these settings and without. Modes around the passes (`FlopCounterMode`, a `TorchDispatchMode` or
 `TorchFunctionMode` of the job's own): a clock around what they are called for, in a few steps, less the operators
 themselves; a default device (`torch.set_default_device`): the calls that it hears of, and what one takes longer with
-it. Lines that read tensors to test them: `assert`, `isnan`, `isinf`, `isfinite`.
+it. Lines that read tensors to test them: `assert`, `isnan`, `isinf`, `isfinite`. The search for overflows that
+transformers' trainer makes in each module (`debug="underflow_overflow"`), by its calls.
 
 Why it costs time
 -----------------
@@ -80,6 +81,7 @@ from .deterministic import deterministic_algorithms, deterministic_ms
 from .limits import Limits
 from .modes import modes_left_on, modes_ms
 from .profiler import profiler_left_on, profiler_ms
+from .searching import searched_modules, searching_ms
 from .tracing import traced_allocations, tracing_ms
 
 _NOT_TOLD = Missing("one run cannot tell")
@@ -98,6 +100,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         traced_allocations(evidence, step, limits),
         debugging_allocator(evidence, step, limits),
         *modes_left_on(evidence, step, limits),
+        searched_modules(evidence, step, limits),
     )
     if findings:
         return found(*findings)
@@ -128,6 +131,7 @@ def _told(evidence: Evidence, step: Step) -> tuple[Measurement, ...]:
         ("tracing_ms", tracing_ms(evidence, step), "`tracemalloc`"),
         ("allocator_ms", allocator_ms(evidence, step), "Python's debugging allocator"),
         ("modes_ms", modes_ms(evidence), "modes of the job's own"),
+        ("searching_ms", searching_ms(evidence), "transformers' search for overflows"),
     )
     return tuple(milliseconds(name, ms, label) for name, ms, label in asked if not isinstance(ms, Missing) and ms > 0)
 

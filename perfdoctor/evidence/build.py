@@ -123,6 +123,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "schedules": lambda rank, steps: memory.calls(rank.process, steps, "schedule"),
     "processes": lambda rank, steps: memory.calls(rank.process, steps, "process"),
     "programs": lambda rank, steps: memory.calls(rank.process, steps, "program"),
+    "searched_modules": lambda rank, steps: memory.calls(rank.process, steps, "debug.frame"),
     "profiled": lambda rank, steps: profiled.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
     "host": lambda rank, steps: build_host(

@@ -26,6 +26,7 @@ from ill_runs.debugging import (
     deterministic,
     mode_left_on,
     profiled,
+    searched,
     tracing,
 )
 from ill_runs.discarded_gradients import discarded
@@ -222,6 +223,7 @@ ILL: dict[str, Evidence] = {
     "PD16.profiler-left-on": profiled(),
     "PD16.deterministic-algorithms": deterministic(),
     "PD16.tested-tensors": asserting(),
+    "PD16.searched-modules": searched(),
     "PD16.traced-allocations": tracing(),
     "PD16.debugging-allocator": debug_allocator(),
     "PD16.default-device": default_device(),
@@ -251,6 +253,7 @@ ILL: dict[str, Evidence] = {
     "PD10.broadcast-then-sum": otherwise("distance"),
     "PD10.whole-sort": otherwise("top"),
     "PD10.ignored-scores": otherwise("ignored"),
+    "PD10.enlarged-first": otherwise("enlarged"),
     "PD10.grown-by-cat": otherwise("grown"),
     "PD10.unchanged-work": unchanged(),
     "PD10.same-result": computed_again(),

@@ -18,6 +18,7 @@ from ill_runs.debugging import (
     deterministic,
     mode_left_on,
     profiled,
+    searched,
     tracing,
 )
 from perfdoctor.checks import cpu_ops, optimizer
@@ -247,3 +248,13 @@ def test_a_mode_that_was_not_timed_is_named_and_alarms_nobody() -> None:
     outcome = examine(with_(healthy(), modes=Modes(1.0, Missing("the job uses torch.compile"))), CHECK.limits)
     assert is_clear(outcome) and "cannot be told" in outcome.reason
     assert [m.value for m in outcome.measurements if m.name == "aids"] == ["a mode of the job's own around its steps"]
+
+
+@pytest.mark.parametrize(("ms", "count"), [(1.2, 0), (1.3, 1), (8.0, 1)])
+def test_a_search_for_overflows_is_told_by_the_time_of_its_calls(ms: float, count: int) -> None:
+    outcome = examine(searched(ms), CHECK.limits)
+    assert ids(outcome) == ["PD16.searched-modules"] * count
+    for finding in outcome.findings:
+        assert finding.location is not None and finding.location.line == MODE_LINE.line
+        assert finding.savings.low_ms == pytest.approx(0.9 * ms)
+        assert number(finding, "each_ms") == pytest.approx(ms / 100)

@@ -30,6 +30,11 @@ MODE_LINE = Site("train.py", 60, "main")
 ASSERT_LINE = Site("train.py", 47, "main")
 
 
+def searched(ms: float = 8.0) -> Evidence:
+    """transformers looks at 100 calls of modules in each step, of 25 ms."""
+    return with_(healthy(), searched_modules=(CallSite("debug.frame", MODE_LINE, 100.0, ms),))
+
+
 def profiled(**changes: Any) -> Evidence:
     """Every step, of 25 ms, with 1,500 operators that take 2.5 us longer each."""
     found = Profiled(

@@ -1,5 +1,5 @@
 """What a loop says while it trains: prints, log records, progress bars and trackers, timed by the line that asks; and
-what a trainer collects in evaluations.
+what a trainer collects in evaluations, or looks at for an error.
 
 A library is looked for among the loaded modules at a step's boundary, and changed only once it is there.
 """
@@ -56,6 +56,13 @@ _NAMES = {
 }
 """What a report calls those whose own names say little; one that is made, by its class."""
 
+_BY_KIND = {
+    collected.PLACE: collected.KIND,
+    # Of `TrainingArguments(debug="underflow_overflow")`: its hooks are there by now, and call this one.
+    ("transformers.debug_utils", "DebugUnderflowOverflow", ("create_frame",)): "debug.frame",
+}
+"""Others that are timed, each as a kind of call of its own."""
+
 
 class Loggers:
     """Those found so far."""
@@ -63,7 +70,7 @@ class Loggers:
     def __init__(self, calls) -> None:
         self.calls = calls
         self.changes = Changes()
-        self.wanted = [*PLACES, collected.PLACE]
+        self.wanted = [*PLACES, *_BY_KIND]
 
     def look(self) -> None:
         """Time what was imported since the last look."""
@@ -78,8 +85,8 @@ class Loggers:
                 original = vars(holder).get(name)
                 if original is None:
                     continue
-                if place is collected.PLACE:
-                    timed = self.calls.wrap(collected.KIND, original)
+                if place in _BY_KIND:
+                    timed = self.calls.wrap(_BY_KIND[place], original)
                 else:
                     called = owner if name == "__init__" else name
                     kind = "log:" + _NAMES.get(f"{owner}.{name}", _NAMES.get(called, called))
