@@ -98,7 +98,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     numbers = [share("logging_share", step.parts.logging / step.step_ms, "of the step, printing and logging")]
     if not isinstance(evaluations, Missing):
         findings += [
-            small_batches(step, evaluations, limits),
+            small_batches(evidence, step, evaluations, limits),
             sample_by_sample(step, evaluations, limits),
             outputs_kept(step, evaluations, limits),
             too_often(step, evaluations, limits),

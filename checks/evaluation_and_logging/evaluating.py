@@ -15,7 +15,7 @@ from perfdoctor.api.findings import (
     severity,
     share,
 )
-from perfdoctor.api.quantities import CodeLine, Decoding, Evaluations, Missing, Site, Step
+from perfdoctor.api.quantities import CodeLine, Decoding, Evaluations, Evidence, Missing, Site, Step
 
 from .limits import Limits
 
@@ -24,18 +24,30 @@ _TOGETHER = (0.5, 0.95)
 a shorter one."""
 
 
-def small_batches(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
+def _trained_on(evidence: Evidence, step: Step) -> float:
+    """Samples of a step, without a loader at least those of a call of the model; 0 where that is not known."""
+    if not isinstance(step.samples, Missing):
+        return step.samples
+    ops = evidence.ops
+    if isinstance(ops, Missing) or isinstance(ops.batch_replay, Missing):
+        return 0.0
+    return ops.batch_replay.batch
+
+
+def small_batches(evidence: Evidence, step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
     """Where a sample takes longer in evaluation than in a training step, which does more with it."""
-    if isinstance(step.samples, Missing) or not seen.samples or step.samples <= 0 or seen.batches <= 0:
+    trained_on = _trained_on(evidence, step)
+    if not trained_on or not seen.samples or seen.batches <= 0:
         return None
-    if seen.samples * limits.batch_factor > seen.training_samples:
+    training_samples = seen.training_samples or round(trained_on)
+    if seen.samples * limits.batch_factor > training_samples:
         return None
-    each_ms, training_ms = seen.forward_ms / (seen.batches * seen.samples), step.parts.forward / step.samples
+    each_ms, training_ms = seen.forward_ms / (seen.batches * seen.samples), step.parts.forward / trained_on
     if each_ms < limits.slower_factor * training_ms:
         return None
     saved_ms = (each_ms - training_ms) * seen.batches * seen.samples
     # Beside the forward pass, what is done once a batch: metrics, reads, handing it over.
-    per_batch_ms = max(0.0, seen.ms - seen.forward_ms - seen.start_ms) * (1 - seen.samples / seen.training_samples)
+    per_batch_ms = max(0.0, seen.ms - seen.forward_ms - seen.start_ms) * (1 - seen.samples / training_samples)
     low, high = saved_ms / seen.every_steps, (saved_ms + per_batch_ms) / seen.every_steps
     whole = whole_ms(step, seen)
     return Finding(
@@ -48,7 +60,7 @@ def small_batches(step: Step, seen: Evaluations, limits: Limits) -> Finding | No
         "of a training step does more for a sample in less time",
         evidence=(
             Measurement("samples", seen.samples, "count", "samples in a batch of evaluation"),
-            Measurement("training_samples", seen.training_samples, "count", "samples in a batch of training"),
+            Measurement("training_samples", training_samples, "count", "samples in a batch of training"),
             milliseconds("each_ms", each_ms, "forward pass of a sample, evaluation"),
             milliseconds("training_each_ms", training_ms, "forward pass of a sample, training"),
             Measurement("batches", round(seen.batches), "count", "batches of an evaluation"),
@@ -58,7 +70,7 @@ def small_batches(step: Step, seen: Evaluations, limits: Limits) -> Finding | No
         location=location(seen.loader_site),
         fix=Fix(
             text="Evaluate in batches at least as large as training's: without gradients they need less memory.",
-            code=f"val_loader = DataLoader(..., batch_size={seen.training_samples})",
+            code=f"val_loader = DataLoader(..., batch_size={training_samples})",
             risk="A metric that is a mean over batches weighs the last, smaller one differently.",
         ),
         savings=savings(

@@ -19,6 +19,8 @@ _LOOPED_SHARE = 0.5
 _LOOKUPS = ("index", "_index_put_impl_", "index_put_", "index_select", "index_add_", "gather", "scatter_add_")
 _REWRITTEN = 0.3
 """Of a layer's time, that others save, from which on they are what is to be done about it."""
+_DOUBLE = 0.5
+"""Of a layer's time, in operators of the whole step in float64."""
 _LOOKED_UP = 0.5
 """Of a layer's time, in such operators of the whole step, from which on they are what it does."""
 _POOLED = (0.85, 0.98)
@@ -31,7 +33,7 @@ def memory_bound_layers(case: Case) -> tuple[Finding, ...]:
     if not case.profile.flops_per_step:
         return ()
     slow = [layer for layer in case.profile.layers if _is_slow(case, layer)]
-    elsewhere = (_is_loop, _is_lookup, _is_rewritten)
+    elsewhere = (_is_loop, _is_lookup, _is_rewritten, _is_double)
     return tuple(
         _finding(case, layer) for layer in slow if not any(is_told(case.evidence, layer) for is_told in elsewhere)
     )
@@ -49,6 +51,11 @@ def _is_lookup(evidence: Evidence, layer: Layer) -> bool:
     ops = evidence.ops
     found = [] if not layer.own or isinstance(ops, Missing) else [op for op in ops.ops if op.name in _LOOKUPS]
     return sum(op.self_ms_per_step for op in found) >= _LOOKED_UP * layer.ms
+
+
+def _is_double(evidence: Evidence, layer: Layer) -> bool:
+    """Whether most of its time may be arithmetic in float64: PD07 tells what that costs, with its line."""
+    return not isinstance(evidence.ops, Missing) and layer.own and evidence.ops.self_ms("float64") >= _DOUBLE * layer.ms
 
 
 def _is_slow(case: Case, layer: Layer) -> bool:

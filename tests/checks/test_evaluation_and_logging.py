@@ -61,7 +61,12 @@ def test_small_batches_save_what_the_forward_pass_takes_longer_than_in_training(
     assert finding.savings.high_ms == pytest.approx((350 + 390 * 31 / 32) / 50)  # 10 ms are the iterator's start
 
 
-@pytest.mark.parametrize("changes", [{"samples": 17}, {"samples": 0}, {"forward_ms": 60.0}, {"training_samples": 0}])
+def test_without_a_loader_a_batch_of_training_is_what_its_forward_pass_is_given() -> None:
+    finding = found(small_evaluation_batches(training_samples=0))
+    assert finding.id == "PD20.small-evaluation-batches" and number(finding, "training_samples") == 32
+
+
+@pytest.mark.parametrize("changes", [{"samples": 17}, {"samples": 0}, {"forward_ms": 60.0}])
 def test_batches_are_not_small_where_nothing_shows_that_they_cost(changes: dict[str, float]) -> None:
     assert is_clear(examined(small_evaluation_batches(**changes)))
 

@@ -343,11 +343,14 @@ def test_a_layer_whose_operators_others_could_stand_for_is_told_by_its_line(
 
 
 @pytest.mark.parametrize(("own", "ms", "count"), [(True, 5.0, 0), (True, 4.0, 1), (False, 5.0, 1)])
-def test_a_layer_that_looks_up_rows_is_none_that_compiling_helps(own: bool, ms: float, count: int) -> None:
+def test_a_layer_that_looks_up_rows_or_counts_in_float64_is_none_that_compiling_helps(
+    own: bool, ms: float, count: int
+) -> None:
     run = memory_bound(own=own)
     lookups = Op("index", "float32", "[192, 192, 32]", 4.0, ms, ms, 0.0)
-    ran = with_(run, ops__ops=(lookups, *run.ops.ops))  # type: ignore[union-attr]
-    assert _ids(ran) == ["PD09.memory-bound-layer"] * count
+    looks_up = with_(run, ops__ops=(lookups, *run.ops.ops))  # type: ignore[union-attr]
+    for ran in (looks_up, with_(run, ops__self_ms_by_dtype=(("float64", ms),))):
+        assert _ids(ran) == ["PD09.memory-bound-layer"] * count
 
 
 def test_a_layer_of_the_users_own_is_not_told_to_pool() -> None:
