@@ -76,6 +76,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Checkpoints, Evidence, Job, Missing, Step
 
+from ._shared.lines import told_trainer
 from ._shared.wording import in_words_of
 
 
@@ -97,6 +98,10 @@ _VIEWS = 1.25
 """Storage over what is shown of it, from which on views of larger tensors are worth naming."""
 _MOSTLY = 4
 """The same, from which on to save clones is what to do first."""
+
+
+_HOW_OFTEN = ("save_steps", "save_strategy", "every_n_train_steps", "every_n_epochs")
+"""Options of trainers."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -171,7 +176,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
             Measurement("wanted", wanted, "count", "steps from one to the next at which saving costs 2 %"),
             *numbers,
         ),
-        location=location(saves.site),
+        location=location(told_trainer(job, saves.site, *_HOW_OFTEN)),
         fix=Fix(
             text=("Save clones, which hold what they show and no more. " if _saves_views(saves) else "")
             + "Save less often, so that it costs 2 % at most; where it must be this often, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfdoctor.api.quantities import CallSite, Evidence, Layer, Line, Missing, Site
+from perfdoctor.api.quantities import CallSite, Evidence, Job, Layer, Line, Missing, Site
 
 PYTHON_PARTS = ("forward", "other")
 """The parts of a step in which the job's own Python issues the operators."""
@@ -31,6 +31,13 @@ def forward_line(evidence: Evidence) -> Site | None:
     """The dearest line of the forward pass, else the one that calls the model."""
     lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
     return next((line.site for line in lines if line.part == "forward"), None) or model_call(evidence)
+
+
+def told_trainer(job: Job, site: Site | Missing | None, *options: str) -> Site | Missing | None:
+    """The line that gives a trainer one of these options, where the site is that of a call in which a library decides;
+    else the site."""
+    decides = site is None or isinstance(site, Missing) or bool(site.via)
+    return (job.option(*options) if decides else None) or site
 
 
 def _model(evidence: Evidence) -> Layer | None:

@@ -16,6 +16,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, Loader, Missing, Step
 
+from .._shared.lines import told_trainer
 from .._shared.wording import in_words_of
 from .case import Limits
 
@@ -56,7 +57,15 @@ def mixed_lengths(evidence: Evidence, step: Step, loader: Loader | None, limits:
             milliseconds("now_ms", ways.now_ms, "forward and backward as they are"),
             milliseconds("mean_ms", dict(ways.times)[_WAY], "on sequences of the mean length"),
         ),
-        location=location(loader.site if loader is not None else None),
+        location=location(
+            told_trainer(
+                evidence.job,
+                None if loader is None else loader.site,
+                "train_sampling_strategy",
+                "group_by_length",
+                "per_device_train_batch_size",
+            )
+        ),
         fix=Fix(
             text="Put samples of like length into a batch. Where a sampler does so already, look at the lengths it is "
             "given.",

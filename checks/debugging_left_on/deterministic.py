@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, location, milliseconds, savings
 from perfdoctor.api.quantities import Deterministic, DeterministicTiming, Evidence, Missing, Step
 
+from .._shared.lines import told_trainer
 from .limits import Limits
 from .passes import slower
 
@@ -54,7 +55,7 @@ def deterministic_algorithms(evidence: Evidence, step: Step, limits: Limits) -> 
                 else ()
             ),
         ),
-        location=location(told.site),
+        location=location(told_trainer(evidence.job, told.site, "deterministic", "full_determinism")),
         fix=_fix(told, fills),
         savings=savings(
             step,

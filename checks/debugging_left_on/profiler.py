@@ -15,6 +15,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
+from .._shared.lines import told_trainer
 from .limits import Limits
 
 _IN_A_JOB = 1.6
@@ -57,7 +58,7 @@ def profiler_left_on(evidence: Evidence, step: Step, limits: Limits) -> Finding 
             milliseconds("timed_ms", ms / _IN_A_JOB, "operators per step times what one takes longer, timed"),
             *((Measurement("records", ", ".join(profiled.options), "text", "recorded"),) if profiled.options else ()),
         ),
-        location=location(profiled.site),
+        location=location(told_trainer(evidence.job, profiled.site, "profiler")),
         fix=_emitter(profiled.options[0])
         if profiled.options and profiled.options[0] in _EMITTERS
         else Fix(

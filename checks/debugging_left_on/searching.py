@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds, savings
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
+from .._shared.lines import told_trainer
 from .limits import Limits
 
 _SAVED = (0.9, 1.05)
@@ -40,7 +41,7 @@ def searched_modules(evidence: Evidence, step: Step, limits: Limits) -> Finding 
             Measurement("calls", calls, "count", "calls of modules that are looked at, per step"),
             milliseconds("each_ms", cost.ms / max(calls, 1e-9), "for each of them"),
         ),
-        location=location(evidence.searched_modules[0].site),
+        location=location(told_trainer(evidence.job, evidence.searched_modules[0].site, "debug")),
         fix=Fix(
             text="Take it out once the overflow is found.",
             code="TrainingArguments(...)  # without debug='underflow_overflow'",

@@ -17,8 +17,11 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import CodeLine, Decoding, Evaluations, Evidence, Missing, Site, Step
 
+from .._shared.lines import told_trainer
 from .limits import Limits
 
+_HOW_OFTEN = ("eval_steps", "eval_strategy", "val_check_interval", "check_val_every_n_epoch")
+"""Options of trainers."""
 _TOGETHER = (0.5, 0.95)
 """Of what is done sample by sample: what has to be done on the CPU (texts to compare, boxes to match) stays a loop, if
 a shorter one."""
@@ -67,7 +70,7 @@ def small_batches(evidence: Evidence, step: Step, seen: Evaluations, limits: Lim
             milliseconds("evaluation_ms", seen.ms, "an evaluation"),
             Measurement("every", round(seen.every_steps), "count", "steps from one to the next"),
         ),
-        location=location(seen.loader_site),
+        location=location(told_trainer(evidence.job, seen.loader_site, "per_device_eval_batch_size")),
         fix=Fix(
             text="Evaluate in batches at least as large as training's: without gradients they need less memory.",
             code=f"val_loader = DataLoader(..., batch_size={training_samples})",
@@ -136,7 +139,7 @@ def _first_of_the_largest(lines: tuple[CodeLine, ...]) -> Site:
     return next(line.site for line in lines if (line.site.file, line.site.function) == most)
 
 
-def too_often(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
+def too_often(evidence: Evidence, step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
     """How often is a choice, and an opportunity; where it takes longer than training, hardly one that was meant."""
     least = limits.min_held_out_share if seen.held_out and seen.regular else limits.min_evaluation_share
     if seen.count < 2 or seen.share < least or seen.every_steps < 1:
@@ -169,7 +172,7 @@ def too_often(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
             Measurement("every", round(seen.every_steps), "count", "steps from one to the next"),
             Measurement("wanted_every", every, "count", "steps, for a twentieth of the time"),
         ),
-        location=location(seen.iterated_at),
+        location=location(told_trainer(evidence.job, seen.iterated_at, *_HOW_OFTEN)),
         fix=Fix(
             text="Evaluate every {wanted_every:step}, which is a twentieth of the time, or on a part of the set.",
             code=f"if step % {every} == 0:\n    evaluate()",

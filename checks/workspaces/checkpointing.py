@@ -16,7 +16,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
-from .._shared.lines import forward_line
+from .._shared.lines import forward_line, told_trainer
 from .._shared.wording import in_words_of
 from .limits import Limits
 
@@ -46,7 +46,7 @@ def needless_checkpointing(evidence: Evidence, step: Step, limits: Limits) -> Fi
             milliseconds("kept_ms", dict(ways.times)[_WAY], "with activations kept"),
             Measurement("kept_bytes", ways.kept_bytes, "bytes", "kept for the backward pass then"),
         ),
-        location=location(forward_line(evidence)),
+        location=location(told_trainer(evidence.job, forward_line(evidence), "gradient_checkpointing")),
         fix=Fix(
             text="Keep the activations: checkpoint no layer, or only those that the memory has no room for.",
             code=in_words_of(

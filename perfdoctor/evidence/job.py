@@ -8,7 +8,8 @@ from typing import cast
 from ..launch.masking import masked
 from ..recording.model import ProcessRecording
 from ..recording.nodes import Node, starts_before
-from .model import EndKind, Job, JobEnd, JobNode, ranks_in_words
+from ..recording.settings import Settings
+from .model import EndKind, Job, JobEnd, JobNode, Site, option, ranks_in_words
 from .nodes import nodes as machine_names
 
 Ranks = Sequence[tuple[Node, ProcessRecording]]
@@ -40,6 +41,10 @@ def _speaker(node: Node, ranks: Ranks) -> ProcessRecording | None:
     return next(iter([*of_node, *node.recording.processes]), None)
 
 
+def _option(settled: Settings | None, *names: str) -> Site | None:
+    return None if settled is None else option(settled.options, *names)
+
+
 def build(node: Node, nodes: Mapping[Node, str], ranks: Ranks) -> Job:
     """As the ranks of one node know it."""
     facts, processes = node.recording.facts, node.recording.processes
@@ -61,8 +66,9 @@ def build(node: Node, nodes: Mapping[Node, str], ranks: Ranks) -> Job:
         helpers=len(roles) - len(ranks) - roles.count("worker"),
         frameworks=settled.frameworks if settled else (),
         trainer=settled.trainer if settled else "",
-        accumulation_at=settled.accumulation_at if settled else None,
-        batch_at=settled.batch_at if settled else None,
+        accumulation_at=_option(settled, "accumulate_grad_batches", "gradient_accumulation_steps"),
+        batch_at=_option(settled, "per_device_train_batch_size", "per_gpu_train_batch_size"),
+        options=settled.options if settled else (),
         environment=tuple(sorted(facts.environment.items())),
         compiled=bool(settled and settled.compiled),
         compile_lacks=settled.compile_lacks if settled else None,

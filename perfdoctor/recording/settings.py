@@ -176,6 +176,15 @@ PLAIN_ALLOCATOR = Missing("Python's allocator is not a debugging one, or what th
 
 
 @dataclass(frozen=True, slots=True)
+class TrainerOption:
+    """A keyword that the job's script gives a trainer."""
+
+    name: str
+    """`eval_steps`."""
+    site: Site
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All that is read once."""
 
@@ -191,10 +200,8 @@ class Settings:
     frameworks: tuple[str, ...] = ()
     trainer: str = ""
     """Whose training loop it is: `lightning`, `transformers`, `accelerate`, or "" for the job's own."""
-    accumulation_at: Site | None = None
-    """The line of the job's script that tells a trainer how many batches to accumulate."""
-    batch_at: Site | None = None
-    """The one that tells it the size of a batch."""
+    options: tuple[TrainerOption, ...] = ()
+    """What the job's script tells a trainer."""
     tracer: str = ""
     """The package whose trace or profile function the training thread runs under: `coverage`, `bdb`; "" for none."""
     traced_frames: int = 0

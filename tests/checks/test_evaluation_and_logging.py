@@ -19,8 +19,8 @@ from ill_runs.evaluation_and_logging import (
 from perfdoctor.checks.evaluation_and_logging import CHECK
 from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, with_
 
-from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import LoggingLine, Site
+from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
+from perfdoctor.evidence.model import LoggingLine, Site, TrainerOption
 
 examined, found = asked(CHECK)
 
@@ -208,3 +208,17 @@ def test_texts_written_without_a_cache_are_told_with_their_line() -> None:
     within = found(written_without_cache(regular=True))
     assert within.savings.part is Part.COMPUTE
     assert is_clear(examined(written_without_cache(1.0)))
+
+
+def test_where_a_trainer_evaluates_the_line_of_its_option_is_told() -> None:
+    called, option = Site("train.py", 60, "main", "transformers/trainer.py:train"), Site("train.py", 48, "main")
+    told = {
+        "job__options": (
+            TrainerOption("eval_strategy", Site("train.py", 47, "main")),
+            TrainerOption("eval_steps", option),
+        )
+    }
+    assert found(with_(evaluating(iterated_at=called), **told)).location == Location("train.py", 48, "main")
+    assert found(evaluating(iterated_at=called)).location == Location("train.py", 60, "main")
+    own = Site("train.py", 60, "main")
+    assert found(with_(evaluating(iterated_at=own), **told)).location == Location("train.py", 60, "main")

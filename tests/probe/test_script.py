@@ -18,6 +18,7 @@ def arguments(size):
         output_dir="out",
         per_device_train_batch_size=size,
         gradient_accumulation_steps=8,
+        group_by_length=False,
     )
 
 Trainer(args=arguments(2)).train()
@@ -33,20 +34,20 @@ def main(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_a_trainers_keywords_are_found_with_their_function(main: Path) -> None:
-    assert script.decided("transformers") == {
-        "batch": (str(main), 7, "arguments", None),
-        "accumulation": (str(main), 8, "arguments", None),
+    assert script.options("transformers") == {
+        "per_device_train_batch_size": (str(main), 7, "arguments", None),
+        "gradient_accumulation_steps": (str(main), 8, "arguments", None),
     }
-    assert script.decided("accelerate") == {"accumulation": (str(main), 8, "arguments", None)}
+    assert script.options("accelerate") == {"gradient_accumulation_steps": (str(main), 8, "arguments", None)}
 
 
 def test_without_a_trainer_or_its_words_nothing_is_decided(main: Path) -> None:
-    assert script.decided("") == script.decided("lightning") == {}
+    assert script.options("") == script.options("lightning") == {}
 
 
 @pytest.mark.parametrize("text", ["def (", "\0", "x = 1\n" * 300_000], ids=["no Python", "no text", "too large"])
 def test_a_script_that_cannot_be_read_decides_nothing(main: Path, text: str) -> None:
     main.write_text(text)
-    assert script.decided("transformers") == {}
+    assert script.options("transformers") == {}
     main.unlink()
-    assert script.decided("transformers") == {}
+    assert script.options("transformers") == {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ...recording.base import Site
+from ...recording.settings import TrainerOption
 
 EndKind = Literal["finished", "stopped", "crashed", "killed", "interrupted", "timeout", "running", "unknown"]
 
@@ -80,15 +81,27 @@ class Job:
     """Nobody observed it: what is known of it is a profiler's trace, whose file stands for the command."""
     batch_at: Site | None = None
     """The line that tells a trainer the size of a batch."""
+    options: tuple[TrainerOption, ...] = ()
+    """What the job's script tells a trainer."""
     nodes: tuple[JobNode, ...] = ()
     """Of which there are recordings, where there are several."""
     node: str = ""
     """By name, the one that this rank ran on; "" where there is one only."""
 
+    def option(self, *names: str) -> Site | None:
+        """The line that gives the trainer the first of these keywords that it is given."""
+        return option(self.options, *names)
+
     @property
     def seen_ranks(self) -> int:
         """On all machines."""
         return sum(len(node.ranks) for node in self.nodes) or self.local_ranks
+
+
+def option(options: Sequence[TrainerOption], *names: str) -> Site | None:
+    """The line of the first of these keywords that is given."""
+    lines = {one.name: one.site for one in options}
+    return next((lines[name] for name in names if name in lines), None)
 
 
 _MOST_RUNS = 4

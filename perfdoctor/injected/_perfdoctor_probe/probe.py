@@ -406,8 +406,8 @@ class Probe:
         optimizer = self.optimizer() if self.optimizer is not None else None
         self.without_optimizer, self.compiles_late = self.optimizer is None, False
         seen = {name: getattr(self, name) for name in ("autocast", "onednn", "cudnn")}
-        noted = {**script.decided(settings.trainer()), **self.noted}
-        seen["sites"] = {name: self.sites.number(place) for name, place in noted.items()}
+        for name, places in (("sites", self.noted), ("options", script.options(settings.trainer()))):
+            seen[name] = {one: self.sites.number(place) for one, place in places.items()}
         seen["data_parallel"] = self.discovery.data_parallel()
         with settings.NotCompiled():
             facts = settings.torch_settings(optimizer, seen)

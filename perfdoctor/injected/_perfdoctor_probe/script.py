@@ -9,18 +9,22 @@ import sys
 
 _LARGEST = 1 << 20
 _WORDS = {
-    "lightning": {"accumulation": ("accumulate_grad_batches",)},
-    "transformers": {
-        "accumulation": ("gradient_accumulation_steps",),
-        "batch": ("per_device_train_batch_size", "per_gpu_train_batch_size"),
-    },
-    "accelerate": {"accumulation": ("gradient_accumulation_steps",)},
+    "lightning": (
+        "accumulate_grad_batches val_check_interval check_val_every_n_epoch every_n_train_steps every_n_epochs "
+        "detect_anomaly profiler deterministic precision"
+    ).split(),
+    "transformers": (
+        "gradient_accumulation_steps per_device_train_batch_size per_gpu_train_batch_size per_device_eval_batch_size "
+        "eval_steps eval_strategy save_steps save_strategy debug train_sampling_strategy group_by_length "
+        "dataloader_num_workers gradient_checkpointing full_determinism"
+    ).split(),
+    "accelerate": ["gradient_accumulation_steps"],
 }
-"""By trainer: what is decided, and the keywords that decide it."""
+"""By trainer: keywords that decide what it does in each step or between two."""
 
 
-def decided(trainer: str) -> dict:
-    """Where the script decides something, as places; empty without such words, or where the script cannot be read."""
+def options(trainer: str) -> dict:
+    """Where the script gives them, as places by keyword; empty without any, or where the script cannot be read."""
     words = _WORDS.get(trainer)
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     if words is None or not isinstance(file, str):
@@ -35,11 +39,14 @@ def decided(trainer: str) -> dict:
     found: dict = {}
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         for keyword in call.keywords:
-            for what, names in words.items():
-                if keyword.arg in names:
-                    line = keyword.value.lineno
-                    found.setdefault(what, (os.path.abspath(file), line, _function(tree, line), None))
+            if keyword.arg in words and not _is_off(keyword.value):
+                line = keyword.value.lineno
+                found.setdefault(keyword.arg, (os.path.abspath(file), line, _function(tree, line), None))
     return found
+
+
+def _is_off(value) -> bool:
+    return isinstance(value, ast.Constant) and (value.value is None or value.value is False)
 
 
 def _function(tree, line: int) -> str:
