@@ -8,8 +8,8 @@ reading weights. After the last step the job's own forward and backward are run 
 that cannot be (other ranks, hooks, a compiled model), the largest products are timed with the present batch, a larger
 and a smaller one. The rate of a large product on this machine says how far from its peak the job is. On a GPU, how much
 of the step its kernels are busy, and how much of its memory is used. Of a batch of tokens, how many at the end of all
-rows, or at their beginning, are one and the same number: the passes are run again without these; and on rows as long as
-its sequences are on average, where that is much less.
+rows, or at their beginning, are one and the same number, and of a batch of recordings at their end: the passes are run
+again without these; and on rows as long as its sequences are on average, where that is much less.
 
 Why it costs time
 -----------------
@@ -47,9 +47,10 @@ Limits
 The prediction covers throughput, not how many epochs a model then needs. Elementwise operators are taken to grow in
 proportion to the batch beyond their launch. Where a loop runs once per sample its operators count as growing;
 a wait in the forward pass does too. What other libraries (NumPy, OpenCV) do in the forward pass is not seen. Padding
-is looked for in one batch of each shape, in whole numbers of two dimensions, samples first, which a module is called
-with; not in sequences of other numbers alone, nor where the passes cannot be run again or the model takes no shorter
-sequences.
+is looked for in one batch of each shape that a module is called with, samples first: in whole numbers of two
+dimensions, and in other numbers of two or three, of at least four samples, where rows end at places of their own. A
+batch that happens to hold a long sequence hides what others are padded by. Not where the passes cannot be run again, or
+the model takes no shorter sequences.
 
 References
 ----------

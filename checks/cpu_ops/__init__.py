@@ -10,18 +10,20 @@ the one before. For three steps on a CPU, which operators are called with the sa
 unchanged since, and what was made of it in the same way), and what they and their nodes in the backward pass take; and
 which of them could be others: products of matrices in another order, with a matrix that is nearly empty, or for their
 diagonal alone, products, differences and sizes of differences of each with each that are added up, sorts of which
-little is used, scores that a loss is told to ignore, a tensor that each iteration joins with one more part or writes
-one more part into, a tensor that is read part by part, a table of which columns are looked up, a queue that each step
-joins anew to replace a few of its rows, diagonal matrices that are factored or solved with, sparse ones that are kept
-by coordinates, Fourier transforms of lengths with a large prime factor. Such a way is tried on the job's own tensors,
-timed, and counts only if the numbers are the same and nobody else reads what would not be made; of a shorter transform
-and of a queue's new rows only the time is compared, and of parts that are written or read what the backward pass does
-for them is counted. For three steps, the arguments and results of each call of the user's own functions, by hashes of
-what they hold: what Python and NumPy compute again. Into which operators each result goes: what no backward pass goes
-through and nobody reads. Where steps take long at equal distances, the operators without a graph of one of them, such
-as those of an evaluation, in the same ways. For a step or two, all lines of the user's code with what they take, Python
-and libraries included: those that issue hardly any operators are told by function. Loops over parameters and copies of
-the model's state are told by PD17.
+little is used, scores that a loss is told to ignore or of which a few rows are picked, pictures that are made larger
+before a 1x1 convolution, a tensor that each iteration joins with one more part or writes one more part into, a tensor
+that is read part by part, a table of which columns are looked up, a queue that each step joins anew to replace a few of
+its rows, diagonal matrices that are factored or solved with, sparse ones that are kept by coordinates, Fourier
+transforms of lengths with a large prime factor. Such a way is tried on the job's own tensors, timed, and counts only if
+the numbers are the same and nobody else reads what would not be made; of a shorter transform and of a queue's new rows
+only the time is compared, and of parts that are written or read what the backward pass does for them is counted. For
+three steps, the arguments and results of each call of the user's own functions, by hashes of what they hold: what
+Python and NumPy compute again; where a function seems to be given one of a few arguments by chance, how many there are
+is estimated from how many calls came again, and from that what comes again in the run. Into which operators each result
+goes: what no backward pass goes through and nobody reads. Where steps take long at equal distances, the operators
+without a graph of one of them, such as those of an evaluation, in the same ways. For a step or two, all lines of the
+user's code with what they take, Python and libraries included: those that issue hardly any operators are told by
+function. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
@@ -59,6 +61,8 @@ Example
     features = F.one_hot(atom, 100).float() @ weight                  # weight[atom]
     policy = MultivariateNormal(mean, torch.diag_embed(std**2))       # Independent(Normal(mean, std), 1)
     loss = F.cross_entropy(head(hidden), labels)                      # labels are -100 for 85 % of the rows
+    logits = head(hidden)[:, -1]                                      # head(hidden[:, -1])
+    image = conv1x1(F.interpolate(x, scale_factor=4))                 # F.interpolate(conv1x1(x), scale_factor=4)
 
 How to fix
 ----------
