@@ -32,7 +32,7 @@ class Observed:
             monkeypatch.setattr(module, "_clock", clock)
         self.lines: list[dict[str, Any]] = []
         recorder = SimpleNamespace(record=lambda kind, /, **fields: self.lines.append({"k": kind, **fields}))
-        sites = SimpleNamespace(here=lambda depth=1: 1)
+        sites = SimpleNamespace(here=lambda depth=1: 1, is_library=lambda file: True)
         self.guard = Guard(lambda hook, error: None)
         self.loop = Loop(
             recorder,

@@ -56,12 +56,11 @@ _NAMES = {
 }
 """What a report calls those whose own names say little; one that is made, by its class."""
 
-_BY_KIND = {
-    collected.PLACE: collected.KIND,
-    # Of `TrainingArguments(debug="underflow_overflow")`: its hooks are there by now, and call this one.
-    ("transformers.debug_utils", "DebugUnderflowOverflow", ("create_frame",)): "debug.frame",
-}
-"""Others that are timed, each as a kind of call of its own."""
+_SEARCHED = "transformers.debug_utils", "DebugUnderflowOverflow", ("create_frame",)
+"""Of `TrainingArguments(debug="underflow_overflow")`: its hooks are there by now, and call this one."""
+_OTHERS = (collected.PLACE, _SEARCHED)
+_KINDS = {collected.PLACE[0]: collected.KIND, _SEARCHED[0]: "debug.frame"}
+"""Of calls that are timed and are no logging, by module."""
 
 
 class Loggers:
@@ -70,7 +69,7 @@ class Loggers:
     def __init__(self, calls) -> None:
         self.calls = calls
         self.changes = Changes()
-        self.wanted = [*PLACES, *_BY_KIND]
+        self.wanted = [*PLACES, *_OTHERS]
 
     def look(self) -> None:
         """Time what was imported since the last look."""
@@ -85,8 +84,8 @@ class Loggers:
                 original = vars(holder).get(name)
                 if original is None:
                     continue
-                if place in _BY_KIND:
-                    timed = self.calls.wrap(_BY_KIND[place], original)
+                if place in _OTHERS:
+                    timed = self.calls.wrap(_KINDS[module], original)
                 else:
                     called = owner if name == "__init__" else name
                     kind = "log:" + _NAMES.get(f"{owner}.{name}", _NAMES.get(called, called))
