@@ -80,6 +80,7 @@ from .in_python import metrics_in_python
 from .limits import Limits
 from .logging_calls import logging
 from .outputs_kept import outputs_kept
+from .unloaded import small_passes
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -94,6 +95,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         metrics_in_python(evidence, step, limits),
         *metrics_in_each_step(evidence, step, limits),
         without_cache(evidence, step, limits),
+        small_passes(evidence, step, limits),
     ]
     numbers = [share("logging_share", step.parts.logging / step.step_ms, "of the step, printing and logging")]
     if not isinstance(evaluations, Missing):

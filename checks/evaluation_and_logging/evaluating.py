@@ -15,7 +15,7 @@ from perfdoctor.api.findings import (
     severity,
     share,
 )
-from perfdoctor.api.quantities import CodeLine, Decoding, Evaluations, Evidence, Missing, Site, Step
+from perfdoctor.api.quantities import CodeLine, Decoding, Evaluations, Evidence, Missing, Site, Step, UnloadedPasses
 
 from .._shared.lines import told_trainer
 from .limits import Limits
@@ -27,7 +27,7 @@ _TOGETHER = (0.5, 0.95)
 a shorter one."""
 
 
-def _trained_on(evidence: Evidence, step: Step) -> float:
+def trained_on(evidence: Evidence, step: Step) -> float:
     """Samples of a step, without a loader at least those of a call of the model; 0 where that is not known."""
     if not isinstance(step.samples, Missing):
         return step.samples
@@ -39,13 +39,13 @@ def _trained_on(evidence: Evidence, step: Step) -> float:
 
 def small_batches(evidence: Evidence, step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
     """Where a sample takes longer in evaluation than in a training step, which does more with it."""
-    trained_on = _trained_on(evidence, step)
-    if not trained_on or not seen.samples or seen.batches <= 0:
+    known = trained_on(evidence, step)
+    if not known or not seen.samples or seen.batches <= 0:
         return None
-    training_samples = seen.training_samples or round(trained_on)
+    training_samples = seen.training_samples or round(known)
     if seen.samples * limits.batch_factor > training_samples:
         return None
-    each_ms, training_ms = seen.forward_ms / (seen.batches * seen.samples), step.parts.forward / trained_on
+    each_ms, training_ms = seen.forward_ms / (seen.batches * seen.samples), step.parts.forward / known
     if each_ms < limits.slower_factor * training_ms:
         return None
     saved_ms = (each_ms - training_ms) * seen.batches * seen.samples
@@ -205,11 +205,11 @@ def _how_it_is_known(seen: Evaluations) -> str:
     return called + "; whether training needs what is computed from the output could not be told"
 
 
-def part_of(seen: Evaluations | Decoding) -> Part:
+def part_of(seen: Evaluations | Decoding | UnloadedPasses) -> Part:
     """Where its time is billed: beside the steady step, unless that holds it."""
     return Part.COMPUTE if seen.regular else Part.EPOCH
 
 
-def whole_ms(step: Step, seen: Evaluations | Decoding) -> float:
+def whole_ms(step: Step, seen: Evaluations | Decoding | UnloadedPasses) -> float:
     """Of a step, with its part of what lies between steps where that holds it."""
     return step.step_ms if seen.regular else step.step_ms + step.irregular_ms

@@ -108,6 +108,7 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "anatomy": lambda rank: rank.anatomy,
     "evaluations": lambda rank: evaluation.build(rank.process, rank.anatomy),
     "decoding": lambda rank: evaluation.decoding(rank.process),
+    "unloaded_passes": lambda rank: evaluation.unloaded(rank.process),
 }
 """Fields of `Evidence` -> what they are made of."""
 

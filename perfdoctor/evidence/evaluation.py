@@ -9,9 +9,11 @@ import numpy as np
 
 from ..recording.lines import CodeLine, LinesWindow, RepeatsWindow
 from ..recording.model import Columns, Ints, ProcessRecording
-from .model import NO_LINE, CollectedOutputs, Decoding, Evaluations, JobAnatomy, Missing
+from .model import NO_LINE, CollectedOutputs, Decoding, Evaluations, JobAnatomy, Missing, UnloadedPasses
 from .steady import REGULAR_SHARE, Mask
 
+_MANY = 8
+"""Passes of one evaluation, at least."""
 _AFTER = ("other", "forward")
 """Parts in which outputs are worked on: with gradients on, what follows a forward pass may be its loss."""
 _WATCHED = 4.0
@@ -188,6 +190,25 @@ def decoding(process: ProcessRecording) -> Decoding | None:
         every_steps=len(steps) / holding,
         regular=holding > REGULAR_SHARE * len(steps),
         at=seen[0].site,
+    )
+
+
+def unloaded(process: ProcessRecording) -> UnloadedPasses | None:
+    """Those of steps that were seen to begin and end."""
+    steps = process.steps
+    if not len(steps):
+        return None
+    seen = held(process).inference
+    between = (seen["step"] > steps["step"][0]) & (seen["step"] <= steps["step"][-1])
+    seen = seen.where(between & (seen["evaluating"] == seen["forwards"]) & (seen["forwards"] >= _MANY))
+    if not len(seen):
+        return None
+    return UnloadedPasses(
+        ms=float(seen["forward_us"].mean()) / 1000,
+        passes=float(seen["forwards"].mean()),
+        samples=float(seen["samples"].sum() / seen["forwards"].sum()),
+        every_steps=len(steps) / len(seen),
+        at=process.evaluated[0].site if process.evaluated else NO_LINE,
     )
 
 

@@ -58,6 +58,7 @@ from .process import (
     Compiled,
     Cycle,
     Decoded,
+    EvaluatedLine,
     EvalWithGradSeen,
     Failure,
     ForwardsSeen,
@@ -147,6 +148,7 @@ class ProcessRecording:
     evaluations: Columns
     """`records.EVALUATION_COLUMNS`."""
     held_out: tuple[HeldOutLine, ...]
+    evaluated: tuple[EvaluatedLine, ...]
     decoded: tuple[Decoded, ...]
     """Of each step that held any, a record or more."""
     nodes: Columns
@@ -304,6 +306,7 @@ KINDS: Mapping[str, str] = {
     "profiler": "profiler",
     "profiler_timing": "profiler_timing",
     "held_out": "held_out",
+    "evaluated": "evaluated",
     "decoded": "decoded",
     "eval_with_grad": "eval_with_grad",
     "ddp": "reduced_model",

@@ -176,6 +176,13 @@ class HeldOutLine:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluatedLine:
+    """A line outside of modules that leads to many forward passes in evaluation mode, without a loader."""
+
+    site: Site
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded:
     """Forward passes without gradients in one step, each on all that the one before was given and one token more."""
 

@@ -54,6 +54,7 @@ from ill_runs.evaluation_and_logging import (
     outputs_joined,
     scored_in_python,
     small_evaluation_batches,
+    small_passes,
     written_without_cache,
 )
 from ill_runs.gc import automatic_collections, explicit_collections
@@ -303,6 +304,7 @@ ILL: dict[str, Evidence] = {
     "PD20.outputs-kept": outputs_joined(),
     "PD20.metrics-sample-by-sample": metrics_by_sample(),
     "PD20.evaluation-too-often": evaluating(),
+    "PD20.small-passes": small_passes(),
     "PD20.decoding-without-cache": written_without_cache(),
     # Of traces.
     "PD02.layout-kernels": traced(activity__layouts_ms=12.0),

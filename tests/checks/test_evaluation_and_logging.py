@@ -14,13 +14,14 @@ from ill_runs.evaluation_and_logging import (
     scored_in_python,
     scoring,
     small_evaluation_batches,
+    small_passes,
     written_without_cache,
 )
 from perfdoctor.checks.evaluation_and_logging import CHECK
 from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, with_
 
 from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import LoggingLine, Site, TrainerOption
+from perfdoctor.evidence.model import LoggingLine, Missing, Site, TrainerOption
 
 examined, found = asked(CHECK)
 
@@ -222,3 +223,21 @@ def test_where_a_trainer_evaluates_the_line_of_its_option_is_told() -> None:
     assert found(evaluating(iterated_at=called)).location == Location("train.py", 60, "main")
     own = Site("train.py", 60, "main")
     assert found(with_(evaluating(iterated_at=own), **told)).location == Location("train.py", 60, "main")
+
+
+def test_passes_on_single_samples_without_a_loader_are_an_opportunity() -> None:
+    evidence = small_passes()
+    finding = found(evidence)
+    assert (finding.id, finding.severity) == ("PD20.small-passes", Severity.NOTE)
+    assert finding.location == Location("train.py", 70, "score") and "split(32)" in (finding.fix.code or "")
+    assert not isinstance(evidence.step, Missing)
+    # Of 240 passes on one sample 7.5 on 32 are left, each as long as training's at most.
+    assert finding.savings.low_ms == pytest.approx((240 - 7.5 * evidence.step.parts.forward) / 40)
+    assert finding.savings.high_ms == pytest.approx(240 * (1 - 1 / 32) / 40)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"samples": 9.0}, {"ms": 60.0}, {"every_steps": 400.0}], ids=["not small", "as long in all", "rare"]
+)
+def test_passes_that_cost_little_more_than_larger_ones_are_none(changes: dict[str, float]) -> None:
+    assert is_clear(examined(small_passes(**changes)))

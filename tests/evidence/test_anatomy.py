@@ -8,7 +8,7 @@ import pytest
 from recordings import START_NS, batches, boundary, iterator, loader, process, recorded, sample, settings, site, steps
 
 from perfdoctor.evidence import anatomy, evaluation, steady
-from perfdoctor.evidence.model import Evaluations, JobAnatomy, Missing, Site
+from perfdoctor.evidence.model import Evaluations, JobAnatomy, Missing, Site, UnloadedPasses
 from perfdoctor.recording.model import RunFacts
 
 MS = 1000
@@ -18,11 +18,11 @@ TRAINING, VALIDATION = 1, 2
 
 
 def evaluations(
-    step: Sequence[int], us: int, *, forwards: int = 8, loader: int = VALIDATION, held_out: int = 0
+    step: Sequence[int], us: int, *, forwards: int = 8, loader: int = VALIDATION, held_out: int = 0, **more: int
 ) -> dict[str, Any]:
     rows = {"step": list(step), "us": us, "forwards": forwards, "forward_us": us // 2, "loader": loader}
     rows["held_out"] = held_out
-    return {"k": "evaluations", "n": len(step), **rows}
+    return {"k": "evaluations", "n": len(step), **rows, **more}
 
 
 def walls(n: int, **longer: int) -> list[int]:
@@ -223,6 +223,25 @@ def test_an_evaluation_is_told_by_what_it_is_made_of(tmp_path: Path) -> None:
     assert (seen.samples, seen.num_workers, seen.batches) == (4, 2, 8)
     assert seen.share == pytest.approx(480 / 1480, rel=0.01)
     assert seen.training_ms == pytest.approx(200, rel=0.02)
+
+
+def asked_without_a_loader(tmp_path: Path, *records: dict[str, Any], **more: int) -> UnloadedPasses | None:
+    """100 passes after every 20th step of 10 ms, which take 50 ms."""
+    seen = evaluations(range(20, 100, 20), 100 * MS, forwards=100, loader=-1, **more)
+    recording = recorded(tmp_path, boundary("optimizer"), settings(), steps(STEP, 100), trained(100), seen, *records)
+    return evaluation.unloaded(recording)
+
+
+def test_many_passes_without_a_loader_are_told_with_their_samples(tmp_path: Path) -> None:
+    line = site(3, 60, function="score"), {"k": "evaluated", "site": 3}
+    seen = asked_without_a_loader(tmp_path, *line, evaluating=100, samples=200)
+    assert seen is not None and (seen.passes, seen.samples, seen.every_steps) == (100, 2, 25)
+    assert seen.ms == pytest.approx(50) and isinstance(seen.at, Site) and seen.at.line == 60
+
+
+@pytest.mark.parametrize("more", [{"evaluating": 99, "samples": 100}, {}], ids=["an agent acts", "an older recording"])
+def test_passes_that_are_not_in_evaluation_mode_are_none(tmp_path: Path, more: dict[str, int]) -> None:
+    assert asked_without_a_loader(tmp_path, **more) is None
 
 
 EVALUATING = site(3, 60, function="score"), {"k": "held_out", "site": 3}

@@ -41,7 +41,7 @@ class Bench:
         self.records: list[tuple[str, dict[str, Any]]] = []
         self.faults: list[str] = []
         recorder = SimpleNamespace(record=lambda kind, /, **fields: self.records.append((kind, fields)))
-        sites = SimpleNamespace(here=lambda depth=1: 7)
+        sites = SimpleNamespace(here=lambda depth=1: 7, is_library=lambda file: False, at=lambda code, line: 7)
         guard = Guard(lambda hook, error: self.faults.append(hook))
         self.calls = Calls(recorder, self.loop, sites, guard)
         self.loggers = Loggers(self.calls)
@@ -49,7 +49,7 @@ class Bench:
         self.held_out: set[str] = set()
         """Names that stand for tensors of earlier steps."""
         met = SimpleNamespace(met=lambda module, arguments, step: arguments[0] in self.held_out)
-        self.evaluation = Evaluation(recorder, self.loop, self.loading, met, Decoding(recorder, sites))
+        self.evaluation = Evaluation(recorder, sites, self.loop, self.loading, met, Decoding(recorder, sites))
 
 
 @pytest.fixture
@@ -167,15 +167,18 @@ def test_printing_a_loss_does_not_end_it() -> None:
 # Evaluation
 
 
-def _evaluate(bench: Bench, forwards: int, data: str = "", took_ns: int = 1_000) -> None:
+ACTING, SCORING = SimpleNamespace(training=True), SimpleNamespace(training=False)
+
+
+def _evaluate(bench: Bench, forwards: int, data: Any = "", took_ns: int = 1_000, module: Any = ACTING) -> None:
     for _ in range(forwards):
         bench.loop.forward_began_ns = bench.loop.timeline.enter(timeline.FORWARD)
         bench.loop.timeline.leave(timeline.FORWARD)
-        bench.evaluation.forward_ended(took_ns, None, (data,), f"scores of {data}")
+        bench.evaluation.forward_ended(took_ns, module, (data,), f"scores of {data}")
 
 
 def _rows(bench: Bench) -> list[list[int]]:
-    return [list(row) for row in bench.evaluation.rows]
+    return [list(row[:6]) for row in bench.evaluation.rows]
 
 
 def test_an_evaluation_lasts_from_its_iterator_to_its_last_forward_pass(bench: Bench) -> None:
@@ -193,6 +196,23 @@ def test_without_an_iterator_it_lasts_from_the_steps_beginning(bench: Bench) -> 
     line.boundary()
     _evaluate(bench, 2)
     assert _rows(bench) == [[1, line.mark - line.boundary_ns, 2, 2_000, -1, 0]]
+
+
+@pytest.mark.parametrize(("module", "counted"), [(SCORING, (9, 27)), (ACTING, (0, 0))], ids=["scores", "acts"])
+def test_many_passes_in_evaluation_mode_are_told_with_their_samples_and_the_line_outside_of_modules(
+    bench: Bench, module: Any, counted: tuple[int, int]
+) -> None:
+    bench.loop.timeline.boundary()
+    _evaluate(bench, 9, torch.zeros(3, 5), module=module)
+    assert tuple(bench.evaluation.rows[0][6:]) == counted
+    told = [fields for kind, fields in bench.records if kind == "evaluated"]
+    assert told == [{"site": 7}] * bool(counted[0]), "once"
+
+
+def test_passes_on_batches_of_a_loader_have_that_for_a_line(bench: Bench) -> None:
+    bench.loading.rows = [(5, 0)]
+    _evaluate(bench, 9, torch.zeros(3, 5), module=SCORING)
+    assert bench.evaluation.rows[0][4:] == [5, 0, 9, 27] and bench.records == []
 
 
 def test_a_checkpoint_in_the_middle_is_none_of_it(bench: Bench) -> None:

@@ -104,6 +104,24 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True)
+class UnloadedPasses:
+    """Forward passes in evaluation mode between two steps of training, many at a time, and without a loader."""
+
+    ms: float
+    """In them, each time."""
+    passes: float
+    """Each time."""
+    samples: float
+    """In one of them."""
+    every_steps: float
+    """Steps from one time to the next, on average."""
+    at: Site | Missing
+    """The line outside of modules that asks for them."""
+    regular: bool = False
+    """They come in few of the steps, or are no such passes."""
+
+
+@dataclass(frozen=True, slots=True)
 class CollectedOutputs:
     """Outputs of forward passes that a trainer joins, batch by batch, for the metrics of an evaluation."""
 

@@ -27,7 +27,7 @@ from ...recording.process import ProbeFault
 from ...recording.settings import PLAIN_ALLOCATOR, AllocatorTiming, Backend, Cudnn, Precision, Threads
 from ...recording.spark import NO_SPARK, SparkResources
 from .activity import Activity
-from .anatomy import Decoding, Evaluations, JobAnatomy, LoggingLine
+from .anatomy import Decoding, Evaluations, JobAnatomy, LoggingLine, UnloadedPasses
 from .checkpoints import Checkpoints
 from .communication import Communication
 from .compilation import Compilation
@@ -120,6 +120,8 @@ class Evidence:
     evaluations: Evaluations | Missing = NOT_RECORDED
     decoding: Decoding | Missing | None = NOT_RECORDED
     """None where no sequence is written without a cache."""
+    unloaded_passes: UnloadedPasses | Missing | None = NOT_RECORDED
+    """None where no evaluation makes many passes without a loader."""
     logging: tuple[LoggingLine, ...] | Missing = NOT_RECORDED
     """The dearest line first."""
     activity: Activity | Missing = NO_TRACE

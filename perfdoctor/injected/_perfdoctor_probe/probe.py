@@ -71,7 +71,9 @@ class Probe:
         self.flush_compilations = guarded("compilations", self.compilations.flush)
         self.loading = loading.Loading(recorder, self.loop, self.sites, guarded, self.collector.pauses)
         self.held_out = HeldOut(recorder, self.sites)
-        self.evaluation = Evaluation(recorder, self.loop, self.loading, self.held_out, Decoding(recorder, self.sites))
+        self.evaluation = Evaluation(
+            recorder, self.sites, self.loop, self.loading, self.held_out, Decoding(recorder, self.sites)
+        )
         self.evaluation.on_batch = guarded("evaluation window", self._evaluated)
         self.evaluated_again = guarded("evaluation window", self._evaluated_again)
         self.device_clock = DeviceClock(recorder, self.loop, guarded)

@@ -14,6 +14,7 @@ from perfdoctor.evidence.model import (
     LoggingLine,
     Parts,
     Site,
+    UnloadedPasses,
 )
 
 PRINT_LINE = Site("train.py", 47, "main")
@@ -102,3 +103,9 @@ def written_without_cache(ms_per_step: float = 20.0, regular: bool = False) -> E
     """Texts after every 40 steps, in 30 passes that grow by a token each."""
     seen = Decoding(ms_per_step, 30.0, 40.0, regular, Site("train.py", 57, "drafts"))
     return with_(healthy(), decoding=seen)
+
+
+def small_passes(**changes: object) -> Evidence:
+    """240 passes on a single sample take 240 ms, after every 40th step of 25 ms, whose pass on 32 takes 8."""
+    seen = UnloadedPasses(ms=240.0, passes=240.0, samples=1.0, every_steps=40.0, at=Site("train.py", 70, "score"))
+    return with_(healthy(), unloaded_passes=with_(seen, **changes))

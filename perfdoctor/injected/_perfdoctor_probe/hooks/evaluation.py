@@ -6,13 +6,22 @@ an evaluation or the way this loop works (a teacher, an agent that acts) is for 
 data (`held_out`) have a row of their own: from the first of them to the last, where nothing is trained in between.
 """
 
+import sys
+
+import torch
+
 from .. import records
 from ..recorder import columns
 from ..timeline import BACKWARD, CHECKPOINT, FORWARD, INPUT, LOGGING, OPTIMIZER
+from .held_out import tensors
 
 _LOOKED_AT = 2
 """Passes of a step that may be the first on held-out data: looking at one takes 10 us, and an agent acts a thousand
 times."""
+_MANY = 8
+"""Passes in evaluation mode of a step, from which on the line is looked up that asks for them."""
+_LINES = 4
+"""Lines that are told."""
 _SHORT_NS = 100_000
 """Shorter ones are none: ten times what looking takes."""
 
@@ -20,8 +29,9 @@ _SHORT_NS = 100_000
 class Evaluation:
     """All methods are called on the training thread."""
 
-    def __init__(self, recorder, loop, loading, held_out, decoding) -> None:
+    def __init__(self, recorder, sites, loop, loading, held_out, decoding) -> None:
         self.recorder = recorder
+        self.sites = sites
         self.loop = loop
         self.loading = loading
         self.held_out = held_out
@@ -36,6 +46,7 @@ class Evaluation:
         self.decoding.reset()
         self.rows: "list[list[int]]" = []
         """As the columns of `evaluations`, but in nanoseconds."""
+        self.lines: "set[int]" = set()
         self.row: "list[int] | None" = None
         """The latest of them."""
         self.again: "list[int] | None" = None
@@ -72,12 +83,12 @@ class Evaluation:
         if looks and self.held_out.met(module, arguments, step):
             self._on_held_out(took_ns, arguments, output)
         else:
-            self._on_other_data(took_ns)
+            self._on_other_data(took_ns, module, arguments)
 
     def _on_held_out(self, took_ns: int, arguments: tuple, output) -> None:
         line, row, apart, training = self.loop.timeline, self.again, self._apart(), self._training()
         if row is None or row[0] != line.step:
-            row = self.again = [line.step, 0, 0, 0, -1, 1]
+            row = self.again = [line.step, 0, 0, 0, -1, 1, 0, 0]
             self.rows.append(row)
         else:
             ended_ns, trained_ns, apart_ns = self.again_ended
@@ -90,7 +101,7 @@ class Evaluation:
         if self.on_scores is not None:
             self.on_scores(arguments, output)
 
-    def _on_other_data(self, took_ns: int) -> None:
+    def _on_other_data(self, took_ns: int, module, arguments: tuple) -> None:
         line, batches, row = self.loop.timeline, self.loading.rows, self.row
         if row is None or row[0] != line.step:
             step, self.began_ns, self.apart_ns = self.iterated
@@ -98,14 +109,33 @@ class Evaluation:
                 trained = line.spent[BACKWARD] > 0
                 self.began_ns = self.loop.forward_began_ns if trained else line.boundary_ns
                 self.apart_ns = self._apart() if trained else 0
-            row = self.row = [line.step, 0, 0, 0, -1, 0]
+            row = self.row = [line.step, 0, 0, 0, -1, 0, 0, 0]
             self.rows.append(row)
         row[1] = line.mark - self.began_ns - (self._apart() - self.apart_ns)
         row[2] += 1
         row[3] += took_ns
         row[4] = batches[-1][0] if batches and batches[-1][1] == line.step else -1
+        if not module.training:
+            given = next(tensors(arguments), None)
+            row[6] += 1
+            row[7] += given.shape[0] if given is not None and given.dim() > 1 else 1
+            if row[6] == _MANY and row[4] < 0:
+                self._tell()
         if self.on_batch is not None and row[4] >= 0:
             self.on_batch(row[2])
+
+    def _tell(self) -> None:
+        """The line outside of modules that asks for such passes."""
+        frame = sys._getframe(2)
+        while frame is not None:
+            own = frame.f_locals.get("self")
+            if not self.sites.is_library(frame.f_code.co_filename) and not isinstance(own, torch.nn.Module):
+                break
+            frame = frame.f_back
+        site = -1 if frame is None else self.sites.at(frame.f_code, frame.f_lineno)
+        if site >= 0 and site not in self.lines and len(self.lines) < _LINES:
+            self.lines.add(site)
+            self.recorder.record("evaluated", site=site)
 
     def flush(self) -> None:
         """Queue the rows collected since the last call."""
