@@ -57,10 +57,11 @@ Limits
 In a job that uses torch.compile, logging is not timed, nor is an evaluation followed line by line. A library that is
 not known here is not seen. What a tracker does on a thread of its own is not counted. An evaluation without a loader is
 left out where its tensor is made anew each time (a copy to the device, a part of the set drawn at random), which
-nothing tells from an agent that acts, where a copy of the model is evaluated, and below 0.1 ms. Whether training needs
-the output is followed from operator to operator, on the CPU and without torch.compile; not through numbers that the job
-reads, such as a line search's. Writing without a cache is seen on the CPU, in passes of 0.1 ms and more. What follows a
-loader's last forward pass counts as the loop's.
+nothing tells from an agent that acts, unless it makes eight passes and more in evaluation mode (then only their size is
+judged: next to no samples each are an opportunity), where a copy of the model is evaluated, and below 0.1 ms. Whether
+training needs the output is followed from operator to operator, on the CPU and without torch.compile; not through
+numbers that the job reads, such as a line search's. Writing without a cache is seen on the CPU, in passes of 0.1 ms and
+more. What follows a loader's last forward pass counts as the loop's.
 
 References
 ----------

@@ -31,10 +31,11 @@ def trained_on(evidence: Evidence, step: Step) -> float:
     """Samples of a step, without a loader at least those of a call of the model; 0 where that is not known."""
     if not isinstance(step.samples, Missing):
         return step.samples
-    ops = evidence.ops
-    if isinstance(ops, Missing) or isinstance(ops.batch_replay, Missing):
-        return 0.0
-    return ops.batch_replay.batch
+    ops, layers = evidence.ops, evidence.layers
+    if not isinstance(ops, Missing) and not isinstance(ops.batch_replay, Missing):
+        return ops.batch_replay.batch
+    shaped = [] if isinstance(layers, Missing) else [layer for layer in layers.layers if len(layer.input_shape) > 1]
+    return min(shaped, key=lambda layer: layer.order).input_shape[0] if shaped else 0.0
 
 
 def small_batches(evidence: Evidence, step: Step, seen: Evaluations, limits: Limits) -> Finding | None:

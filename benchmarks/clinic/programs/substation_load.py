@@ -1,5 +1,5 @@
 # /// clinic
-# expect = ["PD20"]
+# expect = ["PD20.small-passes"]
 # stratum = "twins"
 # domain = "time-series forecasting, electricity load"
 # ///
