@@ -22,7 +22,7 @@ SAMPLE: dict[str, Any] = {
         "rss_bytes": 1000,
         "run_ns": 700,
         "run_delay_ns": 300,
-        "awake": [{"pid": 8, "command": "python3", "cpus": 0.9}],
+        "busy": [{"pid": 8, "command": "python3", "cpus": 0.9, "awake": True}],
     },
     "cpus": {"busy": 1.9, "idle": 0.1, "iowait": 0.0, "steal": 0.0},
     "throttling": {"group": "/g", "periods": 5, "throttled_periods": 1, "throttled_seconds": 0.01},
