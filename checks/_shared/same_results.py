@@ -36,12 +36,12 @@ def reasoning(one: SameResult, per: str) -> str:
     )
 
 
-def told(one: SameResult, per: str, cost_ms: float | None = None) -> tuple[Measurement, ...]:
-    """Its measurements; `cost_ms` where more comes again than was seen."""
+def told(one: SameResult, per: str, cost_ms: float) -> tuple[Measurement, ...]:
+    """Its measurements; `cost_ms`: with what comes again later than it was watched."""
     about = different(one)
     return (
         Measurement("function", f"`{one.function}()`", "text", "function"),
-        milliseconds("function_ms", one.ms_per_step if cost_ms is None else cost_ms, f"in these calls, per {per}"),
+        milliseconds("function_ms", cost_ms, f"in these calls, per {per}"),
         Measurement("calls", one.calls_per_step, "count", f"calls per {per}"),
         Measurement("arguments", one.arguments, "count", "different arguments among them"),
         *((Measurement("different", round(about), "count", "arguments that there may be"),) if about else ()),

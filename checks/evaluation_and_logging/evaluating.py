@@ -15,7 +15,7 @@ from perfdoctor.api.findings import (
     severity,
     share,
 )
-from perfdoctor.api.quantities import CodeLine, Decoding, Evaluations, Evidence, Missing, Site, Step, UnloadedPasses
+from perfdoctor.api.quantities import CodeLine, Decoding, Evaluations, Evidence, Missing, Site, Step
 
 from .._shared.lines import told_trainer
 from .limits import Limits
@@ -206,11 +206,11 @@ def _how_it_is_known(seen: Evaluations) -> str:
     return called + "; whether training needs what is computed from the output could not be told"
 
 
-def part_of(seen: Evaluations | Decoding | UnloadedPasses) -> Part:
+def part_of(seen: Evaluations | Decoding) -> Part:
     """Where its time is billed: beside the steady step, unless that holds it."""
     return Part.COMPUTE if seen.regular else Part.EPOCH
 
 
-def whole_ms(step: Step, seen: Evaluations | Decoding | UnloadedPasses) -> float:
+def whole_ms(step: Step, seen: Evaluations | Decoding) -> float:
     """Of a step, with its part of what lies between steps where that holds it."""
     return step.step_ms if seen.regular else step.step_ms + step.irregular_ms

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, Severity, location, milliseconds, savings
+from perfdoctor.api.findings import (
+    Confidence,
+    Finding,
+    Fix,
+    Measurement,
+    Part,
+    Severity,
+    location,
+    milliseconds,
+    savings,
+)
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
-from .evaluating import part_of, trained_on, whole_ms
+from .evaluating import trained_on
 from .limits import Limits
 
 _FEWER = 4.0
@@ -22,7 +32,7 @@ def small_passes(evidence: Evidence, step: Step, limits: Limits) -> Finding | No
     larger_ms = max(seen.ms / seen.passes, step.parts.forward)
     low = max(0.0, seen.ms - seen.passes / times * larger_ms) / seen.every_steps
     high = seen.ms * (1 - 1 / times) / seen.every_steps
-    if low < limits.min_share * whole_ms(step, seen):
+    if low < limits.min_share * (step.step_ms + step.irregular_ms):
         return None
     return Finding(
         id="PD20.small-passes",
@@ -51,6 +61,6 @@ def small_passes(evidence: Evidence, step: Step, limits: Limits) -> Finding | No
             low,
             high,
             "passes that were timed: at least all but those on as many samples as training's, at training's time",
-            part=part_of(seen),
+            part=Part.EPOCH,
         ),
     )

@@ -8,8 +8,7 @@ from typing import cast
 from ..launch.masking import masked
 from ..recording.model import ProcessRecording
 from ..recording.nodes import Node, starts_before
-from ..recording.settings import Settings
-from .model import EndKind, Job, JobEnd, JobNode, Site, option, ranks_in_words
+from .model import EndKind, Job, JobEnd, JobNode, option, ranks_in_words
 from .nodes import nodes as machine_names
 
 Ranks = Sequence[tuple[Node, ProcessRecording]]
@@ -41,16 +40,13 @@ def _speaker(node: Node, ranks: Ranks) -> ProcessRecording | None:
     return next(iter([*of_node, *node.recording.processes]), None)
 
 
-def _option(settled: Settings | None, *names: str) -> Site | None:
-    return None if settled is None else option(settled.options, *names)
-
-
 def build(node: Node, nodes: Mapping[Node, str], ranks: Ranks) -> Job:
     """As the ranks of one node know it."""
     facts, processes = node.recording.facts, node.recording.processes
     with_torch = [p for p in processes if p.torch is not None and p.torch.version]
     lead = next(iter([*(p for one, p in ranks if one is node), *with_torch]), None)
     torch, settled = (lead.torch, lead.settings) if lead else (None, None)
+    options = settled.options if settled else ()
     roles = [process.role for one in nodes for process in one.recording.processes]
     return Job(
         command=facts.command,
@@ -66,9 +62,9 @@ def build(node: Node, nodes: Mapping[Node, str], ranks: Ranks) -> Job:
         helpers=len(roles) - len(ranks) - roles.count("worker"),
         frameworks=settled.frameworks if settled else (),
         trainer=settled.trainer if settled else "",
-        accumulation_at=_option(settled, "accumulate_grad_batches", "gradient_accumulation_steps"),
-        batch_at=_option(settled, "per_device_train_batch_size", "per_gpu_train_batch_size"),
-        options=settled.options if settled else (),
+        accumulation_at=option(options, "accumulate_grad_batches", "gradient_accumulation_steps"),
+        batch_at=option(options, "per_device_train_batch_size", "per_gpu_train_batch_size"),
+        options=options,
         environment=tuple(sorted(facts.environment.items())),
         compiled=bool(settled and settled.compiled),
         compile_lacks=settled.compile_lacks if settled else None,

@@ -117,8 +117,6 @@ class UnloadedPasses:
     """Steps from one time to the next, on average."""
     at: Site | Missing
     """The line outside of modules that asks for them."""
-    regular: bool = False
-    """They come in few of the steps, or are no such passes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ _LARGEST = 1 << 20
 _WORDS = {
     "lightning": (
         "accumulate_grad_batches val_check_interval check_val_every_n_epoch every_n_train_steps every_n_epochs "
-        "detect_anomaly profiler deterministic precision"
+        "detect_anomaly profiler deterministic"
     ).split(),
     "transformers": (
         "gradient_accumulation_steps per_device_train_batch_size per_gpu_train_batch_size per_device_eval_batch_size "
         "eval_steps eval_strategy save_steps save_strategy debug train_sampling_strategy group_by_length "
-        "dataloader_num_workers gradient_checkpointing full_determinism"
+        "gradient_checkpointing full_determinism"
     ).split(),
     "accelerate": ["gradient_accumulation_steps"],
 }

@@ -84,7 +84,7 @@ class Loggers:
                 original = vars(holder).get(name)
                 if original is None:
                     continue
-                if place in _OTHERS:
+                if module in _KINDS:
                     timed = self.calls.wrap(_KINDS[module], original)
                 else:
                     called = owner if name == "__init__" else name

@@ -18,9 +18,9 @@ def picked(args: tuple, result, known) -> "Other | None":
     left, right, bias = both
     if scores.shape[-1] != right.shape[-1] or scores.numel() != prod(found.shape) or not _are_few(result, both):
         return None
-    inputs = left.reshape(*scores.shape[:-1], left.shape[-1])
+    shape = *scores.shape[:-1], left.shape[-1]
     places = tuple(slice(None) if one is None else one for one in indices)
-    return Other("picked", lambda: _product(inputs[places], right, bias), _way(found), found.shape)
+    return Other("picked", lambda: _product(left.reshape(shape)[places], right, bias), _way(found), found.shape)
 
 
 def read(found: Link, tensor) -> "Other | None":
@@ -34,11 +34,11 @@ def read(found: Link, tensor) -> "Other | None":
     if tensor.dim() < 2 or (tensor.shape[-1], tensor.stride(-1)) != (width, 1) or any(one % width for one in steps):
         return None
     offset, *strides = (one // width * inner for one in steps)
-    inputs = left.contiguous().as_strided((*tensor.shape[:-1], inner), (*strides, 1), offset)
+    place = (*tensor.shape[:-1], inner), (*strides, 1), offset
     part = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
     return Other(
         "picked",
-        lambda: _product(inputs, right, bias),
+        lambda: _product(left.contiguous().as_strided(*place), right, bias),
         _way(found),
         found.shape,
         instead_of=tensor,
