@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -185,3 +187,37 @@ def test_where_the_step_starts_processes_it_tells_what_it_has_seen_and_comes_aga
     assert recorder.first("epochs") == [54] and windows.open is None
     _steps(windows, 55, 90)
     assert recorder.first("epochs") == [54, 81]
+
+
+class Leavable(Window):
+    """One that says on which threads it was left."""
+
+    left_on: list[int]
+
+    def abandon(self) -> None:
+        self.left_on.append(threading.get_ident())
+
+
+def _on_another_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_where_the_loop_goes_on_in_another_thread_the_window_is_left_on_its_own(plan: tuple[Windows, Recorder]) -> None:
+    windows, recorder = plan
+    window = Leavable("sites")
+    window.left_on = []
+    windows.make = lambda name: window if name == "sites" else Window(name)
+    _steps(windows, 1, FIRST_STEP + 1)
+    assert windows.watches
+    _on_another_thread(lambda: _steps(windows, FIRST_STEP + 1, 40))
+    assert recorder.records[0]["name"] == "sites" and "another thread" in recorder.records[0]["missing"]
+    assert [one for one in recorder.records if one["name"] == "ops"] and not windows.busy and not windows.watches
+    assert windows.marked.count(30) == 0, "steps after it count"
+    # It waits for a forward pass of the thread that it was opened on.
+    _on_another_thread(lambda: windows.leave_behind(threading.get_ident()))
+    assert window.left_on == []
+    windows.leave_behind(threading.get_ident())
+    windows.leave_behind(threading.get_ident())
+    assert window.left_on == [threading.get_ident()]

@@ -96,6 +96,8 @@ class Probe:
         self.write_rows = guarded("flush", self.flush)
         self.look_for_cycle = guarded("cycles", self._look_for_cycle)
         self.take_turn = guarded("turns", self._take_turn)
+        self.concurrency.is_watched = lambda: self.windows.watches
+        self.concurrency.on_other_thread = guarded("windows", self.windows.leave_behind)
         self.loop.updates.window_is_open = lambda: self.windows.open is not None
         self.loop.on_kind = guarded("windows", self._kind_changed)
         self.growth = None

@@ -88,8 +88,8 @@ BATCH_COLUMNS = ("loader", "step", "wait_us", "depth", "first", "transport_us", 
 EVALUATION_COLUMNS = ("step", "us", "forwards", "forward_us", "loader", "held_out", "evaluating", "samples")
 """Forward passes that train nothing, of one step: with what lies between them, how many, themselves, and the loader of
 the last one's batch, -1 without one. `held_out`: 1 for those of a model that trains on a tensor that it was given in
-two earlier steps, which have a row of their own. `evaluating`: those of them in evaluation mode; `samples`: the first
-dimension of what these were given, summed."""
+two earlier steps, which have a row of their own. `evaluating`: those in evaluation mode, where no loader gave a batch;
+`samples`: the first dimension of what these were given, summed."""
 
 FETCH_COLUMNS = ("getitem_us", "getitem_cpu_us", "collate_us", "collate_cpu_us", "gc_us", "loader")
 """Making one batch. Garbage collections are no part of the first four. `loader`: that it was made for, -1 where that is

@@ -24,7 +24,9 @@ _SETTLED = 64
 _BATCH = 32
 """Requests timed together at most, where more are queued up."""
 _LOST = 50
-"""Forwards of other threads without one of the loop's, after which another thread takes its place."""
+"""Forwards of other threads without one of the loop's, after which another thread takes its place ..."""
+_PATIENCE_NS = 3_000_000_000
+"""... but not before this long where a window watches the loop's thread: what watching costs there, others may use."""
 
 _clock = time.perf_counter_ns
 _cpu_clock = time.thread_time_ns
@@ -65,6 +67,10 @@ class Concurrency:
         self.sites = sites
         self.make_microbenchmark = lambda copies: None
         """Gives a `RequestMicrobenchmark`, or None where no forward can be recorded now; set by the probe."""
+        self.is_watched = lambda: False
+        """Whether a window watches the loop's thread; set by the probe."""
+        self.on_other_thread = lambda ident: None
+        """Told of another thread's forward that has ended; set by the probe."""
         self.reset()
 
     def reset(self) -> None:
@@ -73,7 +79,7 @@ class Concurrency:
         self.inside: "dict[int, tuple]" = {}
         self.begun = 0
         self.stride = 8
-        self.foreign = 0
+        self.foreign = self.entered_ns = 0
         self.site = -1
         self.overlaps = self.waited = 0
         self.waiting = 0
@@ -104,7 +110,7 @@ class Concurrency:
 
     def loop_entered(self, ident: int) -> None:
         """The same on the loop's thread."""
-        self.foreign = 0
+        self.foreign, self.entered_ns = 0, _clock()
         if not self.entered(ident) or self.microbenchmark is not None or self.overlaps + self.waited < _SETTLED:
             return
         queued = min(_BATCH, int(self.seen.backlog.mean() or 0))
@@ -116,10 +122,15 @@ class Concurrency:
     def has_lost(self, thread: int) -> bool:
         """Another thread than the loop's calls a root: whether the loop's has ended, or gone silent."""
         self.foreign += 1
-        if _in_backward() or (self.foreign < _LOST and threads.is_alive(thread)):
+        if _in_backward() or (not self._is_silent() and threads.is_alive(thread)):
             return False
         self.foreign = 0
         return True
+
+    def _is_silent(self) -> bool:
+        if self.foreign < _LOST:
+            return False
+        return not self.is_watched() or _clock() - self.entered_ns > _PATIENCE_NS
 
     def left(self, ident: int, module, has_parameters: bool, eval_with_grad: bool) -> None:
         """It returned."""

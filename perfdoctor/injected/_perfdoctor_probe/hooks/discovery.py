@@ -268,6 +268,7 @@ class Discovery:
                 self.found[type(module)] = root
         useless = not module.training and torch.is_grad_enabled() and _has_graph(result)
         self.forward_left(ident, module, root.has_parameters, useless)
+        self.concurrency.on_other_thread(ident)
 
     def _weigh(self, kind: type, root: _Root, step: int) -> None:
         if root.calls > _MANY_CALLS * step and root.spent_ns < _SHORT_NS * root.calls and kind in self.classes:

@@ -115,11 +115,12 @@ class Evaluation:
         row[2] += 1
         row[3] += took_ns
         row[4] = batches[-1][0] if batches and batches[-1][1] == line.step else -1
-        if not module.training:
+        # While TorchScript traces, a size is a tensor, and what is added to it is written down.
+        if row[4] < 0 and not module.training and not torch._C._get_tracing_state():
             given = next(tensors(arguments), None)
             row[6] += 1
             row[7] += given.shape[0] if given is not None and given.dim() > 1 else 1
-            if row[6] == _MANY and row[4] < 0:
+            if row[6] == _MANY:
                 self._tell()
         if self.on_batch is not None and row[4] >= 0:
             self.on_batch(row[2])

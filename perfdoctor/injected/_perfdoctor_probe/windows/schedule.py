@@ -44,6 +44,8 @@ class Windows:
         self.last_step = 0
         self.first_ns = 0
         self.marked: "list[int]" = []
+        self.left_behind: "tuple[int, object] | None" = None
+        """A thread that the loop has left, and the window that waits there for its next forward pass."""
         self.own = OwnWork()
         self.length = STEPS
         self.cycle = 1
@@ -61,6 +63,8 @@ class Windows:
     def _note_busy(self) -> None:
         self.busy = self.open is not None or bool(self.plan) or bool(self.appointed)
         """Whether the next boundary must look at the windows."""
+        self.watches = self.open is not None
+        """Whether one is open, or opens."""
 
     def replan(self, step: int) -> None:
         """From here on steps are other than those that the windows saw (a first evaluation, the acting before an
@@ -95,10 +99,7 @@ class Windows:
         now = time.perf_counter_ns()
         if self.open is not None:
             self.marked.append(step - 1)
-            if self.open.is_gone() if self.thread == get_ident() else not threads.is_alive(self.thread):
-                self._missing(self.open.name, "the thread that the loop ran on has ended")
-                self.open = None
-                self._note_busy()
+            if self._has_lost_its_thread():
                 return False
             if step - self.opened_step < self.length or not self._may_close():
                 return False
@@ -129,6 +130,29 @@ class Windows:
         self.own.end(began)
         return True
 
+    def _has_lost_its_thread(self) -> bool:
+        """Whether the loop's thread is another one now, or has ended; then no window is open any more."""
+        window, stayed = self.open, self.thread == get_ident()
+        gone = window.is_gone() if stayed else not threads.is_alive(self.thread)
+        if not gone and (stayed or getattr(window, "on_any_thread", False)):
+            return False
+        if not gone:
+            self.left_behind = self.thread, window
+        why = "the thread that the loop ran on has ended" if gone else "the loop went on in another thread"
+        self.open = None
+        self._missing(window.name, why)
+        self._note_busy()
+        return True
+
+    def leave_behind(self, thread: int) -> None:
+        """A forward pass has ended on `thread`, which is not the loop's: leave what still watches that."""
+        if self.left_behind is None or self.left_behind[0] != thread:
+            return
+        window = self.left_behind[1]
+        if window.closable():
+            self.left_behind = None
+            window.abandon()
+
     def _is_appointed(self, step: int) -> bool:
         if not self.appointed:
             return False
@@ -139,6 +163,7 @@ class Windows:
         return step == at
 
     def _open(self, step: int, wall_ns: int) -> None:
+        self.watches = True
         name = self.plan.pop(0)
         self.length = 1 if wall_ns > LONG_NS else STEPS
         try:
