@@ -5,8 +5,9 @@ What it looks at
 From outside, twice a second over the steady steps: how long the job's threads were runnable without a CPU, the CPU
 time of other processes, idle and stolen time, throttling by the control group, memory pressure
 and swapping. The processes that took the CPU are named: pid, command, user; so are those of the job itself that never
-sleep, though they neither train nor make batches. From inside: each call of the loop that starts a process, ends a pool
-or runs another program, with its line and time; a loader's workers are for PD03.
+sleep, though they neither train nor make batches, told at the loop of the function that they run, or else at the line
+that starts them. From inside: each call of the loop that starts a process, ends a pool or runs another program, with
+its line and time; a loader's workers are for PD03.
 
 Why it costs time
 -----------------

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, Severity, savings
-from perfdoctor.api.quantities import Cause, Missing
+from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, Severity, location, savings
+from perfdoctor.api.quantities import Cause, Missing, Site
 
 from .case import WAITED, Case
 
@@ -36,7 +36,8 @@ def busy_helper(case: Case) -> Finding | None:
     cost = case.worth(min(waited_ms, case.step.working_ms))
     if cost is None:
         return None
-    polls = helpers[0].never_sleeps
+    helper = helpers[0]
+    polls = helper.never_sleeps
     crowded = polls and team and case.lack.demand + len(helpers) > case.lack.usable_cpus
     most_ms = max(cost.ms, _COLLAPSE * case.step.working_ms if crowded else 0.0)
     used = sum(helper.cpus for helper in helpers)
@@ -44,7 +45,7 @@ def busy_helper(case: Case) -> Finding | None:
         id="PD12.busy-helper",
         severity=Severity.NOTE,
         confidence=Confidence.MEDIUM,
-        message=f"{helpers[0].who}, which the job started, "
+        message=f"{helper.who}, which the job started, "
         + ("never sleeps" if polls else "works in bursts")
         + ", while training lacks a CPU: {cost_ms} per step ({cost_share})",
         reasoning="it neither trains nor makes batches for a DataLoader, and keeps {used:core} busy of "
@@ -52,9 +53,11 @@ def busy_helper(case: Case) -> Finding | None:
         evidence=(
             *cost.measured("that the job's processes wait for one another"),
             Measurement("used", round(used, 2), "count", "cores used by such processes"),
+            *_started(helper.started_at),
             Measurement("usable", case.lack.usable_cpus, "count", "usable CPUs"),
             *case.shared(),
         ),
+        location=location(helper.started_at if isinstance(helper.does, Missing) else helper.does),
         fix=_POLLS if polls else _WORKS,
         savings=savings(
             case.step,
@@ -64,3 +67,9 @@ def busy_helper(case: Case) -> Finding | None:
             + ("; threads that spin until another has a CPU may lose most of the step" if crowded else ""),
         ),
     )
+
+
+def _started(site: Site | Missing) -> tuple[Measurement, ...]:
+    if isinstance(site, Missing):
+        return ()
+    return (Measurement("started_at", f"{site.file}:{site.line}", "text", "where the process is started"),)

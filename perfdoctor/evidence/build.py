@@ -40,6 +40,7 @@ from .model import (
     NO_SPARK,
     Communication,
     Evidence,
+    Host,
     Job,
     JobAnatomy,
     Missing,
@@ -127,9 +128,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "searched_modules": lambda rank, steps: memory.calls(rank.process, steps, "debug.frame"),
     "profiled": lambda rank, steps: profiled.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
-    "host": lambda rank, steps: build_host(
-        rank.run.host.samples, steps.start_ns, steps.end_ns, rank.run.machine.gpus, _training(rank.run.recording)
-    ),
+    "host": lambda rank, steps: _host(rank.run, steps),
     "logging": lambda rank, steps: logged.build(rank.process, steps),
     "epoch_starts": lambda rank, steps: epoch_starts.build(rank.process, steps, rank.step),
     "own_cost": lambda rank, steps: _own_cost(rank, steps),
@@ -209,6 +208,12 @@ def _training(recording: Recording) -> set[int]:
     seen = recording.processes
     workers = {pid for process in seen for iterator in process.iterators for pid in iterator.workers}
     return workers | {p.header.pid for p in seen if len(p.steps) or p.worker is not None or len(p.evaluations)}
+
+
+def _host(run: _Run, steps: Selection) -> Host | Missing:
+    started = [one for process in run.recording.processes for one in process.started]
+    training = _training(run.recording)
+    return build_host(run.host.samples, steps.start_ns, steps.end_ns, run.machine.gpus, training, started)
 
 
 def _nobody(run: _Run) -> Evidence:

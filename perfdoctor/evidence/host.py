@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ..recording.host import HostSample, JobSample, NeighbourSample, OwnProcess
 from ..recording.machine import Gpu
+from ..recording.process import Started
 from . import gpus
 from .model import Helper, Host, Missing, Neighbour
 
@@ -26,11 +27,13 @@ def build_host(
     end_ns: int,
     cards: Sequence[Gpu] = (),
     training: Collection[int] = (),
+    started: Iterable[Started] = (),
 ) -> Host | Missing:
     """The machine between two moments of CLOCK_MONOTONIC; `samples` are all of the run, in any order.
 
     Means are weighted by time. Memory available is the least, the job's memory the most, swap-in the sum.
-    `cards` are the machine's GPUs, `training` the processes that train and those that make batches.
+    `cards` are the machine's GPUs, `training` the processes that train and those that make batches, `started` those
+    whose start was seen.
     """
     chosen = samples_between(samples, start_ns, end_ns)
     if not chosen:
@@ -78,7 +81,7 @@ def build_host(
         gpu_other_processes=gpus.other_processes(chosen, gpus_in_use),
         gpu_throttled_share=gpu_throttled,
         gpu_throttled_clock=gpu_clock,
-        helpers=_helpers(jobs, training),
+        helpers=_helpers(jobs, training, started),
     )
 
 
@@ -156,17 +159,18 @@ def _neighbours(scans: Sequence[NeighbourSample]) -> tuple[Neighbour, ...]:
     return tuple(sorted(programs, key=lambda one: (-one.cpus, one.pid))[:MOST_NEIGHBOURS])
 
 
-def _helpers(jobs: Sequence[JobSample], training: Collection[int]) -> tuple[Helper, ...]:
+def _helpers(jobs: Sequence[JobSample], training: Collection[int], started: Iterable[Started]) -> tuple[Helper, ...]:
     """Mean over all samples; of what never slept over those that it is in."""
     used: defaultdict[tuple[int, str], list[OwnProcess]] = defaultdict(list)
     for process in (process for job in jobs for process in job.busy if process.pid not in training):
         used[process.pid, process.command].append(process)
+    lines = {one.pid: (one.site, one.does) for one in started}
     found = []
     for (pid, command), seen in used.items():
         never_sleeps = sum(one.awake for one in seen) >= NEVER_SLEEPS * len(jobs)
         cpus = sum(one.cpus for one in seen) / (len(seen) if never_sleeps else len(jobs))
         if never_sleeps or cpus >= BUSY_HELPER:
-            found.append(Helper(pid, command, cpus, never_sleeps))
+            found.append(Helper(pid, command, cpus, never_sleeps, *lines.get(pid, ())))
     return tuple(sorted(found, key=lambda one: (-one.cpus, one.pid)))
 
 

@@ -74,6 +74,7 @@ from .process import (
     Sample,
     SampledThread,
     Saved,
+    Started,
     TorchImport,
     TrackedRun,
 )
@@ -149,6 +150,7 @@ class ProcessRecording:
     """`records.EVALUATION_COLUMNS`."""
     held_out: tuple[HeldOutLine, ...]
     evaluated: tuple[EvaluatedLine, ...]
+    started: tuple[Started, ...]
     decoded: tuple[Decoded, ...]
     """Of each step that held any, a record or more."""
     nodes: Columns
@@ -307,6 +309,7 @@ KINDS: Mapping[str, str] = {
     "profiler_timing": "profiler_timing",
     "held_out": "held_out",
     "evaluated": "evaluated",
+    "started": "started",
     "decoded": "decoded",
     "eval_with_grad": "eval_with_grad",
     "ddp": "reduced_model",

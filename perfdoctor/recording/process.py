@@ -183,6 +183,18 @@ class EvaluatedLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """A process that this one has started, no worker of a loader."""
+
+    pid: int
+    site: Site | Missing
+    """The line that starts it."""
+    does: Site | Missing
+    """The first loop of the function that it runs, or where that begins; none of another program, and of a
+    library's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded:
     """Forward passes without gradients in one step, each on all that the one before was given and one token more."""
 

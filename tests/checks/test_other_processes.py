@@ -8,6 +8,7 @@ from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind, Severity
 from perfdoctor.evidence.model import Evidence, Helper, Missing, Neighbour
+from perfdoctor.recording.base import Site
 from perfdoctor.report import wording
 
 _examined, _found = asked(CHECK)
@@ -252,6 +253,15 @@ def test_a_helper_that_works_in_bursts_is_told_so_and_makes_no_team_wait_for_mos
     assert (finding.id, finding.severity) == ("PD12.busy-helper", Severity.NOTE)
     assert "works in bursts" in _message(finding) and "less often" in finding.fix.text
     assert finding.savings.high_ms == pytest.approx(number(finding, "cost_ms"))
+
+
+def test_a_helper_is_told_at_the_loop_it_runs_and_else_at_the_line_that_starts_it() -> None:
+    started, does = Site("train.py", 40, "main"), Site("feed.py", 7, "feed")
+    for lines, at in (((started, does), 7), ((started, Missing("")), 40), ((Missing(""), Missing("")), None)):
+        finding = _found(polled(8.0, 2, host__helpers=(Helper(5120, "python", 0.9, True, *lines),)))
+        assert (finding.location.line if finding.location is not None else None) == at
+        told = [one.value for one in finding.evidence if one.name == "started_at"]
+        assert told == (["train.py:40"] if at is not None else [])
 
 
 @pytest.mark.parametrize(

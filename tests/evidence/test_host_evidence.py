@@ -6,6 +6,7 @@ import pytest
 
 from perfdoctor.evidence.host import build_host, build_monitor_cpus, samples_between
 from perfdoctor.evidence.model import Helper, Host, Missing, Neighbour
+from perfdoctor.recording.base import Site
 from perfdoctor.recording.host import (
     CpuSample,
     GpuProcess,
@@ -17,6 +18,7 @@ from perfdoctor.recording.host import (
     OwnProcess,
     Throttling,
 )
+from perfdoctor.recording.process import Started
 
 S = 1_000_000_000
 JOB = JobSample(cpus=1.5, rss_bytes=100, run_ns=900, run_delay_ns=100)
@@ -188,6 +190,9 @@ def test_helpers_are_what_never_slept_or_worked_much_and_neither_trains_nor_make
     host = build_host(samples, 0, 100 * S, training={1, 3})
     assert isinstance(host, Host)
     assert host.helpers == (Helper(2, "python", 0.75),)
+    start, does = Site("train.py", 40, "main"), Site("feed.py", 7, "feed")
+    host = build_host(samples, 0, 100 * S, training={1, 3}, started=[Started(2, start, does), Started(3, start, does)])
+    assert isinstance(host, Host) and host.helpers == (Helper(2, "python", 0.75, True, start, does),)
     samples[3] = replace(samples[3], job=JOB)
     host = build_host(samples, 0, 100 * S, training={1, 3})
     assert isinstance(host, Host) and host.helpers == (Helper(2, "python", pytest.approx(0.45), False),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing.pool
 import os
 import subprocess
@@ -12,11 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 from users_file import IdleLoop
 
 from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.changes import Changes
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
+from perfdoctor.injected._perfdoctor_probe.hooks import processes
 from perfdoctor.injected._perfdoctor_probe.hooks.calls import Calls
 from perfdoctor.injected._perfdoctor_probe.hooks.processes import Processes
 
@@ -32,6 +35,18 @@ class Loop(IdleLoop):
         return threading.get_ident() == self.thread
 
 
+class Records(list[dict[str, Any]]):
+    """Of processes that were started."""
+
+    def record(self, kind: str, **fields: Any) -> None:
+        assert kind == "started"
+        self.append(fields)
+
+
+def _fails(hook: str, error: Exception) -> None:
+    raise error
+
+
 @pytest.fixture
 def loop() -> Loop:
     return Loop()
@@ -40,9 +55,13 @@ def loop() -> Loop:
 @pytest.fixture
 def calls(loop: Loop) -> Any:
     """Of the job, with stand-ins in place."""
-    guard, changes = Guard(lambda hook, error: None), Changes()
-    sites = SimpleNamespace(here=lambda depth: 4)
-    counted = Calls(None, loop, sites, guard)
+
+    def at(code: Any, line: int) -> int:
+        return line
+
+    guard, changes = Guard(_fails), Changes()
+    sites = SimpleNamespace(here=lambda depth: 4, at=at, is_library=lambda name: name != __file__)
+    counted = Calls(Records(), loop, sites, guard)
     Processes(counted, loop, sites, guard).watch(changes)
     yield counted
     changes.take_back()
@@ -57,7 +76,7 @@ def _seen(calls: Calls) -> dict[str, int]:
 def test_nothing_is_loaded_for_it_and_what_is_loaded_later_is_timed_then(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes, guard = Changes(), Guard(lambda hook, error: None)
+    changes, guard = Changes(), Guard(_fails)
     watch = Processes(Calls(None, loop, None, guard), loop, None, guard).watch
     for name in ("multiprocessing.pool", "concurrent.futures.process"):
         monkeypatch.delitem(sys.modules, name)
@@ -122,3 +141,52 @@ def test_a_call_that_fails_fails_as_it_would(calls: Calls) -> None:
     with pytest.raises(FileNotFoundError):
         subprocess.run(["no-such-program-here"])
     assert _seen(calls) == {"program": 1}
+
+
+def polls(times: int) -> None:
+    """What a helper does."""
+    found = None
+    while found is None and times:
+        times -= 1
+
+
+LOOP = polls.__code__.co_firstlineno + 3
+
+
+class Poller(multiprocessing.Process):
+    def run(self) -> None:
+        polls(2)
+
+
+def _started_and_ended(process: multiprocessing.Process) -> multiprocessing.Process:
+    process.start()
+    process.join()
+    return process
+
+
+def test_who_starts_a_process_and_which_loop_it_runs_is_told(calls: Calls) -> None:
+    helper = _started_and_ended(FORK.Process(target=functools.partial(polls, 2)))
+    of_a_class = _started_and_ended(Poller())
+    by_a_library = _started_and_ended(FORK.Process(target=os.getpid))
+    with subprocess.Popen([sys.executable, "-c", ""]) as program:
+        pass
+    assert calls.recorder == [
+        {"pid": helper.pid, "site": 4, "does": LOOP},
+        {"pid": of_a_class.pid, "site": 4, "does": Poller.run.__code__.co_firstlineno},
+        {"pid": by_a_library.pid, "site": 4, "does": -1},
+        {"pid": program.pid, "site": 4, "does": -1},
+    ]
+
+
+def test_a_pools_processes_are_told_and_a_loaders_workers_are_not(calls: Calls) -> None:
+    with FORK.Pool(2):
+        assert len(calls.recorder) == 2
+    loader = DataLoader([0, 1], num_workers=1, multiprocessing_context="fork")
+    assert len(list(loader)) == 2 and len(calls.recorder) == 2
+
+
+def test_no_more_are_told_than_a_recording_has_room_for(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_MOST", 1)
+    for _ in range(2):
+        _started_and_ended(FORK.Process(target=os.getpid))
+    assert len(calls.recorder) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...recording.base import Missing
+from ...recording.base import NO_LINE, Missing, Site
 from ...recording.host import GpuProcess
 
 
@@ -35,6 +35,9 @@ class Helper:
     command: str
     cpus: float
     never_sleeps: bool = True
+    started_at: Site | Missing = NO_LINE
+    does: Site | Missing = NO_LINE
+    """The first loop of the function that it runs, or where that begins."""
 
     @property
     def who(self) -> str:

@@ -24,6 +24,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     evaluations  columns, one entry per step that held forwards without training
     held_out  a line that evaluates so on a tensor of earlier steps
     evaluated  a line that leads to many passes in evaluation mode, without a loader
+    started   a process that the job starts, by pid and line
     decoded   forwards of one step that each were given one token more than the one before
     eval_with_grad  forwards in evaluation mode whose graph nobody used, since the last such record
     concurrency  root forwards since the last such record, once more than one thread makes them

@@ -1,4 +1,4 @@
-"""Processes that the loop starts in its steps, and programs that it asks: how long it stands in such calls.
+"""Processes that the job starts: from which line, and how long the loop stands in such calls in its steps.
 
 A loader's workers are not among them: the loader tells of those. Nor is what a logger or a checkpoint runs.
 """
@@ -6,6 +6,8 @@ A loader's workers are not among them: the loader tells of those. Nor is what a 
 import functools
 import sys
 import time
+
+import torch.utils.data._utils.worker as loader_worker
 
 from ..timeline import CHECKPOINT, INPUT, LOGGING
 
@@ -22,6 +24,10 @@ _CALLS = {
     ("os", ""): (ASKED, ("system",)),
 }
 """Module and class -> kind and functions. A job that uses a module has loaded it; none is loaded here."""
+_STARTS = ("BaseProcess.start", "Popen.__init__")
+"""Of these, the ones after which there is a process, whose number the object has."""
+_MOST = 64
+"""Processes whose start is told: a pool made in each step would go on."""
 _TOLD_ELSEWHERE = {INPUT, CHECKPOINT, LOGGING}
 """Parts of the step that have checks of their own."""
 _clock = time.perf_counter_ns
@@ -41,6 +47,7 @@ class Processes:
     def reset(self) -> None:
         """At install, and in a forked child, which begins inside such a call of its parent's."""
         self.is_inside = False
+        self.started = 0
 
     def watch(self, changes) -> None:
         """Put stand-ins in place of what has been loaded since the last time."""
@@ -51,7 +58,10 @@ class Processes:
                 self.missing.discard(owner)
                 kind, names = _CALLS[owner]
                 for name in names:
-                    changes.put(holder, name, self._timed(kind, getattr(holder, name)), "processes")
+                    original = getattr(holder, name)
+                    if f"{owner[1]}.{name}" in _STARTS:
+                        original = self._told(original)
+                    changes.put(holder, name, self._timed(kind, original), "processes")
 
     def began(self) -> "tuple[int, int] | None":
         """Where the call is made, and when; None inside another one, in parts that tell of it, and on other threads."""
@@ -68,6 +78,37 @@ class Processes:
             self.is_inside = False
             site, began_ns = call
             self.calls.add(kind, site, _clock() - began_ns)
+
+    def begun(self, process, target) -> None:
+        """It was started, on whatever thread, to call `target`."""
+        if target is loader_worker._worker_loop or self.started >= _MOST:
+            return
+        self.started += 1
+        does = self._does(target or getattr(type(process), "run", None))
+        self.calls.recorder.record("started", pid=process.pid, site=self.sites.here(2), does=does)
+
+    def _does(self, work) -> int:
+        """The line of the first loop of a function; -1 without one, and for a library's."""
+        while isinstance(work, functools.partial):
+            work = work.func
+        code = getattr(work, "__code__", None)
+        if code is None or self.sites.is_library(code.co_filename):
+            return -1
+        from ..windows.source import first_loop
+
+        return self.sites.at(code, first_loop(code))
+
+    def _told(self, original):
+        begun = self.guarded("processes", self.begun)
+
+        @functools.wraps(original)
+        def start(process, *args, **kwargs):
+            target = getattr(process, "_target", None)  # it forgets that as it starts
+            result = original(process, *args, **kwargs)
+            begun(process, target)
+            return result
+
+        return start
 
     def _timed(self, kind: str, original):
         began, ended = self.guarded(kind, self.began), self.guarded(kind, self.ended)

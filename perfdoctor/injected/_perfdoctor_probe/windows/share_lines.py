@@ -10,7 +10,7 @@ import operator
 
 from torch.utils.data import get_worker_info
 
-from .source import called, parsed
+from .source import called, function_node, nodes_within
 
 _ADVANCING = frozenset("next read readline readinto recv get pop popleft grab".split())
 """Functions that may take the next one of something: what they return may be of no use, and calling them is."""
@@ -42,11 +42,11 @@ class Keeping:
 
 def keepings(code) -> "list[Keeping]":
     """Those of a function, or of a generator expression."""
-    scope = _scope(code)
+    scope = function_node(code)
     if isinstance(scope, ast.GeneratorExp):
         return _of_expression(scope)
     found = []
-    for node in _within(scope) if scope is not None else ():
+    for node in nodes_within(scope) if scope is not None else ():
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.YieldFrom):
             sliced = _sliced(node.value.value)
             if sliced is not None:
@@ -204,30 +204,6 @@ def _is_bound_first(name: str, statements: list) -> bool:
 
 
 # -- of nodes -----------------------------------------------------------------------------------------------
-
-
-def _scope(code):
-    """The node of a function; None where it is not the only one that begins there."""
-    tree = parsed(code.co_filename)
-    kind = ast.GeneratorExp if code.co_name == "<genexpr>" else ast.FunctionDef
-    found = [
-        node
-        for node in (ast.walk(tree) if tree is not None else ())
-        if isinstance(node, kind)
-        and getattr(node, "name", "<genexpr>") == code.co_name
-        and min(one.lineno for one in (node, *getattr(node, "decorator_list", ()))) == code.co_firstlineno
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-def _within(function):
-    """The nodes of a function, and not of those that are defined in it."""
-    nodes = list(function.body)
-    while nodes:
-        node = nodes.pop()
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            nodes.extend(ast.iter_child_nodes(node))
 
 
 def _lines(node) -> "tuple[int, int]":

@@ -18,3 +18,34 @@ def called(node) -> str:
     """The name of the function that a call calls, without what it is an attribute of; "" for anything else."""
     function = node.func if isinstance(node, ast.Call) else None
     return getattr(function, "id", getattr(function, "attr", ""))
+
+
+def function_node(code):
+    """The node of a function; None where it is not the only one that begins there."""
+    tree = parsed(code.co_filename)
+    kind = ast.GeneratorExp if code.co_name == "<genexpr>" else ast.FunctionDef
+    found = [
+        node
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, kind)
+        and getattr(node, "name", "<genexpr>") == code.co_name
+        and min(one.lineno for one in (node, *getattr(node, "decorator_list", ()))) == code.co_firstlineno
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def nodes_within(function):
+    """The nodes of a function, and not of those that are defined in it."""
+    nodes = list(function.body)
+    while nodes:
+        node = nodes.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            nodes.extend(ast.iter_child_nodes(node))
+
+
+def first_loop(code) -> int:
+    """The line of a function's first loop; its own where it has none, or cannot be read."""
+    function = function_node(code)
+    loops = nodes_within(function) if isinstance(function, ast.FunctionDef) else ()
+    return min((node.lineno for node in loops if isinstance(node, (ast.For, ast.While))), default=code.co_firstlineno)
