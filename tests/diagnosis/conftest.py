@@ -9,4 +9,4 @@ from perfdoctor.diagnosis import calibration
 
 @pytest.fixture(autouse=True)
 def _as_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_known", dict)
+    monkeypatch.setattr(calibration, "_known", calibration.Known)

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.calibrate import unseen
 from perfdoctor.diagnosis import calibration
 from perfdoctor.diagnosis.calibration import Ends, calibrated, miss, widening
 from perfdoctor.diagnosis.findings import Savings
@@ -58,18 +59,34 @@ def test_widened_ranges_hold_nine_truths_in_ten() -> None:
 
 
 def test_savings_keep_the_range_that_was_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_known", lambda: {"PD03": _alike(0.5, 2.0, 40)})
+    monkeypatch.setattr(calibration, "_known", lambda: calibration.Known({"PD03": _alike(0.5, 2.0, 40)}))
     wide = calibrated(SAVED, "PD03", 100.0)
     assert wide.predicted_ms == (30.0, 40.0)
     low, high = (1 / (1 - ms / 100.0) for ms in (wide.low_ms, wide.high_ms))
     assert (low, high) == (pytest.approx((1 / 0.7) ** 0.5), pytest.approx((1 / 0.6) ** 2))
-    monkeypatch.setattr(calibration, "_known", lambda: {"PD03": _alike(0.0, 100.0, 40)})
+    monkeypatch.setattr(calibration, "_known", lambda: calibration.Known({"PD03": _alike(0.0, 100.0, 40)}))
     widest = calibrated(SAVED, "PD03", 100.0)
     assert (widest.low_ms, widest.high_ms, widest.ceiling_ms) == (0.0, 98.0, 98.0)
-    monkeypatch.setattr(calibration, "_known", dict)
+    monkeypatch.setattr(calibration, "_known", calibration.Known)
     assert calibrated(SAVED, "PD03", 100.0) is SAVED
+
+
+def test_for_new_programs_both_ends_are_moved_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "_known", lambda: calibration.Known({"PD03": _alike(0.8, 1.2, 40)}, unseen=1.5))
+    wide = calibrated(SAVED, "PD03", 100.0)
+    low, high = (1 / (1 - ms / 100.0) for ms in (wide.low_ms, wide.high_ms))
+    assert (low, high) == (pytest.approx((1 / 0.7) ** (0.8 / 1.5)), pytest.approx((1 / 0.6) ** 1.8))
+
+
+def test_the_power_for_new_programs_holds_most_of_the_truths_that_were_missed_at_first() -> None:
+    told = [{"low": 1.2, "high": 1.5, "true": 1.3}] * 15 + [{"low": 1.2, "high": None, "true": 9.0}]
+    assert unseen(told) == 1.0
+    told += [{"low": 1.44, "high": 1.5, "true": 1.2}, {"low": 1.2, "high": 1.44, "true": 1.44**1.5}]
+    assert unseen(told) == 1.5, "the 17th smallest of 18"
+    assert unseen(told * 3) == 1.0
 
 
 def test_the_misses_that_are_kept_widen_every_range_and_turn_none_over() -> None:
     below, above = widening(json.loads(calibration.MISSES.read_text())["misses"], "PD99")
     assert 0.5 < below < 1 < above < 2
+    assert 1 < json.loads(calibration.MISSES.read_text())["unseen"] < 1.5

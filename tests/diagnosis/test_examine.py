@@ -385,7 +385,7 @@ def test_what_causes_a_wait_may_cost_the_rest_of_the_step_too() -> None:
 
 
 def test_how_far_a_prediction_may_be_off_is_billed_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_known", lambda: {"PD03": [(1.0, 3.0)] * 40})
+    monkeypatch.setattr(calibration, "_known", lambda: calibration.Known({"PD03": [(1.0, 3.0)] * 40}))
     waits = _finding("PD03.waits", 10.0, part=Part.INPUT_WAIT)
     computing = _finding("PD07.computing", 15.0, low=12.0, part=Part.COMPUTE)
     told = {f.id: f.savings for f in _examined(_finds("PD03", waits), _finds("PD07", computing)).ranked}
