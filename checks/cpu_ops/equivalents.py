@@ -69,7 +69,7 @@ def _finding(step: Step, one: Equivalent, limits: Limits, often: Spread) -> Find
             milliseconds("other_ms", one.other_ms, "the other way, backward pass included"),
         ),
         location=location(one.at),
-        fix=Fix(text=how.text, code=how.code, risk=how.risk),
+        fix=Fix(text=how.text, code=how.code.replace(_EQUATION, one.equation), risk=how.risk),
         savings=savings(
             step,
             low,
@@ -81,6 +81,8 @@ def _finding(step: Step, one: Equivalent, limits: Limits, often: Spread) -> Find
     )
 
 
+_EQUATION = "EQUATION"
+"""In its place the equation with operands in the other order."""
 _SORT = "PD10.whole-sort"
 _EMPTY = "PD10.empty-product"
 _REPEATED = "PD10.broadcast-then-sum"
@@ -97,6 +99,21 @@ _REWRITINGS = {
         "nothing else reads these numbers, and the result is the same where the other pair is multiplied first",
         "Multiply the pair first that leaves the smaller matrix.",
         "context = k.transpose(-2, -1) @ v  # small\nout = q @ context  # not (q @ k.transpose(-2, -1)) @ v",
+    ),
+    "einsum": _Rewriting(
+        "PD10.einsum-order",
+        "this einsum goes the long way, through {shape} numbers",
+        "without opt_einsum its operands are multiplied from left to right",
+        "Give the operands in another order, or install opt_einsum, which torch then asks for it.",
+        f'out = torch.einsum("{_EQUATION}", ...)  # the operands in this order\npip install opt_einsum',
+    ),
+    "by-kind": _Rewriting(
+        "PD10.weights-by-row",
+        "this line copies weights for each row, {shape} numbers, of a few kinds",
+        "the backward pass adds the gradients of all copies up again",
+        "Multiply with the weights of each kind, and let each row pick its own result.",
+        "by_kind = h @ weight  # (kinds, rows, width); not torch.bmm(h[source].unsqueeze(1), weight[kind])\n"
+        "message = by_kind[kind, source]  # of many kinds: out[own] = h[own] @ weight[k], kind by kind",
     ),
     "one-hot": _Rewriting(
         _EMPTY,

@@ -253,7 +253,8 @@ class Equivalent:
     a product of matrices of which the diagonal is read. diagonal-factor, diagonal-solve: matrices that are diagonal,
     factored or solved with. by-rows: a product with a sparse matrix by coordinates. transform: of a length that is made
     of large primes, against one of fewer numbers. written, taken-apart: parts of a tensor, each with a node of its own
-    in the backward pass. columns: of a table, looked up."""
+    in the backward pass. columns: of a table, looked up. by-kind: weights copied for each row, one of a few kinds.
+    einsum: of more than two operands, in another order, forwards and backwards timed."""
     at: Site
     """The line of the first of these operators ..."""
     then_at: Site
@@ -269,6 +270,8 @@ class Equivalent:
     """The other way, once its operators have been called."""
     other_backward_ms: float
     """Timed for rows that are indexed; else twice that."""
+    equation: str = ""
+    """Of an einsum, with its operands in the other order."""
 
     @property
     def now_ms(self) -> float:

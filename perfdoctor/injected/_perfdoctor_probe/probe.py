@@ -427,6 +427,12 @@ class Probe:
             facts["device_clock"] = self.device_clock.start(devices)
         self.recorder.record("settings", **facts)
 
+    def trained(self, module, arguments: tuple) -> None:
+        """A forward pass of a model that trains has just ended."""
+        final = self.windows.final_microbenchmark
+        if final is not None:
+            final.passes.consider(module, *arguments)
+
     def _make_request_microbenchmark(self, copies: int):
         """None where a forward cannot be recorded now."""
         from .windows import layers

@@ -141,7 +141,9 @@ class Discovery:
         self.forward_left = guarded("concurrency", loop.concurrency.left)
         self.note_autocast = note_autocast
         self.evaluated = guarded("evaluation", evaluated)
-        """Told of forward passes that train nothing."""
+        """Told of forward passes that train nothing ..."""
+        self.trained = lambda module, arguments: None
+        """... and of the others; set by the probe."""
         self.compiled = False
         self.returned = {False: 0, True: 0}
         """Elements of what a model's first call returned: before torch.compile was called, and after."""
@@ -256,8 +258,11 @@ class Discovery:
         useless = not module.training and gradients and _has_graph(result)
         if self.concurrency.on:
             self.forward_left(ident, module, root.has_parameters, useless)
-        if root.has_parameters and not (module.training and gradients):
-            self.evaluated(took_ns, module, arguments, result)
+        if root.has_parameters:
+            if module.training and gradients:
+                self.trained(module, arguments)
+            else:
+                self.evaluated(took_ns, module, arguments, result)
         # May end the step, and with it the job: nothing may follow.
         loop.forward_ended(took_ns, root.has_parameters, useless, gradients)
 

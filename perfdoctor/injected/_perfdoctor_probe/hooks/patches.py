@@ -35,6 +35,7 @@ def install(probe) -> None:
     """
     note_autocast = probe.guarded("autocast", functools.partial(_note_autocast, probe))
     probe.discovery = Discovery(probe.loop, probe.guarded, note_autocast, probe.evaluation.forward_ended)
+    probe.discovery.trained = probe.guarded("passes", probe.trained)
     probe.changes = Changes()
     for part in (
         _optimizer,

@@ -22,6 +22,10 @@ from .checkpointing import NotReentrant
 _CALLS = 4
 """Calls that differ in module or shapes; sequences of eight lengths are told by four of them."""
 _INPUT_BYTES = 1 << 26
+_CONSIDERED = 24
+"""Passes after the window whose sizes are looked at, where each step makes one."""
+_EVERY = 3
+"""Of these, one in so many is kept, where its shapes are new."""
 _MEMORY_PART = 0.25
 """Of the memory that is free, for what a forward pass keeps for its backward pass, at most ..."""
 _MOST_BYTES = 1 << 30
@@ -47,12 +51,16 @@ class PassMicrobenchmark:
         self.missing = "no call of a module was seen that a backward pass follows"
         self.recomputes = False
         """Modules are called again in the backward pass."""
+        self.sizes: "list[int]" = []
+        """Numbers in the inputs of later passes."""
+        self.later: "dict[tuple, _Call]" = {}
+        """Some of those, by their shapes."""
 
     def note(self, module, args: tuple, named: dict) -> None:
         """A root module is about to be called."""
         if not torch.is_grad_enabled() or next((p for p in module.parameters() if p.requires_grad), None) is None:
             return
-        key = (id(module), *(tuple(tensor.shape) for tensor in tensors_in((args, named))))
+        key = _key(module, args, named)
         if key in self.calls:
             self.calls[key].count += 1
         elif len(self.calls) < _CALLS:
@@ -69,14 +77,42 @@ class PassMicrobenchmark:
             self.missing = str(error)
             self.calls = {}
 
+    def consider(self, module, args: tuple, named: dict) -> None:
+        """A training pass after the window has just ended. Where sequences differ from batch to batch, the window may
+        have seen a short one: of all the one in the middle is to stand for them."""
+        if len(self.sizes) >= _CONSIDERED or len(self.calls) != 1 or torch._C._len_torch_dispatch_stack():
+            return
+        key = _key(module, args, named)
+        (first,) = self.calls
+        if key[0] != first[0] or self.calls[first].count != 1:
+            return
+        self.sizes.append(_numbers(key))
+        if key != first and key not in self.later and not len(self.sizes) % _EVERY:
+            call = _Call(module, (args, named))
+            try:
+                call.keep()
+            except Exception:  # too large, or of an exotic kind: the first one stands for all
+                self.sizes = [0] * _CONSIDERED
+                self.later = {}
+            else:
+                self.later[key] = call
+
+    def _settle(self) -> None:
+        """For the pass of middle size, of those that were kept."""
+        if not self.later:
+            return
+        middle = sorted(self.sizes)[len(self.sizes) // 2]
+        kept, self.later = {**self.calls, **self.later}, {}
+        key = min(kept, key=lambda one: abs(_numbers(one) - middle))
+        self.calls = {key: kept[key]}
+
     def timings(self) -> dict:
         """Milliseconds of all these calls, forward and backward, by how often the inputs are repeated; or why there are
         none."""
-        calls = list(self.calls.values())
-        times, missing = self._all(lambda call: call.timed(_LIMIT_NS // len(calls)))
+        times, missing = self._all(lambda call: call.timed(_LIMIT_NS // len(self.calls)))
         if missing:
             return missing
-        longest = max(zip(times, calls), key=lambda pair: pair[0][0] * pair[1].count)[1]
+        longest = max(zip(times, self.calls.values()), key=lambda pair: pair[0][0] * pair[1].count)[1]
         return {"batch": longest.batch, "times": list(zip(_FACTORS, self._sums(times)))}
 
     def without(self, ways: dict, clock=None, limit_ns: "int | None" = None, of=min) -> dict:
@@ -96,6 +132,7 @@ class PassMicrobenchmark:
         """What `timed` says of each call, or why there is nothing."""
         if not self.calls:
             return [], {"missing": self.missing}
+        self._settle()
         try:
             with warnings.catch_warnings(), NotReentrant():
                 warnings.simplefilter("ignore")
@@ -108,6 +145,14 @@ class PassMicrobenchmark:
 
     def _sums(self, times: list) -> "list[float]":
         return [sum(call.count * ms for call, ms in zip(self.calls.values(), row)) for row in zip(*times)]
+
+
+def _key(module, args: tuple, named: dict) -> tuple:
+    return (id(module), *(tuple(tensor.shape) for tensor in tensors_in((args, named))))
+
+
+def _numbers(key: tuple) -> int:
+    return sum(map(math.prod, key[1:]))
 
 
 class Way(NamedTuple):

@@ -260,7 +260,7 @@ def _key(kind: str, made, what) -> tuple:
 def _timed(other, now_ns: float, result) -> "_Tried | None":
     made, took_ns = _run(other.make)
     wanted = result if other.instead_of is None else other.instead_of
-    if wanted is not False and not _agree(made, wanted):
+    if wanted is not False and not agree(made, wanted):
         return None
     took_ns = min(took_ns, _run(other.make)[1])
     if took_ns >= now_ns:
@@ -275,7 +275,7 @@ def _run(function, *args) -> tuple:
     return made, _clock() - began
 
 
-def _agree(one, wanted) -> bool:
+def agree(one, wanted) -> bool:
     """Whether both hold the same numbers, up to rounding."""
     if one.shape != wanted.shape:
         return False

@@ -26,6 +26,7 @@ from . import innermost
 from .aside import Aside, Seen
 from .by_line import aside_rows, by_line, names, whole_line
 from .derivatives import Derivatives
+from .einsums import Einsums
 from .equivalents import Equivalents
 from .innermost import InnermostMode
 from .rewritings import INTO_VIEWS
@@ -413,6 +414,8 @@ class RepeatsWindow(InnermostMode):
 
     def open(self) -> None:
         watch = Repeats(self.sites, self.loop)
+        self.einsums = Einsums(self.sites, watch.renumbered)
+        self.einsums.open()
         self.derivatives = Derivatives(self.sites, self.loop, watch.renumbered)
         self.derivatives.open()
         self.opened_ns = _clock()
@@ -429,6 +432,7 @@ class RepeatsWindow(InnermostMode):
         self.evaluation.on_scores = None
         self.watch.aside.close()
         self.derivatives.close()
+        self.einsums.close()
         self.watch.__exit__(None, None, None)
 
     def close(self, steps: int) -> dict:
@@ -436,4 +440,6 @@ class RepeatsWindow(InnermostMode):
         self.abandon()
         watch, self.watch = self.watch, None
         self.asks = watch.suspicion.asks
-        return {**watch.summary(steps), "derivatives": self.derivatives.summary(steps)}
+        found = watch.summary(steps)
+        found["equivalents"] += self.einsums.rows(steps)
+        return {**found, "derivatives": self.derivatives.summary(steps)}

@@ -7,7 +7,7 @@ them by the memory that they share, through views and through products with a nu
 
 import torch
 
-from . import lookups, matrices, resizes, rows, sorts, sums, transforms, writes
+from . import kinds, lookups, matrices, resizes, rows, sorts, sums, transforms, writes
 from .followed import PRODUCTS, SORTS, Link, Other, factors, links
 from .matrices import by_content
 from .writes import INTO_VIEWS, rebuilt
@@ -37,7 +37,7 @@ LINEAR = _SUMS
 def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
     """What could be in the place of this operator and of those whose results it reads; `known` as for `links`."""
     if func in PRODUCTS:
-        return matrices.in_another_order(func, args, known)
+        return matrices.in_another_order(func, args, known) or kinds.by_kind(args, known)
     if func in _SUMS:
         return sums.summed(func, args, result, known)
     if func is _aten.linalg_vector_norm.default:

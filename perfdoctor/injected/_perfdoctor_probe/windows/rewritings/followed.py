@@ -15,6 +15,7 @@ RESIZES = tuple(
     for name in "nearest1d nearest2d nearest3d linear1d bilinear2d trilinear3d bicubic2d".split()
 )
 """Each channel by itself, and linear in its numbers."""
+GATHERED = (_aten.index.Tensor, _aten.index_select.default, _aten.embedding.default)
 _WIDER = 4
 """Times as many numbers as the larger argument has: from where on a product in between is worth replacing by one of
 matrices."""
@@ -91,6 +92,9 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
             return [(result, Link(func, args, made, result, source))]
     elif func is _aten.cat.default or (func.overloadpacket in RESIZES and not kwargs):
         return [(result, Link(func, args, made, result))]
+    elif func in GATHERED:
+        if result.dim() >= 2 and result.is_floating_point() and result.numel() >= _WIDER * args[0].numel():
+            return [(result, Link(func, args, made, result))]
     elif func in SORTS:
         return _sorted_links(func, args, kwargs, result, made)
     elif func in _SCALINGS and _is_number(args[1]):

@@ -1,0 +1,191 @@
+"""Calls of `torch.einsum` with three operands or more: in which order they are multiplied, and what another one takes.
+
+Without opt_einsum torch multiplies them from left to right, whatever comes to lie in between. Where another order needs
+far fewer multiplications, both are run by themselves, forwards and backwards, once for each line and shapes.
+"""
+
+import functools
+import itertools
+import time
+from math import prod
+
+import torch
+
+from ..changes import Changes
+from ..rows import milliseconds
+from .equivalents import agree
+
+_FEWER = 0.6
+"""Of the multiplications, at most, in the other order."""
+_MOST = 5
+"""Operands whose orders are all looked at: 120."""
+_BUDGET_NS = 1_000_000_000
+"""Of trying in all."""
+_TIMES = 2
+"""The shortest of so many passes counts."""
+_clock = time.perf_counter_ns
+
+
+class Order:
+    """Operands one after the other."""
+
+    __slots__ = ("equation", "largest", "multiplications", "numbers")
+
+    def __init__(self, numbers: tuple, terms: "list[str]", out: str, sizes: "dict[str, int]") -> None:
+        self.numbers = numbers
+        self.equation = ",".join(terms[number] for number in numbers) + "->" + out
+        self.multiplications = 0
+        self.largest: "tuple[int, ...]" = ()
+        """The shape of what lies in between."""
+        letters = set(terms[numbers[0]])
+        for at, number in enumerate(numbers[1:], 2):
+            letters |= set(terms[number])
+            self.multiplications += prod(sizes[letter] for letter in letters)
+            letters &= {*out, *"".join(terms[later] for later in numbers[at:])}
+            shape = tuple(sizes[letter] for letter in sorted(letters))
+            if at < len(numbers) and prod(shape) > prod(self.largest):
+                self.largest = shape
+
+
+def better(equation: str, operands: list) -> "tuple[Order, Order] | None":
+    """How they are multiplied now, and an order that takes less; None where there is none, or the sum is unusual."""
+    found = _letters(equation, operands)
+    if found is None or not 2 < len(operands) <= _MOST:
+        return None
+    orders = [Order(numbers, *found) for numbers in itertools.permutations(range(len(operands)))]
+    best = min(orders, key=lambda one: one.multiplications)  # the first one is as it is
+    return (orders[0], best) if best.multiplications <= _FEWER * orders[0].multiplications else None
+
+
+def _letters(equation: str, operands: list) -> "tuple[list[str], str, dict[str, int]] | None":
+    left, arrow, out = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    plain = all(term.isalpha() and len(set(term)) == len(term) for term in terms)
+    if not plain or [len(term) for term in terms] != [one.dim() for one in operands]:
+        return None
+    if not arrow:
+        out = "".join(sorted(letter for letter in set(left) - {","} if left.count(letter) == 1))
+    sizes: "dict[str, int]" = {}
+    for term, one in zip(terms, operands):
+        for letter, size in zip(term, one.shape):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    return terms, out, sizes
+
+
+class _Tried:
+    """Nanoseconds of both orders."""
+
+    __slots__ = ("equation", "now_ns", "other_ns", "shape")
+
+    def __init__(self, now: Order, best: Order, now_ns: tuple, other_ns: tuple) -> None:
+        self.equation = best.equation
+        self.shape = now.largest
+        self.now_ns = now_ns
+        """Forwards, backwards."""
+        self.other_ns = other_ns
+
+
+class Einsums:
+    """Of the steps from `open` to `close`."""
+
+    def __init__(self, sites, tried) -> None:
+        """`tried` is called after each try, which records nodes that are none of the job's."""
+        self.sites = sites
+        self.after_trying = tried
+        self.changes = Changes()
+        self.known: "dict[tuple, _Tried | None]" = {}
+        """By line, equation and shapes."""
+        self.calls: "dict[tuple, int]" = {}
+        self.spent_ns = 0
+
+    def open(self) -> None:
+        """Listen from here on."""
+        self.original = torch.functional.einsum
+        self.run_backward = torch.autograd._engine_run_backward
+
+        @functools.wraps(self.original)
+        def einsum(*args):
+            result = self.original(*args)
+            try:
+                with torch._C._DisableTorchDispatch():
+                    self._called(args, result)
+            except Exception:  # operands of an exotic kind: this call is passed over
+                pass
+            return result
+
+        for owner in (torch, torch.functional):
+            self.changes.put(owner, "einsum", einsum)
+
+    def close(self) -> None:
+        """Not any more."""
+        self.changes.take_back()
+
+    def _called(self, args: tuple, result) -> None:
+        equation, *operands = args
+        if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+            operands = list(operands[0])
+        if not isinstance(equation, str) or len(operands) < 3 or torch._C._current_graph_task_id() >= 0:
+            return
+        if torch.backends.opt_einsum.is_available() and torch.backends.opt_einsum.enabled:
+            return
+        key = (self.sites.here(2), equation, tuple(one.shape for one in operands), torch.is_grad_enabled())
+        if key not in self.known:
+            self.known[key] = self._tried(equation, operands, result)
+        self.calls[key] = self.calls.get(key, 0) + 1
+
+    def _tried(self, equation: str, operands: list, result) -> "_Tried | None":
+        found = better(equation, operands)
+        if found is None or self.spent_ns > _BUDGET_NS:
+            return None
+        now, best = found
+        began = _clock()
+        try:
+            same, other_ns = self._passes(best.equation, [operands[number] for number in best.numbers])
+            if not agree(same, result.detach()):
+                return None
+            return _Tried(now, best, self._passes(equation, operands)[1], other_ns)
+        finally:
+            self.spent_ns += _clock() - began
+            self.after_trying()
+
+    def _passes(self, equation: str, operands: list) -> "tuple[torch.Tensor, tuple[int, int]]":
+        """What comes out, and nanoseconds forwards and backwards."""
+        recorded = torch.is_grad_enabled()
+        inputs = [one.detach().requires_grad_(recorded and one.requires_grad) for one in operands]
+        wanted = tuple(one for one in inputs if one.requires_grad)
+        forward, backward = [], []
+        for _ in range(_TIMES):
+            start = _clock()
+            made = self.original(equation, *inputs)
+            forward.append(_clock() - start)
+            if wanted:
+                weights = (torch.ones_like(made),)
+                start = _clock()
+                self.run_backward((made,), weights, False, False, wanted, True, accumulate_grad=False)
+                backward.append(_clock() - start)
+        return made.detach(), (min(forward), min(backward, default=0))
+
+    def rows(self, steps: int) -> "list[dict]":
+        """By line, per step of `steps`: as those of `Equivalents`."""
+        found = []
+        for key, calls in self.calls.items():
+            tried = self.known[key]
+            if tried is None or key[0] < 0:
+                continue
+            per_step = calls / steps
+            now, other = ([milliseconds(per_step * ns, 1) for ns in way] for way in (tried.now_ns, tried.other_ns))
+            found.append(
+                {
+                    "kind": "einsum",
+                    "at": key[0],
+                    "then_at": key[0],
+                    "times_per_step": per_step,
+                    "shape": list(tried.shape),
+                    "forward_ms": now[0],
+                    "backward_ms": now[1],
+                    "other_forward_ms": other[0],
+                    "other_backward_ms": other[1],
+                    "equation": tried.equation,
+                }
+            )
+        return [row for row in found if row["other_forward_ms"] < row["forward_ms"]]
