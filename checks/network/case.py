@@ -53,8 +53,6 @@ class Limits:
     """Cut cross-entropy and the like pay from a third of the step on."""
     cell_calls: int = 8
     """Calls of a recurrent cell per step: fewer time steps gain nothing from a fused layer."""
-    table_touched: float = 0.10
-    """Share of a table's rows in a batch, above which a sparse gradient saves little."""
 
 
 @dataclass(frozen=True, slots=True)

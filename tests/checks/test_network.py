@@ -21,6 +21,7 @@ from samples import LAYERS, healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import ConvolutionTiming, Evidence, IndexUse, Line, Missing, Op, Site, ThreadTiming
+from perfdoctor.recording.operators import UpdateTiming
 from perfdoctor.report import wording
 
 
@@ -436,10 +437,24 @@ def test_a_table_that_the_batch_fills_is_fine() -> None:
 def test_rows_that_a_batch_looks_up_again_and_again_count_once() -> None:
     often = dense_embedding(rows=5_000, looked_up=1_000)
     assert _ids(often) == []
-    few = IndexUse("lookup", 5_000, 64, 2_000, 400, 4_990)
+    few = IndexUse("lookup", 5_000, 64, 2_000, 200, 4_990)
     assert _ids(with_(often, index_use=(few,))) == ["PD09.dense-embedding-gradient"]
-    assert _ids(with_(often, index_use=(with_(few, distinct=501),))) == []
+    assert _ids(with_(often, index_use=(with_(few, distinct=401),))) == []
     assert _ids(with_(often, index_use=(with_(few, width=32),))) == []
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rows", "told"), [("AdamW", 3_000, 0), ("AdamW", 1_500, 1), ("Adagrad", 7_000, 1)]
+)
+def test_how_many_rows_may_be_touched_is_by_the_optimizer_that_takes_sparse_ones(
+    optimizer: str, rows: int, told: int
+) -> None:
+    run = dense_embedding(rows=25_000, looked_up=rows, ops__update=UpdateTiming(optimizer, "loop", 4, 2.0))
+    found = examine(run, CHECK.limits).findings
+    assert len(found) == told
+    if found and optimizer == "AdamW":
+        gone = dense_embedding(rows=25_000, looked_up=rows // 10)
+        assert only(examine(gone, CHECK.limits)).savings.low_ms > found[0].savings.low_ms
 
 
 @pytest.mark.parametrize(("calls", "count"), [(7.0, 0), (8.0, 1)])

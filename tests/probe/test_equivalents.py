@@ -5,17 +5,13 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
+from rewriting import watched
 from torch.nn import functional
-from users_file import UsersFile
 
-from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.windows import equivalents
-from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
 
 
 def _drawn(*shape: int, learns: bool = True) -> torch.Tensor:
@@ -30,22 +26,6 @@ TARGETS = torch.arange(32)
 TABLE = _drawn(1500, 64)
 PICKED = torch.arange(512) * 2
 EDGES = (torch.rand(1500, 1500, generator=torch.Generator().manual_seed(3)) < 0.002).float()
-
-
-def watched(step: Callable[[], torch.Tensor], steps: int = 3) -> list[dict[str, Any]]:
-    """What was found in steps that each end in a backward pass."""
-    clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS)
-    loop = SimpleNamespace(timeline=clock)
-    window = RepeatsWindow(UsersFile(__file__), loop, compiled=False, evaluation=SimpleNamespace(on_scores=None))
-    step().sum().backward()
-    window.open()
-    try:
-        for _ in range(steps):
-            step().sum().backward()
-            clock.step += 1
-    finally:
-        found = window.close(steps)
-    return found["equivalents"]
 
 
 def associated() -> torch.Tensor:

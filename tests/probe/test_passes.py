@@ -377,3 +377,52 @@ def test_memory_that_is_kept_is_tried_where_many_pages_are_touched_anew(monkeypa
 
 def test_passes_that_cannot_be_made_again_are_tried_in_no_way() -> None:
     assert "no call of a module" in ways.timings(PassMicrobenchmark(), FLOAT32, [])["missing"]
+
+
+class Sequences(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 4)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.embedding(tokens).sum()
+
+
+def _considered(lengths: list[int], first: int = 20) -> tuple[PassMicrobenchmark, nn.Module]:
+    module = Sequences()
+    found = _noted(module, torch.zeros(2, first, dtype=torch.int64))
+    for length in lengths:
+        found.consider(module, (torch.zeros(2, length, dtype=torch.int64),), {})
+    return found, module
+
+
+def _length(found: PassMicrobenchmark) -> int:
+    assert "times" in found.timings()
+    (call,) = found.calls.values()
+    return call.inputs[0][0].shape[1]
+
+
+def test_of_batches_of_other_shapes_the_one_of_middle_size_stands_for_all() -> None:
+    found, module = _considered([90, 80, 100] * 8)
+    assert _length(found) == 100, "of those that were kept, one in three: next to the middle, which is 90"
+    found, module = _considered([20, 30, 90] * 8, first=30)
+    assert _length(found) == 30
+    del module
+
+
+def test_few_later_passes_are_looked_at_and_those_of_another_module_are_not() -> None:
+    found, module = _considered([90] * 100)
+    assert len(found.sizes) == passes._CONSIDERED and len(found.later) == 1
+    found, module = _considered([])
+    found.consider(Sequences(), (torch.zeros(2, 90, dtype=torch.int64),), {})
+    assert found.sizes == [] and _length(found) == 20
+    found.note(module, (torch.zeros(2, 20, dtype=torch.int64),), {})  # twice in a step
+    found.consider(module, (torch.zeros(2, 90, dtype=torch.int64),), {})
+    assert found.sizes == []
+
+
+def test_later_inputs_that_cannot_be_kept_leave_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "_INPUT_BYTES", 500)
+    found, module = _considered([90] * 30)
+    assert found.later == {} and _length(found) == 20
+    del module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import CodeType, FrameType
 
 from perfdoctor.injected._perfdoctor_probe import timeline
@@ -19,6 +20,11 @@ class UsersFile:
                 found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
             frame = frame.f_back
         return found
+
+    def here(self, depth: int) -> int:
+        """The line of the innermost frame of the user's."""
+        frame = sys._getframe(depth)
+        return next((line for _, line, _ in self.stack(frame)), -1)
 
     def is_library(self, filename: str) -> bool:
         return filename != self.file

@@ -74,7 +74,12 @@ def memory_bound(share: float = 0.4, flops: float = 0.02, kind: str = "BatchNorm
 
 
 def dense_embedding(
-    cost_ms: float = 4.0, rows: int = 100_000, looked_up: int = 1_000, tables: int = 1, bag: bool = False
+    cost_ms: float = 4.0,
+    rows: int = 100_000,
+    looked_up: int = 1_000,
+    tables: int = 1,
+    bag: bool = False,
+    **changes: Any,
 ) -> Evidence:
     """Tables whose gradients take so long; they hold nine tenths of the parameters, and of the optimizer's 2 ms."""
     size: dict[str, Any] = {"weight_shape": (rows, 64), "parameters": rows * 64, "input_shape": (looked_up,)}
@@ -88,6 +93,7 @@ def dense_embedding(
         first,
         ops__ops=(gradient, *healthy().ops.ops),  # type: ignore[union-attr]
         precision__parameter_dtypes=(("float32", round(tables * rows * 64 / 0.9)),),
+        **changes,
     )
     return with_(run, layers__layers=(*run.layers.layers, *others))  # type: ignore[union-attr]
 

@@ -121,9 +121,7 @@ class Einsums:
         self.changes.take_back()
 
     def _called(self, args: tuple, result) -> None:
-        equation, *operands = args
-        if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-            operands = list(operands[0])
+        equation, *operands = args  # one list of operands: it calls itself with each
         if not isinstance(equation, str) or len(operands) < 3 or torch._C._current_graph_task_id() >= 0:
             return
         if torch.backends.opt_einsum.is_available() and torch.backends.opt_einsum.enabled:

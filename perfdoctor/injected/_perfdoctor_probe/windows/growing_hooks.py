@@ -53,6 +53,12 @@ def are_hooks(held) -> bool:
     return _attribute(held) in _REGISTERED_BY
 
 
+def repeat(held) -> bool:
+    """Whether one of Python's functions is among these hooks several times, whatever it is bound to."""
+    codes = [function.__code__ for hook in list(dict.values(held.one)) if (function := _unwrapped(hook)[0]) is not None]
+    return len(set(codes)) < len(codes)
+
+
 def told(grown: list, lines) -> "list[dict]":
     """Of trends, each with the dictionary that grows: those that one line registers together, the most first."""
     kinds: "dict[tuple, list]" = {}

@@ -146,8 +146,7 @@ class Growth:
         larger = self._larger(held, step)
         self.step = step
         every = ((trend, held.containers[number]) for number, trend in self.lengths.items())
-        # A hook for each epoch is one too many for each of its steps.
-        grown = [(trend, one) for trend, one in every if trend.grows or (trend.rises > 1 and are_hooks(one))]
+        grown = [(trend, one) for trend, one in every if trend.grows or _piles_up(trend, one)]
         deeper = [(trend, nodes[path][0]) for path, trend in self.graphs.items() if trend.grows]
         lines = GrowingLines(self.sites)
         alike = growing_hooks.alike(held.containers.values(), self.lengths, lines)
@@ -244,6 +243,12 @@ def _next(before: "_Trend | None", path: str, step: int, size: int) -> _Trend:
     before.rises += 1
     before.step, before.size = step, size
     return before
+
+
+def _piles_up(trend: _Trend, held) -> bool:
+    """Of hooks: one for each epoch is one too many for each of its steps; and where one function is there several times
+    already, once more is enough."""
+    return are_hooks(held) and trend.rises > (0 if growing_hooks.repeat(held) else 1)
 
 
 def _carried(deeper: list) -> list:

@@ -1,0 +1,30 @@
+"""Steps under the window that looks for operators which others could stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from users_file import UsersFile
+
+from perfdoctor.injected._perfdoctor_probe import timeline
+from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
+
+
+def watched(step: Callable[[], torch.Tensor], steps: int = 3) -> list[dict[str, Any]]:
+    """What was found in steps that each end in a backward pass."""
+    clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS)
+    loop = SimpleNamespace(timeline=clock)
+    users = UsersFile(step.__code__.co_filename)
+    window = RepeatsWindow(users, loop, compiled=False, evaluation=SimpleNamespace(on_scores=None))
+    step().sum().backward()
+    window.open()
+    try:
+        for _ in range(steps):
+            step().sum().backward()
+            clock.step += 1
+    finally:
+        found = window.close(steps)
+    return found["equivalents"]
