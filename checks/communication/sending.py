@@ -12,6 +12,7 @@ from perfdoctor.api.findings import (
     Measurement,
     Part,
     Severity,
+    location,
     milliseconds,
     savings,
 )
@@ -21,8 +22,11 @@ from perfdoctor.api.quantities import (
     FUNCTIONAL,
     GRADIENTS,
     GRADIENTS_AGAIN,
+    NO_LINE,
     REDUCE_SCATTER,
     SEARCH,
+    Missing,
+    Site,
 )
 
 from .case import Case, enough
@@ -130,6 +134,7 @@ def small_buckets(case: Case) -> Finding | None:
             Measurement("enough", few, "count", "buckets of torch's default size"),
             milliseconds("reduction_ms", sent.least_ms, "waiting for the reduction, per step"),
         ),
+        location=location(model.made_at),
         fix=Fix(
             text="Leave `bucket_cap_mb` at its default, or raise it.",
             code="model = DistributedDataParallel(model)  # bucket_cap_mb=25",
@@ -151,12 +156,13 @@ def buffers_broadcast(case: Case) -> Finding | None:
         severity=Severity.NOTE,  # torch's default, and somebody may evaluate on every rank
         confidence=case.confidence,
         message="rank 0 sends the model's buffers to all ranks {calls:time} per step: {cost_ms} ({cost_share})",
-        reasoning="running statistics of batch norm are not used in training, so that they need to be the same only "
-        "before an evaluation",
+        reasoning="running statistics of batch norm are not used in training, and tables stay as they are, so that "
+        "buffers need to be the same only before an evaluation",
         evidence=(
             *cost.measured("broadcasts per step"),
             Measurement("calls", sent.calls_per_step, "count", "broadcasts per step"),
         ),
+        location=location(_made_at(case)),
         fix=Fix(
             text="Do not send them in every step; send them before an evaluation, or save rank 0's.",
             code="model = DistributedDataParallel(model, broadcast_buffers=False)"
@@ -181,6 +187,7 @@ def find_unused(case: Case) -> Finding | None:
         reasoning="DistributedDataParallel looks through the whole graph after each forward pass for parameters that "
         "will get no gradient",
         evidence=cost.measured("searching, per step"),
+        location=location(_made_at(case)),
         fix=Fix(
             text="Leave it out where every forward pass uses all parameters; where always the same ones go unused, "
             "freeze them or say `static_graph=True`.",
@@ -189,6 +196,11 @@ def find_unused(case: Case) -> Finding | None:
         ),
         savings=cost.savings(_SEARCHED, "the search, timed in every step"),
     )
+
+
+def _made_at(case: Case) -> Site | Missing:
+    """The line that wraps the model."""
+    return NO_LINE if case.together.model is None else case.together.model.made_at
 
 
 def exposed(case: Case, named: tuple[Finding, ...]) -> Finding | None:

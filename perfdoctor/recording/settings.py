@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .base import Missing, Site
+from .base import NO_LINE, Missing, Site
 from .libraries import LibraryTiming
 from .operators import NO_LIMIT, VectorExtensionTimings
 
@@ -159,6 +159,7 @@ class ReducedModel:
     num_parameter_tensors: int = 0
     total_parameter_size_bytes: int = 0
     bucket_cap_bytes: int = 0
+    made_at: Site | Missing = NO_LINE
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,7 @@ class Communication:
         log = model._get_ddp_logging_data()
         sizes = log.get("rebuilt_bucket_sizes") or log.get("bucket_sizes") or ""
         facts = {name: int(log[name]) for name in _FACTS if name in log}
+        facts["made_at"] = self.sites.made_at(model)
         self.recorder.record("ddp", bucket_bytes=[int(size) for size in sizes.split(",") if size.strip()], **facts)
 
     def _note_division(self, optimizer, model) -> None:
