@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from ..recording.model import ProcessRecording
+from ..recording.process import Saved
 from .model import Checkpoints, Missing, Site, Step
 from .steady import Selection
 
@@ -51,7 +53,7 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
         site=site,
         bytes=size,
         calls_per_save=calls / max(1, places.size),
-        contents=next((saved for saved in process.saved if saved.site is not None and saved.site == site), None),
+        contents=_contents(process, site),
         early_bytes=early,
         late_bytes=late,
         fsyncs_per_save=sum(call.count for call in fsyncs) / max(1, places.size),
@@ -59,6 +61,20 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
         late_saves=_rarer(int((places >= len(after) / 2).sum()), int(places.size)),
         copy_bytes=round(sum(call.bytes for call in copies) / max(1, places.size)),
         fsync_ms=min(save_ms, sum(call.us for call in fsyncs) / 1000 / max(1, places.size)),
+    )
+
+
+def _contents(process: ProcessRecording, site: Site | None) -> Saved | None:
+    """Of the line's first checkpoint, with what a later one has shown to stay as it is."""
+    seen = [saved for saved in process.saved if saved.site is not None and saved.site == site]
+    if not seen:
+        return None
+    later = max(seen, key=lambda saved: saved.unchanged_bytes)
+    return replace(
+        seen[0],
+        unchanged_bytes=later.unchanged_bytes,
+        unchanged=later.unchanged,
+        unchanged_at=later.unchanged_at,
     )
 
 

@@ -141,6 +141,12 @@ class Saved:
     """Of its largest storage in the host's memory, copied to time it; 0 where there is none."""
     copied_us: int = 0
     """That the copy took, with the page faults of new memory."""
+    unchanged_bytes: int = 0
+    """Of the storages, those that are as they were in the checkpoint before; 0 where nothing else is otherwise."""
+    unchanged: str = ""
+    """The name in the checkpoint of the largest of them: `demo_features`."""
+    unchanged_at: Site | Missing = NO_LINE
+    """The line that registers a buffer of that name."""
 
 
 @dataclass(frozen=True, slots=True)

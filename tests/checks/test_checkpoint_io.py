@@ -8,7 +8,7 @@ from perfdoctor.checks.checkpoint_io import CHECK
 from samples import asked, healthy, is_clear, number, with_
 
 from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Missing
+from perfdoctor.evidence.model import Missing, Site
 from perfdoctor.report import wording
 
 _examined, _found = asked(CHECK)
@@ -145,3 +145,27 @@ def test_where_views_of_much_more_are_saved_clones_come_first() -> None:
     fix = _found(checkpoints(contents=held)).fix
     assert fix.text.startswith("Save clones") and ".clone()" in fix.code
     assert "clone" not in _found(checkpoints()).fix.code
+
+
+BUFFER = Site("model.py", 30, "")
+
+
+@pytest.mark.parametrize(("at", "line"), [(BUFFER, 30), (Missing("no line"), SAVE_LINE.line)])
+def test_what_never_changes_is_to_be_left_out_first_at_the_line_that_registers_it(
+    at: Site | Missing, line: int
+) -> None:
+    """123 of 126 MB: saving as often costs half of it without them."""
+    held = with_(HELD, storage_bytes=126_000_000, unchanged_bytes=123_000_000, unchanged="features", unchanged_at=at)
+    found, often = _found(checkpoints(contents=held)), _found(checkpoints())
+    assert found.id == "PD14.unchanging-content" and found.location is not None and found.location.line == line
+    assert (
+        found.fix.text.startswith("Leave out what never changes (`{unchanged}`)")
+        and "persistent=False" in found.fix.code
+    )
+    assert 0 < found.savings.low_ms < 0.5 * often.savings.low_ms and found.savings.high_ms < often.savings.high_ms
+
+
+def test_where_most_of_it_changes_that_is_a_note() -> None:
+    held = with_(HELD, unchanged_bytes=2_000_000, unchanged="table")
+    found = _found(checkpoints(contents=held))
+    assert found.id == "PD14.frequent-checkpoints" and "{unchanged_bytes} of it are as they were" in found.reasoning

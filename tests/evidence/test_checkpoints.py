@@ -80,6 +80,15 @@ def test_the_line_that_saves_longest_speaks_for_them(tmp_path: Path) -> None:
     assert found.contents is not None and found.contents.tensor_bytes == 3_900
 
 
+def test_what_a_later_checkpoint_has_as_it_was_is_told_of_the_first(tmp_path: Path) -> None:
+    call = {"k": "call", "kind": "save", "site": 1, "count": 4, "us": 900, "bytes": 400, "step": 100}
+    held = {"k": "saved", "site": 1, "tensor_bytes": 3_900, "optimizer_bytes": 0, "storage_bytes": 3_900}
+    again = {**held, "tensor_bytes": 4_000, "unchanged_bytes": 3_000, "unchanged": "demos", "unchanged_at": 2}
+    contents = _built(tmp_path, 10, 0, site(1, 31), site(2, 32), call, held, again, held).contents
+    assert contents is not None and (contents.tensor_bytes, contents.unchanged_bytes) == (3_900, 3_000)
+    assert not isinstance(contents.unchanged_at, Missing) and contents.unchanged_at.line == 32
+
+
 def test_without_a_steady_step_nothing_is_told(tmp_path: Path) -> None:
     recording = recorded(tmp_path, steps(10_000, N))
     assert isinstance(checkpoints.build(recording, selected(recording), Missing("none")), Missing)

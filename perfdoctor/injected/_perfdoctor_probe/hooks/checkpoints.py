@@ -7,18 +7,23 @@ import collections
 import ctypes
 import io
 import itertools
+import linecache
 import mmap
 import os
 import pathlib
+import re
 import sys
 import time
 
 import torch
 
 from .. import timeline as parts
+from .held_out import some_bytes
 
-_LOOKED_INTO = 2
-"""Checkpoints of each line whose contents are looked at."""
+_LOOKED_INTO = 3
+"""Checkpoints of each line whose contents are looked at: of two at once, the best and the last one, nothing differs."""
+_ALL = 0.999
+"""Of a checkpoint: where so much is as it was in the one before, nobody has trained in between."""
 _MOST = 5_000
 """Objects looked at in one of them: about 5 ms."""
 _COPIED = 4_000_000
@@ -52,9 +57,12 @@ _OF_ANYTHING = ("json", "pickle")
 class Checkpoints:
     """What the wrapper around `torch.save` and its like tells besides the time."""
 
-    def __init__(self, recorder) -> None:
+    def __init__(self, recorder, sites) -> None:
         self.recorder = recorder
+        self.sites = sites
         self.seen: "dict[int, int]" = {}
+        self.held: "dict[int, dict]" = {}
+        """What the latest checkpoint of a line held."""
 
     def saved(self, site: int, args: tuple, kwargs: dict, library: str, took_ns: int, cpu_ns: int) -> int:
         """Bytes written by a call of this library's with these arguments; 0 where that is not known. Call it when it
@@ -63,8 +71,33 @@ class Checkpoints:
         seen = self.seen[site] = self.seen.get(site, 0) + 1
         if seen <= _LOOKED_INTO and words:
             spent = {"library": library, "us": took_ns // 1000, "cpu_us": cpu_ns // 1000}
-            self.recorder.record("saved", site=site, **spent, **_contents(words[0]))
+            told, held = _contents(words[0])
+            told.update(self._as_before(held, self.held.get(site, {})))
+            self.held[site] = held
+            self.recorder.record("saved", site=site, **spent, **told)
         return next((size for word in words[1:] if (size := _written(word))), 0)
+
+    def _as_before(self, held: dict, before: dict) -> dict:
+        """Bytes of what has not changed since the checkpoint before; of the largest part the name, and the line that
+        makes it one of the model's."""
+        same = [(size, name) for place, (mark, size, name) in held.items() if before.get(place, (None,))[0] == mark]
+        size = sum(size for size, _ in same)
+        if not size or size > _ALL * sum(size for _, size, _ in held.values()):
+            return {}
+        name = max(same)[1]
+        return {"unchanged_bytes": size, "unchanged": name, "unchanged_at": self._registered(name)}
+
+    def _registered(self, name: str) -> int:
+        """The line of the job's own files that registers a buffer of this name; -1 without one."""
+        call = re.compile(rf"register_buffer\(\s*[\"']{re.escape(name.rpartition('.')[2])}[\"']")
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            if type(file) is str and not self.sites.is_library(file):
+                text = "".join(linecache.getlines(file))
+                found = call.search(text)
+                if found is not None:
+                    return self.sites.number((file, text.count("\n", 0, found.start()) + 1, "", None))
+        return -1
 
 
 def watch_later(changes, wrap, in_whole) -> None:
@@ -102,32 +135,37 @@ def _written(target) -> int:
     return target.tell() if type(target) in _FILES and not target.closed else 0
 
 
-def _contents(saved) -> dict:
-    """Bytes of its tensors and of the storages that they are views of, and classes of what is no tensor."""
+def _contents(saved) -> "tuple[dict, dict]":
+    """Bytes of its tensors and of the storages that they are views of, and classes of what is no tensor; and of each
+    storage, by device and address, what tells whether it has changed, its bytes, and a name that leads to it."""
     shown = optimizer = 0
     storages: "dict[tuple[str, int], int]" = {}
+    held: "dict[tuple[str, int], tuple]" = {}
     others: "dict[str, None]" = {}
-    waiting, met = [(saved, False)], 0
+    waiting, met = [(saved, False, "")], 0
     while waiting and met < _MOST:
-        one, in_optimizer = waiting.pop()
+        one, in_optimizer, name = waiting.pop()
         kind = type(one)
         met += 1
         if kind in _MAPPINGS:
             in_optimizer = in_optimizer or dict.keys(one) >= _OPTIMIZER
-            waiting += [(value, in_optimizer) for value in dict.values(one)]
+            waiting += [(value, in_optimizer, str(key)) for key, value in dict.items(one)]
         elif kind is list or kind is tuple:
-            waiting += [(value, in_optimizer) for value in one]
+            waiting += [(value, in_optimizer, name) for value in one]
         elif kind is torch.Tensor or kind is torch.nn.Parameter:
             size = one.numel() * one.element_size()
             shown += size
             optimizer += size * in_optimizer
             storage = one.untyped_storage()
-            storages[storage.device.type, storage.data_ptr()] = storage.nbytes()
+            place = storage.device.type, storage.data_ptr()
+            storages[place] = storage.nbytes()
+            version = None if one.is_inference() else one._version
+            held[place] = (version, some_bytes(one, storage)), storage.nbytes(), name
         elif kind not in _PLAIN:
             others[kind.__name__] = None
     on_host = {address: size for (device, address), size in storages.items() if device == "cpu"}
     total = sum(storages.values())
-    return {
+    told = {
         "tensor_bytes": shown,
         "optimizer_bytes": optimizer,
         "storage_bytes": total,
@@ -135,6 +173,7 @@ def _contents(saved) -> dict:
         "others": list(others)[:5],
         **_copied(on_host),
     }
+    return told, held
 
 
 def _copied(storages: "dict[int, int]") -> dict:

@@ -1,0 +1,71 @@
+"""What of a checkpoint is as it was in the one before."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from perfdoctor.injected._perfdoctor_probe.hooks.checkpoints import Checkpoints
+
+
+class Policy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("demos", torch.randn(1000))
+        self.register_buffer("steps", torch.zeros(()))
+
+
+BUFFER = Policy.__init__.__code__.co_firstlineno + 3
+
+
+class Recorder(list[dict[str, Any]]):
+    def record(self, kind: str, **fields: Any) -> None:
+        self.append(fields)
+
+
+def _saved(*actions: Any) -> list[dict[str, Any]]:
+    """The records of a checkpoint after each of these is done to a policy."""
+    recorder, policy = Recorder(), Policy()
+    sites = SimpleNamespace(is_library=lambda file: file != __file__, number=lambda place: place[1])
+    checkpoints = Checkpoints(recorder, sites)
+    optimizer = torch.optim.Adam(policy.parameters())
+    for action in actions:
+        action(policy, optimizer)
+        state = {"model": policy.state_dict(), "optimizer": optimizer.state_dict()}
+        checkpoints.saved(7, (state,), {}, "torch.serialization", 1000, 1000)
+    return recorder
+
+
+def _trains(policy: Policy, optimizer: torch.optim.Optimizer) -> None:
+    policy.layer(torch.ones(4)).sum().backward()
+    optimizer.step()
+    policy.steps += 1
+
+
+def _rests(policy: Policy, optimizer: torch.optim.Optimizer) -> None:
+    pass
+
+
+def _writes(policy: Policy, optimizer: torch.optim.Optimizer) -> None:
+    _trains(policy, optimizer)
+    policy.demos.numpy()[0] += 1.0  # no operator of torch's, so the tensor's version is as it was
+
+
+def test_what_no_step_changes_is_told_with_the_line_that_registers_it() -> None:
+    first, second = _saved(_trains, _trains)
+    assert "unchanged_bytes" not in first
+    assert (second["unchanged_bytes"], second["unchanged"], second["unchanged_at"]) == (4000, "demos", BUFFER)
+
+
+def test_of_two_at_once_nothing_is_told_and_the_next_one_is_looked_at() -> None:
+    _, second, third = _saved(_trains, _rests, _trains)
+    assert "unchanged_bytes" not in second and third["unchanged_bytes"] == 4000
+
+
+def test_what_numpy_writes_into_a_tensor_has_changed_it() -> None:
+    _, second = _saved(_trains, _writes)
+    assert "unchanged_bytes" not in second
