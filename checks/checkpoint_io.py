@@ -2,13 +2,14 @@
 
 What it looks at
 ----------------
-Every call of `torch.save`, of safetensors and of `torch.distributed.checkpoint`, in which the checkpoints of
-Lightning, transformers and Accelerate end, of `pickle.dump` and `json.dump`, and each copy of a checkpoint that
-`ray.train.report` makes in its storage: how long the loop waited, how many bytes were written, by which line, how many
-steps lie between two, how long `os.fsync` took, and in `torch.save` how long tensors were copied from a device. Of a
-line's first checkpoints also what they hold: tensors, storages that they are views of, an optimizer's state, other
-objects; and how long a copy of such memory takes, which is what a checkpoint would still take of the loop if a thread
-wrote it.
+Every call of `torch.save`, of safetensors and of `torch.distributed.checkpoint`, in which the checkpoints of Lightning,
+transformers and Accelerate end, of `pickle.dump` and `json.dump`, and each copy of a checkpoint that `ray.train.report`
+makes in its storage: how long the loop waited, how many bytes were written, by which line, how many steps lie between
+two, how long `os.fsync` took, and in `torch.save` how long tensors were copied from a device. Of a line's first
+checkpoints also what they hold: tensors, storages that they are views of, an optimizer's state, other objects, and what
+of it was in the one before as it is (a data set that is a buffer of the model or one of its hyperparameters, layers
+that do not train); and how long a copy of such memory takes, which is what a checkpoint would still take of the loop if
+a thread wrote it.
 
 Why it costs time
 -----------------

@@ -9,7 +9,8 @@ that cannot be (other ranks, hooks, a compiled model), the largest products are 
 and a smaller one. The rate of a large product on this machine says how far from its peak the job is. On a GPU, how much
 of the step its kernels are busy, and how much of its memory is used. Of a batch of tokens, how many at the end of all
 rows, or at their beginning, are one and the same number, and of a batch of recordings at their end: the passes are run
-again without these; and on rows as long as its sequences are on average, where that is much less.
+again without these; and on rows as long as its sequences are on average, where that is much less. Where shapes differ
+from batch to batch, the batch of middle size among some thirty is the one that is kept for this.
 
 Why it costs time
 -----------------
