@@ -16,7 +16,8 @@ A layer too wide for its place costs time in proportion to its width: hidden lay
 small network 49 times slower. A layer that takes far more of the time than of the arithmetic waits for memory or for
 launches. The gradient of an embedding table is as large as the table, however few rows a batch touches, and the
 optimizer then updates every row. Sparse gradients pay where few rows are touched: up to a twelfth of them for
-SparseAdam, a quarter for Adagrad and SGD. A recurrent cell in a Python loop pays for every time step what a fused layer pays once.
+SparseAdam, a quarter for Adagrad and SGD. A recurrent cell in a Python loop pays for every time step what a fused layer
+pays once.
 
 An output that no target ever uses costs as much as one that is needed: its product, its place in the softmax, its
 gradient and its update.
