@@ -39,9 +39,9 @@ class PageMaker:
 
     def page(self):
         kind = self.rng.random()
-        target = int(
-            self.rng.integers(30, 90)
-        )  # receipts, letters, cover sheets if kind < 0.88 else int(self.rng.integers(200, MAX_TOKENS - 2))  # contracts, papers
+        # Receipts, letters and cover sheets; contracts and papers.
+        low, high = (30, 90) if kind < 0.88 else (200, MAX_TOKENS - 2)
+        target = int(self.rng.integers(low, high))
         tokens, boxes, labels, y = [], [], [], 20
         while len(tokens) < target:
             label = int(self.rng.integers(len(LABELS)))
