@@ -39,6 +39,7 @@ class _Rewriting:
     code: str
     risk: str = _ROUNDING
     known: str = "tried on the job's own tensors, the other way takes {other_ms}"
+    remedies: tuple[str, ...] = ()
 
 
 def equivalents(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
@@ -69,7 +70,7 @@ def _finding(step: Step, one: Equivalent, limits: Limits, often: Spread) -> Find
             milliseconds("other_ms", one.other_ms, "the other way, backward pass included"),
         ),
         location=location(one.at),
-        fix=Fix(text=how.text, code=how.code.replace(_EQUATION, one.equation), risk=how.risk),
+        fix=Fix(text=how.text, code=how.code.replace(_EQUATION, one.equation), risk=how.risk, remedies=how.remedies),
         savings=savings(
             step,
             low,
@@ -106,6 +107,7 @@ _REWRITINGS = {
         "without opt_einsum its operands are multiplied from left to right",
         "Give the operands in another order, or install opt_einsum, which torch then asks for it.",
         f'out = torch.einsum("{_EQUATION}", ...)  # the operands in this order\npip install opt_einsum',
+        remedies=("einsum.order",),
     ),
     "by-kind": _Rewriting(
         "PD10.weights-by-row",

@@ -82,10 +82,10 @@ class PassMicrobenchmark:
         have seen a short one: of all the one in the middle is to stand for them."""
         if len(self.sizes) >= _CONSIDERED or len(self.calls) != 1 or torch._C._len_torch_dispatch_stack():
             return
-        key = _key(module, args, named)
-        (first,) = self.calls
-        if key[0] != first[0] or self.calls[first].count != 1:
+        ((first, call),) = self.calls.items()
+        if id(module) != first[0] or call.count != 1:
             return
+        key = _key(module, args, named)
         self.sizes.append(_numbers(key))
         if key != first and key not in self.later and not len(self.sizes) % _EVERY:
             call = _Call(module, (args, named))

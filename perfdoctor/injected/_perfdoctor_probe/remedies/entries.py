@@ -277,6 +277,14 @@ ENTRIES = (
         risk=2,
     ),
     Entry(
+        "einsum.order",
+        "einsums of several operands in the order that takes fewest multiplications",
+        "pip install opt_einsum  # or give the operands in that order",
+        home="einsum_order.InOrder",
+        numerics=True,
+        risk=1,
+    ),
+    Entry(
         "reads.deferred",
         "scalar reads give the value of the step before: the most that reading less often can give",
         "",

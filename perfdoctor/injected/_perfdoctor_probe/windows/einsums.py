@@ -47,6 +47,11 @@ class Order:
                 self.largest = shape
 
 
+def is_ordered() -> bool:
+    """Whether opt_einsum chooses the order."""
+    return torch.backends.opt_einsum.is_available() and torch.backends.opt_einsum.enabled
+
+
 def better(equation: str, operands: list) -> "tuple[Order, Order] | None":
     """How they are multiplied now, and an order that takes less; None where there is none, or the sum is unusual."""
     found = _letters(equation, operands)
@@ -124,7 +129,7 @@ class Einsums:
         equation, *operands = args  # one list of operands: it calls itself with each
         if not isinstance(equation, str) or len(operands) < 3 or torch._C._current_graph_task_id() >= 0:
             return
-        if torch.backends.opt_einsum.is_available() and torch.backends.opt_einsum.enabled:
+        if is_ordered():
             return
         key = (self.sites.here(2), equation, tuple(one.shape for one in operands), torch.is_grad_enabled())
         if key not in self.known:
