@@ -215,15 +215,11 @@ def test_passes_on_batches_of_a_loader_have_that_for_a_line(bench: Bench) -> Non
     assert bench.evaluation.rows[0][4:] == [5, 0, 0, 0] and bench.records == []
 
 
-def test_passes_while_torchscript_traces_are_not_looked_at(bench: Bench) -> None:
+def test_passes_while_torchscript_traces_are_not_looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A size is a tensor then, and who adds to it adds an operator to what is traced."""
-
-    def traced(x: torch.Tensor) -> torch.Tensor:
-        _evaluate(bench, 2, x, module=SCORING)
-        return x * 2
-
-    assert "add" not in torch.jit.trace(traced, torch.zeros(3, 5)).code
-    assert bench.evaluation.rows[0][4:] == [-1, 0, 0, 0]
+    monkeypatch.setattr(torch._C, "_get_tracing_state", object)
+    _evaluate(bench, 9, torch.zeros(3, 5), module=SCORING)
+    assert bench.evaluation.rows[0][4:] == [-1, 0, 0, 0] and bench.records == []
 
 
 def test_a_checkpoint_in_the_middle_is_none_of_it(bench: Bench) -> None:
