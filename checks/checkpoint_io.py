@@ -42,7 +42,10 @@ Bytes of what a trainer writes by itself, from a buffer in memory, are those of 
 minutes is not observed for so long unless `--to-end` says so. No trial skips checkpoints: what is on the disk
 afterwards would not be the job's. Copies from a device that the job makes itself before it saves are not told apart;
 those that are told wait for what the device has yet to do, and have not been run on a GPU. Whether a thread that writes
-gets a CPU is not known before a trial: the range reaches from none of its work beside the loop to all.
+gets a CPU is not known before a trial: the range reaches from none of its work beside the loop to all. What never
+changes is told by versions of tensors and by samples of their bytes: of copies of a large table of which few rows
+change, that may be wrong; and layers that are frozen are among it, which whoever loads the checkpoint needs from
+somewhere else then.
 
 References
 ----------
