@@ -135,9 +135,9 @@ def test_of_two_loaders_the_slow_one_is_told(perfdoctor: Perfdoctor) -> None:
     ],
 )
 def test_a_job_that_keeps_or_saves_too_much(perfdoctor: Perfdoctor, name: str, finding: str, text: str) -> None:
-    ill = perfdoctor.check("--steps", "500", ILL, name)
+    ill = perfdoctor.check("--steps", "1000", ILL, name)
     assert ill.findings[finding]["location"]["line"] == _line(text)
-    assert finding not in perfdoctor.check("--steps", "500", ILL, name, "cured").findings
+    assert finding not in perfdoctor.check("--steps", "1000", ILL, name, "cured").findings
 
 
 def test_threads_that_share_a_small_model(perfdoctor: Perfdoctor) -> None:
