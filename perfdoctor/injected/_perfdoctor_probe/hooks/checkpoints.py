@@ -18,7 +18,7 @@ import time
 import torch
 
 from .. import timeline as parts
-from .held_out import some_bytes
+from .held_out import mark
 
 _LOOKED_INTO = 3
 """Checkpoints of each line whose contents are looked at: of two at once, the best and the last one, nothing differs."""
@@ -80,7 +80,7 @@ class Checkpoints:
     def _as_before(self, held: dict, before: dict) -> dict:
         """Bytes of what has not changed since the checkpoint before; of the largest part the name, and the line that
         makes it one of the model's."""
-        same = [(size, name) for place, (mark, size, name) in held.items() if before.get(place, (None,))[0] == mark]
+        same = [(size, name) for place, (now, size, name) in held.items() if before.get(place, (None,))[0] == now]
         size = sum(size for size, _ in same)
         if not size or size > _ALL * sum(size for _, size, _ in held.values()):
             return {}
@@ -159,8 +159,7 @@ def _contents(saved) -> "tuple[dict, dict]":
             storage = one.untyped_storage()
             place = storage.device.type, storage.data_ptr()
             storages[place] = storage.nbytes()
-            version = None if one.is_inference() else one._version
-            held[place] = (version, some_bytes(one, storage)), storage.nbytes(), name
+            held[place] = mark(one, storage), storage.nbytes(), name
         elif kind not in _PLAIN:
             others[kind.__name__] = None
     on_host = {address: size for (device, address), size in storages.items() if device == "cpu"}

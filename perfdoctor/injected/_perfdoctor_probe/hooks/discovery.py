@@ -135,15 +135,22 @@ class _Root:
 class Discovery:
     """Finds root classes and times their calls."""
 
-    def __init__(self, loop, guarded, note_autocast, evaluated=lambda took_ns, module, arguments, output: None) -> None:
+    def __init__(
+        self,
+        loop,
+        guarded,
+        note_autocast,
+        evaluated=lambda took_ns, module, arguments, output: None,
+        trained=lambda module, arguments: None,
+    ) -> None:
         self.loop = loop
         self.concurrency = loop.concurrency
         self.forward_left = guarded("concurrency", loop.concurrency.left)
         self.note_autocast = note_autocast
         self.evaluated = guarded("evaluation", evaluated)
         """Told of forward passes that train nothing ..."""
-        self.trained = lambda module, arguments: None
-        """... and of the others; set by the probe."""
+        self.trained = guarded("passes", trained)
+        """... and of the others."""
         self.compiled = False
         self.returned = {False: 0, True: 0}
         """Elements of what a model's first call returned: before torch.compile was called, and after."""

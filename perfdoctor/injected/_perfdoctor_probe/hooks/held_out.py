@@ -84,9 +84,8 @@ class HeldOut:
 
     def _known(self, tensor, step: int) -> _Given:
         storage = tensor.untyped_storage()
-        version = None if tensor.is_inference() else tensor._version
         place = storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
-        key = (*place, version, some_bytes(tensor, storage))
+        key = (*place, *mark(tensor, storage))
         known = self.given.get(key)
         if known is not None:
             self.given.move_to_end(key)
@@ -114,7 +113,12 @@ def tensors(value, depth: int = 4):
             yield from tensors(one, depth - 1)
 
 
-def some_bytes(tensor, storage) -> int:
+def mark(tensor, storage) -> tuple:
+    """What is another where somebody has changed a tensor: its version, and some of its bytes."""
+    return None if tensor.is_inference() else tensor._version, _some_bytes(tensor, storage)
+
+
+def _some_bytes(tensor, storage) -> int:
     """A checksum of some of its memory; 0 on a device, where only operators write."""
     start = tensor.storage_offset() * tensor.element_size()
     size = storage.nbytes() - start

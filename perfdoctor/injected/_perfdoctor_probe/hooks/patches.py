@@ -34,8 +34,7 @@ def install(probe) -> None:
     A part that this torch does not have is noted and left out; the others work without it.
     """
     note_autocast = probe.guarded("autocast", functools.partial(_note_autocast, probe))
-    probe.discovery = Discovery(probe.loop, probe.guarded, note_autocast, probe.evaluation.forward_ended)
-    probe.discovery.trained = probe.guarded("passes", probe.trained)
+    probe.discovery = Discovery(probe.loop, probe.guarded, note_autocast, probe.evaluation.forward_ended, probe.trained)
     probe.changes = Changes()
     for part in (
         _optimizer,
