@@ -49,10 +49,10 @@ def pairs(cured):
 
 def filter_bank(bands):
     """Filters that are computed number by number."""
-    filters = np.zeros((bands, 64), dtype=np.float32)
+    filters = np.zeros((bands, 256), dtype=np.float32)
     for band in range(bands):
-        for place in range(64):
-            filters[band, place] = max(0.0, 1 - abs(place / 4 - band))
+        for place in range(256):
+            filters[band, place] = max(0.0, 1 - abs(place / 16 - band))
     return filters
 
 
@@ -61,14 +61,14 @@ class Filtered(Dataset):
 
     def __init__(self, once):
         self.filters = filter_bank(16) if once else None
-        self.waves = np.random.rand(512, 64).astype(np.float32)
+        self.waves = np.random.rand(512, 256).astype(np.float32)
 
     def __len__(self):
         return 512
 
     def __getitem__(self, index):
         filters = filter_bank(16) if self.filters is None else self.filters  # each time
-        noise = np.random.rand(64).astype(np.float32)
+        noise = np.random.rand(256).astype(np.float32)
         return torch.from_numpy(filters @ (self.waves[index] + noise)), index % 2
 
 
