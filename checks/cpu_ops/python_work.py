@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
+from perfdoctor.api.causes import compute
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, savings, share
-from perfdoctor.api.quantities import CodeLine, Evidence, Missing, Step
+from perfdoctor.api.quantities import Cause, CodeLine, Evidence, Missing, Step
 
 from .._shared.in_python import lines_in_python, lists_read, named
 from .._shared.lines import function, key
@@ -47,11 +48,19 @@ def _known_ms(evidence: Evidence, line: CodeLine) -> float:
     return sum(call.ms_per_step for call in calls if key(call.site) == key(line.site))
 
 
+def _asleep_ms(evidence: Evidence, step: Step) -> float:
+    """Of the step without its waits; the thread's CPU time for batches that it makes itself is in one of those."""
+    split = compute(evidence)
+    awake_ms = (
+        step.cpu_ms if isinstance(split, Missing) else split.ms(Cause.RUNNING, Cause.PAGE_FAULTS, Cause.UNEXPLAINED)
+    )
+    return max(0.0, step.working_ms - awake_ms)
+
+
 def _finding(evidence: Evidence, step: Step, lines: list[tuple[float, CodeLine]], limits: Limits) -> Finding | None:
     spent_ms = sum(ms for ms, _ in lines)
     cost = Cost(step, evidence.felt_ms(spent_ms))
-    asleep_ms = max(0.0, step.working_ms - step.cpu_ms)
-    if spent_ms < _LEAST_MS or cost.share < limits.loop_share or asleep_ms > _ASLEEP * spent_ms:
+    if spent_ms < _LEAST_MS or cost.share < limits.loop_share or _asleep_ms(evidence, step) > _ASLEEP * spent_ms:
         return None
     worst_ms, worst = max(lines, key=lambda pair: pair[0])
     return Finding(

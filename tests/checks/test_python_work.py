@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ill_runs.cpu_ops import DRAW_LINE, python_work
 from perfdoctor.checks.cpu_ops import CHECK
-from samples import asked, ids, is_clear, number, with_
+from samples import FETCH, LOADER, asked, ids, is_clear, number, with_
 
 from perfdoctor.diagnosis.findings import Severity
 from perfdoctor.evidence.model import CallSite, Missing, SameResult, Site
@@ -36,6 +36,17 @@ def test_a_tenth_of_the_step_is_enough(ms: float, fires: bool) -> None:
 )
 def test_what_is_no_work_of_pythons_is_left_alone(changes: dict[str, Any]) -> None:
     assert is_clear(examined(python_work(**changes)))
+
+
+@pytest.mark.parametrize(("asleep_ms", "fires"), [(4.0, False), (0.0, True)])
+def test_cpu_time_for_batches_is_no_work_of_the_step(asleep_ms: float, fires: bool) -> None:
+    """Batches take 5 ms of the training thread's CPU time, as many as the function sleeps, or computes."""
+    plain = python_work(asleep_ms=asleep_ms)
+    made = with_(FETCH, getitem_ms=4.0, getitem_cpu_ms=4.0, collate_ms=1.0, collate_cpu_ms=1.0, run_delay_ms=0.0)
+    own = with_(LOADER, num_workers=0, fetch=made, wait_ms=5.0, empty_share=Missing("no queue"), transport_ms=0.0)
+    timed = with_(plain.step, parts=with_(plain.step.parts, input_wait=5.0), step_ms=plain.step.step_ms + 4.7)
+    seen = with_(plain, step=with_(timed, cpu_ms=timed.cpu_ms + 5.0), loaders=(own,))
+    assert ("PD10.python-work" in ids(examined(seen))) is fires
 
 
 def test_where_lines_were_not_watched_nothing_is_told() -> None:
