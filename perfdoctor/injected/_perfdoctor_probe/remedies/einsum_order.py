@@ -2,7 +2,7 @@
 
 import torch
 
-from ..windows.einsums import better, is_ordered
+from ..windows.einsums import better
 from .base import Remedy, UnsuitableError
 
 
@@ -10,33 +10,28 @@ class InOrder(Remedy):
     """Operands of `torch.einsum` are handed over in another order, where that takes far fewer multiplications."""
 
     def apply(self) -> None:
-        if is_ordered():
+        if torch.backends.opt_einsum.is_available() and torch.backends.opt_einsum.enabled:
             raise UnsuitableError("opt_einsum chooses the order already")
         self.orders: dict = {}
         """By equation and shapes: another order, or None."""
-        original = torch.functional.einsum
+        original = torch._VF.einsum
 
-        def einsum(*args):
-            order = self._order(*args)
+        def einsum(equation, operands, **path):
+            order = None if path else self._order(equation, operands)
             if order is None:
-                return original(*args)
-            return original(order.equation, *(args[1 + number] for number in order.numbers))
+                return original(equation, operands, **path)
+            return original(order.equation, [operands[number] for number in order.numbers])
 
-        for owner in (torch, torch.functional):
-            self.changes.put(owner, "einsum", einsum)
+        self.changes.put(torch._VF, "einsum", einsum)
 
     def lost(self) -> str:
         return "" if any(self.orders.values()) else "no einsum was called that another order helps"
 
-    def _order(self, equation, *operands):
-        if not isinstance(equation, str) or len(operands) < 3 or not all(map(_is_plain, operands)):
+    def _order(self, equation, operands):
+        if len(operands) < 3:
             return None
         key = equation, tuple(one.shape for one in operands)
         if key not in self.orders:
-            found = better(equation, list(operands))
+            found = better(equation, operands)
             self.orders[key] = found and found[1]
         return self.orders[key]
-
-
-def _is_plain(operand) -> bool:
-    return type(operand) in (torch.Tensor, torch.nn.Parameter)

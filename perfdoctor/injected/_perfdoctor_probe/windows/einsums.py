@@ -2,9 +2,10 @@
 
 Without opt_einsum torch multiplies them from left to right, whatever comes to lie in between. Where another order needs
 far fewer multiplications, both are run by themselves, forwards and backwards, once for each line and shapes.
+
+All ways of writing an einsum end in `torch._VF.einsum`, also where `torch.einsum` was imported by its name.
 """
 
-import functools
 import itertools
 import time
 from math import prod
@@ -47,22 +48,20 @@ class Order:
                 self.largest = shape
 
 
-def is_ordered() -> bool:
-    """Whether opt_einsum chooses the order."""
-    return torch.backends.opt_einsum.is_available() and torch.backends.opt_einsum.enabled
-
-
-def better(equation: str, operands: list) -> "tuple[Order, Order] | None":
-    """How they are multiplied now, and an order that takes less; None where there is none, or the sum is unusual."""
+def better(equation: str, operands) -> "tuple[Order, Order] | None":
+    """How they are multiplied now, and an order that takes less; None where there is none, or the sum is unusual, or
+    operands are of a type of their own, as while a compiler traces."""
+    if not 2 < len(operands) <= _MOST or not all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in operands):
+        return None
     found = _letters(equation, operands)
-    if found is None or not 2 < len(operands) <= _MOST:
+    if found is None:
         return None
     orders = [Order(numbers, *found) for numbers in itertools.permutations(range(len(operands)))]
     best = min(orders, key=lambda one: one.multiplications)  # the first one is as it is
     return (orders[0], best) if best.multiplications <= _FEWER * orders[0].multiplications else None
 
 
-def _letters(equation: str, operands: list) -> "tuple[list[str], str, dict[str, int]] | None":
+def _letters(equation: str, operands) -> "tuple[list[str], str, dict[str, int]] | None":
     left, arrow, out = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     plain = all(term.isalpha() and len(set(term)) == len(term) for term in terms)
@@ -105,38 +104,34 @@ class Einsums:
 
     def open(self) -> None:
         """Listen from here on."""
-        self.original = torch.functional.einsum
+        self.original = torch._VF.einsum
         self.run_backward = torch.autograd._engine_run_backward
 
-        @functools.wraps(self.original)
-        def einsum(*args):
-            result = self.original(*args)
-            try:
-                with torch._C._DisableTorchDispatch():
-                    self._called(args, result)
-            except Exception:  # operands of an exotic kind: this call is passed over
-                pass
+        def einsum(equation, operands, **path):
+            result = self.original(equation, operands, **path)
+            if not path and len(operands) > 2:  # a path is an order, which opt_einsum has chosen
+                try:
+                    with torch._C._DisableTorchDispatch():
+                        self._called(equation, operands, result)
+                except Exception:  # operands of an exotic kind: this call is passed over
+                    pass
             return result
 
-        for owner in (torch, torch.functional):
-            self.changes.put(owner, "einsum", einsum)
+        self.changes.put(torch._VF, "einsum", einsum)
 
     def close(self) -> None:
         """Not any more."""
         self.changes.take_back()
 
-    def _called(self, args: tuple, result) -> None:
-        equation, *operands = args  # one list of operands: it calls itself with each
-        if not isinstance(equation, str) or len(operands) < 3 or torch._C._current_graph_task_id() >= 0:
-            return
-        if is_ordered():
+    def _called(self, equation: str, operands, result) -> None:
+        if torch._C._current_graph_task_id() >= 0:
             return
         key = (self.sites.here(2), equation, tuple(one.shape for one in operands), torch.is_grad_enabled())
         if key not in self.known:
             self.known[key] = self._tried(equation, operands, result)
         self.calls[key] = self.calls.get(key, 0) + 1
 
-    def _tried(self, equation: str, operands: list, result) -> "_Tried | None":
+    def _tried(self, equation: str, operands, result) -> "_Tried | None":
         found = better(equation, operands)
         if found is None or self.spent_ns > _BUDGET_NS:
             return None
@@ -151,7 +146,7 @@ class Einsums:
             self.spent_ns += _clock() - began
             self.after_trying()
 
-    def _passes(self, equation: str, operands: list) -> "tuple[torch.Tensor, tuple[int, int]]":
+    def _passes(self, equation: str, operands) -> "tuple[torch.Tensor, tuple[int, int]]":
         """What comes out, and nanoseconds forwards and backwards."""
         recorded = torch.is_grad_enabled()
         inputs = [one.detach().requires_grad_(recorded and one.requires_grad) for one in operands]
@@ -159,7 +154,7 @@ class Einsums:
         forward, backward = [], []
         for _ in range(_TIMES):
             start = _clock()
-            made = self.original(equation, *inputs)
+            made = self.original(equation, inputs)
             forward.append(_clock() - start)
             if wanted:
                 weights = (torch.ones_like(made),)
