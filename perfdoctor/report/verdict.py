@@ -65,15 +65,19 @@ def lead(diagnosis: Diagnosis) -> str:
 
 
 def combined(diagnosis: Diagnosis) -> str:
-    """The step with all fixes: "9 to 12 ms (speed-up 2.1x to 2.8x)"; "" without a prediction."""
+    """The step with all fixes: "9 to 12 ms (speed-up 2.1x to 2.8x)", "12 ms or less (speed-up at least 2.1x)" where
+    that is wide; "" without a prediction."""
     together = diagnosis.combined
     if together is None or together.high_ms <= 0:
         return ""
+    shortest, longest = (max(0.0, together.step_ms - saved) for saved in (together.high_ms, together.low_ms))
     if together.low_ms <= 0:
-        least = wording.duration(max(0.0, together.step_ms - together.high_ms), wording.PREDICTED_DIGITS)
-        return f"{least} at best ({wording.speed_up(0.0, together.high_ms, together.step_ms)})"
-    after = wording.span(max(0.0, together.step_ms - together.high_ms), max(0.0, together.step_ms - together.low_ms))
-    return f"{after} ({wording.speed_up(together.low_ms, together.high_ms, together.step_ms)})"
+        after = f"{wording.duration(shortest, wording.PREDICTED_DIGITS)} at best"
+    elif wording.is_wide(*wording.speed_ups(together.low_ms, together.high_ms, together.step_ms)):
+        after = f"{wording.duration(longest, wording.PREDICTED_DIGITS)} or less"
+    else:
+        after = wording.span(shortest, longest)
+    return f"{after} ({wording.speed_up(max(0.0, together.low_ms), together.high_ms, together.step_ms)})"
 
 
 def proven(diagnosis: Diagnosis) -> str:

@@ -243,6 +243,11 @@ def test_fixes_that_save_no_time_promise_none() -> None:
     assert verdict(unpriced).endswith("the 2 fixes below would save no time that this run could predict.")
 
 
+def test_a_prospect_that_is_too_wide_is_told_by_its_safe_end() -> None:
+    wide = replace(samples.two_findings(), combined=Combined(5.0, 22.0, 24.8))
+    assert verdict(wide).endswith("the 2 fixes below would bring it to 20 ms or less (speed-up at least 1.3x).")
+
+
 # The anatomy
 
 
