@@ -14,17 +14,18 @@ little is used, scores that a loss is told to ignore or of which a few rows are 
 before a 1x1 convolution, a tensor that each iteration joins with one more part or writes one more part into, a tensor
 that is read part by part, a table of which columns are looked up, a queue that each step joins anew to replace a few of
 its rows, weights that are copied for each row, one of a few kinds, to be multiplied with it, diagonal matrices that are
-factored or solved with, sparse ones that are kept by coordinates, Fourier transforms of lengths with a large prime
-factor, and calls of `torch.einsum` with three operands or more, in all orders. Such a way is tried on the job's own
-tensors, timed, and counts only if the numbers are the same and nobody else reads what would not be made; of a shorter
-transform and of a queue's new rows only the time is compared, and of parts that are written or read what the backward
-pass does for them is counted. For three steps, the arguments and results of each call of the user's own functions, by
-hashes of what they hold: what Python and NumPy compute again; where a function seems to be given one of a few arguments
-by chance, how many there are is estimated from how many calls came again, and from that what comes again in the run.
-Into which operators each result goes: what no backward pass goes through and nobody reads. Where steps take long at
-equal distances, the operators without a graph of one of them, such as those of an evaluation, in the same ways. For a
-step or two, all lines of the user's code with what they take, Python and libraries included: those that issue hardly
-any operators are told by function. Loops over parameters and copies of the model's state are told by PD17.
+factored or solved with, inverses that are only multiplied with, determinants and inverses of triangular matrices,
+sparse ones that are kept by coordinates, Fourier transforms of lengths with a large prime factor, and calls of
+`torch.einsum` with three operands or more, in all orders. Such a way is tried on the job's own tensors, timed, and
+counts only if the numbers are the same and nobody else reads what would not be made; of a shorter transform and of a
+queue's new rows only the time is compared, and of parts that are written or read what the backward pass does for them
+is counted. For three steps, the arguments and results of each call of the user's own functions, by hashes of what they
+hold: what Python and NumPy compute again; where a function seems to be given one of a few arguments by chance, how many
+there are is estimated from how many calls came again, and from that what comes again in the run. Into which operators
+each result goes: what no backward pass goes through and nobody reads. Where steps take long at equal distances, the
+operators without a graph of one of them, such as those of an evaluation, in the same ways. For a step or two, all lines
+of the user's code with what they take, Python and libraries included: those that issue hardly any operators are told by
+function. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
@@ -63,6 +64,8 @@ Example
     policy = MultivariateNormal(mean, torch.diag_embed(std**2))       # Independent(Normal(mean, std), 1)
     loss = F.cross_entropy(head(hidden), labels)                      # labels are -100 for 85 % of the rows
     logits = head(hidden)[:, -1]                                      # head(hidden[:, -1])
+    x = torch.inverse(a) @ b                                          # torch.linalg.solve(a, b)
+    log_det = torch.logdet(lower)                                     # lower.diagonal(0, -2, -1).log().sum(-1)
     image = conv1x1(F.interpolate(x, scale_factor=4))                 # F.interpolate(conv1x1(x), scale_factor=4)
 
 How to fix

@@ -273,6 +273,28 @@ _REWRITINGS = {
         _INDEPENDENT,
         _AS_INDEPENDENT,
     ),
+    "inverse": _Rewriting(
+        "PD10.inverse-then-product",
+        "this line inverts matrices to multiply with them, {shape} numbers",
+        "nothing else reads the inverse, and to solve for the product takes a third of its arithmetic",
+        "Solve for the product.",
+        "x = torch.linalg.solve(a, b)  # not torch.inverse(a) @ b\n"
+        "x = torch.cholesky_solve(b, torch.linalg.cholesky(a))  # of a covariance, whose factor serves logdet too",
+    ),
+    "triangular-determinant": _Rewriting(
+        "PD10.triangular-matrices",
+        "this line computes the determinants of triangular matrices, {shape} numbers, as of any others",
+        "the determinant of such a matrix is the product of what is on its diagonal",
+        "Take it from the diagonal.",
+        "log_det = lower.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)  # not torch.slogdet(lower)[1]",
+    ),
+    "triangular-inverse": _Rewriting(
+        "PD10.triangular-matrices",
+        "this line inverts triangular matrices, {shape} numbers, as any others",
+        "to solve with such a matrix is to substitute, row by row",
+        "Solve with it as it is.",
+        "x = torch.linalg.solve_triangular(lower, b, upper=False)  # not torch.inverse(lower) @ b",
+    ),
     "top": _Rewriting(
         _SORT,
         "this line sorts {shape} numbers, of which a few are used",

@@ -254,7 +254,8 @@ class Equivalent:
     factored or solved with. by-rows: a product with a sparse matrix by coordinates. transform: of a length that is made
     of large primes, against one of fewer numbers. written, taken-apart: parts of a tensor, each with a node of its own
     in the backward pass. columns: of a table, looked up. by-kind: weights copied for each row, one of a few kinds.
-    einsum: of more than two operands, in another order, forwards and backwards timed."""
+    inverse: of a matrix, that is multiplied with. triangular-determinant, triangular-inverse: computed of such matrices
+    as of any. einsum: of more than two operands, in another order, forwards and backwards timed."""
     at: Site
     """The line of the first of these operators ..."""
     then_at: Site

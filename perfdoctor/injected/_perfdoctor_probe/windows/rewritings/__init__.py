@@ -7,7 +7,7 @@ them by the memory that they share, through views and through products with a nu
 
 import torch
 
-from . import kinds, lookups, matrices, resizes, rows, sorts, sums, transforms, writes
+from . import kinds, lookups, matrices, resizes, rows, sorts, sums, systems, transforms, writes
 from .followed import PRODUCTS, SORTS, Link, Other, factors, links
 from .matrices import by_content
 from .writes import INTO_VIEWS, rebuilt
@@ -37,7 +37,11 @@ LINEAR = _SUMS
 def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
     """What could be in the place of this operator and of those whose results it reads; `known` as for `links`."""
     if func in PRODUCTS:
-        return matrices.in_another_order(func, args, known) or kinds.by_kind(args, known)
+        return (
+            matrices.in_another_order(func, args, known)
+            or systems.solved_at_once(args, known)
+            or kinds.by_kind(args, known)
+        )
     if func in _SUMS:
         return sums.summed(func, args, result, known)
     if func is _aten.linalg_vector_norm.default:
@@ -50,6 +54,8 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return matrices.counted(args, result, known)
     if func is _aten.linalg_cholesky_ex.default:
         return matrices.factored(args[0], result[0])
+    if func in systems.OF_MATRICES:
+        return systems.of_triangles(func, args, result)
     if func is _aten.linalg_solve_triangular.default:
         return matrices.solved(args, kwargs)
     if func in writes.WRITES:

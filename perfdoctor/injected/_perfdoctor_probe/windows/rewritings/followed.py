@@ -92,6 +92,8 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
             return [(result, Link(func, args, made, result, source))]
     elif func is _aten.cat.default or (func.overloadpacket in RESIZES and not kwargs):
         return [(result, Link(func, args, made, result))]
+    elif func is _aten.linalg_inv_ex.default:
+        return [(result[0], Link(func, args, made, result[0]))]
     elif func in GATHERED:
         if result.dim() >= 2 and result.is_floating_point() and result.numel() >= _WIDER * args[0].numel():
             return [(result, Link(func, args, made, result))]
