@@ -25,7 +25,8 @@ there are is estimated from how many calls came again, and from that what comes 
 each result goes: what no backward pass goes through and nobody reads. Where steps take long at equal distances, the
 operators without a graph of one of them, such as those of an evaluation, in the same ways. For a step or two, all lines
 of the user's code with what they take, Python and libraries included: those that issue hardly any operators are told by
-function. Loops over parameters and copies of the model's state are told by PD17.
+function, or as waiting where the thread has no CPU meanwhile and wants none. Loops over parameters and copies of the
+model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.

@@ -1,4 +1,5 @@
-"""Functions of the loop that compute in Python or in libraries other than torch, whatever it is that they do."""
+"""Functions of the loop that compute in Python or in libraries other than torch, whatever it is that they do, and lines
+in which the loop waits."""
 
 from __future__ import annotations
 
@@ -21,7 +22,12 @@ _LEAST_MS = 0.3
 _ONCE = 0.5
 """Runs per step, from which on a line's function ran in the step: `trainer.fit()` began before it."""
 _ASLEEP = 0.5
-"""Of that time, in which the thread had no CPU or wanted none: then it waits, and others say for what."""
+"""Of that time, in which the thread had no CPU or wanted none: then it computes nothing."""
+_AWAKE = (Cause.RUNNING, Cause.PAGE_FAULTS, Cause.UNEXPLAINED)
+_BLOCKED = 0.7
+"""Of a line's time, in which the thread wanted no CPU: it waits there, where nothing else in the step does."""
+_UNWAITED = (0.5, 1.0)
+"""Of what a line waits: nobody knows from here whether the loop needs what it waits for."""
 
 
 def python_work(
@@ -48,21 +54,21 @@ def _known_ms(evidence: Evidence, line: CodeLine) -> float:
     return sum(call.ms_per_step for call in calls if key(call.site) == key(line.site))
 
 
-def _asleep_ms(evidence: Evidence, step: Step) -> float:
-    """Of the step without its waits; the thread's CPU time for batches that it makes itself is in one of those."""
-    split = compute(evidence)
-    awake_ms = (
-        step.cpu_ms if isinstance(split, Missing) else split.ms(Cause.RUNNING, Cause.PAGE_FAULTS, Cause.UNEXPLAINED)
-    )
-    return max(0.0, step.working_ms - awake_ms)
-
-
 def _finding(evidence: Evidence, step: Step, lines: list[tuple[float, CodeLine]], limits: Limits) -> Finding | None:
     spent_ms = sum(ms for ms, _ in lines)
     cost = Cost(step, evidence.felt_ms(spent_ms))
-    if spent_ms < _LEAST_MS or cost.share < limits.loop_share or _asleep_ms(evidence, step) > _ASLEEP * spent_ms:
+    if spent_ms < _LEAST_MS or cost.share < limits.loop_share:
         return None
+    split = compute(evidence)
+    awake_ms = step.cpu_ms if isinstance(split, Missing) else split.ms(*_AWAKE)
     worst_ms, worst = max(lines, key=lambda pair: pair[0])
+    if step.working_ms - awake_ms <= _ASLEEP * spent_ms:
+        return _computes(step, worst, worst_ms / spent_ms, cost)
+    blocked_ms = 0.0 if isinstance(split, Missing) else split.ms(Cause.BLOCKED)
+    return _waits(step, worst, Cost(step, evidence.felt_ms(worst_ms))) if blocked_ms > _BLOCKED * worst_ms else None
+
+
+def _computes(step: Step, worst: CodeLine, worst_share: float, cost: Cost) -> Finding:
     return Finding(
         id="PD10.python-work",
         severity=Severity.NOTE,
@@ -73,7 +79,7 @@ def _finding(evidence: Evidence, step: Step, lines: list[tuple[float, CodeLine]]
         "of that",
         evidence=(
             *cost.measured("in lines of the function that issue hardly any operators"),
-            share("worst_share", worst_ms / spent_ms, "of that, in the line named"),
+            share("worst_share", worst_share, "of that, in the line named"),
             Measurement("runs", worst.runs_per_step, "count", "runs of that line per step"),
         ),
         location=location(worst.site),
@@ -88,5 +94,33 @@ def _finding(evidence: Evidence, step: Step, lines: list[tuple[float, CodeLine]]
             _SAVED[0] * cost.ms,
             _SAVED[1] * cost.ms,
             "a third to all of these lines, timed in a step or two of the job itself",
+        ),
+    )
+
+
+def _waits(step: Step, worst: CodeLine, cost: Cost) -> Finding:
+    return Finding(
+        id="PD10.waiting-line",
+        severity=Severity.NOTE,
+        confidence=Confidence.MEDIUM,
+        message="for {cost_ms} per step ({cost_share}) the loop waits in this line, and no CPU works for it",
+        reasoning="for as long as this line takes, the training thread is neither on a CPU nor waiting for one: a "
+        "pause, an interval that is measured, a request to a server, a file, a lock or a queue",
+        evidence=(
+            *cost.measured("in this line"),
+            Measurement("runs", worst.runs_per_step, "count", "runs of that line per step"),
+        ),
+        location=location(worst.site),
+        fix=Fix(
+            text="Take it out of the loop, do it rarely, or let a thread do it that training does not wait for; what "
+            "makes batches belongs into a DataLoader's workers.",
+            code="load = psutil.cpu_percent(interval=None)  # since the last call; interval=0.1 waits for 0.1 s\n"
+            "executor.submit(send, metrics)  # concurrent.futures; not send(metrics) in the loop",
+        ),
+        savings=savings(
+            step,
+            _UNWAITED[0] * cost.ms,
+            _UNWAITED[1] * cost.ms,
+            "this line, timed in a step or two of the job itself; what it waits for may be needed",
         ),
     )

@@ -31,8 +31,8 @@ def test_a_tenth_of_the_step_is_enough(ms: float, fires: bool) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"issued_ms": 4.0}, {"asleep_ms": 4.0}, {"part": "input_wait"}, {"runs_per_step": 0.0}],
-    ids=["computes on tensors", "waits", "makes batches", "began before the step"],
+    [{"issued_ms": 4.0}, {"asleep_ms": 2.6}, {"part": "input_wait"}, {"runs_per_step": 0.0}],
+    ids=["computes on tensors", "hardly computes", "makes batches", "began before the step"],
 )
 def test_what_is_no_work_of_pythons_is_left_alone(changes: dict[str, Any]) -> None:
     assert is_clear(examined(python_work(**changes)))
@@ -47,6 +47,18 @@ def test_cpu_time_for_batches_is_no_work_of_the_step(asleep_ms: float, fires: bo
     timed = with_(plain.step, parts=with_(plain.step.parts, input_wait=5.0), step_ms=plain.step.step_ms + 4.7)
     seen = with_(plain, step=with_(timed, cpu_ms=timed.cpu_ms + 5.0), loaders=(own,))
     assert ("PD10.python-work" in ids(examined(seen))) is fires
+
+
+def test_a_line_that_waits_is_told_as_that() -> None:
+    finding = found(python_work(asleep_ms=4.5))
+    assert (finding.id, finding.severity) == ("PD10.waiting-line", Severity.NOTE)
+    assert finding.location is not None and finding.location.line == DRAW_LINE.line
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((2.0, 4.0)), "of its dearest line"
+
+
+def test_a_thread_that_has_no_cpu_does_not_wait_in_a_line() -> None:
+    starved = python_work(asleep_ms=4.5)
+    assert is_clear(examined(with_(starved, step=with_(starved.step, run_delay_ms=4.5))))
 
 
 def test_where_lines_were_not_watched_nothing_is_told() -> None:
