@@ -10,7 +10,9 @@ and a smaller one. The rate of a large product on this machine says how far from
 of the step its kernels are busy, and how much of its memory is used. Of a batch of tokens, how many at the end of all
 rows, or at their beginning, are one and the same number, and of a batch of recordings at their end: the passes are run
 again without these; and on rows as long as its sequences are on average, where that is much less. Where shapes differ
-from batch to batch, the batch of middle size among some thirty is the one that is kept for this.
+from batch to batch, the batch of middle size among some thirty is the one that is kept for this. A module inside the
+network that a loop calls with one part after the other (a frame, a patch, an agent), each of the same shape and none
+needing what the one before led to: its passes are run again with one part and with several at once.
 
 Why it costs time
 -----------------
@@ -29,6 +31,8 @@ Example
 
     tokens = tokenizer(text, padding="max_length", max_length=512)   # and most texts have 60
 
+    features = [self.encoder(clips[:, t]) for t in range(frames)]    # self.encoder(clips.flatten(0, 1)), once
+
 How to fix
 ----------
 A larger batch, with a learning rate to match; where gradients are accumulated, fewer and larger micro-batches, which
@@ -41,7 +45,8 @@ When even four times the batch would have a speed-up below 1.1x per sample. What
 opportunity, never an alarm: batch size is a choice of optimisation first. So is merging micro-batches of 32 samples
 and more, or where the job's own passes could not be run with a larger batch; samples that are sequences are counted
 in tokens too. Padding is an ill from a twentieth of the step on, but only what no sequence of a batch needs: lengths
-that differ within a batch are an opportunity, where sequences have at most 70 % of the longest one's on average.
+that differ within a batch are an opportunity, where sequences have at most 70 % of the longest one's on average. Loops
+over parts where an iteration needs the one before, or each calls another module.
 
 Limits
 ------
@@ -67,6 +72,7 @@ from perfdoctor.api.quantities import Evidence, Missing
 
 from .case import Case, Limits
 from .growth import growth
+from .in_parts import in_parts
 from .mixed_lengths import mixed_lengths
 from .padding import padded
 from .sizes import mergeable_accumulation, too_large, too_small
@@ -85,7 +91,10 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     case = Case(evidence, step, ops, grows, limits)
     size = mergeable_accumulation(case) or too_small(case) or too_large(case)
     findings = present(
-        padded(evidence, step, case.loader, limits), mixed_lengths(evidence, step, case.loader, limits), size
+        *in_parts(case),
+        padded(evidence, step, case.loader, limits),
+        mixed_lengths(evidence, step, case.loader, limits),
+        size,
     )
     measured = (*case.gains(), *case.figures())
     if findings:

@@ -23,6 +23,8 @@ class Limits:
     """Of padding that no sequence needs: another function to collate, and nothing of the optimisation changes."""
     merge_warning_share: float = 0.25
     """1.33 times the throughput: micro-batches are often small on purpose, for memory that is free only in this run."""
+    parts_warning_share: float = 0.10
+    """1.11 times the throughput: calls that are joined change nothing of the optimisation."""
     error_share: float = 0.60
     """2.5 times the throughput."""
     usual_batch: int = 32

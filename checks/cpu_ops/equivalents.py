@@ -106,7 +106,7 @@ _REWRITINGS = {
         "this einsum goes the long way, through {shape} numbers",
         "without opt_einsum its operands are multiplied from left to right",
         "Give the operands in another order, or install opt_einsum, which torch then asks for it.",
-        f'out = torch.einsum("{_EQUATION}", ...)  # the operands in this order\npip install opt_einsum',
+        f'out = torch.einsum("{_EQUATION}", ...)  # the operands in this order\n# or: pip install opt_einsum',
         remedies=("einsum.order",),
     ),
     "by-kind": _Rewriting(
@@ -150,7 +150,7 @@ _REWRITINGS = {
     ),
     "transform": _Rewriting(
         "PD10.transform-length",
-        "this line makes Fourier transforms of {shape} numbers, a length with a large prime factor",
+        "Fourier transforms of {shape} numbers, a length with a large prime factor",
         "transforms of lengths that are products of 2, 3, 5 and 7 have fast kernels; one up to 5 % shorter was tried",
         "Take a length nearby that is made of small primes; zeros may fill a longer one.",
         "n_fft = scipy.fft.next_fast_len(n, real=True)  # 1152 for 1151, 625 for 601",
@@ -283,14 +283,14 @@ _REWRITINGS = {
     ),
     "triangular-determinant": _Rewriting(
         "PD10.triangular-matrices",
-        "this line computes the determinants of triangular matrices, {shape} numbers, as of any others",
+        "the determinant of triangular matrices, {shape} numbers, is computed as of any",
         "the determinant of such a matrix is the product of what is on its diagonal",
         "Take it from the diagonal.",
         "log_det = lower.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)  # not torch.slogdet(lower)[1]",
     ),
     "triangular-inverse": _Rewriting(
         "PD10.triangular-matrices",
-        "this line inverts triangular matrices, {shape} numbers, as any others",
+        "triangular matrices, {shape} numbers, are inverted as any others",
         "to solve with such a matrix is to substitute, row by row",
         "Solve with it as it is.",
         "x = torch.linalg.solve_triangular(lower, b, upper=False)  # not torch.inverse(lower) @ b",

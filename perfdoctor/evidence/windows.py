@@ -76,6 +76,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         parameters=timed.parameters,
         frozen=timed.frozen,
         ways=timed.ways,
+        in_parts=timed.in_parts,
         convolution_timings=timed.convolutions,
     )
 

@@ -196,6 +196,26 @@ class FrozenTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class InParts:
+    """A module inside another one that a loop calls with one part of a batch, or of a sequence, after the other; no
+    iteration needs the one before."""
+
+    name: str
+    kind: str
+    at: Site
+    """The user's line that leads to its calls."""
+    loop: str
+    """The first line of the loop."""
+    calls_per_step: float
+    milliseconds: float
+    """Per step, forward and backward, with all modules that it holds, under the profiler."""
+    batch: int
+    """Samples of one call."""
+    times: tuple[tuple[int, float], ...]
+    """How many parts at once, and milliseconds forward and backward; from one upwards."""
+
+
+@dataclass(frozen=True, slots=True)
 class TracingTiming:
     """Steps of the job whose allocations `tracemalloc` traced, and steps whose allocations it did not, in turns:
     milliseconds per step, of the training thread's CPU time."""
@@ -330,6 +350,8 @@ class OpProfile:
     parameters: ParameterTiming | Missing = NOT_TIMED
     frozen: FrozenTiming | Missing = NOT_TIMED
     ways: PassWays | Missing = NOT_TIMED
+    in_parts: tuple[InParts, ...] = ()
+    """The dearest first."""
     convolution_timings: tuple[ConvolutionTiming, ...] = ()
     """Of the one that takes most, where it takes a large part of the time."""
     stray_ms: float = 0.0
@@ -388,6 +410,7 @@ class FinalTimings:
     deterministic: DeterministicTiming | Missing = NOT_TIMED
     frozen: FrozenTiming | Missing = NOT_TIMED
     ways: PassWays | Missing = NOT_TIMED
+    in_parts: tuple[InParts, ...] = ()
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     convolutions: tuple[ConvolutionTiming, ...] = ()

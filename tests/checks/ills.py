@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ill_runs.aside import metric, unused
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
-from ill_runs.batch_size import batch_timings, mixed, padded, small_batch
+from ill_runs.batch_size import batch_timings, in_parts, mixed, padded, small_batch
 from ill_runs.checkpoints import checkpoints
 from ill_runs.communication import by_turns, collecting, late, late_node, pipeline, reducing, sharding
 from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, to_its_end, uncompiled
@@ -166,6 +166,7 @@ ILL: dict[str, Evidence] = {
     "PD04.explicit-collect": explicit_collections(),
     "PD04.automatic-collections": automatic_collections(),
     "PD05.mergeable-accumulation": small_batch(step__samples=32.0, loader__steady_batches_per_step=8.0),
+    "PD05.called-in-parts": in_parts(),
     "PD05.padded-batches": padded(),
     "PD05.mixed-lengths": mixed(),
     "PD05.batch-too-small": small_batch(),
@@ -247,6 +248,7 @@ ILL: dict[str, Evidence] = {
     "PD10.round-trip": round_trip(),
     "PD10.list-conversion": list_conversion(),
     "PD10.python-work": python_work(),
+    "PD10.waiting-line": python_work(asleep_ms=4.5),
     "PD10.repeated-work": repeated(),
     "PD10.unused-work": unused(),
     "PD10.product-order": otherwise(),
@@ -256,6 +258,17 @@ ILL: dict[str, Evidence] = {
     "PD10.ignored-scores": otherwise("ignored"),
     "PD10.enlarged-first": otherwise("enlarged"),
     "PD10.grown-by-cat": otherwise("grown"),
+    "PD10.rebuilt-by-cat": otherwise("rebuilt"),
+    "PD10.written-by-parts": otherwise("written"),
+    "PD10.taken-apart": otherwise("taken-apart"),
+    "PD10.column-lookup": otherwise("columns"),
+    "PD10.transform-length": otherwise("transform"),
+    "PD10.sparse-by-coordinates": otherwise("by-rows"),
+    "PD10.diagonal-covariance": otherwise("diagonal-factor"),
+    "PD10.einsum-order": otherwise("einsum"),
+    "PD10.weights-by-row": otherwise("by-kind"),
+    "PD10.inverse-then-product": otherwise("inverse"),
+    "PD10.triangular-matrices": otherwise("triangular-determinant"),
     "PD10.unchanged-work": unchanged(),
     "PD10.same-result": computed_again(),
     "PD11.capped-by-environment": limited(),

@@ -21,7 +21,7 @@ class UsersFile:
             frame = frame.f_back
         return found
 
-    def here(self, depth: int) -> int:
+    def here(self, depth: int = 1) -> int:
         """The line of the innermost frame of the user's."""
         frame = sys._getframe(depth)
         return next((line for _, line, _ in self.stack(frame)), -1)

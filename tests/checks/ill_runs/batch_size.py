@@ -6,7 +6,9 @@ from typing import Any
 
 from samples import healthy, with_
 
-from perfdoctor.evidence.model import BatchTiming, BatchTimings, Evidence, Op, PassWays
+from perfdoctor.evidence.model import BatchTiming, BatchTimings, Evidence, InParts, Op, PassWays, Site
+
+PART_LINE = Site("model.py", 12, "forward")
 
 
 def batch_timings(growing: float = 0.1, quarter: float | None = None) -> BatchTimings:
@@ -41,3 +43,11 @@ def mixed(mean_ms: float = 18.0, cut_ms: float | None = None) -> Evidence:
     """Passes that take 30 ms when made again, and so much on sequences of the mean length."""
     times = (("of like length", mean_ms), *((("without padding", cut_ms),) if cut_ms is not None else ()))
     return with_(healthy(), ops__ways=PassWays(30.0, times, batch_length=180, mean_length=60))
+
+
+def in_parts(together_ms: float = 2.0, milliseconds: float = 16.0) -> Evidence:
+    """An encoder that is called 16 times per step; one part takes 1 ms when called again, four at once so much, and
+    two what one and three do in the middle."""
+    times = ((1, 1.0), (2, 1.0 + (together_ms - 1.0) / 3), (4, together_ms))
+    seen = InParts("encoder", "Encoder", PART_LINE, "for t in range(T)", 16.0, milliseconds, 8, times)
+    return with_(healthy(), ops__in_parts=(seen,))

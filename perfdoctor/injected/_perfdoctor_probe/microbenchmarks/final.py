@@ -45,6 +45,8 @@ class FinalMicrobenchmark:
         """Of the optimizer."""
         self.passes = PassMicrobenchmark()
         """Of the modules that the loop calls."""
+        self.in_parts: "list[tuple[dict, PassMicrobenchmark]]" = []
+        """Modules that are called for one part after the other."""
         self.unused = None
         """Gradients of theirs that no optimizer uses."""
 
@@ -62,6 +64,8 @@ class FinalMicrobenchmark:
                 found.update(deterministic.timings(self.passes))
                 if self.unused is not None:
                     found["frozen"] = self.passes.without({"frozen": always(self.unused.freeze, self.unused.thaw)})
+                timed = [{**facts, **passes.timings()} for facts, passes in self.in_parts]
+                found["in_parts"] = [one for one in timed if "times" in one]
                 found["ways"] = ways.timings(
                     self.passes, self.ops, self.library.get("attention", [])
                 )  # last: glibc keeps memory from here on

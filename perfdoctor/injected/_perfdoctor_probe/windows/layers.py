@@ -5,6 +5,7 @@ range around it. What the backward pass does is found by number: autograd gives 
 number that the operator had, and the node's `evaluate_function` event carries it.
 """
 
+import functools
 import gc
 import sys
 import time
@@ -18,6 +19,7 @@ from ..microbenchmarks.passes import PassMicrobenchmark
 from ..rows import milliseconds, rounded
 from . import conv_choice, gaps
 from .gradients import UnusedGradients, updated
+from .in_parts import InParts
 
 _KEPT = 40
 """Layers kept, the largest by time."""
@@ -76,6 +78,9 @@ class Layers:
         """By `id()`: index, module, calls, input shape, channels last, backend, aside, idle."""
         self.roots: list = []
         self.passes = PassMicrobenchmark()
+        self.parts: "InParts | None" = None
+        self.in_parts: "list[tuple[dict, PassMicrobenchmark]]" = []
+        """Once asked for with `summary`."""
         self.own_ns = 0
         """In first calls of modules, which look for lines and backends: where that makes a pause of its own."""
         self.aside = False
@@ -92,6 +97,7 @@ class Layers:
         self.handles: list = []
 
     def open(self) -> None:
+        self.parts = InParts(self.sites) if self.sites is not None else None
         self.handles = [
             nn_module.register_module_forward_pre_hook(self._enters),
             nn_module.register_module_forward_hook(self._leaves, always_call=True),
@@ -133,6 +139,9 @@ class Layers:
             # A model that is evaluated and trained in one step stands aside in neither.
             known[6], known[7] = known[6] and self.aside, known[7] and self.idle
             known[2] += 1
+            if self.stack and self.parts is not None and not (self.aside or self.idle):
+                calls = known[2] if self.modules[id(self.stack[0][0])][2] == 1 else 0
+                self.parts.enters(module, calls, self.stack, inputs, sys._getframe(1))
             if not self.alone:
                 self.through.add(id(module))
             entered = _Range(f"{RANGE}{known[0]}")
@@ -222,6 +231,8 @@ class Layers:
                 }
             )
         rows.sort(key=lambda row: -(row["forward_ms"] + row["backward_ms"]))
+        if self.parts is not None and not on_device:
+            self.in_parts = self.parts.rows(functools.partial(self._called, names, spent, steps))
         return {
             "layers": rows[:_KEPT],
             "count": len(rows),
@@ -231,6 +242,18 @@ class Layers:
             "stray_ms": 0.0 if on_device else stray_ms,
             **self._unused(spent, learns, steps),
         }
+
+    def _called(self, names: dict, spent: dict, steps: int, module) -> "tuple[dict, float]":
+        """Facts about a module that is called in parts, and its part of the time in modules, with all that it holds."""
+        own = [sum(spent[row[0]]) for one in module.modules() if (row := self.modules.get(id(one))) is not None]
+        facts = {
+            "name": names.get(id(module), ""),
+            "kind": type(module).__name__,
+            "at": self.calls[id(module)],
+            "calls_per_step": self.modules[id(module)][2] / steps,
+            "milliseconds": sum(own),
+        }
+        return facts, sum(own) / max(1e-9, sum(map(sum, spent.values())))
 
     def _unused(self, spent: "dict[int, tuple[float, float]]", learns: bool, steps: int) -> dict:
         """Gradients that no optimizer uses, of models that are neither aside nor idle: what they cost is told apart by

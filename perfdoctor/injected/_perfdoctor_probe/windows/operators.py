@@ -155,7 +155,9 @@ class OpsWindow(ProfilerWindow):
         if seen is not None:
             final.unused = seen.unused
             final.passes = seen.passes
-            final.passes.keep(sum(op["self_ms_per_step"] for op in ops))
+            final.in_parts = seen.in_parts
+            for passes in (final.passes, *(one for _, one in seen.in_parts)):
+                passes.keep(sum(op["self_ms_per_step"] for op in ops))
         # `torch.compile` may have been given the update.
         if optimizer is not None and not self.compiled:
             final.update = UpdateMicrobenchmark(optimizer)
