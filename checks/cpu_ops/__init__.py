@@ -25,8 +25,9 @@ there are is estimated from how many calls came again, and from that what comes 
 each result goes: what no backward pass goes through and nobody reads. Where steps take long at equal distances, the
 operators without a graph of one of them, such as those of an evaluation, in the same ways. For a step or two, all lines
 of the user's code with what they take, Python and libraries included: those that issue hardly any operators are told by
-function, or as waiting where the thread has no CPU meanwhile and wants none. Loops over parameters and copies of the
-model's state are told by PD17.
+function, or as waiting where the thread has no CPU meanwhile and wants none. The same of one step before which the loop
+does something else, where such steps come at equal distances. Loops over parameters and copies of the model's state are
+told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
@@ -132,6 +133,7 @@ from .equivalents import equivalents
 from .limits import Limits
 from .list_conversions import list_conversions
 from .on_device import in_trace
+from .python_between import python_between
 from .python_work import python_work
 from .repeated import repeated_work
 from .round_trips import round_trips
@@ -174,6 +176,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *unused_work(evidence, step, limits),
     )
     findings += python_work(evidence, step, lines_told | _named(findings), limits)
+    findings += python_between(evidence, step, limits)
     shared = _measured(reads, lines)
     if findings:
         return found(*findings, measurements=shared)

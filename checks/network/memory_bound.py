@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, milliseconds
 from perfdoctor.api.quantities import Evidence, Job, Layer, Missing
 
+from .._shared.in_python import lines_in_python
 from .._shared.lines import CELLS
 from .._shared.wording import in_words_of
 from .case import Case
@@ -33,7 +34,7 @@ def memory_bound_layers(case: Case) -> tuple[Finding, ...]:
     if not case.profile.flops_per_step:
         return ()
     slow = [layer for layer in case.profile.layers if _is_slow(case, layer)]
-    elsewhere = (_is_loop, _is_lookup, _is_rewritten, _is_double)
+    elsewhere = (_is_loop, _is_lookup, _is_rewritten, _is_double, _is_python)
     return tuple(
         _finding(case, layer) for layer in slow if not any(is_told(case.evidence, layer) for is_told in elsewhere)
     )
@@ -56,6 +57,12 @@ def _is_lookup(evidence: Evidence, layer: Layer) -> bool:
 def _is_double(evidence: Evidence, layer: Layer) -> bool:
     """Whether most of its time may be arithmetic in float64: PD07 tells what that costs, with its line."""
     return not isinstance(evidence.ops, Missing) and layer.own and evidence.ops.self_ms("float64") >= _DOUBLE * layer.ms
+
+
+def _is_python(evidence: Evidence, layer: Layer) -> bool:
+    """Whether most of a `forward` of the user's may be Python, or a library other than torch: PD10 tells the line."""
+    lines = [line for line in lines_in_python(evidence) if line.part == "forward"] if layer.own else []
+    return sum(line.ms_per_step for line in lines) >= _LOOPED_SHARE * layer.forward_ms
 
 
 def _is_slow(case: Case, layer: Layer) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..recording.lines import BetweenWindow, EpochStartsWindow, SameResult
+from ..recording.lines import BetweenWindow, CodeLine, EpochStartsWindow, SameResult
 from ..recording.model import ProcessRecording
 from . import windows
 from .evaluation import held
@@ -43,6 +43,7 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
             found,
             repeated=windows.repeated_in(watched.rows, *usually),
             equivalents=windows.equivalents_in(watched.equivalents, *usually),
+            lines=tuple(_usual(line, watched, ms) for line in watched.lines),
         )
     if isinstance(followed, EpochStartsWindow) and followed.starts >= _PAIR:
         training = set(held(process).training_loaders.tolist())
@@ -52,6 +53,12 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
         ranked = tuple(sorted(same, key=lambda one: -one.ms_per_step))
         found = replace(found, rows=ranked, starts=followed.starts)
     return found
+
+
+def _usual(line: CodeLine, watched: BetweenWindow, ms: float) -> CodeLine:
+    """As in such a step that nobody watches: tracing lines and operators makes it longer."""
+    scale = min(1.0, ms / watched.total_ms) if watched.total_ms > 0 else 1.0
+    return replace(line, ms_per_step=line.ms_per_step * scale)
 
 
 def _is_between(one: SameResult, training: set[int]) -> bool:

@@ -341,6 +341,10 @@ class BetweenWindow:
     """The one first that saves the most."""
     ops_ms: float
     """Of all its operators beside those that make batches."""
+    lines: tuple[CodeLine, ...] = ()
+    """Of the user's code that issue hardly any operators, the largest first."""
+    total_ms: float = 0.0
+    """Of all lines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, to_its_end, u
 from ill_runs.cpu_ops import (
     anomaly_detection,
     device_sync,
+    drawn_each_epoch,
     element_loop,
     list_conversion,
     python_work,
@@ -248,6 +249,7 @@ ILL: dict[str, Evidence] = {
     "PD10.round-trip": round_trip(),
     "PD10.list-conversion": list_conversion(),
     "PD10.python-work": python_work(),
+    "PD10.python-between-steps": drawn_each_epoch(),
     "PD10.waiting-line": python_work(asleep_ms=4.5),
     "PD10.repeated-work": repeated(),
     "PD10.unused-work": unused(),

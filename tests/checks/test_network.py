@@ -20,7 +20,17 @@ from perfdoctor.checks.network import CHECK, examine
 from samples import LAYERS, healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import ConvolutionTiming, Evidence, IndexUse, Line, Missing, Op, Site, ThreadTiming
+from perfdoctor.evidence.model import (
+    CodeLine,
+    ConvolutionTiming,
+    Evidence,
+    IndexUse,
+    Line,
+    Missing,
+    Op,
+    Site,
+    ThreadTiming,
+)
 from perfdoctor.recording.operators import UpdateTiming
 from perfdoctor.report import wording
 
@@ -352,6 +362,14 @@ def test_a_layer_that_looks_up_rows_or_counts_in_float64_is_none_that_compiling_
     looks_up = with_(run, ops__ops=(lookups, *run.ops.ops))  # type: ignore[union-attr]
     for ran in (looks_up, with_(run, ops__self_ms_by_dtype=(("float64", ms),))):
         assert _ids(ran) == ["PD09.memory-bound-layer"] * count
+
+
+@pytest.mark.parametrize(("own", "part", "count"), [(True, "forward", 0), (False, "forward", 1), (True, "backward", 1)])
+def test_a_layer_whose_forward_computes_in_python_is_told_by_its_line(own: bool, part: str, count: int) -> None:
+    """2 of 3.3 ms, in a line that issues no operators."""
+    line = CodeLine(Site("train.py", 70, "forward"), part, False, 2.0, 0.3, runs_per_step=1.0)
+    run = with_(memory_bound(own=own), code_lines=(line,))
+    assert _ids(run) == ["PD09.memory-bound-layer"] * count
 
 
 def test_a_layer_of_the_users_own_is_not_told_to_pool() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -52,7 +53,7 @@ def trained() -> None:
 
 def watched(between: Callable[[], None]) -> dict[str, Any]:
     """A step with this before it."""
-    clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS)
+    clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS, mark=0, boundary_ns=0)
     window = BetweenWindow(
         UsersFile(__file__), SimpleNamespace(timeline=clock), compiled=False, evaluation=SimpleNamespace(on_scores=None)
     )
@@ -96,3 +97,41 @@ def test_a_long_evaluation_is_looked_at_for_a_while_only(monkeypatch: pytest.Mon
     monkeypatch.setattr(between_steps, "_clock", seconds.__next__)
     found = watched(evaluated)
     assert found["rows"] == [] and found["ops_ms"] < 10, "three operators"
+
+
+def drawn() -> list[float]:
+    numbers = []
+    for place in range(20_000):
+        numbers.append(place**0.5)
+    return numbers
+
+
+def lines(found: dict[str, Any]) -> dict[tuple[str, int], float]:
+    """Runs, by function and line within it."""
+    return {row["site"]: row["runs_per_step"] for row in found["lines"]}
+
+
+def test_lines_that_compute_in_python_are_told_and_those_that_issue_operators_are_not() -> None:
+    found = watched(lambda: (drawn(), evaluated()))
+    assert lines(found)["drawn", 3] == 20_000
+    assert not {("scores", 1), ("scores", 2), ("places", 1)} & set(lines(found))
+    assert found["total_ms"] > sum(row["ms_per_step"] for row in found["lines"]) > 0
+
+
+def test_of_a_long_start_the_beginning_is_timed_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(between_steps, "LONGEST_NS", 0)
+    found = watched(drawn)
+    assert ("drawn", 3) not in lines(found) and sys.gettrace() is None
+
+
+def test_a_job_that_is_traced_already_is_not_timed_by_line() -> None:
+    def tracer(*_: object) -> None:
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        found = watched(drawn)
+        assert found["lines"] == [] and sys.gettrace() is tracer
+    finally:
+        sys.settrace(before)

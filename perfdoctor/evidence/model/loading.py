@@ -143,3 +143,5 @@ class EpochStarts:
     """What such a step takes beyond a steady one."""
     regular: bool
     """So few steps, or so much of the time, from one to the next that the steady step holds its part of them."""
+    lines: tuple[CodeLine, ...] = ()
+    """Of the user's code that issue hardly any operators, in such a step; no more than it takes beyond a steady one."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import HOT_LINES, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import CallSite, CodeLine, Evidence, Line, Loop, Parts, Site
+from perfdoctor.evidence.model import CallSite, CodeLine, EpochStarts, Evidence, Line, Loop, Parts, Site
 
 LOSS_LINE = Site("train.py", 50, "sample_loss")
 
@@ -99,3 +99,15 @@ def python_work(ms: float = 5.0, issued_ms: float = 0.1, asleep_ms: float = 0.0,
         code_lines=tuple(with_(one, **line) for one in lines),
         hot_lines=(hot, *HOT_LINES),
     )
+
+
+def drawn_each_epoch(ms: float = 400.0, part: str = "other") -> Evidence:
+    """So much in two lines of a replay buffer, three quarters of it in one of them, before one step of 50."""
+    lines = (
+        CodeLine(DRAW_LINE, part, False, 0.75 * ms, 0.6, runs_per_step=5000.0),
+        CodeLine(with_(DRAW_LINE, line=35), part, False, 0.25 * ms, 0.2, runs_per_step=5000.0),
+        CodeLine(Site("train.py", 60, "main"), part, False, 2.0, 0.1, runs_per_step=1.0),
+    )
+    starts = EpochStarts((), (), (), 0, every_steps=50, ms=1.1 * ms, regular=False, lines=lines)
+    plain = healthy()
+    return with_(plain, epoch_starts=starts, step=with_(plain.step, irregular_ms=1.1 * ms / 50))

@@ -1,29 +1,65 @@
 """The window of what lies between two steps: a step before which a loop evaluates, or makes something anew, once. As in
 `repeats`, operators that compute again what they have computed in it, and those that others could stand for; of those
-alone that record no graph: the others are the step's own."""
+alone that record no graph: the others are the step's own. And lines of the user's code that issue hardly any."""
 
+import sys
 import time
 
 import torch
 
 from .epoch_starts import LONGEST_NS
+from .line_clock import LineClock
 from .repeats import Repeats, RepeatsWindow
 
+_ISSUED = 0.1
+"""Of a line's time, in operators and in watching them: from where on it computes on tensors."""
 _clock = time.perf_counter_ns
+
+
+class _Clock(LineClock):
+    """Of one such step; of a long one its beginning."""
+
+    def begin(self) -> None:
+        self.until_ns = _clock() + LONGEST_NS
+        self.issued: "dict[tuple, int]" = {}
+        """Nanoseconds in operators, by line."""
+        super().begin()
+
+    def issues(self, ns: int) -> None:
+        """The line that runs now."""
+        if self.current is not None:
+            line = self.current[:2]
+            self.issued[line] = self.issued.get(line, 0) + ns
+
+    def is_plain(self, line: tuple, ns: int) -> bool:
+        """Whether it issues hardly any operators."""
+        return self.issued.get(line, 0) < _ISSUED * ns
+
+    def _mark(self) -> None:
+        super()._mark()
+        if self.mark > self.until_ns and sys.gettrace() is self.entered:
+            sys.settrace(None)
+            self.current = None  # what is still to come is nobody's
 
 
 class Between(Repeats):
     """Of one step, in which nothing was there before; of a long one its beginning."""
 
-    def __init__(self, sites, loop) -> None:
+    def __init__(self, sites, loop, lines: "_Clock | None") -> None:
         super().__init__(sites, loop)
         self.aside = None  # what is done there is no training
+        self.lines = lines
         self.until_ns = _clock() + LONGEST_NS
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if _clock() > self.until_ns:
             return func(*args, **(kwargs or {}))
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        began = _clock()
+        try:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            if self.lines is not None:
+                self.lines.issues(_clock() - began)
 
     def _is_judged(self) -> bool:
         return not torch.is_grad_enabled() and super()._is_judged()
@@ -44,18 +80,25 @@ class BetweenWindow(RepeatsWindow):
     """One is enough."""
 
     def open(self) -> None:
-        self.enter(Between(self.sites, self.loop))
+        # A debugger or a coverage tool may trace the job's lines.
+        self.lines = _Clock(self.sites, self.loop) if sys.gettrace() is None else None
+        self.enter(Between(self.sites, self.loop, self.lines))
+        if self.lines is not None:
+            self.lines.begin()
 
     def stays(self, steps: int) -> bool:
         """For one step."""
         return False
 
     def abandon(self) -> None:
-        """Leave the mode."""
+        """Leave the mode, and trace no more."""
+        if self.lines is not None:
+            self.lines.end()
         self.watch.__exit__(None, None, None)
 
     def close(self, steps: int) -> dict:
         """Leave the mode; what was seen in the step."""
         self.abandon()
         watch, self.watch = self.watch, None
-        return watch.summary(1)
+        lines = {"lines": [], "total_ms": 0.0} if self.lines is None else self.lines.summary(1)
+        return {**watch.summary(1), **lines}

@@ -102,9 +102,13 @@ class LineClock:
                 ],
             }
             for (code, line, part, called), ns in largest
-            if ns
+            if ns and self.is_plain((code, line), ns)
         ]
         return {"lines": lines, "total_ms": milliseconds(sum(totals.values()), steps)}
+
+    def is_plain(self, line: tuple, ns: int) -> bool:
+        """Whether a line (code, number) of so much time is to be told."""
+        return True
 
     # -- what Python tells --------------------------------------------------------------------------------
 
