@@ -20,6 +20,9 @@ from perfdoctor.injected._perfdoctor_probe.windows.layers import Layers
 
 
 class Sites:
+    def stack(self, frame: object) -> list[tuple[str, int, str]]:
+        return []
+
     def here(self, depth: int = 1) -> int:
         return 7
 
@@ -38,6 +41,22 @@ class Net(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.backbone(x))
+
+
+class Loss(nn.Module):
+    """As a loss holds its network, made of torch's parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = Net()
+
+
+def test_of_a_module_that_only_holds_another_that_one_is_named() -> None:
+    model = nn.ModuleDict({"loss": Loss(), "head": nn.Linear(2, 2)})
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    ((name, module),) = UnusedGradients([model], {id(one) for one in model["head"].parameters()}).modules
+    assert name == "loss.network" and isinstance(module, Net)
 
 
 class Job:

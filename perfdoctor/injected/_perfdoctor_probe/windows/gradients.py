@@ -39,6 +39,8 @@ _UPDATES = (os.path.join("torch", "optim"), os.path.join("torch", "amp"))
 _LET_GO = ("zero_",)
 _NO_USE = ("detach_", "requires_grad_")
 """Methods of a gradient by which the job's own code lets it go, and those that come with it."""
+_PARTS = "torch.nn.modules."
+"""Where torch's own are defined."""
 _LONGEST = 16
 """Steps for which the window stays open to see what becomes of gradients: a critic is seldom trained more often than
 that before the other model has its turn."""
@@ -96,7 +98,9 @@ class UnusedGradients:
         wanting = [one for one in module.parameters() if one.requires_grad]
         if not self.ids.intersection(map(id, wanting)):
             return []
-        if self.ids.issuperset(map(id, wanting)) or any(id(one) in self.ids for one in module.parameters(False)):
+        if self.ids.issuperset(map(id, wanting)):
+            return [_inside(name, module)]
+        if any(id(one) in self.ids for one in module.parameters(False)):
             return [(name, module)]
         children = ((f"{name}.{child}" if name else child, one) for child, one in module.named_children())
         return [found for child in children for found in self._outermost(*child)]
@@ -114,6 +118,21 @@ class UnusedGradients:
         """As it was."""
         for one in self.parameters:
             one.requires_grad_(True)
+
+
+def _inside(name: str, module) -> "tuple":
+    """What it holds, where that is one other module and nothing else wants gradients: a loss holds its network. Not the
+    parts of a network, which are torch's own."""
+    while True:
+        holding = [(child, one) for child, one in module.named_children() if _wants(one)]
+        if len(holding) != 1 or _wants(module, False) or type(holding[0][1]).__module__.startswith(_PARTS):
+            return name, module
+        child, module = holding[0]
+        name = f"{name}.{child}" if name else child
+
+
+def _wants(module, recurse: bool = True) -> bool:
+    return any(one.requires_grad for one in module.parameters(recurse))
 
 
 def _numbers(parameter):
