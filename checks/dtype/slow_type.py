@@ -103,15 +103,17 @@ def _place(case: Case, dtype: str) -> Site | None:
 
 
 def _first_line(case: Case, dtype: str) -> Site | None:
-    """Where a tensor of fewer bits meets one of them, so that all that follows is of that type; else the dearest line
-    that makes such tensors, else the dearest that converts others to them."""
+    """What made a tensor of NumPy's numbers, in float64, that is computed with; else where a tensor of fewer bits meets
+    one of them, so that all that follows is of that type; else the dearest line that makes such tensors, else the
+    dearest that converts others to them."""
     seen = case.evidence.call_sites
     if isinstance(seen, Missing):
         return None
+    made = [call for call in seen if call.kind == "from_numpy" and dtype == "float64"]
     meeting = [call for call in seen if call.kind == "promotes" and dtype == "float64"]
     lines = [call for call in seen if call.kind == dtype]
     into = [call for call in seen if call.kind == "convert" and call.detail.endswith(f"->{dtype}")]
-    return next((call.site for some in (meeting, lines, into) for call in asked_for(case.evidence, some)), None)
+    return next((call.site for some in (made, meeting, lines, into) for call in asked_for(case.evidence, some)), None)
 
 
 _OF_NETWORKS = ("mm", "convolution", "rnn", "lstm", "gru", "attention", "embedding")

@@ -308,6 +308,13 @@ def test_float64_is_found_where_it_meets_float32_first_of_all() -> None:
     assert location is not None and (location.file, location.line) == ("model.py", 17)
 
 
+def test_float64_of_numpys_is_found_where_it_becomes_a_tensor() -> None:
+    meets = CallSite("promotes", Site("model.py", 17, "forward"), 3.0, 0.5, "float64")
+    made = CallSite("from_numpy", Site("data.py", 5, "table"), 3.0, 0.5)
+    location = _found(slow_type("float64", precision__parameter_dtypes=(), call_sites=(meets, made))).location
+    assert location is not None and (location.file, location.line) == ("data.py", 5)
+
+
 def test_float64_of_the_model_is_found_where_it_computes_forward() -> None:
     """Not at the backward pass, at line 42, though that takes twice as long."""
     forward = CallSite("float64", Site("model.py", 21, "forward"), 1.0, 3.0)

@@ -21,6 +21,7 @@ from .hooks.communication import Communication
 from .hooks.compilations import Compilations
 from .hooks.decoding import Decoding
 from .hooks.device_clock import DeviceClock
+from .hooks.doubles import Doubles
 from .hooks.evaluation import Evaluation
 from .hooks.held_out import HeldOut
 from .hooks.jobs_profiler import JobsProfiler
@@ -118,6 +119,7 @@ class Probe:
         self.start_trials = guarded("trials", self._start_trials)
         self.try_remedies = guarded("trials", self._try_remedies)
         self.concurrency.make_microbenchmark = guarded("request microbenchmark", self._make_request_microbenchmark)
+        self.doubles = Doubles(self.sites)
         self.noted: "dict[str, tuple | None]" = {}
         """Where something was first, or last, done, by name; None where the stack showed no line. What was done before
         a fork holds in the child too."""

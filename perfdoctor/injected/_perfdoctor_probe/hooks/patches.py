@@ -386,11 +386,12 @@ def _knobs(probe) -> None:
 
 
 def _makers(probe) -> None:
-    """Lines that make modules and optimizers."""
+    """Lines that make modules and optimizers, and tensors of NumPy's numbers."""
     note = probe.guarded("makers", probe.sites.note_made)
     makers = Changes()
     for kind in (torch.nn.Module, torch.optim.Optimizer):
         makers.put(kind, "__init__", _followed(kind.__init__, note, _SELF))
+    makers.put(torch, "from_numpy", probe.doubles.following(torch.from_numpy, probe.guarded))
     probe.changes.when_undone(makers.take_back, "makers")
     # A module may be made in code that is compiled: nothing of ours may be traced.
     probe.forget_makers = makers.take_back

@@ -115,9 +115,10 @@ class _Line:
 
 
 class _Watch(TorchDispatchMode):
-    def __init__(self, sites, loop, anomaly: Anomaly) -> None:
+    def __init__(self, sites, loop, anomaly: Anomaly, doubles) -> None:
         super().__init__()
         self.sites = sites
+        self.doubles = doubles
         self.anomaly = AnomalyWatch(anomaly)
         self.loop = loop
         self.thread = get_ident()
@@ -243,9 +244,11 @@ class _Watch(TorchDispatchMode):
             if result.dtype not in _WIDE or not _has_narrow(args):
                 return
             detail = str(result.dtype)[6:]
+            self._look_for_origin(args, took)
         elif kind == "arithmetic":
             if result.dtype == torch.float64:
                 kind = "float64"
+                self._look_for_origin(args, took)
             elif func is torch.ops.aten.convolution.default and not _library_on(result):
                 kind = "library_off"
                 detail = "onednn" if result.device.type == "cpu" else "cudnn"
@@ -266,6 +269,13 @@ class _Watch(TorchDispatchMode):
         key = (kind, site, detail, by_library)
         self.count(key, *reversed(pending))
         pending[:] = (0, 0)
+
+    def _look_for_origin(self, args, took: int) -> None:
+        """Of what an operator in float64 reads: the line that made a tensor of NumPy's numbers."""
+        if self.doubles is not None:
+            origins = {self.doubles.origin(one) for one in args if isinstance(one, torch.Tensor)}
+            for site in origins - {-1}:
+                self.count(("from_numpy", site, "", False), took)
 
     def count(self, key: tuple, took: int = 0, calls: int = 1) -> None:
         """Telling calls more, which took so many nanoseconds."""
@@ -380,11 +390,12 @@ class SitesWindow(InnermostMode):
     name = "sites"
     microbenchmark = final_microbenchmark = None
 
-    def __init__(self, sites, loop, anomaly: Anomaly, compiled: bool) -> None:
+    def __init__(self, sites, loop, anomaly: Anomaly, compiled: bool, doubles=None) -> None:
         self.sites = sites
         self.loop = loop
         self.anomaly = anomaly
         self.compiled = compiled
+        self.doubles = doubles
         self.changes = Changes()
 
     def obstacle(self) -> str:
@@ -392,7 +403,7 @@ class SitesWindow(InnermostMode):
         return innermost.obstacle(self.compiled)
 
     def open(self) -> None:
-        watch = _Watch(self.sites, self.loop, self.anomaly)
+        watch = _Watch(self.sites, self.loop, self.anomaly, self.doubles)
         for library, module in (("onednn", torch.backends.mkldnn), ("cudnn", torch.backends.cudnn)):
             self.changes.put(module, "flags", _noting(watch, module.flags, library))
         for owner, name, kind in _LISTS:

@@ -79,7 +79,7 @@ def made(name: str, probe):
         return LockWaitsWindow(probe.sites, probe.loop, probe.fault)
     from .call_sites import SitesWindow
 
-    return SitesWindow(probe.sites, probe.loop, probe.anomaly, compiled)
+    return SitesWindow(probe.sites, probe.loop, probe.anomaly, compiled, probe.doubles)
 
 
 def _kept_trace(probe):

@@ -1,0 +1,44 @@
+"""Tensors in float64 that share the memory of NumPy's arrays, which are of that type unless somebody says otherwise,
+and the lines that made them so."""
+
+import functools
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+_LEAST = 64
+"""Numbers: fewer make no arithmetic dear."""
+_MOST = 256
+"""Tensors whose line is looked up: a data set makes one for each sample."""
+
+
+class Doubles:
+    """Knows where such a tensor was made, as long as it lives."""
+
+    def __init__(self, sites) -> None:
+        self.sites = sites
+        self.made: "dict[int, tuple[StorageWeakRef, tuple | None]]" = {}
+        """A line, by the storage."""
+
+    def following(self, from_numpy, guarded):
+        """`torch.from_numpy` as it is, and what it makes noted."""
+        note = guarded("doubles", self._note)
+
+        @functools.wraps(from_numpy)
+        def call(array):
+            result = from_numpy(array)
+            if result.dtype is torch.float64:
+                note(result)
+            return result
+
+        return call
+
+    def _note(self, tensor) -> None:
+        if len(self.made) < _MOST and tensor.numel() >= _LEAST:
+            storage = tensor.untyped_storage()
+            self.made[storage._cdata] = StorageWeakRef(storage), self.sites.place(2)
+
+    def origin(self, tensor) -> int:
+        """The line, as a site; -1 where it is none of these."""
+        held = self.made.get(tensor.untyped_storage()._cdata) if tensor.dtype is torch.float64 else None
+        return -1 if held is None or held[0].expired() or held[1] is None else self.sites.number(held[1])

@@ -1,0 +1,81 @@
+"""Lines that make tensors of NumPy's numbers in float64, and what is computed with those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from perfdoctor.injected._perfdoctor_probe import timeline
+from perfdoctor.injected._perfdoctor_probe.guard import Guard
+from perfdoctor.injected._perfdoctor_probe.hooks import doubles as module
+from perfdoctor.injected._perfdoctor_probe.hooks.anomaly import Anomaly
+from perfdoctor.injected._perfdoctor_probe.hooks.doubles import Doubles
+from perfdoctor.injected._perfdoctor_probe.windows.call_sites import SitesWindow
+
+FROM_NUMPY = torch.from_numpy
+
+
+class Sites:
+    """Counts the places that it is asked for."""
+
+    asked = 0
+
+    def place(self, depth: int) -> tuple[str, int]:
+        self.asked += 1
+        return "train.py", self.asked
+
+    def number(self, place: tuple[str, int]) -> int:
+        return 100 + place[1]
+
+    def stack(self, frame: object) -> list[tuple[str, int, str]]:
+        return []
+
+    def call(self, depth: int, thread: int) -> tuple[int, tuple[int, int], None]:
+        return 9, (1, 2), None
+
+    def here(self, depth: int = 1) -> int:
+        return 9
+
+
+def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+@pytest.fixture
+def noted() -> Doubles:
+    return Doubles(Sites())
+
+
+def test_the_line_is_known_as_long_as_the_memory_is_shared(noted: Doubles) -> None:
+    from_numpy = noted.following(FROM_NUMPY, _guarded)
+    table = from_numpy(np.zeros((40, 8)))
+    assert noted.origin(table) == noted.origin(table[3:].T) == 101
+    assert noted.origin(table.clone()) == noted.origin(table.float()) == -1
+    assert from_numpy.__name__ == "from_numpy"
+
+
+def test_others_and_few_numbers_are_not_looked_up(noted: Doubles, monkeypatch: pytest.MonkeyPatch) -> None:
+    from_numpy = noted.following(FROM_NUMPY, _guarded)
+    assert noted.origin(from_numpy(np.zeros(1000, np.float32))) == noted.origin(from_numpy(np.zeros(10))) == -1
+    monkeypatch.setattr(module, "_MOST", 2)
+    made = [from_numpy(np.zeros(100)) for _ in range(5)]
+    assert [noted.origin(one) for one in made] == [101, 102, -1, -1, -1]
+
+
+@pytest.mark.parametrize("meets", [torch.float32, torch.float64])
+def test_what_is_computed_with_them_tells_their_line(noted: Doubles, meets: torch.dtype) -> None:
+    weight = noted.following(FROM_NUMPY, _guarded)(np.ones((8, 8)))
+    loop = SimpleNamespace(timeline=SimpleNamespace(stack=[timeline.OTHER]))
+    anomaly = Anomaly(SimpleNamespace(here=lambda: 5), Guard(lambda hook, error: None))
+    window = SitesWindow(Sites(), loop, anomaly, compiled=False, doubles=noted)
+    x = torch.ones(8, 8, dtype=meets)
+    window.open()
+    made = x * weight if meets is torch.float32 else x @ weight
+    calls = window.close(1)["calls"]
+    assert made.dtype is torch.float64
+    assert [call["site"] for call in calls if call["kind"] == "from_numpy"] == [101]
