@@ -11,6 +11,9 @@ from .lines import PYTHON_PARTS, key
 
 _OPERATORS = 0.1
 """Of a line's time, from which on it computes on tensors."""
+_LAUNCH_MS = 0.01
+"""Of an operator beyond its own time: Python and dispatch. What else lies before one may be what the line computes: a
+tree of points, and then the array that it makes of a tensor."""
 
 
 def lines_in_python(evidence: Evidence) -> list[CodeLine]:
@@ -19,7 +22,7 @@ def lines_in_python(evidence: Evidence) -> list[CodeLine]:
         return []
     issued: defaultdict[tuple[str, int], float] = defaultdict(float)
     for line in evidence.hot_lines:
-        issued[key(line.site)] += line.ms_per_step
+        issued[key(line.site)] += line.ops_ms + _LAUNCH_MS * line.ops_per_step
     return [
         line
         for line in evidence.code_lines

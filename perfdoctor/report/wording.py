@@ -294,9 +294,9 @@ def factors(low: float, high: float) -> str:
     low_text, high_text = f"{low:.{decimals}f}x", f"{high:.{decimals}f}x" if high <= 100 else "more than 100x"
     if low_text == high_text:
         return high_text
-    if float(low_text[:-1]) <= 1:
-        return f"up to {high_text}"
-    return f"at least {low_text}" if is_wide(low, high) else f"{low_text} to {high_text}"
+    if is_wide(low, high) and low >= 1.05:
+        return f"at least {low:.1f}x" if low < 10 else f"at least {low_text}"
+    return f"up to {high_text}" if float(low_text[:-1]) <= 1 else f"{low_text} to {high_text}"
 
 
 def is_wide(low: float, high: float) -> bool:

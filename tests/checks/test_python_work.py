@@ -61,6 +61,16 @@ def test_a_thread_that_has_no_cpu_does_not_wait_in_a_line() -> None:
     assert is_clear(examined(with_(starved, step=with_(starved.step, run_delay_ms=4.5))))
 
 
+def test_what_lies_before_an_operator_may_be_what_the_line_computes() -> None:
+    """A tree of the points, 4 ms, and then the array of a tensor."""
+    plain = python_work()
+    (own, *others) = plain.hot_lines  # type: ignore[misc]
+    late = with_(plain, hot_lines=(with_(own, ms_per_step=4.0, ops_ms=0.05, ops_per_step=2.0), *others))
+    assert ids(examined(late)) == ["PD10.python-work"]
+    many = with_(plain, hot_lines=(with_(own, ops_ms=0.05, ops_per_step=400.0), *others))
+    assert "PD10.python-work" not in ids(examined(many)), "it computes on tensors"
+
+
 def test_where_lines_were_not_watched_nothing_is_told() -> None:
     assert is_clear(examined(with_(python_work(), code_lines=Missing("the job traces lines itself"))))
 

@@ -154,7 +154,7 @@ def test_a_run_without_trials_does_not_speak_of_them() -> None:
         (2.08, 2.11, "2.1x"),
         (1.0, 1.3, "up to 1.3x"),
         (1.0, 1.05, "up to 1.05x"),
-        (3.0, 400.0, "at least 3x"),
+        (3.0, 400.0, "at least 3.0x"),
         (200.0, 900.0, "more than 100x"),
     ],
 )

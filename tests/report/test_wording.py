@@ -131,7 +131,8 @@ def test_a_prediction_is_a_range_with_two_digits(low: float, high: float, text: 
         (0, 9, 24, "speed-up up to 1.6x"),
         (0.5, 1, 24, "speed-up 1.02x to 1.04x"),
         (0, 0.01, 24, "speed-up less than 1.01x"),
-        (12, 24, 24, "speed-up at least 2x"),
+        (12, 24, 24, "speed-up at least 2.0x"),
+        (3, 22, 24, "speed-up at least 1.1x"),
         (23.9, 24, 24, "speed-up more than 100x"),
     ],
 )
