@@ -147,6 +147,7 @@ class Job:
                 deterministic.fill_uninitialized_memory,
             ),
             "anomaly switch": torch.set_anomaly_enabled,
+            "einsum": torch._VF.einsum,
             "types": (torch.get_default_dtype(), torch.is_autocast_enabled("cpu")),
             "hooks": [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in self.model.modules()],
             "groups": [{k: v for k, v in g.items() if k != "params"} for g in self.optimizer.param_groups],
