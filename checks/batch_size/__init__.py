@@ -46,7 +46,8 @@ opportunity, never an alarm: batch size is a choice of optimisation first. So is
 and more, or where the job's own passes could not be run with a larger batch; samples that are sequences are counted
 in tokens too. Padding is an ill from a twentieth of the step on, but only what no sequence of a batch needs: lengths
 that differ within a batch are an opportunity, where sequences have at most 70 % of the longest one's on average. Loops
-over parts where an iteration needs the one before, or each calls another module.
+over parts where an iteration needs the one before, each calls another module, or the module keeps tensors from call to
+call, as spiking neurons do.
 
 Limits
 ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -108,6 +109,47 @@ def test_the_outermost_module_is_told_with_what_parts_take_at_once(model: type[n
 @pytest.mark.parametrize("model", [Recurrent, Repeated, Growing, Seldom, Written])
 def test_what_needs_the_call_before_or_is_of_other_shapes_is_left_alone(model: type[nn.Module]) -> None:
     assert _rows(model()) == []
+
+
+class Neuron(nn.Module):
+    """Holds a charge from call to call, in an attribute, or in place."""
+
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        self.weight, self.in_place = nn.Linear(16, 16), in_place
+        self.register_buffer("charge", torch.zeros(4, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        new = 0.9 * self.charge + self.weight(x)
+        if self.in_place:
+            self.charge.copy_(new.detach())
+        else:
+            self.charge = new.detach()
+        return new
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16))
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.layers(x)
+
+
+@pytest.mark.parametrize(
+    ("block", "keeps"), [(lambda: Neuron(True), True), (lambda: Neuron(False), True), (Normed, False), (Block, False)]
+)
+def test_what_a_module_keeps_for_the_next_call_is_seen(block: Callable[[], nn.Module], keeps: bool) -> None:
+    job = Comprehended()
+    job.block = block()  # type: ignore[assignment]
+    ((_, found),) = _rows(job)
+    found.keep(1.0)
+    before = [one.clone() for one in job.state_dict().values()]
+    assert found.keeps_state() is keeps
+    assert all(map(torch.equal, before, job.state_dict().values())), "the job's is as it was"
 
 
 def test_what_takes_little_is_not_timed() -> None:

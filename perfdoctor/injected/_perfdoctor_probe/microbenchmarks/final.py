@@ -64,7 +64,8 @@ class FinalMicrobenchmark:
                 found.update(deterministic.timings(self.passes))
                 if self.unused is not None:
                     found["frozen"] = self.passes.without({"frozen": always(self.unused.freeze, self.unused.thaw)})
-                timed = [{**facts, **passes.timings()} for facts, passes in self.in_parts]
+                parts = ((facts, one) for facts, one in self.in_parts if not one.keeps_state())
+                timed = [{**facts, **one.timings()} for facts, one in parts]
                 found["in_parts"] = [one for one in timed if "times" in one]
                 found["ways"] = ways.timings(
                     self.passes, self.ops, self.library.get("attention", [])

@@ -128,6 +128,12 @@ class PassMicrobenchmark:
         found, missing = self._all(lambda call: call.saved_bytes(room))
         return None if missing or sum(found) > room else sum(found)
 
+    def keeps_state(self) -> bool:
+        """Whether a call leaves tensors behind in the modules, such as a neuron's charge, which the next one may need.
+        What norms keep for evaluation is none of these; True where it could not be seen."""
+        found, missing = self._all(lambda call: call.keeps_state())
+        return bool(missing) or any(found)
+
     def _all(self, timed) -> "tuple[list, dict]":
         """What `timed` says of each call, or why there is nothing."""
         if not self.calls:
@@ -206,6 +212,17 @@ class _Call:
             if len(factors) < 2:
                 raise _NotRepeatableError("it takes too long, or too much memory")
             return replay.in_turns([first, *(self._pass(module, factor) for factor in factors[1:])], limit_ns // 2)
+        finally:
+            state.restore()
+
+    def keeps_state(self) -> bool:
+        """Whether the modules hold other tensors afterwards."""
+        module = self._found()
+        state = _State(module)
+        try:
+            self._pass(module, 1)()
+            norms = (one for one in module.modules() if isinstance(one, torch.nn.modules.batchnorm._NormBase))
+            return state.has_changed({id(held) for one in norms for held in one.buffers()})
         finally:
             state.restore()
 
@@ -299,6 +316,13 @@ class _State:
             elif isinstance(value, torch.Tensor) and not value.requires_grad:
                 self.tensors.append((value, value.clone()))
 
+    def has_changed(self, passed_over: "set[int]") -> bool:
+        """Whether a tensor is another one, or has other numbers; but for some, by their `id()`."""
+        held = ((_tensors_of(container), _tensors_of(before)) for container, before in self.held)
+        if any(now != before for now, before in held):
+            return True
+        return not all(id(one) in passed_over or torch.equal(one, before) for one, before in self.tensors)
+
     def restore(self) -> None:
         for container, before in self.held:
             if isinstance(container, dict):
@@ -314,6 +338,11 @@ class _State:
         random.setstate(self.random)
         if self.numpy is not None:
             self.numpy.set_state(self.numpy_random)
+
+
+def _tensors_of(container) -> "set[int]":
+    values = container.values() if isinstance(container, dict) else container
+    return {id(value) for value in values if isinstance(value, torch.Tensor)}
 
 
 def _no_obstacle(module) -> None:
