@@ -108,9 +108,10 @@ def test_an_ill_job(perfdoctor: Perfdoctor, name: str, finding: str, file: str |
 def test_the_same_job_cured(perfdoctor: Perfdoctor, name: str, finding: str, env: dict[str, str]) -> None:
     checked = perfdoctor.check("--steps", "20", ILL, name, "cured", env=env)
     assert finding not in checked.findings
-    # Where others crowd the machine out, a check may find that instead.
-    expected = ("clear", "found") if checked.contended else ("clear",)
-    assert checked.check(finding[:4])["outcome"] in expected, checked.stdout
+    # Where others crowd the machine out, a check may find that instead; an opportunity is no illness.
+    seen = checked.check(finding[:4])
+    alarms = [one["id"] for one in seen["findings"] if one["severity"] != "note"]
+    assert seen["outcome"] in ("clear", "found") and (checked.contended or not alarms), checked.stdout
 
 
 def test_of_two_loaders_the_slow_one_is_told(perfdoctor: Perfdoctor) -> None:
