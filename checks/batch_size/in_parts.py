@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
+from perfdoctor.api.findings import (
+    Confidence,
+    Cost,
+    Finding,
+    Fix,
+    Measurement,
+    location,
+    milliseconds,
+    present,
+    savings,
+)
 from perfdoctor.api.quantities import InParts, Missing, Step
 
 from .._shared.lines import key
@@ -16,9 +26,7 @@ _OWN = 0.3
 
 def in_parts(case: Case) -> tuple[Finding, ...]:
     """One for each module of which a call with all parts at once is known to save enough."""
-    least_ms = case.limits.min_share * case.step.step_ms
-    found = (one for one in case.ops.in_parts if not _is_of_the_line(case, one))
-    return tuple(_finding(case, one) for one in found if _saved(one, case.step)[0] >= least_ms)
+    return present(*(_finding(case, one) for one in case.ops.in_parts if not _is_of_the_line(case, one)))
 
 
 def _is_of_the_line(case: Case, one: InParts) -> bool:
@@ -43,8 +51,10 @@ def _saved(one: InParts, step: Step) -> tuple[float, float]:
     return max(0.0, least) * _spent_ms(one, step), max(0.0, best) * _spent_ms(one, step)
 
 
-def _finding(case: Case, one: InParts) -> Finding:
+def _finding(case: Case, one: InParts) -> Finding | None:
     step, (low, high) = case.step, _saved(one, case.step)
+    if low < case.limits.min_share * step.step_ms:
+        return None
     cost = Cost(step, _spent_ms(one, step))
     most, most_ms = one.times[-1]
     return Finding(

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, savings, share
+from perfdoctor.api.findings import (
+    Confidence,
+    Cost,
+    Finding,
+    Fix,
+    Measurement,
+    Severity,
+    location,
+    present,
+    savings,
+    share,
+)
 from perfdoctor.api.quantities import CodeLine, EpochStarts, Evidence, Step
 
 from .._shared.in_python import named
 from .._shared.lines import PYTHON_PARTS, function
 from .._shared.spread import Spread, starts_of
 from .limits import Limits
+from .python_work import SAVED
 
-_SAVED = (0.3, 1.0)
-"""As of what Python computes in each step."""
 _TOLD = 0.5
 """Of such a function's time, in what comes out the same each time, from which on PD03 tells that."""
 
@@ -28,8 +38,7 @@ def python_between(evidence: Evidence, step: Step, limits: Limits) -> tuple[Find
         if line.part in PYTHON_PARTS:
             by_function[function(line.site)].append(line)
     dearest = max(by_function.values(), key=_ms, default=[])
-    finding = _finding(step, starts, dearest, limits) if dearest and not _is_told(starts, dearest) else None
-    return () if finding is None else (finding,)
+    return () if not dearest or _is_told(starts, dearest) else present(_finding(step, starts, dearest, limits))
 
 
 def _ms(lines: list[CodeLine]) -> float:
@@ -37,8 +46,8 @@ def _ms(lines: list[CodeLine]) -> float:
 
 
 def _is_told(starts: EpochStarts, lines: list[CodeLine]) -> bool:
-    places = {function(line.site) for line in lines}
-    same = (one.ms_per_step for one in starts.rows if {function(one.at), function(one.defined_at)} & places)
+    place = function(lines[0].site)
+    same = (one.ms_per_step for one in starts.rows if place in (function(one.at), function(one.defined_at)))
     return sum(same) >= _TOLD * _ms(lines)
 
 
@@ -69,8 +78,8 @@ def _finding(step: Step, starts: EpochStarts, lines: list[CodeLine], limits: Lim
         ),
         savings=savings(
             step,
-            _SAVED[0] * cost.ms,
-            _SAVED[1] * cost.ms,
+            SAVED[0] * cost.ms,
+            SAVED[1] * cost.ms,
             "a third to all of these lines, timed once between two steps and spread over the steps to the next time",
             part=spread.part,
         ),

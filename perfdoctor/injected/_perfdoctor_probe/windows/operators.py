@@ -156,8 +156,9 @@ class OpsWindow(ProfilerWindow):
             final.unused = seen.unused
             final.passes = seen.passes
             final.in_parts = seen.in_parts
+            operators_ms = sum(op["self_ms_per_step"] for op in ops)
             for passes in (final.passes, *(one for _, one in seen.in_parts)):
-                passes.keep(sum(op["self_ms_per_step"] for op in ops))
+                passes.keep(operators_ms)
         # `torch.compile` may have been given the update.
         if optimizer is not None and not self.compiled:
             final.update = UpdateMicrobenchmark(optimizer)

@@ -51,10 +51,10 @@ def _ways(a, b, left: bool):
 def of_triangles(func, args: tuple, result) -> "Other | None":
     """Of triangular matrices: the determinant is that of the diagonal, and the inverse is substituted for."""
     matrices = args[0]
-    if not _are_triangular(matrices):
+    upper = _are_upper(matrices)
+    if upper is None:
         return None
     if func is INVERSE:
-        upper = not _is_empty(matrices.triu(1))
         make, backward = _substituted(matrices, upper)
         return Other("triangular-inverse", make, [], matrices.shape, backward, instead_of=result[0])
     diagonal = matrices.diagonal(dim1=-2, dim2=-1)
@@ -80,11 +80,10 @@ def _substituted(matrices, upper: bool):
     return make, backward
 
 
-def _are_triangular(matrices) -> bool:
+def _are_upper(matrices) -> "bool | None":
+    """Whether they are upper triangular, and no lower ones; None where they are neither."""
     if matrices.dim() < 2 or matrices.shape[-1] < 2 or matrices.shape[-2] != matrices.shape[-1]:
+        return None
+    if not matrices.triu(1).any():
         return False
-    return _is_empty(matrices.triu(1)) or _is_empty(matrices.tril(-1))
-
-
-def _is_empty(matrices) -> bool:
-    return not bool(matrices.any())
+    return None if matrices.tril(-1).any() else True
