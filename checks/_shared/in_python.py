@@ -16,8 +16,8 @@ _LAUNCH_MS = 0.01
 tree of points, and then the array that it makes of a tensor."""
 
 
-def lines_in_python(evidence: Evidence) -> list[CodeLine]:
-    """Lines of the loop that issue hardly any operators, outside the making of batches."""
+def lines_in_python(evidence: Evidence, parts: tuple[str, ...] = PYTHON_PARTS) -> list[CodeLine]:
+    """Lines that issue hardly any operators, in these parts of the step: by default outside the making of batches."""
     if isinstance(evidence.code_lines, Missing) or isinstance(evidence.hot_lines, Missing):
         return []
     issued: defaultdict[tuple[str, int], float] = defaultdict(float)
@@ -26,7 +26,7 @@ def lines_in_python(evidence: Evidence) -> list[CodeLine]:
     return [
         line
         for line in evidence.code_lines
-        if line.part in PYTHON_PARTS and issued[key(line.site)] < _OPERATORS * line.ms_per_step
+        if line.part in parts and issued[key(line.site)] < _OPERATORS * line.ms_per_step
     ]
 
 

@@ -33,6 +33,13 @@ def forward_line(evidence: Evidence) -> Site | None:
     return next((line.site for line in lines if line.part == "forward"), None) or model_call(evidence)
 
 
+def backward_line(evidence: Evidence) -> Line | None:
+    """The line that asks for the backward pass most often."""
+    lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
+    asking = [line for line in lines if line.part == "backward" and line.site.via]
+    return max(asking, key=lambda line: line.passes_per_step, default=None)
+
+
 def told_trainer(job: Job, site: Site | Missing | None, *options: str) -> Site | Missing | None:
     """The line that gives a trainer one of these options, where the site is that of a call in which a library decides;
     else the site."""

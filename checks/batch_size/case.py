@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfdoctor.api.findings import Measurement, Severity, milliseconds, severity, share
-from perfdoctor.api.quantities import Evidence, Line, Loader, Missing, OpProfile, Site, Step
+from perfdoctor.api.quantities import Evidence, Loader, Missing, OpProfile, Site, Step
 
-from .._shared.lines import model_call
+from .._shared.lines import backward_line, model_call
 from .growth import Growth
 
 
@@ -70,20 +70,11 @@ class Case:
     def _passes(self) -> int:
         """In a loop that makes its batches itself: calls of the network that have a backward pass each. Two views of a
         sample, or what an agent did, are several calls and one backward pass."""
-        layers, line = self.evidence.layers, self.backward_line
+        layers, line = self.evidence.layers, backward_line(self.evidence)
         if isinstance(layers, Missing) or line is None:
             return 1
         whole = max((layer.calls_per_step for layer in layers.layers if not layer.name), default=1.0)
         return max(1, round(min(whole, line.passes_per_step)))
-
-    @property
-    def backward_line(self) -> Line | None:
-        """The line that asks for the backward pass most often."""
-        lines = self.evidence.hot_lines
-        if isinstance(lines, Missing):
-            return None
-        asking = [line for line in lines if line.part == "backward" and line.site.via]
-        return max(asking, key=lambda line: line.passes_per_step, default=None)
 
     @property
     def first_input(self) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Missing
 
+from .._shared.lines import backward_line
 from .._shared.loader_fixes import batch_size
 from .case import Case
 
@@ -39,7 +40,8 @@ def mergeable_accumulation(case: Case) -> Finding | None:
     # Single operators told 1.4x to 2.8x of convolutions over volumes whose whole passes gave 1.08x.
     is_choice = case.usual or not case.grows.replayed
     told = case.evidence.job.accumulation_at
-    at = told or (case.backward_line.site if case.backward_line and not case.loader else case.place)
+    asking = backward_line(case.evidence)
+    at = told or (asking.site if asking is not None and not case.loader else case.place)
     return Finding(
         id="PD05.mergeable-accumulation",
         severity=Severity.NOTE if is_choice else case.severity(low, limits.merge_warning_share),

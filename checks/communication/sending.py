@@ -29,6 +29,7 @@ from perfdoctor.api.quantities import (
     Site,
 )
 
+from .._shared.lines import backward_line
 from .case import Case, enough
 
 _NO_SYNC_SAVES = (0.6, 1.0)
@@ -86,6 +87,7 @@ def accumulation_without_no_sync(case: Case) -> Finding | None:
     cost = case.worth(again.least_ms)
     if cost is None:
         return None
+    asking = backward_line(case.evidence)
     return Finding(
         id="PD19.accumulation-without-no-sync",
         severity=case.severity(cost),
@@ -98,6 +100,7 @@ def accumulation_without_no_sync(case: Case) -> Finding | None:
             *cost.measured("in needless reductions, per step"),
             Measurement("reductions", again.calls_per_step + first.calls_per_step, "count", "reductions per step"),
         ),
+        location=location(asking.site) if asking is not None else None,
         fix=Fix(
             text="Let only the last batch of an optimizer step reduce.",
             code="from contextlib import nullcontext\n\nlast = (i + 1) % accumulate == 0\n"

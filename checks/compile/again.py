@@ -37,7 +37,8 @@ of the step, nearly all of it is saved."""
 def recompiles(step: Step, compilation: Compilation, limits: Limits) -> Finding | None:
     again = compilation.recompiled
     count, spent_ms = sum(one.count for one in again), sum(one.ms for one in again)
-    if count < limits.least or compilation.late_wall_ms <= 0:
+    goes_on = count >= limits.least or (count > 0 and compilation.again.most >= limits.least)
+    if not goes_on or compilation.late_wall_ms <= 0:
         return None
     of_loop = spent_ms / compilation.late_wall_ms
     if of_loop < limits.min_share:

@@ -17,7 +17,7 @@ class Limits:
     error_share: float = 0.30
     """A judgement: a third of the time."""
     least: int = 3
-    """Compilations in the later half: one or two may be its last new sizes."""
+    """Compilations in the later half, or of one function after the warm-up: one or two may be its last new sizes."""
     breaks: int = 2
     """Lines that break graphs: one, at the loss or a print, is common."""
     slower: float = 1.05

@@ -16,18 +16,21 @@ that is read part by part, a table of which columns are looked up, a queue that 
 its rows, weights that are copied for each row, one of a few kinds, to be multiplied with it, diagonal matrices that are
 factored or solved with, inverses that are only multiplied with, determinants and inverses of triangular matrices,
 sparse ones that are kept by coordinates, Fourier transforms of lengths with a large prime factor, and calls of
-`torch.einsum` with three operands or more, in all orders. Such a way is tried on the job's own tensors, timed, and
-counts only if the numbers are the same and nobody else reads what would not be made; of a shorter transform and of a
-queue's new rows only the time is compared, and of parts that are written or read what the backward pass does for them
-is counted. For three steps, the arguments and results of each call of the user's own functions, by hashes of what they
-hold: what Python and NumPy compute again; where a function seems to be given one of a few arguments by chance, how many
-there are is estimated from how many calls came again, and from that what comes again in the run. Into which operators
-each result goes: what no backward pass goes through and nobody reads. Where steps take long at equal distances, the
-operators without a graph of one of them, such as those of an evaluation, in the same ways. For a step or two, all lines
-of the user's code with what they take, Python and libraries included: those that issue hardly any operators are told by
-function, or as waiting where the thread has no CPU meanwhile and wants none. The same of one step before which the loop
-does something else, where such steps come at equal distances. Loops over parameters and copies of the model's state are
-told by PD17.
+`torch.einsum` with three operands or more, in all orders; permutations of which each step reads a few places, by
+`torch.randperm` or `np.random.choice`; squares of parameters that are added up for a penalty. Such a way is tried on
+the job's own tensors, timed, and counts only if the numbers are the same and nobody else reads what would not be made;
+of a shorter transform, of a queue's new rows and of what is drawn only the time is compared, and of parts that are
+written or read what the backward pass does for them is counted. Of each module inside another one, how many of the rows
+that it is given for the first time differ; where half of them or fewer do, its own pass is run again after the last
+step with each once, which has to give the same numbers. For three steps, the arguments and results of each call of the
+user's own functions, by hashes of what they hold: what Python and NumPy compute again; where a function seems to be
+given one of a few arguments by chance, how many there are is estimated from how many calls came again, and from that
+what comes again in the run. Into which operators each result goes: what no backward pass goes through and nobody reads.
+Where steps take long at equal distances, the operators without a graph of one of them, such as those of an evaluation,
+in the same ways. For a step or two, all lines of the user's code with what they take, Python and libraries included:
+those that issue hardly any operators are told by function, or as waiting where the thread has no CPU meanwhile and
+wants none. The same of one step before which the loop does something else, where such steps come at equal distances.
+Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
@@ -46,7 +49,10 @@ function computes or reads each time it is called. `(q @ k.T) @ v` without a sof
 position with each, `q @ (k.T @ v)` one of each feature with each; differences of each with each take as many numbers
 as there are pairs times features, from memory and back, where a product of matrices needs the pairs alone. A tensor
 that is filled or read part by part (`outputs[:, t] = h`, `inputs[:, t]`) is copied or made anew once for each part in
-the backward pass: of 100 parts, a hundred times.
+the backward pass: of 100 parts, a hundred times. Rows that are repeated before a layer (one user for each candidate, an
+atom for each of its bonds, a grid for each sample) are computed as often as they come, and so are their gradients.
+`torch.randperm(n)[:256]` and `np.random.choice(n, 256, replace=False)` shuffle all n numbers, where drawing 256 takes a
+few microseconds.
 
 Example
 -------
@@ -69,6 +75,9 @@ Example
     x = torch.inverse(a) @ b                                          # torch.linalg.solve(a, b)
     log_det = torch.logdet(lower)                                     # lower.diagonal(0, -2, -1).log().sum(-1)
     image = conv1x1(F.interpolate(x, scale_factor=4))                 # F.interpolate(conv1x1(x), scale_factor=4)
+    user = tower(history.repeat_interleave(k, 0))                     # tower(history).repeat_interleave(k, 0)
+    rows = torch.randperm(n)[:256]                                    # torch.randint(n, (256,))
+    loss = loss + 1e-4 * sum(p.pow(2).sum() for p in parameters)      # optim.SGD(parameters, lr, weight_decay=2e-4)
 
 How to fix
 ----------
@@ -91,7 +100,9 @@ minimisation), functions that draw random numbers, call a model, change what the
 a number), a critic's passes with and without `detach()`; results that are changed in place afterwards, and memory
 that is filled with constants; a model whose parameters stay as they are, on a batch that is the same in every step,
 as benchmarks have it in place of real data. A product that goes through a softmax, a mask or anything else on its way
-to the next one, differences that are used for themselves, a sort all of which is read.
+to the next one, differences that are used for themselves, a sort all of which is read, a permutation that later steps
+go on with. Rows that come several times in the data themselves, and modules in which rows depend on one another or on
+chance (batch normalisation, dropout).
 
 Limits
 ------
@@ -107,7 +118,8 @@ or one that was detached, may have gone to NumPy and counts as read. Values are 
 by what made them of what: data that are read anew are others, though they hold the same numbers. Memory that NumPy
 writes to behind torch's back is told from some of the results' numbers. What is read from Python or NumPy of a product
 or a sort is not seen (`.tolist()`); nor that a matrix which is made anew in each step is sparse, or that the second of
-two is. What the backward pass of the other way takes is taken for twice its forward pass.
+two is. What the backward pass of the other way takes is taken for twice its forward pass. A generator of NumPy's or a
+`choice` that was imported by its name is not seen; rows are compared in the first call of a module alone.
 
 References
 ----------
@@ -136,6 +148,7 @@ from .on_device import in_trace
 from .python_between import python_between
 from .python_work import python_work
 from .repeated import repeated_work
+from .repeated_rows import repeated_rows
 from .round_trips import round_trips
 from .same_result import is_about, needless, runs_in, same_result
 from .scalar_reads import ScalarReads
@@ -173,6 +186,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *repeated,
         *(same_result(evidence, step, one, limits) for one in again),
         *equivalents(evidence, step, limits),
+        *repeated_rows(evidence, step, limits),
         *unused_work(evidence, step, limits),
     )
     findings += python_work(evidence, step, lines_told | _named(findings), limits)

@@ -4,24 +4,30 @@ What it looks at
 ----------------
 Intra-op threads times ranks against the CPUs this job may use (affinity and cgroup quota), what the job's own
 largest operators take with one thread, with the present number, and with as many as there are CPUs (timed in the
-training process), run delay and throttling, workers and what binds them.
+training process), run delay and throttling, workers and what binds them; which of the process's threads are NumPy's
+or SciPy's pool (told after the last step, by giving that pool something to do), and how much CPU those used.
 
 Why it costs time
 -----------------
 OpenMP threads meet at a barrier after each operator, and libgomp's threads spin while waiting for each other: 300,000
 turns when there are as many threads as CPUs. One busy neighbour is enough to make every barrier last a time slice: two
 threads on two CPUs beside one neighbour took 31 to 66 times as long as one thread. A container's CPU quota does
-the same, because no OpenMP runtime reads it. The other way round, torchrun sets one thread per rank.
+the same, because no OpenMP runtime reads it. NumPy and SciPy bring OpenBLAS, with a pool of threads of its own, which
+spin as well: 104 ms after each call, on two CPUs, where torch's team stops after 5. `np.linalg.eigh` of a 30 x 30
+matrix wakes them, `svd` of 60 x 60, `solve` of 100 x 100. A step that calls them more often than that trains beside
+threads that never rest: 160 ms in place of 78. The other way round, torchrun sets one thread per rank.
 
 Example
 -------
     docker run --cpus 2 ...      # on 48 cores: torch starts 48 threads for 2 CPUs' worth of time
     torchrun --nproc-per-node 2  # sets OMP_NUM_THREADS=1, 7 of 8 cores idle
+    _, vectors = np.linalg.eigh(laplacian)  # in __getitem__: OpenBLAS's threads spin until the next sample
 
 How to fix
 ----------
 Set OMP_NUM_THREADS to usable CPUs divided by ranks; on a shared machine also OMP_WAIT_POLICY=PASSIVE. Keep
-binding variables (OMP_PROC_BIND) from the data-loader workers.
+binding variables (OMP_PROC_BIND) from the data-loader workers. Give NumPy's pool one thread: OPENBLAS_NUM_THREADS=1,
+or `threadpoolctl.threadpool_limits(1, user_api="blas")`.
 
 When it stays silent
 --------------------
@@ -33,8 +39,9 @@ Limits
 ------
 Operators are timed for some ten milliseconds in one place of the run; a neighbour that was idle just then is not
 seen in the timings, only in the run delay. Nor are other ranks that wait at a collective just then: where ranks have
-more threads than CPUs, the training thread's wait for a CPU counts as well. Pools of other libraries (OpenCV, BLAS of
-NumPy) are counted, not timed.
+more threads than CPUs, the training thread's wait for a CPU counts as well. Whether the threads of OpenBLAS computed or
+spun is not seen: where they used more CPU than the loop's own time outside the passes allows, they spun. Pools of other
+libraries (OpenCV, MKL) are counted, not timed; nor are those of workers.
 
 References
 ----------
@@ -52,6 +59,7 @@ from perfdoctor.api.quantities import Evidence, Missing
 
 from .case import Case, Limits
 from .pinned_workers import pinned_workers
+from .second_pool import second_pool
 from .thread_count import crowded_ranks, thread_count
 
 
@@ -65,7 +73,11 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"threads were not counted: {threads}")
     case = Case(evidence, step, threads, lack, thread_gain(evidence), limits)
     loaders = () if isinstance(evidence.loaders, Missing) else evidence.loaders
-    findings = present(thread_count(case) or crowded_ranks(case), *(pinned_workers(case, loader) for loader in loaders))
+    findings = present(
+        thread_count(case) or crowded_ranks(case),
+        second_pool(case),
+        *(pinned_workers(case, loader) for loader in loaders),
+    )
     if findings:
         return found(*findings, measurements=case.shared())
     if isinstance(case.gain, Missing):

@@ -76,6 +76,7 @@ def _again(process: ProcessRecording, selection: Selection, compiled: Sequence[C
         beyond_ms=beyond,
         whole_count=reasons,
         whole_ms=sum(one.us for one in again) / 1000,
+        most=max(Counter(one.frame for one in late if one.reason).values(), default=0),
     )
 
 

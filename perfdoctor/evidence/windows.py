@@ -77,6 +77,8 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         frozen=timed.frozen,
         ways=timed.ways,
         in_parts=timed.in_parts,
+        repeated_rows=timed.repeated_rows,
+        pools=timed.pools,
         convolution_timings=timed.convolutions,
     )
 

@@ -216,6 +216,38 @@ class InParts:
 
 
 @dataclass(frozen=True, slots=True)
+class BlasPool:
+    """A pool of threads of OpenBLAS's beside torch's team."""
+
+    library: str
+    """`libscipy_openblas64_-32a4b2a6.so`, which is NumPy's."""
+    threads: int
+    """Of which the caller is one."""
+    cores: float
+    """CPUs that the others used on average, while they worked and while they waited for work."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedRows:
+    """A module inside another one that was given the same rows several times over: its own pass with all of them and
+    with each once, which gives the same numbers."""
+
+    name: str
+    kind: str
+    at: Site
+    """The user's line that leads to its calls."""
+    calls_per_step: float
+    milliseconds: float
+    """Per step, forward and backward, with all modules that it holds, under the profiler."""
+    rows: int
+    different: int
+    """Rows that differ."""
+    now_ms: float
+    """Of a pass, forward and backward."""
+    once_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class TracingTiming:
     """Steps of the job whose allocations `tracemalloc` traced, and steps whose allocations it did not, in turns:
     milliseconds per step, of the training thread's CPU time."""
@@ -352,6 +384,10 @@ class OpProfile:
     ways: PassWays | Missing = NOT_TIMED
     in_parts: tuple[InParts, ...] = ()
     """The dearest first."""
+    repeated_rows: tuple[RepeatedRows, ...] = ()
+    """Likewise."""
+    pools: tuple[BlasPool, ...] = ()
+    """Of more than one thread."""
     convolution_timings: tuple[ConvolutionTiming, ...] = ()
     """Of the one that takes most, where it takes a large part of the time."""
     stray_ms: float = 0.0
@@ -411,6 +447,8 @@ class FinalTimings:
     frozen: FrozenTiming | Missing = NOT_TIMED
     ways: PassWays | Missing = NOT_TIMED
     in_parts: tuple[InParts, ...] = ()
+    repeated_rows: tuple[RepeatedRows, ...] = ()
+    pools: tuple[BlasPool, ...] = ()
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED
     convolutions: tuple[ConvolutionTiming, ...] = ()

@@ -15,6 +15,7 @@ from ill_runs.cpu_ops import (
     element_loop,
     list_conversion,
     python_work,
+    repeated_rows,
     round_trip,
     scalar_reads,
     sequential_loop,
@@ -70,7 +71,7 @@ from ill_runs.growth import (
     slower_loader,
 )
 from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
-from ill_runs.omp_threads import pinned_workers, timed_threads
+from ill_runs.omp_threads import pinned_workers, second_pool, timed_threads
 from ill_runs.optimizer import (
     clipping,
     derived_one_by_one,
@@ -257,6 +258,9 @@ ILL: dict[str, Evidence] = {
     "PD10.empty-product": otherwise("one-hot"),
     "PD10.broadcast-then-sum": otherwise("distance"),
     "PD10.whole-sort": otherwise("top"),
+    "PD10.penalty-by-hand": otherwise("penalty"),
+    "PD10.repeated-rows": repeated_rows(),
+    "PD10.whole-shuffle": otherwise("chosen"),
     "PD10.ignored-scores": otherwise("ignored"),
     "PD10.enlarged-first": otherwise("enlarged"),
     "PD10.grown-by-cat": otherwise("grown"),
@@ -296,6 +300,7 @@ ILL: dict[str, Evidence] = {
     ),
     "PD13.spin-collapse": timed_threads(2, {1: 10.0, 2: 310.0}, host__job_run_delay_share=0.4, host__others_cpus=1.0),
     "PD13.workers-pinned": pinned_workers(),
+    "PD13.second-pool": second_pool(),
     "PD19.late-rank": late(),
     "PD19.late-node": late_node(),
     "PD19.late-by-turns": by_turns(),

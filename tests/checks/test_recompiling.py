@@ -178,3 +178,12 @@ def test_a_line_of_another_file_is_the_functions(where: str) -> None:
     elsewhere = replace(COUNTER, reasons=(f"self.calls == 7  # self.calls += 1  # {where}",))
     finding = only(examine(compiled(given_up=(elsewhere,)), CHECK.limits))
     assert finding.location is not None and finding.location.line == FORWARD.line
+
+
+@pytest.mark.parametrize(("most", "told"), [(3, True), (2, False)])
+def test_one_function_for_the_third_time_is_not_its_last_new_size(most: int, told: bool) -> None:
+    """At the start of each of four epochs, say: one of them in the later half of the steps."""
+    again = CompiledAgain(count=4, steps=400, ms=9000.0, beyond_ms=9000.0, whole_count=4, whole_ms=9000.0, most=most)
+    once = replace(SIZES, count=1, ms=3000.0)
+    late = recompiling(recompiled=(once,), again=again, late_ms=3000.0, late_wall_ms=6000.0)
+    assert ("PD18.recompiles" in ids(examine(late, CHECK.limits))) == told

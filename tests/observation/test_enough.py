@@ -105,7 +105,7 @@ def test_windows_are_waited_for_and_so_is_what_they_cost(job: Job, now: list[flo
     goal, walls = replace(NOTHING_ASKED, windows=("sites",)), quiet(1000, 20)
     missing, _ = observed(goal, job(walls), now)
     assert missing == 1000
-    dear, seen = observed(goal, job(walls, sites_window(), sample(20, window_us=800_000)), now)
+    dear, seen = observed(goal, job(walls, sites_window(), sample(20, window_us=2_400_000)), now)
     assert dear < 1000 and seen.seconds >= 8
 
 

@@ -44,6 +44,8 @@ class CompiledAgain:
     """In the warm-up too."""
     whole_ms: float
     """And what all of that took."""
+    most: int = 0
+    """Of `count`, those of one function."""
 
     @property
     def per_step_ms(self) -> float:

@@ -6,9 +6,11 @@ from typing import Any
 
 from samples import HOT_LINES, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import CallSite, CodeLine, EpochStarts, Evidence, Line, Loop, Parts, Site
+from perfdoctor.evidence.model import CallSite, CodeLine, EpochStarts, Evidence, Line, Loop, Parts, RepeatedRows, Site
 
 LOSS_LINE = Site("train.py", 50, "sample_loss")
+
+TOWER_LINE = Site("model.py", 21, "forward")
 
 READ_LINE = Site("train.py", 60, "main")
 
@@ -111,3 +113,9 @@ def drawn_each_epoch(ms: float = 400.0, part: str = "other") -> Evidence:
     starts = EpochStarts((), (), (), 0, every_steps=50, ms=1.1 * ms, regular=False, lines=lines)
     plain = healthy()
     return with_(plain, epoch_starts=starts, step=with_(plain.step, irregular_ms=1.1 * ms / 50))
+
+
+def repeated_rows(once_ms: float = 1.0, milliseconds: float = 12.0) -> Evidence:
+    """A tower that is given each of 32 rows 20 times; a pass takes 8 ms, and so much with each once."""
+    seen = RepeatedRows("tower", "Sequential", TOWER_LINE, 1.0, milliseconds, 640, 32, 8.0, once_ms)
+    return with_(healthy(), ops__repeated_rows=(seen,))

@@ -6,7 +6,9 @@ from typing import Any
 
 from samples import healthy, step, with_
 
-from perfdoctor.evidence.model import Evidence, Parts, ThreadTiming
+from perfdoctor.evidence.model import BlasPool, CodeLine, Evidence, Parts, Site, ThreadTiming
+
+POOL_LINE = Site("data.py", 61, "__call__")
 
 
 def timed_threads(now: int, timings: dict[int, float], cpus: int = 2, **changes: Any) -> Evidence:
@@ -49,6 +51,24 @@ def pinned_workers(wait_ms: float = 10.0, **changes: Any) -> Evidence:
             "threads__variables": (("OMP_PLACES", "cores"), ("OMP_PROC_BIND", "close")),
             "loader__worker_threads__affinity_cpus": 1,
             "loader__worker_threads__distinct_affinities": 1,
+            **changes,
+        },
+    )
+
+
+def second_pool(cores: float = 0.9, waits: float = 0.3, **changes: Any) -> Evidence:
+    """Two threads of torch's on two CPUs, one of which OpenBLAS's second thread has for so much of the time."""
+    return timed_threads(
+        2,
+        {1: 10.0, 2: 6.0},
+        **{
+            "ops__pools": (BlasPool("libscipy_openblas64_-32a4b2a6.so", 2, cores),),
+            "code_lines": (CodeLine(POOL_LINE, "input_wait", True, 0.5, 0.5),),
+            "step__run_delay_ms": 3.0,
+            "host__job_run_delay_share": waits,
+            "host__job_cpus": 1.9,
+            "host__others_cpus": 0.0,
+            "host__idle_cpus": 0.1,
             **changes,
         },
     )

@@ -6,6 +6,7 @@ where glibc puts the job's own memory (a step of 13 ms took 9.8 ms afterwards). 
 
 import torch
 
+from ..blas import PoolUse
 from . import (
     attention,
     batch,
@@ -13,6 +14,7 @@ from . import (
     deterministic,
     dtype,
     layout,
+    once_each,
     onednn,
     parameters,
     recurrent,
@@ -37,6 +39,7 @@ class FinalMicrobenchmark:
         self.library = library
         self.weights = weights
         self.onednn = onednn
+        self.pools = PoolUse()
         self.recurrent: list = []
         """What it takes to call each recurrent layer of `library` again."""
         self.attention: list = []
@@ -47,6 +50,8 @@ class FinalMicrobenchmark:
         """Of the modules that the loop calls."""
         self.in_parts: "list[tuple[dict, PassMicrobenchmark]]" = []
         """Modules that are called for one part after the other."""
+        self.repeated_rows: "list[tuple[dict, PassMicrobenchmark]]" = []
+        """Modules that are given the same rows several times over."""
         self.unused = None
         """Gradients of theirs that no optimizer uses."""
 
@@ -56,9 +61,10 @@ class FinalMicrobenchmark:
         use to anyone, so that its own code may be called."""
         if not replay.alone():
             return {}
+        pools = self.pools.rows()
         state = torch.get_rng_state()
         try:
-            found = self._timings()
+            found = {"pools": pools, **self._timings()}
             if discarded:
                 found["passes"] = self.passes.timings()
                 found.update(deterministic.timings(self.passes))
@@ -67,6 +73,8 @@ class FinalMicrobenchmark:
                 parts = ((facts, one) for facts, one in self.in_parts if not one.keeps_state())
                 timed = [{**facts, **one.timings()} for facts, one in parts]
                 found["in_parts"] = [one for one in timed if "times" in one]
+                timed = [{**facts, **once_each.timings(one, facts["rows"])} for facts, one in self.repeated_rows]
+                found["repeated_rows"] = [one for one in timed if "now_ms" in one]
                 found["ways"] = ways.timings(
                     self.passes, self.ops, self.library.get("attention", [])
                 )  # last: glibc keeps memory from here on

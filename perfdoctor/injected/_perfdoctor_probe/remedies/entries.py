@@ -98,6 +98,14 @@ ENTRIES = (
         risk=1,
     ),
     Entry(
+        "blas.one-thread",
+        "NumPy's and SciPy's OpenBLAS computes with one thread",
+        'threadpoolctl.threadpool_limits(1, user_api="blas")  # or OPENBLAS_NUM_THREADS=1 before NumPy is imported',
+        home="libraries.BlasThreads",
+        numerics=True,
+        risk=1,
+    ),
+    Entry(
         "threads.passive",
         "waiting OpenMP threads sleep instead of spin",
         environment={"OMP_WAIT_POLICY": "PASSIVE"},

@@ -2,6 +2,7 @@
 
 import torch
 
+from .. import blas
 from .base import Remedy, Switch, UnsuitableError
 
 
@@ -87,3 +88,23 @@ class Threads(Switch):
     @property
     def wanted(self) -> int:
         return max(1, self.value)
+
+
+class BlasThreads(Switch):
+    """One for each pool of OpenBLAS's; those of torch's own library are its intra-op threads."""
+
+    settle = 3
+
+    def read(self) -> "list[int]":
+        self.pools = blas.pools()
+        if not self.pools:
+            raise UnsuitableError("no OpenBLAS is loaded")
+        return [pool.count() for pool in self.pools]
+
+    def set(self, value: "list[int]") -> None:
+        for pool, count in zip(self.pools, value):
+            pool.set(count)
+
+    @property
+    def wanted(self) -> "list[int]":
+        return [1] * len(self.pools)

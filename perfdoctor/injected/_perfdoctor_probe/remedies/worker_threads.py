@@ -1,14 +1,10 @@
 """What a data-loader worker runs when it starts, to compute with fewer or more threads."""
 
-import ctypes
 import sys
 
 import torch
 
-from .. import procfs
-
-_OPENBLAS = ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_")
-"""The setter's names, by build: NumPy's own wheels add a prefix and a suffix."""
+from .. import blas
 
 
 class InWorker:
@@ -30,9 +26,5 @@ class InWorker:
         opencv = sys.modules.get("cv2")
         if opencv is not None:
             opencv.setNumThreads(self.threads)
-        for path in procfs.mapped():
-            if "openblas" in path:
-                library = ctypes.CDLL(path)
-                for name in _OPENBLAS:
-                    if hasattr(library, name):
-                        getattr(library, name)(self.threads)
+        for pool in blas.pools():
+            pool.set(self.threads)

@@ -48,13 +48,14 @@ class _Tried:
 class _Case:
     """Operators that something else could stand for."""
 
-    __slots__ = ("allowed", "kind", "links", "made", "part", "shape", "tried")
+    __slots__ = ("allowed", "in_each_step", "kind", "links", "made", "part", "shape", "tried")
 
     def __init__(self, other, made: list, tried: _Tried, allowed: list) -> None:
         self.kind = other.kind
         self.links = other.links
         self.shape = other.shape
         self.part = other.part
+        self.in_each_step = other.in_each_step
         self.made = made
         """The calls that would fall away, the first one first."""
         self.tried = tried
@@ -247,7 +248,11 @@ class Equivalents:
         for case in self.cases:
             if case.made[0].stack and case.is_free():
                 by_line.setdefault((case.kind, case.made[0].stack[-1]), []).append(case)
-        found = [_row(kind, line, cases, steps, sites, backward_ns) for (kind, line), cases in by_line.items()]
+        found = [
+            _row(kind, line, cases, steps, sites, backward_ns)
+            for (kind, line), cases in by_line.items()
+            if not cases[0].in_each_step or len({case.made[0].step for case in cases}) >= steps
+        ]
         worth = [row for row in found if _saved_ms(row) * steps * 1e6 >= _LEAST * whole_ns]
         return sorted(worth, key=lambda row: -_saved_ms(row))[:_KEPT]
 

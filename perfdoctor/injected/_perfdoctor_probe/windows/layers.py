@@ -20,6 +20,7 @@ from ..rows import milliseconds, rounded
 from . import conv_choice, gaps
 from .gradients import UnusedGradients, updated
 from .in_parts import InParts
+from .repeated_rows import RepeatedRows
 
 _KEPT = 40
 """Layers kept, the largest by time."""
@@ -81,6 +82,9 @@ class Layers:
         self.parts: "InParts | None" = None
         self.in_parts: "list[tuple[dict, PassMicrobenchmark]]" = []
         """Once asked for with `summary`."""
+        self.repeating = RepeatedRows()
+        self.repeated_rows: "list[tuple[dict, PassMicrobenchmark]]" = []
+        """Likewise."""
         self.own_ns = 0
         """In first calls of modules, which look for lines and backends: where that makes a pause of its own."""
         self.aside = False
@@ -134,6 +138,8 @@ class Layers:
                 self.calls[id(module)] = self._caller()
                 if not self.stack:
                     self.roots.append(module)
+                if not (self.aside or self.idle):
+                    self.repeating.enters(module, self.stack, inputs, sys._getframe(1))
                 took_ns = time.perf_counter_ns() - began
                 self.own_ns += took_ns if took_ns > gaps.LONG_NS // 2 else 0
             # A model that is evaluated and trained in one step stands aside in neither.
@@ -232,7 +238,8 @@ class Layers:
             )
         rows.sort(key=lambda row: -(row["forward_ms"] + row["backward_ms"]))
         if self.parts is not None and not on_device:
-            self.in_parts = self.parts.rows(functools.partial(self._called, names, spent, steps))
+            of_module = functools.partial(self._called, names, spent, steps)
+            self.in_parts, self.repeated_rows = self.parts.rows(of_module), self.repeating.rows(of_module)
         return {
             "layers": rows[:_KEPT],
             "count": len(rows),
@@ -244,7 +251,7 @@ class Layers:
         }
 
     def _called(self, names: dict, spent: dict, steps: int, module) -> "tuple[dict, float]":
-        """Facts about a module that is called in parts, and its part of the time in modules, with all that it holds."""
+        """Facts about a module, and its part of the time in modules, with all that it holds."""
         own = [sum(spent[row[0]]) for one in module.modules() if (row := self.modules.get(id(one))) is not None]
         facts = {
             "name": names.get(id(module), ""),

@@ -155,9 +155,9 @@ class OpsWindow(ProfilerWindow):
         if seen is not None:
             final.unused = seen.unused
             final.passes = seen.passes
-            final.in_parts = seen.in_parts
+            final.in_parts, final.repeated_rows = seen.in_parts, seen.repeated_rows
             operators_ms = sum(op["self_ms_per_step"] for op in ops)
-            for passes in (final.passes, *(one for _, one in seen.in_parts)):
+            for passes in (final.passes, *(one for _, one in (*seen.in_parts, *seen.repeated_rows))):
                 passes.keep(operators_ms)
         # `torch.compile` may have been given the update.
         if optimizer is not None and not self.compiled:

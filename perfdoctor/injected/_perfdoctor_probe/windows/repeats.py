@@ -25,6 +25,7 @@ from ..rows import milliseconds, rounded
 from . import innermost
 from .aside import Aside, Seen
 from .by_line import aside_rows, by_line, names, whole_line
+from .choices import Choices
 from .derivatives import Derivatives
 from .einsums import Einsums
 from .equivalents import Equivalents
@@ -416,6 +417,8 @@ class RepeatsWindow(InnermostMode):
         watch = Repeats(self.sites, self.loop)
         self.einsums = Einsums(self.sites, watch.renumbered)
         self.einsums.open()
+        self.choices = Choices(self.sites)
+        self.choices.open()
         self.derivatives = Derivatives(self.sites, self.loop, watch.renumbered)
         self.derivatives.open()
         self.opened_ns = _clock()
@@ -432,6 +435,7 @@ class RepeatsWindow(InnermostMode):
         self.evaluation.on_scores = None
         self.watch.aside.close()
         self.derivatives.close()
+        self.choices.close()
         self.einsums.close()
         self.watch.__exit__(None, None, None)
 
@@ -441,5 +445,5 @@ class RepeatsWindow(InnermostMode):
         watch, self.watch = self.watch, None
         self.asks = watch.suspicion.asks
         found = watch.summary(steps)
-        found["equivalents"] += self.einsums.rows(steps)
+        found["equivalents"] += self.einsums.rows(steps) + self.choices.rows(steps)
         return {**found, "derivatives": self.derivatives.summary(steps)}

@@ -7,8 +7,8 @@ them by the memory that they share, through views and through products with a nu
 
 import torch
 
-from . import kinds, lookups, matrices, resizes, rows, sorts, sums, systems, transforms, writes
-from .followed import PRODUCTS, SORTS, Link, Other, factors, links
+from . import kinds, lookups, matrices, penalties, resizes, rows, shuffles, sorts, sums, systems, transforms, writes
+from .followed import PRODUCTS, SHUFFLES, SORTS, Link, Other, factors, links
 from .matrices import by_content
 from .writes import INTO_VIEWS, rebuilt
 
@@ -44,6 +44,8 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         )
     if func in _SUMS:
         return sums.summed(func, args, result, known)
+    if func is _aten.sum.default:
+        return penalties.decayed(args, known)
     if func is _aten.linalg_vector_norm.default:
         return sums.distance_of_norm(args, result, known)
     if func in SORTS:
@@ -85,5 +87,7 @@ def of_part(found: Link, tensor) -> "Other | None":
     """What could be in the place of an operator of whose result this part is read; None where no less would do."""
     if found.func in SORTS:
         return sorts.top(found, tensor)
+    if found.func in SHUFFLES:
+        return shuffles.drawn(found, tensor)
     diagonal = matrices.diagonal(found, tensor) if found.func in PRODUCTS else None
     return diagonal or rows.read(found, tensor)

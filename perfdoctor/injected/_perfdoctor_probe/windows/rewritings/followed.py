@@ -7,6 +7,7 @@ import torch
 _aten = torch.ops.aten
 PRODUCTS = (_aten.mm.default, _aten.bmm.default)
 SORTS = (_aten.sort.default, _aten.sort.stable)
+SHUFFLES = (_aten.randperm.default, _aten.randperm.generator)
 _SCALINGS = (_aten.mul.Tensor, _aten.div.Tensor)
 _SCORES = (_aten.mm.default, _aten.addmm.default)
 _ADDITIONS = (_aten.add.Tensor, _aten.add_.Tensor)
@@ -47,7 +48,7 @@ class Link:
 class Other:
     """A way to make what an operator has made."""
 
-    __slots__ = ("backward", "instead_of", "kind", "links", "make", "part", "replaces_last", "shape")
+    __slots__ = ("backward", "in_each_step", "instead_of", "kind", "links", "make", "part", "replaces_last", "shape")
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Other:
         instead_of=None,
         replaces_last: bool = True,
         part: tuple = (),
+        in_each_step: bool = False,
     ) -> None:
         self.kind = kind
         self.make = make
@@ -75,6 +77,8 @@ class Other:
         """Whether the operator that reads the last link need not be called either."""
         self.part = part
         """Which part is read, where others could be read of the same thing; () where it does not matter."""
+        self.in_each_step = in_each_step
+        """Whether it counts only where each step makes it anew: else later steps may read the rest."""
 
 
 def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]":
@@ -99,10 +103,14 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
             return [(result, Link(func, args, made, result))]
     elif func in SORTS:
         return _sorted_links(func, args, kwargs, result, made)
+    elif func in SHUFFLES:
+        return [(result, Link(func, args, made, result))]
     elif func in _SCALINGS and _is_number(args[1]):
         source = known(args[0])
         if source is not None and _is_matrix(source):
             return [(result, Link(func, args, made, result, source))]
+    elif _is_square(func, args) and is_of_parameter(args):
+        return [(result, Link(func, args, made, result))]
     elif _is_square(func, args) or func is _aten.abs.default:
         source = known(args[0])
         if source is not None and source.func is _aten.sub.Tensor and tuple(args[0].shape) == source.shape:
@@ -118,6 +126,11 @@ def _sorted_links(func, args: tuple, kwargs: dict, result, made) -> "list[tuple]
     numbers.kwargs = places.kwargs = kwargs
     places.which, places.used_by = 1, numbers.used_by
     return [(result[0], numbers), (result[1], places)]
+
+
+def is_of_parameter(args: tuple) -> bool:
+    """Whether the first argument is a parameter that learns."""
+    return isinstance(args[0], torch.nn.Parameter) and args[0].requires_grad
 
 
 def _is_number(value) -> bool:

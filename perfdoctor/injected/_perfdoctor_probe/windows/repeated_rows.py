@@ -1,0 +1,123 @@
+"""Modules inside another one that are given the same rows several times over: one user for each candidate, one atom for
+each of its bonds, one grid for each sample.
+
+Rows are compared by what they hold, in memory, so that no operator runs for it while the operator window is open; what
+the rows that differ take by themselves is timed after the job's last step, with what they give.
+"""
+
+import ctypes
+import itertools
+import math
+
+import torch
+
+from ..microbenchmarks.passes import PassMicrobenchmark, tensors_in
+
+_LEAST_ROWS = 8
+_MOST_ROWS = 1 << 16
+_MOST_BYTES = 1 << 26
+"""Of inputs that are looked at and held until the window closes, in all: at 1 GB a second."""
+_PREFIX = 32
+"""Bytes of each row that are compared first."""
+_DIFFERENT = 0.5
+"""Of all rows, at most, for a module to be timed."""
+_LEAST = 0.1
+"""Of the time in modules: less is not worth the timing."""
+_KEPT = 2
+"""Modules, the dearest: each is timed for up to a second."""
+
+
+class RepeatedRows:
+    """Told of the first call of each module, while the operator window is open."""
+
+    def __init__(self) -> None:
+        self.found: "dict[int, tuple]" = {}
+        """By `id()`: the module, its call, and what is known of its rows."""
+        self.bytes = 0
+        self.is_of_data = False
+        """The outermost module under way is given such rows, and so are those in it."""
+
+    def enters(self, module, around: list, inputs: tuple, frame) -> None:
+        """As `InParts.enters` is told."""
+        given = list(tensors_in((inputs, frame.f_locals.get("kwargs", {}))))
+        if not around:
+            self.is_of_data = self._counted(given) is not None
+            return
+        if self.is_of_data or any(id(one) in self.found for one, _ in around):
+            return
+        if next(module.parameters(), None) is None:
+            return
+        counts = self._counted(given)
+        if counts is not None:
+            passes = PassMicrobenchmark()
+            passes.note(module, inputs, frame.f_locals.get("kwargs", {}))
+            self.found[id(module)] = module, passes, counts
+
+    def _counted(self, given: list) -> "dict | None":
+        """How many rows there are and how many of them differ, where enough are the same."""
+        size = sum(one.numel() * one.element_size() for one in given)
+        if self.bytes + size > _MOST_BYTES:
+            return None
+        for flat in (False, True):
+            counts = _different(given, flat)
+            if counts is not None:
+                self.bytes += size
+                return {"rows": counts[0], "different": counts[1]}
+        return None
+
+    def rows(self, of_module) -> "list[tuple[dict, PassMicrobenchmark]]":
+        """As `InParts.rows` gives them."""
+        found = []
+        for module, passes, counts in self.found.values():
+            facts, share = of_module(module)
+            if share >= _LEAST and len(passes.calls) == 1:
+                found.append((share, {**facts, **counts}, passes))
+        found.sort(key=lambda one: -one[0])
+        return [(facts, passes) for _, facts, passes in found[:_KEPT]]
+
+
+def _different(given: list, flat: bool) -> "tuple[int, int] | None":
+    """The number of rows of all these tensors together, and of those that differ; `flat`: rows of the last dimension
+    alone. None where most of them differ, or there are too few or too many, or something cannot be read."""
+    if not given or any(not _is_plain(one) or one.dim() < (3 if flat else 1) for one in given):
+        return None
+    leading = {tuple(one.shape[:-1] if flat else one.shape[:1]) for one in given}
+    if len(leading) != 1 or not _LEAST_ROWS <= (number := math.prod(next(iter(leading)))) <= _MOST_ROWS:
+        return None
+    rows = [_Rows(one, one.dim() - 1 if flat else 1) for one in given]
+    if not all(one.lie_together for one in rows):
+        return None
+    for limit in (_PREFIX, None):
+        different = len(set(zip(*(one.read(limit) for one in rows))))
+        if different > _DIFFERENT * number:
+            return None
+    return number, different
+
+
+def _is_plain(tensor) -> bool:
+    kind = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return kind and tensor.layout is torch.strided and tensor.device.type == "cpu" and tensor.numel() > 0
+
+
+class _Rows:
+    """The memory of a tensor, row by row of its first `leading` dimensions."""
+
+    def __init__(self, tensor, leading: int) -> None:
+        item = tensor.element_size()
+        self.size = math.prod(tensor.shape[leading:]) * item
+        expected, self.lie_together = item, True
+        for length, stride in reversed(list(zip(tensor.shape[leading:], tensor.stride()[leading:]))):
+            self.lie_together &= length == 1 or stride * item == expected
+            expected *= length
+        ways = [
+            range(0, length * stride * item, stride * item) if stride else (0,) * length
+            for length, stride in zip(tensor.shape[:leading], tensor.stride()[:leading])
+        ]
+        self.places = [sum(way) for way in itertools.product(*ways)]
+        length = max(self.places) + self.size
+        self.memory = memoryview((ctypes.c_char * length).from_address(tensor.data_ptr())).cast("B")
+
+    def read(self, limit: "int | None") -> "list[bytes]":
+        """The first bytes of each row, or all of them."""
+        size = self.size if limit is None else min(self.size, limit)
+        return [self.memory[begin : begin + size].tobytes() for begin in self.places]
