@@ -6,6 +6,7 @@ from perfdoctor.api.causes import PASSES_KEEP, tried
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import Evidence, Loader, Missing, Site, Step
 
+from .._shared.lines import function
 from .._shared.wording import in_words_of
 from .case import Limits
 
@@ -37,7 +38,7 @@ def padded(evidence: Evidence, step: Step, loader: Loader | None, limits: Limits
             milliseconds("now_ms", ways.now_ms, "forward and backward as they are"),
             milliseconds("cut_ms", dict(ways.times)[_WAY], "without the padding that no sequence needs"),
         ),
-        location=location(_place(loader)),
+        location=location(_place(evidence, loader)),
         fix=Fix(
             text="Pad each batch to its own longest sequence, where it is collated; with samples of like length "
             "together there is less still.",
@@ -54,9 +55,13 @@ def padded(evidence: Evidence, step: Step, loader: Loader | None, limits: Limits
     )
 
 
-def _place(loader: Loader | None) -> Site | Missing | None:
-    """Where batches are padded: in the user's `collate_fn`, or before it."""
-    return loader if loader is None else loader.site if isinstance(loader.maker, Missing) else loader.maker
+def _place(evidence: Evidence, loader: Loader | None) -> Site | Missing | None:
+    """Where batches are padded: the dearest line of the user's `collate_fn`, or of what comes before it."""
+    if loader is None or isinstance(loader.maker, Missing):
+        return None if loader is None else loader.site
+    lines = () if isinstance(evidence.code_lines, Missing) else evidence.code_lines
+    own = [line for line in lines if line.called and function(line.site) == function(loader.maker)]
+    return max(own, key=lambda line: line.ms_per_step).site if own else loader.maker
 
 
 _PLAIN = (

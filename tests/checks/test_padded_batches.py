@@ -10,7 +10,7 @@ from perfdoctor.checks.batch_size import CHECK, examine
 from samples import LOADER_LINE, ids, number, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, Severity, location
-from perfdoctor.evidence.model import Evidence, Site
+from perfdoctor.evidence.model import CodeLine, Evidence, Site
 
 
 def _found(evidence: Evidence) -> Finding:
@@ -51,3 +51,13 @@ def test_it_lies_where_the_users_code_makes_a_batch_else_where_the_loader_is_mad
     assert _found(padded()).location == location(LOADER_LINE)
     own = Site("data.py", 12, "collate")
     assert _found(with_(padded(), loader__maker=own)).location == location(own)
+
+
+def test_of_the_function_that_pads_the_dearest_line_is_named() -> None:
+    own = Site("data.py", 12, "collate")
+    lines = tuple(
+        CodeLine(Site("data.py", at, "collate"), "input_wait", True, ms, 0.1) for at, ms in ((14, 1.0), (16, 2.0))
+    )
+    elsewhere = CodeLine(Site("data.py", 40, "__getitem__"), "input_wait", True, 9.0, 0.5)
+    seen = with_(padded(), loader__maker=own, code_lines=(*lines, elsewhere))
+    assert _found(seen).location == location(Site("data.py", 16, "collate"))
